@@ -16,39 +16,39 @@ mod reads;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbs3_protocol::{Attributes, Generation, KeyHash, ObjectKey, RefusalKind, UfsAnswer};
+use verbs3_protocol::{HeadAttributes, KeyGeneration, KeyHash, ObjectKey, RefusalKind, UfsAnswer};
 
 use crate::digest::AttributesKey;
-use crate::fill::{Interest, Source};
-use crate::standing::Right;
+use crate::fill::{RunInterest, VolumeSource};
+use crate::standing::AnswerRight;
 
-pub(crate) use ask::Asker;
-pub(crate) use cache::{Cache, Found, Needs};
-pub(crate) use checks::{Asking, Checks, Plan};
-pub(crate) use coherence::Coherence;
+pub(crate) use ask::AttributeFetcher;
+pub(crate) use cache::{AnswerRequirements, AttributeCache, ObjectPresence};
+pub(crate) use checks::{AttributeCheckPlan, AttributeCheckTable, PendingAttributeRead};
+pub(crate) use coherence::CoherenceTable;
 pub(crate) use doubts::DoubtOptions;
-pub(crate) use grants::{Concerned, GrantOptions, Grants, Ungranted};
-pub(crate) use reads::Reads;
+pub(crate) use grants::{GrantOptions, LeaseGrantError, LeaseGrantTable, RecallScope};
+pub(crate) use reads::KeyReadCounter;
 
 /// Whose attributes are asked.
 #[derive(Clone)]
-pub(crate) struct Subject {
+pub(crate) struct AttributeQuery {
     pub(crate) object: ObjectKey,
     pub(crate) hash: KeyHash,
     pub(crate) key: AttributesKey,
     /// A version id that the client named.
     pub(crate) version_id: Option<String>,
-    pub(crate) source: Arc<Source>,
+    pub(crate) source: Arc<VolumeSource>,
 }
 
 /// How old an answer may be.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ages {
-    pub(crate) attributes: Age,
-    pub(crate) absence: Age,
+pub(crate) struct AnswerAgeLimits {
+    pub(crate) attributes: AttributeMaxAge,
+    pub(crate) absence: AttributeMaxAge,
 }
 
-impl Ages {
+impl AnswerAgeLimits {
     /// None older than that.
     pub(crate) fn at_most(self, max: Option<Duration>) -> Self {
         Self { attributes: self.attributes.at_most(max), absence: self.absence.at_most(max) }
@@ -57,14 +57,14 @@ impl Ages {
 
 /// The greatest age that an asker accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Age {
+pub(crate) enum AttributeMaxAge {
     /// Nothing that was asked before the asker came.
     AlwaysAsk,
     UpTo(Duration),
     Any,
 }
 
-impl Age {
+impl AttributeMaxAge {
     /// As messages carry it.
     pub(crate) fn from_ms(ms: u64) -> Self {
         match ms {
@@ -75,12 +75,12 @@ impl Age {
     }
 
     /// No older than what the worker may answer with.
-    pub(crate) fn within(self, right: Right) -> Self {
+    pub(crate) fn limit_to_right(self, right: AnswerRight) -> Self {
         match (self, right) {
-            (age, Right::All) => age,
-            (_, Right::Ask) | (Self::AlwaysAsk, _) => Self::AlwaysAsk,
-            (Self::UpTo(max), Right::Since(since)) => Self::UpTo(max.min(since)),
-            (Self::Any, Right::Since(since)) => Self::UpTo(since),
+            (age, AnswerRight::All) => age,
+            (_, AnswerRight::Ask) | (Self::AlwaysAsk, _) => Self::AlwaysAsk,
+            (Self::UpTo(max), AnswerRight::Since(since)) => Self::UpTo(max.min(since)),
+            (Self::Any, AnswerRight::Since(since)) => Self::UpTo(since),
         }
     }
 
@@ -93,7 +93,7 @@ impl Age {
         }
     }
 
-    pub(crate) fn accepts(self, age: Duration) -> bool {
+    pub(crate) fn accepts_age(self, age: Duration) -> bool {
         match self {
             Self::AlwaysAsk => false,
             Self::UpTo(max) => age <= max,
@@ -103,17 +103,17 @@ impl Age {
 }
 
 /// What a check came to. Shared by all that waited for it.
-pub(crate) enum Outcome {
+pub(crate) enum AttributeCheckOutcome {
     Present {
-        attributes: Arc<Attributes>,
-        generation: Generation,
+        attributes: Arc<HeadAttributes>,
+        generation: KeyGeneration,
         /// Keeps the pages that came with the answer coming, until all who waited have claimed
         /// theirs.
-        coming: Option<Interest>,
+        coming: Option<RunInterest>,
     },
     Absent {
         answer: Arc<UfsAnswer>,
-        generation: Generation,
+        generation: KeyGeneration,
     },
     /// A write passed while the UFS was asked: the answer may be older than that.
     Moved,

@@ -1,4 +1,4 @@
-//! Time, injected: what decides takes a [`Moment`], so that tests move time instead of sleeping.
+//! Time, injected: what decides takes a [`WorkerInstant`], so that tests move time instead of sleeping.
 //!
 //! Deadlines of I/O belong to tokio and to the UFS client, not to this clock. It goes on while the
 //! host sleeps, which `Instant` does not: who wakes up must know that its lease is over.
@@ -11,63 +11,63 @@ use verbs3_protocol::PauseWatch;
 
 /// Nanoseconds since the clock began. Never goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Moment(u64);
+pub struct WorkerInstant(u64);
 
-impl Moment {
+impl WorkerInstant {
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
     /// The moment `duration` later, or the end of time.
-    pub fn after(self, duration: Duration) -> Self {
+    pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long ago `earlier` was; zero if it was not.
-    pub fn since(self, earlier: Self) -> Duration {
+    pub fn duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
     /// Since the clock began.
-    pub(crate) fn nanos(self) -> u64 {
+    pub(crate) fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// Whole seconds since the clock began, for coarse stamps.
-    pub fn seconds(self) -> u32 {
+    pub fn as_secs(self) -> u32 {
         u32::try_from(self.0 / 1_000_000_000).unwrap_or(u32::MAX)
     }
 }
 
 /// Now, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub struct ClockReading {
     /// By the host's own clock: for what others are waited for.
-    pub now: Moment,
+    pub now: WorkerInstant,
     /// The latest that it may be, where the host's own clock may have stood still: for the ends of
     /// rights.
-    pub latest: Moment,
+    pub latest: WorkerInstant,
 }
 
-impl Times {
+impl ClockReading {
     /// What the host's own clock may have missed, in all.
     pub(crate) fn missed(self) -> Duration {
-        self.latest.since(self.now)
+        self.latest.duration_since(self.now)
     }
 }
 
-impl From<Moment> for Times {
+impl From<WorkerInstant> for ClockReading {
     /// Of a clock that misses nothing.
-    fn from(now: Moment) -> Self {
+    fn from(now: WorkerInstant) -> Self {
         Self { now, latest: now }
     }
 }
 
 /// Where the time comes from.
-pub trait Clock: Send + Sync + 'static {
-    fn now(&self) -> Moment;
+pub trait WorkerClock: Send + Sync + 'static {
+    fn now(&self) -> WorkerInstant;
 
-    fn times(&self) -> Times {
+    fn read_times(&self) -> ClockReading {
         self.now().into()
     }
 }
@@ -82,20 +82,20 @@ pub struct SystemClock {
 impl Default for SystemClock {
     fn default() -> Self {
         let clock = Self { start: since_boot(), pauses: PauseWatch::new() };
-        clock.times();
+        clock.read_times();
         clock
     }
 }
 
-impl Clock for SystemClock {
-    fn now(&self) -> Moment {
-        Moment::default().after(since_boot().saturating_sub(self.start))
+impl WorkerClock for SystemClock {
+    fn now(&self) -> WorkerInstant {
+        WorkerInstant::default().saturating_add(since_boot().saturating_sub(self.start))
     }
 
-    fn times(&self) -> Times {
+    fn read_times(&self) -> ClockReading {
         let (wall, own) = (read(ClockId::Realtime), since_boot());
-        let now = Moment::default().after(own.saturating_sub(self.start));
-        Times { now, latest: now.after(self.pauses.missed(own, wall)) }
+        let now = WorkerInstant::default().saturating_add(own.saturating_sub(self.start));
+        ClockReading { now, latest: now.saturating_add(self.pauses.missed_time(own, wall)) }
     }
 }
 
@@ -113,31 +113,34 @@ fn read(clock: ClockId) -> Duration {
 
 /// A clock that moves when it is told to.
 #[derive(Debug, Default)]
-pub struct ManualClock {
+pub struct ManualWorkerClock {
     nanos: AtomicU64,
     missed: AtomicU64,
 }
 
-impl ManualClock {
-    pub fn advance(&self, duration: Duration) {
+impl ManualWorkerClock {
+    pub fn advance_time(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(nanos, Ordering::SeqCst);
     }
 
     /// As if the host had been stopped for so long, and its wall clock set right since.
-    pub fn pause(&self, duration: Duration) {
+    pub fn simulate_pause(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.missed.fetch_add(nanos, Ordering::SeqCst);
     }
 }
 
-impl Clock for ManualClock {
-    fn now(&self) -> Moment {
-        Moment(self.nanos.load(Ordering::SeqCst))
+impl WorkerClock for ManualWorkerClock {
+    fn now(&self) -> WorkerInstant {
+        WorkerInstant(self.nanos.load(Ordering::SeqCst))
     }
 
-    fn times(&self) -> Times {
+    fn read_times(&self) -> ClockReading {
         let now = self.now();
-        Times { now, latest: now.after(Duration::from_nanos(self.missed.load(Ordering::SeqCst))) }
+        ClockReading {
+            now,
+            latest: now.saturating_add(Duration::from_nanos(self.missed.load(Ordering::SeqCst))),
+        }
     }
 }

@@ -9,7 +9,7 @@
 use std::hash::{BuildHasherDefault, Hasher};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
-use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version, Volume};
+use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey, ObjectVolume};
 
 /// One page of one block of one object version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub(crate) struct AttributesKey(pub(crate) u128);
 
 /// Hashes names under this process's secret.
 #[derive(Debug, Clone)]
-pub(crate) struct Digests {
+pub(crate) struct KeyedDigester {
     keys: (u64, u64),
 }
 
@@ -34,35 +34,35 @@ const STRIDE: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
 impl VersionDigest {
     /// As it was stored.
-    pub(crate) fn restored(digest: u128) -> Self {
+    pub(crate) fn from_stored(digest: u128) -> Self {
         Self(digest)
     }
 
-    pub(crate) fn stored(self) -> u128 {
+    pub(crate) fn to_stored(self) -> u128 {
         self.0
     }
 
     /// Two pages collide only if their versions' secret digests happen to differ by exactly this
     /// multiple of the stride.
-    pub(crate) fn page(self, block: BlockIndex, page: u16) -> PageKey {
+    pub(crate) fn page_key(self, block: BlockIndex, page: u16) -> PageKey {
         let index = (u128::from(block.0) << 16) | u128::from(page);
         PageKey(self.0.wrapping_add(index.wrapping_mul(STRIDE)))
     }
 
     /// A number to choose a lock by: the same for all pages of a block.
     pub(crate) fn block_spread(self, block: BlockIndex) -> usize {
-        (self.page(block, 0).0 >> 96) as usize
+        (self.page_key(block, 0).0 >> 96) as usize
     }
 }
 
-impl Digests {
+impl KeyedDigester {
     pub(crate) fn new(keys: (u64, u64)) -> Self {
         Self { keys }
     }
 
     /// The hashes of a disk tier with these keys. Of another block or page size, the same numbers
     /// name other bytes: the hashes differ.
-    pub(crate) fn of_tier(keys: (u64, u64), geometry: Geometry) -> Self {
+    pub(crate) fn of_tier(keys: (u64, u64), geometry: BlockGeometry) -> Self {
         let mut hasher = SipHasher13::new_with_keys(keys.0, keys.1);
         hasher.write(b"verbs3 disk tier, hashes 1");
         hasher.write_u32(geometry.block_bytes);
@@ -71,52 +71,60 @@ impl Digests {
         Self { keys: (derived.h1, derived.h2) }
     }
 
-    pub(crate) fn version(&self, object: &ObjectKey, version: &Version) -> VersionDigest {
-        let mut hasher = self.object(object, 1);
-        text(&mut hasher, &version.etag);
+    pub(crate) fn digest_version(
+        &self,
+        object: &ObjectKey,
+        version: &ContentVersion,
+    ) -> VersionDigest {
+        let mut hasher = self.object_hasher(object, 1);
+        hash_text(&mut hasher, &version.etag);
         hasher.write_u64(version.bytes);
-        optional(&mut hasher, version.version_id.as_deref());
+        hash_optional(&mut hasher, version.version_id.as_deref());
         VersionDigest(hasher.finish128().into())
     }
 
     /// The object, whatever its version.
     pub(crate) fn any_version(&self, object: &ObjectKey) -> u64 {
-        let digest: u128 = self.object(object, 3).finish128().into();
+        let digest: u128 = self.object_hasher(object, 3).finish128().into();
         digest as u64
     }
 
-    pub(crate) fn volume(&self, volume: &Volume) -> u64 {
+    pub(crate) fn digest_volume(&self, volume: &ObjectVolume) -> u64 {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         hasher.write_u8(4);
-        text(&mut hasher, &volume.0);
+        hash_text(&mut hasher, &volume.0);
         let digest: u128 = hasher.finish128().into();
         digest as u64
     }
 
-    pub(crate) fn attributes(&self, object: &ObjectKey, version_id: Option<&str>) -> AttributesKey {
-        let mut hasher = self.object(object, 2);
-        optional(&mut hasher, version_id);
+    pub(crate) fn attributes_key(
+        &self,
+        object: &ObjectKey,
+        version_id: Option<&str>,
+    ) -> AttributesKey {
+        let mut hasher = self.object_hasher(object, 2);
+        hash_optional(&mut hasher, version_id);
         AttributesKey(hasher.finish128().into())
     }
 
-    fn object(&self, object: &ObjectKey, purpose: u8) -> SipHasher13 {
+    fn object_hasher(&self, object: &ObjectKey, purpose: u8) -> SipHasher13 {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         hasher.write_u8(purpose);
-        text(&mut hasher, &object.volume.0);
-        text(&mut hasher, &object.key);
+        hash_text(&mut hasher, &object.volume.0);
+        hash_text(&mut hasher, &object.key);
         hasher
     }
 }
 
 /// Length first: no two lists of texts hash the same input.
-fn text(hasher: &mut SipHasher13, text: &str) {
+fn hash_text(hasher: &mut SipHasher13, text: &str) {
     hasher.write_u64(text.len() as u64);
     hasher.write(text.as_bytes());
 }
 
-fn optional(hasher: &mut SipHasher13, value: Option<&str>) {
+fn hash_optional(hasher: &mut SipHasher13, value: Option<&str>) {
     hasher.write_u8(u8::from(value.is_some()));
-    text(hasher, value.unwrap_or_default());
+    hash_text(hasher, value.unwrap_or_default());
 }
 
 /// For tables whose keys are digests already.
@@ -150,16 +158,16 @@ mod tests {
     use std::collections::HashSet;
 
     fn object(volume: &str, key: &str) -> ObjectKey {
-        ObjectKey { volume: Volume(volume.into()), key: key.into() }
+        ObjectKey { volume: ObjectVolume(volume.into()), key: key.into() }
     }
 
-    fn version(etag: &str, bytes: u64, version_id: Option<&str>) -> Version {
-        Version { etag: etag.into(), bytes, version_id: version_id.map(Into::into) }
+    fn version(etag: &str, bytes: u64, version_id: Option<&str>) -> ContentVersion {
+        ContentVersion { etag: etag.into(), bytes, version_id: version_id.map(Into::into) }
     }
 
     #[test]
     fn every_part_of_an_identity_counts() {
-        let digests = Digests::new((1, 2));
+        let digests = KeyedDigester::new((1, 2));
         let base = (object("a/b", "k"), version("\"e\"", 5, None));
         let others = [
             (object("a/c", "k"), base.1.clone()),
@@ -170,30 +178,34 @@ mod tests {
             (base.0.clone(), version("\"e\"", 5, Some(""))),
             (base.0.clone(), version("\"e\"", 5, Some("v"))),
         ];
-        let mut seen = HashSet::from([digests.version(&base.0, &base.1).0]);
+        let mut seen = HashSet::from([digests.digest_version(&base.0, &base.1).0]);
         for (object, version) in &others {
-            assert!(seen.insert(digests.version(object, version).0), "{object} {version:?}");
+            assert!(seen.insert(digests.digest_version(object, version).0), "{object} {version:?}");
         }
     }
 
     #[test]
     fn pages_of_a_version_differ() {
-        let digest = Digests::new((1, 2)).version(&object("a/b", "k"), &version("\"e\"", 5, None));
+        let digest = KeyedDigester::new((1, 2))
+            .digest_version(&object("a/b", "k"), &version("\"e\"", 5, None));
         let mut seen = HashSet::new();
         for block in 0..64 {
             for page in 0..16 {
-                assert!(seen.insert(digest.page(BlockIndex(block), page)));
+                assert!(seen.insert(digest.page_key(BlockIndex(block), page)));
             }
         }
     }
 
     #[test]
     fn a_named_version_has_attributes_of_its_own() {
-        let (digests, object) = (Digests::new((1, 2)), object("a/b", "k"));
-        assert_ne!(digests.attributes(&object, None), digests.attributes(&object, Some("")));
+        let (digests, object) = (KeyedDigester::new((1, 2)), object("a/b", "k"));
         assert_ne!(
-            digests.attributes(&object, None),
-            Digests::new((1, 3)).attributes(&object, None)
+            digests.attributes_key(&object, None),
+            digests.attributes_key(&object, Some(""))
+        );
+        assert_ne!(
+            digests.attributes_key(&object, None),
+            KeyedDigester::new((1, 3)).attributes_key(&object, None)
         );
     }
 }

@@ -34,19 +34,19 @@ use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellReader;
 
 use crate::digest::{PageKey, VersionDigest};
-use crate::memory::{Ghosts, Heat};
-use folder::Folder;
+use crate::memory::{GhostFingerprints, PageHeat};
+use folder::FolderPageStore;
 use header::PageHeader;
 use metrics::DiskMetrics;
-use queue::{Budget, Job, Queue, Writer};
+use queue::{DiskTierWriter, DiskWriteJob, DiskWriteQueue, WriteQueueBudget};
 
 pub use metrics::TABLE as METRICS;
-pub(crate) use opening::Opening;
+pub(crate) use opening::DiskTierBuilder;
 pub use options::{DiskError, DiskFolder, DiskOptions, DiskVolume};
-pub(crate) use pins::Pins;
+pub(crate) use pins::PendingPins;
 
 /// Whether memory holds a page.
-pub(crate) type Resident = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
+pub(crate) type ResidencyCheck = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
 
 /// Pages that were not taken because nothing spoke for them, remembered so that their return does:
 /// 16 MiB at most.
@@ -63,7 +63,7 @@ const SWEEP_STEPS: usize = 16_384;
 const USES_MIN: u8 = 2;
 
 /// A page that could be written.
-pub(crate) struct Offer<'a> {
+pub(crate) struct DemotionOffer<'a> {
     pub(crate) version: VersionDigest,
     pub(crate) block: BlockIndex,
     pub(crate) page: u16,
@@ -79,17 +79,17 @@ pub(crate) struct Offer<'a> {
 }
 
 /// A folder and its writer.
-struct Shelf {
-    folder: Arc<Folder>,
-    queue: Arc<Queue>,
+struct DiskTierFolder {
+    folder: Arc<FolderPageStore>,
+    queue: Arc<DiskWriteQueue>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The disk tier of a worker.
-pub(crate) struct Disk {
-    shelves: Vec<Shelf>,
-    ghosts: Mutex<Ghosts>,
-    budget: Budget,
+pub(crate) struct DiskTier {
+    shelves: Vec<DiskTierFolder>,
+    ghosts: Mutex<GhostFingerprints>,
+    budget: WriteQueueBudget,
     reads: Arc<Semaphore>,
     flush_max: Duration,
     stall_max: Duration,
@@ -105,28 +105,33 @@ fn now_s() -> u32 {
     u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
 }
 
-impl Disk {
+impl DiskTier {
     fn new(
         options: &DiskOptions,
-        folders: Vec<Folder>,
+        folders: Vec<FolderPageStore>,
         metrics: DiskMetrics,
         arena_bytes: u64,
-        resident: Resident,
+        resident: ResidencyCheck,
     ) -> Result<Self, DiskError> {
-        let budget = Budget {
+        let budget = WriteQueueBudget {
             used: Arc::new(AtomicU64::new(0)),
             bytes_max: options.queue_bytes_max.min(arena_bytes / 8),
             bytes_per_second_max: options.write_bytes_per_second_max
                 / (folders.len().max(1) as u64),
         };
         metrics.queue_bytes.with_label_values(&["max"]).set(budget.bytes_max as i64);
-        let capacity: u64 = folders.iter().map(Folder::capacity_bytes).sum();
-        let shelf = |(number, folder): (usize, Folder)| {
-            let (folder, queue) = (Arc::new(folder), Arc::new(Queue::new(budget.clone())));
+        let capacity: u64 = folders.iter().map(FolderPageStore::capacity_bytes).sum();
+        let shelf = |(number, folder): (usize, FolderPageStore)| {
+            let (folder, queue) = (Arc::new(folder), Arc::new(DiskWriteQueue::new(budget.clone())));
             let (metrics, resident) = (metrics.clone(), resident.clone());
-            let writer =
-                Writer { folder: folder.clone(), queue: queue.clone(), metrics, resident, now_s };
-            let thread = writer.start(number).map_err(|source| DiskError::Thread {
+            let writer = DiskTierWriter {
+                folder: folder.clone(),
+                queue: queue.clone(),
+                metrics,
+                resident,
+                now_s,
+            };
+            let thread = writer.start_thread(number).map_err(|source| DiskError::Thread {
                 folder: options
                     .folders
                     .get(number)
@@ -134,7 +139,7 @@ impl Disk {
                     .unwrap_or_default(),
                 source,
             })?;
-            Ok(Shelf { folder, queue, thread: Mutex::new(Some(thread)) })
+            Ok(DiskTierFolder { folder, queue, thread: Mutex::new(Some(thread)) })
         };
         let shelves =
             folders.into_iter().enumerate().map(shelf).collect::<Result<Vec<_>, DiskError>>()?;
@@ -142,7 +147,7 @@ impl Disk {
         let (hits, misses) = (lookups("hit"), lookups("miss"));
         let disk = Self {
             shelves,
-            ghosts: Mutex::new(Ghosts::new((capacity >> 16).min(GHOSTS_MAX) as usize)),
+            ghosts: Mutex::new(GhostFingerprints::new((capacity >> 16).min(GHOSTS_MAX) as usize)),
             budget,
             reads: Arc::new(Semaphore::new(
                 options.reads_in_flight_max.clamp(1, Semaphore::MAX_PERMITS),
@@ -158,8 +163,8 @@ impl Disk {
     }
 
     /// Whether the page can be read here. Counts.
-    pub(crate) fn finds(&self, key: PageKey) -> bool {
-        let found = self.holds(key);
+    pub(crate) fn look_up_page(&self, key: PageKey) -> bool {
+        let found = self.holds_page(key);
         if found {
             self.hits.inc()
         } else {
@@ -168,33 +173,33 @@ impl Disk {
         found
     }
 
-    pub(crate) fn holds(&self, key: PageKey) -> bool {
+    pub(crate) fn holds_page(&self, key: PageKey) -> bool {
         let now_s = now_s();
-        self.shelves.iter().any(|shelf| shelf.folder.holds(key, now_s))
+        self.shelves.iter().any(|shelf| shelf.folder.holds_page(key, now_s))
     }
 
     /// How hot the page is, if it can be read here, and whether it is pinned. No use of it.
-    pub(crate) fn heat(&self, key: PageKey) -> Option<(Heat, bool)> {
+    pub(crate) fn page_heat(&self, key: PageKey) -> Option<(PageHeat, bool)> {
         let now_s = now_s();
-        self.shelves.iter().find_map(|shelf| shelf.folder.heat(key, now_s))
+        self.shelves.iter().find_map(|shelf| shelf.folder.page_heat(key, now_s))
     }
 
     /// Gives up a page, pinned or not. Blocks, but for long only on the page's own folder.
-    pub(crate) fn evict(&self, key: PageKey) {
+    pub(crate) fn evict_page(&self, key: PageKey) {
         for shelf in &self.shelves {
-            if shelf.folder.evict(key, self.stall_max) {
+            if shelf.folder.evict_page(key, self.stall_max) {
                 self.metrics.evictions.with_label_values(&["asked"]).inc();
             }
         }
     }
 
     /// Whether some version of the object has this page of its first block here.
-    pub(crate) fn knows(&self, object: u64, page: u16) -> bool {
-        self.shelves.iter().any(|shelf| shelf.folder.knows(object, page))
+    pub(crate) fn knows_object_page(&self, object: u64, page: u16) -> bool {
+        self.shelves.iter().any(|shelf| shelf.folder.knows_object_page(object, page))
     }
 
-    /// The bound on reads under way; take a permit before [`Disk::read`].
-    pub(crate) fn reads(&self) -> Arc<Semaphore> {
+    /// The bound on reads under way; take a permit before [`DiskTier::read`].
+    pub(crate) fn read_permits(&self) -> Arc<Semaphore> {
         self.reads.clone()
     }
 
@@ -204,9 +209,9 @@ impl Disk {
     }
 
     /// A read of this page has taken longer: its folder is left alone for a while.
-    pub(crate) fn stalled(&self, key: PageKey) {
-        for shelf in self.shelves.iter().filter(|shelf| shelf.folder.lists(key)) {
-            shelf.folder.stalled();
+    pub(crate) fn report_stall(&self, key: PageKey) {
+        for shelf in self.shelves.iter().filter(|shelf| shelf.folder.lists_page(key)) {
+            shelf.folder.report_stall();
         }
     }
 
@@ -219,13 +224,13 @@ impl Disk {
 
     /// Takes a page to be written, if it is worth it. True: it will be, or is there already. Never
     /// waits.
-    pub(crate) fn offer(&self, offer: &Offer<'_>) -> bool {
+    pub(crate) fn offer_page(&self, offer: &DemotionOffer<'_>) -> bool {
         let dropped = |reason: &str| {
             self.metrics.dropped.with_label_values(&[reason]).inc();
             false
         };
-        let key = offer.version.page(offer.block, offer.page);
-        if self.holds(key) {
+        let key = offer.version.page_key(offer.block, offer.page);
+        if self.holds_page(key) {
             return true;
         }
         let Some(shelf) = self.shelf_for(key) else { return dropped("folder") };
@@ -233,7 +238,7 @@ impl Disk {
             return dropped("cold");
         }
         let header = PageHeader {
-            version: offer.version.stored(),
+            version: offer.version.to_stored(),
             object: offer.object,
             volume: offer.volume,
             block: offer.block.0,
@@ -244,25 +249,28 @@ impl Disk {
             written_s: 0,
             pinned_until_s: 0,
         };
-        shelf.queue.offer(Job::Write { header, cell: offer.cell.clone() }) || dropped("queue")
+        shelf.queue.offer_job(DiskWriteJob::Write { header, cell: offer.cell.clone() })
+            || dropped("queue")
     }
 
     /// Keeps the pages that are here until then; `None`: no longer. Once their headers are written,
     /// restarts included.
-    pub(crate) fn pin(
+    pub(crate) fn pin_pages(
         &self,
         keys: impl IntoIterator<Item = PageKey>,
         until: Option<SystemTime>,
-    ) -> Pins {
+    ) -> PendingPins {
         let seconds =
             |until: SystemTime| until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let until_s = until.map_or(0, |until| u32::try_from(seconds(until)).unwrap_or(u32::MAX));
-        let mut pins = Pins::default();
+        let mut pins = PendingPins::default();
         for key in keys {
-            if let Some(shelf) = self.shelves.iter().find(|shelf| shelf.folder.pin(key, until_s)) {
+            if let Some(shelf) =
+                self.shelves.iter().find(|shelf| shelf.folder.pin_page(key, until_s))
+            {
                 // One that is refused lasts until the restart, and does not count.
-                if shelf.queue.offer(Job::Pin { key, ticket: pins.ticket() }) {
-                    pins.took();
+                if shelf.queue.offer_job(DiskWriteJob::Pin { key, ticket: pins.issue_ticket() }) {
+                    pins.count_accepted();
                 }
             }
         }
@@ -274,13 +282,13 @@ impl Disk {
         let now_s = now_s();
         for shelf in &self.shelves {
             if shelf.queue.is_stuck(self.stall_max) {
-                shelf.folder.stalled();
+                shelf.folder.report_stall();
                 // The others need the queue's bytes, and memory its pages.
                 let dropped = shelf.queue.drop_pages();
                 self.metrics.dropped.with_label_values(&["folder"]).inc_by(dropped as u64);
             }
             shelf.folder.look_over(now_s, SWEEP_STEPS);
-            shelf.folder.pins_wait(shelf.queue.pins());
+            shelf.folder.pins_wait(shelf.queue.pin_count());
         }
         self.metrics
             .queue_bytes
@@ -292,7 +300,7 @@ impl Disk {
     pub(crate) fn shutdown(&self) {
         let end = std::time::Instant::now() + self.flush_max;
         for shelf in &self.shelves {
-            shelf.queue.flush(end.saturating_duration_since(std::time::Instant::now()));
+            shelf.queue.flush_jobs(end.saturating_duration_since(std::time::Instant::now()));
             shelf.queue.close();
         }
         for shelf in &self.shelves {
@@ -322,11 +330,11 @@ impl Disk {
     #[cfg(test)]
     pub(crate) fn settle(&self) {
         for shelf in &self.shelves {
-            shelf.queue.flush(Duration::from_secs(60));
+            shelf.queue.flush_jobs(Duration::from_secs(60));
         }
     }
 
-    fn is_worth_a_place(&self, key: PageKey, offer: &Offer<'_>) -> bool {
+    fn is_worth_a_place(&self, key: PageKey, offer: &DemotionOffer<'_>) -> bool {
         if offer.returned || offer.uses >= USES_MIN {
             return true;
         }
@@ -336,16 +344,16 @@ impl Disk {
         }
         let key = [key.0 as u64, (key.0 >> 64) as u64];
         let mut ghosts = self.ghosts.lock();
-        let returned = ghosts.recall(key);
+        let returned = ghosts.recall_page(key);
         if !returned {
-            ghosts.remember(key);
+            ghosts.remember_page(key);
         }
         returned
     }
 
     /// Spreads pages over the folders that are up, by their capacity.
-    fn shelf_for(&self, key: PageKey) -> Option<&Shelf> {
-        let up: Vec<(&Shelf, u64)> = self
+    fn shelf_for(&self, key: PageKey) -> Option<&DiskTierFolder> {
+        let up: Vec<(&DiskTierFolder, u64)> = self
             .shelves
             .iter()
             .filter(|shelf| shelf.folder.is_up())
@@ -363,7 +371,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for DiskTier {
     fn drop(&mut self) {
         for shelf in &self.shelves {
             shelf.queue.close();

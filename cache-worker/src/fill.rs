@@ -2,7 +2,7 @@
 //! missing pages as one request.
 //!
 //! Owns who waits for which page, the tasks that fill, and their bounds. What a page is kept for,
-//! and for how long, is `memory`'s; whether a version is current is `attributes`'.
+//! and for how long, is `memory_tier`'s; whether a version is current is `attributes`'.
 
 mod claim;
 mod disk;
@@ -21,80 +21,80 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
-use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
+use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey};
 use verbs3_ufs::Ufs;
 
-use crate::clock::Clock;
-use crate::digest::{DigestState, Digests, PageKey, VersionDigest};
-use crate::disk::Disk;
+use crate::clock::WorkerClock;
+use crate::digest::{DigestState, KeyedDigester, PageKey, VersionDigest};
+use crate::disk::DiskTier;
 use crate::former::FormerOwners;
-use crate::memory::{Memory, Page, Unsaved};
-use crate::metrics::Metrics;
+use crate::memory::{CachedPage, DemotionEvidence, MemoryTier};
+use crate::metrics::WorkerMetrics;
 use crate::options::WorkerOptions;
-use crate::tasks::Tasks;
+use crate::tasks::WorkerTaskSet;
 
-pub(crate) use claim::{Claim, PageSource, Wanted};
-pub(crate) use failure::{Failure, answer};
-use run::Run;
-pub(crate) use run::{Filled, Interest};
+pub(crate) use claim::{PageClaim, PageClaimRequest, PageSource};
+pub(crate) use failure::{PageFillError, to_ufs_answer};
+use run::PageFillRun;
+pub(crate) use run::{PageFillState, RunInterest};
 
 /// Where a volume's objects come from.
-pub(crate) struct Source {
+pub(crate) struct VolumeSource {
     pub(crate) ufs: Ufs,
     pub(crate) bucket: String,
 }
 
 /// The version that pages are asked of.
-pub(crate) struct Target {
-    pub(crate) source: Arc<Source>,
+pub(crate) struct FillTarget {
+    pub(crate) source: Arc<VolumeSource>,
     pub(crate) object: ObjectKey,
-    pub(crate) version: Version,
+    pub(crate) version: ContentVersion,
     pub(crate) digest: VersionDigest,
 }
 
 /// A page that is being filled: the run, and which of its pages.
-struct Flight {
-    run: Arc<Run>,
+struct PageInFlight {
+    run: Arc<PageFillRun>,
     index: usize,
 }
 
 /// Locks of the pages in flight; all pages of a block are behind one.
 const SHARDS: usize = 64;
 
-type FlightMap = HashMap<PageKey, Flight, DigestState>;
-type Flights = Mutex<FlightMap>;
+type FlightMap = HashMap<PageKey, PageInFlight, DigestState>;
+type FlightMapShard = Mutex<FlightMap>;
 
 /// Where pages are kept, and the names that they have there.
-pub(crate) struct Tiers {
-    pub(crate) memory: Arc<Memory>,
-    pub(crate) disk: Option<Arc<Disk>>,
-    pub(crate) digests: Digests,
+pub(crate) struct WorkerCacheTiers {
+    pub(crate) memory: Arc<MemoryTier>,
+    pub(crate) disk: Option<Arc<DiskTier>>,
+    pub(crate) digests: KeyedDigester,
 }
 
 /// Fills pages.
-pub(crate) struct Filler {
-    memory: Arc<Memory>,
-    disk: Option<Arc<Disk>>,
-    digests: Digests,
+pub(crate) struct PageFiller {
+    memory: Arc<MemoryTier>,
+    disk: Option<Arc<DiskTier>>,
+    digests: KeyedDigester,
     former: Arc<FormerOwners>,
     /// Versions whose first block was taken over before anybody asked for the object here; by the
     /// object's hash.
     taken_over: quick_cache::sync::Cache<u64, VersionDigest>,
-    geometry: Geometry,
-    flights: Box<[Flights]>,
+    geometry: BlockGeometry,
+    flights: Box<[FlightMapShard]>,
     /// UFS reads that may be under way.
     turns: Arc<Semaphore>,
     /// Their bytes, in KiB.
     kibibytes: Arc<Semaphore>,
     queued: AtomicUsize,
-    bounds: Bounds,
-    clock: Arc<dyn Clock>,
-    tasks: Tasks,
+    bounds: PageFillBounds,
+    clock: Arc<dyn WorkerClock>,
+    tasks: WorkerTaskSet,
     stop: CancellationToken,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
 }
 
-struct Bounds {
+struct PageFillBounds {
     queued_max: usize,
     wait_max: Duration,
     unwanted_max: Duration,
@@ -103,25 +103,25 @@ struct Bounds {
 }
 
 /// The right to have one UFS read under way.
-pub(crate) struct Turn {
+pub(crate) struct UfsReadPermit {
     _turn: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
 }
 
-impl Drop for Turn {
+impl Drop for UfsReadPermit {
     fn drop(&mut self) {
         self.metrics.fills_in_flight.dec();
     }
 }
 
-impl Filler {
+impl PageFiller {
     pub(crate) fn new(
         options: &WorkerOptions,
-        (Tiers { memory, disk, digests }, former): (Tiers, Arc<FormerOwners>),
-        clock: Arc<dyn Clock>,
-        (tasks, stop): (Tasks, CancellationToken),
-        metrics: Metrics,
+        (WorkerCacheTiers { memory, disk, digests }, former): (WorkerCacheTiers, Arc<FormerOwners>),
+        clock: Arc<dyn WorkerClock>,
+        (tasks, stop): (WorkerTaskSet, CancellationToken),
+        metrics: WorkerMetrics,
     ) -> Self {
         // A request never asks for more than all requests may have under way, or it would wait for
         // ever.
@@ -142,7 +142,7 @@ impl Filler {
             )),
             kibibytes: Arc::new(Semaphore::new((in_flight_bytes >> 10) as usize)),
             queued: AtomicUsize::new(0),
-            bounds: Bounds {
+            bounds: PageFillBounds {
                 queued_max: options.fills_queued_max,
                 wait_max: options.fill_wait_max,
                 unwanted_max: options.fill_unwanted_max,
@@ -156,18 +156,18 @@ impl Filler {
         }
     }
 
-    pub(crate) fn memory(&self) -> &Memory {
+    pub(crate) fn memory_tier(&self) -> &MemoryTier {
         &self.memory
     }
 
-    pub(crate) fn disk(&self) -> Option<&Arc<Disk>> {
+    pub(crate) fn disk_tier(&self) -> Option<&Arc<DiskTier>> {
         self.disk.as_ref()
     }
 
     /// Whether a first read of these bytes of block 0 would find its first page here.
-    pub(crate) fn holds(&self, digest: VersionDigest, page: u16) -> bool {
-        let key = digest.page(BlockIndex(0), page);
-        self.memory.holds(key) || self.is_on_disk(key)
+    pub(crate) fn holds_first_page(&self, digest: VersionDigest, page: u16) -> bool {
+        let key = digest.page_key(BlockIndex(0), page);
+        self.memory.holds_page(key) || self.is_on_disk(key)
     }
 
     /// Whether some version of the object has this page of block 0 on disk, or was taken over.
@@ -175,36 +175,48 @@ impl Filler {
     /// their versions for long.
     pub(crate) fn may_hold(&self, object: &ObjectKey, page: u16) -> bool {
         let object = self.digests.any_version(object);
-        self.disk.as_ref().is_some_and(|disk| disk.knows(object, page))
-            || self.taken_over.get(&object).is_some_and(|version| self.holds(version, page))
+        self.disk.as_ref().is_some_and(|disk| disk.knows_object_page(object, page))
+            || self
+                .taken_over
+                .get(&object)
+                .is_some_and(|version| self.holds_first_page(version, page))
     }
 
     pub(crate) fn is_on_disk(&self, key: PageKey) -> bool {
-        self.disk.as_ref().is_some_and(|disk| disk.holds(key))
+        self.disk.as_ref().is_some_and(|disk| disk.holds_page(key))
     }
 
     /// Keeps a page of a run that is whole now: in memory, and on disk if it is worth it.
-    fn keep(&self, target: &Target, block: BlockIndex, run: &Run, (index, checksum): (usize, u64)) {
+    fn keep_page(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+        run: &PageFillRun,
+        (index, checksum): (usize, u64),
+    ) {
         let page = &run.pages[index];
-        let Some(cell) = run.cell(index) else { return };
-        let kept = Page { cell, bytes: page.bytes, checksum };
-        let returned = self.memory.insert(page.key, kept.clone(), self.clock.now().seconds());
+        let Some(cell) = run.page_cell(index) else { return };
+        let kept = CachedPage { cell, bytes: page.bytes, checksum };
+        let returned = self.memory.insert_page(page.key, kept.clone(), self.clock.now().as_secs());
         // Out of the table only when it can be found in memory: in between, a reader would start a
         // second fill.
         run.take_page_out_of(&mut self.flights_of(target.digest.block_spread(block)).lock(), index);
-        run.kept(index);
-        self.save(
+        run.mark_kept(index);
+        self.offer_to_disk(
             target,
             block,
             run.first_page + index as u16,
             &kept,
-            Unsaved { uses: 0, returned },
+            DemotionEvidence { uses: 0, returned },
         );
     }
 
     /// Waits for the right to read `bytes` from a UFS. Bounded in number and in time.
-    pub(crate) async fn turn(&self, bytes: u64) -> Result<Turn, Failure> {
-        let _queued = self.queue()?;
+    pub(crate) async fn acquire_read_permit(
+        &self,
+        bytes: u64,
+    ) -> Result<UfsReadPermit, PageFillError> {
+        let _queued = self.enter_queue()?;
         let kibibytes = bytes.div_ceil(1 << 10).min(u64::from(u32::MAX)) as u32;
         let both = async {
             let turn = self.turns.clone().acquire_owned().await.ok()?;
@@ -213,16 +225,16 @@ impl Filler {
         };
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(Failure::Stopping),
+            () = self.stop.cancelled() => Err(PageFillError::Stopping),
             got = tokio::time::timeout(self.bounds.wait_max, both) => match got {
                 Ok(Some((turn, bytes))) => {
                     self.metrics.fills_in_flight.inc();
-                    Ok(Turn { _turn: turn, _bytes: bytes, metrics: self.metrics.clone() })
+                    Ok(UfsReadPermit { _turn: turn, _bytes: bytes, metrics: self.metrics.clone() })
                 }
-                Ok(None) => Err(Failure::Stopping),
+                Ok(None) => Err(PageFillError::Stopping),
                 Err(_) => {
                     self.metrics.busy_wait.inc();
-                    Err(Failure::Busy("no fill ended in time; raise fills_in_flight_max or \
+                    Err(PageFillError::Busy("no fill ended in time; raise fills_in_flight_max or \
                         fill_wait_max"))
                 }
             },
@@ -237,19 +249,19 @@ impl Filler {
         self.queued.load(Ordering::Relaxed) > 0 && is_full
     }
 
-    fn queue(&self) -> Result<Queued<'_>, Failure> {
+    fn enter_queue(&self) -> Result<FillQueueGuard<'_>, PageFillError> {
         if self.queued.fetch_add(1, Ordering::Relaxed) >= self.bounds.queued_max {
             self.queued.fetch_sub(1, Ordering::Relaxed);
             self.metrics.busy_queue.inc();
-            return Err(Failure::Busy(
+            return Err(PageFillError::Busy(
                 "too many fills wait for their turn; raise fills_queued_max",
             ));
         }
         self.metrics.fills_queued.inc();
-        Ok(Queued { filler: self })
+        Ok(FillQueueGuard { filler: self })
     }
 
-    fn flights_of(&self, spread: usize) -> &Flights {
+    fn flights_of(&self, spread: usize) -> &FlightMapShard {
         &self.flights[spread % SHARDS]
     }
 
@@ -260,11 +272,11 @@ impl Filler {
 }
 
 /// A place in the queue.
-struct Queued<'a> {
-    filler: &'a Filler,
+struct FillQueueGuard<'a> {
+    filler: &'a PageFiller,
 }
 
-impl Drop for Queued<'_> {
+impl Drop for FillQueueGuard<'_> {
     fn drop(&mut self) {
         self.filler.queued.fetch_sub(1, Ordering::Relaxed);
         self.filler.metrics.fills_queued.dec();

@@ -9,12 +9,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use verbs3_client::{HeldRead, HeldRequest, NeighbourError, Neighbours, TakeOverOutcome};
+use verbs3_client::{HeldRead, HeldRequest, NeighbourClient, NeighbourError, TakeOverOutcome};
 use verbs3_protocol::{
-    Epoch, Geometry, Holds, ObjectKey, PageIndex, Placement, Slot, TakeOver, WorkerId,
+    BlockGeometry, Epoch, HashSlot, HoldsMessage, ObjectKey, PageIndex, PlacementMap, TakeOver,
+    WorkerId,
 };
 
-use crate::clock::Moment;
+use crate::clock::WorkerInstant;
 
 /// Maps that are remembered, the present one included: 128 KiB for each replica of each. More
 /// changes within the time that former owners are asked come from a cluster that restarts one
@@ -29,16 +30,16 @@ pub(crate) const ASKED_MAX: usize = 2;
 pub(crate) struct FormerOwners {
     /// How long after a change of the map.
     asked_for: Duration,
-    history: RwLock<History>,
-    neighbours: OnceLock<Arc<Neighbours>>,
+    history: RwLock<PlacementHistory>,
+    neighbours: OnceLock<Arc<NeighbourClient>>,
 }
 
 #[derive(Default)]
-struct History {
+struct PlacementHistory {
     me: Option<WorkerId>,
     /// The present one first; each with the moment up to which it was in force, as far as this
     /// worker knows.
-    maps: VecDeque<(Arc<Placement>, Moment)>,
+    maps: VecDeque<(Arc<PlacementMap>, WorkerInstant)>,
 }
 
 impl FormerOwners {
@@ -47,29 +48,30 @@ impl FormerOwners {
     }
 
     /// Asks these from now on. The first word holds.
-    pub(crate) fn reach(&self, neighbours: Arc<Neighbours>) {
+    pub(crate) fn set_neighbours(&self, neighbours: Arc<NeighbourClient>) {
         let _known_already = self.neighbours.set(neighbours);
     }
 
     /// Another map is in force, after `former`.
-    pub(crate) fn adopt(
+    pub(crate) fn adopt_map(
         &self,
-        map: &Placement,
-        former: Option<&Placement>,
+        map: &PlacementMap,
+        former: Option<&PlacementMap>,
         me: &WorkerId,
-        now: Moment,
+        now: WorkerInstant,
     ) {
         let mut history = self.history.write();
         history.me = Some(me.clone());
-        if history.maps.front().is_some_and(|(last, _)| last.epoch() == map.epoch()) {
+        if history.maps.front().is_some_and(|(last, _)| last.map_epoch() == map.map_epoch()) {
             return;
         }
         if let Some((_, until)) = history.maps.front_mut() {
             *until = now;
         }
         // Who joins, or has missed a map, has not followed the one before.
-        let missed = former
-            .filter(|former| history.maps.iter().all(|(known, _)| known.epoch() != former.epoch()));
+        let missed = former.filter(|former| {
+            history.maps.iter().all(|(known, _)| known.map_epoch() != former.map_epoch())
+        });
         if let Some(former) = missed {
             history.maps.push_front((Arc::new(former.clone()), now));
         }
@@ -79,20 +81,20 @@ impl FormerOwners {
 
     /// Former owners of a slot that is this worker's now, the last one first. Empty for most slots
     /// at most times.
-    pub(crate) fn of(&self, slot: Slot, now: Moment) -> Vec<WorkerId> {
+    pub(crate) fn former_owners(&self, slot: HashSlot, now: WorkerInstant) -> Vec<WorkerId> {
         let mut found = Vec::new();
         let Some(neighbours) = self.neighbours.get() else { return found };
         let history = self.history.read();
         let mut maps = history.maps.iter();
         let (Some(me), Some((present, _))) = (&history.me, maps.next()) else { return found };
-        if present.members().is_empty() || present.owner(slot).id != *me {
+        if present.map_members().is_empty() || present.first_owner(slot).id != *me {
             return found;
         }
-        for (map, _) in maps.take_while(|(_, until)| now.since(*until) < self.asked_for) {
+        for (map, _) in maps.take_while(|(_, until)| now.duration_since(*until) < self.asked_for) {
             // A map of nobody has no owners.
-            let Some(&owner) = map.owners(slot).first() else { continue };
-            let id = &map.members()[usize::from(owner)].id;
-            if id != me && !found.contains(id) && neighbours.knows(id) {
+            let Some(&owner) = map.slot_owners(slot).first() else { continue };
+            let id = &map.map_members()[usize::from(owner)].id;
+            if id != me && !found.contains(id) && neighbours.knows_worker(id) {
                 found.push(id.clone());
                 if found.len() == ASKED_MAX {
                     break;
@@ -108,24 +110,24 @@ impl FormerOwners {
     }
 
     /// Whether this worker owns a slot by the present map.
-    pub(crate) fn is_mine(&self, slot: Slot) -> bool {
+    pub(crate) fn is_mine(&self, slot: HashSlot) -> bool {
         let history = self.history.read();
         let (Some(me), Some((map, _))) = (&history.me, history.maps.front()) else { return false };
-        !map.members().is_empty() && map.owner(slot).id == *me
+        !map.map_members().is_empty() && map.first_owner(slot).id == *me
     }
 
     /// Who owns a slot by the present map, if that is another worker that can be asked.
-    pub(crate) fn other_owner(&self, slot: Slot) -> Option<WorkerId> {
+    pub(crate) fn other_owner(&self, slot: HashSlot) -> Option<WorkerId> {
         let neighbours = self.neighbours.get()?;
         let (owner, _) = self.present_owner(slot)?;
-        (!self.is_mine(slot) && neighbours.knows(&owner)).then_some(owner)
+        (!self.is_mine(slot) && neighbours.knows_worker(&owner)).then_some(owner)
     }
 
     /// Who owns a slot by the present map, and its epoch.
-    pub(crate) fn present_owner(&self, slot: Slot) -> Option<(WorkerId, Epoch)> {
+    pub(crate) fn present_owner(&self, slot: HashSlot) -> Option<(WorkerId, Epoch)> {
         let history = self.history.read();
         let (map, _) = history.maps.front()?;
-        (!map.members().is_empty()).then(|| (map.owner(slot).id.clone(), map.epoch()))
+        (!map.map_members().is_empty()).then(|| (map.first_owner(slot).id.clone(), map.map_epoch()))
     }
 
     pub(crate) async fn have_taken_over(
@@ -151,19 +153,23 @@ impl FormerOwners {
     }
 
     /// Whether a former owner of the object's home slot seems to hold this page of its block 0.
-    pub(crate) async fn hold(
+    pub(crate) async fn former_owner_holds(
         &self,
         (object, version_id): (&ObjectKey, Option<&str>),
-        geometry: Geometry,
+        geometry: BlockGeometry,
         page: u16,
-        now: Moment,
+        now: WorkerInstant,
     ) -> bool {
         let Some(neighbours) = self.neighbours.get() else { return false };
-        for id in self.of(object.home_slot(), now) {
+        for id in self.former_owners(object.home_slot(), now) {
             let version_id = version_id.map(str::to_owned);
-            let holds =
-                Holds { object: object.clone(), version_id, geometry, page: PageIndex(page) };
-            if neighbours.holds(&id, holds).await {
+            let holds = HoldsMessage {
+                object: object.clone(),
+                version_id,
+                geometry,
+                page: PageIndex(page),
+            };
+            if neighbours.likely_holds(&id, holds).await {
                 return true;
             }
         }

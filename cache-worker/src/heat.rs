@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use verbs3_protocol::BlockIndex;
 
 use crate::digest::DigestState;
-use crate::fill::Target;
+use crate::fill::FillTarget;
 
 /// Locks; two cores rarely meet in one.
 const SHARDS: usize = 16;
@@ -20,102 +20,102 @@ const SHARDS: usize = 16;
 /// one does not matter.
 const HALF_LIFE_S: u32 = 600;
 
-struct Block {
-    target: Arc<Target>,
+struct BlockHeatEntry {
+    target: Arc<FillTarget>,
     block: BlockIndex,
-    heat: Warmth,
+    heat: DecayingByteCount,
     /// Bytes read since they were told last.
     fresh: u64,
 }
 
 /// Bytes read, those of long ago counting less.
 #[derive(Debug, Clone, Copy, Default)]
-struct Warmth {
+struct DecayingByteCount {
     bytes: u64,
     /// As of this second.
     at_s: u32,
 }
 
-impl Warmth {
-    fn at(self, now_s: u32) -> u64 {
+impl DecayingByteCount {
+    fn bytes_at(self, now_s: u32) -> u64 {
         let halvings = now_s.saturating_sub(self.at_s) / HALF_LIFE_S;
         self.bytes.checked_shr(halvings).unwrap_or(0)
     }
 
-    fn add(&mut self, bytes: u64, now_s: u32) {
+    fn add_bytes(&mut self, bytes: u64, now_s: u32) {
         let halvings = now_s.saturating_sub(self.at_s) / HALF_LIFE_S;
-        self.bytes = self.at(now_s).saturating_add(bytes);
+        self.bytes = self.bytes_at(now_s).saturating_add(bytes);
         self.at_s = self.at_s.saturating_add(halvings * HALF_LIFE_S);
     }
 }
 
-type Blocks = HashMap<u128, Block, DigestState>;
+type BlockHeatMap = HashMap<u128, BlockHeatEntry, DigestState>;
 
 /// The blocks that were read.
-pub(crate) struct Heat {
-    shards: Vec<Mutex<Blocks>>,
+pub(crate) struct BlockHeatTable {
+    shards: Vec<Mutex<BlockHeatMap>>,
     blocks_per_shard_max: usize,
 }
 
 /// A block and how hot it is.
-pub(crate) struct HotBlock {
-    pub(crate) target: Arc<Target>,
+pub(crate) struct RankedHotBlock {
+    pub(crate) target: Arc<FillTarget>,
     pub(crate) block: BlockIndex,
     pub(crate) bytes: u64,
 }
 
-impl Heat {
+impl BlockHeatTable {
     pub(crate) fn new(blocks_max: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
         Self { shards, blocks_per_shard_max: blocks_max.div_ceil(SHARDS).max(1) }
     }
 
     /// Bytes of a block are read.
-    pub(crate) fn read(&self, target: &Arc<Target>, block: BlockIndex, bytes: u32, now_s: u32) {
-        self.note(target, block, (bytes, u64::from(bytes)), now_s);
+    pub(crate) fn read(&self, target: &Arc<FillTarget>, block: BlockIndex, bytes: u32, now_s: u32) {
+        self.record_bytes(target, block, (bytes, u64::from(bytes)), now_s);
     }
 
     /// Bytes of a block were read elsewhere, before it came here.
-    pub(crate) fn inherited(
+    pub(crate) fn record_inherited(
         &self,
-        target: &Arc<Target>,
+        target: &Arc<FillTarget>,
         block: BlockIndex,
         bytes: u32,
         now_s: u32,
     ) {
-        self.note(target, block, (bytes, 0), now_s);
+        self.record_bytes(target, block, (bytes, 0), now_s);
     }
 
-    fn note(
+    fn record_bytes(
         &self,
-        target: &Arc<Target>,
+        target: &Arc<FillTarget>,
         block: BlockIndex,
         (bytes, fresh): (u32, u64),
         now_s: u32,
     ) {
-        let key = target.digest.page(block, 0).0;
+        let key = target.digest.page_key(block, 0).0;
         // The table takes the low bits; the shard is chosen by the highest.
         let mut blocks = self.shards[(key >> 124) as usize % SHARDS].lock();
         if let Some(known) = blocks.get_mut(&key) {
             known.fresh = known.fresh.saturating_add(fresh);
-            return known.heat.add(u64::from(bytes), now_s);
+            return known.heat.add_bytes(u64::from(bytes), now_s);
         }
         if blocks.len() >= self.blocks_per_shard_max {
             forget_colder_half(&mut blocks, now_s);
         }
-        let heat = Warmth { bytes: u64::from(bytes), at_s: now_s };
-        blocks.insert(key, Block { target: target.clone(), block, heat, fresh });
+        let heat = DecayingByteCount { bytes: u64::from(bytes), at_s: now_s };
+        blocks.insert(key, BlockHeatEntry { target: target.clone(), block, heat, fresh });
     }
 
     /// All of them, the hottest first.
-    pub(crate) fn hottest(&self, now_s: u32) -> Vec<HotBlock> {
+    pub(crate) fn hottest_blocks(&self, now_s: u32) -> Vec<RankedHotBlock> {
         let mut all = Vec::new();
         for shard in &self.shards {
             let blocks = shard.lock();
-            let hot = |known: &Block| HotBlock {
+            let hot = |known: &BlockHeatEntry| RankedHotBlock {
                 target: known.target.clone(),
                 block: known.block,
-                bytes: known.heat.at(now_s),
+                bytes: known.heat.bytes_at(now_s),
             };
             all.extend(blocks.values().map(hot));
         }
@@ -125,13 +125,13 @@ impl Heat {
 
     /// What was read most since this was asked last, the most first: no more than `blocks_max`,
     /// none of less than `bytes_min`.
-    pub(crate) fn take_fresh(&self, bytes_min: u64, blocks_max: usize) -> Vec<HotBlock> {
-        let mut found: Vec<HotBlock> = Vec::new();
+    pub(crate) fn take_fresh(&self, bytes_min: u64, blocks_max: usize) -> Vec<RankedHotBlock> {
+        let mut found: Vec<RankedHotBlock> = Vec::new();
         for shard in &self.shards {
             for known in shard.lock().values_mut() {
                 let bytes = std::mem::take(&mut known.fresh);
                 if bytes > 0 && bytes >= bytes_min {
-                    found.push(HotBlock {
+                    found.push(RankedHotBlock {
                         target: known.target.clone(),
                         block: known.block,
                         bytes,
@@ -145,14 +145,14 @@ impl Heat {
     }
 }
 
-fn forget_colder_half(blocks: &mut Blocks, now_s: u32) {
-    let mut heats: Vec<u64> = blocks.values().map(|block| block.heat.at(now_s)).collect();
+fn forget_colder_half(blocks: &mut BlockHeatMap, now_s: u32) {
+    let mut heats: Vec<u64> = blocks.values().map(|block| block.heat.bytes_at(now_s)).collect();
     let middle = heats.len() / 2;
     let (_, &mut border, _) = heats.select_nth_unstable(middle);
     // Of those as hot as the border, as many as it takes.
     let mut surplus = blocks.len() - middle;
     blocks.retain(|_, block| {
-        let goes = surplus > 0 && block.heat.at(now_s) <= border;
+        let goes = surplus > 0 && block.heat.bytes_at(now_s) <= border;
         surplus -= usize::from(goes);
         !goes
     });
@@ -162,22 +162,22 @@ fn forget_colder_half(blocks: &mut Blocks, now_s: u32) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::digest::Digests;
-    use crate::fill::Source;
-    use verbs3_protocol::{ObjectKey, Version, Volume};
+    use crate::digest::KeyedDigester;
+    use crate::fill::VolumeSource;
+    use verbs3_protocol::{ContentVersion, ObjectKey, ObjectVolume};
     use verbs3_ufs::local::{LocalOptions, LocalStore};
     use verbs3_ufs::{Ufs, UfsLimits};
 
-    fn target(source: &Arc<Source>, key: &str) -> Arc<Target> {
-        let object = ObjectKey { volume: Volume::new("u", "b"), key: key.into() };
-        let version = Version { etag: "\"e\"".into(), bytes: 1 << 30, version_id: None };
-        let digest = Digests::new((1, 2)).version(&object, &version);
-        Arc::new(Target { source: source.clone(), object, version, digest })
+    fn target(source: &Arc<VolumeSource>, key: &str) -> Arc<FillTarget> {
+        let object = ObjectKey { volume: ObjectVolume::new("u", "b"), key: key.into() };
+        let version = ContentVersion { etag: "\"e\"".into(), bytes: 1 << 30, version_id: None };
+        let digest = KeyedDigester::new((1, 2)).digest_version(&object, &version);
+        Arc::new(FillTarget { source: source.clone(), object, version, digest })
     }
 
-    fn source(folder: &std::path::Path) -> Arc<Source> {
-        let store = LocalStore::open(LocalOptions::new(folder)).unwrap();
-        Arc::new(Source {
+    fn source(folder: &std::path::Path) -> Arc<VolumeSource> {
+        let store = LocalStore::open_store(LocalOptions::new(folder)).unwrap();
+        Arc::new(VolumeSource {
             ufs: Ufs::new("u".into(), Arc::new(store), UfsLimits::default()),
             bucket: "b".into(),
         })
@@ -186,13 +186,13 @@ mod tests {
     #[test]
     fn what_is_read_often_outlives_a_scan_and_the_table_stays_small() {
         let folder = tempfile::tempdir().unwrap();
-        let (heat, source) = (Heat::new(320), source(folder.path()));
+        let (heat, source) = (BlockHeatTable::new(320), source(folder.path()));
         let hot = target(&source, "hot");
         for scanned in 0..20_000u32 {
             heat.read(&target(&source, "scan"), BlockIndex(scanned), 1000, 0);
             heat.read(&hot, BlockIndex(scanned % 10), 1000, 0);
         }
-        let hottest = heat.hottest(0);
+        let hottest = heat.hottest_blocks(0);
         assert!(hottest.len() <= 320, "{}", hottest.len());
         let first: Vec<&str> =
             hottest.iter().take(10).map(|hot| hot.target.object.key.as_str()).collect();
@@ -202,13 +202,13 @@ mod tests {
     #[test]
     fn what_is_fresh_is_told_once_the_most_first_and_no_more_than_asked() {
         let folder = tempfile::tempdir().unwrap();
-        let (heat, source) = (Heat::new(320), source(folder.path()));
+        let (heat, source) = (BlockHeatTable::new(320), source(folder.path()));
         let block = target(&source, "k");
         for number in 0..10u32 {
             heat.read(&block, BlockIndex(number), 100 * number, 0);
             heat.read(&block, BlockIndex(number), 50, 5);
         }
-        heat.inherited(&block, BlockIndex(3), 1 << 30, 5);
+        heat.record_inherited(&block, BlockIndex(3), 1 << 30, 5);
         let fresh = |bytes_min, blocks_max| -> Vec<(u32, u64)> {
             heat.take_fresh(bytes_min, blocks_max)
                 .iter()
@@ -219,18 +219,18 @@ mod tests {
         assert_eq!(fresh(0, 9), [], "what was told, and what was too little, counts no more");
         heat.read(&block, BlockIndex(7), 10, 6);
         assert_eq!(fresh(0, 9), [(7, 10)]);
-        assert_eq!(heat.hottest(6)[0].block, BlockIndex(3));
+        assert_eq!(heat.hottest_blocks(6)[0].block, BlockIndex(3));
     }
 
     #[test]
     fn what_was_read_long_ago_is_colder_than_what_is_read_now() {
         let folder = tempfile::tempdir().unwrap();
-        let (heat, source) = (Heat::new(320), source(folder.path()));
+        let (heat, source) = (BlockHeatTable::new(320), source(folder.path()));
         heat.read(&target(&source, "then"), BlockIndex(0), 4000, 0);
         heat.read(&target(&source, "now"), BlockIndex(0), 1500, 2 * HALF_LIFE_S);
         heat.read(&target(&source, "both"), BlockIndex(0), 4000, 0);
         heat.read(&target(&source, "both"), BlockIndex(0), 1000, 2 * HALF_LIFE_S);
-        let found = heat.hottest(2 * HALF_LIFE_S);
+        let found = heat.hottest_blocks(2 * HALF_LIFE_S);
         let found: Vec<_> =
             found.iter().map(|hot| (hot.target.object.key.as_str(), hot.bytes)).collect();
         assert_eq!(found, [("both", 2000), ("now", 1500), ("then", 1000)]);

@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use verbs3_client::TakeOverOutcome;
-use verbs3_protocol::{Geometry, TakeOver};
+use verbs3_protocol::{BlockGeometry, TakeOver};
 
-use crate::fill::Filler;
+use crate::fill::PageFiller;
 use crate::former::FormerOwners;
-use crate::heat::{Heat, HotBlock};
-use crate::metrics::Metrics;
-use crate::tasks::Tasks;
+use crate::heat::{BlockHeatTable, RankedHotBlock};
+use crate::metrics::WorkerMetrics;
+use crate::tasks::WorkerTaskSet;
 
 /// Blocks on their way at once: enough that small ones meet the rate, few enough that readers come
 /// first.
@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// How far a drained worker has come with handing over what is hot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HandingOver {
+pub struct WorkerDrainProgress {
     pub blocks: u64,
     pub blocks_left: u64,
     /// What new owners have taken.
@@ -41,7 +41,7 @@ pub struct HandingOver {
 }
 
 /// One drain.
-struct Leaving {
+struct WorkerDrainState {
     blocks: u64,
     blocks_left: AtomicU64,
     bytes: AtomicU64,
@@ -51,24 +51,24 @@ struct Leaving {
 }
 
 /// Hands over while this worker is told to drain.
-pub(crate) struct Leaver {
-    pub(crate) geometry: Geometry,
-    pub(crate) heat: Arc<Heat>,
+pub(crate) struct WorkerDrainer {
+    pub(crate) geometry: BlockGeometry,
+    pub(crate) heat: Arc<BlockHeatTable>,
     pub(crate) former: Arc<FormerOwners>,
-    pub(crate) filler: Arc<Filler>,
+    pub(crate) filler: Arc<PageFiller>,
     pub(crate) bytes_per_second_max: u64,
-    pub(crate) tasks: Tasks,
+    pub(crate) tasks: WorkerTaskSet,
     pub(crate) stop: CancellationToken,
-    pub(crate) metrics: Metrics,
-    leaving: Mutex<Option<Arc<Leaving>>>,
+    pub(crate) metrics: WorkerMetrics,
+    leaving: Mutex<Option<Arc<WorkerDrainState>>>,
 }
 
-impl Leaver {
+impl WorkerDrainer {
     pub(crate) fn new(
-        (geometry, bytes_per_second_max): (Geometry, u64),
-        (heat, former, filler): (Arc<Heat>, Arc<FormerOwners>, Arc<Filler>),
-        (tasks, stop): (Tasks, CancellationToken),
-        metrics: Metrics,
+        (geometry, bytes_per_second_max): (BlockGeometry, u64),
+        (heat, former, filler): (Arc<BlockHeatTable>, Arc<FormerOwners>, Arc<PageFiller>),
+        (tasks, stop): (WorkerTaskSet, CancellationToken),
+        metrics: WorkerMetrics,
     ) -> Arc<Self> {
         let leaving = Mutex::default();
         Arc::new(Self {
@@ -86,7 +86,7 @@ impl Leaver {
 
     /// A map has come into force in which this worker drains, or does not. One drain hands over
     /// once, whatever maps follow.
-    pub(crate) fn drain(self: &Arc<Self>, draining: bool, now_s: u32) {
+    pub(crate) fn set_draining(self: &Arc<Self>, draining: bool, now_s: u32) {
         let mut leaving = self.leaving.lock();
         if !draining {
             if let Some(leaving) = leaving.take() {
@@ -98,9 +98,9 @@ impl Leaver {
             return;
         }
         let hottest =
-            if self.former.reaches_others() { self.heat.hottest(now_s) } else { Vec::new() };
+            if self.former.reaches_others() { self.heat.hottest_blocks(now_s) } else { Vec::new() };
         let blocks = hottest.len() as u64;
-        let made = Arc::new(Leaving {
+        let made = Arc::new(WorkerDrainState {
             blocks,
             blocks_left: AtomicU64::new(blocks),
             bytes: AtomicU64::new(0),
@@ -121,16 +121,16 @@ impl Leaver {
     }
 
     /// `None`: this worker does not drain.
-    pub(crate) fn progress(&self) -> Option<HandingOver> {
+    pub(crate) fn drain_progress(&self) -> Option<WorkerDrainProgress> {
         let leaving = self.leaving.lock();
-        let Leaving { blocks, blocks_left, bytes, .. } = &**leaving.as_ref()?;
+        let WorkerDrainState { blocks, blocks_left, bytes, .. } = &**leaving.as_ref()?;
         let (blocks_left, bytes) =
             (blocks_left.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
-        Some(HandingOver { blocks: *blocks, blocks_left, bytes })
+        Some(WorkerDrainProgress { blocks: *blocks, blocks_left, bytes })
     }
 
-    async fn hand_over(&self, leaving: &Leaving, hottest: Vec<HotBlock>) {
-        let one = async |hot: HotBlock| {
+    async fn hand_over(&self, leaving: &WorkerDrainState, hottest: Vec<RankedHotBlock>) {
+        let one = async |hot: RankedHotBlock| {
             let bytes = self.hand_over_block(leaving, &hot).await;
             leaving.bytes.fetch_add(bytes, Ordering::Relaxed);
             leaving.blocks_left.fetch_sub(1, Ordering::Relaxed);
@@ -139,13 +139,13 @@ impl Leaver {
     }
 
     /// The bytes that were taken.
-    async fn hand_over_block(&self, leaving: &Leaving, hot: &HotBlock) -> u64 {
-        let HotBlock { target, block, bytes: heat_bytes } = hot;
+    async fn hand_over_block(&self, leaving: &WorkerDrainState, hot: &RankedHotBlock) -> u64 {
+        let RankedHotBlock { target, block, bytes: heat_bytes } = hot;
         let held = self.filler.held_bytes(target, *block);
         if held == 0 {
             return 0;
         }
-        sleep_until(self.turn(leaving, held)).await;
+        sleep_until(self.reserve_send_time(leaving, held)).await;
         let mut failures = 0;
         for _ in 0..TRIES_MAX {
             let Some((owner, epoch)) = self.former.present_owner(target.object.block_slot(*block))
@@ -172,7 +172,7 @@ impl Leaver {
     }
 
     /// When these bytes may go: after those before them.
-    fn turn(&self, leaving: &Leaving, bytes: u64) -> Instant {
+    fn reserve_send_time(&self, leaving: &WorkerDrainState, bytes: u64) -> Instant {
         let took = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second_max.max(1) as f64);
         let mut pace = leaving.pace.lock();
         let turn = (*pace).max(Instant::now());

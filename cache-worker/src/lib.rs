@@ -26,11 +26,11 @@ mod volumes;
 mod warming;
 mod worker;
 
-pub use clock::{Clock, ManualClock, Moment, SystemClock};
+pub use clock::{ManualWorkerClock, SystemClock, WorkerClock, WorkerInstant};
 pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume, METRICS as DISK_METRICS};
-pub use leaving::HandingOver;
-pub use membership::{Activation, NotedWrite};
-pub use options::{OptionsError, WorkerOptions};
+pub use leaving::WorkerDrainProgress;
+pub use membership::{MapActivation, NotedWrite};
+pub use options::{WorkerOptions, WorkerOptionsError};
 pub use rates::BlockRate;
-pub use volumes::Volumes;
-pub use worker::{Worker, WorkerError};
+pub use volumes::WorkerVolumes;
+pub use worker::{CacheWorker, WorkerError};

@@ -6,11 +6,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use verbs3_protocol::{KeyHash, Placement, WorkerId, WriteId};
+use verbs3_protocol::{KeyHash, PlacementMap, WorkerId, WriteId};
 
-use crate::attributes::Concerned;
-use crate::standing::{Coordinated, Handover, Standing};
-use crate::worker::Worker;
+use crate::attributes::RecallScope;
+use crate::standing::{CoordinatedStanding, MapHandover, WorkerStanding};
+use crate::worker::CacheWorker;
 
 /// A write that is announced and not reported, on its way from one home to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub struct NotedWrite {
 }
 
 /// A map that comes into force.
-pub struct Activation<'a> {
-    pub map: &'a Placement,
+pub struct MapActivation<'a> {
+    pub map: &'a PlacementMap,
     pub me: &'a WorkerId,
     /// The map before; `None`: there was none.
-    pub former: Option<&'a Placement>,
+    pub former: Option<&'a PlacementMap>,
     /// Members of the former map that have handed over all their open writes.
     pub handed_over: HashSet<WorkerId>,
     /// These.
@@ -40,21 +40,23 @@ pub struct Activation<'a> {
     pub restarted: bool,
 }
 
-impl Worker {
+impl CacheWorker {
     /// For so long the worker answers from what it knows, and for so long it takes part in writes.
     /// `left` is asked after this worker's clock: a process that is stopped between the two has
     /// less of the lease then, never more.
     pub fn hold_lease(&self, left: impl FnOnce() -> (Duration, Duration)) {
-        let latest = self.clock.times().latest;
+        let latest = self.clock.read_times().latest;
         let (lease, outage) = left();
-        self.with_standing(|standing| standing.lease(latest.after(lease), latest.after(outage)));
+        self.with_standing(|standing| {
+            standing.set_lease(latest.saturating_add(lease), latest.saturating_add(outage))
+        });
     }
 
     /// Answers under the present epoch no more, and recalls what gateways may answer by themselves:
-    /// nobody may be told of it before [`Worker::leases_over`]. The open writes, for the next
+    /// nobody may be told of it before [`CacheWorker::leases_over`]. The open writes, for the next
     /// homes; `None`: more than `max`.
     pub fn give_up_epoch(&self, max: usize) -> Option<Vec<NotedWrite>> {
-        self.with_standing(Coordinated::prepare);
+        self.with_standing(CoordinatedStanding::give_up_epoch);
         self.grants.recall_all();
         let list = self.coherence.open_list(max, self.clock.now())?;
         Some(
@@ -67,16 +69,16 @@ impl Worker {
     /// Waits until no gateway answers by a lease that was recalled; no longer than leases last. May
     /// be cancelled.
     pub async fn leases_over(&self) {
-        self.grants.settled(&Concerned::All, &*self.clock).await;
+        self.grants.wait_for_recalls(&RecallScope::All, &*self.clock).await;
     }
 
     /// Grants no more leases, and answers no poll for recalls: the worker ends.
     pub fn end_leases(&self) {
-        self.grants.close();
+        self.grants.close_polls();
     }
 
     /// A process of this worker's name may have been killed a moment ago, and its leases live on:
-    /// until that is known ([`Activation::restarted`]), or until they must be over, no write is
+    /// until that is known ([`MapActivation::restarted`]), or until they must be over, no write is
     /// acknowledged and no epoch given up. Said once, before anything is asked of the coordinators.
     pub fn follows_another(&self) {
         self.grants.follow_another(self.clock.now());
@@ -86,14 +88,14 @@ impl Worker {
     /// Whoever is handed the open writes has to know this as well.
     pub fn uncertain_for(&self) -> Duration {
         match &self.standing {
-            Standing::Coordinated(standing) => standing.uncertain_for(self.clock.now()),
-            Standing::Fixed(_) => Duration::ZERO,
+            WorkerStanding::Coordinated(standing) => standing.uncertain_for(self.clock.now()),
+            WorkerStanding::Fixed(_) => Duration::ZERO,
         }
     }
 
     /// Answers under this map.
-    pub fn activate(&self, activation: Activation<'_>) {
-        let Activation {
+    pub fn activate_map(&self, activation: MapActivation<'_>) {
+        let MapActivation {
             map,
             me,
             former,
@@ -114,9 +116,9 @@ impl Worker {
             // Some found no place: their slots are as if nobody had handed them over.
             handed_over.clear();
         }
-        self.former.adopt(map, former, me, now);
+        self.former.adopt_map(map, former, me, now);
         let (silent, inherited) = (self.uncertain_max, uncertain.min(self.uncertain_max));
-        let handover = Handover {
+        let handover = MapHandover {
             map,
             me,
             former,
@@ -126,9 +128,9 @@ impl Worker {
             inherited,
             silent,
         };
-        self.with_standing(|standing| standing.activate(&handover, now));
-        let draining = map.members().iter().any(|member| member.id == *me && member.draining);
-        self.leaver.drain(draining, now.seconds());
+        self.with_standing(|standing| standing.activate_map(&handover, now));
+        let draining = map.map_members().iter().any(|member| member.id == *me && member.draining);
+        self.leaver.set_draining(draining, now.as_secs());
     }
 
     fn take_over(&self, writes: &[NotedWrite]) -> bool {
@@ -136,16 +138,16 @@ impl Worker {
         let mut all = writes.iter();
         all.all(|noted| {
             self.coherence
-                .inherit(noted.hash, noted.write, (noted.remaining, self.uncertain_max), now)
+                .inherit_write(noted.hash, noted.write, (noted.remaining, self.uncertain_max), now)
                 .is_ok()
         })
     }
 
     /// Nothing is told to a worker of a map that never changes.
-    fn with_standing(&self, tell: impl FnOnce(&Coordinated)) {
+    fn with_standing(&self, tell: impl FnOnce(&CoordinatedStanding)) {
         match &self.standing {
-            Standing::Coordinated(standing) => tell(standing),
-            Standing::Fixed(_) => {}
+            WorkerStanding::Coordinated(standing) => tell(standing),
+            WorkerStanding::Fixed(_) => {}
         }
     }
 }

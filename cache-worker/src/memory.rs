@@ -11,16 +11,16 @@ mod slab;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use verbs3_rdma::arena::{Arena, Cell, CellReader, ExtentId};
+use verbs3_rdma::arena::{Arena, ArenaCell, CellReader, ExtentId};
 
 use crate::digest::PageKey;
-use crate::metrics::Metrics;
-pub(crate) use ghost::Ghosts;
-use shard::{Evicted, Shard};
+use crate::metrics::WorkerMetrics;
+pub(crate) use ghost::GhostFingerprints;
+use shard::{EvictionOutcome, MemoryTierShard};
 
 /// A page that is whole, with the checksum it got when it was filled.
 #[derive(Clone)]
-pub(crate) struct Page {
+pub(crate) struct CachedPage {
     pub(crate) cell: CellReader,
     pub(crate) bytes: u32,
     /// CRC64NVME.
@@ -29,7 +29,7 @@ pub(crate) struct Page {
 
 /// What speaks for writing a page to disk that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Unsaved {
+pub(crate) struct DemotionEvidence {
     /// Up to 3.
     pub(crate) uses: u8,
     /// It has proved before that it is read again.
@@ -38,7 +38,7 @@ pub(crate) struct Unsaved {
 
 /// How much a page is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Heat {
+pub(crate) struct PageHeat {
     /// Since it came or was last passed over: up to 3.
     pub(crate) uses: u8,
     pub(crate) idle_s: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Heat {
 
 /// Who asks for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urgency {
+pub(crate) enum MemoryUrgency {
     /// A reader waits.
     Demand,
     /// Nobody waits: takes only what the reserve leaves.
@@ -70,113 +70,119 @@ const EVACUATIONS_PER_LEASE_MAX: usize = 2;
 const EVICTIONS_PER_TRIM_MAX: usize = 4;
 
 /// The index and its arena.
-pub(crate) struct Memory {
+pub(crate) struct MemoryTier {
     arena: Arena,
-    shards: Vec<Mutex<Shard>>,
+    shards: Vec<Mutex<MemoryTierShard>>,
     /// Where the next search for a page to give up begins.
     hand: AtomicUsize,
     /// Leased bytes above which cached pages are given up.
     leased_bytes_target: u64,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
 }
 
-impl Memory {
-    pub(crate) fn new(arena: Arena, fill_reserve: f64, metrics: Metrics) -> Self {
-        let capacity_bytes = arena.usage().capacity_bytes;
+impl MemoryTier {
+    pub(crate) fn new(arena: Arena, fill_reserve: f64, metrics: WorkerMetrics) -> Self {
+        let capacity_bytes = arena.arena_usage().capacity_bytes;
         // One remembered page for each 64 KiB: as many as are held, where objects are small; four
         // times that of full pages.
         let ghosts = (capacity_bytes / (64 << 10)) as usize / SHARDS;
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(ghosts))).collect();
+        let shards = (0..SHARDS).map(|_| Mutex::new(MemoryTierShard::new(ghosts))).collect();
         let leased_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
         Self { arena, shards, hand: AtomicUsize::new(0), leased_bytes_target, metrics }
     }
 
-    pub(crate) fn arena(&self) -> &Arena {
+    pub(crate) fn page_arena(&self) -> &Arena {
         &self.arena
     }
 
     /// The page, if it is held. Counts as a use.
     #[cfg(test)]
-    pub(crate) fn get(&self, key: PageKey, now_s: u32) -> Option<Page> {
+    pub(crate) fn get(&self, key: PageKey, now_s: u32) -> Option<CachedPage> {
         self.get_to_save(key, now_s).map(|(page, _)| page)
     }
 
     /// The page, if it is held, and what speaks for writing it to disk, if it isn't there. Counts as
     /// a use.
-    pub(crate) fn get_to_save(&self, key: PageKey, now_s: u32) -> Option<(Page, Option<Unsaved>)> {
-        self.shard(key).lock().get(key, now_s)
+    pub(crate) fn get_to_save(
+        &self,
+        key: PageKey,
+        now_s: u32,
+    ) -> Option<(CachedPage, Option<DemotionEvidence>)> {
+        self.page_shard(key).lock().get(key, now_s)
     }
 
     /// The page, if it is held, without using it: for who takes it over, and for the reader of a
     /// fill.
-    pub(crate) fn peek(&self, key: PageKey) -> Option<Page> {
-        self.shard(key).lock().peek(key)
+    pub(crate) fn peek_page(&self, key: PageKey) -> Option<CachedPage> {
+        self.page_shard(key).lock().peek_page(key)
     }
 
     /// The page is on disk, or on its way there.
-    pub(crate) fn saved(&self, key: PageKey) {
-        self.shard(key).lock().saved(key);
+    pub(crate) fn mark_saved(&self, key: PageKey) {
+        self.page_shard(key).lock().mark_saved(key);
     }
 
     /// Whether the page is held, without using it.
-    pub(crate) fn holds(&self, key: PageKey) -> bool {
-        self.shard(key).lock().holds(key)
+    pub(crate) fn holds_page(&self, key: PageKey) -> bool {
+        self.page_shard(key).lock().holds_page(key)
     }
 
     /// How hot the page is, if it is held. No use of it.
-    pub(crate) fn heat(&self, key: PageKey, now_s: u32) -> Option<Heat> {
-        self.shard(key).lock().heat(key, now_s)
+    pub(crate) fn page_heat(&self, key: PageKey, now_s: u32) -> Option<PageHeat> {
+        self.page_shard(key).lock().page_heat(key, now_s)
     }
 
     /// Gives up a page, whoever reads it: they keep what they have.
     pub(crate) fn give_up(&self, key: PageKey) {
-        if self.shard(key).lock().drop_page(key) {
+        if self.page_shard(key).lock().drop_page(key) {
             self.metrics.evictions_asked.inc();
         }
     }
 
     /// Keeps a page from now on. One that is held already stays as it is. Whether the page was here
     /// before, not long ago.
-    pub(crate) fn insert(&self, key: PageKey, page: Page, now_s: u32) -> bool {
-        let returned = self.shard(key).lock().insert(key, page, now_s);
+    pub(crate) fn insert_page(&self, key: PageKey, page: CachedPage, now_s: u32) -> bool {
+        let returned = self.page_shard(key).lock().insert_page(key, page, now_s);
         for _ in 0..EVICTIONS_PER_TRIM_MAX {
-            if self.arena.usage().leased_bytes <= self.leased_bytes_target || !self.evict() {
+            if self.arena.arena_usage().leased_bytes <= self.leased_bytes_target
+                || !self.evict_coldest()
+            {
                 break;
             }
         }
         returned
     }
 
-    /// Memory for a page of `bytes`, at the cost of colder pages. `None`: there is none now.
-    pub(crate) fn lease(&self, bytes: usize, urgency: Urgency) -> Option<Cell> {
-        if urgency == Urgency::Ahead {
+    /// Memory for a page of `total_bytes`, at the cost of colder pages. `None`: there is none now.
+    pub(crate) fn allocate_cell(&self, bytes: usize, urgency: MemoryUrgency) -> Option<ArenaCell> {
+        if urgency == MemoryUrgency::Ahead {
             let width = self.arena.class_bytes(bytes) as u64;
             let fits = |memory: &Self| {
-                memory.arena.usage().leased_bytes + width <= memory.leased_bytes_target
+                memory.arena.arena_usage().leased_bytes + width <= memory.leased_bytes_target
             };
             if !fits(self) {
-                self.evict();
+                self.evict_coldest();
             }
             if !fits(self) {
                 return None;
             }
         }
-        if let Some(cell) = self.arena.lease(bytes) {
+        if let Some(cell) = self.arena.allocate_cell(bytes) {
             return Some(cell);
         }
         for _ in 0..EVICTIONS_PER_LEASE_MAX {
-            if !self.evict() {
+            if !self.evict_coldest() {
                 break;
             }
-            if let Some(cell) = self.arena.lease(bytes) {
+            if let Some(cell) = self.arena.allocate_cell(bytes) {
                 return Some(cell);
             }
         }
         for _ in 0..EVACUATIONS_PER_LEASE_MAX {
-            if !self.evacuate() {
+            if !self.evacuate_extent() {
                 break;
             }
-            if let Some(cell) = self.arena.lease(bytes) {
+            if let Some(cell) = self.arena.allocate_cell(bytes) {
                 return Some(cell);
             }
         }
@@ -192,19 +198,19 @@ impl Memory {
     }
 
     /// Pages held, and their bytes.
-    pub(crate) fn held(&self) -> (u64, u64) {
+    pub(crate) fn held_totals(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(pages, bytes), shard| {
             let shard = shard.lock();
-            (pages + shard.len() as u64, bytes + shard.bytes())
+            (pages + shard.len() as u64, bytes + shard.total_bytes())
         })
     }
 
     /// Gives up the coldest page of the next shard that has one to give.
-    fn evict(&self) -> bool {
+    fn evict_coldest(&self) -> bool {
         let first = self.hand.fetch_add(1, Ordering::Relaxed);
         for at in 0..SHARDS {
-            let evicted = self.shards[(first + at) % SHARDS].lock().evict();
-            if let Evicted::Page = evicted {
+            let evicted = self.shards[(first + at) % SHARDS].lock().evict_coldest();
+            if let EvictionOutcome::Page = evicted {
                 self.metrics.evictions_room.inc();
                 return true;
             }
@@ -214,19 +220,19 @@ impl Memory {
 
     /// Gives up the pages of the extent that has the fewest cells leased. False: none could be
     /// given up.
-    fn evacuate(&self) -> bool {
+    fn evacuate_extent(&self) -> bool {
         let Some(extent) = self.arena.sparsest_extent() else { return false };
-        let evicted = self.empty(extent);
+        let evicted = self.empty_extent(extent);
         self.metrics.evacuations.inc();
         self.metrics.evictions_evacuation.inc_by(evicted as u64);
         evicted > 0
     }
 
-    fn empty(&self, extent: ExtentId) -> usize {
-        self.shards.iter().map(|shard| shard.lock().empty(extent)).sum()
+    fn empty_extent(&self, extent: ExtentId) -> usize {
+        self.shards.iter().map(|shard| shard.lock().empty_extent(extent)).sum()
     }
 
-    fn shard(&self, key: PageKey) -> &Mutex<Shard> {
+    fn page_shard(&self, key: PageKey) -> &Mutex<MemoryTierShard> {
         // The table inside takes the low bits; the shard is chosen by the highest.
         &self.shards[(key.0 >> 124) as usize % SHARDS]
     }

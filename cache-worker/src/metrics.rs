@@ -9,9 +9,9 @@ macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal = $value:literal),*], $help:literal;)*) => {
         /// One worker's metrics; one field for each name and label value. Clones share them.
         #[derive(Clone)]
-        pub(crate) struct Metrics { $(#[doc = $help] pub(crate) $field: $kind,)* }
+        pub(crate) struct WorkerMetrics { $(#[doc = $help] pub(crate) $field: $kind,)* }
 
-        impl Metrics {
+        impl WorkerMetrics {
             /// Makes them all and registers them.
             pub(crate) fn new(registry: &Registry) -> PrometheusResult<Self> {
                 let metrics = Self {
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn every_metric_registers_once() {
         let registry = Registry::new();
-        Metrics::new(&registry).unwrap();
+        WorkerMetrics::new(&registry).unwrap();
         let shown: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
         assert_eq!(shown, TABLE.len());
     }

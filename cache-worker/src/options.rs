@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use verbs3_protocol::{Epoch, Geometry, GeometryError, LEASE_MS_MAX};
+use verbs3_protocol::{BlockGeometry, Epoch, GeometryError, LEASE_MS_MAX};
 
 use crate::disk::{DiskOptions, FOLDER_BYTES_MIN};
 
@@ -11,7 +11,7 @@ use crate::disk::{DiskOptions, FOLDER_BYTES_MIN};
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
     /// Block and page size; the same in the whole cluster.
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     /// The placement map's. Attributes and writes are answered to askers of the same map only;
     /// `None`: to any, for a worker that has only one asker.
     pub epoch: Option<Epoch>,
@@ -85,7 +85,7 @@ pub struct WorkerOptions {
 impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
-            geometry: Geometry::DEFAULT,
+            geometry: BlockGeometry::DEFAULT,
             epoch: None,
             coordinated: false,
             fill_reserve: 0.05,
@@ -121,7 +121,7 @@ impl Default for WorkerOptions {
 
 /// Why a worker can't run with its options.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum OptionsError {
+pub enum WorkerOptionsError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     #[error("fill reserve of {0} is not between 0 and 0.9")]
@@ -143,16 +143,17 @@ pub enum OptionsError {
 
 impl WorkerOptions {
     /// Every value that can't work.
-    pub fn problems(&self) -> Vec<OptionsError> {
+    pub fn find_problems(&self) -> Vec<WorkerOptionsError> {
         let mut problems = Vec::new();
-        if let Err(error) = Geometry::new(self.geometry.block_bytes, self.geometry.page_bytes) {
+        if let Err(error) = BlockGeometry::new(self.geometry.block_bytes, self.geometry.page_bytes)
+        {
             problems.push(error.into());
         }
         if !(0.0..=0.9).contains(&self.fill_reserve) {
-            problems.push(OptionsError::Reserve(self.fill_reserve));
+            problems.push(WorkerOptionsError::Reserve(self.fill_reserve));
         }
         if self.lease > Duration::from_millis(LEASE_MS_MAX.into()) {
-            problems.push(OptionsError::Lease(self.lease));
+            problems.push(WorkerOptionsError::Lease(self.lease));
         }
         let counts = [
             ("fills_in_flight_max", self.fills_in_flight_max),
@@ -171,7 +172,7 @@ impl WorkerOptions {
             counts
                 .iter()
                 .filter(|(_, count)| *count == 0)
-                .map(|(name, _)| OptionsError::Zero(name)),
+                .map(|(name, _)| WorkerOptionsError::Zero(name)),
         );
         let page_bytes = self.geometry.page_bytes;
         let sizes = [
@@ -180,12 +181,12 @@ impl WorkerOptions {
         ];
         for (name, bytes) in sizes {
             if bytes < u64::from(page_bytes) {
-                problems.push(OptionsError::BelowPage { name, bytes, page_bytes });
+                problems.push(WorkerOptionsError::BelowPage { name, bytes, page_bytes });
             }
         }
         let folders = self.disk.iter().flat_map(|disk| &disk.folders);
         for folder in folders.filter(|folder| folder.capacity_bytes < FOLDER_BYTES_MIN) {
-            problems.push(OptionsError::DiskFolder {
+            problems.push(WorkerOptionsError::DiskFolder {
                 folder: folder.path.clone(),
                 bytes: folder.capacity_bytes,
             });
@@ -201,18 +202,18 @@ mod tests {
 
     #[test]
     fn the_defaults_can_work() {
-        assert_eq!(WorkerOptions::default().problems(), []);
+        assert_eq!(WorkerOptions::default().find_problems(), []);
     }
 
     #[test]
     fn every_problem_is_named_at_once() {
         let options = WorkerOptions {
-            geometry: Geometry { block_bytes: 1, page_bytes: 256 << 10 },
+            geometry: BlockGeometry { block_bytes: 1, page_bytes: 256 << 10 },
             fill_reserve: 2.0,
             fills_in_flight_max: 0,
             fill_bytes_max: 1,
             ..WorkerOptions::default()
         };
-        assert_eq!(options.problems().len(), 4);
+        assert_eq!(options.find_problems().len(), 4);
     }
 }

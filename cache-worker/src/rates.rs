@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use verbs3_protocol::{BlockIndex, ObjectKey, SPREAD_BYTES_MIN};
 
-use crate::worker::Worker;
+use crate::worker::CacheWorker;
 
 /// How much of a block this worker has served of late.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct BlockRate {
     pub bytes_per_second: u64,
 }
 
-impl Worker {
+impl CacheWorker {
     /// The blocks that were served most since this was asked last, which was `since` ago: the most
     /// first, `blocks_max` at most, and none of a lower rate. Small first blocks are left out: they
     /// come with their object's attributes, which only the home gives.

@@ -24,142 +24,154 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{
-    Epoch, Generation, Geometry, KeyHash, Lease, ObjectKey, Refusal, RefusalKind, Volume,
+    AttributeLease, BlockGeometry, Epoch, KeyGeneration, KeyHash, ObjectKey, ObjectVolume,
+    RefusalKind, WorkerRefusal,
 };
-use verbs3_protocol::{Question, Reply as Message, Request};
-use verbs3_rdma::transport::{Incoming, Reply, Service};
+use verbs3_protocol::{TracedRequest, WorkerReply as Message, WorkerRequest};
+use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
-use crate::attributes::Concerned;
-use crate::fill::{Failure, Source};
-use crate::standing::{Denied, Hold};
+use crate::attributes::RecallScope;
+use crate::fill::{PageFillError, VolumeSource};
+use crate::standing::{StandingError, WriteLeaseState};
 use crate::trace::{note_refused, note_served};
-use crate::worker::Worker;
+use crate::worker::CacheWorker;
 use life::while_alive;
-use reading::{Chunk, Reading};
+use reading::{BlockSpanReader, SpanReplyChunk};
 
 /// Why a request is not answered.
-struct Refused {
+struct ServeRefusal {
     kind: RefusalKind,
     reason: String,
 }
 
-impl Refused {
+impl ServeRefusal {
     fn new(kind: RefusalKind, reason: impl Into<String>) -> Self {
         Self { kind, reason: reason.into() }
     }
 
-    fn malformed(reason: impl Into<String>) -> Self {
+    fn new_malformed(reason: impl Into<String>) -> Self {
         Self::new(RefusalKind::Malformed, reason)
     }
 }
 
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Self {
-        let (kind, reason) = failure.refusal();
+impl From<PageFillError> for ServeRefusal {
+    fn from(failure: PageFillError) -> Self {
+        let (kind, reason) = failure.to_refusal();
         Self { kind, reason }
     }
 }
 
 #[async_trait]
-impl Service for Worker {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for CacheWorker {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let landing_bytes = request.landing_bytes;
-        let noted = match Request::decode(&request.message) {
-            Ok(Request::Open(open)) => {
+        let noted = match WorkerRequest::decode(&request.message) {
+            Ok(WorkerRequest::Open(open)) => {
                 return self.serve_open(open, None, landing_bytes, reply).await;
             }
-            Ok(Request::OpenBy(open, holder)) => {
+            Ok(WorkerRequest::OpenBy(open, holder)) => {
                 return self.serve_open(open, Some(holder), landing_bytes, reply).await;
             }
-            Ok(Request::Read(read)) => return self.serve_read(read, landing_bytes, reply).await,
-            Ok(Request::ReadReplica(read)) => {
+            Ok(WorkerRequest::Read(read)) => {
+                return self.serve_read(read, landing_bytes, reply).await;
+            }
+            Ok(WorkerRequest::ReadReplica(read)) => {
                 return self.serve_read_replica(read, landing_bytes, reply).await;
             }
-            Ok(Request::Traced(context, Question::ReadReplica(read))) => {
+            Ok(WorkerRequest::Traced(context, TracedRequest::ReadReplica(read))) => {
                 let serve = self.serve_read_replica(read, landing_bytes, reply);
-                return self.tracing.serve(&context, "verbs3.worker.read", serve).await;
+                return self.tracing.serve_traced(&context, "verbs3.worker.read", serve).await;
             }
-            Ok(Request::Traced(context, Question::Open(open))) => {
+            Ok(WorkerRequest::Traced(context, TracedRequest::Open(open))) => {
                 let serve = self.serve_open(open, None, landing_bytes, reply);
-                return self.tracing.serve(&context, "verbs3.worker.open", serve).await;
+                return self.tracing.serve_traced(&context, "verbs3.worker.open", serve).await;
             }
-            Ok(Request::Traced(context, Question::OpenBy(open, holder))) => {
+            Ok(WorkerRequest::Traced(context, TracedRequest::OpenBy(open, holder))) => {
                 let serve = self.serve_open(open, Some(holder), landing_bytes, reply);
-                return self.tracing.serve(&context, "verbs3.worker.open", serve).await;
+                return self.tracing.serve_traced(&context, "verbs3.worker.open", serve).await;
             }
-            Ok(Request::Traced(context, Question::Read(read))) => {
+            Ok(WorkerRequest::Traced(context, TracedRequest::Read(read))) => {
                 let serve = self.serve_read(read, landing_bytes, reply);
-                return self.tracing.serve(&context, "verbs3.worker.read", serve).await;
+                return self.tracing.serve_traced(&context, "verbs3.worker.read", serve).await;
             }
-            Ok(Request::ReadHeld(read)) => {
+            Ok(WorkerRequest::ReadHeld(read)) => {
                 return self.serve_held(read, landing_bytes, reply).await;
             }
-            Ok(Request::Holds(holds)) => match self.holds(&holds) {
-                Ok(answer) => return say(reply, &answer).await,
+            Ok(WorkerRequest::Holds(holds)) => match self.answer_holds(&holds) {
+                Ok(answer) => return send_message(reply, &answer).await,
                 Err(refused) => Err(refused),
             },
-            Ok(Request::TakeOver(asked)) => match self.answer_take_over(asked).await {
-                Ok(answer) => return say(reply, &answer).await,
+            Ok(WorkerRequest::TakeOver(asked)) => match self.answer_take_over(asked).await {
+                Ok(answer) => return send_message(reply, &answer).await,
                 Err(refused) => Err(refused),
             },
-            Ok(Request::Announce(announce)) => self.announce(&announce),
-            Ok(Request::Report(report)) => self.report(&report),
-            Ok(Request::Forget(forget)) => self.forget(&forget),
-            Ok(Request::Listed(listed)) => self.listed(listed),
-            Ok(Request::GoneVersion(gone)) => self.drop_gone_version(&gone),
-            Ok(Request::Recalls(asked)) => match self.recalls(asked).await {
-                Ok(answer) => return say(reply, &answer).await,
+            Ok(WorkerRequest::Announce(announce)) => self.answer_announce(&announce),
+            Ok(WorkerRequest::Report(report)) => self.answer_report(&report),
+            Ok(WorkerRequest::Forget(forget)) => self.answer_forget(&forget),
+            Ok(WorkerRequest::Listed(listed)) => self.answer_listed(listed),
+            Ok(WorkerRequest::GoneVersion(gone)) => self.drop_gone_version(&gone),
+            Ok(WorkerRequest::Recalls(asked)) => match self.answer_recalls(asked).await {
+                Ok(answer) => return send_message(reply, &answer).await,
                 Err(refused) => Err(refused),
             },
-            Ok(Request::Standing) => {
-                let (epoch, leased) =
-                    (self.standing.epoch(), self.standing.is_leased(self.clock.times()));
-                return say(reply, &Message::Standing { epoch, leased }).await;
+            Ok(WorkerRequest::Standing) => {
+                let (epoch, leased) = (
+                    self.standing.current_epoch(),
+                    self.standing.is_leased(self.clock.read_times()),
+                );
+                return send_message(reply, &Message::Standing { epoch, leased }).await;
             }
-            Ok(Request::Warm(warm)) => return self.serve_warm(warm, None, reply).await,
-            Ok(Request::WarmListed(warm, bytes)) => {
+            Ok(WorkerRequest::Warm(warm)) => return self.serve_warm(warm, None, reply).await,
+            Ok(WorkerRequest::WarmListed(warm, bytes)) => {
                 return self.serve_warm(warm, Some(bytes), reply).await;
             }
-            Ok(Request::Look(look)) => match self.looked(look) {
-                Ok(answer) => return say(reply, &answer).await,
+            Ok(WorkerRequest::Look(look)) => match self.answer_look(look) {
+                Ok(answer) => return send_message(reply, &answer).await,
                 Err(refused) => Err(refused),
             },
-            Ok(Request::Tend(tend)) => return self.serve_tend(tend, reply).await,
-            Ok(Request::ForgetPrefix(forget)) => self.forget_prefix(&forget),
-            Err(error) => Err(Refused::malformed(error.to_string())),
+            Ok(WorkerRequest::Tend(tend)) => return self.serve_tend(tend, reply).await,
+            Ok(WorkerRequest::ForgetPrefix(forget)) => self.forget_prefix(&forget),
+            Err(error) => Err(ServeRefusal::new_malformed(error.to_string())),
         };
         match noted {
-            Ok(noted) => self.acknowledge(noted, reply).await,
-            Err(refused) => self.refuse(reply, refused).await,
+            Ok(noted) => self.acknowledge_change(noted, reply).await,
+            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 }
 
-impl Worker {
+impl CacheWorker {
     /// The one place where a word of a writer, or an invalidation, is acknowledged: no gateway
     /// reads on from what it made void.
-    async fn acknowledge(&self, noted: News, mut reply: Reply) {
-        let News { generation, hold, concerned } = noted;
-        let settled = self.grants.settled(&concerned, &*self.clock);
+    async fn acknowledge_change(&self, noted: ChangeReceipt, mut reply: ReplySender) {
+        let ChangeReceipt { generation, hold, concerned } = noted;
+        let settled = self.grants.wait_for_recalls(&concerned, &*self.clock);
         if while_alive(&mut reply, settled).await.is_none() {
             return;
         }
         match hold {
-            Hold::Leased => {
-                say(reply, &Message::Done { generation, lease: Lease::default() }).await
+            WriteLeaseState::Leased => {
+                send_message(reply, &Message::Done { generation, lease: AttributeLease::default() })
+                    .await
             }
-            Hold::Unleased => say(reply, &Message::Unleased { generation }).await,
+            WriteLeaseState::Unleased => {
+                send_message(reply, &Message::Unleased { generation }).await
+            }
         }
     }
 
-    async fn refuse(&self, reply: Reply, refused: Refused) {
+    async fn refuse_request(&self, reply: ReplySender, refused: ServeRefusal) {
         self.count_refused(&refused);
         note_refused(&refused.reason);
         tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
-        say(reply, &Message::Refused(Refusal { kind: refused.kind, reason: refused.reason })).await;
+        send_message(
+            reply,
+            &Message::Refused(WorkerRefusal { kind: refused.kind, reason: refused.reason }),
+        )
+        .await;
     }
 
-    fn count_refused(&self, refused: &Refused) {
+    fn count_refused(&self, refused: &ServeRefusal) {
         let metrics = &self.metrics;
         let counter = match &refused.kind {
             RefusalKind::Uncertain => &metrics.refused_uncertain,
@@ -178,7 +190,7 @@ impl Worker {
         counter.inc();
     }
 
-    fn check_geometry(&self, asked: Geometry) -> Result<(), Refused> {
+    fn check_geometry(&self, asked: BlockGeometry) -> Result<(), ServeRefusal> {
         let own = self.geometry;
         if asked == own {
             return Ok(());
@@ -186,48 +198,48 @@ impl Worker {
         let reason = format!(
             "asked with {asked:?}, configured with {own:?}; use one block and page size everywhere"
         );
-        Err(Refused::new(RefusalKind::GeometryMismatch(own), reason))
+        Err(ServeRefusal::new(RefusalKind::GeometryMismatch(own), reason))
     }
 
     /// A home is one only to those who share its map: two homes for one key would not hear of each
     /// other's writes.
-    fn denied(denied: Denied, asked: Epoch) -> Refused {
+    fn refusal_for_denial(denied: StandingError, asked: Epoch) -> ServeRefusal {
         match denied {
-            Denied::Epoch(own) => {
+            StandingError::Epoch(own) => {
                 let reason = format!(
                     "asked by epoch {:016x}, has {:016x}; where there is no coordinator, give \
                     gateways and workers the same cluster.workers and cluster.replicas",
                     asked.0, own.0
                 );
-                Refused::new(RefusalKind::WrongEpoch(own), reason)
+                ServeRefusal::new(RefusalKind::WrongEpoch(own), reason)
             }
-            Denied::Lease => {
+            StandingError::Lease => {
                 let reason = "cut off from the coordinators for too long to take part in writes; \
                     bring them back";
-                Refused::new(RefusalKind::NoLease, reason)
+                ServeRefusal::new(RefusalKind::NoLease, reason)
             }
         }
     }
 
-    fn source(&self, volume: &Volume) -> Result<Arc<Source>, Refused> {
-        self.volumes.source(volume).ok_or_else(|| {
+    fn volume_source(&self, volume: &ObjectVolume) -> Result<Arc<VolumeSource>, ServeRefusal> {
+        self.volumes.find_source(volume).ok_or_else(|| {
             let reason =
                 format!("volume {volume} is not in this worker's configuration; add its ufs");
-            Refused::new(RefusalKind::UnknownVolume, reason)
+            ServeRefusal::new(RefusalKind::UnknownVolume, reason)
         })
     }
 
     /// A message names some keys, of a known volume, and not too many.
-    fn check_keys(&self, volume: &Volume, keys: usize) -> Result<(), Refused> {
-        self.source(volume)?;
+    fn check_keys(&self, volume: &ObjectVolume, keys: usize) -> Result<(), ServeRefusal> {
+        self.volume_source(volume)?;
         self.check_key_count(keys)
     }
 
-    fn check_key_count(&self, keys: usize) -> Result<(), Refused> {
+    fn check_key_count(&self, keys: usize) -> Result<(), ServeRefusal> {
         if keys == 0 || keys > self.keys_per_message_max {
             let reason =
                 format!("{keys} keys in one message; name 1 to {}", self.keys_per_message_max);
-            return Err(Refused::malformed(reason));
+            return Err(ServeRefusal::new_malformed(reason));
         }
         Ok(())
     }
@@ -235,7 +247,11 @@ impl Worker {
     /// The hashes of the keys that a message names. The volume need not be known here: a mount that
     /// is not cached may be of a UFS that workers don't have, and of what can't be cached no reader
     /// is answered from here.
-    fn hashes(&self, volume: &Volume, keys: &[String]) -> Result<Vec<KeyHash>, Refused> {
+    fn hash_keys(
+        &self,
+        volume: &ObjectVolume,
+        keys: &[String],
+    ) -> Result<Vec<KeyHash>, ServeRefusal> {
         self.check_key_count(keys.len())?;
         Ok(keys
             .iter()
@@ -243,7 +259,7 @@ impl Worker {
             .collect())
     }
 
-    fn count_served(&self, chunk: &Chunk) {
+    fn count_served(&self, chunk: &SpanReplyChunk) {
         use verbs3_protocol::CacheVerdict::{Hit, Miss, Partial};
         let (counter, verdict) = match chunk.piece.verdict {
             Hit => (&self.metrics.served_hit, "hit"),
@@ -256,24 +272,24 @@ impl Worker {
     }
 
     /// Sends what is left of a reading as `Data` parts. A failure is the last part.
-    async fn send_rest(&self, mut reading: Reading<'_>, mut reply: Reply) {
+    async fn send_rest(&self, mut reading: BlockSpanReader<'_>, mut reply: ReplySender) {
         loop {
             let Some(next) = while_alive(&mut reply, reading.next()).await else { return };
             match next {
                 Ok(chunk) => {
                     let last = reading.is_done();
                     self.count_served(&chunk);
-                    let Chunk { piece, offset, data } = chunk;
+                    let SpanReplyChunk { piece, offset, data } = chunk;
                     let message = Message::Data(piece).encode();
                     if last {
-                        return end(reply, message, offset, data).await;
+                        return send_last_part(reply, message, offset, data).await;
                     }
-                    if let Err(error) = reply.part(message, offset, data).await {
+                    if let Err(error) = reply.send_part(message, offset, data).await {
                         tracing::debug!(%error, "a reader has gone");
                         return;
                     }
                 }
-                Err(failure) => return self.refuse(reply, failure.into()).await,
+                Err(failure) => return self.refuse_request(reply, failure.into()).await,
             }
         }
     }
@@ -284,32 +300,32 @@ impl Worker {
 const MESSAGE_BYTES_MAX: usize = 60 << 10;
 
 /// What was noted.
-struct News {
-    generation: Generation,
+struct ChangeReceipt {
+    generation: KeyGeneration,
     /// By which right.
-    hold: Hold,
+    hold: WriteLeaseState,
     /// Whose leases it has made void, if that is to be over before it is acknowledged.
-    concerned: Concerned,
+    concerned: RecallScope,
 }
 
-type Noted = Result<News, Refused>;
+type ChangeResult = Result<ChangeReceipt, ServeRefusal>;
 
-async fn say(reply: Reply, message: &Message) {
-    let message = bounded(message.encode()).unwrap_or_else(|refusal| refusal);
-    end(reply, message, 0, Vec::new()).await;
+async fn send_message(reply: ReplySender, message: &Message) {
+    let message = bound_message(message.encode()).unwrap_or_else(|refusal| refusal);
+    send_last_part(reply, message, 0, Vec::new()).await;
 }
 
 /// The message, or the refusal to be sent in its place.
-fn bounded(message: Bytes) -> Result<Bytes, Bytes> {
+fn bound_message(message: Bytes) -> Result<Bytes, Bytes> {
     if message.len() <= MESSAGE_BYTES_MAX {
         return Ok(message);
     }
     let reason = format!("an answer of {} bytes is too large to pass on", message.len());
-    Err(Message::Refused(Refusal { kind: RefusalKind::Uncacheable, reason }).encode())
+    Err(Message::Refused(WorkerRefusal { kind: RefusalKind::Uncacheable, reason }).encode())
 }
 
-async fn end(reply: Reply, message: Bytes, offset: u64, data: Vec<Bytes>) {
-    if let Err(error) = reply.last(message, offset, data).await {
+async fn send_last_part(reply: ReplySender, message: Bytes, offset: u64, data: Vec<Bytes>) {
+    if let Err(error) = reply.send_last(message, offset, data).await {
         tracing::debug!(%error, "a reader has gone");
     }
 }

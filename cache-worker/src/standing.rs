@@ -5,7 +5,7 @@
 //! # Why nothing stale is answered
 //! A coordinated worker answers from what it knows only (1) to askers of its own epoch, (2) while
 //! its lease lasts, and (3) what it asked the UFS since it became the home of the key's slot.
-//! Another home can come into force only after this worker has given up the epoch (`prepare`), or
+//! Another home can come into force only after this worker has given up the epoch (`give_up_epoch`), or
 //! its lease is over by the coordinator's clock, which is later than by its own. So every write
 //! that was acknowledged before a read began was reported to this worker, or to a home before it,
 //! before what it answers was asked. Leases of gateways end with this worker's own, at the latest,
@@ -21,9 +21,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use verbs3_protocol::{Epoch, Placement, SLOTS, Slot, WorkerId};
+use verbs3_protocol::{Epoch, HashSlot, PlacementMap, SLOTS, WorkerId};
 
-use crate::clock::{Moment, Times};
+use crate::clock::{ClockReading, WorkerInstant};
 
 /// Stands for no epoch: nobody asks under it.
 const NONE: u64 = 0;
@@ -32,7 +32,7 @@ const NEVER: u64 = u64::MAX;
 
 /// What may be answered to an asker that arrives now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Right {
+pub(crate) enum AnswerRight {
     /// Whatever is known.
     All,
     /// What was asked for no longer ago.
@@ -41,9 +41,9 @@ pub(crate) enum Right {
     Ask,
 }
 
-impl Right {
+impl AnswerRight {
     /// Nothing that was asked longer ago than that.
-    pub(crate) fn within(self, since: Option<Duration>) -> Self {
+    pub(crate) fn limit_to_age(self, since: Option<Duration>) -> Self {
         match (self, since) {
             (right, None) | (right @ Self::Ask, _) => right,
             (Self::All, Some(since)) => Self::Since(since),
@@ -54,7 +54,7 @@ impl Right {
 
 /// By which right a write is noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum WriteLeaseState {
     Leased,
     /// The lease is over: the writer has to make sure that every member of the map stands by it.
     Unleased,
@@ -62,7 +62,7 @@ pub(crate) enum Hold {
 
 /// Why nothing is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Denied {
+pub(crate) enum StandingError {
     /// Asked under another epoch than this one (0: between two).
     Epoch(Epoch),
     /// Cut off from the coordinators for too long to take part in writes.
@@ -70,11 +70,11 @@ pub(crate) enum Denied {
 }
 
 /// A map that comes into force, and what it says of the one before.
-pub struct Handover<'a> {
-    pub map: &'a Placement,
+pub struct MapHandover<'a> {
+    pub map: &'a PlacementMap,
     pub me: &'a WorkerId,
     /// `None`: there was none.
-    pub former: Option<&'a Placement>,
+    pub former: Option<&'a PlacementMap>,
     /// Members of the former map whose open writes have been handed over, and were taken over here.
     pub handed_over: &'a HashSet<WorkerId>,
     /// The process before this one ended in order, under this very map.
@@ -88,15 +88,15 @@ pub struct Handover<'a> {
 }
 
 /// The worker's standing in its cluster.
-pub(crate) enum Standing {
+pub(crate) enum WorkerStanding {
     /// Of a map that never changes; `None`: whatever the asker's epoch is.
     Fixed(Option<Epoch>),
-    Coordinated(Box<Coordinated>),
+    Coordinated(Box<CoordinatedStanding>),
 }
 
-pub(crate) struct Coordinated {
+pub(crate) struct CoordinatedStanding {
     epoch: AtomicU64,
-    /// Nanoseconds, as [`Times::latest`] counts.
+    /// Nanoseconds, as [`ClockReading::latest`] counts.
     lease_until: AtomicU64,
     outage_until: AtomicU64,
     /// For each slot, the moment from which on what was asked is good.
@@ -107,10 +107,10 @@ pub(crate) struct Coordinated {
     noting: RwLock<()>,
 }
 
-impl Standing {
-    pub(crate) fn coordinated() -> Self {
+impl WorkerStanding {
+    pub(crate) fn new_coordinated() -> Self {
         let valid_from = (0..SLOTS).map(|_| AtomicU64::new(NEVER)).collect();
-        Self::Coordinated(Box::new(Coordinated {
+        Self::Coordinated(Box::new(CoordinatedStanding {
             epoch: AtomicU64::new(NONE),
             lease_until: AtomicU64::new(0),
             outage_until: AtomicU64::new(0),
@@ -124,24 +124,24 @@ impl Standing {
     pub(crate) fn to_answer(
         &self,
         asked: Epoch,
-        slot: Slot,
-        times: impl Into<Times>,
-    ) -> Result<Right, Denied> {
-        let Times { now, latest } = times.into();
+        slot: HashSlot,
+        times: impl Into<ClockReading>,
+    ) -> Result<AnswerRight, StandingError> {
+        let ClockReading { now, latest } = times.into();
         let own = match self {
-            Self::Fixed(None) => return Ok(Right::All),
-            Self::Fixed(Some(own)) if *own == asked => return Ok(Right::All),
-            Self::Fixed(Some(own)) => return Err(Denied::Epoch(*own)),
+            Self::Fixed(None) => return Ok(AnswerRight::All),
+            Self::Fixed(Some(own)) if *own == asked => return Ok(AnswerRight::All),
+            Self::Fixed(Some(own)) => return Err(StandingError::Epoch(*own)),
             Self::Coordinated(own) => own,
         };
         own.is_at(asked)?;
-        if own.lease_until.load(Ordering::SeqCst) <= latest.nanos() {
-            return Ok(Right::Ask);
+        if own.lease_until.load(Ordering::SeqCst) <= latest.as_nanos() {
+            return Ok(AnswerRight::Ask);
         }
         let since = own.valid_from[usize::from(slot.0)].load(Ordering::SeqCst);
-        Ok(match now.nanos().checked_sub(since) {
-            Some(age) => Right::Since(Duration::from_nanos(age)),
-            None => Right::Ask,
+        Ok(match now.as_nanos().checked_sub(since) {
+            Some(age) => AnswerRight::Since(Duration::from_nanos(age)),
+            None => AnswerRight::Ask,
         })
     }
 
@@ -150,24 +150,26 @@ impl Standing {
     pub(crate) fn to_note<T>(
         &self,
         asked: Epoch,
-        times: impl Into<Times>,
+        times: impl Into<ClockReading>,
         note: impl FnOnce() -> T,
-    ) -> Result<(T, Hold), Denied> {
+    ) -> Result<(T, WriteLeaseState), StandingError> {
         let latest = times.into().latest;
         let own = match self {
-            Self::Fixed(None) => return Ok((note(), Hold::Leased)),
-            Self::Fixed(Some(own)) if *own == asked => return Ok((note(), Hold::Leased)),
-            Self::Fixed(Some(own)) => return Err(Denied::Epoch(*own)),
+            Self::Fixed(None) => return Ok((note(), WriteLeaseState::Leased)),
+            Self::Fixed(Some(own)) if *own == asked => {
+                return Ok((note(), WriteLeaseState::Leased));
+            }
+            Self::Fixed(Some(own)) => return Err(StandingError::Epoch(*own)),
             Self::Coordinated(own) => own,
         };
         let _noting = own.noting.read();
         own.is_at(asked)?;
-        let hold = if own.lease_until.load(Ordering::SeqCst) > latest.nanos() {
-            Hold::Leased
-        } else if own.outage_until.load(Ordering::SeqCst) > latest.nanos() {
-            Hold::Unleased
+        let hold = if own.lease_until.load(Ordering::SeqCst) > latest.as_nanos() {
+            WriteLeaseState::Leased
+        } else if own.outage_until.load(Ordering::SeqCst) > latest.as_nanos() {
+            WriteLeaseState::Unleased
         } else {
-            return Err(Denied::Lease);
+            return Err(StandingError::Lease);
         };
         Ok((note(), hold))
     }
@@ -179,109 +181,110 @@ impl Standing {
     pub(crate) fn to_grant<T>(
         &self,
         asked: Epoch,
-        times: impl Into<Times>,
-        grant: impl FnOnce(Moment) -> Option<T>,
+        times: impl Into<ClockReading>,
+        grant: impl FnOnce(WorkerInstant) -> Option<T>,
     ) -> Option<T> {
         let Self::Coordinated(own) = self else { return None };
-        let Times { now, latest } = times.into();
+        let ClockReading { now, latest } = times.into();
         let _noting = own.noting.read();
         own.is_at(asked).ok()?;
-        let until = Moment::from_nanos(own.lease_until.load(Ordering::SeqCst));
-        (until > latest).then(|| grant(now.after(until.since(latest)))).flatten()
+        let until = WorkerInstant::from_nanos(own.lease_until.load(Ordering::SeqCst));
+        (until > latest).then(|| grant(now.saturating_add(until.duration_since(latest)))).flatten()
     }
 
     /// For what is no question of coherence, but of who owns what.
-    pub(crate) fn is_at(&self, asked: Epoch) -> Result<(), Denied> {
+    pub(crate) fn is_at(&self, asked: Epoch) -> Result<(), StandingError> {
         match self {
             Self::Fixed(None) => Ok(()),
             Self::Fixed(Some(own)) if *own == asked => Ok(()),
-            Self::Fixed(Some(own)) => Err(Denied::Epoch(*own)),
+            Self::Fixed(Some(own)) => Err(StandingError::Epoch(*own)),
             Self::Coordinated(own) => own.is_at(asked),
         }
     }
 
     /// The epoch under which this worker answers now; 0: none.
-    pub(crate) fn epoch(&self) -> Epoch {
+    pub(crate) fn current_epoch(&self) -> Epoch {
         match self {
             Self::Fixed(epoch) => epoch.unwrap_or_default(),
             Self::Coordinated(own) => Epoch(own.epoch.load(Ordering::SeqCst)),
         }
     }
 
-    pub(crate) fn is_leased(&self, times: impl Into<Times>) -> bool {
+    pub(crate) fn is_leased(&self, times: impl Into<ClockReading>) -> bool {
         match self {
             Self::Fixed(_) => true,
             Self::Coordinated(own) => {
-                own.lease_until.load(Ordering::SeqCst) > times.into().latest.nanos()
+                own.lease_until.load(Ordering::SeqCst) > times.into().latest.as_nanos()
             }
         }
     }
 }
 
-impl Coordinated {
-    fn is_at(&self, asked: Epoch) -> Result<(), Denied> {
+impl CoordinatedStanding {
+    fn is_at(&self, asked: Epoch) -> Result<(), StandingError> {
         match self.epoch.load(Ordering::SeqCst) {
             own if own == asked.0 && own != NONE => Ok(()),
-            own => Err(Denied::Epoch(Epoch(own))),
+            own => Err(StandingError::Epoch(Epoch(own))),
         }
     }
 
-    /// Both as [`Times::latest`] counts.
-    pub(crate) fn lease(&self, until: Moment, outage_until: Moment) {
-        self.outage_until.store(outage_until.nanos(), Ordering::SeqCst);
-        self.lease_until.store(until.nanos(), Ordering::SeqCst);
+    /// Both as [`ClockReading::latest`] counts.
+    pub(crate) fn set_lease(&self, until: WorkerInstant, outage_until: WorkerInstant) {
+        self.outage_until.store(outage_until.as_nanos(), Ordering::SeqCst);
+        self.lease_until.store(until.as_nanos(), Ordering::SeqCst);
     }
 
     /// From here on nothing is answered under the present epoch; every write that was noted under
     /// it is over and done, and every lease that was granted is in the table.
-    pub(crate) fn prepare(&self) {
+    pub(crate) fn give_up_epoch(&self) {
         let _all_noted = self.noting.write();
         self.epoch.store(NONE, Ordering::SeqCst);
     }
 
     /// How long slots of this worker are asked at the UFS because of writes that it was not told
     /// of.
-    pub(crate) fn uncertain_for(&self, now: Moment) -> Duration {
+    pub(crate) fn uncertain_for(&self, now: WorkerInstant) -> Duration {
         let own = self
             .valid_from
             .iter()
             .map(|from| from.load(Ordering::SeqCst))
             .filter(|&from| from != NEVER);
         own.max().map_or(Duration::ZERO, |latest| {
-            Duration::from_nanos(latest.saturating_sub(now.nanos()))
+            Duration::from_nanos(latest.saturating_sub(now.as_nanos()))
         })
     }
 
     /// Answers under another map from `now` on.
-    pub(crate) fn activate(&self, handover: &Handover<'_>, now: Moment) {
-        let Handover { map, me, former, handed_over, resumes, restarted, inherited, silent } =
+    pub(crate) fn activate_map(&self, handover: &MapHandover<'_>, now: WorkerInstant) {
+        let MapHandover { map, me, former, handed_over, resumes, restarted, inherited, silent } =
             handover;
         let mut last = self.last.lock();
         // The same map again: nobody else was a home meanwhile.
-        if *last != map.epoch() {
-            let own = |map: &Placement, slot: Slot| map.owner(slot).id == **me;
-            let continuous = former.is_some_and(|former| former.epoch() == *last);
-            let (inherited, silent) = (now.after(*inherited).nanos(), now.after(*silent).nanos());
+        if *last != map.map_epoch() {
+            let own = |map: &PlacementMap, slot: HashSlot| map.first_owner(slot).id == **me;
+            let continuous = former.is_some_and(|former| former.map_epoch() == *last);
+            let (inherited, silent) =
+                (now.saturating_add(*inherited).as_nanos(), now.saturating_add(*silent).as_nanos());
             for (at, valid_from) in self.valid_from.iter().enumerate() {
-                let slot = Slot(at as u16);
-                let before = former.map(|former| &former.owner(slot).id);
+                let slot = HashSlot(at as u16);
+                let before = former.map(|former| &former.first_owner(slot).id);
                 let from = match before {
                     _ if !own(map, slot) => NEVER,
                     // As it was.
                     Some(before) if before == *me && continuous => continue,
                     _ if *resumes => inherited,
                     _ if *restarted => silent,
-                    None if last.0 == NONE => now.nanos(),
+                    None if last.0 == NONE => now.as_nanos(),
                     Some(before) if before != *me && handed_over.contains(before) => inherited,
                     // Silent, or of a cluster whose coordinators lost what they knew.
                     _ => silent,
                 };
                 valid_from.store(from, Ordering::SeqCst);
             }
-            *last = map.epoch();
+            *last = map.map_epoch();
         }
         // Last: who is answered under it finds all of the above.
-        self.epoch.store(map.epoch().0, Ordering::SeqCst);
+        self.epoch.store(map.map_epoch().0, Ordering::SeqCst);
     }
 }
 

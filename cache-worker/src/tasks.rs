@@ -11,14 +11,14 @@ use tokio_util::task::TaskTracker;
 use crate::trace;
 
 #[derive(Clone)]
-pub(crate) struct Tasks {
+pub(crate) struct WorkerTaskSet {
     tracker: TaskTracker,
     runtime: Handle,
 }
 
-impl Tasks {
+impl WorkerTaskSet {
     /// Must be called within a runtime, which is that of all the tasks.
-    pub(crate) fn here() -> Self {
+    pub(crate) fn on_current_runtime() -> Self {
         Self { tracker: TaskTracker::new(), runtime: Handle::current() }
     }
 
@@ -27,11 +27,11 @@ impl Tasks {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.tracker.spawn_on(trace::carried(task), &self.runtime)
+        self.tracker.spawn_on(trace::carry_context(task), &self.runtime)
     }
 
     /// Waits until all have ended. What is spawned later still runs.
-    pub(crate) async fn end(&self) {
+    pub(crate) async fn join_all(&self) {
         self.tracker.close();
         self.tracker.wait().await;
     }
@@ -53,11 +53,11 @@ mod tests {
                 .unwrap()
         };
         let (own, of_connections) = (runtime("own"), runtime("connections"));
-        let tasks = own.block_on(async { Tasks::here() });
+        let tasks = own.block_on(async { WorkerTaskSet::on_current_runtime() });
         let name = || std::thread::current().name().map(str::to_owned);
         let ran_on =
             of_connections.block_on(async { tasks.spawn(async move { name() }).await }).unwrap();
         assert_eq!(ran_on.as_deref(), Some("own"));
-        own.block_on(tasks.end());
+        own.block_on(tasks.join_all());
     }
 }

@@ -8,66 +8,68 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use verbs3_protocol::{ObjectKey, Volume};
+use verbs3_protocol::{ObjectKey, ObjectVolume};
 
-use crate::clock::Moment;
+use crate::clock::WorkerInstant;
 
 /// Prefixes that are told apart: each question is held against all of them.
 const VOIDS_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Void {
+struct PrefixInvalidation {
     /// `None`: every volume.
-    volume: Option<Volume>,
+    volume: Option<ObjectVolume>,
     prefix: String,
     /// What was asked before is void.
-    at: Moment,
+    at: WorkerInstant,
 }
 
 #[derive(Default)]
-pub(crate) struct Voids {
-    list: RwLock<Vec<Void>>,
+pub(crate) struct InvalidationList {
+    list: RwLock<Vec<PrefixInvalidation>>,
     /// Spares questions the lock where there is none, which is nearly always.
     any: AtomicBool,
 }
 
-impl Void {
-    fn covers(&self, volume: &Volume, key: &str) -> bool {
+impl PrefixInvalidation {
+    fn covers_key(&self, volume: &ObjectVolume, key: &str) -> bool {
         self.volume
             .as_ref()
             .is_none_or(|own| own == volume && key.starts_with(self.prefix.as_str()))
     }
 }
 
-impl Voids {
+impl InvalidationList {
     /// What was asked before `at` of objects whose names begin so is void from here on.
-    pub(crate) fn add(&self, volume: &Volume, prefix: &str, at: Moment) {
+    pub(crate) fn add_prefix(&self, volume: &ObjectVolume, prefix: &str, at: WorkerInstant) {
         let mut list = self.list.write();
-        let covers = |new: &Void, old: &Void| {
-            old.volume.as_ref().is_some_and(|volume| new.covers(volume, &old.prefix))
+        let covers = |new: &PrefixInvalidation, old: &PrefixInvalidation| {
+            old.volume.as_ref().is_some_and(|volume| new.covers_key(volume, &old.prefix))
         };
-        let new = Void { volume: Some(volume.clone()), prefix: prefix.to_owned(), at };
+        let new =
+            PrefixInvalidation { volume: Some(volume.clone()), prefix: prefix.to_owned(), at };
         list.retain(|old| !covers(&new, old));
         list.push(new);
         if list.len() > VOIDS_MAX {
-            let new = Void { volume: Some(volume.clone()), prefix: String::new(), at };
+            let new =
+                PrefixInvalidation { volume: Some(volume.clone()), prefix: String::new(), at };
             list.retain(|old| !covers(&new, old));
             list.push(new);
         }
         if list.len() > VOIDS_MAX {
-            *list = vec![Void { volume: None, prefix: String::new(), at }];
+            *list = vec![PrefixInvalidation { volume: None, prefix: String::new(), at }];
         }
         self.any.store(true, Ordering::SeqCst);
     }
 
     /// How long ago the last of them was that concerns this object. `None`: there was none.
-    pub(crate) fn since(&self, object: &ObjectKey, now: Moment) -> Option<Duration> {
+    pub(crate) fn latest_age(&self, object: &ObjectKey, now: WorkerInstant) -> Option<Duration> {
         if !self.any.load(Ordering::SeqCst) {
             return None;
         }
         let list = self.list.read();
-        let concerns = list.iter().filter(|void| void.covers(&object.volume, &object.key));
-        concerns.map(|void| now.since(void.at)).min()
+        let concerns = list.iter().filter(|void| void.covers_key(&object.volume, &object.key));
+        concerns.map(|void| now.duration_since(void.at)).min()
     }
 }
 
@@ -75,40 +77,44 @@ impl Voids {
 mod tests {
     use super::*;
 
-    fn volume(name: &str) -> Volume {
-        Volume(name.into())
+    fn volume(name: &str) -> ObjectVolume {
+        ObjectVolume(name.into())
     }
 
-    fn since(voids: &Voids, of: &str, key: &str, now_s: u64) -> Option<u64> {
-        let now = Moment::default().after(Duration::from_secs(now_s));
+    fn since(voids: &InvalidationList, of: &str, key: &str, now_s: u64) -> Option<u64> {
+        let now = WorkerInstant::default().saturating_add(Duration::from_secs(now_s));
         voids
-            .since(&ObjectKey { volume: volume(of), key: key.into() }, now)
+            .latest_age(&ObjectKey { volume: volume(of), key: key.into() }, now)
             .map(|since| since.as_secs())
     }
 
-    fn at(seconds: u64) -> Moment {
-        Moment::default().after(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> WorkerInstant {
+        WorkerInstant::default().saturating_add(Duration::from_secs(seconds))
     }
 
     #[test]
     fn a_prefix_concerns_what_begins_so_and_the_last_one_counts() {
-        let voids = Voids::default();
-        voids.add(&volume("u/b"), "a/", at(10));
-        voids.add(&volume("u/b"), "a/b", at(30));
+        let voids = InvalidationList::default();
+        voids.add_prefix(&volume("u/b"), "a/", at(10));
+        voids.add_prefix(&volume("u/b"), "a/b", at(30));
         assert_eq!(since(&voids, "u/b", "a/x", 40), Some(30));
         assert_eq!(since(&voids, "u/b", "a/bc", 40), Some(10));
         assert_eq!(since(&voids, "u/b", "b", 40), None);
         assert_eq!(since(&voids, "u/c", "a/x", 40), None);
-        voids.add(&volume("u/b"), "", at(35));
+        voids.add_prefix(&volume("u/b"), "", at(35));
         assert_eq!(since(&voids, "u/b", "a/bc", 40), Some(5));
         assert_eq!(voids.list.read().len(), 1, "what is covered is left out");
     }
 
     #[test]
     fn where_there_are_too_many_more_is_void_and_never_less() {
-        let voids = Voids::default();
+        let voids = InvalidationList::default();
         for number in 0..500u64 {
-            voids.add(&volume(&format!("u/{}", number / 100)), &format!("p{number}/"), at(number));
+            voids.add_prefix(
+                &volume(&format!("u/{}", number / 100)),
+                &format!("p{number}/"),
+                at(number),
+            );
             for before in (0..=number).step_by(7) {
                 let since =
                     since(&voids, &format!("u/{}", before / 100), &format!("p{before}/x"), number);
@@ -120,7 +126,7 @@ mod tests {
             assert!(voids.list.read().len() <= VOIDS_MAX);
         }
         for number in 0..200u64 {
-            voids.add(&volume(&format!("v/{number}")), "", at(500 + number));
+            voids.add_prefix(&volume(&format!("v/{number}")), "", at(500 + number));
         }
         assert!(since(&voids, "u/0", "p0/x", 700).is_some());
         assert!(since(&voids, "v/199", "x", 700).is_some_and(|since| since <= 1));

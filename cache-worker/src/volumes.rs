@@ -6,26 +6,26 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use verbs3_protocol::Volume;
+use verbs3_protocol::ObjectVolume;
 use verbs3_ufs::Ufs;
 
-use crate::fill::Source;
+use crate::fill::VolumeSource;
 
 /// The volumes that a worker serves.
 #[derive(Default)]
-pub struct Volumes {
-    named: HashMap<Volume, Arc<Source>>,
+pub struct WorkerVolumes {
+    named: HashMap<ObjectVolume, Arc<VolumeSource>>,
     stores: HashMap<String, Ufs>,
 }
 
-impl Volumes {
+impl WorkerVolumes {
     /// Every bucket of each store, those made later included.
     pub fn of_stores(stores: impl IntoIterator<Item = Ufs>) -> Self {
-        let stores = stores.into_iter().map(|ufs| (ufs.name().to_owned(), ufs)).collect();
+        let stores = stores.into_iter().map(|ufs| (ufs.ufs_name().to_owned(), ufs)).collect();
         Self { named: HashMap::new(), stores }
     }
 
-    pub(crate) fn source(&self, volume: &Volume) -> Option<Arc<Source>> {
+    pub(crate) fn find_source(&self, volume: &ObjectVolume) -> Option<Arc<VolumeSource>> {
         if let Some(source) = self.named.get(volume) {
             return Some(source.clone());
         }
@@ -35,13 +35,13 @@ impl Volumes {
             return None;
         }
         let ufs = self.stores.get(ufs)?.clone();
-        Some(Arc::new(Source { ufs, bucket: bucket.to_owned() }))
+        Some(Arc::new(VolumeSource { ufs, bucket: bucket.to_owned() }))
     }
 }
 
-impl From<HashMap<Volume, (Ufs, String)>> for Volumes {
-    fn from(named: HashMap<Volume, (Ufs, String)>) -> Self {
-        let source = |(volume, (ufs, bucket))| (volume, Arc::new(Source { ufs, bucket }));
+impl From<HashMap<ObjectVolume, (Ufs, String)>> for WorkerVolumes {
+    fn from(named: HashMap<ObjectVolume, (Ufs, String)>) -> Self {
+        let source = |(volume, (ufs, bucket))| (volume, Arc::new(VolumeSource { ufs, bucket }));
         Self { named: named.into_iter().map(source).collect(), stores: HashMap::new() }
     }
 }
@@ -56,13 +56,13 @@ mod tests {
     #[test]
     fn a_whole_store_has_every_bucket_and_no_other_store() {
         let folder = tempfile::tempdir().unwrap();
-        let store = LocalStore::open(LocalOptions::new(folder.path())).unwrap();
+        let store = LocalStore::open_store(LocalOptions::new(folder.path())).unwrap();
         let volumes =
-            Volumes::of_stores([Ufs::new("a".into(), Arc::new(store), UfsLimits::default())]);
-        let source = volumes.source(&Volume::new("a", "train")).unwrap();
-        assert_eq!((source.ufs.name(), source.bucket.as_str()), ("a", "train"));
+            WorkerVolumes::of_stores([Ufs::new("a".into(), Arc::new(store), UfsLimits::default())]);
+        let source = volumes.find_source(&ObjectVolume::new("a", "train")).unwrap();
+        assert_eq!((source.ufs.ufs_name(), source.bucket.as_str()), ("a", "train"));
         for wrong in ["b/train", "a", "a/", "a/x/y", ""] {
-            assert!(volumes.source(&Volume(wrong.into())).is_none(), "{wrong}");
+            assert!(volumes.find_source(&ObjectVolume(wrong.into())).is_none(), "{wrong}");
         }
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::clock::Moment;
-use crate::fill::{Failure, Filler};
-use crate::metrics::Metrics;
+use crate::clock::WorkerInstant;
+use crate::fill::{PageFillError, PageFiller};
+use crate::metrics::WorkerMetrics;
 use crate::options::WorkerOptions;
 
 /// How long a warm-up waits for its turn before its asker is told `Busy`, and may come back.
@@ -20,22 +20,22 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 const STAND_BACK: Duration = Duration::from_secs(1);
 
 /// The bound on warming.
-pub(crate) struct Warming {
+pub(crate) struct WarmupLimiter {
     turns: Arc<Semaphore>,
     /// Bytes of blocks being warmed, in KiB: half of the reserve that is kept free for fills, and
     /// one block at least.
     kibibytes: Arc<Semaphore>,
     block_kibibytes: u32,
     /// Refusals for want of memory so far, and when the last one was seen.
-    refused: Mutex<(u64, Option<Moment>)>,
-    metrics: Metrics,
+    refused: Mutex<(u64, Option<WorkerInstant>)>,
+    metrics: WorkerMetrics,
 }
 
 /// The right to warm one block.
 pub(crate) struct WarmTurn {
     _turn: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
 }
 
 impl Drop for WarmTurn {
@@ -44,8 +44,12 @@ impl Drop for WarmTurn {
     }
 }
 
-impl Warming {
-    pub(crate) fn new(options: &WorkerOptions, capacity_bytes: u64, metrics: Metrics) -> Self {
+impl WarmupLimiter {
+    pub(crate) fn new(
+        options: &WorkerOptions,
+        capacity_bytes: u64,
+        metrics: WorkerMetrics,
+    ) -> Self {
         let block = u64::from(options.geometry.block_bytes);
         // Reads find a turn at the UFS, however few there are.
         let turns = options.warms_in_flight_max.min(options.fills_in_flight_max / 2).max(1);
@@ -60,15 +64,15 @@ impl Warming {
     }
 
     /// Waits for the right to warm up to `bytes`. Not where reads wait for what that would take.
-    pub(crate) async fn turn(
+    pub(crate) async fn acquire_permit(
         &self,
-        filler: &Filler,
-        now: Moment,
+        filler: &PageFiller,
+        now: WorkerInstant,
         bytes: u64,
-    ) -> Result<WarmTurn, Failure> {
+    ) -> Result<WarmTurn, PageFillError> {
         if filler.reads_wait() || self.is_short_of_memory(now) {
             self.metrics.busy_warm.inc();
-            return Err(Failure::Busy("reads want what warming would take"));
+            return Err(PageFillError::Busy("reads want what warming would take"));
         }
         let kibibytes = (bytes.div_ceil(1 << 10) as u32).clamp(1, self.block_kibibytes);
         let both = async {
@@ -81,10 +85,10 @@ impl Warming {
                 self.metrics.warms_in_flight.inc();
                 Ok(WarmTurn { _turn: turn, _bytes: bytes, metrics: self.metrics.clone() })
             }
-            Ok(None) => Err(Failure::Stopping),
+            Ok(None) => Err(PageFillError::Stopping),
             Err(_) => {
                 self.metrics.busy_warm.inc();
-                Err(Failure::Busy(
+                Err(PageFillError::Busy(
                     "as much is being warmed as may be; raise worker.fill.warms_in_flight_max",
                 ))
             }
@@ -92,12 +96,12 @@ impl Warming {
     }
 
     /// Whether a read, or a fill of ours, found no memory just now.
-    fn is_short_of_memory(&self, now: Moment) -> bool {
+    fn is_short_of_memory(&self, now: WorkerInstant) -> bool {
         let refusals = self.metrics.busy_memory.get();
         let mut refused = self.refused.lock();
         if refused.0 != refusals {
             *refused = (refusals, Some(now));
         }
-        refused.1.is_some_and(|at| now.since(at) < STAND_BACK)
+        refused.1.is_some_and(|at| now.duration_since(at) < STAND_BACK)
     }
 }

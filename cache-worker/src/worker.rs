@@ -5,30 +5,31 @@ use std::time::{Duration, SystemTime};
 
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use verbs3_client::Neighbours;
-use verbs3_protocol::{BlockIndex, Geometry, ObjectKey, Version};
+use verbs3_client::NeighbourClient;
+use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey};
 use verbs3_rdma::arena::Arena;
-use verbs3_telemetry::Tracer;
+use verbs3_telemetry::RequestTracer;
 
 use crate::attributes::{
-    Asker, Cache, Checks, Coherence, DoubtOptions, GrantOptions, Grants, Reads,
+    AttributeCache, AttributeCheckTable, AttributeFetcher, CoherenceTable, DoubtOptions,
+    GrantOptions, KeyReadCounter, LeaseGrantTable,
 };
-use crate::clock::{Clock, SystemClock};
-use crate::digest::Digests;
-use crate::disk::{DiskError, Opening};
-use crate::fill::{Filler, Tiers};
+use crate::clock::{SystemClock, WorkerClock};
+use crate::digest::KeyedDigester;
+use crate::disk::{DiskError, DiskTierBuilder};
+use crate::fill::{PageFiller, WorkerCacheTiers};
 use crate::former::FormerOwners;
-use crate::heat::Heat;
-use crate::leaving::{HandingOver, Leaver};
-use crate::memory::Memory;
-use crate::metrics::Metrics;
-use crate::options::{OptionsError, WorkerOptions};
-use crate::standing::Standing;
-use crate::tasks::Tasks;
-use crate::trace::Tracing;
-use crate::voids::Voids;
-use crate::volumes::Volumes;
-use crate::warming::Warming;
+use crate::heat::BlockHeatTable;
+use crate::leaving::{WorkerDrainProgress, WorkerDrainer};
+use crate::memory::MemoryTier;
+use crate::metrics::WorkerMetrics;
+use crate::options::{WorkerOptions, WorkerOptionsError};
+use crate::standing::WorkerStanding;
+use crate::tasks::WorkerTaskSet;
+use crate::trace::WorkerCallTracer;
+use crate::voids::InvalidationList;
+use crate::volumes::WorkerVolumes;
+use crate::warming::WarmupLimiter;
 
 /// How often open writes and idle pages are looked over and gauges set. Correctness does not wait
 /// for it.
@@ -40,8 +41,8 @@ const IDLE_STEPS: usize = 4096;
 /// Why no worker was made.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    #[error("the worker's options can't work: {}", list(.0))]
-    Options(Vec<OptionsError>),
+    #[error("the worker's options can't work: {}", join_problems(.0))]
+    Options(Vec<WorkerOptionsError>),
     #[error("the worker's metrics are registered already: one worker a registry")]
     Metrics(#[source] prometheus::Error),
     #[error(transparent)]
@@ -50,32 +51,33 @@ pub enum WorkerError {
 
 /// Opens the disk tier, if there is one, and reads what it has: pages are known by the same hashes
 /// in memory and on disk.
-fn tiers(
+fn open_tiers(
     options: &WorkerOptions,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryTier>,
     registry: &Registry,
-) -> Result<Tiers, DiskError> {
+) -> Result<WorkerCacheTiers, DiskError> {
     let Some(disk) = options.disk.clone().filter(|disk| !disk.folders.is_empty()) else {
-        return Ok(Tiers {
+        return Ok(WorkerCacheTiers {
             memory,
             disk: None,
-            digests: Digests::new((rand::random(), rand::random())),
+            digests: KeyedDigester::new((rand::random(), rand::random())),
         });
     };
-    let opening = Opening::open(disk, registry)?;
-    let digests = opening.digests(options.geometry);
-    let arena_bytes = memory.arena().usage().capacity_bytes;
+    let opening = DiskTierBuilder::lock_folders(disk, registry)?;
+    let digests = opening.create_digester(options.geometry);
+    let arena_bytes = memory.page_arena().arena_usage().capacity_bytes;
     let resident = memory.clone();
-    let disk = opening.start(&digests, arena_bytes, Arc::new(move |key| resident.holds(key)))?;
-    Ok(Tiers { memory, disk: Some(Arc::new(disk)), digests })
+    let disk =
+        opening.start_tier(&digests, arena_bytes, Arc::new(move |key| resident.holds_page(key)))?;
+    Ok(WorkerCacheTiers { memory, disk: Some(Arc::new(disk)), digests })
 }
 
-fn list(problems: &[OptionsError]) -> String {
+fn join_problems(problems: &[WorkerOptionsError]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// What is leased to gateways.
-pub(crate) struct Leases {
+pub(crate) struct LeaseGrantPolicy {
     /// 0: nothing.
     pub(crate) length: Duration,
     pub(crate) reads_min: u32,
@@ -84,79 +86,80 @@ pub(crate) struct Leases {
 
 /// Serves blocks from its arena and fills them from UFSs. Answers calls as
 /// [`verbs3_rdma::transport::Service`].
-pub struct Worker {
-    pub(crate) geometry: Geometry,
-    pub(crate) standing: Standing,
+pub struct CacheWorker {
+    pub(crate) geometry: BlockGeometry,
+    pub(crate) standing: WorkerStanding,
     pub(crate) uncertain_max: Duration,
     pub(crate) keys_per_message_max: usize,
-    pub(crate) volumes: Volumes,
-    pub(crate) digests: Digests,
-    pub(crate) coherence: Arc<Coherence>,
-    pub(crate) grants: Arc<Grants>,
-    pub(crate) reads: Reads,
-    pub(crate) leases: Leases,
-    pub(crate) attributes: Arc<Cache>,
-    pub(crate) asker: Arc<Asker>,
-    pub(crate) filler: Arc<Filler>,
-    pub(crate) voids: Voids,
+    pub(crate) volumes: WorkerVolumes,
+    pub(crate) digests: KeyedDigester,
+    pub(crate) coherence: Arc<CoherenceTable>,
+    pub(crate) grants: Arc<LeaseGrantTable>,
+    pub(crate) reads: KeyReadCounter,
+    pub(crate) leases: LeaseGrantPolicy,
+    pub(crate) attributes: Arc<AttributeCache>,
+    pub(crate) asker: Arc<AttributeFetcher>,
+    pub(crate) filler: Arc<PageFiller>,
+    pub(crate) voids: InvalidationList,
     /// Drawn at the start: who was told something under another number asks again.
     pub(crate) life: u64,
-    pub(crate) warming: Warming,
+    pub(crate) warming: WarmupLimiter,
     pub(crate) former: Arc<FormerOwners>,
-    pub(crate) heat: Arc<Heat>,
-    pub(crate) leaver: Arc<Leaver>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) metrics: Metrics,
-    pub(crate) tracing: Tracing,
+    pub(crate) heat: Arc<BlockHeatTable>,
+    pub(crate) leaver: Arc<WorkerDrainer>,
+    pub(crate) clock: Arc<dyn WorkerClock>,
+    pub(crate) metrics: WorkerMetrics,
+    pub(crate) tracing: WorkerCallTracer,
     page_idle_max: Option<Duration>,
-    tasks: Tasks,
+    tasks: WorkerTaskSet,
     stop: CancellationToken,
 }
 
-impl Worker {
-    /// A worker over `arena`, for these volumes. Needs a tokio runtime around it.
+impl CacheWorker {
+    /// A worker over `page_arena`, for these volumes. Needs a tokio runtime around it.
     pub fn new(
         options: WorkerOptions,
         arena: Arena,
-        volumes: impl Into<Volumes>,
+        volumes: impl Into<WorkerVolumes>,
         registry: &Registry,
     ) -> Result<Arc<Self>, WorkerError> {
         Self::with_clock(options, arena, volumes, registry, Arc::new(SystemClock::default()))
     }
 
-    /// As [`Worker::new`], with a clock of the caller's for ages and the ends of uncertain writes.
+    /// As [`CacheWorker::new`], with a clock of the caller's for ages and the ends of uncertain writes.
     pub fn with_clock(
         options: WorkerOptions,
         arena: Arena,
-        volumes: impl Into<Volumes>,
+        volumes: impl Into<WorkerVolumes>,
         registry: &Registry,
-        clock: Arc<dyn Clock>,
+        clock: Arc<dyn WorkerClock>,
     ) -> Result<Arc<Self>, WorkerError> {
-        let mut problems = options.problems();
+        let mut problems = options.find_problems();
         let (cell_bytes, page_bytes) = (arena.cell_bytes_max(), options.geometry.page_bytes);
         if cell_bytes < page_bytes as usize {
-            problems.push(OptionsError::Cell { cell_bytes, page_bytes });
+            problems.push(WorkerOptionsError::Cell { cell_bytes, page_bytes });
         }
         if !problems.is_empty() {
             return Err(WorkerError::Options(problems));
         }
-        let metrics = Metrics::new(registry).map_err(WorkerError::Metrics)?;
-        let (tasks, stop) = (Tasks::here(), CancellationToken::new());
-        let warming = Warming::new(&options, arena.usage().capacity_bytes, metrics.clone());
-        let memory = Arc::new(Memory::new(arena, options.fill_reserve, metrics.clone()));
-        let tiers = tiers(&options, memory, registry)?;
+        let metrics = WorkerMetrics::new(registry).map_err(WorkerError::Metrics)?;
+        let (tasks, stop) = (WorkerTaskSet::on_current_runtime(), CancellationToken::new());
+        let warming =
+            WarmupLimiter::new(&options, arena.arena_usage().capacity_bytes, metrics.clone());
+        let memory = Arc::new(MemoryTier::new(arena, options.fill_reserve, metrics.clone()));
+        let tiers = open_tiers(&options, memory, registry)?;
         let digests = tiers.digests.clone();
         let owned = (tasks.clone(), stop.clone());
         let former = Arc::new(FormerOwners::new(options.former_asked_for));
-        let filler = Arc::new(Filler::new(
+        let filler = Arc::new(PageFiller::new(
             &options,
             (tiers, former.clone()),
             clock.clone(),
             owned,
             metrics.clone(),
         ));
-        let heat = Arc::new(Heat::new(options.hot_blocks_max));
-        let leaver = Leaver::new(
+        let heat = Arc::new(BlockHeatTable::new(options.hot_blocks_max));
+        let leaver = WorkerDrainer::new(
             (options.geometry, options.hand_over_bytes_per_second_max),
             (heat.clone(), former.clone(), filler.clone()),
             (tasks.clone(), stop.clone()),
@@ -164,25 +167,25 @@ impl Worker {
         );
         let bounds =
             GrantOptions { grants_max: options.leases_max, holders_max: options.lease_holders_max };
-        let grants = Arc::new(Grants::new(bounds, metrics.clone()));
+        let grants = Arc::new(LeaseGrantTable::new(bounds, metrics.clone()));
         let doubts = DoubtOptions {
             length: options.doubt_for,
             age_max: options.doubt_age_max,
             // As many as may be lost at once.
             keys_max: options.open_writes_max,
         };
-        let coherence = Coherence::new(
+        let coherence = CoherenceTable::new(
             options.generation_slots,
             options.open_writes_max,
             doubts,
             grants.clone(),
         );
         let coherence = Arc::new(coherence);
-        let attributes = Arc::new(Cache::new(options.attributes_entries_max));
-        let asker = Arc::new(Asker {
+        let attributes = Arc::new(AttributeCache::new(options.attributes_entries_max));
+        let asker = Arc::new(AttributeFetcher {
             coherence: coherence.clone(),
             cache: attributes.clone(),
-            checks: Checks::new(options.checks_in_flight_max),
+            checks: AttributeCheckTable::new(options.checks_in_flight_max),
             grants: grants.clone(),
             filler: filler.clone(),
             digests: digests.clone(),
@@ -194,9 +197,9 @@ impl Worker {
         let worker = Arc::new(Self {
             geometry: options.geometry,
             standing: if options.coordinated {
-                Standing::coordinated()
+                WorkerStanding::new_coordinated()
             } else {
-                Standing::Fixed(options.epoch)
+                WorkerStanding::Fixed(options.epoch)
             },
             uncertain_max: options.uncertain_max,
             keys_per_message_max: options.keys_per_message_max,
@@ -204,8 +207,8 @@ impl Worker {
             digests,
             coherence,
             grants,
-            reads: Reads::new(),
-            leases: Leases {
+            reads: KeyReadCounter::new(),
+            leases: LeaseGrantPolicy {
                 length: options.lease,
                 reads_min: options.lease_reads_min,
                 quiet: options.lease_quiet,
@@ -213,7 +216,7 @@ impl Worker {
             attributes,
             asker,
             filler,
-            voids: Voids::default(),
+            voids: InvalidationList::default(),
             life: rand::random(),
             warming,
             former,
@@ -221,37 +224,37 @@ impl Worker {
             leaver,
             clock,
             metrics,
-            tracing: Tracing::default(),
+            tracing: WorkerCallTracer::default(),
             page_idle_max: options.page_idle_max,
             tasks,
             stop,
         });
-        worker.tasks.spawn(tick(Arc::downgrade(&worker), worker.stop.clone()));
+        worker.tasks.spawn(run_ticks(Arc::downgrade(&worker), worker.stop.clone()));
         Ok(worker)
     }
 
     /// Notes the spans of calls that are a part of a trace. The first tracer stays.
-    pub fn trace_with(&self, tracer: Arc<Tracer>) {
-        self.tracing.set(tracer);
+    pub fn trace_with(&self, tracer: Arc<RequestTracer>) {
+        self.tracing.set_tracer(tracer);
     }
 
     /// Former owners of a slot are asked for its pages before the UFS is. Said once, before the
     /// first map.
-    pub fn reach(&self, neighbours: Arc<Neighbours>) {
-        self.former.reach(neighbours);
+    pub fn set_neighbours(&self, neighbours: Arc<NeighbourClient>) {
+        self.former.set_neighbours(neighbours);
     }
 
     /// How far this worker has come with handing over what is hot; `None`: it does not drain.
-    pub fn handing_over(&self) -> Option<HandingOver> {
-        self.leaver.progress()
+    pub fn handing_over(&self) -> Option<WorkerDrainProgress> {
+        self.leaver.drain_progress()
     }
 
     /// Ends fills and checks, whose waiters are told, and waits until all tasks have ended. Calls
     /// that come later are answered from memory, or refused.
     pub async fn shutdown(&self) {
         self.stop.cancel();
-        self.tasks.end().await;
-        if let Some(disk) = self.filler.disk().cloned() {
+        self.tasks.join_all().await;
+        if let Some(disk) = self.filler.disk_tier().cloned() {
             // An error: the runtime has ended, and with it what could be waited for.
             let _ = tokio::task::spawn_blocking(move || disk.shutdown()).await;
         }
@@ -259,38 +262,43 @@ impl Worker {
 
     /// Keeps the pages of a version that are on this worker's disk until then, whatever comes, and
     /// once that is written over restarts; `None`: no longer. How many of them are there.
-    pub fn pin(&self, object: &ObjectKey, version: &Version, until: Option<SystemTime>) -> u64 {
-        let Some(disk) = self.filler.disk() else { return 0 };
-        let digest = self.digests.version(object, version);
+    pub fn pin_version(
+        &self,
+        object: &ObjectKey,
+        version: &ContentVersion,
+        until: Option<SystemTime>,
+    ) -> u64 {
+        let Some(disk) = self.filler.disk_tier() else { return 0 };
+        let digest = self.digests.digest_version(object, version);
         let (block_bytes, page_bytes) =
             (u64::from(self.geometry.block_bytes), u64::from(self.geometry.page_bytes));
         let pages = (0..version.bytes.div_ceil(page_bytes)).filter_map(|number| {
             let at = number * page_bytes;
             let block = BlockIndex(u32::try_from(at / block_bytes).ok()?);
-            Some(digest.page(block, (at % block_bytes / page_bytes) as u16))
+            Some(digest.page_key(block, (at % block_bytes / page_bytes) as u16))
         });
-        disk.pin(pages, until).taken()
+        disk.pin_pages(pages, until).accepted_pages()
     }
 
     /// What is left of a worker that was killed: its tasks end, and nothing is written any more.
     #[cfg(test)]
     pub(crate) fn stop_without_a_word(&self) {
         self.stop.cancel();
-        if let Some(disk) = self.filler.disk() {
+        if let Some(disk) = self.filler.disk_tier() {
             disk.abandon();
         }
     }
 
     fn look_over(&self) {
         let now = self.clock.now();
-        self.coherence.sweep(now);
-        self.grants.sweep(now);
-        let (leases, holders) = self.grants.size();
+        self.coherence.sweep_expired(now);
+        self.grants.sweep_expired(now);
+        let (leases, holders) = self.grants.lease_and_holder_counts();
         self.metrics.leases_held.set(leases as i64);
         self.metrics.lease_holders.set(holders as i64);
         if let Some(idle) = self.page_idle_max {
             let idle_s = u32::try_from(idle.as_secs()).unwrap_or(u32::MAX);
-            self.filler.memory().sweep_idle(now.seconds().saturating_sub(idle_s), IDLE_STEPS);
+            self.filler.memory_tier().sweep_idle(now.as_secs().saturating_sub(idle_s), IDLE_STEPS);
         }
         let expired = self.coherence.take_expired();
         if expired > 0 {
@@ -300,23 +308,23 @@ impl Worker {
             );
             self.metrics.writes_expired.inc_by(expired);
         }
-        self.metrics.leased.set(i64::from(self.standing.is_leased(self.clock.times())));
-        let left = self.leaver.progress().map_or(0, |progress| progress.blocks_left);
+        self.metrics.leased.set(i64::from(self.standing.is_leased(self.clock.read_times())));
+        let left = self.leaver.drain_progress().map_or(0, |progress| progress.blocks_left);
         self.metrics.hand_overs_left.set(left as i64);
-        let (pages, bytes) = self.filler.memory().held();
+        let (pages, bytes) = self.filler.memory_tier().held_totals();
         self.metrics.held_pages.set(pages as i64);
         self.metrics.held_bytes.set(bytes as i64);
         self.metrics.attributes_entries.set(self.attributes.len() as i64);
         self.metrics.open_writes.set(self.coherence.open_writes() as i64);
-        self.metrics.doubts.set(self.coherence.doubts() as i64);
-        if let Some(disk) = self.filler.disk() {
+        self.metrics.doubts.set(self.coherence.doubt_count() as i64);
+        if let Some(disk) = self.filler.disk_tier() {
             disk.look_over();
         }
     }
 }
 
 /// Runs until the worker stops or is dropped. May be cancelled at any time.
-async fn tick(worker: std::sync::Weak<Worker>, stop: CancellationToken) {
+async fn run_ticks(worker: std::sync::Weak<CacheWorker>, stop: CancellationToken) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use verbs3_config::{Environment, Flag, Layers, Period, Role};
+use verbs3_config::{CommandFlag, ConfigLayers, EnvironmentLayer, ProcessRole, TimePeriod};
 
 use crate::command::bench::BenchCommand;
 use crate::command::cache::CacheArguments;
@@ -28,13 +28,13 @@ Run it:
 Settings come from defaults, then the file, then the environment (VERBS3_GATEWAY__LISTEN=…), then flags.
 config/examples/*.toml has every setting with its meaning."
 )]
-pub struct Arguments {
+pub struct CommandLine {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: TopLevelCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum TopLevelCommand {
     /// Gateway, cache and a local store in one process, to try things out
     Dev(DevArguments),
     /// The S3 endpoint of a node
@@ -89,7 +89,7 @@ pub struct DevArguments {
     #[arg(long)]
     pub demo_only: bool,
     #[command(flatten)]
-    common: Common,
+    common: CommonArguments,
 }
 
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ Examples:
 SIGTERM or Ctrl-C drains and ends with status 0; a second one ends at once.")]
 pub struct ServeArguments {
     #[command(flatten)]
-    common: Common,
+    common: CommonArguments,
 }
 
 #[derive(Debug, Args)]
@@ -146,7 +146,7 @@ pub struct DrainArguments {
     /// Stay until the worker owns nothing and what is hot has been handed over, for so long at most
     /// [default: 10m]
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m")]
-    pub wait: Option<Period>,
+    pub wait: Option<TimePeriod>,
 }
 
 #[derive(Debug, Args)]
@@ -212,7 +212,7 @@ pub struct DoctorArguments {
 }
 
 #[derive(Debug, Args)]
-struct Common {
+struct CommonArguments {
     /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -255,16 +255,16 @@ pub enum RoleArgument {
 }
 
 /// Where a process's configuration comes from, and whom to tell that it serves.
-pub struct Start {
-    pub layers: Layers,
+pub struct LaunchOptions {
+    pub layers: ConfigLayers,
     pub ready_file: Option<PathBuf>,
 }
 
 impl DevArguments {
-    pub fn layers(&self) -> Start {
+    pub fn launch_options(&self) -> LaunchOptions {
         let mut flags = Vec::new();
         let mut flag = |name: &str, path: &str, value: &str| {
-            flags.push(Flag {
+            flags.push(CommandFlag {
                 name: name.to_owned(),
                 path: path.to_owned(),
                 value: value.to_owned(),
@@ -273,7 +273,7 @@ impl DevArguments {
         if let Some(listen) = &self.listen {
             flag("--listen", "gateway.listen", listen);
             // Two of these processes must not meet on the default of the other address.
-            if let (None, Some(admin)) = (&self.common.config, beside(listen)) {
+            if let (None, Some(admin)) = (&self.common.config, next_port_address(listen)) {
                 flag("--listen", "gateway.admin_listen", &admin);
             }
         }
@@ -290,78 +290,81 @@ impl DevArguments {
         if self.demo_only {
             flag("--demo-only", "dev.demo", "true");
         }
-        self.common.start(flags)
+        self.common.launch_options(flags)
     }
 }
 
 impl WorkerArguments {
-    pub fn layers(&self) -> Start {
-        self.serve.layers()
+    pub fn launch_options(&self) -> LaunchOptions {
+        self.serve.launch_options()
     }
 }
 
 impl CoordinatorsArguments {
-    pub fn layers(&self) -> Layers {
+    pub fn config_layers(&self) -> ConfigLayers {
         let (file, flags) = (self.config.clone(), set_flags(&self.set).collect());
-        Layers { file, environment: Environment::of_process(), flags }
+        ConfigLayers { file, environment: EnvironmentLayer::of_process(), flags }
     }
 }
 
 impl ServeArguments {
-    pub fn layers(&self) -> Start {
-        self.common.start(Vec::new())
+    pub fn launch_options(&self) -> LaunchOptions {
+        self.common.launch_options(Vec::new())
     }
 }
 
-impl Common {
-    fn start(&self, mut flags: Vec<Flag>) -> Start {
+impl CommonArguments {
+    fn launch_options(&self, mut flags: Vec<CommandFlag>) -> LaunchOptions {
         flags.extend(set_flags(&self.set));
-        let layers =
-            Layers { file: self.config.clone(), environment: Environment::of_process(), flags };
-        Start { layers, ready_file: self.ready_file.clone() }
+        let layers = ConfigLayers {
+            file: self.config.clone(),
+            environment: EnvironmentLayer::of_process(),
+            flags,
+        };
+        LaunchOptions { layers, ready_file: self.ready_file.clone() }
     }
 }
 
 impl DoctorArguments {
     /// `None` without a file: a host can be looked at before there is one.
-    pub fn layers(&self) -> Option<Layers> {
+    pub fn config_layers(&self) -> Option<ConfigLayers> {
         let file = Some(self.config.clone()?);
-        Some(Layers {
+        Some(ConfigLayers {
             file,
-            environment: Environment::of_process(),
+            environment: EnvironmentLayer::of_process(),
             flags: set_flags(&self.set).collect(),
         })
     }
 
-    pub fn roles(&self) -> Vec<Role> {
-        self.role.iter().map(|role| role.role()).collect()
+    pub fn process_roles(&self) -> Vec<ProcessRole> {
+        self.role.iter().map(|role| role.process_role()).collect()
     }
 }
 
 impl RoleArgument {
-    fn role(self) -> Role {
+    fn process_role(self) -> ProcessRole {
         match self {
-            Self::Gateway => Role::Gateway,
-            Self::Worker => Role::Worker,
-            Self::Coordinator => Role::Coordinator,
-            Self::Dev => Role::Dev,
+            Self::Gateway => ProcessRole::Gateway,
+            Self::Worker => ProcessRole::Worker,
+            Self::Coordinator => ProcessRole::Coordinator,
+            Self::Dev => ProcessRole::Dev,
         }
     }
 }
 
 impl ConfigArguments {
-    pub fn layers(&self) -> Layers {
+    pub fn config_layers(&self) -> ConfigLayers {
         let (file, flags) = (Some(self.file.clone()), set_flags(&self.set).collect());
-        Layers { file, environment: Environment::of_process(), flags }
+        ConfigLayers { file, environment: EnvironmentLayer::of_process(), flags }
     }
 
-    pub fn roles(&self) -> Vec<Role> {
-        self.role.iter().map(|role| role.role()).collect()
+    pub fn process_roles(&self) -> Vec<ProcessRole> {
+        self.role.iter().map(|role| role.process_role()).collect()
     }
 }
 
-pub fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = Flag> + '_ {
-    set.iter().map(|(path, value)| Flag {
+pub fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = CommandFlag> + '_ {
+    set.iter().map(|(path, value)| CommandFlag {
         name: "--set".to_owned(),
         path: path.clone(),
         value: value.clone(),
@@ -374,7 +377,7 @@ pub fn path_and_value(text: &str) -> Result<(String, String), String> {
 }
 
 /// The address after `listen`: the next port, or a free one where a free one was asked for.
-fn beside(listen: &str) -> Option<String> {
+fn next_port_address(listen: &str) -> Option<String> {
     let (host, port) = listen.rsplit_once(':')?;
     let port: u16 = port.parse().ok()?;
     Some(format!("{host}:{}", if port == 0 { 0 } else { port.checked_add(1)? }))
@@ -388,7 +391,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     /// The lines of a document's shell blocks that run this binary, as words. What a shell would
@@ -429,21 +432,22 @@ mod tests {
         ];
         let commands: Vec<Vec<String>> = documents.into_iter().flat_map(commands).collect();
         for words in &commands {
-            if let Err(error) = Arguments::try_parse_from(words) {
+            if let Err(error) = CommandLine::try_parse_from(words) {
                 panic!("{words:?}: {error}");
             }
         }
         assert!(commands.len() > 30, "{commands:#?}");
         let is_drain = |words: &Vec<String>| words.len() > 2 && words[1..3] == ["worker", "drain"];
         assert!(commands.iter().any(is_drain), "{commands:#?}");
-        assert!(Arguments::try_parse_from(["verbs3", "worker", "drain", "--slowly"]).is_err());
+        assert!(CommandLine::try_parse_from(["verbs3", "worker", "drain", "--slowly"]).is_err());
     }
 
     #[test]
     fn a_drain_is_waited_for_as_long_as_it_is_said() {
         let wait = |words: &[&str]| {
             let words = ["verbs3", "worker", "drain", "gpu-07"].iter().chain(words);
-            let Command::Worker(arguments) = Arguments::try_parse_from(words).unwrap().command
+            let TopLevelCommand::Worker(arguments) =
+                CommandLine::try_parse_from(words).unwrap().command
             else {
                 panic!()
             };
@@ -463,10 +467,12 @@ mod tests {
     fn listening_elsewhere_moves_the_metrics_too() {
         let dev = |words: &[&str]| {
             let words = ["verbs3", "dev"].iter().chain(words);
-            let Command::Dev(arguments) = Arguments::try_parse_from(words).unwrap().command else {
+            let TopLevelCommand::Dev(arguments) =
+                CommandLine::try_parse_from(words).unwrap().command
+            else {
                 panic!("not dev")
             };
-            let flags = arguments.layers().layers.flags;
+            let flags = arguments.launch_options().layers.flags;
             flags
                 .into_iter()
                 .map(|flag| format!("{}={}", flag.path, flag.value))

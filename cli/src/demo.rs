@@ -16,23 +16,23 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use prometheus::Registry;
 
-use crate::dev::Key;
-use client::Client;
-use dataset::Sample;
+use crate::dev::DevAccessKey;
+use client::DemoClient;
+use dataset::DemoSample;
 
 /// Requests at once.
 const READERS: usize = 8;
 
 /// What is shown, and to whom.
-pub struct Demo {
+pub struct DemoSetup {
     pub address: SocketAddr,
-    pub key: Key,
+    pub key: DevAccessKey,
     pub bucket: &'static str,
     pub registry: Registry,
 }
 
 /// One reading of the whole dataset.
-pub struct Pass {
+pub struct DemoReadPass {
     pub objects: usize,
     pub bytes: u64,
     pub took: Duration,
@@ -43,30 +43,33 @@ pub struct Pass {
 }
 
 /// Makes the dataset where it is missing, reads it twice and prints what happened.
-pub async fn run(demo: &Demo) -> anyhow::Result<()> {
-    let client = Arc::new(Client::new(demo.address, demo.key.clone(), demo.bucket));
-    let samples: Arc<[Sample]> = dataset::samples().into();
+pub async fn run_demo(demo: &DemoSetup) -> anyhow::Result<()> {
+    let client = Arc::new(DemoClient::new(demo.address, demo.key.clone(), demo.bucket));
+    let samples: Arc<[DemoSample]> = dataset::demo_samples().into();
     let written =
         write_missing(&client, &samples).await.context("can't write the sample dataset")?;
     let bytes: u64 = samples.iter().map(|sample| sample.bytes).sum();
-    table::dataset(demo.bucket, samples.len(), bytes, written);
+    table::print_dataset(demo.bucket, samples.len(), bytes, written);
     let first = read(demo, &client, &samples).await.context("can't read the sample dataset")?;
     let second =
         read(demo, &client, &samples).await.context("can't read the sample dataset again")?;
-    table::passes(&first, &second);
+    table::print_passes(&first, &second);
     Ok(())
 }
 
 /// Says how many objects were written.
-async fn write_missing(client: &Arc<Client>, samples: &Arc<[Sample]>) -> anyhow::Result<usize> {
+async fn write_missing(
+    client: &Arc<DemoClient>,
+    samples: &Arc<[DemoSample]>,
+) -> anyhow::Result<usize> {
     let written = Arc::new(AtomicUsize::new(0));
-    each(samples, {
+    for_each_sample(samples, {
         let (client, written) = (client.clone(), written.clone());
         move |sample| {
             let (client, written) = (client.clone(), written.clone());
             async move {
-                if client.length(&sample.key).await? != Some(sample.bytes) {
-                    client.put(&sample).await?;
+                if client.object_length(&sample.key).await? != Some(sample.bytes) {
+                    client.put_sample(&sample).await?;
                     written.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(())
@@ -77,11 +80,15 @@ async fn write_missing(client: &Arc<Client>, samples: &Arc<[Sample]>) -> anyhow:
     Ok(written.load(Ordering::Relaxed))
 }
 
-async fn read(demo: &Demo, client: &Arc<Client>, samples: &Arc<[Sample]>) -> anyhow::Result<Pass> {
+async fn read(
+    demo: &DemoSetup,
+    client: &Arc<DemoClient>,
+    samples: &Arc<[DemoSample]>,
+) -> anyhow::Result<DemoReadPass> {
     let (store_before, began) = (store_bytes(&demo.registry), Instant::now());
     let bytes = Arc::new(AtomicU64::new(0));
     let verdicts = Arc::new(std::sync::Mutex::new(BTreeMap::new()));
-    each(samples, {
+    for_each_sample(samples, {
         let (client, bytes, verdicts) = (client.clone(), bytes.clone(), verdicts.clone());
         move |sample| {
             let (client, bytes, verdicts) = (client.clone(), bytes.clone(), verdicts.clone());
@@ -99,7 +106,7 @@ async fn read(demo: &Demo, client: &Arc<Client>, samples: &Arc<[Sample]>) -> any
     let took = began.elapsed();
     let verdicts = verdicts.lock().map_err(|_| anyhow::anyhow!("a reader panicked"))?.clone();
     let from_store = store_bytes(&demo.registry).saturating_sub(store_before);
-    Ok(Pass {
+    Ok(DemoReadPass {
         objects: samples.len(),
         bytes: bytes.load(Ordering::Relaxed),
         took,
@@ -110,9 +117,9 @@ async fn read(demo: &Demo, client: &Arc<Client>, samples: &Arc<[Sample]>) -> any
 
 /// Runs `work` on every sample, `READERS` at a time; the first failure ends it. Its tasks end with
 /// it.
-async fn each<F, Fut>(samples: &Arc<[Sample]>, work: F) -> anyhow::Result<()>
+async fn for_each_sample<F, Fut>(samples: &Arc<[DemoSample]>, work: F) -> anyhow::Result<()>
 where
-    F: Fn(Sample) -> Fut + Clone + Send + 'static,
+    F: Fn(DemoSample) -> Fut + Clone + Send + 'static,
     Fut: Future<Output = anyhow::Result<()>> + Send,
 {
     let next = Arc::new(AtomicUsize::new(0));

@@ -8,7 +8,7 @@ mod banner;
 pub mod coordinator;
 mod identities;
 
-pub use identities::Key;
+pub use identities::DevAccessKey;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,17 +17,20 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use s3s::dto::CreateBucketInput;
-use verbs3_config::{ByteSize, Config, Dev, Mount, Ufs, UfsKind, Worker, WorkerDiskFolder};
-use verbs3_gateway::auth::Identities;
-use verbs3_protocol::{Geometry, WorkerId};
-use verbs3_rdma::inprocess::{InProcess, Mode};
-use verbs3_rdma::peer::Peer;
-use verbs3_telemetry::Telemetry;
+use verbs3_config::{
+    ByteSize, DevSettings, DiskFolderSettings, MountSettings, RootSettings, UfsKind, UfsSettings,
+    WorkerSettings,
+};
+use verbs3_gateway::auth::IdentityStore;
+use verbs3_protocol::{BlockGeometry, WorkerId};
+use verbs3_rdma::inprocess::{InProcess, InProcessMode};
+use verbs3_rdma::peer::TransportPeer;
+use verbs3_telemetry::TelemetryHandle;
 
-use crate::demo::{self, Demo};
-use crate::process::Started;
-use crate::wiring::tier::Ways;
-use crate::wiring::{arena, gateway, geometry, stores, telemetry, tier, worker};
+use crate::demo::{self, DemoSetup};
+use crate::process::RunningProcess;
+use crate::wiring::tier::WorkerConnector;
+use crate::wiring::{cluster_geometry, gateway, map_arena, stores, telemetry, tier, worker};
 
 /// Name of the store that this command brings; part of cached objects' identity.
 const STORE: &str = "local";
@@ -35,19 +38,23 @@ const STORE: &str = "local";
 const BUCKET: &str = "demo";
 
 /// Serves until it is told to stop; with `demo_only`, until the demonstration is over.
-pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyhow::Result<()> {
+pub async fn run_dev(
+    mut config: RootSettings,
+    demo_only: bool,
+    started: RunningProcess,
+) -> anyhow::Result<()> {
     make_folder(&config.dev.dir)?;
     let own_store = bring_store(&mut config);
     let (identities, key) = match &config.gateway.identities {
-        Some(file) => (Identities::load(file)?, identities::first_key(file)),
+        Some(file) => (IdentityStore::load_file(file)?, identities::first_key(file)),
         None => {
             let file = config.dev.dir.join("identities.toml");
-            let key = identities::generated(&file)?;
-            (Identities::load(&file)?, Some(key))
+            let key = identities::load_or_create_key(&file)?;
+            (IdentityStore::load_file(&file)?, Some(key))
         }
     };
     // Ports, secrets and peers of a cluster have no meaning within one process.
-    let Config {
+    let RootSettings {
         cluster,
         ufs,
         mount,
@@ -61,34 +68,38 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         log: _,
         telemetry,
     } = config;
-    let Dev { dir, workers, disk, coordinator: coordinator_listen, demo } = &dev;
+    let DevSettings { dir, workers, disk, coordinator: coordinator_listen, demo } = &dev;
 
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
-    verbs3_rdma::metrics::register(&registry)?;
-    let geometry = geometry(&cluster)?;
-    let stores = stores::open(&ufs, &registry).await?;
+    verbs3_rdma::metrics::register_metrics(&registry)?;
+    let geometry = cluster_geometry(&cluster)?;
+    let stores = stores::open_stores(&ufs, &registry).await?;
     if own_store {
         make_bucket(&stores).await?;
     }
     let shares = (0..*workers)
-        .map(|index| share(&worker, (index, *workers), *disk, dir))
+        .map(|index| divide_settings(&worker, (index, *workers), *disk, dir))
         .collect::<Vec<_>>();
     let caches = start_workers(&shares, geometry, &stores, &registry)?;
     let peers = caches.iter().enumerate().map(|(index, cache)| {
-        let connection = InProcess::connection(cache.clone(), Mode::Share);
-        (name(index), Peer::local(connection))
+        let connection = InProcess::open_connection(cache.clone(), InProcessMode::Share);
+        (dev_worker_id(index), TransportPeer::for_local_connection(connection))
     });
-    let ways = Ways::local(peers);
-    let landings = arena(&gateway.memory, 1, geometry)?;
-    let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, landings, &registry)?;
-    let mounts = gateway::mounts(&mount, &stores)?;
-    let exported = telemetry::start(&telemetry, ("verbs3-dev", &gateway::instance()), &registry)?;
-    if let Some(tracer) = exported.as_ref().and_then(Telemetry::tracer) {
+    let ways = WorkerConnector::in_process(peers);
+    let landings = map_arena(&gateway.memory, 1, geometry)?;
+    let tier = tier::start_tier(&gateway.tier, &cluster, geometry, &ways, landings, &registry)?;
+    let mounts = gateway::build_mounts(&mount, &stores)?;
+    let exported = telemetry::start_telemetry(
+        &telemetry,
+        ("verbs3-dev", &gateway::random_instance_id()),
+        &registry,
+    )?;
+    if let Some(tracer) = exported.as_ref().and_then(TelemetryHandle::request_tracer) {
         caches.iter().for_each(|cache| cache.trace_with(tracer.clone()));
     }
     let memory_bytes = worker.memory.capacity.0 / u64::from((*workers).max(1));
-    let parts = coordinator::Parts {
+    let parts = coordinator::DevCoordinatorParts {
         dir,
         listen: *coordinator_listen,
         cluster: &cluster,
@@ -98,31 +109,31 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         tier: tier.clone(),
         workers: (shares.iter().zip(&caches).enumerate())
             .map(|(at, (share, cache))| {
-                (name(at), cache.clone(), worker::tiers(memory_bytes, &share.disk))
+                (dev_worker_id(at), cache.clone(), worker::tier_sizes(memory_bytes, &share.disk))
             })
             .collect(),
     };
-    let inside = coordinator::start(parts, &registry).await?;
-    let around = gateway::Around {
+    let inside = coordinator::start_coordinator(parts, &registry).await?;
+    let around = gateway::GatewayObservability {
         registry: &registry,
         telemetry: exported,
         admin: gateway::admin_limits(&process),
     };
-    let serving = gateway::serve(&gateway, mounts, tier, identities, around).await?;
+    let serving = gateway::serve_gateway(&gateway, mounts, tier, identities, around).await?;
 
-    banner::serving(serving.listen, serving.admin, dir, key.as_ref());
-    started.ready(serving.listen, Some(serving.admin))?;
+    banner::print_banner(serving.listen, serving.admin, dir, key.as_ref());
+    started.signal_ready(serving.listen, Some(serving.admin))?;
     let mut shown = Ok(());
     if *demo || demo_only {
         shown = match key {
             Some(key) => {
-                let demo = Demo {
+                let demo = DemoSetup {
                     address: serving.listen,
                     key,
                     bucket: BUCKET,
                     registry: registry.clone(),
                 };
-                let run = started.stop.run_until_cancelled(demo::run(&demo));
+                let run = started.stop.run_until_cancelled(demo::run_demo(&demo));
                 run.await.unwrap_or(Ok(())).context("the demonstration failed")
             }
             None => {
@@ -136,7 +147,7 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
         started.stop.cancelled().await;
     }
     inside.shutdown().await?;
-    serving.end(process.drain_for.0).await;
+    serving.drain_gateway(process.drain_for.0).await;
     ways.shutdown().await;
     for cache in caches {
         cache.shutdown().await;
@@ -144,39 +155,51 @@ pub async fn run(mut config: Config, demo_only: bool, started: Started) -> anyho
     shown
 }
 
-fn name(index: usize) -> WorkerId {
+fn dev_worker_id(index: usize) -> WorkerId {
     WorkerId(format!("dev-{index}"))
 }
 
 /// One worker, or several that share the memory; each with metrics of its own, shown under one name
 /// with a label.
 fn start_workers(
-    shares: &[verbs3_config::Worker],
-    geometry: Geometry,
+    shares: &[verbs3_config::WorkerSettings],
+    geometry: BlockGeometry,
     stores: &HashMap<String, verbs3_ufs::Ufs>,
     registry: &Registry,
-) -> anyhow::Result<Vec<Arc<verbs3_cache_worker::Worker>>> {
+) -> anyhow::Result<Vec<Arc<verbs3_cache_worker::CacheWorker>>> {
     let mut caches = Vec::new();
     let mut parts = Vec::new();
     for (index, config) in shares.iter().enumerate() {
         let label = HashMap::from([("worker".to_owned(), format!("dev-{index}"))]);
         let part = Registry::new_custom(None, Some(label))?;
-        let memory = arena(&config.memory, shares.len() as u16, geometry)?;
+        let memory = map_arena(&config.memory, shares.len() as u16, geometry)?;
         verbs3_rdma::metrics::register_arena(&part, memory.clone())?;
         // The only asker is this process.
-        caches.push(worker::start(config, geometry, worker::Map::Any, memory, stores, &part)?);
+        caches.push(worker::start_worker(
+            config,
+            geometry,
+            worker::WorkerMapSource::Any,
+            memory,
+            stores,
+            &part,
+        )?);
         parts.push(part);
     }
-    registry.register(Box::new(Parts(parts)))?;
+    registry.register(Box::new(DevRegistries(parts)))?;
     Ok(caches)
 }
 
 /// What one of several workers is told: each has a part of every folder, and of the disk tier that
 /// `dev.disk` asks for.
-fn share(worker: &Worker, (index, count): (u16, u16), disk: ByteSize, dir: &Path) -> Worker {
+fn divide_settings(
+    worker: &WorkerSettings,
+    (index, count): (u16, u16),
+    disk: ByteSize,
+    dir: &Path,
+) -> WorkerSettings {
     let mut worker = worker.clone();
     if disk.0 > 0 {
-        worker.disk.folders.push(WorkerDiskFolder { path: dir.join("cache"), capacity: disk });
+        worker.disk.folders.push(DiskFolderSettings { path: dir.join("cache"), capacity: disk });
     }
     for folder in &mut worker.disk.folders {
         folder.path = folder.path.join(format!("dev-{index}"));
@@ -186,9 +209,9 @@ fn share(worker: &Worker, (index, count): (u16, u16), disk: ByteSize, dir: &Path
 }
 
 /// The metrics of several registries, shown as one.
-struct Parts(Vec<Registry>);
+struct DevRegistries(Vec<Registry>);
 
-impl prometheus::core::Collector for Parts {
+impl prometheus::core::Collector for DevRegistries {
     fn desc(&self) -> Vec<&prometheus::core::Desc> {
         Vec::new()
     }
@@ -200,20 +223,20 @@ impl prometheus::core::Collector for Parts {
 
 /// Adds the store over the folder and a mount of all its buckets, where the file has none. Says
 /// whether it did.
-fn bring_store(config: &mut Config) -> bool {
+fn bring_store(config: &mut RootSettings) -> bool {
     let own = config.ufs.is_empty();
     if own {
         let path = Some(config.dev.dir.join("objects"));
-        config.ufs.push(Ufs {
+        config.ufs.push(UfsSettings {
             name: STORE.to_owned(),
             kind: UfsKind::Local,
             path,
-            ..Ufs::default()
+            ..UfsSettings::default()
         });
     }
     if config.mount.is_empty() {
         let ufs = config.ufs[0].name.clone();
-        config.mount.push(Mount { name: "*".to_owned(), ufs, ..Mount::default() });
+        config.mount.push(MountSettings { name: "*".to_owned(), ufs, ..MountSettings::default() });
     }
     own
 }
@@ -227,7 +250,7 @@ fn make_folder(folder: &Path) -> anyhow::Result<()> {
 }
 
 async fn make_bucket(stores: &HashMap<String, verbs3_ufs::Ufs>) -> anyhow::Result<()> {
-    let store = stores.get(STORE).context("the local store is one of the stores")?.s3();
+    let store = stores.get(STORE).context("the local store is one of the stores")?.s3_store();
     let input = CreateBucketInput::builder()
         .bucket(BUCKET.to_owned())
         .build()

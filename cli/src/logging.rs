@@ -6,7 +6,7 @@ use std::panic;
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::prelude::*;
-use verbs3_config::{Log, LogFormat, Role};
+use verbs3_config::{LogFormat, LogSettings, ProcessRole};
 
 /// Libraries that log answers of 4xx, or a client's closed connection, as errors: the access log
 /// and the metrics tell of these. A filter in `log.level` that names them brings them back.
@@ -18,9 +18,9 @@ const QUIET: &str = "s3s=off,aws_smithy_runtime=off,aws_smithy_runtime_api=off,a
 const QUIET_DEV: &str = "verbs3::access=warn,";
 
 /// From now on, lines go to standard error, and so do panics.
-pub fn start(log: &Log, role: Role) -> anyhow::Result<()> {
-    let Log { level, format } = log;
-    let dev = if role == Role::Dev { QUIET_DEV } else { "" };
+pub fn start_logging(log: &LogSettings, role: ProcessRole) -> anyhow::Result<()> {
+    let LogSettings { level, format } = log;
+    let dev = if role == ProcessRole::Dev { QUIET_DEV } else { "" };
     let filter =
         EnvFilter::builder().parse(format!("{QUIET},{dev}{level}")).with_context(|| {
             format!("log.level: {level:?} is not a level or a list of target=level")

@@ -15,39 +15,51 @@ mod wiring;
 
 use std::process::ExitCode;
 
-use arguments::{Arguments, Command, ConfigCommand, WorkerArguments};
+use arguments::{CommandLine, ConfigCommand, TopLevelCommand, WorkerArguments};
 use clap::Parser;
 use command::bench::BenchCommand;
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Dev(arguments) => {
-            process::run(&arguments.layers(), verbs3_config::Role::Dev, |config, started| {
-                dev::run(config, arguments.demo_only, started)
-            })
-        }
-        Command::Gateway(arguments) => {
-            process::run(&arguments.layers(), verbs3_config::Role::Gateway, wiring::gateway::run)
-        }
-        Command::Worker(WorkerArguments { action: Some(action), .. }) => {
-            command::membership::run(&action)
-        }
-        Command::Worker(arguments) => {
-            process::run(&arguments.layers(), verbs3_config::Role::Worker, wiring::worker::run)
-        }
-        Command::Coordinator(arguments) => process::run(
-            &arguments.layers(),
-            verbs3_config::Role::Coordinator,
-            wiring::coordinator::run,
+    match CommandLine::parse().command {
+        TopLevelCommand::Dev(arguments) => process::run_process(
+            &arguments.launch_options(),
+            verbs3_config::ProcessRole::Dev,
+            |config, started| dev::run_dev(config, arguments.demo_only, started),
         ),
-        Command::Config(ConfigCommand::Check(arguments)) => command::config::check(&arguments),
-        Command::Config(ConfigCommand::Show(arguments)) => command::config::show(&arguments),
-        Command::Status(arguments) => command::status::run(&arguments),
-        Command::Doctor(arguments) => command::doctor::run(&arguments),
-        Command::Bench(BenchCommand::Fabric(arguments)) => command::bench::fabric::run(&arguments),
-        Command::Bench(BenchCommand::S3(arguments)) => command::bench::s3::run(&arguments),
-        Command::Cache(arguments) => command::cache::run(&arguments),
-        Command::Preload(arguments) => command::preload::run(&arguments),
-        Command::Version => command::version::run(),
+        TopLevelCommand::Gateway(arguments) => process::run_process(
+            &arguments.launch_options(),
+            verbs3_config::ProcessRole::Gateway,
+            wiring::gateway::run_gateway,
+        ),
+        TopLevelCommand::Worker(WorkerArguments { action: Some(action), .. }) => {
+            command::membership::run_worker_action(&action)
+        }
+        TopLevelCommand::Worker(arguments) => process::run_process(
+            &arguments.launch_options(),
+            verbs3_config::ProcessRole::Worker,
+            wiring::worker::run_worker,
+        ),
+        TopLevelCommand::Coordinator(arguments) => process::run_process(
+            &arguments.launch_options(),
+            verbs3_config::ProcessRole::Coordinator,
+            wiring::coordinator::run_coordinator,
+        ),
+        TopLevelCommand::Config(ConfigCommand::Check(arguments)) => {
+            command::config::check_config(&arguments)
+        }
+        TopLevelCommand::Config(ConfigCommand::Show(arguments)) => {
+            command::config::show_config(&arguments)
+        }
+        TopLevelCommand::Status(arguments) => command::status::run_status(&arguments),
+        TopLevelCommand::Doctor(arguments) => command::doctor::run_doctor(&arguments),
+        TopLevelCommand::Bench(BenchCommand::Fabric(arguments)) => {
+            command::bench::fabric::run_fabric_bench(&arguments)
+        }
+        TopLevelCommand::Bench(BenchCommand::S3(arguments)) => {
+            command::bench::s3::run_s3_bench(&arguments)
+        }
+        TopLevelCommand::Cache(arguments) => command::cache::run_cache_command(&arguments),
+        TopLevelCommand::Preload(arguments) => command::preload::run_preload(&arguments),
+        TopLevelCommand::Version => command::version::print_version(),
     }
 }

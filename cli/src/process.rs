@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use verbs3_config::{Config, Process, Role, load};
+use verbs3_config::{ProcessRole, ProcessSettings, RootSettings, load_config};
 
-use crate::arguments::Start;
+use crate::arguments::LaunchOptions;
 use crate::logging;
 
 /// Exit status for a configuration that can't be used; also clap's for a command line.
@@ -19,15 +19,19 @@ pub const MISCONFIGURED: u8 = 2;
 const FAILED: u8 = 1;
 
 /// What a running process is told, and whom it tells that it serves.
-pub struct Started {
+pub struct RunningProcess {
     /// Cancelled by the first SIGTERM or SIGINT.
     pub stop: CancellationToken,
     ready_file: Option<PathBuf>,
 }
 
-impl Started {
+impl RunningProcess {
     /// Tells that requests are served now: to the log, and to the file that was asked for.
-    pub fn ready(&self, listen: SocketAddr, admin: Option<SocketAddr>) -> anyhow::Result<()> {
+    pub fn signal_ready(
+        &self,
+        listen: SocketAddr,
+        admin: Option<SocketAddr>,
+    ) -> anyhow::Result<()> {
         tracing::info!(%listen, admin = admin.map(tracing::field::display), "serving");
         if let Some(path) = &self.ready_file {
             write_ready(path, listen, admin)
@@ -38,19 +42,19 @@ impl Started {
 }
 
 /// Loads the configuration, runs `serve` until it ends, and makes an exit status of that.
-pub fn run<F, Fut>(start: &Start, role: Role, serve: F) -> ExitCode
+pub fn run_process<F, Fut>(start: &LaunchOptions, role: ProcessRole, serve: F) -> ExitCode
 where
-    F: FnOnce(Config, Started) -> Fut,
+    F: FnOnce(RootSettings, RunningProcess) -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,
 {
-    let loaded = match load(&start.layers, &[role]) {
+    let loaded = match load_config(&start.layers, &[role]) {
         Ok(loaded) => loaded,
         Err(problems) => {
             eprintln!("{problems}");
             return ExitCode::from(MISCONFIGURED);
         }
     };
-    if let Err(error) = logging::start(&loaded.config.log, role) {
+    if let Err(error) = logging::start_logging(&loaded.config.log, role) {
         eprintln!("{error:#}");
         return ExitCode::from(MISCONFIGURED);
     }
@@ -58,11 +62,11 @@ where
         tracing::warn!(setting = warning.path, "{}", warning.message);
     }
     let ready_file = start.ready_file.clone();
-    match runtime(&loaded.config.process).and_then(|runtime| {
+    match build_runtime(&loaded.config.process).and_then(|runtime| {
         let result = runtime.block_on(async {
             let stop = CancellationToken::new();
             watch_signals(stop.clone())?;
-            serve(loaded.config, Started { stop, ready_file }).await
+            serve(loaded.config, RunningProcess { stop, ready_file }).await
         });
         // Blocking calls on a disk or a resolver that hangs must not keep the process.
         runtime.shutdown_background();
@@ -76,9 +80,9 @@ where
     }
 }
 
-fn runtime(process: &Process) -> anyhow::Result<tokio::runtime::Runtime> {
+fn build_runtime(process: &ProcessSettings) -> anyhow::Result<tokio::runtime::Runtime> {
     // `drain_for` is the business of what drains.
-    let Process {
+    let ProcessSettings {
         threads,
         drain_for: _,
         admin_connections_max: _,
@@ -100,19 +104,19 @@ fn watch_signals(stop: CancellationToken) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) =
         (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     tokio::spawn(async move {
-        either(&mut terminate, &mut interrupt).await;
+        recv_either(&mut terminate, &mut interrupt).await;
         tracing::info!(
             "ending: no new requests, those under way may finish; a second signal ends at once"
         );
         stop.cancel();
-        either(&mut terminate, &mut interrupt).await;
+        recv_either(&mut terminate, &mut interrupt).await;
         tracing::warn!("ended at once by a second signal");
         std::process::exit(i32::from(FAILED));
     });
     Ok(())
 }
 
-async fn either(one: &mut Signal, other: &mut Signal) {
+async fn recv_either(one: &mut Signal, other: &mut Signal) {
     tokio::select! {
         _ = one.recv() => {}
         _ = other.recv() => {}

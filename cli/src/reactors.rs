@@ -12,13 +12,13 @@ use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
 /// End them after everything that runs there, and what may be begun there.
-pub struct Reactors {
+pub struct ReactorThreads {
     handles: Vec<Handle>,
     threads: Vec<JoinHandle<()>>,
     over: CancellationToken,
 }
 
-impl Reactors {
+impl ReactorThreads {
     /// Starts `count` threads; 0 means one per CPU that the process may use.
     pub fn start(count: usize) -> io::Result<Self> {
         let count = match count {
@@ -43,12 +43,12 @@ impl Reactors {
         Ok(reactors)
     }
 
-    pub fn handles(&self) -> Vec<Handle> {
+    pub fn runtime_handles(&self) -> Vec<Handle> {
         self.handles.clone()
     }
 
     /// Drops what still runs there, and waits for the threads.
-    pub fn end(mut self) {
+    pub fn shutdown(mut self) {
         self.over.cancel();
         for thread in self.threads.drain(..) {
             // A panic of a task is caught by its runtime; one of the thread itself has been
@@ -58,7 +58,7 @@ impl Reactors {
     }
 }
 
-impl Drop for Reactors {
+impl Drop for ReactorThreads {
     fn drop(&mut self) {
         self.over.cancel();
     }
@@ -71,14 +71,14 @@ mod tests {
 
     #[test]
     fn tasks_run_on_their_thread_and_end_with_it() {
-        let reactors = Reactors::start(2).unwrap();
+        let reactors = ReactorThreads::start(2).unwrap();
         let (told, hear) = std::sync::mpsc::channel();
-        let task = reactors.handles()[1].spawn(async move {
+        let task = reactors.runtime_handles()[1].spawn(async move {
             told.send(std::thread::current().name().map(str::to_owned)).unwrap();
             std::future::pending::<()>().await;
         });
         assert_eq!(hear.recv().unwrap().as_deref(), Some("verbs3-data-1"));
-        reactors.end();
+        reactors.shutdown();
         assert!(task.is_finished());
     }
 }

@@ -18,24 +18,28 @@ pub mod transports;
 pub mod worker;
 
 use anyhow::Context;
-use verbs3_config::{Cluster, Memory};
-use verbs3_protocol::Geometry;
+use verbs3_config::{ClusterSettings, MemorySettings};
+use verbs3_protocol::BlockGeometry;
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 
 /// Block and page size of the cluster.
-pub fn geometry(cluster: &Cluster) -> anyhow::Result<Geometry> {
+pub fn cluster_geometry(cluster: &ClusterSettings) -> anyhow::Result<BlockGeometry> {
     let bytes = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
-    Geometry::new(bytes(cluster.block), bytes(cluster.page))
+    BlockGeometry::new(bytes(cluster.block), bytes(cluster.page))
         .context("cluster.block and cluster.page can't be used")
 }
 
 /// Maps the arena of a process, or of one of `shares` workers in it.
-pub fn arena(memory: &Memory, shares: u16, geometry: Geometry) -> anyhow::Result<Arena> {
-    let Memory { capacity, populate } = memory;
+pub fn map_arena(
+    memory: &MemorySettings,
+    shares: u16,
+    geometry: BlockGeometry,
+) -> anyhow::Result<Arena> {
+    let MemorySettings { capacity, populate } = memory;
     let options = ArenaOptions {
         capacity_bytes: capacity.as_usize() / usize::from(shares.max(1)),
         cell_bytes_max: geometry.page_bytes as usize,
         populate: *populate,
     };
-    Arena::map(options).context("can't map the arena")
+    Arena::map_memory(options).context("can't map the arena")
 }

@@ -13,7 +13,7 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
 use processes::{Process, dev_key, free_address, get, get_object, text, verbs3};
 use verbs3_coordinator_client::proof::{
-    RECIPIENT_HEADER, REQUEST_HEADER, Recipient, Said, Secret, wall_clock_ms,
+    ClusterSecret, ProofRecipient, ProvenRequest, RECIPIENT_HEADER, REQUEST_HEADER, wall_clock_ms,
 };
 
 const SECRET: &str = "a secret of sixteen or more";
@@ -179,7 +179,7 @@ fn content(number: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// What a coordinator calls itself; it tells everybody.
-fn recipient(host: &str) -> Recipient {
+fn recipient(host: &str) -> ProofRecipient {
     let mut stream = TcpStream::connect(host).unwrap();
     write!(stream, "GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -187,17 +187,17 @@ fn recipient(host: &str) -> Recipient {
     let answer = text(&answer);
     let name =
         answer.lines().find_map(|line| line.strip_prefix(RECIPIENT_HEADER)?.strip_prefix(": "));
-    Recipient(name.unwrap().to_owned())
+    ProofRecipient(name.unwrap().to_owned())
 }
 
 /// The lines of a job's progress, each of which proves itself. Until it is over. `meanwhile` is
 /// done once the first has come.
 fn progress(url: &str, id: &str, meanwhile: impl FnOnce()) -> Vec<serde_json::Value> {
-    let secret = Secret::new("verbs3", SECRET);
+    let secret = ClusterSecret::new("verbs3", SECRET);
     let path = format!("/v1/preload/{id}/progress");
     let host = url.strip_prefix("http://").unwrap();
-    let said = Said { method: "GET", path_and_query: &path, body: b"" };
-    let (header, proof) = secret.prove(said, &recipient(host), wall_clock_ms());
+    let said = ProvenRequest { method: "GET", path_and_query: &path, body: b"" };
+    let (header, proof) = secret.prove_request(said, &recipient(host), wall_clock_ms());
     let mut stream = TcpStream::connect(host).unwrap();
     write!(
         stream,

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::ByteSize;
-use crate::secret::{Secret, SecretError};
+use crate::secret::{ConfigSecret, SecretError};
 
 /// The `[cluster]` section. The same in every process of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Cluster {
+pub struct ClusterSettings {
     /// Name of the cluster. Processes of different clusters refuse each other. Default: `"verbs3"`.
     pub name: String,
     /// Shared secret that gateways and workers prove to each other before anything else is said; at
     /// least 16 characters. Better kept in `secret_file`, or given as `VERBS3_CLUSTER__SECRET`.
     /// Default: none.
-    pub secret: Option<Secret>,
+    pub secret: Option<ConfigSecret>,
     /// File that holds the secret; white space at its end is ignored. Default: none.
     pub secret_file: Option<PathBuf>,
     /// Size of a block: the unit of placement. Objects are spread over workers in blocks of this
@@ -31,7 +31,7 @@ pub struct Cluster {
     /// The workers, where there is no coordinator. Order does not matter; the same list everywhere.
     /// A gateway with such a list wants `workers_fixed`, or `coherence = "ttl"` on each cached
     /// mount. Default: `[]`.
-    pub workers: Vec<ClusterWorker>,
+    pub workers: Vec<ClusterWorkerSettings>,
     /// Promises that no process of another list is ever alive beside one of this list: every
     /// gateway and every worker is stopped before `workers` or `replicas` changes. Two lists at
     /// once give a key two homes, and reads through one miss writes through the other, on immutable
@@ -46,7 +46,7 @@ pub struct Cluster {
 /// One `[[cluster.workers]]` entry.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct ClusterWorker {
+pub struct ClusterWorkerSettings {
     /// Name of the worker, unique in the cluster; the worker's own `worker.id`. Placement follows
     /// it, so a worker that moves to another address keeps its blocks. Required.
     pub id: String,
@@ -61,14 +61,14 @@ pub struct ClusterWorker {
     pub zone: String,
 }
 
-impl Default for Cluster {
+impl Default for ClusterSettings {
     fn default() -> Self {
         Self {
             name: "verbs3".to_owned(),
             secret: None,
             secret_file: None,
-            block: ByteSize::mib(4),
-            page: ByteSize::kib(256),
+            block: ByteSize::from_mib(4),
+            page: ByteSize::from_kib(256),
             replicas: 2,
             workers: Vec::new(),
             workers_fixed: false,
@@ -77,18 +77,18 @@ impl Default for Cluster {
     }
 }
 
-impl Default for ClusterWorker {
+impl Default for ClusterWorkerSettings {
     fn default() -> Self {
         Self { id: String::new(), address: String::new(), weight: 1.0, zone: String::new() }
     }
 }
 
-impl Cluster {
+impl ClusterSettings {
     /// The secret, from wherever it was given; `None` if it was not.
-    pub fn resolve_secret(&self) -> Result<Option<Secret>, SecretError> {
+    pub fn resolve_secret(&self) -> Result<Option<ConfigSecret>, SecretError> {
         match (&self.secret, &self.secret_file) {
             (Some(secret), _) => Ok(Some(secret.clone())),
-            (None, Some(path)) => Secret::read(path).map(Some),
+            (None, Some(path)) => ConfigSecret::read(path).map(Some),
             (None, None) => Ok(None),
         }
     }

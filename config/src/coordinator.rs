@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hot::CoordinatorHot;
-use crate::preload::CoordinatorPreload;
-use crate::quantity::{ByteSize, Period};
+use crate::hot::CoordinatorHotSettings;
+use crate::preload::CoordinatorPreloadSettings;
+use crate::quantity::{ByteSize, TimePeriod};
 
 /// The `[coordinator]` section.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Coordinator {
+pub struct CoordinatorSettings {
     /// Address that workers, gateways, other coordinators and `verbs3 status` connect to. Default:
     /// `"0.0.0.0:9500"`.
     pub listen: SocketAddr,
@@ -26,27 +26,27 @@ pub struct Coordinator {
     /// is out of the map after so long, and until then writes of its keys wait, or get 503 after
     /// `gateway.tier.announce_deadline`. At least three times `leadership`, so that no lease ends
     /// when a leader dies. Default: `"6s"`. Range: `"1s"` to `"5m"`.
-    pub lease: Period,
+    pub lease: TimePeriod,
     /// How long after their leases workers go on to take writes while no coordinator answers
     /// anybody; and so how long a map waits to replace one whose workers all vanished at once.
     /// Default: `"10m"`. Range: `"0"` to `"1d"`.
-    pub outage: Period,
+    pub outage: TimePeriod,
     /// How long joins and leaves are gathered into one change of the map. Default: `"200ms"`.
     /// Range: `"0"` to `"1m"`.
-    pub gather: Period,
+    pub gather: TimePeriod,
     /// How long it takes, about, until a worker that joins has its whole share of the slots, and
     /// until one that is drained has none. They move in four steps, the first at once: in a quarter
     /// of this time a worker gains or gives up a quarter of its share at most. At once move the
     /// slots of a worker that is lost, of one that is back at its address within this time, and of
     /// those that join within this time of a cluster's first map. `"0"`: all at once. Default:
     /// `"15s"`. Range: `"0"` to `"1h"`.
-    pub move_for: Period,
+    pub move_for: TimePeriod,
     /// How long the leadership outlives a leader that vanishes. Default: `"2s"`. Range: `"2s"` to
     /// `"5m"`.
-    pub leadership: Period,
+    pub leadership: TimePeriod,
     /// How far the clocks of a cluster may be apart in requests that change something. Default:
     /// `"1m"`. Range: `"1s"` to `"1h"`.
-    pub clock_skew: Period,
+    pub clock_skew: TimePeriod,
     /// Workers that may be registered. Default: `4000`. Range: `1` to `4000`.
     pub workers_max: u32,
     /// Connections to `listen`: each worker has one or two; each gateway two, and up to
@@ -63,13 +63,13 @@ pub struct Coordinator {
     pub unproven_per_address_max: u32,
     /// From the beginning of a connection until a proof, or the token of notifications, has been
     /// shown over it. Default: `"10s"`. Range: `"1s"` to `"5m"`.
-    pub proof_deadline: Period,
+    pub proof_deadline: TimePeriod,
     /// File with the token that stores show in bucket notifications (`POST /v1/notifications`):
     /// `Authorization: Bearer TOKEN`, or `?token=TOKEN`; white space at its end is ignored. None:
     /// notifications need the cluster's proof. Default: none.
     pub notification_token_file: Option<PathBuf>,
     /// Longest time that a request may wait for news. Default: `"30s"`. Range: `"1s"` to `"10m"`.
-    pub wait_max: Period,
+    pub wait_max: TimePeriod,
     /// Announcements and reports of writes that wait at once for workers which their gateways can't
     /// reach, and fetch them here; `0` relays none. Default: `4096`. Range: `0` to `1000000`.
     pub relays_max: u32,
@@ -77,18 +77,18 @@ pub struct Coordinator {
     /// `"2MiB"` to `"1GiB"`.
     pub relays_memory: ByteSize,
     /// Where the membership and preload jobs are kept.
-    pub store: CoordinatorStore,
+    pub store: CoordinatorStoreSettings,
     /// Jobs that load objects before they are read. Where there are none, `[[ufs]]` and `[[mount]]`
     /// are not needed.
-    pub preload: CoordinatorPreload,
+    pub preload: CoordinatorPreloadSettings,
     /// Blocks that are read more than one worker should serve.
-    pub hot: CoordinatorHot,
+    pub hot: CoordinatorHotSettings,
 }
 
 /// The `[coordinator.store]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct CoordinatorStore {
+pub struct CoordinatorStoreSettings {
     /// `"folder"`: on this host, for a single coordinator. `"etcd"`: for several, of which one
     /// leads. Default: `"folder"`.
     pub kind: CoordinatorStoreKind,
@@ -109,7 +109,7 @@ pub struct CoordinatorStore {
     /// File that holds the user's password; white space at its end is ignored. Default: none.
     pub password_file: Option<PathBuf>,
     /// For one request to etcd. Default: `"2s"`. Range: `"100ms"` to `"1m"`.
-    pub deadline: Period,
+    pub deadline: TimePeriod,
 }
 
 /// What keeps the membership.
@@ -120,35 +120,35 @@ pub enum CoordinatorStoreKind {
     Etcd,
 }
 
-impl Default for Coordinator {
+impl Default for CoordinatorSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([0, 0, 0, 0], 9500)),
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 9501)),
             advertise: None,
-            lease: Period::seconds(6),
-            outage: Period::seconds(600),
-            gather: Period::millis(200),
-            move_for: Period::seconds(15),
-            leadership: Period::seconds(2),
-            clock_skew: Period::seconds(60),
+            lease: TimePeriod::from_seconds(6),
+            outage: TimePeriod::from_seconds(600),
+            gather: TimePeriod::from_millis(200),
+            move_for: TimePeriod::from_seconds(15),
+            leadership: TimePeriod::from_seconds(2),
+            clock_skew: TimePeriod::from_seconds(60),
             workers_max: 4000,
             connections_max: 32768,
             unproven_connections_max: 1024,
             unproven_per_address_max: 256,
-            proof_deadline: Period::seconds(10),
+            proof_deadline: TimePeriod::from_seconds(10),
             notification_token_file: None,
-            wait_max: Period::seconds(30),
+            wait_max: TimePeriod::from_seconds(30),
             relays_max: 4096,
-            relays_memory: ByteSize::mib(16),
-            store: CoordinatorStore::default(),
-            preload: CoordinatorPreload::default(),
-            hot: CoordinatorHot::default(),
+            relays_memory: ByteSize::from_mib(16),
+            store: CoordinatorStoreSettings::default(),
+            preload: CoordinatorPreloadSettings::default(),
+            hot: CoordinatorHotSettings::default(),
         }
     }
 }
 
-impl Default for CoordinatorStore {
+impl Default for CoordinatorStoreSettings {
     fn default() -> Self {
         Self {
             kind: CoordinatorStoreKind::Folder,
@@ -160,7 +160,7 @@ impl Default for CoordinatorStore {
             key: None,
             user: None,
             password_file: None,
-            deadline: Period::seconds(2),
+            deadline: TimePeriod::from_seconds(2),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::quantity::ByteSize;
 /// its own where the file has none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Dev {
+pub struct DevSettings {
     /// Folder for the objects and the generated credentials, made if absent and kept across
     /// restarts. Default: `".verbs3"`.
     pub dir: PathBuf,
@@ -28,7 +28,7 @@ pub struct Dev {
     pub demo: bool,
 }
 
-impl Default for Dev {
+impl Default for DevSettings {
     fn default() -> Self {
         Self {
             dir: PathBuf::from(".verbs3"),

@@ -6,11 +6,11 @@
 
 use std::ffi::OsString;
 
-use crate::layers::Origin;
+use crate::layers::SettingOrigin;
 
 /// Settings as an environment gives them.
 #[derive(Debug, Clone, Default)]
-pub struct Environment {
+pub struct EnvironmentLayer {
     variables: Vec<(String, String)>,
     /// Those of [`STORE_KEYS`] that are set. Not what they say: that is for who speaks with the
     /// store.
@@ -19,10 +19,10 @@ pub struct Environment {
 
 /// One setting of a layer above the file: its path as steps, and its raw text.
 #[derive(Debug, Clone)]
-pub(crate) struct Override {
+pub(crate) struct SettingOverride {
     pub steps: Vec<String>,
     pub text: String,
-    pub origin: Origin,
+    pub origin: SettingOrigin,
 }
 
 const PREFIX: &str = "VERBS3_";
@@ -30,7 +30,7 @@ const PREFIX: &str = "VERBS3_";
 /// What `credentials = { kind = "environment" }` can't do without.
 const STORE_KEYS: [&str; 2] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
 
-impl Environment {
+impl EnvironmentLayer {
     /// The environment of this process.
     pub fn of_process() -> Self {
         Self::from_variables(std::env::vars_os())
@@ -60,13 +60,17 @@ impl Environment {
         STORE_KEYS.into_iter().filter(|key| !self.store_keys.contains(key)).collect()
     }
 
-    pub(crate) fn overrides(&self) -> impl Iterator<Item = Override> + '_ {
+    pub(crate) fn setting_overrides(&self) -> impl Iterator<Item = SettingOverride> + '_ {
         self.variables.iter().map(|(name, text)| {
             let steps = match name.strip_prefix(PREFIX) {
                 Some(path) => path.to_ascii_lowercase().split("__").map(str::to_owned).collect(),
                 None => vec!["log".to_owned(), "level".to_owned()],
             };
-            Override { steps, text: text.clone(), origin: Origin::Environment(name.clone()) }
+            SettingOverride {
+                steps,
+                text: text.clone(),
+                origin: SettingOrigin::Environment(name.clone()),
+            }
         })
     }
 }

@@ -8,23 +8,23 @@ use figment::providers::Serialized;
 use figment::value::{Dict, Tag, Value};
 use figment::{Figment, Profile, Provider};
 
-use crate::check::{self, Role};
-use crate::environment::{Environment, Override};
-use crate::problem::{Problem, Problems, Severity};
-use crate::root::Config;
+use crate::check::{self, ProcessRole};
+use crate::environment::{EnvironmentLayer, SettingOverride};
+use crate::problem::{ConfigError, ConfigProblem, ProblemSeverity};
+use crate::root::RootSettings;
 use crate::schema;
 
 /// Where the settings of a process come from; each layer wins over those before it.
 #[derive(Debug, Clone, Default)]
-pub struct Layers {
+pub struct ConfigLayers {
     pub file: Option<PathBuf>,
-    pub environment: Environment,
-    pub flags: Vec<Flag>,
+    pub environment: EnvironmentLayer,
+    pub flags: Vec<CommandFlag>,
 }
 
 /// A setting from the command line.
 #[derive(Debug, Clone)]
-pub struct Flag {
+pub struct CommandFlag {
     /// As the user wrote it, for messages: `--listen`.
     pub name: String,
     /// TOML path: `gateway.listen`, `ufs[0].endpoint`.
@@ -34,7 +34,7 @@ pub struct Flag {
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     Default,
     File(PathBuf),
     Environment(String),
@@ -43,13 +43,13 @@ pub enum Origin {
 
 /// A configuration that can be started.
 #[derive(Debug, Clone)]
-pub struct Loaded {
-    pub config: Config,
-    pub warnings: Vec<Problem>,
-    pub(crate) origins: BTreeMap<String, Origin>,
+pub struct LoadedConfig {
+    pub config: RootSettings,
+    pub warnings: Vec<ConfigProblem>,
+    pub(crate) origins: BTreeMap<String, SettingOrigin>,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -63,32 +63,35 @@ impl fmt::Display for Origin {
 /// Merges the layers, reads them and checks the result for `roles`. Without a role it may be
 /// incomplete, and no file that it names is looked at: for commands, which need a section or two of
 /// it.
-pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
+pub fn load_config(
+    layers: &ConfigLayers,
+    roles: &[ProcessRole],
+) -> Result<LoadedConfig, ConfigError> {
     let mut problems = Vec::new();
     let mut origins = BTreeMap::new();
     let file = match &layers.file {
-        Some(path) => read_file(path).map_err(|problem| Problems(vec![problem]))?,
+        Some(path) => read_file(path).map_err(|problem| ConfigError(vec![problem]))?,
         None => toml::Table::new(),
     };
-    let mut tree = merge(&file);
+    let mut tree = merge_layers(&file);
     if let Some(path) = &layers.file {
         let file_tree =
             Value::serialize(&file).expect("TOML is made of texts, numbers, lists and tables");
-        note_origins(&file_tree, &mut Vec::new(), &Origin::File(path.clone()), &mut origins);
+        note_origins(&file_tree, &mut Vec::new(), &SettingOrigin::File(path.clone()), &mut origins);
     }
-    let flags = layers.flags.iter().map(|flag| Override {
-        steps: steps(&flag.path),
+    let flags = layers.flags.iter().map(|flag| SettingOverride {
+        steps: path_steps(&flag.path),
         text: flag.value.clone(),
-        origin: Origin::Flag(flag.name.clone()),
+        origin: SettingOrigin::Flag(flag.name.clone()),
     });
-    for setting in layers.environment.overrides().chain(flags) {
+    for setting in layers.environment.setting_overrides().chain(flags) {
         let path = schema::show_path(&setting.steps);
-        match set(&mut tree, &setting) {
+        match set_value(&mut tree, &setting) {
             Ok(()) => drop(origins.insert(path, setting.origin)),
             Err(message) => {
-                problems.push(Problem {
+                problems.push(ConfigProblem {
                     origin: Some(setting.origin),
-                    ..Problem::error(path, message)
+                    ..ConfigProblem::new_error(path, message)
                 });
             }
         }
@@ -99,50 +102,53 @@ pub fn load(layers: &Layers, roles: &[Role]) -> Result<Loaded, Problems> {
         let unreadable: Vec<String> = problems.iter().map(|problem| problem.path.clone()).collect();
         // What could not be read has its default in `config`: a second message about it would
         // mislead.
-        let found = check::check(config, roles, &layers.environment);
+        let found = check::check_config(config, roles, &layers.environment);
         problems.extend(found.into_iter().filter(|found| !unreadable.contains(&found.path)));
     }
     for problem in &mut problems {
         problem.origin = problem.origin.take().or_else(|| origins.get(&problem.path).cloned());
     }
     match config {
-        Some(config) if problems.iter().all(|problem| problem.severity == Severity::Warning) => {
-            Ok(Loaded { config, warnings: problems, origins })
+        Some(config)
+            if problems.iter().all(|problem| problem.severity == ProblemSeverity::Warning) =>
+        {
+            Ok(LoadedConfig { config, warnings: problems, origins })
         }
-        _ => Err(Problems(problems)),
+        _ => Err(ConfigError(problems)),
     }
 }
 
-fn read_file(path: &Path) -> Result<toml::Table, Problem> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| Problem::error("", format!("can't read {}: {source}", path.display())))?;
+fn read_file(path: &Path) -> Result<toml::Table, ConfigProblem> {
+    let text = std::fs::read_to_string(path).map_err(|source| {
+        ConfigProblem::new_error("", format!("can't read {}: {source}", path.display()))
+    })?;
     text.parse::<toml::Table>().map_err(|error| {
         let before = &text[..error.span().map_or(0, |span| span.start.min(text.len()))];
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
         // Not the line itself: it may hold a secret.
-        Problem::error(
+        ConfigProblem::new_error(
             "",
             format!("{}:{line}:{column}: not TOML: {}", path.display(), error.message().trim()),
         )
     })
 }
 
-fn merge(file: &toml::Table) -> Value {
-    let merged =
-        Figment::from(Serialized::defaults(Config::default())).merge(Serialized::defaults(file));
+fn merge_layers(file: &toml::Table) -> Value {
+    let merged = Figment::from(Serialized::defaults(RootSettings::default()))
+        .merge(Serialized::defaults(file));
     let mut profiles =
         merged.data().expect("defaults and TOML are made of texts, numbers, lists and tables");
     Value::Dict(Tag::Default, profiles.remove(&Profile::Default).unwrap_or_default())
 }
 
-fn steps(path: &str) -> Vec<String> {
+fn path_steps(path: &str) -> Vec<String> {
     path.replace('[', ".").replace(']', "").split('.').map(str::to_owned).collect()
 }
 
 /// Sets one value, read as its default's type says: a text stays a text, even when it looks like a
 /// number.
-fn set(tree: &mut Value, setting: &Override) -> Result<(), String> {
+fn set_value(tree: &mut Value, setting: &SettingOverride) -> Result<(), String> {
     let value = match schema::default_at(&setting.steps) {
         Some(Value::Bool(..) | Value::Num(..) | Value::Array(..) | Value::Dict(..)) => {
             let Ok(value) = setting.text.parse::<Value>();
@@ -153,17 +159,17 @@ fn set(tree: &mut Value, setting: &Override) -> Result<(), String> {
     let (last, parents) = setting.steps.split_last().ok_or("no setting is named")?;
     let mut at = tree;
     for step in parents {
-        at = child(at, step)?;
+        at = child_value(at, step)?;
     }
     match at {
         Value::Dict(_, dict) => drop(dict.insert(last.clone(), value)),
-        other => *child(other, last)? = value,
+        other => *child_value(other, last)? = value,
     }
     Ok(())
 }
 
 /// The table at `step`, made where it is missing; in a list, the entry after the last may be made.
-fn child<'a>(value: &'a mut Value, step: &str) -> Result<&'a mut Value, String> {
+fn child_value<'a>(value: &'a mut Value, step: &str) -> Result<&'a mut Value, String> {
     let empty = || Value::Dict(Tag::Default, Dict::new());
     match value {
         Value::Dict(_, dict) => Ok(dict.entry(step.to_owned()).or_insert_with(empty)),
@@ -184,8 +190,8 @@ fn child<'a>(value: &'a mut Value, step: &str) -> Result<&'a mut Value, String> 
 fn note_origins(
     value: &Value,
     at: &mut Vec<String>,
-    origin: &Origin,
-    origins: &mut BTreeMap<String, Origin>,
+    origin: &SettingOrigin,
+    origins: &mut BTreeMap<String, SettingOrigin>,
 ) {
     let children: Vec<(String, &Value)> = match value {
         Value::Dict(_, dict) => dict.iter().map(|(name, value)| (name.clone(), value)).collect(),
@@ -203,9 +209,10 @@ fn note_origins(
 }
 
 /// The roles whose sections a file has.
-pub fn roles_in(file: &Path) -> Result<Vec<Role>, Problems> {
-    let table = read_file(file).map_err(|problem| Problems(vec![problem]))?;
-    let roles = [Role::Gateway, Role::Worker, Role::Coordinator, Role::Dev];
+pub fn roles_in(file: &Path) -> Result<Vec<ProcessRole>, ConfigError> {
+    let table = read_file(file).map_err(|problem| ConfigError(vec![problem]))?;
+    let roles =
+        [ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Coordinator, ProcessRole::Dev];
     Ok(roles.into_iter().filter(|role| table.contains_key(&role.to_string())).collect())
 }
 

@@ -26,30 +26,33 @@ mod ufs;
 mod verbs;
 mod worker;
 
-pub use check::Role;
-pub use cluster::{Cluster, ClusterWorker};
-pub use coordinator::{Coordinator, CoordinatorStore, CoordinatorStoreKind};
-pub use dev::Dev;
-pub use disk::{WorkerDisk, WorkerDiskFolder, WorkerDiskVolume};
-pub use environment::Environment;
+pub use check::ProcessRole;
+pub use cluster::{ClusterSettings, ClusterWorkerSettings};
+pub use coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
+pub use dev::DevSettings;
+pub use disk::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
+pub use environment::EnvironmentLayer;
 pub use gateway::{
-    Gateway, GatewayLimits, GatewayPeers, GatewayRead, GatewayTier, GatewayTimeouts, GatewayTls,
+    GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
+    GatewayTierSettings, GatewayTimeoutsSettings, GatewayTlsSettings,
 };
-pub use hot::CoordinatorHot;
-pub use layers::{Flag, Layers, Loaded, Origin, load, roles_in};
-pub use mount::{AttributesTtl, Coherence, Mount};
-pub use preload::CoordinatorPreload;
-pub use problem::{Problem, Problems, Severity};
-pub use process::{Log, LogFormat, Memory, Process};
-pub use quantity::{ByteSize, Period, QuantityError};
-pub use root::Config;
-pub use secret::{Secret, SecretError};
-pub use tcp::Tcp;
-pub use telemetry::{OtlpProtocol, Telemetry, TelemetryOtlp};
+pub use hot::CoordinatorHotSettings;
+pub use layers::{CommandFlag, ConfigLayers, LoadedConfig, SettingOrigin, load_config, roles_in};
+pub use mount::{AttributesTtl, CoherenceSetting, MountSettings};
+pub use preload::CoordinatorPreloadSettings;
+pub use problem::{ConfigError, ConfigProblem, ProblemSeverity};
+pub use process::{LogFormat, LogSettings, MemorySettings, ProcessSettings};
+pub use quantity::{ByteSize, QuantityError, TimePeriod};
+pub use root::RootSettings;
+pub use secret::{ConfigSecret, SecretError};
+pub use tcp::TcpSettings;
+pub use telemetry::{OtlpProtocol, TelemetryOtlpSettings, TelemetrySettings};
 pub use ufs::{
-    Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries,
+    CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsDeadlinesSettings, UfsKind,
+    UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
 };
-pub use verbs::{Feature, Verbs, VerbsMode};
+pub use verbs::{FeatureSwitch, VerbsMode, VerbsSettings};
 pub use worker::{
-    Worker, WorkerFill, WorkerIndex, WorkerLeases, WorkerNeighbours, WorkerShm, WorkerWrites,
+    WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerNeighboursSettings,
+    WorkerSettings, WorkerShmSettings, WorkerWritesSettings,
 };

@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::quantity::Period;
+use crate::quantity::TimePeriod;
 
 /// One `[[mount]]` entry.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Mount {
+pub struct MountSettings {
     /// Bucket name that clients use; `"*"` for every bucket of the UFS under its own name, those
     /// made later included. Required.
     pub name: String,
@@ -27,11 +27,11 @@ pub struct Mount {
     /// `"immutable"` if that never happens. Default: `"10s"`.
     pub attributes_ttl: AttributesTtl,
     /// How long "there is no such object" is believed. Default: `"1s"`. Range: `"0"` to `"1h"`.
-    pub absence_ttl: Period,
+    pub absence_ttl: TimePeriod,
     /// What a write does while the worker that guards its key can't be told: `"strict"` refuses it
     /// (503), `"ttl"` lets it through, and readers may see the old version for `attributes_ttl`.
     /// Default: `"strict"`.
-    pub coherence: Coherence,
+    pub coherence: CoherenceSetting,
     /// Refuse every write. Default: `false`.
     pub read_only: bool,
     /// `false`: everything goes to the UFS and nothing is cached. Writes are told to the workers
@@ -52,12 +52,12 @@ pub enum AttributesTtl {
 /// What a write does when its home can't be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Coherence {
+pub enum CoherenceSetting {
     Strict,
     Ttl,
 }
 
-impl Default for Mount {
+impl Default for MountSettings {
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -65,15 +65,15 @@ impl Default for Mount {
             bucket: None,
             prefix: String::new(),
             attributes_ttl: AttributesTtl::For(Duration::from_secs(10)),
-            absence_ttl: Period::seconds(1),
-            coherence: Coherence::Strict,
+            absence_ttl: TimePeriod::from_seconds(1),
+            coherence: CoherenceSetting::Strict,
             read_only: false,
             cached: true,
         }
     }
 }
 
-impl Mount {
+impl MountSettings {
     /// Every bucket of the UFS under its own name.
     pub fn is_wildcard(&self) -> bool {
         self.name == "*"
@@ -93,7 +93,7 @@ impl fmt::Display for AttributesTtl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AlwaysAsk => f.write_str("0"),
-            Self::For(ttl) => Period(*ttl).fmt(f),
+            Self::For(ttl) => TimePeriod(*ttl).fmt(f),
             Self::Immutable => f.write_str("immutable"),
         }
     }
@@ -119,7 +119,7 @@ impl<'de> Deserialize<'de> for AttributesTtl {
                 if text == "immutable" {
                     return Ok(AttributesTtl::Immutable);
                 }
-                let Period(ttl) = text.parse().map_err(|source| {
+                let TimePeriod(ttl) = text.parse().map_err(|source| {
                     E::custom(format_args!("{source}; or \"0\" (ask every time), or \"immutable\""))
                 })?;
                 Ok(if ttl.is_zero() { AttributesTtl::AlwaysAsk } else { AttributesTtl::For(ttl) })

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{ByteSize, Period};
+use crate::quantity::{ByteSize, TimePeriod};
 
 /// The `[coordinator.preload]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct CoordinatorPreload {
+pub struct CoordinatorPreloadSettings {
     /// Jobs that run at once; the others wait, by priority and age. Default: `4`. Range: `1` to
     /// `64`.
     pub jobs_running_max: u32,
@@ -27,7 +27,7 @@ pub struct CoordinatorPreload {
     pub objects_max: u32,
     /// How long a worker or a UFS that is busy or away is waited for, for one block, before that
     /// block has failed. Default: `"5m"`. Range: `"1s"` to `"1d"`.
-    pub patience: Period,
+    pub patience: TimePeriod,
     /// Memory for what `verify` reads back. Default: `"64MiB"`. Range: `"16MiB"` to `"64GiB"`.
     pub memory: ByteSize,
     /// Folder of the files that list what jobs could not load, one for each job, made if absent.
@@ -37,7 +37,7 @@ pub struct CoordinatorPreload {
     pub failures_max: ByteSize,
 }
 
-impl Default for CoordinatorPreload {
+impl Default for CoordinatorPreloadSettings {
     fn default() -> Self {
         Self {
             jobs_running_max: 4,
@@ -45,10 +45,10 @@ impl Default for CoordinatorPreload {
             notified_jobs_max: 20,
             blocks_per_ufs_max: 64,
             objects_max: 64,
-            patience: Period::seconds(300),
-            memory: ByteSize::mib(64),
+            patience: TimePeriod::from_seconds(300),
+            memory: ByteSize::from_mib(64),
             failures: PathBuf::from("/var/lib/verbs3/preload"),
-            failures_max: ByteSize::mib(256),
+            failures_max: ByteSize::from_mib(256),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::layers::Origin;
+use crate::layers::SettingOrigin;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
+pub enum ProblemSeverity {
     /// The process does not start.
     Error,
     /// It starts, and may not do what was meant.
@@ -15,33 +15,38 @@ pub enum Severity {
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub severity: Severity,
+pub struct ConfigProblem {
+    pub severity: ProblemSeverity,
     /// TOML path of the setting, such as `mount[2].ufs`; empty where the whole file is meant.
     pub path: String,
     /// What is wrong, and what to do.
     pub message: String,
     /// Where the value came from, if not from the file.
-    pub origin: Option<Origin>,
+    pub origin: Option<SettingOrigin>,
 }
 
 /// Everything that is wrong, at least one error among it.
 #[derive(Debug, Clone, thiserror::Error)]
-pub struct Problems(pub Vec<Problem>);
+pub struct ConfigError(pub Vec<ConfigProblem>);
 
-impl Problem {
-    pub(crate) fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, path: path.into(), message: message.into(), origin: None }
+impl ConfigProblem {
+    pub(crate) fn new_error(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity: ProblemSeverity::Error,
+            path: path.into(),
+            message: message.into(),
+            origin: None,
+        }
     }
 
-    pub(crate) fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(path, message) }
+    pub(crate) fn new_warning(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { severity: ProblemSeverity::Warning, ..Self::new_error(path, message) }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.severity == Severity::Warning {
+        if self.severity == ProblemSeverity::Warning {
             f.write_str("warning: ")?;
         }
         if !self.path.is_empty() {
@@ -49,13 +54,15 @@ impl fmt::Display for Problem {
         }
         f.write_str(&self.message)?;
         match &self.origin {
-            Some(origin @ (Origin::Environment(_) | Origin::Flag(_))) => write!(f, " ({origin})"),
-            Some(Origin::File(_) | Origin::Default) | None => Ok(()),
+            Some(origin @ (SettingOrigin::Environment(_) | SettingOrigin::Flag(_))) => {
+                write!(f, " ({origin})")
+            }
+            Some(SettingOrigin::File(_) | SettingOrigin::Default) | None => Ok(()),
         }
     }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.0.iter().enumerate() {
             if index > 0 {
@@ -68,7 +75,10 @@ impl fmt::Display for Problems {
 }
 
 /// `; did you mean "x"?` for the closest candidate that is close at all, else nothing.
-pub(crate) fn suggestion<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+pub(crate) fn suggest_name<'a>(
+    wrong: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> String {
     let score = |candidate: &str| strsim::damerau_levenshtein(wrong, candidate);
     candidates
         .into_iter()

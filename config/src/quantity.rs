@@ -17,7 +17,7 @@ pub struct ByteSize(pub u64);
 /// A length of time. Written as one or more integers with units: `ms`, `s`, `m`, `h`, `d`; `"0"`
 /// needs none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Period(pub Duration);
+pub struct TimePeriod(pub Duration);
 
 /// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,11 +48,11 @@ const PERIODS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl ByteSize {
-    pub const fn mib(mebibytes: u64) -> Self {
+    pub const fn from_mib(mebibytes: u64) -> Self {
         Self(mebibytes << 20)
     }
 
-    pub const fn kib(kibibytes: u64) -> Self {
+    pub const fn from_kib(kibibytes: u64) -> Self {
         Self(kibibytes << 10)
     }
 
@@ -62,12 +62,12 @@ impl ByteSize {
     }
 }
 
-impl Period {
-    pub const fn seconds(seconds: u64) -> Self {
+impl TimePeriod {
+    pub const fn from_seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    pub const fn millis(milliseconds: u64) -> Self {
+    pub const fn from_millis(milliseconds: u64) -> Self {
         Self(Duration::from_millis(milliseconds))
     }
 }
@@ -84,7 +84,7 @@ impl FromStr for ByteSize {
     }
 }
 
-impl FromStr for Period {
+impl FromStr for TimePeriod {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
@@ -133,7 +133,7 @@ impl fmt::Display for ByteSize {
     }
 }
 
-impl fmt::Display for Period {
+impl fmt::Display for TimePeriod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let total = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
         if total == 0 {
@@ -151,16 +151,16 @@ impl Serialize for ByteSize {
     }
 }
 
-impl Serialize for Period {
+impl Serialize for TimePeriod {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
 /// Accepts a string, and says what a string should look like when it gets something else.
-struct Text<T>(&'static str, std::marker::PhantomData<T>);
+struct TextVisitor<T>(&'static str, std::marker::PhantomData<T>);
 
-impl<T> Visitor<'_> for Text<T>
+impl<T> Visitor<'_> for TextVisitor<T>
 where
     T: FromStr<Err = QuantityError>,
 {
@@ -177,14 +177,16 @@ where
 
 impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer
-            .deserialize_str(Text("a size in quotes, such as \"4MiB\"", std::marker::PhantomData))
+        deserializer.deserialize_str(TextVisitor(
+            "a size in quotes, such as \"4MiB\"",
+            std::marker::PhantomData,
+        ))
     }
 }
 
-impl<'de> Deserialize<'de> for Period {
+impl<'de> Deserialize<'de> for TimePeriod {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text(
+        deserializer.deserialize_str(TextVisitor(
             "a duration in quotes, such as \"10s\"",
             std::marker::PhantomData,
         ))
@@ -231,17 +233,21 @@ mod tests {
             ("1m30s", 90_000),
             ("2d", 172_800_000),
         ] {
-            assert_eq!(text.parse::<Period>().unwrap(), Period::millis(ms), "{text}");
+            assert_eq!(text.parse::<TimePeriod>().unwrap(), TimePeriod::from_millis(ms), "{text}");
         }
     }
 
     #[test]
     fn durations_without_a_known_unit_are_refused() {
         for text in ["", "10", "s", "10 s", "10sec", "1.5s", "-1s"] {
-            assert_eq!(text.parse::<Period>(), Err(QuantityError::Duration(text.into())), "{text}");
+            assert_eq!(
+                text.parse::<TimePeriod>(),
+                Err(QuantityError::Duration(text.into())),
+                "{text}"
+            );
         }
         let large = "300000000000000000d";
-        assert_eq!(large.parse::<Period>(), Err(QuantityError::TooLarge(large.into())));
+        assert_eq!(large.parse::<TimePeriod>(), Err(QuantityError::TooLarge(large.into())));
     }
 
     #[test]
@@ -251,8 +257,8 @@ mod tests {
         }
         for ms in [0, 1, 1500, 60_000, 90_000, 86_400_000] {
             assert_eq!(
-                Period::millis(ms).to_string().parse::<Period>().unwrap(),
-                Period::millis(ms)
+                TimePeriod::from_millis(ms).to_string().parse::<TimePeriod>().unwrap(),
+                TimePeriod::from_millis(ms)
             );
         }
     }

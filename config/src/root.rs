@@ -2,46 +2,46 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::Cluster;
-use crate::coordinator::Coordinator;
-use crate::dev::Dev;
-use crate::gateway::Gateway;
-use crate::mount::Mount;
-use crate::process::{Log, Process};
-use crate::tcp::Tcp;
-use crate::telemetry::Telemetry;
-use crate::ufs::Ufs;
-use crate::verbs::Verbs;
-use crate::worker::Worker;
+use crate::cluster::ClusterSettings;
+use crate::coordinator::CoordinatorSettings;
+use crate::dev::DevSettings;
+use crate::gateway::GatewaySettings;
+use crate::mount::MountSettings;
+use crate::process::{LogSettings, ProcessSettings};
+use crate::tcp::TcpSettings;
+use crate::telemetry::TelemetrySettings;
+use crate::ufs::UfsSettings;
+use crate::verbs::VerbsSettings;
+use crate::worker::WorkerSettings;
 
 /// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but
 /// `gateway`, `coordinator` and `dev`; `coordinator` only `cluster` and its own; `dev` all but
 /// `coordinator`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Config {
+pub struct RootSettings {
     /// What all processes of a cluster agree on.
-    pub cluster: Cluster,
+    pub cluster: ClusterSettings,
     /// The object stores that own the truth.
-    pub ufs: Vec<Ufs>,
+    pub ufs: Vec<UfsSettings>,
     /// The bucket names that clients see.
-    pub mount: Vec<Mount>,
+    pub mount: Vec<MountSettings>,
     /// The S3 endpoint.
-    pub gateway: Gateway,
+    pub gateway: GatewaySettings,
     /// The cache.
-    pub worker: Worker,
+    pub worker: WorkerSettings,
     /// Membership and the placement map.
-    pub coordinator: Coordinator,
+    pub coordinator: CoordinatorSettings,
     /// How gateways and workers talk: the way that works everywhere.
-    pub tcp: Tcp,
+    pub tcp: TcpSettings,
     /// The same by RDMA, where both hosts have it.
-    pub verbs: Verbs,
+    pub verbs: VerbsSettings,
     /// Gateway, worker and a local store in one process.
-    pub dev: Dev,
+    pub dev: DevSettings,
     /// Threads and the end of a process.
-    pub process: Process,
+    pub process: ProcessSettings,
     /// What is logged.
-    pub log: Log,
+    pub log: LogSettings,
     /// What is told to an OpenTelemetry receiver.
-    pub telemetry: Telemetry,
+    pub telemetry: TelemetrySettings,
 }

@@ -1,4 +1,4 @@
-//! From a tree of values to a [`Config`], collecting every value that does not fit instead of
+//! From a tree of values to a [`RootSettings`], collecting every value that does not fit instead of
 //! stopping at the first.
 
 use std::fmt::Write as _;
@@ -7,27 +7,27 @@ use figment::error::{Actual, Kind};
 use figment::value::{Dict, Tag, Value};
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::ClusterWorker;
-use crate::disk::{WorkerDiskFolder, WorkerDiskVolume};
-use crate::mount::Mount;
-use crate::problem::{Problem, suggestion};
-use crate::root::Config;
-use crate::ufs::Ufs;
+use crate::cluster::ClusterWorkerSettings;
+use crate::disk::{DiskFolderSettings, DiskVolumeSettings};
+use crate::mount::MountSettings;
+use crate::problem::{ConfigProblem, suggest_name};
+use crate::root::RootSettings;
+use crate::ufs::UfsSettings;
 
 /// The tree of all defaults.
-pub(crate) fn defaults() -> Value {
-    tree(&Config::default())
+pub(crate) fn default_tree() -> Value {
+    to_tree(&RootSettings::default())
 }
 
 /// The default of the setting at `steps`, entries of lists included; `None` where there is no such
 /// setting.
 pub(crate) fn default_at(steps: &[String]) -> Option<Value> {
-    let mut value = defaults();
+    let mut value = default_tree();
     let mut at = Vec::new();
     for step in steps {
         value = match value {
             Value::Dict(_, mut dict) => dict.remove(step)?,
-            Value::Array(..) if step.parse::<usize>().is_ok() => entry(&at)?,
+            Value::Array(..) if step.parse::<usize>().is_ok() => default_entry(&at)?,
             _ => return None,
         };
         if step.parse::<usize>().is_err() {
@@ -39,31 +39,34 @@ pub(crate) fn default_at(steps: &[String]) -> Option<Value> {
 
 /// What an entry of the list at `path` is before anything is set; `None` where the entries are
 /// plain values.
-fn entry(path: &[&str]) -> Option<Value> {
+fn default_entry(path: &[&str]) -> Option<Value> {
     match path {
-        ["ufs"] => Some(tree(&Ufs::default())),
-        ["mount"] => Some(tree(&Mount::default())),
-        ["cluster", "workers"] => Some(tree(&ClusterWorker::default())),
-        ["worker", "disk", "folders"] => Some(tree(&WorkerDiskFolder::default())),
-        ["worker", "disk", "volumes"] => Some(tree(&WorkerDiskVolume::default())),
+        ["ufs"] => Some(to_tree(&UfsSettings::default())),
+        ["mount"] => Some(to_tree(&MountSettings::default())),
+        ["cluster", "workers"] => Some(to_tree(&ClusterWorkerSettings::default())),
+        ["worker", "disk", "folders"] => Some(to_tree(&DiskFolderSettings::default())),
+        ["worker", "disk", "volumes"] => Some(to_tree(&DiskVolumeSettings::default())),
         _ => None,
     }
 }
 
-fn tree(value: &impl Serialize) -> Value {
+fn to_tree(value: &impl Serialize) -> Value {
     Value::serialize(value).expect("configuration is made of texts, numbers, lists and tables")
 }
 
 /// Reads the tree. What does not fit is reported and taken out (its default then stands in), until
 /// the rest fits.
-pub(crate) fn read(mut tree: Value) -> (Option<Config>, Vec<Problem>) {
+pub(crate) fn read(mut tree: Value) -> (Option<RootSettings>, Vec<ConfigProblem>) {
     let mut problems = Vec::new();
     loop {
-        let error = match Config::deserialize(&tree) {
+        let error = match RootSettings::deserialize(&tree) {
             Ok(config) => return (Some(config), problems),
             Err(error) => error,
         };
-        problems.push(Problem::error(show_path(&error.path), describe(&error.kind, &error.path)));
+        problems.push(ConfigProblem::new_error(
+            show_path(&error.path),
+            describe_misfit(&error.kind, &error.path),
+        ));
         if !take_out(&mut tree, &error.path) {
             return (None, problems);
         }
@@ -106,7 +109,7 @@ fn take_out(tree: &mut Value, path: &[String]) -> bool {
                 return false;
             };
             let steps: Vec<&str> = parents.iter().map(String::as_str).collect();
-            let fits = match entry(&steps) {
+            let fits = match default_entry(&steps) {
                 Some(_) => Value::Dict(Tag::Default, Dict::new()),
                 None => Value::String(Tag::Default, String::new()),
             };
@@ -119,7 +122,7 @@ fn take_out(tree: &mut Value, path: &[String]) -> bool {
 }
 
 /// The message of a value that does not fit. Values of secrets stay out of it.
-fn describe(kind: &Kind, path: &[String]) -> String {
+fn describe_misfit(kind: &Kind, path: &[String]) -> String {
     let secret = path.last().is_some_and(|name| name.contains("secret") || name.contains("token"));
     let got = |actual: &Actual| match actual {
         _ if secret => "another type of value".to_owned(),
@@ -132,7 +135,7 @@ fn describe(kind: &Kind, path: &[String]) -> String {
     };
     match kind {
         Kind::UnknownField(name, known) => {
-            let close = suggestion(name, known.iter().copied());
+            let close = suggest_name(name, known.iter().copied());
             if close.is_empty() {
                 format!("no such setting; there are {}", known.join(", "))
             } else {
@@ -140,14 +143,14 @@ fn describe(kind: &Kind, path: &[String]) -> String {
             }
         }
         Kind::UnknownVariant(name, known) => {
-            let close = suggestion(name, known.iter().copied());
+            let close = suggest_name(name, known.iter().copied());
             format!(
                 "{name:?} is not one of {}{close}",
                 known.iter().map(|k| format!("{k:?}")).collect::<Vec<_>>().join(", ")
             )
         }
         Kind::InvalidType(actual, wanted) | Kind::InvalidValue(actual, wanted) => {
-            format!("wants {}, got {}", wish(wanted), got(actual))
+            format!("wants {}, got {}", expected_type(wanted), got(actual))
         }
         Kind::InvalidLength(length, wanted) => format!("wants {wanted}, got {length} entries"),
         Kind::ISizeOutOfRange(number) => format!("{number} is out of range"),
@@ -162,7 +165,7 @@ fn describe(kind: &Kind, path: &[String]) -> String {
 }
 
 /// serde's name of a type, as a user knows it.
-fn wish(wanted: &str) -> &str {
+fn expected_type(wanted: &str) -> &str {
     match wanted {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number",
         "f64" => "a number",

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize, Serializer};
 pub(crate) const REDACTED: &str = "(redacted)";
 
 /// A secret. `Debug`, `Display` by way of serialisation, and every error leave its text out;
-/// [`Secret::reveal`] is the only way to it.
+/// [`ConfigSecret::reveal_text`] is the only way to it.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
-pub struct Secret(String);
+pub struct ConfigSecret(String);
 
 /// Why a secret can't be had.
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum SecretError {
     Empty { path: PathBuf },
 }
 
-impl Secret {
+impl ConfigSecret {
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -44,18 +44,18 @@ impl Secret {
         Ok(Self(text.to_owned()))
     }
 
-    pub fn reveal(&self) -> &str {
+    pub fn reveal_text(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for ConfigSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(REDACTED)
     }
 }
 
-impl Serialize for Secret {
+impl Serialize for ConfigSecret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(REDACTED)
     }
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_never_printed() {
-        let secret = Secret::new("hunter2");
+        let secret = ConfigSecret::new("hunter2");
         assert_eq!(format!("{secret:?}"), "(redacted)");
         assert_eq!(toml::Value::try_from(&secret).unwrap().as_str(), Some("(redacted)"));
     }
@@ -78,9 +78,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "hunter2\n").unwrap();
-        assert_eq!(Secret::read(&path).unwrap().reveal(), "hunter2");
+        assert_eq!(ConfigSecret::read(&path).unwrap().reveal_text(), "hunter2");
         std::fs::write(&path, "\n").unwrap();
-        assert!(matches!(Secret::read(&path), Err(SecretError::Empty { .. })));
-        assert!(matches!(Secret::read(folder.path()), Err(SecretError::Unreadable { .. })));
+        assert!(matches!(ConfigSecret::read(&path), Err(SecretError::Empty { .. })));
+        assert!(matches!(ConfigSecret::read(folder.path()), Err(SecretError::Unreadable { .. })));
     }
 }

@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use figment::value::Value;
 
-use crate::layers::{Loaded, Origin};
+use crate::layers::{LoadedConfig, SettingOrigin};
 use crate::schema;
 
-impl Loaded {
+impl LoadedConfig {
     /// One line per setting: `gateway.listen = "127.0.0.1:9000"  # default`.
-    pub fn show(&self) -> String {
+    pub fn show_settings(&self) -> String {
         let tree = Value::serialize(&self.config)
             .expect("configuration is made of texts, numbers, lists and tables");
         let mut lines = Vec::new();
-        self.collect(&tree, &mut Vec::new(), &mut lines);
+        self.collect_lines(&tree, &mut Vec::new(), &mut lines);
         let width = lines
             .iter()
             .map(|(setting, _)| setting.chars().count())
@@ -27,13 +27,18 @@ impl Loaded {
         text
     }
 
-    fn collect(&self, value: &Value, at: &mut Vec<String>, lines: &mut Vec<(String, Origin)>) {
+    fn collect_lines(
+        &self,
+        value: &Value,
+        at: &mut Vec<String>,
+        lines: &mut Vec<(String, SettingOrigin)>,
+    ) {
         let path = schema::show_path(at);
         match value {
             Value::Dict(_, dict) => {
                 for (name, value) in dict {
                     at.push(name.clone());
-                    self.collect(value, at, lines);
+                    self.collect_lines(value, at, lines);
                     at.pop();
                 }
                 return;
@@ -41,20 +46,20 @@ impl Loaded {
             Value::Array(_, list) if list.iter().any(|entry| matches!(entry, Value::Dict(..))) => {
                 for (index, entry) in list.iter().enumerate() {
                     at.push(index.to_string());
-                    self.collect(entry, at, lines);
+                    self.collect_lines(entry, at, lines);
                     at.pop();
                 }
                 return;
             }
             _ => {}
         }
-        let origin = self.origins.get(&path).cloned().unwrap_or(Origin::Default);
-        lines.push((format!("{path} = {}", literal(value)), origin));
+        let origin = self.origins.get(&path).cloned().unwrap_or(SettingOrigin::Default);
+        lines.push((format!("{path} = {}", toml_literal(value)), origin));
     }
 }
 
 /// A plain value as TOML would have it; `none` for what is not set.
-pub(crate) fn literal(value: &Value) -> String {
+pub(crate) fn toml_literal(value: &Value) -> String {
     match value {
         Value::String(_, text) => toml::Value::String(text.clone()).to_string(),
         Value::Char(_, char) => toml::Value::String(char.to_string()).to_string(),
@@ -67,7 +72,7 @@ pub(crate) fn literal(value: &Value) -> String {
         },
         Value::Empty(..) => "none".to_owned(),
         Value::Array(_, list) => {
-            format!("[{}]", list.iter().map(literal).collect::<Vec<_>>().join(", "))
+            format!("[{}]", list.iter().map(toml_literal).collect::<Vec<_>>().join(", "))
         }
         Value::Dict(..) => "{…}".to_owned(),
     }

@@ -4,19 +4,19 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{ByteSize, Period};
+use crate::quantity::{ByteSize, TimePeriod};
 
 /// The `[tcp]` section, read by both sides.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tcp {
+pub struct TcpSettings {
     /// Network device that workers listen on and gateways connect over, such as `"ib0"`; none
     /// leaves it to the routing table. Default: none.
     pub bind_device: Option<String>,
     /// Local address that gateways connect from. Default: none.
     pub bind_address: Option<IpAddr>,
     /// For connecting and the handshake together. Default: `"5s"`. Range: `"10ms"` to `"1m"`.
-    pub connect_deadline: Period,
+    pub connect_deadline: TimePeriod,
     /// Calls under way on one connection. The smaller of both sides' bounds holds. Default: `256`.
     /// Range: `1` to `65536`.
     pub calls_in_flight_max: u32,
@@ -27,14 +27,14 @@ pub struct Tcp {
     pub write_queue_max: ByteSize,
     /// A peer that has not acknowledged a cancel for this long loses its connection. Default:
     /// `"10s"`. Range: `"100ms"` to `"5m"`.
-    pub cancel_ack_deadline: Period,
+    pub cancel_ack_deadline: TimePeriod,
     /// Idle time before the first keep-alive probe. Default: `"15s"`. Range: `"1s"` to `"1h"`.
-    pub keepalive_idle: Period,
+    pub keepalive_idle: TimePeriod,
     /// Time between two probes; three unanswered ones end the connection. Default: `"5s"`. Range:
     /// `"1s"` to `"5m"`.
-    pub keepalive_interval: Period,
+    pub keepalive_interval: TimePeriod,
     /// A peer that takes no byte for this long is gone. Default: `"30s"`. Range: `"1s"` to `"10m"`.
-    pub send_stall_max: Period,
+    pub send_stall_max: TimePeriod,
     /// Connections that a worker accepts. Default: `16384`. Range: `1` to `1000000`.
     pub connections_max: u32,
     /// Connections to a worker that have not proved the secret yet; beyond it the oldest of the
@@ -46,19 +46,19 @@ pub struct Tcp {
     pub handshakes_per_address_max: u32,
 }
 
-impl Default for Tcp {
+impl Default for TcpSettings {
     fn default() -> Self {
         Self {
             bind_device: None,
             bind_address: None,
-            connect_deadline: Period::seconds(5),
+            connect_deadline: TimePeriod::from_seconds(5),
             calls_in_flight_max: 256,
-            frame_max: ByteSize::kib(64),
-            write_queue_max: ByteSize::mib(8),
-            cancel_ack_deadline: Period::seconds(10),
-            keepalive_idle: Period::seconds(15),
-            keepalive_interval: Period::seconds(5),
-            send_stall_max: Period::seconds(30),
+            frame_max: ByteSize::from_kib(64),
+            write_queue_max: ByteSize::from_mib(8),
+            cancel_ack_deadline: TimePeriod::from_seconds(10),
+            keepalive_idle: TimePeriod::from_seconds(15),
+            keepalive_interval: TimePeriod::from_seconds(5),
+            send_stall_max: TimePeriod::from_seconds(30),
             connections_max: 16_384,
             handshakes_max: 256,
             handshakes_per_address_max: 64,

@@ -4,21 +4,21 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::Period;
-use crate::secret::Secret;
+use crate::quantity::TimePeriod;
+use crate::secret::ConfigSecret;
 
 /// The `[telemetry]` section.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Telemetry {
+pub struct TelemetrySettings {
     /// Traces and metrics by OTLP.
-    pub otlp: TelemetryOtlp,
+    pub otlp: TelemetryOtlpSettings,
 }
 
 /// The `[telemetry.otlp]` table. Without an endpoint nothing is exported, and nothing traced.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct TelemetryOtlp {
+pub struct TelemetryOtlpSettings {
     /// URL of a receiver; `/v1/traces` and `/v1/metrics` are appended. Default: none.
     pub endpoint: Option<String>,
     /// How it is spoken to; there is `"http/protobuf"` alone. Default: `"http/protobuf"`.
@@ -27,7 +27,7 @@ pub struct TelemetryOtlp {
     /// Default: none.
     pub ca_file: Option<PathBuf>,
     /// Sent with each message, `"name: value"` each, and shown nowhere. Default: `[]`.
-    pub headers: Vec<Secret>,
+    pub headers: Vec<ConfigSecret>,
     /// Export spans of requests; a worker's are parts of its gateways' traces. Default: `true`.
     pub traces: bool,
     /// Export what `/metrics` shows. Default: `true`.
@@ -36,9 +36,9 @@ pub struct TelemetryOtlp {
     /// Default: `0.01`. Range: `0.0` to `1.0`.
     pub sample_ratio: f64,
     /// Between two exports. Default: `"10s"`. Range: `"100ms"` to `"1h"`.
-    pub interval: Period,
+    pub interval: TimePeriod,
     /// For the receiver's answer to one message. Default: `"10s"`. Range: `"100ms"` to `"5m"`.
-    pub timeout: Period,
+    pub timeout: TimePeriod,
     /// Traced requests that wait for their export; beyond it their spans are dropped and counted.
     /// Default: `2048`. Range: `1` to `1000000`.
     pub queue_max: u32,
@@ -48,7 +48,7 @@ pub struct TelemetryOtlp {
     /// Spans of one request besides its own. Default: `32`. Range: `0` to `1000`.
     pub spans_max: u32,
     /// For what is left when the process ends. Default: `"5s"`. Range: `"0"` to `"5m"`.
-    pub flush_max: Period,
+    pub flush_max: TimePeriod,
 }
 
 /// How a receiver is spoken to.
@@ -58,7 +58,7 @@ pub enum OtlpProtocol {
     HttpProtobuf,
 }
 
-impl Default for TelemetryOtlp {
+impl Default for TelemetryOtlpSettings {
     fn default() -> Self {
         Self {
             endpoint: None,
@@ -68,12 +68,12 @@ impl Default for TelemetryOtlp {
             traces: true,
             metrics: true,
             sample_ratio: 0.01,
-            interval: Period::seconds(10),
-            timeout: Period::seconds(10),
+            interval: TimePeriod::from_seconds(10),
+            timeout: TimePeriod::from_seconds(10),
             queue_max: 2048,
             batch_max: 256,
             spans_max: 32,
-            flush_max: Period::seconds(5),
+            flush_max: TimePeriod::from_seconds(5),
         }
     }
 }

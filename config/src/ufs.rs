@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{ByteSize, Period};
-use crate::secret::Secret;
+use crate::quantity::{ByteSize, TimePeriod};
+use crate::secret::ConfigSecret;
 
 /// One `[[ufs]]` entry: a remote object store, or a local folder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Ufs {
+pub struct UfsSettings {
     /// Name that mounts refer to; part of every cached object's identity, so the same in every
     /// process. No `/`. Required.
     pub name: String,
@@ -43,15 +43,15 @@ pub struct Ufs {
     /// uploads are verified by the gateway in both cases. Default: `true`.
     pub trailing_checksums: bool,
     /// How to sign in to an `s3` store.
-    pub credentials: Credentials,
+    pub credentials: CredentialsSettings,
     /// How hard the store may be asked.
-    pub limits: UfsLimits,
+    pub limits: UfsLimitsSettings,
     /// How long to wait for it.
-    pub deadlines: UfsDeadlines,
+    pub deadlines: UfsDeadlinesSettings,
     /// When a head or read of the cache is tried again. Writes are sent once.
-    pub retries: UfsRetries,
+    pub retries: UfsRetriesSettings,
     /// When a store that fails is left alone.
-    pub circuit: UfsCircuit,
+    pub circuit: UfsCircuitSettings,
 }
 
 /// What stands behind a UFS.
@@ -66,7 +66,7 @@ pub enum UfsKind {
 /// is an error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Credentials {
+pub struct CredentialsSettings {
     /// `"default"`: the AWS chain (environment, profile, web identity, container, instance),
     /// refreshed as needed. `"static"`: the keys below. `"environment"`: `AWS_ACCESS_KEY_ID` and
     /// its companions. `"profile"`: a profile of the shared AWS files, also one with a
@@ -77,11 +77,11 @@ pub struct Credentials {
     /// Access key id, for `static`. Default: none.
     pub access_key_id: Option<String>,
     /// Secret key, for `static`. Better kept in `secret_access_key_file`. Default: none.
-    pub secret_access_key: Option<Secret>,
+    pub secret_access_key: Option<ConfigSecret>,
     /// File that holds the secret key, for `static`. Default: none.
     pub secret_access_key_file: Option<PathBuf>,
     /// Session token that came with temporary keys, for `static`. Default: none.
-    pub session_token: Option<Secret>,
+    pub session_token: Option<ConfigSecret>,
     /// Name of the profile, for `profile`; none means the AWS default profile. Default: none.
     pub profile: Option<String>,
     /// Credentials file that holds the profile, for `profile`; none means the usual places.
@@ -93,7 +93,7 @@ pub struct Credentials {
     /// none.
     pub session_name: Option<String>,
     /// External id that the role demands, for `assume_role`. Default: none.
-    pub external_id: Option<Secret>,
+    pub external_id: Option<ConfigSecret>,
     /// File that holds the token, for `web_identity`; read again when it changes. Default: none.
     pub token_file: Option<PathBuf>,
     /// URL of the token service, for `assume_role` and `web_identity`: a VPC endpoint, or another
@@ -121,7 +121,7 @@ pub enum CredentialsKind {
 /// The `[ufs.limits]` table. Each process keeps these bounds by itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct UfsLimits {
+pub struct UfsLimitsSettings {
     /// Requests of every kind under way at once, so also connections; those beyond wait for
     /// `deadlines.connect`. Default: `512`. Range: `1` to `65536`.
     pub connections_max: u32,
@@ -129,7 +129,7 @@ pub struct UfsLimits {
     pub requests_in_flight_max: u32,
     /// How long a head or read of the cache may wait for its turn. Default: `"5s"`. Range: `"10ms"`
     /// to `"5m"`.
-    pub wait_max: Period,
+    pub wait_max: TimePeriod,
     /// Bytes that may be read and thrown away when a store ignores ranges. Default: `"16MiB"`.
     /// Range: `"0B"` to `"1GiB"`.
     pub skip_max: ByteSize,
@@ -138,27 +138,27 @@ pub struct UfsLimits {
 /// The `[ufs.deadlines]` table. A client that sends or takes a body slowly breaks none of them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct UfsDeadlines {
+pub struct UfsDeadlinesSettings {
     /// For a free place among `connections_max`, and then for the connection itself. Default:
     /// `"5s"`. Range: `"10ms"` to `"1m"`.
-    pub connect: Period,
+    pub connect: TimePeriod,
     /// For the answer to a head or read of the cache to begin, one try. Default: `"20s"`. Range:
     /// `"100ms"` to `"10m"`.
-    pub first_byte: Period,
+    pub first_byte: TimePeriod,
     /// For the answer to any request to begin, once all of the request was sent. Default: `"1m"`.
     /// Range: `"100ms"` to `"1h"`.
-    pub answer: Period,
+    pub answer: TimePeriod,
     /// For the next piece of an answer's body. Default: `"20s"`. Range: `"100ms"` to `"10m"`.
-    pub idle_body: Period,
+    pub idle_body: TimePeriod,
     /// How long a connection without requests is kept; shorter than the store keeps it. Default:
     /// `"20s"`. Range: `"1s"` to `"10m"`.
-    pub keep_alive: Period,
+    pub keep_alive: TimePeriod,
 }
 
 /// The `[ufs.retries]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct UfsRetries {
+pub struct UfsRetriesSettings {
     /// Tries of one head or read before its first byte, the first included; `1` switches retries
     /// off. Default: `3`. Range: `1` to `10`.
     pub attempts_max: u32,
@@ -169,26 +169,26 @@ pub struct UfsRetries {
     pub budget_per_second: f64,
     /// Upper bound of the first pause; doubles with every try. Default: `"100ms"`. Range: `"1ms"`
     /// to `"10s"`.
-    pub pause: Period,
+    pub pause: TimePeriod,
     /// Upper bound of every pause. Default: `"2s"`. Range: `"1ms"` to `"1m"`.
-    pub pause_max: Period,
+    pub pause_max: TimePeriod,
 }
 
 /// The `[ufs.circuit]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct UfsCircuit {
+pub struct UfsCircuitSettings {
     /// Failures in a row after which reads of the cache are refused at once. Default: `16`. Range:
     /// `1` to `10000`.
     pub failures_max: u32,
     /// For how long, the first time; doubles while probes fail. Default: `"1s"`. Range: `"10ms"` to
     /// `"1m"`.
-    pub open_for: Period,
+    pub open_for: TimePeriod,
     /// The longest time between two probes. Default: `"30s"`. Range: `"10ms"` to `"10m"`.
-    pub open_for_max: Period,
+    pub open_for_max: TimePeriod,
 }
 
-impl Default for Ufs {
+impl Default for UfsSettings {
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -201,16 +201,16 @@ impl Default for Ufs {
             region: "us-east-1".to_owned(),
             path_style: true,
             trailing_checksums: true,
-            credentials: Credentials::default(),
-            limits: UfsLimits::default(),
-            deadlines: UfsDeadlines::default(),
-            retries: UfsRetries::default(),
-            circuit: UfsCircuit::default(),
+            credentials: CredentialsSettings::default(),
+            limits: UfsLimitsSettings::default(),
+            deadlines: UfsDeadlinesSettings::default(),
+            retries: UfsRetriesSettings::default(),
+            circuit: UfsCircuitSettings::default(),
         }
     }
 }
 
-impl Default for Credentials {
+impl Default for CredentialsSettings {
     fn default() -> Self {
         Self {
             kind: CredentialsKind::Default,
@@ -230,43 +230,47 @@ impl Default for Credentials {
     }
 }
 
-impl Default for UfsLimits {
+impl Default for UfsLimitsSettings {
     fn default() -> Self {
         Self {
             connections_max: 512,
             requests_in_flight_max: 256,
-            wait_max: Period::seconds(5),
-            skip_max: ByteSize::mib(16),
+            wait_max: TimePeriod::from_seconds(5),
+            skip_max: ByteSize::from_mib(16),
         }
     }
 }
 
-impl Default for UfsDeadlines {
+impl Default for UfsDeadlinesSettings {
     fn default() -> Self {
         Self {
-            connect: Period::seconds(5),
-            first_byte: Period::seconds(20),
-            answer: Period::seconds(60),
-            idle_body: Period::seconds(20),
-            keep_alive: Period::seconds(20),
+            connect: TimePeriod::from_seconds(5),
+            first_byte: TimePeriod::from_seconds(20),
+            answer: TimePeriod::from_seconds(60),
+            idle_body: TimePeriod::from_seconds(20),
+            keep_alive: TimePeriod::from_seconds(20),
         }
     }
 }
 
-impl Default for UfsRetries {
+impl Default for UfsRetriesSettings {
     fn default() -> Self {
         Self {
             attempts_max: 3,
             budget_max: 32,
             budget_per_second: 4.0,
-            pause: Period::millis(100),
-            pause_max: Period::seconds(2),
+            pause: TimePeriod::from_millis(100),
+            pause_max: TimePeriod::from_seconds(2),
         }
     }
 }
 
-impl Default for UfsCircuit {
+impl Default for UfsCircuitSettings {
     fn default() -> Self {
-        Self { failures_max: 16, open_for: Period::seconds(1), open_for_max: Period::seconds(30) }
+        Self {
+            failures_max: 16,
+            open_for: TimePeriod::from_seconds(1),
+            open_for_max: TimePeriod::from_seconds(30),
+        }
     }
 }

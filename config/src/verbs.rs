@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{ByteSize, Period};
+use crate::quantity::{ByteSize, TimePeriod};
 
 /// The `[verbs]` section, read by both sides.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Verbs {
+pub struct VerbsSettings {
     /// `"auto"`: where this host has a rail that works. `"on"`: refuse to start without a single
     /// one. `"off"`: never. Default: `"auto"`.
     pub mode: VerbsMode,
@@ -36,7 +36,7 @@ pub struct Verbs {
     pub receive_buffer: ByteSize,
     /// `"auto"`: the connections of a rail share receive buffers where its device has shared
     /// receive queues. `"off"`: each has a ring of its own. Default: `"auto"`.
-    pub shared_receive: Feature,
+    pub shared_receive: FeatureSwitch,
     /// Receive buffers that the connections of a rail share; a connection for which there is no
     /// room has a ring of its own. Each is sure of 8, and may have more while others don't need
     /// them. Default: `1024`. Range: `64` to `32768`.
@@ -44,7 +44,7 @@ pub struct Verbs {
     /// `"auto"`: a gateway opens its memory through memory windows of type 2 where its device has
     /// them, so that a worker reaches what it was lent, while it is lent, and nothing else.
     /// `"off"`: by one key for all. Default: `"off"`.
-    pub windows: Feature,
+    pub windows: FeatureSwitch,
     /// Depth of a send queue in work requests. Default: `256`. Range: `16` to `16384`.
     pub send_queue: u32,
     /// Bytes that the NIC takes with a request instead of fetching them, where it can. Default:
@@ -66,16 +66,16 @@ pub struct Verbs {
     pub tos: Option<u8>,
     /// How long a connection polls after its last completion before it waits for the NIC's event;
     /// `"0"`: not at all. Costs CPU, saves microseconds. Default: `"0"`. Range: `"0"` to `"1s"`.
-    pub busy_poll: Period,
+    pub busy_poll: TimePeriod,
     /// CPUs for threads that do nothing but drive verbs connections, one each; none means the
     /// process's own threads. With `busy_poll`, choose CPUs of the NIC's NUMA node. Default: `[]`.
     pub poll_cpus: Vec<u16>,
     /// Silence after which a sign of life is sent, at most twice as long. Default: `"15s"`. Range:
     /// `"1s"` to `"10m"`.
-    pub heartbeat: Period,
+    pub heartbeat: TimePeriod,
     /// Longest pause between two attempts to open a rail that is down; the first is a second, and
     /// it doubles. Default: `"1m"`. Range: `"1s"` to `"1h"`.
-    pub reopen_max: Period,
+    pub reopen_max: TimePeriod,
 }
 
 /// Whether verbs are used.
@@ -90,12 +90,12 @@ pub enum VerbsMode {
 /// Whether something is used that some devices lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Feature {
+pub enum FeatureSwitch {
     Auto,
     Off,
 }
 
-impl Default for Verbs {
+impl Default for VerbsSettings {
     fn default() -> Self {
         Self {
             mode: VerbsMode::Auto,
@@ -105,10 +105,10 @@ impl Default for Verbs {
             handshakes_max: 64,
             handshakes_per_address_max: 32,
             receive_count: 32,
-            receive_buffer: ByteSize::kib(8),
-            shared_receive: Feature::Auto,
+            receive_buffer: ByteSize::from_kib(8),
+            shared_receive: FeatureSwitch::Auto,
             shared_receives: 1024,
-            windows: Feature::Off,
+            windows: FeatureSwitch::Off,
             send_queue: 256,
             inline_max: ByteSize(128),
             ack_timeout: 17,
@@ -116,10 +116,10 @@ impl Default for Verbs {
             rnr_retry: 7,
             path_mtu_max: None,
             tos: None,
-            busy_poll: Period::millis(0),
+            busy_poll: TimePeriod::from_millis(0),
             poll_cpus: Vec::new(),
-            heartbeat: Period::seconds(15),
-            reopen_max: Period::seconds(60),
+            heartbeat: TimePeriod::from_seconds(15),
+            reopen_max: TimePeriod::from_seconds(60),
         }
     }
 }

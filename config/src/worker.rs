@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::WorkerDisk;
-use crate::process::Memory;
-use crate::quantity::{ByteSize, Period};
+use crate::disk::WorkerDiskSettings;
+use crate::process::MemorySettings;
+use crate::quantity::{ByteSize, TimePeriod};
 
 /// The `[worker]` section.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Worker {
+pub struct WorkerSettings {
     /// Name of this worker, unique in the cluster; one of `cluster.workers` where these are listed.
     /// Usually given as `VERBS3_WORKER__ID`. Required.
     pub id: String,
@@ -36,27 +36,27 @@ pub struct Worker {
     /// than in memory; a change moves blocks. Default: `0.0`. Range: `0.0` to `1000000.0`.
     pub weight: f64,
     /// Memory that pages are cached in.
-    pub memory: Memory,
+    pub memory: MemorySettings,
     /// How pages come from the UFS.
-    pub fill: WorkerFill,
+    pub fill: WorkerFillSettings,
     /// Drives that pages are kept on besides, over restarts.
-    pub disk: WorkerDisk,
+    pub disk: WorkerDiskSettings,
     /// What is known of objects.
-    pub index: WorkerIndex,
+    pub index: WorkerIndexSettings,
     /// How writes are ordered.
-    pub writes: WorkerWrites,
+    pub writes: WorkerWritesSettings,
     /// What gateways may answer without asking this worker.
-    pub leases: WorkerLeases,
+    pub leases: WorkerLeasesSettings,
     /// How other workers are asked for what has moved here from them.
-    pub neighbours: WorkerNeighbours,
+    pub neighbours: WorkerNeighboursSettings,
     /// How gateways of the same host read the worker's memory itself.
-    pub shm: WorkerShm,
+    pub shm: WorkerShmSettings,
 }
 
 /// The `[worker.fill]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorkerFill {
+pub struct WorkerFillSettings {
     /// Part of the memory that cached pages leave free, so that a fill finds memory at once.
     /// Default: `0.05`. Range: `0.0` to `0.9`.
     pub reserve: f64,
@@ -76,22 +76,22 @@ pub struct WorkerFill {
     pub request_max: ByteSize,
     /// How long a fill waits for its turn before its readers are told to ask the UFS themselves.
     /// Default: `"5s"`. Range: `"10ms"` to `"5m"`.
-    pub wait_max: Period,
+    pub wait_max: TimePeriod,
     /// How long a fill goes on that nobody waits for: a reader that has just been given its first
     /// bytes is about to ask for the rest. Default: `"50ms"`. Range: `"0"` to `"10s"`.
-    pub unwanted_max: Period,
+    pub unwanted_max: TimePeriod,
     /// Bytes that one sequential read may have fetched ahead of itself; `"0B"` switches read-ahead
     /// off. Default: `"4MiB"`. Range: `"0B"` to `"1GiB"`.
     pub read_ahead_max: ByteSize,
     /// Pages that nobody read for as long are dropped; `"0"`: only when their memory is needed.
     /// Default: `"0"`. Range: `"0"` to `"365d"`.
-    pub page_idle_max: Period,
+    pub page_idle_max: TimePeriod,
 }
 
 /// The `[worker.index]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorkerIndex {
+pub struct WorkerIndexSettings {
     /// Objects whose attributes (or absence) are kept, half a KiB each. Default: `1000000`. Range:
     /// `1000` to `100000000`.
     pub attributes_max: u32,
@@ -109,16 +109,16 @@ pub struct WorkerIndex {
 /// use only with `cluster.coordinators`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorkerLeases {
+pub struct WorkerLeasesSettings {
     /// How long a gateway may answer by itself, and a write may wait for one that is silent; `"0s"`
     /// switches leases off. Default: `"2s"`. Range: `"0s"` to `"2s"`.
-    pub length: Period,
+    pub length: TimePeriod,
     /// Reads of a key within ten seconds from which on it is leased. Default: `8`. Range: `1` to
     /// `1000000`.
     pub reads_min: u32,
     /// For how long a key must not have been written to be leased. Default: `"30s"`. Range: `"0s"`
     /// to `"1h"`.
-    pub quiet_for: Period,
+    pub quiet_for: TimePeriod,
     /// Leases that are remembered until they are over; beyond, none are granted. Default: `100000`.
     /// Range: `1` to `10000000`.
     pub leases_max: u32,
@@ -129,17 +129,17 @@ pub struct WorkerLeases {
 /// The `[worker.writes]` table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorkerWrites {
+pub struct WorkerWritesSettings {
     /// Longest time that reads of a key ask the UFS because its writer has vanished. Not shorter
     /// than any `gateway.tier.write_uncertain_for`. Default: `"5m"`. Range: `"1s"` to `"1h"`.
-    pub uncertain_for_max: Period,
+    pub uncertain_for_max: TimePeriod,
     /// How long after that a store may still complete such a write. Until then what is learnt of
     /// the key is believed for `doubt_age_max` only, on immutable mounts too. `"0s"`: such writes
     /// are taken to be over. Default: `"1h"`. Range: `"0s"` to `"7d"`.
-    pub doubt_for: Period,
+    pub doubt_for: TimePeriod,
     /// How long what is learnt of a key in doubt is believed. Default: `"10s"`. Range: `"10ms"` to
     /// `"1h"`.
-    pub doubt_age_max: Period,
+    pub doubt_age_max: TimePeriod,
     /// Keys whose write is under way at once; beyond, writes are refused (503). Default: `100000`.
     /// Range: `1000` to `10000000`.
     pub open_max: u32,
@@ -152,22 +152,22 @@ pub struct WorkerWrites {
 /// former owners before the UFS. Of use with coordinators.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorkerNeighbours {
+pub struct WorkerNeighboursSettings {
     /// How long after a change of the map former owners are asked; `"0"`: never. Default: `"1h"`.
     /// Range: `"0"` to `"7d"`.
-    pub asked_for: Period,
+    pub asked_for: TimePeriod,
     /// Memory for what they send until it has been checked, besides `worker.memory`: as many bytes
     /// are asked for at once. Default: `"64MiB"`. Range: `"16MiB"` to `"64GiB"`.
     pub memory: ByteSize,
     /// How long a fill waits for its part of it before it asks the UFS. Default: `"100ms"`. Range:
     /// `"1ms"` to `"10s"`.
-    pub wait_max: Period,
+    pub wait_max: TimePeriod,
     /// Longest silence of a former owner before the UFS is asked. Default: `"250ms"`. Range:
     /// `"10ms"` to `"10s"`.
-    pub silence_max: Period,
+    pub silence_max: TimePeriod,
     /// Longest time for what one fill asks of one former owner. Default: `"2s"`. Range: `"50ms"` to
     /// `"1m"`.
-    pub deadline: Period,
+    pub deadline: TimePeriod,
     /// Blocks of which it is remembered how much they are read: those are handed over when this
     /// worker is drained. Default: `32768`. Range: `1` to `10000000`.
     pub hot_blocks_max: u32,
@@ -179,7 +179,7 @@ pub struct WorkerNeighbours {
 /// containers that share its folder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct WorkerShm {
+pub struct WorkerShmSettings {
     /// Offer it. A worker whose socket can't be made says so and goes on with the network. Default:
     /// `true`.
     pub enabled: bool,
@@ -198,7 +198,7 @@ pub struct WorkerShm {
     pub copy_max: ByteSize,
 }
 
-impl Default for Worker {
+impl Default for WorkerSettings {
     fn default() -> Self {
         Self {
             id: String::new(),
@@ -208,88 +208,88 @@ impl Default for Worker {
             advertise: None,
             zone: String::new(),
             weight: 0.0,
-            memory: Memory::default(),
-            fill: WorkerFill::default(),
-            disk: WorkerDisk::default(),
-            index: WorkerIndex::default(),
-            writes: WorkerWrites::default(),
-            leases: WorkerLeases::default(),
-            neighbours: WorkerNeighbours::default(),
-            shm: WorkerShm::default(),
+            memory: MemorySettings::default(),
+            fill: WorkerFillSettings::default(),
+            disk: WorkerDiskSettings::default(),
+            index: WorkerIndexSettings::default(),
+            writes: WorkerWritesSettings::default(),
+            leases: WorkerLeasesSettings::default(),
+            neighbours: WorkerNeighboursSettings::default(),
+            shm: WorkerShmSettings::default(),
         }
     }
 }
 
-impl Default for WorkerFill {
+impl Default for WorkerFillSettings {
     fn default() -> Self {
         Self {
             reserve: 0.05,
             in_flight_max: 256,
             queued_max: 4096,
-            bytes_in_flight_max: ByteSize::mib(1024),
+            bytes_in_flight_max: ByteSize::from_mib(1024),
             warms_in_flight_max: 64,
-            request_max: ByteSize::mib(4),
-            wait_max: Period::seconds(5),
-            unwanted_max: Period::millis(50),
-            read_ahead_max: ByteSize::mib(4),
-            page_idle_max: Period::millis(0),
+            request_max: ByteSize::from_mib(4),
+            wait_max: TimePeriod::from_seconds(5),
+            unwanted_max: TimePeriod::from_millis(50),
+            read_ahead_max: ByteSize::from_mib(4),
+            page_idle_max: TimePeriod::from_millis(0),
         }
     }
 }
 
-impl Default for WorkerIndex {
+impl Default for WorkerIndexSettings {
     fn default() -> Self {
         Self { attributes_max: 1_000_000, checks_in_flight_max: 4096, generation_slots: 1 << 20 }
     }
 }
 
-impl Default for WorkerLeases {
+impl Default for WorkerLeasesSettings {
     fn default() -> Self {
         Self {
-            length: Period::seconds(2),
+            length: TimePeriod::from_seconds(2),
             reads_min: 8,
-            quiet_for: Period::seconds(30),
+            quiet_for: TimePeriod::from_seconds(30),
             leases_max: 100_000,
             holders_max: 16_384,
         }
     }
 }
 
-impl Default for WorkerWrites {
+impl Default for WorkerWritesSettings {
     fn default() -> Self {
         Self {
-            uncertain_for_max: Period::seconds(300),
-            doubt_for: Period::seconds(3600),
-            doubt_age_max: Period::seconds(10),
+            uncertain_for_max: TimePeriod::from_seconds(300),
+            doubt_for: TimePeriod::from_seconds(3600),
+            doubt_age_max: TimePeriod::from_seconds(10),
             open_max: 100_000,
             keys_per_message_max: 1000,
         }
     }
 }
 
-impl Default for WorkerNeighbours {
+impl Default for WorkerNeighboursSettings {
     fn default() -> Self {
         Self {
-            asked_for: Period::seconds(3600),
-            memory: ByteSize::mib(64),
-            wait_max: Period::millis(100),
-            silence_max: Period::millis(250),
-            deadline: Period::seconds(2),
+            asked_for: TimePeriod::from_seconds(3600),
+            memory: ByteSize::from_mib(64),
+            wait_max: TimePeriod::from_millis(100),
+            silence_max: TimePeriod::from_millis(250),
+            deadline: TimePeriod::from_seconds(2),
             hot_blocks_max: 32_768,
-            hand_over_rate_max: ByteSize::mib(256),
+            hand_over_rate_max: ByteSize::from_mib(256),
         }
     }
 }
 
-impl Default for WorkerShm {
+impl Default for WorkerShmSettings {
     fn default() -> Self {
         Self {
             enabled: true,
             socket: None,
             connections_max: 64,
             pins_max: 4096,
-            pinned_max: ByteSize::mib(256),
-            copy_max: ByteSize::kib(16),
+            pinned_max: ByteSize::from_mib(256),
+            copy_max: ByteSize::from_kib(16),
         }
     }
 }

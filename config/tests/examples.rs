@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 
 use documented::{Setting, Structs};
 use verbs3_config::{
-    ByteSize, ClusterWorker, Config, Environment, Flag, Layers, Mount, Period, Role, Ufs,
-    WorkerDiskFolder, WorkerDiskVolume, load,
+    ByteSize, ClusterWorkerSettings, CommandFlag, ConfigLayers, DiskFolderSettings,
+    DiskVolumeSettings, EnvironmentLayer, MountSettings, ProcessRole, RootSettings, TimePeriod,
+    UfsSettings, load_config,
 };
 
 struct Example {
     file: &'static str,
-    role: Role,
+    role: ProcessRole,
     intro: &'static str,
     sections: &'static [&'static str],
     /// Values that are not the default: TOML path without list numbers, and the literal.
@@ -40,7 +41,7 @@ const CLUSTER: [(&str, &str); 8] = [
 const EXAMPLES: [Example; 4] = [
     Example {
         file: "dev.toml",
-        role: Role::Dev,
+        role: ProcessRole::Dev,
         intro: "verbs3 dev --config dev.toml: gateway, workers and a store over a folder, in one \
             process.",
         sections: &["dev", "gateway", "worker", "cluster", "process", "log", "telemetry"],
@@ -48,7 +49,7 @@ const EXAMPLES: [Example; 4] = [
     },
     Example {
         file: "gateway.toml",
-        role: Role::Gateway,
+        role: ProcessRole::Gateway,
         intro: "verbs3 gateway --config gateway.toml: the S3 endpoint of a node.",
         sections: &[
             "cluster",
@@ -65,7 +66,7 @@ const EXAMPLES: [Example; 4] = [
     },
     Example {
         file: "worker.toml",
-        role: Role::Worker,
+        role: ProcessRole::Worker,
         intro: "verbs3 worker --config worker.toml: a node's share of the cache.",
         sections: &["cluster", "ufs", "worker", "tcp", "verbs", "process", "log", "telemetry"],
         values: &[
@@ -76,7 +77,7 @@ const EXAMPLES: [Example; 4] = [
     },
     Example {
         file: "coordinator.toml",
-        role: Role::Coordinator,
+        role: ProcessRole::Coordinator,
         intro: "verbs3 coordinator --config coordinator.toml: membership, the placement map, and \
             preload jobs.",
         sections: &[
@@ -136,7 +137,8 @@ const SAMPLES: [(&str, &str); 37] = [
 ];
 
 fn value_of(example: &Example, path: &str, setting: &Setting) -> String {
-    let listed = example.values.iter().chain(CLUSTER.iter().filter(|_| example.role != Role::Dev));
+    let listed =
+        example.values.iter().chain(CLUSTER.iter().filter(|_| example.role != ProcessRole::Dev));
     if let Some((_, value)) = listed.clone().find(|(at, _)| *at == path) {
         return format!("{} = {value}", setting.name);
     }
@@ -188,7 +190,7 @@ fn write_table(
         ));
     }
     for setting in tables {
-        if setting.is_list && example.role == Role::Dev {
+        if setting.is_list && example.role == ProcessRole::Dev {
             continue;
         }
         write_table(structs, example, &format!("{path}.{}", setting.name), setting, text);
@@ -229,10 +231,12 @@ fn load_example(example: &Example, text: &str) -> Result<Vec<String>, Vec<String
     }
     let file = folder.path().join(example.file);
     std::fs::write(&file, text).unwrap();
-    let layers = Layers { file: Some(file), environment: Environment::default(), flags: vec![] };
-    let lines =
-        |problems: &[verbs3_config::Problem]| problems.iter().map(ToString::to_string).collect();
-    load(&layers, &[example.role])
+    let layers =
+        ConfigLayers { file: Some(file), environment: EnvironmentLayer::default(), flags: vec![] };
+    let lines = |problems: &[verbs3_config::ConfigProblem]| {
+        problems.iter().map(ToString::to_string).collect()
+    };
+    load_config(&layers, &[example.role])
         .map(|loaded| lines(&loaded.warnings))
         .map_err(|problems| lines(&problems.0))
 }
@@ -272,18 +276,18 @@ fn settings_that_examples_leave_out_exist() {
 /// The defaults of a struct as the code has them.
 fn defaults_of(path: &[&str]) -> toml::Value {
     let mut value = match path {
-        ["ufs", ..] => toml::Value::try_from(Ufs::default()).unwrap(),
-        ["mount", ..] => toml::Value::try_from(Mount::default()).unwrap(),
+        ["ufs", ..] => toml::Value::try_from(UfsSettings::default()).unwrap(),
+        ["mount", ..] => toml::Value::try_from(MountSettings::default()).unwrap(),
         ["cluster", "workers", ..] => {
-            return toml::Value::try_from(ClusterWorker::default()).unwrap();
+            return toml::Value::try_from(ClusterWorkerSettings::default()).unwrap();
         }
         ["worker", "disk", "folders"] => {
-            return toml::Value::try_from(WorkerDiskFolder::default()).unwrap();
+            return toml::Value::try_from(DiskFolderSettings::default()).unwrap();
         }
         ["worker", "disk", "volumes"] => {
-            return toml::Value::try_from(WorkerDiskVolume::default()).unwrap();
+            return toml::Value::try_from(DiskVolumeSettings::default()).unwrap();
         }
-        _ => toml::Value::try_from(Config::default()).unwrap(),
+        _ => toml::Value::try_from(RootSettings::default()).unwrap(),
     };
     let skip = usize::from(matches!(path, ["ufs" | "mount", ..]));
     for step in &path[skip..] {
@@ -344,11 +348,11 @@ fn around(end: &str, up: bool) -> (Option<String>, String) {
             let outside = if up { number * 2.0 } else { number / 2.0 - 0.0005 };
             (Some(format!("{outside:?}")), format!("{number:?}"))
         }
-        toml::Value::String(text) => match (text.parse::<ByteSize>(), text.parse::<Period>()) {
+        toml::Value::String(text) => match (text.parse::<ByteSize>(), text.parse::<TimePeriod>()) {
             (Ok(size), _) => (step(size.0, 1).map(|bytes| ByteSize(bytes).to_string()), text),
             (_, Ok(period)) => {
                 let ms = u64::try_from(period.0.as_millis()).unwrap();
-                (step(ms, 1).map(|ms| Period::millis(ms).to_string()), text)
+                (step(ms, 1).map(|ms| TimePeriod::from_millis(ms).to_string()), text)
             }
             _ => panic!("{text} is neither a size nor a duration"),
         },
@@ -372,8 +376,9 @@ fn documented_ranges_are_enforced() {
         }
         let path = format!("{}.{}", steps.join("."), setting.name);
         let refused = |value: &str| {
-            let flags = vec![Flag { name: "test".into(), path: path.clone(), value: value.into() }];
-            let problems = load(&Layers { flags, ..Layers::default() }, &[])
+            let flags =
+                vec![CommandFlag { name: "test".into(), path: path.clone(), value: value.into() }];
+            let problems = load_config(&ConfigLayers { flags, ..ConfigLayers::default() }, &[])
                 .err()
                 .map(|p| p.0)
                 .unwrap_or_default();

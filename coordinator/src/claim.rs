@@ -3,16 +3,16 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use verbs3_coordinator_client::proof::Secret;
+use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_protocol::RANKING;
 
-use crate::store::{Expect, Store, StoreError};
+use crate::store::{ClusterStore, ClusterStoreError, EntryPrecondition};
 
 const KEY: &str = "cluster";
 
 /// Why the store is not this cluster's.
 #[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
+pub enum ClusterClaimError {
     #[error(
         "{store} belongs to cluster {owner:?}{}; give each cluster a prefix or folder of its own",
         if *.same_name { " with another secret" } else { "" }
@@ -24,11 +24,11 @@ pub enum ClaimError {
     )]
     Ranking { store: String, found: u16 },
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] ClusterStoreError),
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Claim {
+struct ClusterClaim {
     name: String,
     /// Of name and secret; says nothing about the secret.
     id: String,
@@ -37,33 +37,43 @@ struct Claim {
 }
 
 /// Claims the store, or finds that it is ours.
-pub(crate) async fn claim(
-    store: &dyn Store,
+pub(crate) async fn claim_store(
+    store: &dyn ClusterStore,
     name: &str,
-    secret: &Secret,
-) -> Result<(), ClaimError> {
-    let ours = Claim { name: name.to_owned(), id: secret.cluster_id(), ranking: RANKING };
+    secret: &ClusterSecret,
+) -> Result<(), ClusterClaimError> {
+    let ours = ClusterClaim { name: name.to_owned(), id: secret.cluster_id(), ranking: RANKING };
     let value = Bytes::from(serde_json::to_vec(&ours).unwrap_or_default());
-    match store.put(KEY, value, Expect::Absent, None).await {
+    match store.put_entry(KEY, value, EntryPrecondition::Absent, None).await {
         Ok(_) => return Ok(()),
-        Err(StoreError::Conflict { .. }) => {}
+        Err(ClusterStoreError::Conflict { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let found = store.get(KEY).await?.map(|entry| serde_json::from_slice::<Claim>(&entry.value));
+    let found = store
+        .get_entry(KEY)
+        .await?
+        .map(|entry| serde_json::from_slice::<ClusterClaim>(&entry.value));
     match found {
         Some(Ok(found)) if found == ours => Ok(()),
         Some(Ok(found)) if (&found.name, &found.id) == (&ours.name, &ours.id) => {
-            Err(ClaimError::Ranking { store: store.name().to_owned(), found: found.ranking })
+            Err(ClusterClaimError::Ranking {
+                store: store.store_name().to_owned(),
+                found: found.ranking,
+            })
         }
         Some(Ok(found)) => {
             let same_name = found.name == ours.name;
-            Err(ClaimError::Other { store: store.name().to_owned(), owner: found.name, same_name })
+            Err(ClusterClaimError::Other {
+                store: store.store_name().to_owned(),
+                owner: found.name,
+                same_name,
+            })
         }
         Some(Err(error)) => {
-            let (store, reason) = (store.name().to_owned(), format!("{KEY}: {error}"));
-            Err(StoreError::Damaged { store, reason }.into())
+            let (store, reason) = (store.store_name().to_owned(), format!("{KEY}: {error}"));
+            Err(ClusterStoreError::Damaged { store, reason }.into())
         }
         // Removed in between: by a person, who may do it again.
-        None => Err(StoreError::Conflict { key: KEY.to_owned() }.into()),
+        None => Err(ClusterStoreError::Conflict { key: KEY.to_owned() }.into()),
     }
 }

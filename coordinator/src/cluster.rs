@@ -24,15 +24,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use verbs3_coordinator_client::api::{
-    ActivationNews, GivenUp, Granted, HandedOver, HandingOver, Incarnation, Leave, MapAnswer,
-    OpenWrite, Registration, Renewal, Tier,
+    ActivationNews, DrainProgress, HandedOver, MapAnswer, OpenWriteReport, RelinquishedEpoch,
+    WorkerDeparture, WorkerIncarnation, WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration,
+    WorkerTierCapacity,
 };
-use verbs3_coordinator_client::clock::Moment;
-use verbs3_protocol::{ClusterMember, Epoch, Membership, MembershipChange, WorkerId};
+use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, MembershipChange, WorkerId};
 
-use change::Change;
-pub use share::Moving;
-use share::{Pace, STEPS};
+use change::PendingMapChange;
+pub use share::SlotShareMove;
+use share::{STEPS, SharePacing};
 
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
@@ -59,19 +60,19 @@ impl ClusterOptions {
 
 /// What is persisted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Document {
+pub struct ClusterDocument {
     /// Elections that were won: a leader's first write raises it, which ends every write of the one
     /// before.
     pub term: u64,
     /// No epoch above was ever used.
     pub highest: Epoch,
     /// The map in force.
-    pub active: Membership,
+    pub active: MemberRoster,
     /// The one before.
-    pub former: Membership,
+    pub former: MemberRoster,
     /// Members of the map in force that have a part of their share.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub moving: BTreeMap<WorkerId, Moving>,
+    pub moving: BTreeMap<WorkerId, SlotShareMove>,
     /// Where members of the map in force listen, as far as they have said so.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<WorkerId, u64>,
@@ -87,11 +88,11 @@ const RAIL_BYTES_MAX: usize = 64;
 /// Missing workers that are remembered; beyond, nobody would read the list.
 const MISSING_MAX: usize = 200;
 
-impl Document {
+impl ClusterDocument {
     /// Of a cluster that begins. Epochs begin with the time, so that who knew an earlier cluster of
     /// this name follows this one.
     pub fn new(epoch: Epoch, replicas: u16) -> Self {
-        let none = Membership::new(Epoch(0), replicas, Vec::new());
+        let none = MemberRoster::new(Epoch(0), replicas, Vec::new());
         let moving = BTreeMap::new();
         let places = BTreeMap::new();
         Self {
@@ -126,57 +127,60 @@ pub enum MembershipError {
     Changing,
 }
 
-struct Record {
+struct MemberRecord {
     /// `None`: known from the persisted map alone.
-    incarnation: Option<Incarnation>,
+    incarnation: Option<WorkerIncarnation>,
     member: ClusterMember,
     /// 0: it did not say.
     place: u64,
-    tiers: Vec<Tier>,
+    tiers: Vec<WorkerTierCapacity>,
     rails: Vec<String>,
-    lease_until: Moment,
+    lease_until: LeaseInstant,
     /// Left by itself, or was declared dead.
     gone: bool,
     /// As it said last.
     active: Epoch,
-    handing_over: Option<HandingOver>,
+    handing_over: Option<DrainProgress>,
     /// The process before this one, under the present map, ended in order, and handed over these.
-    resumes: Option<Noted>,
+    resumes: Option<OpenWriteHandover>,
     /// A process before this one may have answered under the present map.
     restarted: bool,
     /// When the lease of the process ends, or ended, that the map names, if this one has come up
     /// elsewhere.
-    elsewhere_until: Moment,
+    elsewhere_until: LeaseInstant,
     /// When its share moved last by a step.
-    stepped: Option<Moment>,
+    stepped: Option<LeaseInstant>,
     /// Steps that it takes at once when it joins.
     returns: u8,
 }
 
-impl Record {
-    fn is_live(&self, now: Moment) -> bool {
+impl MemberRecord {
+    fn is_live(&self, now: LeaseInstant) -> bool {
         !self.gone && self.lease_until > now
     }
 }
 
 /// All that a member knew of writes when it gave up the map in force.
 #[derive(Clone)]
-struct Noted {
-    open_writes: Vec<OpenWrite>,
+struct OpenWriteHandover {
+    open_writes: Vec<OpenWriteReport>,
     /// For so long there may be others, of which it was not told.
     uncertain_ms: u64,
 }
 
 /// How the map in force is told.
-struct Told {
+struct MapAnnouncement {
     from_former: MembershipChange,
     to_former: MembershipChange,
     handed_over: HandedOver,
 }
 
-impl Told {
-    fn new(document: &Document, handed_over: &BTreeMap<WorkerId, Noted>) -> Self {
-        let Document { active, former, .. } = document;
+impl MapAnnouncement {
+    fn new(
+        document: &ClusterDocument,
+        handed_over: &BTreeMap<WorkerId, OpenWriteHandover>,
+    ) -> Self {
+        let ClusterDocument { active, former, .. } = document;
         let ids = || former.members.iter().map(|member| &member.id);
         let silent: Vec<WorkerId> =
             ids().filter(|id| !handed_over.contains_key(id)).cloned().collect();
@@ -195,45 +199,45 @@ impl Told {
 
 /// What the leader has to do next.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum MembershipStep {
     /// Nothing before this moment, or another event.
-    Wait(Moment),
-    /// Persist the document, then [`Cluster::persisted`].
-    Persist(Box<Document>),
+    Wait(LeaseInstant),
+    /// Persist the document, then [`MembershipController::persisted`].
+    Persist(Box<ClusterDocument>),
 }
 
 /// The leader's view.
-pub struct Cluster {
+pub struct MembershipController {
     options: ClusterOptions,
-    document: Document,
-    records: BTreeMap<WorkerId, Record>,
-    change: Option<Change>,
+    document: ClusterDocument,
+    records: BTreeMap<WorkerId, MemberRecord>,
+    change: Option<PendingMapChange>,
     /// The map of `change` is being persisted: whoever has not prepared gets no lease any more.
     activating: bool,
     /// Since when the live workers are not those of the map.
-    differs_since: Option<Moment>,
+    differs_since: Option<LeaseInstant>,
     /// What members of the former map handed over when they gave it up. Lost with the leader.
-    handed_over: BTreeMap<WorkerId, Noted>,
+    handed_over: BTreeMap<WorkerId, OpenWriteHandover>,
     /// Of the map in force, for all who are told of it.
-    told: Told,
+    told: MapAnnouncement,
     /// Members that ended in order, and what they handed over (`None`: not all of the map in
     /// force); until the map is without them.
-    left: BTreeMap<WorkerId, Option<Noted>>,
+    left: BTreeMap<WorkerId, Option<OpenWriteHandover>>,
     /// Members that a person has declared dead; until the map is without them.
     forgotten: BTreeSet<WorkerId>,
     /// Where members of the map in force say that they listen, which is to be persisted: before
     /// that they get no lease, or another leader would grant one to another process at once.
     new_places: BTreeMap<WorkerId, u64>,
-    pace: Pace,
+    pace: SharePacing,
 }
 
-impl Cluster {
-    /// A leader that was elected at `now`, and has persisted `document` in its own term.
-    pub fn new(options: ClusterOptions, document: Document, now: Moment) -> Self {
+impl MembershipController {
+    /// A leader that was elected at `now`, and has persisted `cluster_document` in its own term.
+    pub fn new(options: ClusterOptions, document: ClusterDocument, now: LeaseInstant) -> Self {
         let moving = |member: &ClusterMember| document.moving.get(&member.id);
         let is_drained =
             |member: &ClusterMember| moving(member).is_some_and(|moving| moving.draining);
-        let record = |member: &ClusterMember| Record {
+        let record = |member: &ClusterMember| MemberRecord {
             incarnation: None,
             // Of a part of its weight, perhaps, until it says the whole.
             member: ClusterMember {
@@ -243,13 +247,13 @@ impl Cluster {
             place: document.places.get(&member.id).copied().unwrap_or(0),
             tiers: Vec::new(),
             rails: Vec::new(),
-            lease_until: now.after(options.lease),
+            lease_until: now.saturating_add(options.lease),
             gone: false,
             active: Epoch(0),
             handing_over: None,
             resumes: None,
             restarted: true,
-            elsewhere_until: Moment::default(),
+            elsewhere_until: LeaseInstant::default(),
             stepped: moving(member).map(|_| now),
             returns: 0,
         };
@@ -259,8 +263,8 @@ impl Cluster {
             .iter()
             .map(|member| (member.id.clone(), record(member)))
             .collect();
-        let told = Told::new(&document, &BTreeMap::new());
-        let pace = Pace::new(&document, options.step_time(), now);
+        let told = MapAnnouncement::new(&document, &BTreeMap::new());
+        let pace = SharePacing::new(&document, options.step_time(), now);
         Self {
             options,
             document,
@@ -277,22 +281,31 @@ impl Cluster {
         }
     }
 
-    pub fn document(&self) -> &Document {
+    pub fn cluster_document(&self) -> &ClusterDocument {
         &self.document
     }
 
-    pub fn options(&self) -> &ClusterOptions {
+    pub fn cluster_options(&self) -> &ClusterOptions {
         &self.options
     }
 
     /// A worker joins, or a new process of one that was here.
-    pub fn register(
+    pub fn register_worker(
         &mut self,
-        asked: Registration,
-        now: Moment,
-    ) -> Result<Granted, MembershipError> {
-        let Registration { id, incarnation, address, weight, zone, tiers, rails, knows, place } =
-            asked;
+        asked: WorkerRegistration,
+        now: LeaseInstant,
+    ) -> Result<WorkerLeaseGrant, MembershipError> {
+        let WorkerRegistration {
+            id,
+            incarnation,
+            address,
+            weight,
+            zone,
+            tiers,
+            rails,
+            knows,
+            place,
+        } = asked;
         let malformed = |reason: &str| {
             Err(MembershipError::Malformed { id: id.clone(), reason: reason.to_owned() })
         };
@@ -314,14 +327,14 @@ impl Cluster {
         // At the same place it is a process that was started again: one place has one listener. An
         // address alone is no place: a name, or a service, may lead to two processes, of which the
         // first answers from what it knows until its lease is over.
-        let other = |record: &&Record| {
+        let other = |record: &&MemberRecord| {
             let is_elsewhere =
                 record.member.address != address || (record.place != 0 && record.place != place);
             record.incarnation.as_ref() != Some(&incarnation) && is_elsewhere
         };
         match self.records.get(&id) {
             Some(record) if record.is_live(now) && other(&record) => {
-                let left = record.lease_until.since(now).as_millis();
+                let left = record.lease_until.saturating_duration_since(now).as_millis();
                 let (address, left_ms) =
                     (record.member.address.clone(), u64::try_from(left).unwrap_or(u64::MAX));
                 return Err(MembershipError::Taken { id, address, left_ms });
@@ -361,13 +374,13 @@ impl Cluster {
         let before = self.records.get(&id);
         let draining = before.is_some_and(|record| record.member.draining && record.is_live(now));
         let stepped = before.and_then(|record| record.stepped);
-        let returns = self.pace.returns(&id, &address, now);
+        let returns = self.pace.returning_steps(&id, &address, now);
         let member = ClusterMember { id: id.clone(), address, weight, zone, draining };
-        let lease_until = now.after(self.options.lease);
+        let lease_until = now.saturating_add(self.options.lease);
         let active = Epoch(0);
         let elsewhere_until = self.end_at_the_map(&id);
         let known = Some(incarnation.clone());
-        let record = Record {
+        let record = MemberRecord {
             incarnation: known,
             member,
             place,
@@ -384,7 +397,7 @@ impl Cluster {
             returns,
         };
         self.records.insert(id.clone(), record);
-        let asked = Renewal {
+        let asked = WorkerLeaseRenewal {
             incarnation,
             active,
             prepared: Epoch(0),
@@ -394,24 +407,24 @@ impl Cluster {
             handing_over: None,
             heard: Vec::new(),
             hot: None,
-            given_up: GivenUp::default(),
+            given_up: RelinquishedEpoch::default(),
             rails: None,
         };
-        Ok(self.granted(&id, &asked))
+        Ok(self.build_grant(&id, &asked))
     }
 
     /// A worker is alive; it says under which epoch it answers, and which it has prepared.
-    pub fn renew(
+    pub fn renew_lease(
         &mut self,
         id: &WorkerId,
-        asked: &Renewal,
-        now: Moment,
-    ) -> Result<Granted, MembershipError> {
-        let lease_until = now.after(self.options.lease);
+        asked: &WorkerLeaseRenewal,
+        now: LeaseInstant,
+    ) -> Result<WorkerLeaseGrant, MembershipError> {
+        let lease_until = now.saturating_add(self.options.lease);
         let gave_up = self.change.as_ref().is_some_and(|change| change.prepared.contains_key(id));
         let changing = self.activating && !gave_up;
         let in_force = self.document.active.epoch;
-        let record = self.known(id, &asked.incarnation)?;
+        let record = self.find_record_mut(id, &asked.incarnation)?;
         if changing {
             return Err(MembershipError::Changing);
         }
@@ -426,50 +439,58 @@ impl Cluster {
         if let Some(rails) = asked.rails.as_ref().filter(|rails| are_rails(rails)) {
             record.rails.clone_from(rails);
         }
-        let noted = self.noted(id, asked.open_writes.as_ref(), asked.given_up);
+        let noted = self.open_write_handover(id, asked.open_writes.as_ref(), asked.given_up);
         if let Some(change) = &mut self.change
             && change.membership.epoch == asked.prepared
         {
             change.prepared.insert(id.clone(), noted);
         }
-        Ok(self.granted(id, asked))
+        Ok(self.build_grant(id, asked))
     }
 
-    /// As [`Cluster::renew`], without a new lease: what to say to who has waited for news.
-    pub fn news(&self, id: &WorkerId, asked: &Renewal) -> Granted {
-        self.granted(id, asked)
+    /// As [`MembershipController::renew_lease`], without a new lease: what to say to who has waited for news.
+    pub fn lease_news(&self, id: &WorkerId, asked: &WorkerLeaseRenewal) -> WorkerLeaseGrant {
+        self.build_grant(id, asked)
     }
 
     /// A worker ends, and answers nobody any more.
-    pub fn leave(&mut self, id: &WorkerId, asked: Leave) -> Result<(), MembershipError> {
-        let record = self.known(id, &asked.incarnation)?;
+    pub fn record_departure(
+        &mut self,
+        id: &WorkerId,
+        asked: WorkerDeparture,
+    ) -> Result<(), MembershipError> {
+        let record = self.find_record_mut(id, &asked.incarnation)?;
         record.gone = true;
         // A process that has come up elsewhere can't speak for the one that the map names, which
         // may be cut off only.
         if self.names(id).is_some() {
-            self.left
-                .insert(id.clone(), self.noted(id, asked.open_writes.as_ref(), asked.given_up));
+            self.left.insert(
+                id.clone(),
+                self.open_write_handover(id, asked.open_writes.as_ref(), asked.given_up),
+            );
         }
         Ok(())
     }
 
     /// Who has not answered under the map in force does not know what was handed over to it under
     /// that. But then what the process before it said is still all.
-    fn noted(
+    fn open_write_handover(
         &self,
         id: &WorkerId,
-        open_writes: Option<&Vec<OpenWrite>>,
-        given_up: GivenUp,
-    ) -> Option<Noted> {
+        open_writes: Option<&Vec<OpenWriteReport>>,
+        given_up: RelinquishedEpoch,
+    ) -> Option<OpenWriteHandover> {
         if given_up.epoch != self.document.active.epoch {
             return self.records.get(id).and_then(|record| record.resumes.clone());
         }
-        open_writes
-            .map(|all| Noted { open_writes: all.clone(), uncertain_ms: given_up.uncertain_ms })
+        open_writes.map(|all| OpenWriteHandover {
+            open_writes: all.clone(),
+            uncertain_ms: given_up.uncertain_ms,
+        })
     }
 
     /// A person says that this worker is dead. Its lease is waited for nevertheless.
-    pub fn forget(&mut self, id: &WorkerId) -> Result<(), MembershipError> {
+    pub fn forget_worker(&mut self, id: &WorkerId) -> Result<(), MembershipError> {
         let is_missing = self.document.missing.iter().any(|missing| missing.id == *id);
         match self.records.get_mut(id) {
             Some(record) => record.gone = true,
@@ -481,7 +502,7 @@ impl Cluster {
     }
 
     /// Takes a worker's slots away, or gives them back. It stays a member.
-    pub fn drain(&mut self, id: &WorkerId, draining: bool) -> Result<(), MembershipError> {
+    pub fn set_draining(&mut self, id: &WorkerId, draining: bool) -> Result<(), MembershipError> {
         let record =
             self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
         record.member.draining = draining;
@@ -497,23 +518,23 @@ impl Cluster {
 
     /// What is known of the process that the map in force names, unless another has come up
     /// elsewhere since.
-    fn names(&self, id: &WorkerId) -> Option<&Record> {
+    fn names(&self, id: &WorkerId) -> Option<&MemberRecord> {
         let record = self.records.get(id)?;
         self.is_named(id, &record.member.address, record.place).then_some(record)
     }
 
     /// When the lease ends, or ended, of the process that the map names.
-    fn end_at_the_map(&self, id: &WorkerId) -> Moment {
+    fn end_at_the_map(&self, id: &WorkerId) -> LeaseInstant {
         let elsewhere = || self.records.get(id).map(|record| record.elsewhere_until);
         let named = self.names(id).map(|record| record.lease_until);
         named.or_else(elsewhere).unwrap_or_default()
     }
 
-    fn known(
+    fn find_record_mut(
         &mut self,
         id: &WorkerId,
-        incarnation: &Incarnation,
-    ) -> Result<&mut Record, MembershipError> {
+        incarnation: &WorkerIncarnation,
+    ) -> Result<&mut MemberRecord, MembershipError> {
         let record = self.records.get_mut(id).filter(|record| !record.gone);
         let record = record.ok_or_else(|| MembershipError::Unknown(id.clone()))?;
         match &record.incarnation {
@@ -523,8 +544,8 @@ impl Cluster {
         }
     }
 
-    fn granted(&self, id: &WorkerId, asked: &Renewal) -> Granted {
-        let &Renewal { active, prepared, knows, .. } = asked;
+    fn build_grant(&self, id: &WorkerId, asked: &WorkerLeaseRenewal) -> WorkerLeaseGrant {
+        let &WorkerLeaseRenewal { active, prepared, knows, .. } = asked;
         let map = &self.document.active;
         // Elsewhere it is not whom the map means.
         let member = self.names(id);
@@ -536,11 +557,11 @@ impl Cluster {
         // Nobody begins to answer under a map that is being given up.
         let activation = member.filter(|_| active != map.epoch).filter(|_| self.change.is_none());
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        Granted {
+        WorkerLeaseGrant {
             lease_ms: ms(self.options.lease),
             outage_ms: ms(self.options.outage),
             active: map.epoch,
-            activation: activation.map(|record| self.activation(record, knows)),
+            activation: activation.map(|record| self.build_activation(record, knows)),
             prepare: prepare.filter(|_| member.is_some()),
             words: Vec::new(),
             // The leader's own wish, beside what this decides.
@@ -548,8 +569,8 @@ impl Cluster {
         }
     }
 
-    fn activation(&self, record: &Record, knows: Epoch) -> ActivationNews {
-        let Document { active, former, .. } = &self.document;
+    fn build_activation(&self, record: &MemberRecord, knows: Epoch) -> ActivationNews {
+        let ClusterDocument { active, former, .. } = &self.document;
         let map = if knows == former.epoch && knows.0 > 0 {
             MapAnswer::Change(self.told.from_former.clone())
         } else if knows == active.epoch {

@@ -10,26 +10,26 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_coordinator_client::clock::{BootClock, Moment, SharedClock};
-use verbs3_coordinator_client::proof::{Recipient, Secret, Seen};
+use verbs3_coordinator_client::clock::{BootLeaseClock, LeaseInstant, SharedLeaseClock};
+use verbs3_coordinator_client::proof::{ClusterSecret, ProofRecipient, ReplayGuard};
 
-use crate::claim::{ClaimError, claim};
-use crate::cluster::{Cluster, ClusterOptions};
-use crate::hot::{HotBlocks, HotOptions};
-use crate::http::Desk;
-use crate::metrics::Metrics;
-use crate::preload::Preloading;
-use crate::publish::{HotPublished, Published};
-use crate::relays::RelayOptions;
-use crate::store::{Leadership, SharedStore};
+use crate::claim::{ClusterClaimError, claim_store};
+use crate::cluster::{ClusterOptions, MembershipController};
+use crate::hot::{HotBlockTable, HotOptions};
+use crate::http::RelayDispatcher;
+use crate::metrics::CoordinatorMetrics;
+use crate::preload::PreloadHandles;
+use crate::publish::{HotPublished, PublishedMap};
+use crate::relays::RelayQueueOptions;
+use crate::store::{LeadershipGuard, SharedClusterStore};
 
 #[derive(Debug, Clone)]
 pub struct CoordinatorOptions {
     /// Name of the cluster.
     pub name: String,
-    pub secret: Secret,
+    pub secret: ClusterSecret,
     /// What stores show that send notifications. `None`: they need the proof, too.
-    pub notification_token: Option<Secret>,
+    pub notification_token: Option<ClusterSecret>,
     /// Where others reach this one: `http://host:port`.
     pub advertise: String,
     pub cluster: ClusterOptions,
@@ -48,78 +48,78 @@ pub struct CoordinatorOptions {
     /// Longest time that a request may ask to wait for news.
     pub wait_max: Duration,
     /// Of writers' words to workers that they can't reach.
-    pub relays: RelayOptions,
+    pub relays: RelayQueueOptions,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    Claim(#[from] ClusterClaimError),
     #[error("can't register the coordinator's metrics")]
     Metrics(#[from] prometheus::Error),
 }
 
 /// While this coordinator leads.
-pub(crate) struct Leading {
-    pub(crate) cluster: Cluster,
-    pub(crate) leadership: Arc<Leadership>,
-    pub(crate) hot: HotBlocks,
+pub(crate) struct LeaderState {
+    pub(crate) cluster: MembershipController,
+    pub(crate) leadership: Arc<LeadershipGuard>,
+    pub(crate) hot: HotBlockTable,
 }
 
 /// Who leads, or why that can't be known; and when it was asked.
-pub(crate) type Hint = (Moment, Result<Option<String>, String>);
+pub(crate) type CachedLeaderHint = (LeaseInstant, Result<Option<String>, String>);
 
 /// One of the coordinators of a cluster.
-pub struct Coordinator {
+pub struct CoordinatorServer {
     pub(crate) options: CoordinatorOptions,
-    pub(crate) store: SharedStore,
-    pub(crate) clock: SharedClock,
-    pub(crate) metrics: Metrics,
-    pub(crate) seen: Seen,
+    pub(crate) store: SharedClusterStore,
+    pub(crate) clock: SharedLeaseClock,
+    pub(crate) metrics: CoordinatorMetrics,
+    pub(crate) seen: ReplayGuard,
     /// What this run of this coordinator calls itself.
-    pub(crate) recipient: Recipient,
-    pub(crate) published: Published,
+    pub(crate) recipient: ProofRecipient,
+    pub(crate) published: PublishedMap,
     pub(crate) hot_published: HotPublished,
     /// `None`: another leads, or nobody does.
-    pub(crate) leading: Mutex<Option<Leading>>,
+    pub(crate) leading: Mutex<Option<LeaderState>>,
     /// Something has happened that the leader's loop has to look at.
     pub(crate) happened: Notify,
     /// Counts what workers may wait for.
     pub(crate) news: watch::Sender<u64>,
     /// What was found last of the leader.
-    pub(crate) hint: tokio::sync::Mutex<Option<Hint>>,
-    pub(crate) preloading: Preloading,
+    pub(crate) hint: tokio::sync::Mutex<Option<CachedLeaderHint>>,
+    pub(crate) preloading: PreloadHandles,
     /// Words for workers.
-    pub(crate) desk: Desk,
+    pub(crate) desk: RelayDispatcher,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
 
-impl Coordinator {
+impl CoordinatorServer {
     /// Claims the store for the cluster. Serves and takes part in the election from
-    /// [`Coordinator::start`] on.
+    /// [`CoordinatorServer::start`] on.
     pub async fn new(
         options: CoordinatorOptions,
-        store: SharedStore,
+        store: SharedClusterStore,
         registry: &Registry,
     ) -> Result<Arc<Self>, CoordinatorError> {
-        claim(&*store, &options.name, &options.secret).await?;
-        let metrics = Metrics::new(registry)?;
+        claim_store(&*store, &options.name, &options.secret).await?;
+        let metrics = CoordinatorMetrics::new(registry)?;
         Ok(Arc::new(Self {
-            seen: Seen::new(options.clock_skew),
-            recipient: Recipient::draw(),
-            desk: Desk::new(options.relays, metrics.clone()),
+            seen: ReplayGuard::new(options.clock_skew),
+            recipient: ProofRecipient::draw_random(),
+            desk: RelayDispatcher::new(options.relays, metrics.clone()),
             metrics,
             options,
             store,
-            clock: Arc::new(BootClock),
-            published: Published::new(),
+            clock: Arc::new(BootLeaseClock),
+            published: PublishedMap::new(),
             hot_published: HotPublished::new(),
             leading: Mutex::new(None),
             happened: Notify::new(),
             news: watch::channel(0).0,
             hint: tokio::sync::Mutex::default(),
-            preloading: Preloading::default(),
+            preloading: PreloadHandles::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
@@ -127,9 +127,9 @@ impl Coordinator {
 
     /// Serves the API, follows the store, and stands for election.
     pub fn start(self: &Arc<Self>, socket: TcpListener) {
-        self.tasks.spawn(self.clone().serve(socket));
+        self.tasks.spawn(self.clone().accept_connections(socket));
         self.tasks.spawn(self.clone().follow_store());
-        self.tasks.spawn(self.clone().stand());
+        self.tasks.spawn(self.clone().stand_for_election());
         self.tasks.spawn(self.clone().weigh_hot());
     }
 
@@ -142,7 +142,7 @@ impl Coordinator {
 
     /// Whether this coordinator leads, or can say who does.
     pub fn is_ready(&self) -> Result<(), String> {
-        if self.leading.lock().is_some() || self.published.current().epoch.0 > 0 {
+        if self.leading.lock().is_some() || self.published.current_map().epoch.0 > 0 {
             return Ok(());
         }
         Err("leads not, and knows no map yet".to_owned())
@@ -153,15 +153,21 @@ impl Coordinator {
     }
 
     /// Runs `act` as leader; `None`: this one leads not, or can't be certain.
-    pub(crate) fn as_leader<T>(&self, act: impl FnOnce(&mut Cluster, Moment) -> T) -> Option<T> {
-        self.leading(|leading, now| act(&mut leading.cluster, now))
+    pub(crate) fn as_leader<T>(
+        &self,
+        act: impl FnOnce(&mut MembershipController, LeaseInstant) -> T,
+    ) -> Option<T> {
+        self.with_leader_state(|leading, now| act(&mut leading.cluster, now))
     }
 
-    /// As [`Coordinator::as_leader`], with all that a leader has.
-    pub(crate) fn leading<T>(&self, act: impl FnOnce(&mut Leading, Moment) -> T) -> Option<T> {
+    /// As [`CoordinatorServer::as_leader`], with all that a leader has.
+    pub(crate) fn with_leader_state<T>(
+        &self,
+        act: impl FnOnce(&mut LeaderState, LeaseInstant) -> T,
+    ) -> Option<T> {
         let mut leading = self.leading.lock();
         // Read under the lock: what is granted now is granted before the leadership ends.
-        let (now, latest) = (self.clock.now(), self.clock.latest());
+        let (now, latest) = (self.clock.now(), self.clock.latest_now());
         let leading = leading.as_mut().filter(|leading| !leading.leadership.is_lost())?;
         (leading.leadership.certain_until() > latest).then(|| act(leading, now))
     }

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use verbs3_coordinator_client::clock::Moment;
-use verbs3_coordinator_client::hot::{HotBlock, HotBlockView, HotList, HotView, HotWish};
+use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_coordinator_client::hot::{HotBlockRate, HotBlockView, HotList, HotView, HotWish};
 use verbs3_protocol::{BlockHash, BlockIndex, ObjectKey, WorkerId};
 
 /// Hot blocks that people are shown.
@@ -35,42 +35,42 @@ pub struct HotOptions {
     pub good_for: Duration,
 }
 
-struct Report {
-    at: Moment,
-    blocks: Vec<(BlockHash, HotBlock)>,
+struct WorkerHotReport {
+    at: LeaseInstant,
+    blocks: Vec<(BlockHash, HotBlockRate)>,
 }
 
-struct Hot {
+struct HotBlockState {
     name: (ObjectKey, BlockIndex),
     workers: u16,
     rate: u64,
     /// Since when it needs fewer, and the most that it has needed since.
-    calm: Option<(Moment, u16)>,
+    calm: Option<(LeaseInstant, u16)>,
 }
 
 /// What the leader knows of hot blocks.
-pub struct HotBlocks {
+pub struct HotBlockTable {
     options: HotOptions,
     /// Of each worker, the last one.
-    reports: BTreeMap<WorkerId, Report>,
+    reports: BTreeMap<WorkerId, WorkerHotReport>,
     /// How long a report says something of its worker.
     kept_for: Duration,
-    hot: BTreeMap<BlockHash, Hot>,
+    hot: BTreeMap<BlockHash, HotBlockState>,
     /// Hot blocks for which there was no place.
     left_out: usize,
     version: u64,
     /// Nothing is told before: the list that gateways have is better than an empty one.
-    heard_at: Moment,
+    heard_at: LeaseInstant,
 }
 
-impl HotBlocks {
+impl HotBlockTable {
     /// Of a leader that was elected at `now`. Workers renew their leases, and report with that,
     /// each `renewed_every`.
-    pub fn new(options: HotOptions, renewed_every: Duration, now: Moment) -> Self {
+    pub fn new(options: HotOptions, renewed_every: Duration, now: LeaseInstant) -> Self {
         let reports_come = options.report_every + renewed_every;
         Self {
             kept_for: 3 * reports_come,
-            heard_at: now.after(2 * reports_come),
+            heard_at: now.saturating_add(2 * reports_come),
             options,
             reports: BTreeMap::new(),
             hot: BTreeMap::new(),
@@ -81,7 +81,7 @@ impl HotBlocks {
     }
 
     /// What workers are to report. `None`: nothing.
-    pub fn wish(options: &HotOptions) -> Option<HotWish> {
+    pub fn report_wish(options: &HotOptions) -> Option<HotWish> {
         (options.workers_max > 1).then(|| HotWish {
             every_ms: u64::try_from(options.report_every.as_millis()).unwrap_or(u64::MAX),
             // A block keeps two workers down to half a worker's rate, of which one may have no more
@@ -92,26 +92,31 @@ impl HotBlocks {
     }
 
     /// A worker says what it serves most: all of it, in place of what it said before.
-    pub fn report(&mut self, worker: &WorkerId, blocks: Vec<HotBlock>, now: Moment) {
+    pub fn record_report(
+        &mut self,
+        worker: &WorkerId,
+        blocks: Vec<HotBlockRate>,
+        now: LeaseInstant,
+    ) {
         let fits =
-            |hot: &HotBlock| hot.object.key.len() + hot.object.volume.0.len() <= NAME_BYTES_MAX;
+            |hot: &HotBlockRate| hot.object.key.len() + hot.object.volume.0.len() <= NAME_BYTES_MAX;
         let blocks = blocks.into_iter().take(self.options.reported_max).filter(fits);
         let blocks = blocks.map(|hot| (hot.object.block_hash(hot.block), hot)).collect();
-        self.reports.insert(worker.clone(), Report { at: now, blocks });
+        self.reports.insert(worker.clone(), WorkerHotReport { at: now, blocks });
     }
 
     /// Weighs what was reported. Also where no block is to have replicas: followers may know of
     /// another leader's. `workers`: how many there are in the map. A list that followers have not
     /// been told yet.
-    pub fn step(&mut self, workers: usize, now: Moment) -> Option<HotList> {
+    pub fn weigh_reports(&mut self, workers: usize, now: LeaseInstant) -> Option<HotList> {
         let kept_for = self.kept_for;
-        self.reports.retain(|_, report| now.since(report.at) <= kept_for);
-        let rates = rates(&self.reports);
+        self.reports.retain(|_, report| now.saturating_duration_since(report.at) <= kept_for);
+        let rates = sum_rates(&self.reports);
         let most = self.options.workers_max.min(u16::try_from(workers).unwrap_or(u16::MAX)).max(1);
-        let before = self.blocks();
+        let before = self.list_blocks();
         for (hash, hot) in &mut self.hot {
             hot.rate = rates.get(hash).map_or(0, |(rate, _)| *rate);
-            hot.weigh(&self.options, most, now);
+            hot.adjust_workers(&self.options, most, now);
         }
         self.hot.retain(|_, hot| hot.workers > 1);
         let mut new: Vec<(u64, BlockHash, (ObjectKey, BlockIndex))> = rates
@@ -128,34 +133,34 @@ impl HotBlocks {
         let places = self.options.blocks_max.saturating_sub(self.hot.len());
         self.left_out = new.len().saturating_sub(places);
         for (rate, hash, name) in new.into_iter().take(places) {
-            let mut hot = Hot { name, workers: 1, rate, calm: None };
-            hot.weigh(&self.options, most, now);
+            let mut hot = HotBlockState { name, workers: 1, rate, calm: None };
+            hot.adjust_workers(&self.options, most, now);
             self.hot.insert(hash, hot);
         }
-        let blocks = self.blocks();
-        let is_first = self.heard_at != Moment::default() && now >= self.heard_at;
+        let blocks = self.list_blocks();
+        let is_first = self.heard_at != LeaseInstant::default() && now >= self.heard_at;
         if now < self.heard_at || (blocks == before && !is_first) {
             return None;
         }
-        self.heard_at = Moment::default();
+        self.heard_at = LeaseInstant::default();
         self.version += 1;
         let good_for_ms = u64::try_from(self.options.good_for.as_millis()).unwrap_or(u64::MAX);
         Some(HotList { version: self.version, good_for_ms, blocks })
     }
 
-    fn blocks(&self) -> Vec<(BlockHash, u16)> {
+    fn list_blocks(&self) -> Vec<(BlockHash, u16)> {
         self.hot.iter().map(|(hash, hot)| (*hash, hot.workers)).collect()
     }
 
     /// Blocks with several workers, all those workers but the owners, and blocks for which there
     /// was no place.
-    pub fn counts(&self) -> (usize, usize, usize) {
+    pub fn block_counts(&self) -> (usize, usize, usize) {
         let replicas = self.hot.values().map(|hot| usize::from(hot.workers) - 1).sum();
         (self.hot.len(), replicas, self.left_out)
     }
 
-    pub fn view(&self) -> HotView {
-        let mut hottest: Vec<&Hot> = self.hot.values().collect();
+    pub fn hot_view(&self) -> HotView {
+        let mut hottest: Vec<&HotBlockState> = self.hot.values().collect();
         hottest.sort_by_key(|hot| std::cmp::Reverse(hot.rate));
         let shown = hottest.into_iter().take(SHOWN_MAX).map(|hot| HotBlockView {
             volume: hot.name.0.volume.0.clone(),
@@ -169,8 +174,10 @@ impl HotBlocks {
 }
 
 /// Bytes a second of each block that was reported, of all its workers together.
-fn rates(reports: &BTreeMap<WorkerId, Report>) -> HashMap<BlockHash, (u64, &HotBlock)> {
-    let mut rates: HashMap<BlockHash, (u64, &HotBlock)> = HashMap::new();
+fn sum_rates(
+    reports: &BTreeMap<WorkerId, WorkerHotReport>,
+) -> HashMap<BlockHash, (u64, &HotBlockRate)> {
+    let mut rates: HashMap<BlockHash, (u64, &HotBlockRate)> = HashMap::new();
     for (hash, hot) in reports.values().flat_map(|report| &report.blocks) {
         let (rate, _) = rates.entry(*hash).or_insert((0, hot));
         *rate = rate.saturating_add(hot.bytes_per_second);
@@ -178,10 +185,10 @@ fn rates(reports: &BTreeMap<WorkerId, Report>) -> HashMap<BlockHash, (u64, &HotB
     rates
 }
 
-impl Hot {
+impl HotBlockState {
     /// More workers at once; fewer after a while, and then as many as leave each no more than half
     /// of what it is to serve: else they would be back with the next report.
-    fn weigh(&mut self, options: &HotOptions, most: u16, now: Moment) {
+    fn adjust_workers(&mut self, options: &HotOptions, most: u16, now: LeaseInstant) {
         let share = options.rate_per_worker.max(1);
         let of = |share: u64| {
             u16::try_from(self.rate.div_ceil(share.max(1))).unwrap_or(u16::MAX).clamp(1, most)
@@ -195,7 +202,7 @@ impl Hot {
             let (since, highest) = self.calm.unwrap_or((now, enough));
             let highest = highest.max(enough);
             self.calm = Some((since, highest));
-            if now.since(since) >= options.cool_for {
+            if now.saturating_duration_since(since) >= options.cool_for {
                 (self.workers, self.calm) = (highest, None);
             }
         } else {

@@ -28,15 +28,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use verbs3_coordinator_client::api::{REQUEST_BYTES_MAX, Refused, RefusedKind};
+use verbs3_coordinator_client::api::{
+    CoordinatorRefusal, CoordinatorRefusalKind, REQUEST_BYTES_MAX,
+};
 use verbs3_coordinator_client::proof::{
-    ANSWER_HEADER, Proof, ProofError, RECIPIENT_HEADER, REQUEST_HEADER, SaidHead, Secret,
-    wall_clock_ms,
+    ANSWER_HEADER, ClusterSecret, ProofError, ProvenRequestHead, RECIPIENT_HEADER, REQUEST_HEADER,
+    RequestProof, wall_clock_ms,
 };
 use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
-use crate::coordinator::Coordinator;
-pub(crate) use relay::Desk;
+use crate::coordinator::CoordinatorServer;
+pub(crate) use relay::RelayDispatcher;
 
 const HEADER_READ_MAX: Duration = Duration::from_secs(10);
 const BODY_READ_MAX: Duration = Duration::from_secs(10);
@@ -46,41 +48,45 @@ const STRANGER_GRACE: Duration = Duration::from_secs(1);
 const DISPLACE_MAX: Duration = Duration::from_secs(1);
 
 /// What a route answers.
-pub(crate) struct Answer {
+pub(crate) struct CoordinatorResponse {
     status: StatusCode,
     body: Bytes,
     /// In place of a body: JSON documents, as they come.
     lines: Option<BoxStream<'static, Bytes>>,
 }
 
-impl Answer {
-    fn json(status: StatusCode, value: &impl serde::Serialize) -> Self {
+impl CoordinatorResponse {
+    fn from_json(status: StatusCode, value: &impl serde::Serialize) -> Self {
         match serde_json::to_vec(value) {
             Ok(body) => Self { status, body: body.into(), lines: None },
-            Err(error) => Self::refused(
+            Err(error) => Self::refuse_request(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                RefusedKind::Unavailable,
+                CoordinatorRefusalKind::Unavailable,
                 error.to_string(),
             ),
         }
     }
 
-    fn encoded(status: StatusCode, body: Bytes) -> Self {
+    fn from_encoded(status: StatusCode, body: Bytes) -> Self {
         Self { status, body, lines: None }
     }
 
-    fn nothing() -> Self {
+    fn no_content() -> Self {
         Self { status: StatusCode::NO_CONTENT, body: Bytes::new(), lines: None }
     }
 
-    fn lines(lines: BoxStream<'static, Bytes>) -> Self {
+    fn from_lines(lines: BoxStream<'static, Bytes>) -> Self {
         Self { status: StatusCode::OK, body: Bytes::new(), lines: Some(lines) }
     }
 
-    fn refused(status: StatusCode, kind: RefusedKind, reason: impl Into<String>) -> Self {
-        Self::refusal(
+    fn refuse_request(
+        status: StatusCode,
+        kind: CoordinatorRefusalKind,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self::from_refusal(
             status,
-            &Refused {
+            &CoordinatorRefusal {
                 kind,
                 reason: reason.into(),
                 leader: None,
@@ -91,23 +97,23 @@ impl Answer {
         )
     }
 
-    fn refusal(status: StatusCode, refused: &Refused) -> Self {
+    fn from_refusal(status: StatusCode, refused: &CoordinatorRefusal) -> Self {
         Self { status, body: serde_json::to_vec(refused).unwrap_or_default().into(), lines: None }
     }
 }
 
 /// A request whose proof holds.
-pub(crate) struct Asked {
+pub(crate) struct CoordinatorRequest {
     method: http::Method,
     path: String,
     query: String,
     body: Bytes,
 }
 
-impl Coordinator {
+impl CoordinatorServer {
     /// Until the coordinator stops, then ends with its connections: waiting requests are cut, and
     /// their askers go elsewhere.
-    pub(crate) async fn serve(self: Arc<Self>, socket: TcpListener) {
+    pub(crate) async fn accept_connections(self: Arc<Self>, socket: TcpListener) {
         let places = Arc::new(Semaphore::new(self.options.connections_max));
         let strangers = WaitingRoom::new(RoomLimits {
             places_max: self.options.unproven_connections_max,
@@ -140,19 +146,21 @@ impl Coordinator {
             self.tasks.spawn(async move {
                 let Some(_place) = place_of(place, places).await else { return };
                 coordinator.metrics.connections.inc();
-                coordinator.stop.run_until_cancelled(coordinator.connection(stream, guest)).await;
+                coordinator
+                    .stop
+                    .run_until_cancelled(coordinator.serve_connection(stream, guest))
+                    .await;
                 coordinator.metrics.connections.dec();
             });
         }
     }
 
-    async fn connection(&self, stream: TcpStream, guest: WaitingGuest) {
-        let door = Doorway { guest, known: CancellationToken::new() };
+    async fn serve_connection(&self, stream: TcpStream, guest: WaitingGuest) {
+        let door = UnprovenConnection { guest, known: CancellationToken::new() };
         let served = &door;
-        let service =
-            service_fn(
-                |request| async move { Ok::<_, Infallible>(self.answer(request, served).await) },
-            );
+        let service = service_fn(|request| async move {
+            Ok::<_, Infallible>(self.answer_request(request, served).await)
+        });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_READ_MAX)
@@ -167,24 +175,24 @@ impl Coordinator {
                     tracing::debug!(%error, "a connection ended early");
                 }
             }
-            () = door.guest.displaced() => cut("displaced"),
-            () = door.overstay(self.options.proof_deadline) => cut("unproven"),
+            () = door.guest.wait_for_displacement() => cut("displaced"),
+            () = door.wait_proof_deadline(self.options.proof_deadline) => cut("unproven"),
         }
     }
 
-    async fn answer(
+    async fn answer_request(
         &self,
         request: Request<Incoming>,
-        door: &Doorway,
+        door: &UnprovenConnection,
     ) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-        let (proof, route, answer) = match self.proven(request, door).await {
+        let (proof, route, answer) = match self.verify_request(request, door).await {
             Ok((asked, proof)) => {
-                let (route, answer) = self.route(&asked).await;
+                let (route, answer) = self.route_request(&asked).await;
                 (proof, route, answer)
             }
             Err((proof, answer)) => (proof, "unproven", answer),
         };
-        let Answer { status, body, lines } = answer;
+        let CoordinatorResponse { status, body, lines } = answer;
         self.metrics.requests.with_label_values(&[route, status.as_str()]).inc();
         // Only to who has proved the secret: else this would be a machine that signs.
         let secret = &self.options.secret;
@@ -208,33 +216,36 @@ impl Coordinator {
     }
 
     /// The body is read last: of who knows the secret, or the token.
-    async fn proven(
+    async fn verify_request(
         &self,
         request: Request<Incoming>,
-        door: &Doorway,
-    ) -> Result<(Asked, Option<Proof>), (Option<Proof>, Answer)> {
+        door: &UnprovenConnection,
+    ) -> Result<
+        (CoordinatorRequest, Option<RequestProof>),
+        (Option<RequestProof>, CoordinatorResponse),
+    > {
         let (head, body) = request.into_parts();
         if self.is_let_in(&head) {
             door.let_in();
             let body = read_body(body).await.map_err(|answer| (None, answer))?;
-            return Ok((asked(head, body), None));
+            return Ok((request_from_parts(head, body), None));
         }
         let path_and_query = head.uri.path_and_query().map_or("/", |path| path.as_str());
-        let said = SaidHead { method: head.method.as_str(), path_and_query };
+        let said = ProvenRequestHead { method: head.method.as_str(), path_and_query };
         let header = head.headers.get(REQUEST_HEADER).and_then(|header| header.to_str().ok());
         let proof = self
             .options
             .secret
-            .check(said, header)
-            .map_err(|error| (None, self.unproven(error)))?;
+            .check_request(said, header)
+            .map_err(|error| (None, self.unproven_response(error)))?;
         let is_addressed = proof.recipient == self.recipient;
         if is_addressed && self.seen.is_timely(&proof, wall_clock_ms()) {
             door.let_in();
         }
         // Also where it will be refused: who has a long body on its way would not hear why.
         let body = read_body(body).await.map_err(|answer| (Some(proof.clone()), answer))?;
-        if !proof.covers(&body) {
-            return Err((None, self.unproven(ProofError::Wrong)));
+        if !proof.covers_body(&body) {
+            return Err((None, self.unproven_response(ProofError::Wrong)));
         }
         let now = wall_clock_ms();
         let timely = if !is_addressed {
@@ -242,8 +253,10 @@ impl Coordinator {
         } else if may_be_repeated(&head) {
             self.seen.is_timely(&proof, now).then_some(()).ok_or(ProofError::Clock)
         } else {
-            let admitted = self.seen.admit(&proof, now);
-            self.metrics.proofs_kept.set(i64::try_from(self.seen.count()).unwrap_or(i64::MAX));
+            let admitted = self.seen.admit_proof(&proof, now);
+            self.metrics
+                .proofs_kept
+                .set(i64::try_from(self.seen.nonce_count()).unwrap_or(i64::MAX));
             admitted
         };
         timely.map_err(|error| {
@@ -252,22 +265,25 @@ impl Coordinator {
             if error == ProofError::Recipient && !self.seen.is_timely(&proof, now) {
                 answer.now_ms = Some(now);
             }
-            (Some(proof.clone()), Answer::refusal(StatusCode::UNAUTHORIZED, &answer))
+            (
+                Some(proof.clone()),
+                CoordinatorResponse::from_refusal(StatusCode::UNAUTHORIZED, &answer),
+            )
         })?;
-        Ok((asked(head, body), Some(proof)))
+        Ok((request_from_parts(head, body), Some(proof)))
     }
 
-    fn unproven(&self, error: ProofError) -> Answer {
-        Answer::refusal(StatusCode::UNAUTHORIZED, &self.refusal_of(error))
+    fn unproven_response(&self, error: ProofError) -> CoordinatorResponse {
+        CoordinatorResponse::from_refusal(StatusCode::UNAUTHORIZED, &self.refusal_of(error))
     }
 
-    fn refusal_of(&self, error: ProofError) -> Refused {
+    fn refusal_of(&self, error: ProofError) -> CoordinatorRefusal {
         // Everybody asks for the name once.
         if error != ProofError::Recipient {
             self.metrics.unproven.inc();
         }
-        let refused = Refused {
-            kind: RefusedKind::Unproven,
+        let refused = CoordinatorRefusal {
+            kind: CoordinatorRefusalKind::Unproven,
             reason: error.to_string(),
             leader: None,
             now_ms: None,
@@ -275,11 +291,13 @@ impl Coordinator {
             left_ms: None,
         };
         match error {
-            ProofError::Clock => {
-                Refused { kind: RefusedKind::Clock, now_ms: Some(wall_clock_ms()), ..refused }
-            }
-            ProofError::Recipient => Refused {
-                kind: RefusedKind::Recipient,
+            ProofError::Clock => CoordinatorRefusal {
+                kind: CoordinatorRefusalKind::Clock,
+                now_ms: Some(wall_clock_ms()),
+                ..refused
+            },
+            ProofError::Recipient => CoordinatorRefusal {
+                kind: CoordinatorRefusalKind::Recipient,
                 recipient: Some(self.recipient.clone()),
                 ..refused
             },
@@ -298,8 +316,9 @@ impl Coordinator {
             head.headers.get(header::AUTHORIZATION).and_then(|header| header.to_str().ok());
         let header =
             header.map(|header| header.strip_prefix("Bearer ").unwrap_or(header).to_owned());
-        let given = header.or_else(|| routes::text(head.uri.query().unwrap_or_default(), "token"));
-        given.is_some_and(|given| token.is(&given))
+        let given =
+            header.or_else(|| routes::query_text(head.uri.query().unwrap_or_default(), "token"));
+        given.is_some_and(|given| token.matches_token(&given))
     }
 }
 
@@ -315,8 +334,8 @@ fn may_be_repeated(head: &http::request::Parts) -> bool {
     head.method == http::Method::GET || (head.method == http::Method::POST && is_relay())
 }
 
-fn asked(head: http::request::Parts, body: Bytes) -> Asked {
-    Asked {
+fn request_from_parts(head: http::request::Parts, body: Bytes) -> CoordinatorRequest {
+    CoordinatorRequest {
         path: head.uri.path().to_owned(),
         query: head.uri.query().unwrap_or_default().to_owned(),
         method: head.method,
@@ -326,8 +345,8 @@ fn asked(head: http::request::Parts, body: Bytes) -> Asked {
 
 /// Each line is an object of its own proof, which comes first, and of what it proves.
 fn proven_lines(
-    secret: Secret,
-    proof: Proof,
+    secret: ClusterSecret,
+    proof: RequestProof,
     lines: BoxStream<'static, Bytes>,
 ) -> UnsyncBoxBody<Bytes, Infallible> {
     let frames = lines.enumerate().map(move |(number, line)| {
@@ -341,20 +360,20 @@ fn proven_lines(
 }
 
 /// What is known of who is at the other end of a connection.
-struct Doorway {
+struct UnprovenConnection {
     guest: WaitingGuest,
     /// Something was proved.
     known: CancellationToken,
 }
 
-impl Doorway {
+impl UnprovenConnection {
     fn let_in(&self) {
         self.guest.let_in();
         self.known.cancel();
     }
 
     /// Returns when a stranger has been here for too long. Never for who has proved something.
-    async fn overstay(&self, proof_deadline: Duration) {
+    async fn wait_proof_deadline(&self, proof_deadline: Duration) {
         if timeout(proof_deadline, self.known.cancelled()).await.is_ok() {
             std::future::pending::<()>().await;
         }
@@ -372,13 +391,17 @@ async fn place_of(
     }
 }
 
-async fn read_body(body: Incoming) -> Result<Bytes, Answer> {
+async fn read_body(body: Incoming) -> Result<Bytes, CoordinatorResponse> {
     match timeout(BODY_READ_MAX, Limited::new(body, REQUEST_BYTES_MAX).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(_)) | Err(_) => {
             let reason =
                 format!("the body is longer than {REQUEST_BYTES_MAX} bytes, or did not come");
-            Err(Answer::refused(StatusCode::PAYLOAD_TOO_LARGE, RefusedKind::Malformed, reason))
+            Err(CoordinatorResponse::refuse_request(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                CoordinatorRefusalKind::Malformed,
+                reason,
+            ))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Standing for election, and leading: what the pure [`crate::cluster::Cluster`] decides is
+//! Standing for election, and leading: what the pure [`crate::cluster::MembershipController`] decides is
 //! persisted here, then published.
 
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use bytes::Bytes;
 use verbs3_coordinator_client::tenure::RENEWALS;
 use verbs3_protocol::Epoch;
 
-use crate::cluster::{Cluster, Document, Step};
-use crate::coordinator::{Coordinator, Leading};
-use crate::hot::HotBlocks;
-use crate::store::{Expect, Leadership, Revision, StoreError};
+use crate::cluster::{ClusterDocument, MembershipController, MembershipStep};
+use crate::coordinator::{CoordinatorServer, LeaderState};
+use crate::hot::HotBlockTable;
+use crate::store::{ClusterStoreError, ClusterStoreRevision, EntryPrecondition, LeadershipGuard};
 
 /// The document's key.
 const KEY: &str = "map";
@@ -22,7 +22,7 @@ const WEIGHED_EVERY: Duration = Duration::from_secs(1);
 /// Longest sleep: a moment counts suspended time, and a sleep does not.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-impl Coordinator {
+impl CoordinatorServer {
     /// Publishes whatever map comes into force, whoever leads.
     pub(crate) async fn follow_store(self: Arc<Self>) {
         let following = async {
@@ -36,22 +36,26 @@ impl Coordinator {
         self.stop.run_until_cancelled(following).await;
     }
 
-    async fn follow_once(&self) -> Result<(), StoreError> {
-        let mut watch = self.store.watch(KEY).await?;
+    async fn follow_once(&self) -> Result<(), ClusterStoreError> {
+        let mut watch = self.store.watch_prefix(KEY).await?;
         loop {
-            if let Some((document, _)) = self.load().await? {
-                self.publish(&document);
+            if let Some((document, _)) = self.load_document().await? {
+                self.publish_document(&document);
             }
-            watch.changed().await;
+            watch.next_change().await;
         }
     }
 
     /// Wants to lead until told to stop. A leadership that is dropped is resigned.
-    pub(crate) async fn stand(self: Arc<Self>) {
+    pub(crate) async fn stand_for_election(self: Arc<Self>) {
         let standing = async {
             loop {
-                match self.store.campaign(&self.options.advertise, self.options.leadership).await {
-                    Ok(leadership) => self.lead(Arc::new(leadership)).await,
+                match self
+                    .store
+                    .campaign_for_leader(&self.options.advertise, self.options.leadership)
+                    .await
+                {
+                    Ok(leadership) => self.lead_cluster(Arc::new(leadership)).await,
                     Err(error) => self.store_failed(&error),
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -61,13 +65,13 @@ impl Coordinator {
         self.step_down();
     }
 
-    async fn lead(&self, leadership: Arc<Leadership>) {
+    async fn lead_cluster(&self, leadership: Arc<LeadershipGuard>) {
         match self.take_over(leadership.clone()).await {
             Ok(revision) => {
                 self.metrics.elections.inc();
                 self.metrics.leader.set(1);
-                tracing::info!(store = self.store.name(), "this coordinator leads");
-                if let Err(error) = self.decide(&leadership, revision).await {
+                tracing::info!(store = self.store.store_name(), "this coordinator leads");
+                if let Err(error) = self.run_leader_loop(&leadership, revision).await {
                     self.store_failed(&error);
                 }
                 tracing::info!("this coordinator leads no more");
@@ -81,60 +85,68 @@ impl Coordinator {
         self.metrics.leader.set(0);
         *self.leading.lock() = None;
         // Who waits for a worker's answer asks whoever leads next.
-        self.desk.clear();
-        self.hot_published.withdraw();
+        self.desk.clear_relays();
+        self.hot_published.withdraw_list();
         self.news.send_modify(|news| *news += 1);
     }
 
     /// The first write of a term ends all writes of the term before.
-    async fn take_over(&self, leadership: Arc<Leadership>) -> Result<Revision, StoreError> {
-        let found = self.load().await?;
+    async fn take_over(
+        &self,
+        leadership: Arc<LeadershipGuard>,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError> {
+        let found = self.load_document().await?;
         let replicas = self.options.cluster.replicas;
         let (document, expect) = match found {
-            Some((document, revision)) => (document, Expect::Revision(revision)),
-            None => (Document::new(first_epoch(), replicas), Expect::Absent),
+            Some((document, revision)) => (document, EntryPrecondition::Revision(revision)),
+            None => (ClusterDocument::new(first_epoch(), replicas), EntryPrecondition::Absent),
         };
-        let document = Document { term: document.term + 1, ..document };
-        let revision = self.save(&document, expect, &leadership).await?;
-        self.publish(&document);
-        let cluster = Cluster::new(self.options.cluster.clone(), document, self.clock.now());
-        let hot = HotBlocks::new(
+        let document = ClusterDocument { term: document.term + 1, ..document };
+        let revision = self.save_document(&document, expect, &leadership).await?;
+        self.publish_document(&document);
+        let cluster =
+            MembershipController::new(self.options.cluster.clone(), document, self.clock.now());
+        let hot = HotBlockTable::new(
             self.options.hot.clone(),
             self.options.cluster.lease / RENEWALS,
             self.clock.now(),
         );
-        *self.leading.lock() = Some(Leading { cluster, leadership, hot });
+        *self.leading.lock() = Some(LeaderState { cluster, leadership, hot });
         self.news.send_modify(|news| *news += 1);
         Ok(revision)
     }
 
     /// Returns when the leadership is over, or must be given up because a write may or may not have
     /// happened.
-    async fn decide(
+    async fn run_leader_loop(
         &self,
-        leadership: &Leadership,
-        mut revision: Revision,
-    ) -> Result<(), StoreError> {
+        leadership: &LeadershipGuard,
+        mut revision: ClusterStoreRevision,
+    ) -> Result<(), ClusterStoreError> {
         loop {
             let now = self.clock.now();
             let step = match self.leading.lock().as_mut() {
-                Some(leading) => leading.cluster.step(now),
+                Some(leading) => leading.cluster.decide_step(now),
                 None => return Ok(()),
             };
             match step {
-                Step::Persist(document) => {
-                    revision = self.save(&document, Expect::Revision(revision), leadership).await?;
+                MembershipStep::Persist(document) => {
+                    revision = self
+                        .save_document(&document, EntryPrecondition::Revision(revision), leadership)
+                        .await?;
                     self.count_change(&document).await;
                     if let Some(leading) = self.leading.lock().as_mut() {
-                        leading.cluster.persisted(Document::clone(&document), self.clock.now());
+                        leading
+                            .cluster
+                            .confirm_persisted(ClusterDocument::clone(&document), self.clock.now());
                     }
-                    self.publish(&document);
+                    self.publish_document(&document);
                     self.news.send_modify(|news| *news += 1);
                 }
-                Step::Wait(until) => {
-                    let sleep = until.since(now).min(SLEEP_MAX);
+                MembershipStep::Wait(until) => {
+                    let sleep = until.saturating_duration_since(now).min(SLEEP_MAX);
                     tokio::select! {
-                        () = leadership.lost() => return Ok(()),
+                        () = leadership.wait_until_lost() => return Ok(()),
                         () = self.happened.notified() => {}
                         () = tokio::time::sleep(sleep) => {}
                     }
@@ -151,17 +163,17 @@ impl Coordinator {
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
-                let members = &self.published.current().members;
+                let members = &self.published.current_map().members;
                 let workers = members.iter().filter(|member| !member.draining).count();
-                let weighed = self.leading(|leading, now| {
-                    if let Some(list) = leading.hot.step(workers, now) {
+                let weighed = self.with_leader_state(|leading, now| {
+                    if let Some(list) = leading.hot.weigh_reports(workers, now) {
                         tracing::debug!(blocks = list.blocks.len(), "another list of hot blocks");
                         self.metrics.hot_lists.inc();
                         // While this coordinator leads: who steps down withdraws it after that, and
                         // not before.
-                        self.hot_published.publish(&list);
+                        self.hot_published.publish_list(&list);
                     }
-                    leading.hot.counts()
+                    leading.hot.block_counts()
                 });
                 let (blocks, replicas, left_out) = weighed.unwrap_or_default();
                 self.metrics.hot_blocks.set(blocks as i64);
@@ -172,29 +184,31 @@ impl Coordinator {
         self.stop.run_until_cancelled(weighing).await;
     }
 
-    async fn load(&self) -> Result<Option<(Document, Revision)>, StoreError> {
-        let Some(entry) = self.store.get(KEY).await? else { return Ok(None) };
+    async fn load_document(
+        &self,
+    ) -> Result<Option<(ClusterDocument, ClusterStoreRevision)>, ClusterStoreError> {
+        let Some(entry) = self.store.get_entry(KEY).await? else { return Ok(None) };
         let document =
-            serde_json::from_slice(&entry.value).map_err(|error| StoreError::Damaged {
-                store: self.store.name().to_owned(),
+            serde_json::from_slice(&entry.value).map_err(|error| ClusterStoreError::Damaged {
+                store: self.store.store_name().to_owned(),
                 reason: format!("{KEY}: {error}"),
             })?;
         Ok(Some((document, entry.revision)))
     }
 
-    async fn save(
+    async fn save_document(
         &self,
-        document: &Document,
-        expect: Expect,
-        leadership: &Leadership,
-    ) -> Result<Revision, StoreError> {
+        document: &ClusterDocument,
+        expect: EntryPrecondition,
+        leadership: &LeadershipGuard,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError> {
         let value = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
-        self.store.put(KEY, value, expect, Some(leadership.fence())).await
+        self.store.put_entry(KEY, value, expect, Some(leadership.fencing_token())).await
     }
 
-    fn publish(&self, document: &Document) {
-        self.published.publish(&document.active);
-        let current = self.published.current();
+    fn publish_document(&self, document: &ClusterDocument) {
+        self.published.publish_map(&document.active);
+        let current = self.published.current_map();
         self.metrics.epoch.set(i64::try_from(current.epoch.0).unwrap_or(i64::MAX));
         self.metrics.members.set(i64::try_from(current.members.len()).unwrap_or(i64::MAX));
         self.metrics.workers_missing.set(i64::try_from(document.missing.len()).unwrap_or(i64::MAX));
@@ -204,8 +218,8 @@ impl Coordinator {
     }
 
     /// What a map moves, once it is in force.
-    async fn count_change(&self, document: &Document) {
-        let before = self.published.current();
+    async fn count_change(&self, document: &ClusterDocument) {
+        let before = self.published.current_map();
         if document.active.epoch == before.epoch {
             return;
         }
@@ -220,13 +234,13 @@ impl Coordinator {
         let metrics = self.metrics.clone();
         // Joined at shutdown; nobody waits for it.
         self.tasks.spawn_blocking(move || {
-            if let (Ok(before), Ok(after)) = (before.placement(), after.placement()) {
-                metrics.slots_moved.inc_by(before.moved(&after) as u64);
+            if let (Ok(before), Ok(after)) = (before.build_placement(), after.build_placement()) {
+                metrics.slots_moved.inc_by(before.count_moved_slots(&after) as u64);
             }
         });
     }
 
-    fn store_failed(&self, error: &StoreError) {
+    fn store_failed(&self, error: &ClusterStoreError) {
         self.metrics.store_failures.inc();
         tracing::warn!(%error, "the coordinators' store");
     }

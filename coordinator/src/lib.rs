@@ -16,7 +16,7 @@ mod relays;
 mod simulation;
 pub mod store;
 
-pub use claim::ClaimError;
-pub use coordinator::{Coordinator, CoordinatorError, CoordinatorOptions};
-pub use preload::Preload;
-pub use relays::RelayOptions;
+pub use claim::ClusterClaimError;
+pub use coordinator::{CoordinatorError, CoordinatorOptions, CoordinatorServer};
+pub use preload::PreloadSetup;
+pub use relays::RelayQueueOptions;

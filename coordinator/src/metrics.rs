@@ -3,9 +3,9 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 /// Name, labels, meaning.
-pub type Row = (&'static str, &'static [&'static str], &'static str);
+pub type CoordinatorMetricRow = (&'static str, &'static [&'static str], &'static str);
 
-pub const TABLE: &[Row] = &[
+pub const TABLE: &[CoordinatorMetricRow] = &[
     ("verbs3_coordinator_leader", &[], "1 while this coordinator leads"),
     ("verbs3_coordinator_elections_total", &[], "Elections that this coordinator has won"),
     (
@@ -81,7 +81,7 @@ pub const TABLE: &[Row] = &[
 ];
 
 #[derive(Clone)]
-pub(crate) struct Metrics {
+pub(crate) struct CoordinatorMetrics {
     pub(crate) leader: IntGauge,
     pub(crate) elections: IntCounter,
     pub(crate) epoch: IntGauge,
@@ -105,7 +105,7 @@ pub(crate) struct Metrics {
     pub(crate) hot_lists: IntCounter,
 }
 
-impl Metrics {
+impl CoordinatorMetrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let opts = |name: &str| {
             let row = TABLE.iter().find(|(known, ..)| *known == name);

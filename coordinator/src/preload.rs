@@ -12,12 +12,14 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use verbs3_client::Tier;
-use verbs3_preload::metrics::Metrics;
-use verbs3_preload::{Engine, JobStore, JobStoreError, Mounts, Objects, PreloadOptions};
+use verbs3_client::CacheTierClient;
+use verbs3_preload::metrics::PreloadMetrics;
+use verbs3_preload::{
+    JobStore, JobStoreError, ObjectAdmin, PreloadEngine, PreloadMountTable, PreloadOptions,
+};
 
-use crate::coordinator::Coordinator;
-use crate::store::{Expect, Fence, SharedStore, StoreError};
+use crate::coordinator::CoordinatorServer;
+use crate::store::{ClusterStoreError, EntryPrecondition, FencingToken, SharedClusterStore};
 
 /// What the keys of jobs begin with.
 const PREFIX: &str = "preload/";
@@ -25,75 +27,77 @@ const PREFIX: &str = "preload/";
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// What jobs are run with.
-pub struct Preload {
+pub struct PreloadSetup {
     pub options: PreloadOptions,
-    pub tier: Arc<Tier>,
-    pub mounts: Arc<Mounts>,
-    pub metrics: Metrics,
+    pub tier: Arc<CacheTierClient>,
+    pub mounts: Arc<PreloadMountTable>,
+    pub metrics: PreloadMetrics,
 }
 
 /// The engine, while this coordinator leads.
 #[derive(Default)]
-pub(crate) struct Preloading {
-    pub(crate) engine: Mutex<Option<Arc<Engine>>>,
+pub(crate) struct PreloadHandles {
+    pub(crate) engine: Mutex<Option<Arc<PreloadEngine>>>,
     /// Whoever leads.
-    pub(crate) objects: OnceLock<Objects>,
+    pub(crate) objects: OnceLock<ObjectAdmin>,
 }
 
 /// Of one leadership. Holds its fence alone: it must not keep the leadership from being resigned.
 struct LeaderJobs {
-    store: SharedStore,
-    fence: Fence,
+    store: SharedClusterStore,
+    fence: FencingToken,
 }
 
 #[async_trait]
 impl JobStore for LeaderJobs {
-    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
-        let entries = self.store.list(PREFIX).await.map_err(failed)?;
-        let entry = |entry: crate::store::Entry| {
+    async fn list_entries(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
+        let entries = self.store.list_entries(PREFIX).await.map_err(job_store_error)?;
+        let entry = |entry: crate::store::ClusterStoreEntry| {
             Some((entry.key.strip_prefix(PREFIX)?.to_owned(), entry.value))
         };
         Ok(entries.into_iter().filter_map(entry).collect())
     }
 
-    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
-        let expect = if new { Expect::Absent } else { Expect::Any };
+    async fn put_entry(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
+        let expect = if new { EntryPrecondition::Absent } else { EntryPrecondition::Any };
         self.store
-            .put(&format!("{PREFIX}{key}"), value, expect, Some(&self.fence))
+            .put_entry(&format!("{PREFIX}{key}"), value, expect, Some(&self.fence))
             .await
             .map(|_| ())
-            .map_err(failed)
+            .map_err(job_store_error)
     }
 
-    async fn delete(&self, key: &str) -> Result<(), JobStoreError> {
+    async fn delete_entry(&self, key: &str) -> Result<(), JobStoreError> {
         self.store
-            .delete(&format!("{PREFIX}{key}"), Expect::Any, Some(&self.fence))
+            .delete_entry(&format!("{PREFIX}{key}"), EntryPrecondition::Any, Some(&self.fence))
             .await
-            .map_err(failed)
+            .map_err(job_store_error)
     }
 }
 
-fn failed(error: StoreError) -> JobStoreError {
+fn job_store_error(error: ClusterStoreError) -> JobStoreError {
     match error {
-        StoreError::Conflict { key } => JobStoreError::Exists(key),
-        StoreError::Fenced { .. } => JobStoreError::Deposed(error.to_string()),
-        StoreError::Refused { .. } => JobStoreError::Refused(error.to_string()),
-        StoreError::Unavailable { .. } | StoreError::Damaged { .. } => {
+        ClusterStoreError::Conflict { key } => JobStoreError::Exists(key),
+        ClusterStoreError::Fenced { .. } => JobStoreError::Deposed(error.to_string()),
+        ClusterStoreError::Refused { .. } => JobStoreError::Refused(error.to_string()),
+        ClusterStoreError::Unavailable { .. } | ClusterStoreError::Damaged { .. } => {
             JobStoreError::Unavailable(error.to_string())
         }
     }
 }
 
-impl Coordinator {
+impl CoordinatorServer {
     /// Runs jobs whenever this coordinator leads, until it stops. Joined at shutdown.
-    pub fn preload_with(self: &Arc<Self>, preload: Preload) {
-        let _ =
-            self.preloading.objects.set(Objects::new(preload.tier.clone(), preload.mounts.clone()));
+    pub fn preload_with(self: &Arc<Self>, preload: PreloadSetup) {
+        let _ = self
+            .preloading
+            .objects
+            .set(ObjectAdmin::new(preload.tier.clone(), preload.mounts.clone()));
         let coordinator = self.clone();
         self.tasks.spawn(async move {
             let mut news = coordinator.news.subscribe();
             loop {
-                let leading = coordinator.leadership();
+                let leading = coordinator.current_fence();
                 match leading {
                     Some((fence, lost)) => coordinator.lead_jobs(&preload, fence, lost).await,
                     None => {
@@ -110,18 +114,28 @@ impl Coordinator {
         });
     }
 
-    fn leadership(&self) -> Option<(Fence, CancellationToken)> {
+    fn current_fence(&self) -> Option<(FencingToken, CancellationToken)> {
         let leading = self.leading.lock();
         let leadership =
             &leading.as_ref().filter(|leading| !leading.leadership.is_lost())?.leadership;
-        Some((leadership.fence().clone(), leadership.lost.clone()))
+        Some((leadership.fencing_token().clone(), leadership.lost.clone()))
     }
 
-    async fn lead_jobs(&self, preload: &Preload, fence: Fence, lost: CancellationToken) {
+    async fn lead_jobs(
+        &self,
+        preload: &PreloadSetup,
+        fence: FencingToken,
+        lost: CancellationToken,
+    ) {
         let store = Arc::new(LeaderJobs { store: self.store.clone(), fence: fence.clone() });
-        let Preload { options, tier, mounts, metrics } = preload;
-        let opened =
-            Engine::open(options.clone(), tier.clone(), mounts.clone(), store, metrics.clone());
+        let PreloadSetup { options, tier, mounts, metrics } = preload;
+        let opened = PreloadEngine::load_from_store(
+            options.clone(),
+            tier.clone(),
+            mounts.clone(),
+            store,
+            metrics.clone(),
+        );
         let engine = match self.stop.run_until_cancelled(opened).await {
             Some(Ok(engine)) => engine,
             Some(Err(error)) => {
@@ -134,7 +148,7 @@ impl Coordinator {
         *self.preloading.engine.lock() = Some(engine.clone());
         let mut news = self.news.subscribe();
         let deposed = async {
-            while self.leadership().is_some_and(|(now, _)| now == fence) {
+            while self.current_fence().is_some_and(|(now, _)| now == fence) {
                 if news.changed().await.is_err() {
                     return;
                 }
@@ -147,7 +161,7 @@ impl Coordinator {
                 () = deposed => {}
             }
             *self.preloading.engine.lock() = None;
-            engine.stop();
+            engine.request_stop();
         };
         let running = engine.clone().run();
         tokio::pin!(running, over);

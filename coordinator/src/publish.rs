@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use verbs3_coordinator_client::api::MapAnswer;
 use verbs3_coordinator_client::hot::HotList;
-use verbs3_protocol::{Epoch, Membership, Placement, SLOTS, Slot, WorkerId};
+use verbs3_protocol::{Epoch, HashSlot, MemberRoster, PlacementMap, SLOTS, WorkerId};
 
 /// Maps kept to answer with what changed. Who is further behind gets the whole list.
 const HISTORY_MAX: usize = 64;
@@ -26,13 +26,13 @@ impl HotPublished {
         Self { current: watch::channel((0, Bytes::new())).0 }
     }
 
-    pub(crate) fn publish(&self, list: &HotList) {
+    pub(crate) fn publish_list(&self, list: &HotList) {
         self.current
             .send_replace((list.version, serde_json::to_vec(list).unwrap_or_default().into()));
     }
 
     /// This coordinator leads no more.
-    pub(crate) fn withdraw(&self) {
+    pub(crate) fn withdraw_list(&self) {
         self.current.send_replace((0, Bytes::new()));
     }
 
@@ -48,25 +48,25 @@ impl HotPublished {
     }
 }
 
-pub(crate) struct Published {
-    current: watch::Sender<Arc<Membership>>,
+pub(crate) struct PublishedMap {
+    current: watch::Sender<Arc<MemberRoster>>,
     /// The current one and those before.
-    history: Mutex<VecDeque<Arc<Membership>>>,
-    placement: Mutex<Option<Arc<Placement>>>,
-    answers: Mutex<Answers>,
+    history: Mutex<VecDeque<Arc<MemberRoster>>>,
+    placement: Mutex<Option<Arc<PlacementMap>>>,
+    answers: Mutex<EncodedMapAnswers>,
 }
 
 /// What was answered about the current map, encoded, by the epoch that was known: thousands ask the
 /// same in one moment.
 #[derive(Default)]
-struct Answers {
+struct EncodedMapAnswers {
     current: Epoch,
     encoded: HashMap<Option<Epoch>, Bytes>,
 }
 
-impl Published {
+impl PublishedMap {
     pub(crate) fn new() -> Self {
-        let (current, _) = watch::channel(Arc::new(Membership::default()));
+        let (current, _) = watch::channel(Arc::new(MemberRoster::default()));
         Self {
             current,
             history: Mutex::default(),
@@ -75,12 +75,12 @@ impl Published {
         }
     }
 
-    pub(crate) fn current(&self) -> Arc<Membership> {
+    pub(crate) fn current_map(&self) -> Arc<MemberRoster> {
         self.current.borrow().clone()
     }
 
     /// Ignores what is not newer: the leader's own news and the store's come in any order.
-    pub(crate) fn publish(&self, membership: &Membership) {
+    pub(crate) fn publish_map(&self, membership: &MemberRoster) {
         self.current.send_if_modified(|current| {
             let newer = membership.epoch > current.epoch;
             if newer {
@@ -95,21 +95,21 @@ impl Published {
         });
     }
 
-    /// A map later than `epoch`, as a [`MapAnswer`] in JSON; waits up to `wait` for one.
+    /// A map later than `map_epoch`, as a [`MapAnswer`] in JSON; waits up to `wait` for one.
     pub(crate) async fn later_than(&self, epoch: Epoch, wait: Duration) -> Option<Bytes> {
         let mut follows = self.current.subscribe();
         let later = follows.wait_for(|current| current.epoch > epoch);
         let current = tokio::time::timeout(wait, later).await.ok()?.ok()?.clone();
-        Some(self.answer(epoch, &current))
+        Some(self.encode_answer(epoch, &current))
     }
 
-    /// The current map for who knows that of `epoch`.
-    pub(crate) fn answer(&self, epoch: Epoch, current: &Membership) -> Bytes {
+    /// The current map for who knows that of `map_epoch`.
+    pub(crate) fn encode_answer(&self, epoch: Epoch, current: &MemberRoster) -> Bytes {
         let known = self.history.lock().iter().find(|known| known.epoch == epoch).cloned();
         // Held while one is encoded: the others wait for it instead of doing the same.
         let mut answers = self.answers.lock();
         if answers.current != current.epoch {
-            *answers = Answers { current: current.epoch, encoded: HashMap::new() };
+            *answers = EncodedMapAnswers { current: current.epoch, encoded: HashMap::new() };
         }
         let encoded =
             answers.encoded.entry(known.as_ref().map(|known| known.epoch)).or_insert_with(|| {
@@ -123,27 +123,28 @@ impl Published {
     }
 
     /// The table of the current map. Some CPU, the first time for each map.
-    pub(crate) async fn placement(&self) -> Option<Arc<Placement>> {
-        let current = self.current();
+    pub(crate) async fn current_placement(&self) -> Option<Arc<PlacementMap>> {
+        let current = self.current_map();
         if let Some(known) =
-            self.placement.lock().as_ref().filter(|known| known.epoch() == current.epoch)
+            self.placement.lock().as_ref().filter(|known| known.map_epoch() == current.epoch)
         {
             return Some(known.clone());
         }
-        let made = tokio::task::spawn_blocking(move || current.placement().ok()).await.ok()??;
+        let made =
+            tokio::task::spawn_blocking(move || current.build_placement().ok()).await.ok()??;
         let made = Arc::new(made);
         *self.placement.lock() = Some(made.clone());
         Some(made)
     }
 
     /// Slots that each worker owns.
-    pub(crate) async fn slots(&self) -> BTreeMap<WorkerId, u32> {
-        let Some(placement) = self.placement().await else { return BTreeMap::new() };
-        let mut owned = vec![0u32; placement.members().len()];
+    pub(crate) async fn count_owned_slots(&self) -> BTreeMap<WorkerId, u32> {
+        let Some(placement) = self.current_placement().await else { return BTreeMap::new() };
+        let mut owned = vec![0u32; placement.map_members().len()];
         for slot in 0..SLOTS {
-            owned[usize::from(placement.owners(Slot(slot as u16))[0])] += 1;
+            owned[usize::from(placement.slot_owners(HashSlot(slot as u16))[0])] += 1;
         }
-        placement.members().iter().map(|member| member.id.clone()).zip(owned).collect()
+        placement.map_members().iter().map(|member| member.id.clone()).zip(owned).collect()
     }
 }
 
@@ -155,22 +156,22 @@ mod tests {
     use super::*;
 
     /// The map of an epoch has one member, whose name says which.
-    fn map(epoch: u64) -> Membership {
+    fn map(epoch: u64) -> MemberRoster {
         let id = WorkerId(format!("w{epoch}"));
         let address = format!("{id}:9400");
         let member =
             ClusterMember { id, address, weight: 1.0, zone: String::new(), draining: false };
-        Membership::new(Epoch(epoch), 2, vec![member])
+        MemberRoster::new(Epoch(epoch), 2, vec![member])
     }
 
     /// After every tenth epoch from 10 to `last`.
-    fn published(last: u64) -> Published {
-        let published = Published::new();
-        (1..=last / 10).for_each(|tenth| published.publish(&map(tenth * 10)));
+    fn published(last: u64) -> PublishedMap {
+        let published = PublishedMap::new();
+        (1..=last / 10).for_each(|tenth| published.publish_map(&map(tenth * 10)));
         published
     }
 
-    async fn told(published: &Published, epoch: u64) -> Option<MapAnswer> {
+    async fn told(published: &PublishedMap, epoch: u64) -> Option<MapAnswer> {
         let answer = published.later_than(Epoch(epoch), Duration::ZERO).await?;
         Some(serde_json::from_slice(&answer).unwrap())
     }
@@ -184,7 +185,7 @@ mod tests {
                 matches!(&answer, MapAnswer::Change(change) if change.from == Epoch(known)),
                 "{known}: {answer:?}"
             );
-            assert_eq!(answer.resolved(Some(&map(known))), Some(map(1000)));
+            assert_eq!(answer.resolve_membership(Some(&map(known))), Some(map(1000)));
         }
     }
 
@@ -213,12 +214,12 @@ mod tests {
                 async move { asker.later_than(Epoch(1005), Duration::from_secs(600)).await },
             );
         // Neither one of before, nor one that is still older than what is known.
-        published.publish(&map(990));
-        published.publish(&map(1004));
+        published.publish_map(&map(990));
+        published.publish_map(&map(1004));
         tokio::task::yield_now().await;
         assert!(!waits.is_finished());
-        published.publish(&map(1010));
+        published.publish_map(&map(1010));
         let answer: MapAnswer = serde_json::from_slice(&waits.await.unwrap().unwrap()).unwrap();
-        assert_eq!(answer.resolved(Some(&map(1005))), Some(map(1010)));
+        assert_eq!(answer.resolve_membership(Some(&map(1005))), Some(map(1010)));
     }
 }

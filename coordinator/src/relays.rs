@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 
 use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
-use verbs3_protocol::{Heard, Word, WorkerId};
+use verbs3_protocol::{NoticeAnswer, WorkerId, WriteNotice};
 
 /// Words and bytes of one answer to a renewal; the others come with the next.
 const WORDS_PER_ANSWER_MAX: usize = 256;
 const BYTES_PER_ANSWER_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy)]
-pub struct RelayOptions {
+pub struct RelayQueueOptions {
     /// Words that wait at once. 0: none is relayed.
     pub words_max: usize,
     /// Memory for them.
@@ -25,34 +25,39 @@ pub struct RelayOptions {
 
 /// As many words wait as may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct RelayQueueFull;
 
 /// `A`: whoever waits for the answer.
-pub(crate) struct Relays<A> {
-    options: RelayOptions,
-    queues: BTreeMap<WorkerId, BTreeMap<u64, Waiting<A>>>,
+pub(crate) struct RelayQueues<A> {
+    options: RelayQueueOptions,
+    queues: BTreeMap<WorkerId, BTreeMap<u64, WaitingWord<A>>>,
     words: usize,
     bytes: usize,
     next: u64,
 }
 
-struct Waiting<A> {
-    word: Word,
+struct WaitingWord<A> {
+    word: WriteNotice,
     handed: bool,
     asker: A,
 }
 
-impl<A> Relays<A> {
+impl<A> RelayQueues<A> {
     /// `first`: an id such that those of other coordinators are others.
-    pub(crate) fn new(options: RelayOptions, first: u64) -> Self {
+    pub(crate) fn new(options: RelayQueueOptions, first: u64) -> Self {
         Self { options, queues: BTreeMap::new(), words: 0, bytes: 0, next: first }
     }
 
     /// A word is to be heard; its id.
-    pub(crate) fn offer(&mut self, worker: &WorkerId, word: Word, asker: A) -> Result<u64, Full> {
-        let bytes = word.bytes();
+    pub(crate) fn enqueue_word(
+        &mut self,
+        worker: &WorkerId,
+        word: WriteNotice,
+        asker: A,
+    ) -> Result<u64, RelayQueueFull> {
+        let bytes = word.memory_bytes();
         if self.words >= self.options.words_max || self.bytes + bytes > self.options.bytes_max {
-            return Err(Full);
+            return Err(RelayQueueFull);
         }
         let id = self.next;
         self.next = self.next.wrapping_add(1);
@@ -60,26 +65,30 @@ impl<A> Relays<A> {
         self.queues
             .entry(worker.clone())
             .or_default()
-            .insert(id, Waiting { word, handed: false, asker });
+            .insert(id, WaitingWord { word, handed: false, asker });
         Ok(id)
     }
 
     /// Nobody waits for the answer any more.
-    pub(crate) fn withdraw(&mut self, worker: &WorkerId, id: u64) -> Option<A> {
+    pub(crate) fn withdraw_word(&mut self, worker: &WorkerId, id: u64) -> Option<A> {
         let queue = self.queues.get_mut(worker)?;
-        let Waiting { word, asker, .. } = queue.remove(&id)?;
+        let WaitingWord { word, asker, .. } = queue.remove(&id)?;
         if queue.is_empty() {
             self.queues.remove(worker);
         }
-        (self.words, self.bytes) = (self.words - 1, self.bytes - word.bytes());
+        (self.words, self.bytes) = (self.words - 1, self.bytes - word.memory_bytes());
         Some(asker)
     }
 
     /// A renewal has come, with answers to what was handed out before: whom to tell what.
-    pub(crate) fn answered(&mut self, worker: &WorkerId, heard: Vec<HeardWord>) -> Vec<(A, Heard)> {
+    pub(crate) fn take_answers(
+        &mut self,
+        worker: &WorkerId,
+        heard: Vec<HeardWord>,
+    ) -> Vec<(A, NoticeAnswer)> {
         let told = heard
             .into_iter()
-            .filter_map(|HeardWord { id, heard }| Some((self.withdraw(worker, id)?, heard)));
+            .filter_map(|HeardWord { id, heard }| Some((self.withdraw_word(worker, id)?, heard)));
         let told = told.collect();
         for waiting in self.queues.get_mut(worker).into_iter().flat_map(BTreeMap::values_mut) {
             waiting.handed = false;
@@ -92,7 +101,7 @@ impl<A> Relays<A> {
         let (mut words, mut bytes) = (Vec::new(), 0);
         let Some(queue) = self.queues.get_mut(worker) else { return words };
         for (&id, waiting) in queue.iter_mut().filter(|(_, waiting)| !waiting.handed) {
-            bytes += waiting.word.bytes();
+            bytes += waiting.word.memory_bytes();
             if words.len() == WORDS_PER_ANSWER_MAX
                 || (bytes > BYTES_PER_ANSWER_MAX && !words.is_empty())
             {
@@ -111,7 +120,7 @@ impl<A> Relays<A> {
     }
 
     /// Words that wait, and the memory that they take.
-    pub(crate) fn size(&self) -> (usize, usize) {
+    pub(crate) fn queued_size(&self) -> (usize, usize) {
         (self.words, self.bytes)
     }
 }
@@ -120,16 +129,22 @@ impl<A> Relays<A> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use verbs3_protocol::{Epoch, Report, Volume, WriteId, WriteOutcome};
+    use verbs3_protocol::{Epoch, ObjectVolume, ReportMessage, WriteId, WriteOutcome};
 
-    fn word(sequence: u64, key: &str) -> Word {
-        let (volume, keys) = (Volume("store/bucket".into()), vec![key.to_owned()]);
+    fn word(sequence: u64, key: &str) -> WriteNotice {
+        let (volume, keys) = (ObjectVolume("store/bucket".into()), vec![key.to_owned()]);
         let write = WriteId { gateway: 1, sequence };
-        Word::Report(Report { volume, keys, write, epoch: Epoch(1), outcome: WriteOutcome::Done })
+        WriteNotice::Report(ReportMessage {
+            volume,
+            keys,
+            write,
+            epoch: Epoch(1),
+            outcome: WriteOutcome::Done,
+        })
     }
 
-    fn relays(words_max: usize, bytes_max: usize) -> Relays<&'static str> {
-        Relays::new(RelayOptions { words_max, bytes_max }, u64::MAX)
+    fn relays(words_max: usize, bytes_max: usize) -> RelayQueues<&'static str> {
+        RelayQueues::new(RelayQueueOptions { words_max, bytes_max }, u64::MAX)
     }
 
     fn id(id: &str) -> WorkerId {
@@ -137,7 +152,7 @@ mod tests {
     }
 
     fn done(id: u64) -> HeardWord {
-        HeardWord { id, heard: Heard::Done }
+        HeardWord { id, heard: NoticeAnswer::Done }
     }
 
     fn ids(words: &[RelayedWord]) -> Vec<u64> {
@@ -147,31 +162,34 @@ mod tests {
     #[test]
     fn a_word_is_handed_to_its_worker_once_for_each_renewal_until_it_is_answered() {
         let mut relays = relays(10, 10_000);
-        let first = relays.offer(&id("a"), word(1, "k"), "asker").unwrap();
+        let first = relays.enqueue_word(&id("a"), word(1, "k"), "asker").unwrap();
         assert_eq!(relays.hand_out(&id("b")), []);
         assert_eq!(ids(&relays.hand_out(&id("a"))), [first]);
         assert_eq!(relays.hand_out(&id("a")), [], "it is on its way");
         // The answer was lost, or the worker started again.
-        assert_eq!(relays.answered(&id("a"), Vec::new()), []);
+        assert_eq!(relays.take_answers(&id("a"), Vec::new()), []);
         assert_eq!(ids(&relays.hand_out(&id("a"))), [first]);
-        assert_eq!(relays.answered(&id("a"), vec![done(first)]), [("asker", Heard::Done)]);
-        assert_eq!(relays.answered(&id("a"), vec![done(first)]), [], "answered twice");
-        assert_eq!((relays.hand_out(&id("a")), relays.size()), (vec![], (0, 0)));
+        assert_eq!(
+            relays.take_answers(&id("a"), vec![done(first)]),
+            [("asker", NoticeAnswer::Done)]
+        );
+        assert_eq!(relays.take_answers(&id("a"), vec![done(first)]), [], "answered twice");
+        assert_eq!((relays.hand_out(&id("a")), relays.queued_size()), (vec![], (0, 0)));
     }
 
     #[test]
     fn an_answer_counts_only_from_the_worker_that_was_asked_and_only_for_who_waits() {
         let mut relays = relays(10, 10_000);
-        let first = relays.offer(&id("a"), word(1, "k"), "asker").unwrap();
+        let first = relays.enqueue_word(&id("a"), word(1, "k"), "asker").unwrap();
         relays.hand_out(&id("a"));
-        assert_eq!(relays.answered(&id("b"), vec![done(first)]), []);
-        assert_eq!(relays.withdraw(&id("a"), first), Some("asker"));
-        assert_eq!(relays.answered(&id("a"), vec![done(first)]), []);
-        let second = relays.offer(&id("a"), word(1, "k"), "asker").unwrap();
+        assert_eq!(relays.take_answers(&id("b"), vec![done(first)]), []);
+        assert_eq!(relays.withdraw_word(&id("a"), first), Some("asker"));
+        assert_eq!(relays.take_answers(&id("a"), vec![done(first)]), []);
+        let second = relays.enqueue_word(&id("a"), word(1, "k"), "asker").unwrap();
         assert_ne!(first, second, "the same word on another way");
         relays.clear();
         assert_eq!(
-            (relays.answered(&id("a"), vec![done(second)]), relays.size()),
+            (relays.take_answers(&id("a"), vec![done(second)]), relays.queued_size()),
             (vec![], (0, 0))
         );
     }
@@ -179,31 +197,38 @@ mod tests {
     #[test]
     fn words_and_bytes_that_wait_are_bounded() {
         let mut few = relays(2, 10_000);
-        let first = few.offer(&id("a"), word(1, "k"), "1").unwrap();
-        few.offer(&id("b"), word(2, "k"), "2").unwrap();
-        assert_eq!(few.offer(&id("c"), word(3, "k"), "3"), Err(Full));
-        few.withdraw(&id("a"), first);
-        assert!(few.offer(&id("c"), word(3, "k"), "3").is_ok());
+        let first = few.enqueue_word(&id("a"), word(1, "k"), "1").unwrap();
+        few.enqueue_word(&id("b"), word(2, "k"), "2").unwrap();
+        assert_eq!(few.enqueue_word(&id("c"), word(3, "k"), "3"), Err(RelayQueueFull));
+        few.withdraw_word(&id("a"), first);
+        assert!(few.enqueue_word(&id("c"), word(3, "k"), "3").is_ok());
         let mut small = relays(100, 3000);
-        assert!(small.offer(&id("a"), word(1, &"k".repeat(2000)), "1").is_ok());
-        assert_eq!(small.offer(&id("a"), word(2, &"k".repeat(2000)), "2"), Err(Full));
-        assert!(small.offer(&id("a"), word(3, "k"), "3").is_ok());
-        assert_eq!(relays(0, 3000).offer(&id("a"), word(1, "k"), "1"), Err(Full), "switched off");
+        assert!(small.enqueue_word(&id("a"), word(1, &"k".repeat(2000)), "1").is_ok());
+        assert_eq!(
+            small.enqueue_word(&id("a"), word(2, &"k".repeat(2000)), "2"),
+            Err(RelayQueueFull)
+        );
+        assert!(small.enqueue_word(&id("a"), word(3, "k"), "3").is_ok());
+        assert_eq!(
+            relays(0, 3000).enqueue_word(&id("a"), word(1, "k"), "1"),
+            Err(RelayQueueFull),
+            "switched off"
+        );
     }
 
     #[test]
     fn what_is_too_much_for_one_answer_comes_with_the_next() {
         let mut relays = relays(1000, 100 << 20);
         for sequence in 0..300 {
-            relays.offer(&id("a"), word(sequence, "k"), "asker").unwrap();
+            relays.enqueue_word(&id("a"), word(sequence, "k"), "asker").unwrap();
         }
         for _ in 0..2 {
-            relays.offer(&id("b"), word(1, &"k".repeat(2 << 20)), "asker").unwrap();
+            relays.enqueue_word(&id("b"), word(1, &"k".repeat(2 << 20)), "asker").unwrap();
         }
         let first = relays.hand_out(&id("a"));
         assert_eq!(first.len(), WORDS_PER_ANSWER_MAX);
         let heard = first.iter().map(|word| done(word.id)).collect();
-        assert_eq!(relays.answered(&id("a"), heard).len(), WORDS_PER_ANSWER_MAX);
+        assert_eq!(relays.take_answers(&id("a"), heard).len(), WORDS_PER_ANSWER_MAX);
         assert_eq!(relays.hand_out(&id("a")).len(), 300 - WORDS_PER_ANSWER_MAX);
         assert_eq!(relays.hand_out(&id("b")).len(), 1, "one goes, however long it is");
         assert_eq!(relays.hand_out(&id("b")).len(), 1);

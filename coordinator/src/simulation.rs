@@ -17,10 +17,10 @@ mod world;
 
 use std::path::Path;
 
-use scenario::{Measured, Scale};
+use scenario::{SimulationMeasurement, SimulationScale};
 
 /// As large as is promised.
-const LARGE: Scale = Scale {
+const LARGE: SimulationScale = SimulationScale {
     workers: 1000,
     gateways: 10_000,
     racks: 25,
@@ -30,7 +30,7 @@ const LARGE: Scale = Scale {
     compute_ms: 300,
 };
 /// As small as every run of the tests can bear.
-const SMALL: Scale = Scale {
+const SMALL: SimulationScale = SimulationScale {
     workers: 40,
     gateways: 400,
     racks: 5,
@@ -42,7 +42,7 @@ const SMALL: Scale = Scale {
 
 const SEED: u64 = 20_261_121;
 
-fn seed() -> u64 {
+fn read_seed() -> u64 {
     let seed =
         std::env::var("SEED").map_or(SEED, |text| text.parse().expect("SEED is a decimal number"));
     println!("SEED={seed}");
@@ -54,19 +54,19 @@ fn is_blessing() -> bool {
 }
 
 /// Compares a part of the report with what is written there, or writes it.
-fn holds(part: &str, scale: &Scale, all: &[Measured]) {
+fn check_report_part(part: &str, scale: &SimulationScale, all: &[SimulationMeasurement]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("SIMULATION.md");
     let found = std::fs::read_to_string(&path).unwrap_or_default();
-    let table = report::table(scale, all);
+    let table = report::render_table(scale, all);
     println!("{table}");
     if std::env::var_os("SEED").is_some() {
         return;
     }
     if is_blessing() {
-        std::fs::write(&path, report::with(&found, part, &table))
+        std::fs::write(&path, report::replace_part(&found, part, &table))
             .expect("the report can be written");
     } else {
-        let there = report::part(&found, part);
+        let there = report::find_part(&found, part);
         assert_eq!(
             there,
             Some(table.as_str()),
@@ -76,10 +76,17 @@ fn holds(part: &str, scale: &Scale, all: &[Measured]) {
 }
 
 /// What is promised at any scale.
-fn check(scale: &Scale, all: &[Measured]) {
+fn check_promises(scale: &SimulationScale, all: &[SimulationMeasurement]) {
     for measured in all {
-        let Measured { name, moved, share, moved_beyond_share, imbalance, asking_longest, .. } =
-            measured;
+        let SimulationMeasurement {
+            name,
+            moved,
+            share,
+            moved_beyond_share,
+            imbalance,
+            asking_longest,
+            ..
+        } = measured;
         if name == "the leader is killed" {
             assert!(asking_longest.is_zero(), "{name}: a lease was over for {asking_longest:?}");
         }
@@ -99,16 +106,16 @@ fn check(scale: &Scale, all: &[Measured]) {
 
 #[test]
 fn a_small_cluster_does_as_the_report_says() {
-    let all = scenario::run(&SMALL, seed());
-    check(&SMALL, &all);
-    holds("small", &SMALL, &all);
+    let all = scenario::run_scenarios(&SMALL, read_seed());
+    check_promises(&SMALL, &all);
+    check_report_part("small", &SMALL, &all);
 }
 
 /// Some minutes of CPU. The report holds what came of it.
 #[test]
 #[ignore = "some minutes: see the module's head"]
 fn a_large_cluster_does_as_the_report_says() {
-    let all = scenario::run(&LARGE, seed());
-    check(&LARGE, &all);
-    holds("large", &LARGE, &all);
+    let all = scenario::run_scenarios(&LARGE, read_seed());
+    check_promises(&LARGE, &all);
+    check_report_part("large", &LARGE, &all);
 }

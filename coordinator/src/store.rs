@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use verbs3_coordinator_client::clock::Moment;
+use verbs3_coordinator_client::clock::LeaseInstant;
 
 /// Bytes of a key. Both stores could hold longer ones; nobody needs them.
 pub const KEY_BYTES_MAX: usize = 512;
@@ -23,26 +23,26 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
 /// When an entry was written last: grows with every write to the store, and never repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Revision(pub u64);
+pub struct ClusterStoreRevision(pub u64);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ClusterStoreEntry {
     pub key: String,
     pub value: Bytes,
-    pub revision: Revision,
+    pub revision: ClusterStoreRevision,
 }
 
 /// What must be there for a write to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum EntryPrecondition {
     Any,
     Absent,
     /// Unchanged since it was read.
-    Revision(Revision),
+    Revision(ClusterStoreRevision),
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum StoreError {
+pub enum ClusterStoreError {
     #[error("{key} in the store is not what was expected: another has written it")]
     Conflict { key: String },
     #[error("this coordinator is not the leader any more, and may not write {key}")]
@@ -57,35 +57,35 @@ pub enum StoreError {
 
 /// The right to write as leader: a write that carries it fails once another has been elected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fence {
+pub struct FencingToken {
     /// Of the election, in this store.
     pub(crate) term: u64,
 }
 
 /// An election that was won. Dropping it resigns.
 #[derive(Debug)]
-pub struct Leadership {
-    pub(crate) fence: Fence,
-    pub(crate) until: watch::Receiver<Moment>,
+pub struct LeadershipGuard {
+    pub(crate) fence: FencingToken,
+    pub(crate) until: watch::Receiver<LeaseInstant>,
     pub(crate) lost: CancellationToken,
     /// Ends what keeps it.
     pub(crate) _keeping: DropGuard,
 }
 
-impl Leadership {
-    pub fn fence(&self) -> &Fence {
+impl LeadershipGuard {
+    pub fn fencing_token(&self) -> &FencingToken {
         &self.fence
     }
 
     /// Nobody else is elected before this moment, as
     /// [`verbs3_coordinator_client::clock::Clock::latest`] counts. It moves on as long as the store
     /// confirms it.
-    pub fn certain_until(&self) -> Moment {
+    pub fn certain_until(&self) -> LeaseInstant {
         *self.until.borrow()
     }
 
     /// Ends when the leadership is over.
-    pub async fn lost(&self) {
+    pub async fn wait_until_lost(&self) {
         self.lost.cancelled().await;
     }
 
@@ -98,15 +98,15 @@ impl Leadership {
 /// that follow each other fast are told once, and an interruption of the watch is told as a change,
 /// so that nothing is missed.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ClusterStoreWatch {
     pub(crate) changes: watch::Receiver<u64>,
     pub(crate) _keeping: Option<DropGuard>,
 }
 
-impl Watch {
+impl ClusterStoreWatch {
     /// Returns once something was changed after the watch was made, or after the last return. May
     /// be cancelled.
-    pub async fn changed(&mut self) {
+    pub async fn next_change(&mut self) {
         if self.changes.changed().await.is_err() {
             // The store is being dropped. Nothing changes any more.
             std::future::pending::<()>().await;
@@ -116,49 +116,54 @@ impl Watch {
 
 /// A store of some megabytes in all.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError>;
+pub trait ClusterStore: Send + Sync + 'static {
+    async fn get_entry(&self, key: &str) -> Result<Option<ClusterStoreEntry>, ClusterStoreError>;
 
     /// Entries whose keys begin with `prefix`, in the order of the keys.
-    async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError>;
+    async fn list_entries(&self, prefix: &str)
+    -> Result<Vec<ClusterStoreEntry>, ClusterStoreError>;
 
-    /// Writes, durably, if what is there is as expected and `fence`, where one is given, is of the
+    /// Writes, durably, if what is there is as expected and `fencing_token`, where one is given, is of the
     /// present leader.
-    async fn put(
+    async fn put_entry(
         &self,
         key: &str,
         value: Bytes,
-        expect: Expect,
-        fence: Option<&Fence>,
-    ) -> Result<Revision, StoreError>;
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError>;
 
     /// Removes. What is not there is removed already, unless a revision is expected.
-    async fn delete(
+    async fn delete_entry(
         &self,
         key: &str,
-        expect: Expect,
-        fence: Option<&Fence>,
-    ) -> Result<(), StoreError>;
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<(), ClusterStoreError>;
 
-    async fn watch(&self, prefix: &str) -> Result<Watch, StoreError>;
+    async fn watch_prefix(&self, prefix: &str) -> Result<ClusterStoreWatch, ClusterStoreError>;
 
     /// Waits until no other is the leader, and is it then. `value` is what others see of the
     /// leader; `lease` is how long the leadership outlives a leader that vanishes. May be
     /// cancelled.
-    async fn campaign(&self, value: &str, lease: Duration) -> Result<Leadership, StoreError>;
+    async fn campaign_for_leader(
+        &self,
+        value: &str,
+        lease: Duration,
+    ) -> Result<LeadershipGuard, ClusterStoreError>;
 
     /// What the present leader, if there is one, has said of itself.
-    async fn leader(&self) -> Result<Option<String>, StoreError>;
+    async fn current_leader(&self) -> Result<Option<String>, ClusterStoreError>;
 
     /// For messages.
-    fn name(&self) -> &str;
+    fn store_name(&self) -> &str;
 }
 
-pub type SharedStore = Arc<dyn Store>;
+pub type SharedClusterStore = Arc<dyn ClusterStore>;
 
 /// Both stores hold what is given here.
-fn check(key: &str, value: &[u8]) -> Result<(), StoreError> {
-    let refused = |reason: String| Err(StoreError::Refused { key: key.to_owned(), reason });
+fn validate_entry(key: &str, value: &[u8]) -> Result<(), ClusterStoreError> {
+    let refused = |reason: String| Err(ClusterStoreError::Refused { key: key.to_owned(), reason });
     if key.is_empty() || key.len() > KEY_BYTES_MAX || key.starts_with('/') || key.ends_with('/') {
         return refused(format!("keys have 1 to {KEY_BYTES_MAX} bytes, and slashes only within"));
     }

@@ -68,7 +68,7 @@ impl RoomSeats {
     }
 
     /// Of one address, or of the one that has most guests.
-    fn oldest(&self, group: Option<IpAddr>) -> Option<(IpAddr, u64, Instant)> {
+    fn oldest_guest(&self, group: Option<IpAddr>) -> Option<(IpAddr, u64, Instant)> {
         let (group, seats) = match group {
             Some(group) => (group, self.by_address.get(&group)?),
             None => self
@@ -81,8 +81,8 @@ impl RoomSeats {
     }
 
     /// Says whether a guest gave way.
-    fn displace(&mut self, group: Option<IpAddr>, grace: Duration) -> bool {
-        let Some((group, number, since)) = self.oldest(group) else { return false };
+    fn displace_oldest(&mut self, group: Option<IpAddr>, grace: Duration) -> bool {
+        let Some((group, number, since)) = self.oldest_guest(group) else { return false };
         if since.elapsed() < grace {
             return false;
         }
@@ -108,7 +108,7 @@ impl WaitingRoom {
             () if seats.count >= self.limits.places_max => Some(None),
             () => None,
         };
-        if crowded.is_some_and(|whose| !seats.displace(whose, self.limits.grace)) {
+        if crowded.is_some_and(|whose| !seats.displace_oldest(whose, self.limits.grace)) {
             return None;
         }
         let (number, leave) = (seats.next, CancellationToken::new());
@@ -123,7 +123,7 @@ impl WaitingRoom {
     /// Has one guest give way, for someone who needs what its connection holds besides its place
     /// here.
     pub fn displace_guest(&self) -> bool {
-        self.seats.lock().displace(None, self.limits.grace)
+        self.seats.lock().displace_oldest(None, self.limits.grace)
     }
 
     pub fn guests_count(&self) -> usize {
@@ -133,7 +133,7 @@ impl WaitingRoom {
 
 impl WaitingGuest {
     /// Returns when the guest has to give way. Never after it was let in.
-    pub async fn displaced(&self) {
+    pub async fn wait_for_displacement(&self) {
         self.leave.cancelled().await;
     }
 

@@ -8,23 +8,23 @@
 
 use std::sync::OnceLock;
 
-use verbs3_protocol::{ByteRange, Reply, Request};
+use verbs3_protocol::{ByteRange, WorkerReply, WorkerRequest};
 
 /// Judges bytes by panicking.
 pub type Target = fn(&[u8]);
 
 /// Name, which is also that of its folder in `corpus/`, and target.
 pub const TARGETS: [(&str, Target); 11] = [
-    ("frame", verbs3_rdma::calls::decoders::frame),
-    ("handshake", verbs3_rdma::calls::decoders::handshake),
+    ("frame", verbs3_rdma::calls::decoders::check_frame_bytes),
+    ("handshake", verbs3_rdma::calls::decoders::check_handshake_bytes),
     ("request", request),
     ("reply", reply),
     ("range", range),
-    ("lenient", verbs3_gateway::decoders::lenient),
-    ("signatures", verbs3_gateway::decoders::signatures),
-    ("chunks", verbs3_gateway::decoders::chunks),
-    ("form", verbs3_gateway::decoders::form),
-    ("disk", verbs3_cache_worker::decoders::headers),
+    ("lenient", verbs3_gateway::decoders::decode_lenient_headers),
+    ("signatures", verbs3_gateway::decoders::decode_signatures),
+    ("chunks", verbs3_gateway::decoders::decode_chunks),
+    ("form", verbs3_gateway::decoders::decode_form),
+    ("disk", verbs3_cache_worker::decoders::decode_headers),
     ("files", files),
 ];
 
@@ -34,14 +34,14 @@ pub fn target(name: &str) -> Option<Target> {
 }
 
 fn request(bytes: &[u8]) {
-    if let Ok(read) = Request::decode(bytes) {
-        assert_eq!(Request::decode(&read.encode()).ok().as_ref(), Some(&read));
+    if let Ok(read) = WorkerRequest::decode(bytes) {
+        assert_eq!(WorkerRequest::decode(&read.encode()).ok().as_ref(), Some(&read));
     }
 }
 
 fn reply(bytes: &[u8]) {
-    if let Ok(read) = Reply::decode(bytes) {
-        assert_eq!(Reply::decode(&read.encode()).ok().as_ref(), Some(&read));
+    if let Ok(read) = WorkerReply::decode(bytes) {
+        assert_eq!(WorkerReply::decode(&read.encode()).ok().as_ref(), Some(&read));
     }
 }
 
@@ -58,7 +58,7 @@ fn range(bytes: &[u8]) {
         ByteRange::From { first, last: Some(last) },
         ByteRange::Suffix { bytes: first },
     ] {
-        if let Some(resolved) = range.resolve(length) {
+        if let Some(resolved) = range.resolve_range(length) {
             assert!(resolved.end <= length, "{range:?} of {length} bytes: {resolved:?}");
             assert!(
                 resolved.start < resolved.end || length == 0,
@@ -70,7 +70,7 @@ fn range(bytes: &[u8]) {
 
 /// What an administrator writes: an identities file, and the configuration of every role.
 fn files(bytes: &[u8]) {
-    verbs3_gateway::decoders::identities(bytes);
+    verbs3_gateway::decoders::decode_identities(bytes);
     static FILE: OnceLock<std::path::PathBuf> = OnceLock::new();
     let file = FILE.get_or_init(|| {
         std::env::temp_dir().join(format!("verbs3-fuzz-{}.toml", std::process::id()))
@@ -78,9 +78,11 @@ fn files(bytes: &[u8]) {
     if std::fs::write(file, bytes).is_err() {
         return;
     }
-    let layers =
-        verbs3_config::Layers { file: Some(file.clone()), ..verbs3_config::Layers::default() };
-    let read = verbs3_config::load(&layers, &[]);
+    let layers = verbs3_config::ConfigLayers {
+        file: Some(file.clone()),
+        ..verbs3_config::ConfigLayers::default()
+    };
+    let read = verbs3_config::load_config(&layers, &[]);
     let _ = std::fs::remove_file(file);
     if let Err(problems) = read {
         assert!(!problems.to_string().is_empty(), "refused without a reason");

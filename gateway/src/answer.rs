@@ -8,10 +8,10 @@ use tracing::warn;
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::capture::{self, RemoteFailure};
 
-use crate::operations::Names;
+use crate::operations::MountNamePair;
 use crate::request::RequestContext;
 
-/// The UFS's own id of the request, for its operator. `x-amz-request-id` is this gateway's.
+/// The UFS's own id of the request, for its operator. `x-amz-request-request_id` is this gateway's.
 pub(crate) const UFS_REQUEST_ID: HeaderName = HeaderName::from_static("x-verbs3-ufs-request-id");
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
@@ -37,7 +37,7 @@ fn is_ours(name: &HeaderName) -> bool {
 }
 
 /// Headers of the UFS's answer as the client gets them.
-pub(crate) fn passed(from: &HeaderMap) -> HeaderMap {
+pub(crate) fn pass_headers(from: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(from.len());
     for (name, value) in from.iter().filter(|(name, _)| !is_ours(name)) {
         let name = if name == REQUEST_ID { UFS_REQUEST_ID } else { name.clone() };
@@ -53,7 +53,7 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, raw: Option<&RawAnswer>) {
         headers.remove(REQUEST_ID);
         return;
     };
-    *headers = passed(&raw.headers);
+    *headers = pass_headers(&raw.headers);
 }
 
 /// What a client is told of a UFS's error: the UFS's own document where names are the same on both
@@ -61,7 +61,7 @@ pub(crate) fn keep_headers(headers: &mut HeaderMap, raw: Option<&RawAnswer>) {
 /// bucket and prefix behind the mount.
 pub(crate) fn of_ufs(
     cx: &RequestContext,
-    names: &Names<'_>,
+    names: &MountNamePair<'_>,
     mut error: S3Error,
     raw: Option<RawAnswer>,
 ) -> S3Error {
@@ -69,7 +69,7 @@ pub(crate) fn of_ufs(
         Some(RemoteFailure::Answer(_)) => {}
         Some(RemoteFailure::Unintelligible(reason)) => {
             warn!(
-                request = %cx.id(), reason,
+                request = %cx.request_id(), reason,
                 "the store behind a mount gave an answer that is not S3's"
             );
             let message = "the store behind this endpoint gave an answer to this operation that is not S3's: it does not know the \
@@ -79,7 +79,7 @@ pub(crate) fn of_ufs(
             return S3Error::with_message(s3s::S3ErrorCode::NotImplemented, message);
         }
         Some(RemoteFailure::NoAnswer(_)) => {
-            let mut headers = xml();
+            let mut headers = xml_headers();
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             let mut unavailable = S3Error::new(s3s::S3ErrorCode::ServiceUnavailable);
             unavailable.set_message("the store behind this endpoint can't be reached; try again");
@@ -91,17 +91,17 @@ pub(crate) fn of_ufs(
         None => {}
     }
     let answer = capture::answer_of(&error, raw);
-    if !names.differ() {
+    if !names.names_differ() {
         cx.put_answer(answer);
         return error;
     }
-    let mut headers = passed(&answer.headers);
-    headers.extend(xml());
+    let mut headers = pass_headers(&answer.headers);
+    headers.extend(xml_headers());
     error.set_status_code(answer.status);
     error.set_headers(headers);
     error
 }
 
-fn xml() -> HeaderMap {
+fn xml_headers() -> HeaderMap {
     HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))])
 }

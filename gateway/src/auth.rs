@@ -7,5 +7,7 @@ mod file;
 mod identities;
 mod reload;
 
-pub(crate) use access::{Access, Keys};
-pub use identities::{Identities, IdentitiesError, Identity, Problem, Rule};
+pub(crate) use access::{AuthAccessGate, AuthKeyProvider};
+pub use identities::{
+    AuthIdentity, IdentitiesError, IdentityFileProblem, IdentityRule, IdentityStore,
+};

@@ -19,12 +19,12 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
 use verbs3_doors::KeyShares;
-use verbs3_ufs::capture::{self, RemoteFailure, observe};
-use verbs3_ufs::request;
+use verbs3_ufs::capture::{self, RemoteFailure, observe_answer};
+use verbs3_ufs::s3_request;
 
-use self::rules::Rules;
-use crate::metrics::Metrics;
-use crate::mount::{Mount, Mounts};
+use self::rules::CorsRuleList;
+use crate::metrics::GatewayHttpMetrics;
+use crate::mount::{MountTable, MountedBucket};
 
 /// Configurations that are remembered; a browser's application uses a handful of buckets.
 const REMEMBERED_MAX: u64 = 1024;
@@ -33,14 +33,14 @@ const ADDRESSES_MIN: usize = 4;
 
 /// What the UFS says of a bucket.
 #[derive(Debug, Clone)]
-enum Known {
-    Rules(Arc<Rules>),
+enum CorsConfiguration {
+    Rules(Arc<CorsRuleList>),
     NoBucket,
 }
 
 /// Who wants to know.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Asker {
+pub(crate) enum CorsRequester {
     /// Its signature holds.
     Known,
     /// Anyone can send a preflight.
@@ -59,23 +59,23 @@ pub(crate) struct CorsOptions {
 }
 
 /// See the module.
-pub(crate) struct Cors {
-    mounts: Mounts,
-    known: Cache<String, Known>,
+pub(crate) struct CorsResponder {
+    mounts: MountTable,
+    known: Cache<String, CorsConfiguration>,
     options: CorsOptions,
     lookups: Semaphore,
     strangers: Semaphore,
     by_address: Arc<KeyShares<IpAddr>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<GatewayHttpMetrics>,
 }
 
 /// The store could not be asked, or too many ask it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the bucket's configuration can't be asked for: {0}")]
-struct Unknown(String);
+struct CorsLookupError(String);
 
-impl Cors {
-    pub fn new(mounts: Mounts, options: CorsOptions, metrics: Arc<Metrics>) -> Self {
+impl CorsResponder {
+    pub fn new(mounts: MountTable, options: CorsOptions, metrics: Arc<GatewayHttpMetrics>) -> Self {
         let known = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(options.ttl).build();
         let places = || Semaphore::new(options.lookups_max);
         let by_address = KeyShares::new(options.lookups_max.div_ceil(ADDRESSES_MIN));
@@ -83,19 +83,19 @@ impl Cors {
     }
 
     /// Forgets a bucket's configuration, because it changes or the bucket does.
-    pub async fn forget(&self, mount: &Mount) {
-        self.known.invalidate(&key(mount)).await;
+    pub async fn forget_bucket(&self, mount: &MountedBucket) {
+        self.known.invalidate(&cache_key(mount)).await;
     }
 
     /// The answer to `OPTIONS`.
-    pub async fn preflight(
+    pub async fn answer_preflight(
         &self,
         bucket: &str,
-        asker: Asker,
+        asker: CorsRequester,
         request: &HeaderMap,
     ) -> S3Result<HeaderMap> {
         let Some(origin) = request.get(header::ORIGIN) else {
-            return Err(error(
+            return Err(cors_error(
                 "BadRequest",
                 400,
                 "Insufficient information. Origin request header needed.",
@@ -109,40 +109,40 @@ impl Cors {
         else {
             let message =
                 format!("Invalid Access-Control-Request-Method: {}", method.unwrap_or("null"));
-            return Err(error("BadRequest", 400, message));
+            return Err(cors_error("BadRequest", 400, message));
         };
-        let rules = match self.configuration(bucket, asker).await {
-            Ok(Known::Rules(rules)) => rules,
-            Ok(Known::NoBucket) => return Err(crate::operations::no_such_bucket()),
-            Err(_) => return Err(unavailable()),
+        let rules = match self.find_configuration(bucket, asker).await {
+            Ok(CorsConfiguration::Rules(rules)) => rules,
+            Ok(CorsConfiguration::NoBucket) => return Err(crate::operations::no_such_bucket()),
+            Err(_) => return Err(unavailable_error()),
         };
         if rules.is_empty() {
-            return Err(error(
+            return Err(cors_error(
                 "AccessForbidden",
                 403,
                 "CORSResponse: CORS is not enabled for this bucket.",
             ));
         }
-        rules.headers(origin, method, &rules::asked(request)).ok_or_else(|| {
+        rules.answer_headers(origin, method, &rules::requested_headers(request)).ok_or_else(|| {
             let message = "CORSResponse: This CORS request is not allowed. This is usually because the evalution of Origin, request method / \
                            Access-Control-Request-Method or Access-Control-Request-Headers are not whitelisted by the resource's CORS spec.";
-            error("AccessForbidden", 403, message)
+            cors_error("AccessForbidden", 403, message)
         })
     }
 
     /// Adds to an answer what lets a page of `origin` read it. An answer for which the
     /// configuration can't be had goes without.
-    pub async fn decorate(
+    pub async fn decorate_answer(
         &self,
         bucket: &str,
-        asker: Asker,
+        asker: CorsRequester,
         (origin, method): (&HeaderValue, &Method),
         answer: &mut HeaderMap,
     ) {
-        match self.configuration(bucket, asker).await {
-            Ok(Known::Rules(rules)) => {
+        match self.find_configuration(bucket, asker).await {
+            Ok(CorsConfiguration::Rules(rules)) => {
                 for (name, value) in
-                    &rules.headers(origin, method.as_str(), &[]).unwrap_or_default()
+                    &rules.answer_headers(origin, method.as_str(), &[]).unwrap_or_default()
                 {
                     // The object's own `Vary` counts as well.
                     if name == header::VARY {
@@ -152,76 +152,91 @@ impl Cors {
                     }
                 }
             }
-            Ok(Known::NoBucket) => {}
+            Ok(CorsConfiguration::NoBucket) => {}
             Err(error) => debug!(bucket, %error, "an answer goes without CORS headers"),
         }
     }
 
     /// Asked of the UFS once for all who wait for it.
-    async fn configuration(&self, bucket: &str, asker: Asker) -> Result<Known, Unknown> {
-        let Some(mount) = self.mounts.resolve(bucket) else { return Ok(Known::NoBucket) };
-        let found = self.known.try_get_with(key(&mount), self.look_up(&mount, asker)).await;
-        found.map_err(|error| Unknown::clone(&error))
+    async fn find_configuration(
+        &self,
+        bucket: &str,
+        asker: CorsRequester,
+    ) -> Result<CorsConfiguration, CorsLookupError> {
+        let Some(mount) = self.mounts.resolve_bucket(bucket) else {
+            return Ok(CorsConfiguration::NoBucket);
+        };
+        let found = self.known.try_get_with(cache_key(&mount), self.look_up(&mount, asker)).await;
+        found.map_err(|error| CorsLookupError::clone(&error))
     }
 
     /// Asks in a place, and for a bounded time.
-    async fn look_up(&self, mount: &Mount, asker: Asker) -> Result<Known, Unknown> {
+    async fn look_up(
+        &self,
+        mount: &MountedBucket,
+        asker: CorsRequester,
+    ) -> Result<CorsConfiguration, CorsLookupError> {
         let full = || {
-            self.metrics.denied("cors_lookups");
-            Unknown("too many others are being asked for".to_owned())
+            self.metrics.count_denial("cors_lookups");
+            CorsLookupError("too many others are being asked for".to_owned())
         };
         let (places, _share) = match asker {
-            Asker::Known => (&self.lookups, None),
-            Asker::Stranger(address) => {
+            CorsRequester::Known => (&self.lookups, None),
+            CorsRequester::Stranger(address) => {
                 (&self.strangers, Some(self.by_address.take_share(&address).ok_or_else(full)?))
             }
         };
         let _place = places.try_acquire().map_err(|_| full())?;
-        match timeout(self.options.lookup_max, self.ask(mount)).await {
+        match timeout(self.options.lookup_max, self.ask_store(mount)).await {
             Ok(found) => found,
-            Err(_) => Err(Unknown("the ufs does not answer in time".to_owned())),
+            Err(_) => Err(CorsLookupError("the ufs does not answer in time".to_owned())),
         }
     }
 
-    async fn ask(&self, mount: &Mount) -> Result<Known, Unknown> {
+    async fn ask_store(&self, mount: &MountedBucket) -> Result<CorsConfiguration, CorsLookupError> {
         let input =
             GetBucketCorsInput { bucket: mount.bucket.clone(), ..GetBucketCorsInput::default() };
         let (result, raw) =
-            observe(mount.ufs.s3().get_bucket_cors(request(Method::GET, input))).await;
+            observe_answer(mount.ufs.s3_store().get_bucket_cors(s3_request(Method::GET, input)))
+                .await;
         let failure = match result {
             Ok(response) => {
-                return Ok(rules(Rules::of(response.output.cors_rules.unwrap_or_default())));
+                return Ok(known_rules(CorsRuleList::from_config(
+                    response.output.cors_rules.unwrap_or_default(),
+                )));
             }
             Err(failure) => failure,
         };
         match capture::remote_failure(&failure) {
             // It does not know the operation, so it has no rules.
-            Some(RemoteFailure::Unintelligible(_)) => return Ok(rules(Rules::default())),
-            Some(RemoteFailure::NoAnswer(why)) => return Err(Unknown(why.clone())),
+            Some(RemoteFailure::Unintelligible(_)) => {
+                return Ok(known_rules(CorsRuleList::default()));
+            }
+            Some(RemoteFailure::NoAnswer(why)) => return Err(CorsLookupError(why.clone())),
             Some(RemoteFailure::Answer(_)) | None => {}
         }
         if *failure.code() == S3ErrorCode::NoSuchBucket {
-            return Ok(Known::NoBucket);
+            return Ok(CorsConfiguration::NoBucket);
         }
         match capture::answer_of(&failure, raw).status {
             StatusCode::NOT_FOUND
             | StatusCode::NOT_IMPLEMENTED
-            | StatusCode::METHOD_NOT_ALLOWED => Ok(rules(Rules::default())),
-            status => Err(Unknown(format!("the ufs answered {status}"))),
+            | StatusCode::METHOD_NOT_ALLOWED => Ok(known_rules(CorsRuleList::default())),
+            status => Err(CorsLookupError(format!("the ufs answered {status}"))),
         }
     }
 }
 
-fn rules(rules: Rules) -> Known {
-    Known::Rules(Arc::new(rules))
+fn known_rules(rules: CorsRuleList) -> CorsConfiguration {
+    CorsConfiguration::Rules(Arc::new(rules))
 }
 
-fn key(mount: &Mount) -> String {
-    format!("{}/{}", mount.ufs.name(), mount.bucket)
+fn cache_key(mount: &MountedBucket) -> String {
+    format!("{}/{}", mount.ufs.ufs_name(), mount.bucket)
 }
 
 /// Codes that s3s does not know.
-fn error(code: &'static str, status: u16, message: impl Into<String>) -> S3Error {
+fn cors_error(code: &'static str, status: u16, message: impl Into<String>) -> S3Error {
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InvalidRequest);
     let mut error = S3Error::new(code);
     error.set_message(message.into());
@@ -229,7 +244,7 @@ fn error(code: &'static str, status: u16, message: impl Into<String>) -> S3Error
     error
 }
 
-fn unavailable() -> S3Error {
+fn unavailable_error() -> S3Error {
     let message = "the store behind this endpoint can't be asked for the bucket's CORS \
         configuration; try again";
     let mut error = S3Error::with_message(S3ErrorCode::ServiceUnavailable, message);

@@ -1,6 +1,6 @@
 //! What is read of a client's bytes by code of ours, as functions of bytes alone: for the fuzz
 //! targets in `fuzz/`. Not an API.
 
-pub use crate::auth::decoders::identities;
-pub use crate::http::decoders::{form, lenient, signatures};
-pub use crate::write::decoders::chunks;
+pub use crate::auth::decoders::decode_identities;
+pub use crate::http::decoders::{decode_form, decode_lenient_headers, decode_signatures};
+pub use crate::write::decoders::decode_chunks;

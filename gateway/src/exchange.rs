@@ -1,6 +1,6 @@
 //! What the front of the gateway knows of one request, beside what `request` keeps for all: the
 //! operation, who asks, what it is about, why its body was refused, and which of the gateway's
-//! bounds it counts against. Put into the request's extensions by `http` as `Arc<Exchange>`.
+//! bounds it counts against. Put into the request's extensions by `http` as `Arc<HttpExchange>`.
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
@@ -13,26 +13,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use verbs3_doors::{KeyShare, KeyShares};
 use verbs3_ufs::Ufs;
 
-use crate::auth::{Identities, Identity};
-use crate::http::{Caller, Inbound, slow_down};
-use crate::metrics::Metrics;
+use crate::auth::{AuthIdentity, IdentityStore};
+use crate::http::{ConnectionCaller, InboundBody, slow_down};
+use crate::metrics::GatewayHttpMetrics;
 use crate::request::RequestContext;
 use crate::write::body_budget::BodyReservation;
 use crate::write::verified::FaultSlot;
 
-pub(crate) struct Exchange {
+pub(crate) struct HttpExchange {
     pub cx: Arc<RequestContext>,
     /// Whose connection it came over.
-    pub caller: Arc<Caller>,
+    pub caller: Arc<ConnectionCaller>,
     /// Set once the request has been parsed and its signature verified.
     /// Its place in the table.
     pub row: OnceLock<usize>,
-    identity: OnceLock<Arc<Identity>>,
+    identity: OnceLock<Arc<AuthIdentity>>,
     /// Bucket and key for the log.
     pub target: OnceLock<(Box<str>, Box<str>)>,
     pub fault: FaultSlot,
     /// An aws-chunked body as it comes, for whoever unwraps it.
-    pub chunked: Mutex<Option<Inbound>>,
+    pub chunked: Mutex<Option<InboundBody>>,
     /// Memory for the body. Not set: the request has none, or a form took it.
     pub body: OnceLock<Arc<BodyReservation>>,
     /// The operation's own code was reached: its input was read whole.
@@ -47,23 +47,23 @@ pub(crate) struct Exchange {
 /// What one of several identities may hold of what all share, so that it can't keep the others out.
 /// One that is alone has all.
 pub(crate) struct IdentityShares {
-    pub identities: Arc<Identities>,
+    pub identities: Arc<IdentityStore>,
     /// Requests under way, by identity.
     pub requests: Arc<KeyShares<String>>,
     /// Uploads under way, by UFS and identity: each holds a connection to the UFS for as long as
     /// its client likes.
     pub uploads: Arc<KeyShares<(String, String)>>,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<GatewayHttpMetrics>,
 }
 
 impl IdentityShares {
-    fn over(&self) -> S3Error {
-        self.metrics.denied("identity_share");
+    fn over_share_error(&self) -> S3Error {
+        self.metrics.count_denial("identity_share");
         slow_down()
     }
 
     fn is_alone(&self) -> bool {
-        self.identities.count() <= 1
+        self.identities.identities_count() <= 1
     }
 }
 
@@ -124,8 +124,12 @@ impl Drop for RequestPlace {
     }
 }
 
-impl Exchange {
-    pub fn new(cx: Arc<RequestContext>, caller: Arc<Caller>, shares: Arc<IdentityShares>) -> Self {
+impl HttpExchange {
+    pub fn new(
+        cx: Arc<RequestContext>,
+        caller: Arc<ConnectionCaller>,
+        shares: Arc<IdentityShares>,
+    ) -> Self {
         Self {
             cx,
             caller,
@@ -157,30 +161,31 @@ impl Exchange {
     }
 
     /// Who asks; `None`: nobody has proven that yet.
-    pub fn identity(&self) -> Option<&Arc<Identity>> {
+    pub fn proven_identity(&self) -> Option<&Arc<AuthIdentity>> {
         self.identity.get()
     }
 
     /// The request's signature holds: so is its connection's caller known. `Err`: this identity has
     /// too many under way.
-    pub fn recognise_identity(&self, identity: Arc<Identity>) -> S3Result<()> {
-        self.caller.prove();
-        let name = identity.name().to_owned();
+    pub fn recognise_identity(&self, identity: Arc<AuthIdentity>) -> S3Result<()> {
+        self.caller.mark_proven();
+        let name = identity.identity_name().to_owned();
         let _ = self.identity.set(identity);
         if self.shares.is_alone() {
             return Ok(());
         }
         self.cx.set_principal(&name);
-        let share = self.shares.requests.take_share(&name).ok_or_else(|| self.shares.over())?;
+        let share =
+            self.shares.requests.take_share(&name).ok_or_else(|| self.shares.over_share_error())?;
         *self.share.lock() = Some(share);
         Ok(())
     }
 
     /// For as long as an upload takes. `Err`: this identity has too many under way to this UFS.
     pub fn take_upload_share(&self, ufs: &Ufs) -> S3Result<Option<KeyShare<(String, String)>>> {
-        let Some(name) = self.cx.principal() else { return Ok(None) };
-        let share = self.shares.uploads.take_share(&(ufs.name().to_owned(), name.to_owned()));
-        share.map(Some).ok_or_else(|| self.shares.over())
+        let Some(name) = self.cx.principal_name() else { return Ok(None) };
+        let share = self.shares.uploads.take_share(&(ufs.ufs_name().to_owned(), name.to_owned()));
+        share.map(Some).ok_or_else(|| self.shares.over_share_error())
     }
 
     /// Counts against one bound, and no more against the one before.

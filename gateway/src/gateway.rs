@@ -9,22 +9,22 @@ use s3s::config::{S3Config, S3ConfigProvider, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_client::Tier;
+use verbs3_client::CacheTierClient;
 use verbs3_doors::KeyShares;
-use verbs3_telemetry::Tracer;
+use verbs3_telemetry::RequestTracer;
 
-use crate::auth::{Access, Identities, Keys};
-use crate::cors::{Cors, CorsOptions};
+use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
+use crate::cors::{CorsOptions, CorsResponder};
 use crate::exchange::{IdentityShares, RequestPlaces, share_of};
 use crate::http::{
-    Admin, AdminLimits, Domains, Forms, Front, InboundBounds, Lenient, Listener, RateMin,
-    Readiness, Server, form_memory,
+    AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
+    InboundBounds, LenientRoute, RateMin, ReadinessCheck, form_memory,
 };
-use crate::metrics::Metrics;
-use crate::mount::Mounts;
-use crate::operations::{Core, Operations};
-use crate::read::Reader;
-use crate::write::Homes;
+use crate::metrics::GatewayHttpMetrics;
+use crate::mount::MountTable;
+use crate::operations::{OperationCore, S3Implementation};
+use crate::read::ObjectReader;
+use crate::write::HomeNotifier;
 use crate::write::body_budget::BodyBudget;
 
 /// Bounds and choices of a gateway.
@@ -131,10 +131,10 @@ impl Default for GatewayOptions {
     }
 }
 
-/// A gateway. Serves until [`Gateway::shutdown`].
-pub struct Gateway {
-    server: Server,
-    front: Arc<Front>,
+/// A gateway. Serves until [`GatewayService::shutdown`].
+pub struct GatewayService {
+    server: HttpServer,
+    front: Arc<GatewayFront>,
     registry: Registry,
     /// Ends the server's and the gateway's own tasks.
     stop: CancellationToken,
@@ -145,69 +145,73 @@ pub struct Gateway {
     admin_limits: AdminLimits,
 }
 
-impl Gateway {
+impl GatewayService {
     /// A gateway in front of a tier. Must be called within a tokio runtime. Fails if a metric's
     /// name is taken in the registry.
     pub fn new(
         options: GatewayOptions,
-        mounts: Mounts,
-        reader: Reader,
-        tier: Arc<Tier>,
-        identities: Arc<Identities>,
+        mounts: MountTable,
+        reader: ObjectReader,
+        tier: Arc<CacheTierClient>,
+        identities: Arc<IdentityStore>,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        Self::of(options, mounts, Some(reader), Arc::new(tier), identities, registry)
+        Self::from_parts(options, mounts, Some(reader), Arc::new(tier), identities, registry)
     }
 
     /// A gateway whose reads go to the UFS, and whose writes are told to homes of another kind.
     pub fn without_tier(
         options: GatewayOptions,
-        mounts: Mounts,
-        homes: Arc<dyn Homes>,
-        identities: Arc<Identities>,
+        mounts: MountTable,
+        homes: Arc<dyn HomeNotifier>,
+        identities: Arc<IdentityStore>,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        Self::of(options, mounts, None, homes, identities, registry)
+        Self::from_parts(options, mounts, None, homes, identities, registry)
     }
 
-    fn of(
+    fn from_parts(
         options: GatewayOptions,
-        mounts: Mounts,
-        reader: Option<Reader>,
-        homes: Arc<dyn Homes>,
-        identities: Arc<Identities>,
+        mounts: MountTable,
+        reader: Option<ObjectReader>,
+        homes: Arc<dyn HomeNotifier>,
+        identities: Arc<IdentityStore>,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        let metrics = Arc::new(Metrics::new(registry)?);
+        let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
         metrics
             .in_flight_max
             .set(i64::try_from(options.requests_in_flight_max).unwrap_or(i64::MAX));
         metrics.connections_max.set(i64::try_from(options.connections_max).unwrap_or(i64::MAX));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        tasks.spawn(identities.clone().follow(stop.clone()));
+        tasks.spawn(identities.clone().follow_file(stop.clone()));
 
         let asking = CorsOptions {
             ttl: options.cors_ttl,
             lookups_max: options.cors_lookups_max,
             lookup_max: options.cors_lookup_max,
         };
-        let cors = Arc::new(Cors::new(mounts.clone(), asking, metrics.clone()));
-        let core = Core { mounts, homes, reader, metrics: metrics.clone(), cors: cors.clone() };
-        let operations = Operations(Arc::new(core));
+        let cors = Arc::new(CorsResponder::new(mounts.clone(), asking, metrics.clone()));
+        let core =
+            OperationCore { mounts, homes, reader, metrics: metrics.clone(), cors: cors.clone() };
+        let operations = S3Implementation(Arc::new(core));
         let config: Arc<dyn S3ConfigProvider> =
             Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options))));
         let service = || {
             let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(config.clone());
-            builder.set_auth(Keys { identities: identities.clone() });
-            builder.set_access(Access { identities: identities.clone(), metrics: metrics.clone() });
+            builder.set_auth(AuthKeyProvider { identities: identities.clone() });
+            builder.set_access(AuthAccessGate {
+                identities: identities.clone(),
+                metrics: metrics.clone(),
+            });
             if !options.domains.is_empty() {
-                builder.set_host(Domains::new(&options.domains));
+                builder.set_host(HostDomains::new(&options.domains));
             }
             builder
         };
         let mut outer = service();
-        outer.set_route(Lenient { inner: service().build(), identities: identities.clone() });
+        outer.set_route(LenientRoute { inner: service().build(), identities: identities.clone() });
         metrics
             .form_bytes_max
             .set(i64::try_from(options.post_objects_bytes_max).unwrap_or(i64::MAX));
@@ -220,9 +224,9 @@ impl Gateway {
             uploads: KeyShares::new(options.uploads_per_identity_max),
             metrics: metrics.clone(),
         };
-        let forms = Forms {
+        let forms = FormUploads {
             identities,
-            domains: Domains::new(&options.domains),
+            domains: HostDomains::new(&options.domains),
             sigv2: options.sigv2,
             file_bytes_max: options.post_object_bytes_max,
             memory: form_memory(options.post_objects_bytes_max),
@@ -236,7 +240,7 @@ impl Gateway {
             .set(i64::try_from(options.http2_answers_bytes_max).unwrap_or(i64::MAX));
         let answers =
             BodyBudget::new(options.http2_answers_bytes_max, metrics.http2_answers.clone());
-        let front = Front {
+        let front = GatewayFront {
             service: outer.build(),
             in_flight: requests,
             unproven: RequestPlaces::new(
@@ -253,7 +257,7 @@ impl Gateway {
             cors,
         };
         let front = Arc::new(front);
-        let server = Server::new(front.clone(), &options, stop.clone());
+        let server = HttpServer::new(front.clone(), &options, stop.clone());
         let stop_admin = CancellationToken::new();
         let registry = registry.clone();
         let (admin_tasks, admin_limits) = (TaskTracker::new(), options.admin);
@@ -261,28 +265,28 @@ impl Gateway {
     }
 
     /// Has requests traced from now on. The first tracer stays.
-    pub fn trace_with(&self, tracer: Arc<Tracer>) {
+    pub fn trace_with(&self, tracer: Arc<RequestTracer>) {
         let _ = self.front.tracer.set(tracer);
     }
 
     /// Serves S3 on a listener, beside those served already.
-    pub fn serve(&self, listener: Listener) {
-        self.server.listen(listener);
+    pub fn serve_s3(&self, listener: HttpListener) {
+        self.server.serve_listener(listener);
     }
 
     /// Serves `/metrics`, `/healthz` and `/readyz`. Not ready once the shutdown has begun.
-    pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<Readiness>) {
-        readiness.push(Readiness::until_shutdown(self.stop.clone()));
+    pub fn serve_admin(&self, socket: tokio::net::TcpListener, mut readiness: Vec<ReadinessCheck>) {
+        readiness.push(ReadinessCheck::until_shutdown(self.stop.clone()));
         let (registry, stop) = (self.registry.clone(), self.stop_admin.clone());
-        let admin = Admin { registry, readiness, stop, limits: self.admin_limits };
-        self.admin_tasks.spawn(admin.serve(socket));
+        let admin = AdminEndpoints { registry, readiness, stop, limits: self.admin_limits };
+        self.admin_tasks.spawn(admin.serve_endpoints(socket));
     }
 
     /// Takes no more connections, and lets requests under way end for up to `drain_max`. The
     /// reports of abandoned writes are the tier's client's to wait for.
     pub async fn shutdown(&self, drain_max: Duration) {
         self.stop.cancel();
-        self.server.drain(drain_max).await;
+        self.server.drain_requests(drain_max).await;
         self.tasks.close();
         self.tasks.wait().await;
         self.stop_admin.cancel();
@@ -301,7 +305,7 @@ const FRAME_BYTES: u64 = 16 * 1024;
 /// What each body may hold. Of an object's: what the socket's buffer or the HTTP/2 window takes
 /// ahead, the frame that is held back (as long as that buffer at most, or one of HTTP/2's), and
 /// what waits for the UFS.
-fn inbound_bounds(options: &GatewayOptions, metrics: &Metrics) -> InboundBounds {
+fn inbound_bounds(options: &GatewayOptions, metrics: &GatewayHttpMetrics) -> InboundBounds {
     metrics.body_memory_max.set(i64::try_from(options.bodies_bytes_max).unwrap_or(i64::MAX));
     let ahead = (2 * options.header_bytes_max as u64)
         .max(u64::from(options.http2_window_bytes / 4) + FRAME_BYTES);

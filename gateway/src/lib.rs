@@ -18,8 +18,9 @@ pub mod request;
 mod write;
 
 pub use self::http::{
-    Admin, AdminLimits, ListenError, Listener, RateMin, Readiness, TlsError, TlsFiles,
+    AdminEndpoints, AdminLimits, HttpListener, ListenError, RateMin, ReadinessCheck, TlsError,
+    TlsFiles,
 };
-pub use gateway::{Gateway, GatewayOptions};
-pub use operations::Right;
-pub use write::{Announcement, HomeUnreachable, Homes, Way};
+pub use gateway::{GatewayOptions, GatewayService};
+pub use operations::AccessRight;
+pub use write::{HomeNotifier, HomeUnreachable, NoticeRoute, WriteAnnouncement};

@@ -16,14 +16,14 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 const SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0];
 
-/// Declares one table of this crate's metrics: its rows as fields of `Rows`, which registers them
+/// Declares one table of this crate's metrics: its rows as fields of `GatewayMetricRows`, which registers them
 /// all, and as `TABLE`.
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// One value for each row.
-        struct Rows { $($field: $kind,)* }
+        struct GatewayMetricRows { $($field: $kind,)* }
 
-        impl Rows {
+        impl GatewayMetricRows {
             fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
                 let rows = Self { $($field: crate::metrics::table!(@make $kind, $name, [$($label),*], $help)?,)* };
                 $(registry.register(Box::new(rows.$field.clone()))?;)*
@@ -104,7 +104,7 @@ table! {
         "Forms and preflights under way whose sender is not known yet.";
 }
 
-pub(crate) struct Metrics {
+pub(crate) struct GatewayHttpMetrics {
     requests: IntCounterVec,
     /// Counters of `requests`, by operation and class: looking them up by their labels costs 100 ns
     /// each.
@@ -136,10 +136,10 @@ pub(crate) struct Metrics {
     pub requests_unproven: IntGauge,
 }
 
-impl Metrics {
+impl GatewayHttpMetrics {
     /// Fails if the names are taken in this registry.
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let Rows {
+        let GatewayMetricRows {
             requests,
             seconds,
             bytes_out,
@@ -166,7 +166,7 @@ impl Metrics {
             connections_unproven,
             connections_cut,
             requests_unproven,
-        } = Rows::new(registry)?;
+        } = GatewayMetricRows::new(registry)?;
         Ok(Self {
             requests,
             by_operation: (0..=operations::TABLE.len()).map(|_| Default::default()).collect(),
@@ -200,7 +200,7 @@ impl Metrics {
 
     /// An answered request. `operation`: its index in the table; `None` for what never became an
     /// operation.
-    pub fn answered(&self, operation: Option<usize>, status: u16) {
+    pub fn count_answer(&self, operation: Option<usize>, status: u16) {
         let operation = operation.unwrap_or(operations::TABLE.len());
         let class = usize::from(status / 100).min(CLASSES.len() - 1);
         let name = operations::TABLE.get(operation).map_or("none", |row| row.name);
@@ -209,18 +209,18 @@ impl Metrics {
             .inc();
     }
 
-    pub fn sent(&self, verdict: &str, transport: &str, bytes: u64) {
+    pub fn count_sent_bytes(&self, verdict: &str, transport: &str, bytes: u64) {
         if bytes > 0 {
             self.bytes_out.with_label_values(&[verdict, transport]).inc_by(bytes);
         }
     }
 
-    pub fn denied(&self, reason: &str) {
+    pub fn count_denial(&self, reason: &str) {
         self.denied.with_label_values(&[reason]).inc();
     }
 
     /// A connection, for another reason than that its client does not read.
-    pub fn cut(&self, reason: &str) {
+    pub fn count_cut(&self, reason: &str) {
         self.connections_cut.with_label_values(&[reason]).inc();
     }
 
@@ -240,11 +240,11 @@ mod tests {
     #[test]
     fn an_answer_is_counted_under_its_operation_and_class() {
         let registry = Registry::new();
-        let metrics = Metrics::new(&registry).unwrap();
+        let metrics = GatewayHttpMetrics::new(&registry).unwrap();
         let get = operations::TABLE.iter().position(|row| row.name == "GetObject");
-        metrics.answered(get, 206);
-        metrics.answered(get, 200);
-        metrics.answered(None, 403);
+        metrics.count_answer(get, 206);
+        metrics.count_answer(get, 200);
+        metrics.count_answer(None, 403);
         assert_eq!(metrics.requests.with_label_values(&["GetObject", "2xx"]).get(), 2);
         assert_eq!(metrics.requests.with_label_values(&["none", "4xx"]).get(), 1);
     }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn two_gateways_in_one_registry_are_refused_not_mixed() {
         let registry = Registry::new();
-        let _first = Metrics::new(&registry).unwrap();
-        assert!(Metrics::new(&registry).is_err());
+        let _first = GatewayHttpMetrics::new(&registry).unwrap();
+        assert!(GatewayHttpMetrics::new(&registry).is_err());
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbs3_protocol::{ObjectKey, Volume};
+use verbs3_protocol::{ObjectKey, ObjectVolume};
 
 use self::open::OpenStore;
 
@@ -20,7 +20,7 @@ pub const KEY_BYTES_MAX: usize = 1024;
 
 /// How old cached attributes may be before the UFS is asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Freshness {
+pub enum AttributeFreshness {
     Ttl(Duration),
     /// Every read asks the UFS with `If-None-Match`.
     AlwaysAsk,
@@ -28,7 +28,7 @@ pub enum Freshness {
     Immutable,
 }
 
-impl Freshness {
+impl AttributeFreshness {
     /// The bound that requests carry: 0 asks every time, `u64::MAX` never.
     pub fn age_ms_max(self) -> u64 {
         match self {
@@ -43,16 +43,16 @@ impl Freshness {
 
 /// What a write does when the home of its key can't be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coherence {
+pub enum WriteCoherence {
     /// The write gets 503: no read may see the older version after a write's acknowledgement.
     Strict,
     /// The write goes on; readers see it after the attributes' time is over.
     Ttl,
 }
 
-impl Coherence {
+impl WriteCoherence {
     /// What holds where two mounts show the same: the stricter.
-    fn with(self, other: Self) -> Self {
+    fn stricter_with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Ttl, Self::Ttl) => Self::Ttl,
             (Self::Strict, _) | (_, Self::Strict) => Self::Strict,
@@ -62,27 +62,27 @@ impl Coherence {
 
 /// One bucket name that clients see.
 #[derive(Clone)]
-pub struct Mount {
+pub struct MountedBucket {
     /// The bucket's name as clients see it.
     pub name: String,
     /// What blocks, attributes and coherence are keyed by: mounts over the same UFS bucket share
     /// it.
-    pub volume: Volume,
+    pub volume: ObjectVolume,
     pub ufs: Ufs,
     /// The UFS's name of the bucket.
     pub bucket: String,
     /// Put before each key; empty, or ending in `/`.
     pub prefix: String,
-    pub attributes: Freshness,
+    pub attributes: AttributeFreshness,
     pub absence_ttl: Duration,
-    pub coherence: Coherence,
+    pub coherence: WriteCoherence,
     pub read_only: bool,
     /// `false`: everything goes to the UFS, and nothing is asked of the tier. Its homes are told of
     /// writes nevertheless.
     pub cached: bool,
 }
 
-impl Mount {
+impl MountedBucket {
     /// The key in the UFS for a client's key.
     pub fn ufs_key(&self, client_key: &str) -> String {
         let mut key = String::with_capacity(self.prefix.len() + client_key.len());
@@ -97,7 +97,7 @@ impl Mount {
     }
 
     /// The identity of a client's key in the tier.
-    pub fn object(&self, client_key: &str) -> ObjectKey {
+    pub fn object_key(&self, client_key: &str) -> ObjectKey {
         ObjectKey { volume: self.volume.clone(), key: self.ufs_key(client_key) }
     }
 
@@ -106,7 +106,7 @@ impl Mount {
         !self.prefix.is_empty()
     }
 
-    fn check(&self) -> Result<(), MountError> {
+    fn check_settings(&self) -> Result<(), MountError> {
         let mount = || self.name.clone();
         if !s3s::path::check_bucket_name(&self.name) {
             return Err(MountError::Name { mount: mount() });
@@ -114,10 +114,13 @@ impl Mount {
         if self.bucket.is_empty() || self.bucket.contains('/') {
             return Err(MountError::Bucket { mount: mount(), bucket: self.bucket.clone() });
         }
-        if self.ufs.name().is_empty() || self.ufs.name().contains('/') {
-            return Err(MountError::UfsName { mount: mount(), ufs: self.ufs.name().to_owned() });
+        if self.ufs.ufs_name().is_empty() || self.ufs.ufs_name().contains('/') {
+            return Err(MountError::UfsName {
+                mount: mount(),
+                ufs: self.ufs.ufs_name().to_owned(),
+            });
         }
-        let expected = Volume::new(self.ufs.name(), &self.bucket);
+        let expected = ObjectVolume::new(self.ufs.ufs_name(), &self.bucket);
         if self.volume != expected {
             return Err(MountError::Volume {
                 mount: mount(),
@@ -153,7 +156,7 @@ pub enum MountError {
     #[error("mount {mount}: the ufs name {ufs:?} is empty or holds a slash; rename it")]
     UfsName { mount: String, ufs: String },
     #[error("mount {mount} has volume {volume}, but its ufs and bucket make {expected}")]
-    Volume { mount: String, volume: Volume, expected: Volume },
+    Volume { mount: String, volume: ObjectVolume, expected: ObjectVolume },
     #[error(
         "mount {mount}: prefix {prefix:?} does not end in a slash; write {prefix:?} + \"/\", or \
         clients would see parts of names"
@@ -168,21 +171,21 @@ pub enum MountError {
 
 /// The mount table. Fixed for the life of the process.
 #[derive(Clone, Default)]
-pub struct Mounts {
-    by_name: BTreeMap<String, Arc<Mount>>,
+pub struct MountTable {
+    by_name: BTreeMap<String, Arc<MountedBucket>>,
     /// Volumes that some named mount caches, with the strictest of their promises.
-    cached: HashMap<Volume, Coherence>,
+    cached: HashMap<ObjectVolume, WriteCoherence>,
     open: Option<Arc<OpenStore>>,
 }
 
-impl Mounts {
-    pub fn new(mounts: impl IntoIterator<Item = Mount>) -> Result<Self, MountError> {
+impl MountTable {
+    pub fn new(mounts: impl IntoIterator<Item = MountedBucket>) -> Result<Self, MountError> {
         let (mut by_name, mut cached) = (BTreeMap::new(), HashMap::new());
         for mount in mounts {
-            mount.check()?;
+            mount.check_settings()?;
             if mount.cached {
                 let promised = cached.entry(mount.volume.clone()).or_insert(mount.coherence);
-                *promised = promised.with(mount.coherence);
+                *promised = promised.stricter_with(mount.coherence);
             }
             let name = mount.name.clone();
             if by_name.insert(name.clone(), Arc::new(mount)).is_some() {
@@ -193,50 +196,51 @@ impl Mounts {
     }
 
     /// Makes every bucket of one store visible under its own name, besides the named mounts. Of
-    /// `pattern`, the name, bucket, volume and prefix are not used.
-    pub fn with_open(mut self, pattern: Mount) -> Self {
-        self.open = Some(Arc::new(OpenStore::new(Mount { prefix: String::new(), ..pattern })));
+    /// `mount_pattern`, the name, bucket, volume and prefix are not used.
+    pub fn with_open(mut self, pattern: MountedBucket) -> Self {
+        self.open =
+            Some(Arc::new(OpenStore::new(MountedBucket { prefix: String::new(), ..pattern })));
         self
     }
 
     /// The mount behind a bucket name: a named one, else a bucket of the store that is mounted as a
     /// whole.
-    pub fn resolve(&self, name: &str) -> Option<Arc<Mount>> {
-        self.by_name.get(name).cloned().or_else(|| self.open.as_ref()?.mount(name))
+    pub fn resolve_bucket(&self, name: &str) -> Option<Arc<MountedBucket>> {
+        self.by_name.get(name).cloned().or_else(|| self.open.as_ref()?.mount_bucket(name))
     }
 
     /// What a write through this mount owes to readers through all others: it is always announced,
     /// because other gateways may cache what this one does not; and this says if it may go on when
     /// it can't be. The store that is mounted as a whole shows every volume of its.
-    pub fn promised(&self, mount: &Mount) -> Coherence {
-        let open = self.open.as_ref().map(|open| open.pattern());
+    pub fn promised_coherence(&self, mount: &MountedBucket) -> WriteCoherence {
+        let open = self.open.as_ref().map(|open| open.mount_pattern());
         let open = open
-            .filter(|open| open.cached && open.ufs.name() == mount.ufs.name())
+            .filter(|open| open.cached && open.ufs.ufs_name() == mount.ufs.ufs_name())
             .map(|open| open.coherence);
         let named = self.cached.get(&mount.volume).copied();
-        [named, open].into_iter().flatten().fold(mount.coherence, Coherence::with)
+        [named, open].into_iter().flatten().fold(mount.coherence, WriteCoherence::stricter_with)
     }
 
     /// Every store behind the mounts, once each.
-    pub fn stores(&self) -> impl Iterator<Item = &Ufs> {
-        let open = self.open.as_ref().map(|open| &open.pattern().ufs);
+    pub fn distinct_stores(&self) -> impl Iterator<Item = &Ufs> {
+        let open = self.open.as_ref().map(|open| &open.mount_pattern().ufs);
         let all: BTreeMap<&str, &Ufs> = self
             .by_name
             .values()
             .map(|mount| &mount.ufs)
             .chain(open)
-            .map(|ufs| (ufs.name(), ufs))
+            .map(|ufs| (ufs.ufs_name(), ufs))
             .collect();
         all.into_values()
     }
 
     /// A mount by its configured name.
-    pub fn get(&self, name: &str) -> Option<&Arc<Mount>> {
+    pub fn get(&self, name: &str) -> Option<&Arc<MountedBucket>> {
         self.by_name.get(name)
     }
 
     /// By name, in order: what ListBuckets answers.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Mount>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<MountedBucket>> {
         self.by_name.values()
     }
 }

@@ -34,16 +34,18 @@ mod reads;
 mod rewrite;
 mod rights;
 
-pub use operation::Right;
-pub(crate) use operation::{Announces, Operation, Row, Scope, Way};
-pub(crate) use pass::{Core, Entry, access_denied, no_such_bucket};
-pub(crate) use rewrite::{Destination, Names};
+pub use operation::AccessRight;
+pub(crate) use operation::{
+    AccessScope, HomeNoticeScope, OperationRoute, OperationRow, TableOperation,
+};
+pub(crate) use pass::{AuthorizedRequest, OperationCore, access_denied, no_such_bucket};
+pub(crate) use rewrite::{MountNamePair, NamedDestination};
 
 use operation::operation_name;
 
 /// The gateway as s3s sees it.
 #[derive(Clone)]
-pub(crate) struct Operations(pub(crate) std::sync::Arc<Core>);
+pub(crate) struct S3Implementation(pub(crate) std::sync::Arc<OperationCore>);
 
 macro_rules! bucket_of {
     (service, $input:ident) => {
@@ -65,7 +67,7 @@ macro_rules! key_of {
 
 macro_rules! take_way {
     (bypass, $method:ident, $core:expr, $request:expr) => {
-        $core.pass($request).await
+        $core.pass_to_ufs($request).await
     };
     (cached, $method:ident, $core:expr, $request:expr) => {
         reads::$method($core, $request).await
@@ -74,7 +76,7 @@ macro_rules! take_way {
         crate::write::put::$method($core, $request).await
     };
     (listed, $method:ident, $core:expr, $request:expr) => {
-        listings::listing($core, $request).await
+        listings::pass_listing($core, $request).await
     };
     (copied, $method:ident, $core:expr, $request:expr) => {
         copy::$method($core, $request).await
@@ -86,58 +88,58 @@ macro_rules! take_way {
         buckets::$method($core, $request).await
     };
     (refused, $method:ident, $core:expr, $request:expr) => {
-        Err($core.refuse($request))
+        Err($core.refuse_operation($request))
     };
 }
 
 macro_rules! operations {
     ($($method:ident($input:ident) -> $output:ident: $right:ident $scope:ident $announces:ident $way:ident $names:ident;)*) => {
         /// All operations, in the order of s3s's trait.
-        pub(crate) static TABLE: &[Row] = &[$(Row {
+        pub(crate) static TABLE: &[OperationRow] = &[$(OperationRow {
             method: stringify!($method),
             name: operation_name(stringify!($input)),
-            right: Right::$right,
-            scope: Scope::$scope,
-            announces: Announces::$announces,
-            way: Way::$way,
+            right: AccessRight::$right,
+            scope: AccessScope::$scope,
+            announces: HomeNoticeScope::$announces,
+            way: OperationRoute::$way,
         }),*];
 
         /// Indexes of [`TABLE`].
         #[allow(non_camel_case_types, clippy::enum_variant_names)]
-        enum Index { $($method),* }
+        enum OperationIndex { $($method),* }
 
         $(#[async_trait]
-        impl Operation for $input {
-            const INDEX: usize = Index::$method as usize;
+        impl TableOperation for $input {
+            const INDEX: usize = OperationIndex::$method as usize;
             type Output = $output;
 
-            fn bucket(&mut self) -> Option<&mut String> {
+            fn bucket_field(&mut self) -> Option<&mut String> {
                 let _input = self;
                 bucket_of!($scope, _input)
             }
 
-            fn key(&mut self) -> Option<&mut String> {
+            fn key_field(&mut self) -> Option<&mut String> {
                 let _input = self;
                 key_of!($scope, _input)
             }
 
-            fn prefix(&self) -> &str {
-                rewrite::$names::listed(self)
+            fn listing_prefix(&self) -> &str {
+                rewrite::$names::listing_prefix(self)
             }
 
-            fn destinations(&mut self) -> Vec<Destination<'_>> {
-                rewrite::$names::destinations(self)
+            fn find_destinations(&mut self) -> Vec<NamedDestination<'_>> {
+                rewrite::$names::find_destinations(self)
             }
 
-            fn inward(&mut self, names: &Names<'_>) {
-                rewrite::$names::inward(self, names);
+            fn rewrite_inward(&mut self, names: &MountNamePair<'_>) {
+                rewrite::$names::rewrite_inward(self, names);
             }
 
-            fn outward(output: &mut $output, names: &Names<'_>) {
-                rewrite::$names::outward(output, names);
+            fn rewrite_outward(output: &mut $output, names: &MountNamePair<'_>) {
+                rewrite::$names::rewrite_outward(output, names);
             }
 
-            async fn send(store: &dyn S3, request: S3Request<Self>) -> S3Result<S3Response<$output>> {
+            async fn send_request(store: &dyn S3, request: S3Request<Self>) -> S3Result<S3Response<$output>> {
                 store.$method(request).await
             }
         })*
@@ -146,7 +148,7 @@ macro_rules! operations {
         // a client does.
         #[deny(clippy::missing_trait_methods)]
         #[async_trait]
-        impl S3 for Operations {
+        impl S3 for S3Implementation {
             $(async fn $method(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                 take_way!($way, $method, &self.0, request)
             })*

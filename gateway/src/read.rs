@@ -1,4 +1,4 @@
-//! GET and HEAD through the cache tier. `plan` says what is asked, `Reader` asks the object's home,
+//! GET and HEAD through the cache tier. `plan` says what is asked, `ObjectReader` asks the object's home,
 //! `fetch` brings the bytes that the home did not send along, `assemble` makes a body of them;
 //! `bypass` is the way past the tier.
 //!
@@ -27,41 +27,41 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};
 use s3s::{S3Error, S3Response, S3Result};
-use verbs3_client::{Found, OpenOutcome, OpenRequest, Tier};
-use verbs3_protocol::{Attributes, ByteRange, CacheVerdict, Geometry, ObjectKey};
-use verbs3_telemetry::{Child, Value};
+use verbs3_client::{CacheTierClient, OpenOutcome, OpenRequest, OpenedObject};
+use verbs3_protocol::{BlockGeometry, ByteRange, CacheVerdict, HeadAttributes, ObjectKey};
+use verbs3_telemetry::{ActiveTraceSpan, TraceValue};
 
-use crate::mount::{Freshness, KEY_BYTES_MAX, Mount};
-use crate::request::{RequestContext, Verdict, Via};
-use admission::{Admission, Admitted, BypassPlaces};
-use assemble::Body;
-use conditions::Judgement;
-use fetch::{Fetch, FetchError, Subject, verdict_of};
+use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
+use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
+use admission::{BypassPlaces, ReadAdmission, ReadBytesPermit};
+use assemble::AssembledBody;
+use conditions::ConditionVerdict;
+use fetch::{FetchError, FetchSubject, ObjectFetch, verdict_of};
 use if_range::IfRange;
-use metrics::Metrics;
+use metrics::ReadMetrics;
 pub use options::ReaderOptions;
-use plan::{Ask, Extent};
-use sequence::Sequences;
+use plan::{AnswerExtent, ReadRequestPlan};
+use sequence::SequenceTable;
 
 /// Reads objects through the tier.
 #[derive(Clone)]
-pub struct Reader {
-    shared: Arc<Shared>,
+pub struct ObjectReader {
+    shared: Arc<ObjectReaderInner>,
 }
 
 /// What all reads of this gateway share.
-struct Shared {
-    tier: Arc<Tier>,
+struct ObjectReaderInner {
+    tier: Arc<CacheTierClient>,
     options: ReaderOptions,
-    admission: Admission,
+    admission: ReadAdmission,
     places: BypassPlaces,
-    sequences: Sequences,
-    metrics: Metrics,
+    sequences: SequenceTable,
+    metrics: ReadMetrics,
 }
 
-impl Shared {
-    fn geometry(&self) -> Geometry {
-        self.tier.options().geometry
+impl ObjectReaderInner {
+    fn block_geometry(&self) -> BlockGeometry {
+        self.tier.tier_options().geometry
     }
 }
 
@@ -70,31 +70,31 @@ impl Shared {
 const OPENS_MAX: usize = 3;
 
 /// An object that is open.
-struct Opened {
-    attributes: Attributes,
+struct ReadyObject {
+    attributes: HeadAttributes,
     extent: Range<u64>,
     /// 206 instead of 200.
     part: bool,
     ready: VecDeque<Bytes>,
-    fetch: Option<Box<Fetch>>,
+    fetch: Option<Box<ObjectFetch>>,
 }
 
-enum Opening {
-    Object(Opened),
+enum ReadOpenOutcome {
+    Object(ReadyObject),
     /// The tier can't help.
     Bypass,
 }
 
-impl Reader {
+impl ObjectReader {
     pub fn new(
         options: ReaderOptions,
-        tier: Arc<Tier>,
+        tier: Arc<CacheTierClient>,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        let metrics = Metrics::new(registry)?;
+        let metrics = ReadMetrics::new(registry)?;
         let in_flight = (metrics.bytes_in_flight.clone(), metrics.bypasses_in_flight.clone());
-        let shared = Shared {
-            admission: Admission::new(
+        let shared = ObjectReaderInner {
+            admission: ReadAdmission::new(
                 options.bytes_in_flight_max,
                 options.admission_wait_max,
                 in_flight.0,
@@ -105,7 +105,7 @@ impl Reader {
                 options.ufs_bypass_wait_max,
                 in_flight.1,
             ),
-            sequences: Sequences::new(
+            sequences: SequenceTable::new(
                 options.sequences_max,
                 u64::from(options.read_ahead_bytes_max),
             ),
@@ -120,47 +120,50 @@ impl Reader {
     pub(crate) async fn get(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Arc<Mount>,
+        mount: &Arc<MountedBucket>,
         input: GetObjectInput,
         if_range: Option<IfRange>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let if_range = if_range.as_ref();
-        let Some(ask) = Ask::of_get(&input, mount, if_range) else {
+        let Some(ask) = ReadRequestPlan::of_get(&input, mount, if_range) else {
             return self.bypass_get(cx, mount, input, if_range).await;
         };
-        let Some(mut admitted) = self.shared.admission.enter(self.first_bytes(&ask)).await else {
+        let Some(mut admitted) = self.shared.admission.admit_bytes(self.first_bytes(&ask)).await
+        else {
             self.shared.metrics.slow_downs.inc();
             return Err(answers::slow_down("too many bytes are in flight"));
         };
-        let opened =
-            match self.open(cx, mount, &ask, Some(ask.range.unwrap_or(ByteRange::All))).await? {
-                Opening::Object(opened) => opened,
-                Opening::Bypass => {
-                    drop(admitted);
-                    return self.bypass_get(cx, mount, input, if_range).await;
-                }
-            };
+        let opened = match self
+            .open_object(cx, mount, &ask, Some(ask.range.unwrap_or(ByteRange::All)))
+            .await?
+        {
+            ReadOpenOutcome::Object(opened) => opened,
+            ReadOpenOutcome::Bypass => {
+                drop(admitted);
+                return self.bypass_get(cx, mount, input, if_range).await;
+            }
+        };
         let bytes = opened.extent.end - opened.extent.start;
-        admitted.resize(
+        admitted.resize_permit(
             &self.shared.admission,
-            bytes.min(u64::from(self.shared.geometry().block_bytes)),
+            bytes.min(u64::from(self.shared.block_geometry().block_bytes)),
         );
-        Ok(self.respond(cx, &ask, opened, admitted))
+        Ok(self.build_response(cx, &ask, opened, admitted))
     }
 
     /// HEAD. `input` names bucket and key as the client does.
-    pub async fn head(
+    pub async fn head_object(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Arc<Mount>,
+        mount: &Arc<MountedBucket>,
         input: HeadObjectInput,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let Some(ask) = Ask::of_head(&input, mount) else {
+        let Some(ask) = ReadRequestPlan::of_head(&input, mount) else {
             return self.bypass_head(cx, mount, input).await;
         };
-        let opened = match self.open(cx, mount, &ask, None).await? {
-            Opening::Object(opened) => opened,
-            Opening::Bypass => return self.bypass_head(cx, mount, input).await,
+        let opened = match self.open_object(cx, mount, &ask, None).await? {
+            ReadOpenOutcome::Object(opened) => opened,
+            ReadOpenOutcome::Bypass => return self.bypass_head(cx, mount, input).await,
         };
         let output = HeadObjectOutput {
             accept_ranges: Some(ACCEPT_RANGES.to_owned()),
@@ -169,14 +172,17 @@ impl Reader {
             ..Default::default()
         };
         let mut response = S3Response::new(output);
-        response.headers =
-            answers::headers(opened.attributes, ask.checksums && !opened.part, &ask.overrides);
+        response.headers = answers::object_headers(
+            opened.attributes,
+            ask.checksums && !opened.part,
+            &ask.overrides,
+        );
         Ok(response)
     }
 
     /// Bytes to be admitted before anything is asked: the first landing.
-    fn first_bytes(&self, ask: &Ask) -> u64 {
-        let open = u64::from(self.shared.tier.options().open_landing_bytes);
+    fn first_bytes(&self, ask: &ReadRequestPlan) -> u64 {
+        let open = u64::from(self.shared.tier.tier_options().open_landing_bytes);
         match ask.range {
             None | Some(ByteRange::All) => open,
             Some(ByteRange::From { first, last }) => {
@@ -187,14 +193,14 @@ impl Reader {
     }
 
     /// `want`: bytes to bring along; `None` for HEAD.
-    async fn open(
+    async fn open_object(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Arc<Mount>,
-        ask: &Ask,
+        mount: &Arc<MountedBucket>,
+        ask: &ReadRequestPlan,
         want: Option<ByteRange>,
-    ) -> S3Result<Opening> {
-        let object = mount.object(&ask.key);
+    ) -> S3Result<ReadOpenOutcome> {
+        let object = mount.object_key(&ask.key);
         if object.key.len() > KEY_BYTES_MAX {
             return Err(s3s::S3ErrorCode::KeyTooLongError.into());
         }
@@ -208,70 +214,74 @@ impl Reader {
             trace: None,
         };
         for _ in 0..OPENS_MAX {
-            let mut span = cx.span("verbs3.open");
-            request.trace = cx.onward(span.as_ref());
-            let outcome = self.shared.tier.open(&request).await;
-            tell(span.as_mut(), &outcome);
+            let mut span = cx.begin_span("verbs3.open");
+            request.trace = cx.outgoing_trace(span.as_ref());
+            let outcome = self.shared.tier.open_object(&request).await;
+            trace_outcome(span.as_mut(), &outcome);
             drop(span);
             let found = match outcome {
                 OpenOutcome::Found(found) => *found,
                 OpenOutcome::Absent(absent) => {
-                    let verdict = if absent.cached { Verdict::Hit } else { Verdict::Miss };
+                    let verdict = if absent.cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
                     self.shared.metrics.read(verdict);
                     return Err(answers::of_worker(cx, mount, absent.answer));
                 }
                 OpenOutcome::Ufs(answer) => return Err(answers::of_worker(cx, mount, answer)),
-                OpenOutcome::Bypass(_) => return Ok(Opening::Bypass),
+                OpenOutcome::Bypass(_) => return Ok(ReadOpenOutcome::Bypass),
             };
-            match self.opened(cx, mount, ask, &request.object, found, want.is_some()).await {
+            match self.judge_opened(cx, mount, ask, &request.object, found, want.is_some()).await {
                 Ok(opening) => return Ok(opening),
-                Err(Unopened::Answer(error)) => return Err(error),
-                Err(Unopened::VersionGone) => {
+                Err(ReadOpenFailure::Answer(error)) => return Err(error),
+                Err(ReadOpenFailure::VersionGone) => {
                     self.shared.metrics.reopens.inc();
                     // What the home knows is old: it has to ask.
                     (request.attributes_age_ms_max, request.absence_age_ms_max) = (0, 0);
                 }
             }
         }
-        Ok(Opening::Bypass)
+        Ok(ReadOpenOutcome::Bypass)
     }
 
     /// Judges what was found against conditions and range, and waits for the first byte.
-    async fn opened(
+    async fn judge_opened(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Arc<Mount>,
-        ask: &Ask,
+        mount: &Arc<MountedBucket>,
+        ask: &ReadRequestPlan,
         object: &Arc<ObjectKey>,
-        found: Found,
+        found: OpenedObject,
         body: bool,
-    ) -> Result<Opening, Unopened> {
-        let verdict = found.verdict();
-        let Found { opened, data, transport, rest, covered } = found;
+    ) -> Result<ReadOpenOutcome, ReadOpenFailure> {
+        let verdict = found.cache_verdict();
+        let OpenedObject { opened, data, transport, rest, covered } = found;
         let attributes = opened.attributes;
-        let outcome = |verdict| self.note(cx, verdict, Via::Tier(transport));
-        match ask.conditions.judge(&attributes) {
-            Judgement::Proceed => {}
-            Judgement::NotModified => {
+        let outcome = |verdict| self.note_outcome(cx, verdict, BytesOrigin::Tier(transport));
+        match ask.conditions.judge_attributes(&attributes) {
+            ConditionVerdict::Proceed => {}
+            ConditionVerdict::NotModified => {
                 outcome(verdict_of(attributes_verdict(opened.attributes_cached)));
-                return Err(Unopened::Answer(answers::not_modified(cx, attributes)));
+                return Err(ReadOpenFailure::Answer(answers::not_modified(cx, attributes)));
             }
-            Judgement::Failed => return Err(Unopened::Answer(answers::precondition_failed())),
+            ConditionVerdict::Failed => {
+                return Err(ReadOpenFailure::Answer(answers::precondition_failed()));
+            }
         }
         let range = ask.range_of(&attributes);
         // What came along is of a range that the client has no use for any more.
         let (data, rest, covered) =
             if range == ask.range { (data, rest, covered) } else { (Vec::new(), None, 0..0) };
-        let (extent, part) = match Extent::of(range, attributes.version.bytes) {
-            Extent::Whole(range) => (range, false),
-            Extent::Part(range) => (range, true),
-            Extent::Unsatisfiable => {
-                return Err(Unopened::Answer(answers::invalid_range(attributes.version.bytes)));
+        let (extent, part) = match AnswerExtent::from_range(range, attributes.version.bytes) {
+            AnswerExtent::Whole(range) => (range, false),
+            AnswerExtent::Part(range) => (range, true),
+            AnswerExtent::Unsatisfiable => {
+                return Err(ReadOpenFailure::Answer(answers::invalid_range(
+                    attributes.version.bytes,
+                )));
             }
         };
         if !body || extent.is_empty() {
             outcome(verdict_of(verdict));
-            return Ok(Opening::Object(Opened {
+            return Ok(ReadOpenOutcome::Object(ReadyObject {
                 attributes,
                 extent,
                 part,
@@ -279,12 +289,13 @@ impl Reader {
                 fetch: None,
             }));
         }
-        let sequential = part && self.shared.sequences.note(object, &attributes.version, &extent);
+        let sequential =
+            part && self.shared.sequences.note_read(object, &attributes.version, &extent);
         let fetched = if covered.is_empty() { extent.clone() } else { covered.end..extent.end };
         let ready: VecDeque<Bytes> = data.into_iter().filter(|data| !data.is_empty()).collect();
         let mut fetch = None;
         if rest.is_some() || !fetched.is_empty() {
-            let subject = Subject {
+            let subject = FetchSubject {
                 shared: self.shared.clone(),
                 cx: cx.clone(),
                 mount: mount.clone(),
@@ -293,47 +304,56 @@ impl Reader {
                 version_named: ask.version_id.is_some(),
             };
             let ahead = if sequential { self.shared.options.read_ahead_bytes_max } else { 0 };
-            fetch = Some(Box::new(Fetch::new(subject, fetched, rest, ahead)));
+            fetch = Some(Box::new(ObjectFetch::new(subject, fetched, rest, ahead)));
         }
         if !ready.is_empty() {
             outcome(verdict_of(verdict));
             fetch.iter_mut().for_each(|fetch| fetch.note_answer_left());
         } else if let Some(fetch) = &mut fetch {
-            fetch.prime().await.map_err(|error| self.unopened(cx, mount, error))?;
-            if let Some((verdict, via)) = fetch.origin() {
-                self.note(cx, verdict, via);
+            fetch.await_first_bytes().await.map_err(|error| self.open_failure(cx, mount, error))?;
+            if let Some((verdict, via)) = fetch.bytes_origin() {
+                self.note_outcome(cx, verdict, via);
             }
         }
-        Ok(Opening::Object(Opened { attributes, extent, part, ready, fetch }))
+        Ok(ReadOpenOutcome::Object(ReadyObject { attributes, extent, part, ready, fetch }))
     }
 
-    fn note(&self, cx: &RequestContext, verdict: Verdict, via: Via) {
+    fn note_outcome(&self, cx: &RequestContext, verdict: ReadVerdict, via: BytesOrigin) {
         self.shared.metrics.read(verdict);
         cx.note_outcome(verdict, via);
     }
 
     /// Before the first byte, an error is an answer.
-    fn unopened(&self, cx: &RequestContext, mount: &Mount, error: FetchError) -> Unopened {
+    fn open_failure(
+        &self,
+        cx: &RequestContext,
+        mount: &MountedBucket,
+        error: FetchError,
+    ) -> ReadOpenFailure {
         match error {
-            FetchError::VersionGone => Unopened::VersionGone,
-            FetchError::Ufs(error) => Unopened::Answer(answers::of_ufs_error(cx, mount, error)),
+            FetchError::VersionGone => ReadOpenFailure::VersionGone,
+            FetchError::Ufs(error) => {
+                ReadOpenFailure::Answer(answers::of_ufs_error(cx, mount, error))
+            }
             FetchError::NoPlace => {
                 self.shared.metrics.slow_downs.inc();
-                Unopened::Answer(answers::slow_down("too many reads past the cache are under way"))
+                ReadOpenFailure::Answer(answers::slow_down(
+                    "too many reads past the cache are under way",
+                ))
             }
         }
     }
 
-    fn respond(
+    fn build_response(
         &self,
         cx: &Arc<RequestContext>,
-        ask: &Ask,
-        opened: Opened,
-        admitted: Admitted,
+        ask: &ReadRequestPlan,
+        opened: ReadyObject,
+        admitted: ReadBytesPermit,
     ) -> S3Response<GetObjectOutput> {
         let bytes = opened.extent.end - opened.extent.start;
         let content_range = content_range(&opened);
-        let body = Body {
+        let body = AssembledBody {
             shared: self.shared.clone(),
             cx: cx.clone(),
             ready: opened.ready,
@@ -350,38 +370,42 @@ impl Reader {
         };
         S3Response::with_headers(
             output,
-            answers::headers(opened.attributes, ask.checksums && !opened.part, &ask.overrides),
+            answers::object_headers(
+                opened.attributes,
+                ask.checksums && !opened.part,
+                &ask.overrides,
+            ),
         )
     }
 }
 
 /// Notes what the home answered, for the trace.
-fn tell(span: Option<&mut Child>, outcome: &OpenOutcome) {
+fn trace_outcome(span: Option<&mut ActiveTraceSpan>, outcome: &OpenOutcome) {
     let Some(span) = span else { return };
     let (what, failed) = match outcome {
         OpenOutcome::Found(found) => {
-            span.set("verbs3.transport", Value::Name(found.transport.as_str()));
-            (verdict_of(found.verdict()).as_str(), None)
+            span.set_attribute("verbs3.transport", TraceValue::Name(found.transport.as_str()));
+            (verdict_of(found.cache_verdict()).as_str(), None)
         }
         OpenOutcome::Absent(_) => ("absent", None),
         OpenOutcome::Ufs(answer) => ("ufs", Some(format!("the ufs answered {}", answer.status))),
         OpenOutcome::Bypass(reason) => ("bypass", Some(reason.as_str().to_owned())),
     };
-    span.set("verbs3.outcome", Value::Name(what));
+    span.set_attribute("verbs3.outcome", TraceValue::Name(what));
     if let Some(why) = failed {
-        span.fail(why);
+        span.mark_failed(why);
     }
 }
 
 /// Why an object that was found is not the answer.
-enum Unopened {
+enum ReadOpenFailure {
     Answer(S3Error),
     VersionGone,
 }
 
 const ACCEPT_RANGES: &str = "bytes";
 
-fn content_range(opened: &Opened) -> Option<String> {
+fn content_range(opened: &ReadyObject) -> Option<String> {
     let Range { start, end } = opened.extent;
     opened.part.then(|| format!("bytes {start}-{}/{}", end - 1, opened.attributes.version.bytes))
 }
@@ -391,10 +415,10 @@ fn attributes_verdict(cached: bool) -> CacheVerdict {
 }
 
 /// A mount that asks for attributes every time asks for absences, too.
-fn absence_age_ms_max(mount: &Mount) -> u64 {
+fn absence_age_ms_max(mount: &MountedBucket) -> u64 {
     match mount.attributes {
-        Freshness::AlwaysAsk => 0,
-        Freshness::Ttl(_) | Freshness::Immutable => {
+        AttributeFreshness::AlwaysAsk => 0,
+        AttributeFreshness::Ttl(_) | AttributeFreshness::Immutable => {
             u64::try_from(mount.absence_ttl.as_millis()).unwrap_or(u64::MAX - 1)
         }
     }

@@ -12,11 +12,11 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use verbs3_protocol::TraceContext;
 use verbs3_rdma::transport::TransportKind;
-use verbs3_telemetry::{Child, Context, Trace, Value};
+use verbs3_telemetry::{ActiveTraceSpan, RequestTrace, TraceParent, TraceValue};
 use verbs3_ufs::RawAnswer;
-use verbs3_ufs::propagation::{Propagated, propagate};
+use verbs3_ufs::propagation::{StoreTraceContext, propagate_trace};
 
-use crate::write::Way;
+use crate::write::NoticeRoute;
 
 /// Names one request in headers, logs and traces: 16 upper-case hexadecimal digits, as S3's own ids
 /// look.
@@ -43,14 +43,14 @@ impl fmt::Debug for RequestId {
 
 /// How the cache took part: the value of `x-verbs3-cache`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum ReadVerdict {
     Hit,
     Partial,
     Miss,
     Bypass,
 }
 
-impl Verdict {
+impl ReadVerdict {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -63,12 +63,12 @@ impl Verdict {
 
 /// How the first bytes reached this gateway: the value of `x-verbs3-transport`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Via {
+pub enum BytesOrigin {
     Tier(TransportKind),
     Ufs,
 }
 
-impl Via {
+impl BytesOrigin {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tier(kind) => kind.as_str(),
@@ -83,11 +83,11 @@ pub struct RequestContext {
     id: RequestId,
     started: Instant,
     /// `None`: not traced.
-    trace: Option<Arc<Trace>>,
+    trace: Option<Arc<RequestTrace>>,
     principal: OnceLock<String>,
     answer: Mutex<Option<RawAnswer>>,
-    verdict: OnceLock<Verdict>,
-    via: OnceLock<Via>,
+    verdict: OnceLock<ReadVerdict>,
+    via: OnceLock<BytesOrigin>,
     /// Whether a home was told of this write by way of the coordinators.
     relayed: AtomicBool,
     body_bytes: AtomicU64,
@@ -112,23 +112,24 @@ impl RequestContext {
 
     /// The same, traced.
     #[must_use]
-    pub fn traced(self, trace: Option<Arc<Trace>>) -> Self {
+    pub fn with_trace(self, trace: Option<Arc<RequestTrace>>) -> Self {
         Self { trace, ..self }
     }
 
-    pub(crate) fn trace(&self) -> Option<&Arc<Trace>> {
+    pub(crate) fn request_trace(&self) -> Option<&Arc<RequestTrace>> {
         self.trace.as_ref()
     }
 
     /// A part of the work, for the trace if there is one.
-    pub(crate) fn span(&self, name: &'static str) -> Option<Child> {
-        self.trace.as_ref()?.child(name)
+    pub(crate) fn begin_span(&self, name: &'static str) -> Option<ActiveTraceSpan> {
+        self.trace.as_ref()?.begin_child(name)
     }
 
-    /// What workers are told of the trace: on behalf of `span`, or of the request itself where that
+    /// What workers are told of the trace: on behalf of `begin_span`, or of the request itself where that
     /// is none.
-    pub(crate) fn onward(&self, span: Option<&Child>) -> Option<TraceContext> {
-        let Context { trace, span, sampled, state } = self.trace.as_ref()?.onward(span);
+    pub(crate) fn outgoing_trace(&self, span: Option<&ActiveTraceSpan>) -> Option<TraceContext> {
+        let TraceParent { trace, span, sampled, state } =
+            self.trace.as_ref()?.outgoing_parent(span);
         let state = state.and_then(|state| state.to_str().ok().map(str::to_owned));
         Some(TraceContext { trace: trace.0, span: span.0, sampled, state })
     }
@@ -142,23 +143,23 @@ impl RequestContext {
         failed: impl FnOnce(&F::Output) -> Option<String>,
     ) -> F::Output {
         let Some(trace) = &self.trace else { return call.await };
-        let mut span = trace.child(operation);
-        let (traceparent, tracestate) = trace.onward(span.as_ref()).headers();
-        let output = propagate(Propagated { traceparent, tracestate }, call).await;
+        let mut span = trace.begin_child(operation);
+        let (traceparent, tracestate) = trace.outgoing_parent(span.as_ref()).to_headers();
+        let output = propagate_trace(StoreTraceContext { traceparent, tracestate }, call).await;
         if let Some(span) = &mut span {
-            span.set("verbs3.ufs", Value::Text(ufs.into()));
+            span.set_attribute("verbs3.ufs", TraceValue::Text(ufs.into()));
             if let Some(why) = failed(&output) {
-                span.fail(why);
+                span.mark_failed(why);
             }
         }
         output
     }
 
-    pub fn id(&self) -> RequestId {
+    pub fn request_id(&self) -> RequestId {
         self.id
     }
 
-    pub fn started(&self) -> Instant {
+    pub fn started_at(&self) -> Instant {
         self.started
     }
 
@@ -168,7 +169,7 @@ impl RequestContext {
         let _ = self.principal.set(name.to_owned());
     }
 
-    pub fn principal(&self) -> Option<&str> {
+    pub fn principal_name(&self) -> Option<&str> {
         self.principal.get().map(String::as_str)
     }
 
@@ -183,24 +184,24 @@ impl RequestContext {
     }
 
     /// The first outcome counts: it is what the headers say.
-    pub fn note_outcome(&self, verdict: Verdict, via: Via) {
+    pub fn note_outcome(&self, verdict: ReadVerdict, via: BytesOrigin) {
         let _ = self.verdict.set(verdict);
         let _ = self.via.set(via);
     }
 
-    pub fn note_way(&self, way: Way) {
-        self.relayed.fetch_or(way == Way::Relayed, Ordering::Relaxed);
+    pub fn note_way(&self, way: NoticeRoute) {
+        self.relayed.fetch_or(way == NoticeRoute::Relayed, Ordering::Relaxed);
     }
 
     pub fn is_relayed(&self) -> bool {
         self.relayed.load(Ordering::Relaxed)
     }
 
-    pub fn verdict(&self) -> Option<Verdict> {
+    pub fn cache_verdict(&self) -> Option<ReadVerdict> {
         self.verdict.get().copied()
     }
 
-    pub fn via(&self) -> Option<Via> {
+    pub fn bytes_origin(&self) -> Option<BytesOrigin> {
         self.via.get().copied()
     }
 
@@ -235,11 +236,11 @@ mod tests {
     #[test]
     fn the_first_outcome_counts() {
         let cx = RequestContext::new(RequestId(1), Instant::now());
-        cx.note_outcome(Verdict::Hit, Via::Tier(TransportKind::Tcp));
-        cx.note_outcome(Verdict::Bypass, Via::Ufs);
+        cx.note_outcome(ReadVerdict::Hit, BytesOrigin::Tier(TransportKind::Tcp));
+        cx.note_outcome(ReadVerdict::Bypass, BytesOrigin::Ufs);
         assert_eq!(
-            (cx.verdict(), cx.via()),
-            (Some(Verdict::Hit), Some(Via::Tier(TransportKind::Tcp)))
+            (cx.cache_verdict(), cx.bytes_origin()),
+            (Some(ReadVerdict::Hit), Some(BytesOrigin::Tier(TransportKind::Tcp)))
         );
     }
 }

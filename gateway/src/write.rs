@@ -12,4 +12,4 @@ pub(crate) mod decoders;
 pub(crate) mod put;
 pub(crate) mod verified;
 
-pub use announce::{Announcement, HomeUnreachable, Homes, Way};
+pub use announce::{HomeNotifier, HomeUnreachable, NoticeRoute, WriteAnnouncement};

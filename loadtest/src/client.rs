@@ -10,12 +10,12 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::connection::{Answer, Connection};
-use crate::content::Check;
-use crate::endpoint::Endpoint;
-use crate::failure::Failure;
-use crate::plan::{Kind, Plan, Step};
-use crate::random::{Random, hash};
+use crate::connection::{BenchConnection, BenchResponse};
+use crate::content::BenchBodyCheck;
+use crate::endpoint::BenchEndpoint;
+use crate::failure::BenchExchangeError;
+use crate::plan::{BenchPlanStep, BenchRequestPlan, ExchangeKind};
+use crate::random::{SplitMixRandom, hash};
 
 /// Signed requests that a connection keeps for reuse; a whole-object read of a few objects then
 /// costs no signature.
@@ -28,9 +28,9 @@ const CHECKSUMS_MAX: u64 = 1 << 20;
 const EXPLANATION_BYTES_MAX: usize = 300;
 
 /// Checksums of whole objects, as the first checked read of each found them. 0 is none.
-pub struct Checksums(Vec<AtomicU64>);
+pub struct BenchChecksums(Vec<AtomicU64>);
 
-impl Checksums {
+impl BenchChecksums {
     pub fn new(objects: u64) -> Self {
         Self((0..objects.min(CHECKSUMS_MAX)).map(|_| AtomicU64::new(0)).collect())
     }
@@ -40,7 +40,7 @@ impl Checksums {
         (found != 0).then_some(found)
     }
 
-    fn set(&self, object: u64, crc: u64) {
+    fn set_checksum(&self, object: u64, crc: u64) {
         if let Some(place) = usize::try_from(object).ok().and_then(|at| self.0.get(at)) {
             place.store(crc, Ordering::Relaxed);
         }
@@ -49,36 +49,36 @@ impl Checksums {
 
 /// What a step came to.
 #[derive(Debug)]
-pub struct Done {
+pub struct BenchStepResult {
     pub bytes: u64,
     /// When the first byte of the body was here, for steps that read.
     pub first_byte: Option<Instant>,
     pub ended: Instant,
     /// `x-verbs3-cache` of the answer.
     pub cache: Option<String>,
-    pub outcome: Result<(), Failure>,
+    pub outcome: Result<(), BenchExchangeError>,
 }
 
-pub struct Client<'a> {
-    endpoint: &'a Endpoint,
-    plan: &'a Plan<'a>,
-    checksums: &'a Checksums,
+pub struct BenchClient<'a> {
+    endpoint: &'a BenchEndpoint,
+    plan: &'a BenchRequestPlan<'a>,
+    checksums: &'a BenchChecksums,
     verify: f64,
     timeout: Duration,
-    connection: Option<Connection>,
-    prepared: HashMap<Step, (Vec<u8>, Instant)>,
-    sampling: Random,
+    connection: Option<BenchConnection>,
+    prepared: HashMap<BenchPlanStep, (Vec<u8>, Instant)>,
+    sampling: SplitMixRandom,
 }
 
-impl<'a> Client<'a> {
+impl<'a> BenchClient<'a> {
     pub fn new(
-        endpoint: &'a Endpoint,
-        plan: &'a Plan<'a>,
-        checksums: &'a Checksums,
+        endpoint: &'a BenchEndpoint,
+        plan: &'a BenchRequestPlan<'a>,
+        checksums: &'a BenchChecksums,
         (verify, timeout): (f64, Duration),
         stream: u64,
     ) -> Self {
-        let sampling = Random::new(hash(&[stream, 2]));
+        let sampling = SplitMixRandom::new(hash(&[stream, 2]));
         Self {
             endpoint,
             plan,
@@ -92,63 +92,73 @@ impl<'a> Client<'a> {
     }
 
     /// Connects, so that connection set-up is not measured where it does not belong.
-    pub fn connect(&mut self) -> Result<(), Failure> {
-        self.connection = Some(Connection::open_within(self.endpoint.address, self.timeout)?);
+    pub fn connect(&mut self) -> Result<(), BenchExchangeError> {
+        self.connection =
+            Some(BenchConnection::connect_within(self.endpoint.address, self.timeout)?);
         Ok(())
     }
 
-    pub fn perform(&mut self, step: &Step) -> Done {
+    pub fn perform_step(&mut self, step: &BenchPlanStep) -> BenchStepResult {
         match step.kind {
-            Kind::Get | Kind::Footer | Kind::Chunk | Kind::ReadBack => self.get(step),
-            Kind::Head => self.head(step),
-            Kind::Put => self.put(step),
-            Kind::Multipart => {
+            ExchangeKind::Get
+            | ExchangeKind::Footer
+            | ExchangeKind::Chunk
+            | ExchangeKind::ReadBack => self.get(step),
+            ExchangeKind::Head => self.head_object(step),
+            ExchangeKind::Put => self.put_object(step),
+            ExchangeKind::Multipart => {
                 let part_bytes = self.plan.part_bytes();
-                let outcome = self.multipart(step, part_bytes);
-                done(step.bytes, outcome)
+                let outcome = self.upload_multipart(step, part_bytes);
+                step_result(step.bytes, outcome)
             }
         }
     }
 
     /// Writes an object as it must be before it can be read: in one piece or in parts.
-    pub fn store(&mut self, step: &Step, part_bytes: u64) -> Result<(), Failure> {
+    pub fn store_object(
+        &mut self,
+        step: &BenchPlanStep,
+        part_bytes: u64,
+    ) -> Result<(), BenchExchangeError> {
         if step.bytes > part_bytes {
-            self.multipart(step, part_bytes)
+            self.upload_multipart(step, part_bytes)
         } else {
-            self.put(step).outcome
+            self.put_object(step).outcome
         }
     }
 
     /// Whether the object is there, with its length.
-    pub fn is_stored(&mut self, step: &Step) -> Result<bool, Failure> {
-        match self.head(step).outcome {
+    pub fn is_stored(&mut self, step: &BenchPlanStep) -> Result<bool, BenchExchangeError> {
+        match self.head_object(step).outcome {
             Ok(()) => Ok(true),
-            Err(Failure::Status { status: 404, .. } | Failure::Length { .. }) => Ok(false),
+            Err(
+                BenchExchangeError::Status { status: 404, .. } | BenchExchangeError::Length { .. },
+            ) => Ok(false),
             Err(failure) => Err(failure),
         }
     }
 
-    fn get(&mut self, step: &Step) -> Done {
-        let content = self.plan.content(step.object, step.version);
+    fn get(&mut self, step: &BenchPlanStep) -> BenchStepResult {
+        let content = self.plan.object_content(step.object, step.version);
         let known =
             if step.whole && step.version == 0 { self.checksums.get(step.object) } else { None };
-        let sampled = self.verify >= 1.0 || self.sampling.unit() < self.verify;
+        let sampled = self.verify >= 1.0 || self.sampling.next_unit() < self.verify;
         let mut check = match known {
-            _ if !sampled => Check::Skip,
-            Some(crc) => Check::checksum(crc),
-            None => Check::compare(content, step.first),
+            _ if !sampled => BenchBodyCheck::Skip,
+            Some(crc) => BenchBodyCheck::new_checksum(crc),
+            None => BenchBodyCheck::new_compare(content, step.first),
         };
         let mut refused = Vec::new();
-        let request = match self.prepared(step) {
+        let request = match self.prepare_get(step) {
             Ok(request) => request,
-            Err(failure) => return done(0, Err(failure)),
+            Err(failure) => return step_result(0, Err(failure)),
         };
         let wanted_status = if step.whole { 200 } else { 206 };
-        let answer = self.exchange(
+        let answer = self.exchange_request(
             &request,
             |_| Ok(()),
             |part| {
-                check.see(part);
+                check.check_part(part);
                 if refused.len() < EXPLANATION_BYTES_MAX {
                     refused.extend_from_slice(
                         &part[..part.len().min(EXPLANATION_BYTES_MAX - refused.len())],
@@ -156,64 +166,75 @@ impl<'a> Client<'a> {
                 }
             },
         );
-        self.keep(step, request);
-        let mut done = self.judged(answer, wanted_status, &refused);
+        self.keep_prepared(step, request);
+        let mut done = self.judge_response(answer, wanted_status, &refused);
         if done.outcome.is_ok() && done.bytes != step.bytes {
-            done.outcome = Err(Failure::Length { got: done.bytes, wanted: step.bytes });
+            done.outcome = Err(BenchExchangeError::Length { got: done.bytes, wanted: step.bytes });
         }
-        if let (Ok(()), Some(wrong)) = (&done.outcome, check.verdict()) {
-            let key = self.plan.key(step.object);
-            done.outcome = Err(Failure::Bytes(format!(
+        if let (Ok(()), Some(wrong)) = (&done.outcome, check.describe_fault()) {
+            let key = self.plan.object_key(step.object);
+            done.outcome = Err(BenchExchangeError::Bytes(format!(
                 "{key}, {} bytes from {}: {wrong}",
                 step.bytes, step.first
             )));
         }
         if done.outcome.is_ok() && sampled && known.is_none() && step.whole && step.version == 0 {
-            self.checksums.set(step.object, content.crc(0, step.bytes));
+            self.checksums.set_checksum(step.object, content.range_crc(0, step.bytes));
         }
         done
     }
 
-    fn head(&mut self, step: &Step) -> Done {
-        let request = match self.signed("HEAD", &self.endpoint.path(&self.plan.key(step.object))) {
+    fn head_object(&mut self, step: &BenchPlanStep) -> BenchStepResult {
+        let request = match self
+            .sign_request("HEAD", &self.endpoint.object_path(&self.plan.object_key(step.object)))
+        {
             Ok(request) => request,
-            Err(failure) => return done(0, Err(failure)),
+            Err(failure) => return step_result(0, Err(failure)),
         };
-        let answer = self.exchange(&request, |_| Ok(()), |_| {});
-        let length =
-            answer.as_ref().ok().and_then(|answer| answer.header("content-length")?.parse().ok());
-        let mut done = self.judged(answer, 200, b"");
+        let answer = self.exchange_request(&request, |_| Ok(()), |_| {});
+        let length = answer
+            .as_ref()
+            .ok()
+            .and_then(|answer| answer.header_value("content-length")?.parse().ok());
+        let mut done = self.judge_response(answer, 200, b"");
         if done.outcome.is_ok() && length != Some(step.bytes) {
-            done.outcome = Err(Failure::Length { got: length.unwrap_or(0), wanted: step.bytes });
+            done.outcome =
+                Err(BenchExchangeError::Length { got: length.unwrap_or(0), wanted: step.bytes });
         }
         done
     }
 
-    fn exchange(
+    fn exchange_request(
         &mut self,
         request: &[u8],
         body: impl FnOnce(&mut TcpStream) -> std::io::Result<()>,
         sink: impl FnMut(&[u8]),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<BenchResponse, BenchExchangeError> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => Connection::open_within(self.endpoint.address, self.timeout)?,
+            None => BenchConnection::connect_within(self.endpoint.address, self.timeout)?,
         };
-        let answer = connection.send(request, body, sink)?;
-        if connection.reusable() {
+        let answer = connection.send_request(request, body, sink)?;
+        if connection.is_reusable() {
             self.connection = Some(connection);
         }
         Ok(answer)
     }
 
-    fn judged(&self, answer: Result<Answer, Failure>, wanted_status: u16, refused: &[u8]) -> Done {
+    fn judge_response(
+        &self,
+        answer: Result<BenchResponse, BenchExchangeError>,
+        wanted_status: u16,
+        refused: &[u8],
+    ) -> BenchStepResult {
         let ended = Instant::now();
         match answer {
             Ok(answer) => {
-                let cache = answer.header("x-verbs3-cache").map(str::to_owned);
+                let cache = answer.header_value("x-verbs3-cache").map(str::to_owned);
                 let right = answer.status == wanted_status;
-                let outcome = if right { Ok(()) } else { Err(refusal(answer.status, refused)) };
-                Done {
+                let outcome =
+                    if right { Ok(()) } else { Err(status_failure(answer.status, refused)) };
+                BenchStepResult {
                     bytes: answer.body_bytes,
                     first_byte: Some(answer.first_byte),
                     ended,
@@ -221,31 +242,38 @@ impl<'a> Client<'a> {
                     outcome,
                 }
             }
-            Err(failure) => {
-                Done { bytes: 0, first_byte: None, ended, cache: None, outcome: Err(failure) }
-            }
+            Err(failure) => BenchStepResult {
+                bytes: 0,
+                first_byte: None,
+                ended,
+                cache: None,
+                outcome: Err(failure),
+            },
         }
     }
 
-    fn signed(&self, method: &str, path: &str) -> Result<Vec<u8>, Failure> {
-        self.endpoint.signer.request(method, path, b"").map_err(unsent)
+    fn sign_request(&self, method: &str, path: &str) -> Result<Vec<u8>, BenchExchangeError> {
+        self.endpoint.signer.sign_request(method, path, b"").map_err(request_failure)
     }
 
     /// The bytes of a GET, kept from before or made now.
-    fn prepared(&mut self, step: &Step) -> Result<Vec<u8>, Failure> {
+    fn prepare_get(&mut self, step: &BenchPlanStep) -> Result<Vec<u8>, BenchExchangeError> {
         if let Some((request, made)) = self.prepared.remove(step)
             && made.elapsed() < PREPARED_FOR
         {
             return Ok(request);
         }
-        let path = self.endpoint.path(&self.plan.key(step.object));
+        let path = self.endpoint.object_path(&self.plan.object_key(step.object));
         if step.whole {
-            return self.signed("GET", &path);
+            return self.sign_request("GET", &path);
         }
-        self.endpoint.signer.range(&path, step.first, step.first + step.bytes - 1).map_err(unsent)
+        self.endpoint
+            .signer
+            .sign_range(&path, step.first, step.first + step.bytes - 1)
+            .map_err(request_failure)
     }
 
-    fn keep(&mut self, step: &Step, request: Vec<u8>) {
+    fn keep_prepared(&mut self, step: &BenchPlanStep, request: Vec<u8>) {
         // What was written just now is read once.
         if step.whole && step.version == 0 && self.prepared.len() < PREPARED_MAX {
             self.prepared.insert(*step, (request, Instant::now()));
@@ -253,22 +281,22 @@ impl<'a> Client<'a> {
     }
 }
 
-fn done(bytes: u64, outcome: Result<(), Failure>) -> Done {
+fn step_result(bytes: u64, outcome: Result<(), BenchExchangeError>) -> BenchStepResult {
     let bytes = if outcome.is_ok() { bytes } else { 0 };
-    Done { bytes, first_byte: None, ended: Instant::now(), cache: None, outcome }
+    BenchStepResult { bytes, first_byte: None, ended: Instant::now(), cache: None, outcome }
 }
 
-fn unsent(error: anyhow::Error) -> Failure {
-    Failure::Request(format!("{error:#}"))
+fn request_failure(error: anyhow::Error) -> BenchExchangeError {
+    BenchExchangeError::Request(format!("{error:#}"))
 }
 
-fn refusal(status: u16, body: &[u8]) -> Failure {
+fn status_failure(status: u16, body: &[u8]) -> BenchExchangeError {
     let text = String::from_utf8_lossy(&body[..body.len().min(EXPLANATION_BYTES_MAX)]).into_owned();
-    let code = between(&text, "<Code>", "</Code>");
-    Failure::Status { status, body: code.unwrap_or(text) }
+    let code = text_between(&text, "<Code>", "</Code>");
+    BenchExchangeError::Status { status, body: code.unwrap_or(text) }
 }
 
-fn between(text: &str, from: &str, to: &str) -> Option<String> {
+fn text_between(text: &str, from: &str, to: &str) -> Option<String> {
     let rest = text.split_once(from)?.1;
     Some(rest.split_once(to)?.0.to_owned())
 }

@@ -2,27 +2,27 @@
 //! of it.
 //!
 //! Interleaved (B, A, B, A, …), so that what changes on the machine changes for both. Owns the
-//! order; `round` does the work.
+//! order; `run_round` does the work.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::client::Checksums;
-use crate::endpoint::Endpoint;
-use crate::plan::{Kind, Plan, Round};
-use crate::progress::Progress;
-use crate::record::{Record, Side};
-use crate::reference::Nginx;
-use crate::round::{self, Outcome};
-use crate::scenario::{Pace, Scenario};
+use crate::client::BenchChecksums;
+use crate::endpoint::BenchEndpoint;
+use crate::plan::{BenchRequestPlan, BenchRound, ExchangeKind};
+use crate::progress::BenchProgressBar;
+use crate::record::{BenchRecord, BenchSideRecord};
+use crate::reference::NginxReference;
+use crate::round::{self, BenchRoundOutcome};
+use crate::scenario::{BenchScenario, ScenarioPace};
 
 /// Files of a reference server lie in memory: more is a mistake.
 const FILES_BYTES_MAX: u64 = 8 << 30;
 
 /// Which sides get the objects that are not there yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Prepare {
+pub enum BenchPreparation {
     Both,
     Target,
     Against,
@@ -31,53 +31,55 @@ pub enum Prepare {
 
 /// What a target is held against.
 #[derive(Debug)]
-pub enum Against {
+pub enum BenchReference {
     Nothing,
-    Endpoint(Endpoint),
+    Endpoint(BenchEndpoint),
     /// nginx sending the same objects from memory, started for this run.
     Nginx,
 }
 
 /// One side while it runs.
-struct Running<'a> {
-    endpoint: &'a Endpoint,
-    checksums: Checksums,
-    outcomes: Vec<Outcome>,
+struct RunningBenchSide<'a> {
+    endpoint: &'a BenchEndpoint,
+    checksums: BenchChecksums,
+    outcomes: Vec<BenchRoundOutcome>,
 }
 
 /// Puts in what is missing, measures, and gives the record.
-pub fn run(
-    scenario: Scenario,
-    target: &Endpoint,
-    against: &Against,
-    prepare: Prepare,
-) -> anyhow::Result<Record> {
+pub fn run_comparison(
+    scenario: BenchScenario,
+    target: &BenchEndpoint,
+    against: &BenchReference,
+    prepare: BenchPreparation,
+) -> anyhow::Result<BenchRecord> {
     let nginx = match against {
-        Against::Nginx => Some(reference(&scenario)?),
+        BenchReference::Nginx => Some(start_reference(&scenario)?),
         _ => None,
     };
-    let reference = nginx.as_ref().map(|nginx| nginx.endpoint()).transpose()?;
+    let reference = nginx.as_ref().map(|nginx| nginx.bench_endpoint()).transpose()?;
     let against = match against {
-        Against::Endpoint(endpoint) => Some(endpoint),
+        BenchReference::Endpoint(endpoint) => Some(endpoint),
         _ => reference.as_ref(),
     };
     put_in(&scenario, target, against.filter(|_| nginx.is_none()), prepare)?;
-    let endpoints: Vec<&Endpoint> = [target].into_iter().chain(against).collect();
-    let mut sides: Vec<Running<'_>> =
-        endpoints.into_iter().map(|endpoint| Running::new(&scenario, endpoint)).collect();
+    let endpoints: Vec<&BenchEndpoint> = [target].into_iter().chain(against).collect();
+    let mut sides: Vec<RunningBenchSide<'_>> =
+        endpoints.into_iter().map(|endpoint| RunningBenchSide::new(&scenario, endpoint)).collect();
     if scenario.rounds.prime {
         for side in &sides {
-            let bar = Progress::objects(
+            let bar = BenchProgressBar::for_objects(
                 &format!("{}: reading all once", side.endpoint.label),
                 scenario.objects.count,
             );
-            round::prime(&scenario, side.endpoint, Round::Measured(0), &|count| bar.add(count))?;
+            round::prime_objects(&scenario, side.endpoint, BenchRound::Measured(0), &|count| {
+                bar.add_count(count)
+            })?;
         }
     }
     if scenario.warms_up() {
         for side in sides.iter_mut().rev() {
-            let outcome = side.round(&scenario, Round::WarmUp, scenario.rounds.warm_up)?;
-            if outcome.tally.sum().latency.count() == 0 {
+            let outcome = side.run_round(&scenario, BenchRound::WarmUp, scenario.rounds.warm_up)?;
+            if outcome.tally.sum_kinds().latency.sample_count() == 0 {
                 let example =
                     outcome.tally.examples.first().map_or("no answer came", String::as_str);
                 bail!("{}: nothing worked in the warm-up: {example}", side.endpoint.label);
@@ -86,81 +88,96 @@ pub fn run(
     }
     for number in 0..scenario.rounds.count {
         for side in sides.iter_mut().rev() {
-            let outcome = side.round(&scenario, Round::Measured(number), scenario.rounds.time)?;
+            let outcome =
+                side.run_round(&scenario, BenchRound::Measured(number), scenario.rounds.time)?;
             side.outcomes.push(outcome);
         }
     }
-    let sides = sides.iter().map(|side| Side::of(side.endpoint, &side.outcomes)).collect();
-    Ok(Record::new(scenario, sides))
+    let sides = sides
+        .iter()
+        .map(|side| BenchSideRecord::from_outcomes(side.endpoint, &side.outcomes))
+        .collect();
+    Ok(BenchRecord::new(scenario, sides))
 }
 
-impl<'a> Running<'a> {
-    fn new(scenario: &Scenario, endpoint: &'a Endpoint) -> Self {
+impl<'a> RunningBenchSide<'a> {
+    fn new(scenario: &BenchScenario, endpoint: &'a BenchEndpoint) -> Self {
         // Fresh objects are read once, and have other contents in each round.
         let objects = if scenario.objects.fresh { 0 } else { scenario.objects.count };
-        Self { endpoint, checksums: Checksums::new(objects), outcomes: Vec::new() }
+        Self { endpoint, checksums: BenchChecksums::new(objects), outcomes: Vec::new() }
     }
 
-    fn round(&self, scenario: &Scenario, round: Round, time: Duration) -> anyhow::Result<Outcome> {
+    fn run_round(
+        &self,
+        scenario: &BenchScenario,
+        round: BenchRound,
+        time: Duration,
+    ) -> anyhow::Result<BenchRoundOutcome> {
         let what = match round {
-            Round::WarmUp => format!("{}: warm-up", self.endpoint.label),
-            Round::Measured(number) => format!("{}: round {}", self.endpoint.label, number + 1),
+            BenchRound::WarmUp => format!("{}: warm-up", self.endpoint.label),
+            BenchRound::Measured(number) => {
+                format!("{}: round {}", self.endpoint.label, number + 1)
+            }
         };
-        let job = || round::run(scenario, self.endpoint, &self.checksums, round, time);
-        Progress::during(&what, time, job).context(what)
+        let job = || round::run_bench_round(scenario, self.endpoint, &self.checksums, round, time);
+        BenchProgressBar::run_with_bar(&what, time, job).context(what)
     }
 }
 
 /// Puts in what is missing and measures nothing.
 pub fn put_in(
-    scenario: &Scenario,
-    target: &Endpoint,
-    against: Option<&Endpoint>,
-    prepare: Prepare,
+    scenario: &BenchScenario,
+    target: &BenchEndpoint,
+    against: Option<&BenchEndpoint>,
+    prepare: BenchPreparation,
 ) -> anyhow::Result<()> {
-    if scenario.writes() {
+    if scenario.writes_objects() {
         return Ok(());
     }
     let chosen = match prepare {
-        Prepare::Both => [Some(target), against],
-        Prepare::Target => [Some(target), None],
-        Prepare::Against => [None, against],
-        Prepare::Neither => [None, None],
+        BenchPreparation::Both => [Some(target), against],
+        BenchPreparation::Target => [Some(target), None],
+        BenchPreparation::Against => [None, against],
+        BenchPreparation::Neither => [None, None],
     };
     for endpoint in chosen.into_iter().flatten() {
-        let bar = Progress::objects(
+        let bar = BenchProgressBar::for_objects(
             &format!("{}: putting objects in", endpoint.label),
             scenario.objects_in_all(),
         );
-        for round in rounds(scenario) {
-            round::prepare(scenario, endpoint, round, &|count| bar.add(count))?;
+        for round in rounds_with_objects(scenario) {
+            round::prepare_objects(scenario, endpoint, round, &|count| bar.add_count(count))?;
         }
     }
     Ok(())
 }
 
 /// Those that have objects of their own.
-fn rounds(scenario: &Scenario) -> Vec<Round> {
+fn rounds_with_objects(scenario: &BenchScenario) -> Vec<BenchRound> {
     if !scenario.objects.fresh {
-        return vec![Round::Measured(0)];
+        return vec![BenchRound::Measured(0)];
     }
-    let warm_up = scenario.warms_up().then_some(Round::WarmUp);
-    warm_up.into_iter().chain((0..scenario.rounds.count).map(Round::Measured)).collect()
+    let warm_up = scenario.warms_up().then_some(BenchRound::WarmUp);
+    warm_up.into_iter().chain((0..scenario.rounds.count).map(BenchRound::Measured)).collect()
 }
 
-fn reference(scenario: &Scenario) -> anyhow::Result<Nginx> {
-    ensure!(!scenario.writes(), "nginx takes no writes: give an S3 endpoint for --against");
+fn start_reference(scenario: &BenchScenario) -> anyhow::Result<NginxReference> {
+    ensure!(!scenario.writes_objects(), "nginx takes no writes: give an S3 endpoint for --against");
     let bytes = scenario.objects_in_all().saturating_mul(scenario.objects.bytes_to);
     ensure!(
         bytes <= FILES_BYTES_MAX,
         "the objects are too large for nginx to have in memory: {bytes} bytes"
     );
-    let nginx = Nginx::start()?;
-    for round in rounds(scenario) {
-        let plan = Plan::new(scenario, round);
+    let nginx = NginxReference::start()?;
+    for round in rounds_with_objects(scenario) {
+        let plan = BenchRequestPlan::new(scenario, round);
         for object in 0..scenario.objects.count {
-            let step = plan.whole(Kind::Put, object);
-            nginx.put_content(&plan.key(object), plan.content(object, 0), step.bytes)?;
+            let step = plan.whole_object_step(ExchangeKind::Put, object);
+            nginx.put_content(
+                &plan.object_key(object),
+                plan.object_content(object, 0),
+                step.bytes,
+            )?;
         }
     }
     Ok(nginx)
@@ -168,7 +185,7 @@ fn reference(scenario: &Scenario) -> anyhow::Result<Nginx> {
 
 /// Changes that a command line makes to a scenario.
 #[derive(Debug, Clone, Default)]
-pub struct Changes {
+pub struct ScenarioOverrides {
     pub rounds: Option<u32>,
     pub time: Option<Duration>,
     pub warm_up: Option<Duration>,
@@ -178,8 +195,8 @@ pub struct Changes {
     pub seed: Option<u64>,
 }
 
-impl Changes {
-    pub fn apply(&self, scenario: &mut Scenario) -> anyhow::Result<()> {
+impl ScenarioOverrides {
+    pub fn apply_overrides(&self, scenario: &mut BenchScenario) -> anyhow::Result<()> {
         let (rounds, load) = (&mut scenario.rounds, &mut scenario.load);
         rounds.count = self.rounds.unwrap_or(rounds.count);
         rounds.time = self.time.unwrap_or(rounds.time);
@@ -188,11 +205,15 @@ impl Changes {
         scenario.verify = self.verify.unwrap_or(scenario.verify);
         scenario.seed = self.seed.unwrap_or(scenario.seed);
         match (&mut load.pace, self.requests_per_second) {
-            (Pace::Open { requests_per_second, .. }, Some(rate)) => *requests_per_second = rate,
-            (pace, Some(rate)) => *pace = Pace::Open { requests_per_second: rate, poisson: true },
+            (ScenarioPace::Open { requests_per_second, .. }, Some(rate)) => {
+                *requests_per_second = rate
+            }
+            (pace, Some(rate)) => {
+                *pace = ScenarioPace::Open { requests_per_second: rate, poisson: true }
+            }
             (_, None) => {}
         }
-        let problems = scenario.contradictions();
+        let problems = scenario.find_contradictions();
         let shown: Vec<String> = problems.iter().map(ToString::to_string).collect();
         ensure!(problems.is_empty(), "{}", shown.join("\n"));
         Ok(())

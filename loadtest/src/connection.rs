@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use crate::failure::BenchExchangeError;
 
 /// Largest answer head that is accepted, bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -20,7 +20,7 @@ const CHUNK_LINE_BYTES_MAX: usize = 256;
 /// For scenarios that set none.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub struct Connection {
+pub struct BenchConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
     timeout: Duration,
@@ -29,7 +29,7 @@ pub struct Connection {
 
 /// What came back.
 #[derive(Debug)]
-pub struct Answer {
+pub struct BenchResponse {
     pub status: u16,
     pub body_bytes: u64,
     pub head: String,
@@ -37,14 +37,14 @@ pub struct Answer {
     pub first_byte: Instant,
 }
 
-impl Answer {
+impl BenchResponse {
     /// A header's value, by its lower-case name.
-    pub fn header(&self, name: &str) -> Option<&str> {
-        header(&self.head, name)
+    pub fn header_value(&self, name: &str) -> Option<&str> {
+        find_header(&self.head, name)
     }
 }
 
-fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+fn find_header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;
         found.eq_ignore_ascii_case(name).then(|| value.trim())
@@ -52,19 +52,22 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// How the end of a body is known.
-enum Framing {
+enum ResponseFraming {
     Length(u64),
     Chunked,
     /// By the end of the connection.
     Close,
 }
 
-impl Connection {
-    pub fn open(address: SocketAddr) -> Result<Self, Failure> {
-        Self::open_within(address, TIMEOUT)
+impl BenchConnection {
+    pub fn connect(address: SocketAddr) -> Result<Self, BenchExchangeError> {
+        Self::connect_within(address, TIMEOUT)
     }
 
-    pub fn open_within(address: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
+    pub fn connect_within(
+        address: SocketAddr,
+        timeout: Duration,
+    ) -> Result<Self, BenchExchangeError> {
         let open = || {
             let stream = TcpStream::connect_timeout(&address, timeout)?;
             stream.set_nodelay(true)?;
@@ -72,7 +75,7 @@ impl Connection {
             stream.set_write_timeout(Some(timeout))?;
             Ok(stream)
         };
-        let stream = open().map_err(Failure::Connect)?;
+        let stream = open().map_err(BenchExchangeError::Connect)?;
         Ok(Self {
             stream,
             buffer: vec![0; READ_BYTES.max(HEAD_BYTES_MAX)],
@@ -82,7 +85,7 @@ impl Connection {
     }
 
     /// Whether the next request may go over it.
-    pub fn reusable(&self) -> bool {
+    pub fn is_reusable(&self) -> bool {
         self.reusable
     }
 
@@ -92,63 +95,63 @@ impl Connection {
         request: &[u8],
         chunk: &[u8],
         repeat: u64,
-    ) -> Result<Answer, Failure> {
-        self.send(request, |out| (0..repeat).try_for_each(|_| out.write_all(chunk)), |_| {})
+    ) -> Result<BenchResponse, BenchExchangeError> {
+        self.send_request(request, |out| (0..repeat).try_for_each(|_| out.write_all(chunk)), |_| {})
     }
 
     /// Sends `request` (and `body`) and reads the whole answer; `sink` sees the body in order.
-    pub fn exchange(
+    pub fn exchange_request(
         &mut self,
         request: &[u8],
         body: &[u8],
         sink: impl FnMut(&[u8]),
-    ) -> Result<Answer, Failure> {
-        self.send(request, |out| out.write_all(body), sink)
+    ) -> Result<BenchResponse, BenchExchangeError> {
+        self.send_request(request, |out| out.write_all(body), sink)
     }
 
     /// The same with a body that is made while it is sent.
-    pub fn send(
+    pub fn send_request(
         &mut self,
         request: &[u8],
         body: impl FnOnce(&mut TcpStream) -> io::Result<()>,
         sink: impl FnMut(&[u8]),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<BenchResponse, BenchExchangeError> {
         // Not to be used again unless all went well.
         self.reusable = false;
         let deadline = Instant::now() + self.timeout;
         let sent = self.stream.write_all(request).and_then(|()| body(&mut self.stream));
         // A server may refuse before it has read everything: its answer says more than the broken
         // pipe.
-        let answer = self.answer(deadline, request.starts_with(b"HEAD "), sink);
+        let answer = self.read_response(deadline, request.starts_with(b"HEAD "), sink);
         match (sent, answer) {
             (Ok(()), answer) => answer,
             (Err(_), Ok(answer)) if answer.status >= 400 => {
                 self.reusable = false;
                 Ok(answer)
             }
-            (Err(error), _) => Err(Failure::of(error)),
+            (Err(error), _) => Err(BenchExchangeError::from_io_error(error)),
         }
     }
 
-    fn answer(
+    fn read_response(
         &mut self,
         deadline: Instant,
         headless: bool,
         mut sink: impl FnMut(&[u8]),
-    ) -> Result<Answer, Failure> {
-        let (mut filled, head_end) = self.head(deadline)?;
+    ) -> Result<BenchResponse, BenchExchangeError> {
+        let (mut filled, head_end) = self.read_head(deadline)?;
         let head = String::from_utf8_lossy(&self.buffer[..head_end]).into_owned();
         let status = head.split(' ').nth(1).and_then(|text| text.parse().ok());
-        let status: u16 = status.ok_or(Failure::Malformed("no status line"))?;
-        let closes =
-            header(&head, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let status: u16 = status.ok_or(BenchExchangeError::Malformed("no status line"))?;
+        let closes = find_header(&head, "connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let framing = if headless || status == 204 || status == 304 {
-            Framing::Length(0)
+            ResponseFraming::Length(0)
         } else {
-            framing(&head)?
+            parse_framing(&head)?
         };
         let mut first_byte = Instant::now();
-        if head_end == filled && !matches!(framing, Framing::Length(0)) {
+        if head_end == filled && !matches!(framing, ResponseFraming::Length(0)) {
             self.buffer.copy_within(head_end..filled, 0);
             filled = self.read(0, deadline, 0)?;
             first_byte = Instant::now();
@@ -156,29 +159,31 @@ impl Connection {
             self.buffer.copy_within(head_end..filled, 0);
             filled -= head_end;
         }
-        let ended_by_close = matches!(framing, Framing::Close);
+        let ended_by_close = matches!(framing, ResponseFraming::Close);
         let body_bytes = match framing {
-            Framing::Length(length) => self.counted(filled, length, deadline, &mut sink)?,
-            Framing::Chunked => self.chunked(filled, deadline, &mut sink)?,
-            Framing::Close => self.until_closed(filled, deadline, &mut sink)?,
+            ResponseFraming::Length(length) => {
+                self.read_counted_body(filled, length, deadline, &mut sink)?
+            }
+            ResponseFraming::Chunked => self.read_chunked_body(filled, deadline, &mut sink)?,
+            ResponseFraming::Close => self.read_until_closed(filled, deadline, &mut sink)?,
         };
         self.reusable = !closes && !ended_by_close;
-        Ok(Answer { status, body_bytes, head, first_byte })
+        Ok(BenchResponse { status, body_bytes, head, first_byte })
     }
 
     /// Reads until the head is whole, passing interim answers by: (bytes in the buffer, length of
     /// the head).
-    fn head(&mut self, deadline: Instant) -> Result<(usize, usize), Failure> {
+    fn read_head(&mut self, deadline: Instant) -> Result<(usize, usize), BenchExchangeError> {
         let mut filled = 0;
         loop {
             if filled >= HEAD_BYTES_MAX
                 && !self.buffer[..filled].windows(4).any(|four| four == b"\r\n\r\n")
             {
-                return Err(Failure::Malformed("its head is too long"));
+                return Err(BenchExchangeError::Malformed("its head is too long"));
             }
             let got = self.read(filled, deadline, 0)?;
             if got == 0 {
-                return Err(Failure::Closed { got: filled as u64 });
+                return Err(BenchExchangeError::Closed { got: filled as u64 });
             }
             filled += got;
             while let Some(at) =
@@ -194,33 +199,38 @@ impl Connection {
         }
     }
 
-    fn read(&mut self, from: usize, deadline: Instant, got: u64) -> Result<usize, Failure> {
+    fn read(
+        &mut self,
+        from: usize,
+        deadline: Instant,
+        got: u64,
+    ) -> Result<usize, BenchExchangeError> {
         loop {
             match self.stream.read(&mut self.buffer[from..]) {
                 Ok(read) if Instant::now() <= deadline => return Ok(read),
-                Ok(_) => return Err(Failure::Timeout),
+                Ok(_) => return Err(BenchExchangeError::Timeout),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Err(Failure::Closed { got });
+                    return Err(BenchExchangeError::Closed { got });
                 }
-                Err(error) => return Err(Failure::of(error)),
+                Err(error) => return Err(BenchExchangeError::from_io_error(error)),
             }
         }
     }
 
-    fn counted(
+    fn read_counted_body(
         &mut self,
         filled: usize,
         length: u64,
         deadline: Instant,
         sink: &mut impl FnMut(&[u8]),
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, BenchExchangeError> {
         let mut got = filled as u64;
         sink(&self.buffer[..filled]);
         while got < length {
             let read = self.read(0, deadline, got)?;
             if read == 0 {
-                return Err(Failure::Closed { got });
+                return Err(BenchExchangeError::Closed { got });
             }
             sink(&self.buffer[..read]);
             got += read as u64;
@@ -228,16 +238,16 @@ impl Connection {
         if got == length {
             Ok(got)
         } else {
-            Err(Failure::Malformed("more bytes came than were declared"))
+            Err(BenchExchangeError::Malformed("more bytes came than were declared"))
         }
     }
 
-    fn until_closed(
+    fn read_until_closed(
         &mut self,
         filled: usize,
         deadline: Instant,
         sink: &mut impl FnMut(&[u8]),
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, BenchExchangeError> {
         let (mut got, mut read) = (0, filled);
         while read > 0 {
             sink(&self.buffer[..read]);
@@ -248,20 +258,20 @@ impl Connection {
     }
 
     /// Chunks (RFC 9112, section 7.1); extensions and trailers are passed by.
-    fn chunked(
+    fn read_chunked_body(
         &mut self,
         filled: usize,
         deadline: Instant,
         sink: &mut impl FnMut(&[u8]),
-    ) -> Result<u64, Failure> {
+    ) -> Result<u64, BenchExchangeError> {
         let (mut at, mut end, mut body) = (0, filled, 0);
         loop {
-            let line = self.line(&mut at, &mut end, deadline)?;
+            let line = self.read_line(&mut at, &mut end, deadline)?;
             let size = line.split(';').next().unwrap_or_default().trim();
             let size = u64::from_str_radix(size, 16)
-                .map_err(|_| Failure::Malformed("a chunk has no length"))?;
+                .map_err(|_| BenchExchangeError::Malformed("a chunk has no length"))?;
             if size == 0 {
-                while !self.line(&mut at, &mut end, deadline)?.is_empty() {}
+                while !self.read_line(&mut at, &mut end, deadline)?.is_empty() {}
                 return Ok(body);
             }
             let mut left = size;
@@ -269,32 +279,32 @@ impl Connection {
                 if at == end {
                     (at, end) = (0, self.read(0, deadline, body)?);
                     if end == 0 {
-                        return Err(Failure::Closed { got: body });
+                        return Err(BenchExchangeError::Closed { got: body });
                     }
                 }
                 let part = left.min((end - at) as u64) as usize;
                 sink(&self.buffer[at..at + part]);
                 (at, left, body) = (at + part, left - part as u64, body + part as u64);
             }
-            if !self.line(&mut at, &mut end, deadline)?.is_empty() {
-                return Err(Failure::Malformed("a chunk is longer than it says"));
+            if !self.read_line(&mut at, &mut end, deadline)?.is_empty() {
+                return Err(BenchExchangeError::Malformed("a chunk is longer than it says"));
             }
         }
     }
 
     /// The next line, without its end.
-    fn line(
+    fn read_line(
         &mut self,
         at: &mut usize,
         end: &mut usize,
         deadline: Instant,
-    ) -> Result<String, Failure> {
+    ) -> Result<String, BenchExchangeError> {
         let mut line = Vec::new();
         loop {
             if *at == *end {
                 (*at, *end) = (0, self.read(0, deadline, 0)?);
                 if *end == 0 {
-                    return Err(Failure::Closed { got: 0 });
+                    return Err(BenchExchangeError::Closed { got: 0 });
                 }
             }
             let byte = self.buffer[*at];
@@ -304,7 +314,7 @@ impl Connection {
                     return Ok(String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned());
                 }
                 _ if line.len() >= CHUNK_LINE_BYTES_MAX => {
-                    return Err(Failure::Malformed("a chunk's line is too long"));
+                    return Err(BenchExchangeError::Malformed("a chunk's line is too long"));
                 }
                 _ => line.push(byte),
             }
@@ -312,17 +322,18 @@ impl Connection {
     }
 }
 
-fn framing(head: &str) -> Result<Framing, Failure> {
-    if header(head, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+fn parse_framing(head: &str) -> Result<ResponseFraming, BenchExchangeError> {
+    if find_header(head, "transfer-encoding")
+        .is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
     {
-        return Ok(Framing::Chunked);
+        return Ok(ResponseFraming::Chunked);
     }
-    match header(head, "content-length") {
+    match find_header(head, "content-length") {
         Some(value) => value
             .parse()
-            .map(Framing::Length)
-            .map_err(|_| Failure::Malformed("content-length is not a number")),
-        None => Ok(Framing::Close),
+            .map(ResponseFraming::Length)
+            .map_err(|_| BenchExchangeError::Malformed("content-length is not a number")),
+        None => Ok(ResponseFraming::Close),
     }
 }
 

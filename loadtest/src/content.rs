@@ -13,11 +13,11 @@ use crate::random::{GOLDEN, hash};
 const CHUNK_BYTES: usize = 8 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content {
+pub struct BenchContent {
     base: u64,
 }
 
-impl Content {
+impl BenchContent {
     /// `version` counts the writes of one key: stale bytes are wrong bytes.
     pub fn new(seed: u64, key: &str, version: u64) -> Self {
         // FNV-1a, then mixed: keys differ in few digits.
@@ -27,18 +27,18 @@ impl Content {
         Self { base: hash(&[seed, name, version]) }
     }
 
-    fn word(self, at: u64) -> [u8; 8] {
+    fn word_at(self, at: u64) -> [u8; 8] {
         let word = self.base.wrapping_add(at.wrapping_mul(GOLDEN));
         (word ^ (word >> 32)).to_le_bytes()
     }
 
     /// The bytes from `offset` on.
-    pub fn fill(self, offset: u64, out: &mut [u8]) {
+    pub fn fill_bytes(self, offset: u64, out: &mut [u8]) {
         let (mut at, into) = (offset / 8, (offset % 8) as usize);
         let head = out.len().min((8 - into) % 8);
         let (first, rest) = out.split_at_mut(head);
         if head > 0 {
-            first.copy_from_slice(&self.word(at)[into..into + head]);
+            first.copy_from_slice(&self.word_at(at)[into..into + head]);
             at += 1;
         }
         let mut words = rest.chunks_exact_mut(8);
@@ -49,17 +49,17 @@ impl Content {
             at += 1;
         }
         let last = words.into_remainder();
-        let bytes = self.word(at);
+        let bytes = self.word_at(at);
         last.copy_from_slice(&bytes[..last.len()]);
     }
 
     /// Where `got`, which came from `offset`, first differs: an offset in the object.
-    pub fn mismatch(self, offset: u64, got: &[u8]) -> Option<u64> {
+    pub fn find_mismatch(self, offset: u64, got: &[u8]) -> Option<u64> {
         let mut chunk = [0; CHUNK_BYTES];
         let mut at = offset;
         for piece in got.chunks(CHUNK_BYTES) {
             let wanted = &mut chunk[..piece.len()];
-            self.fill(at, wanted);
+            self.fill_bytes(at, wanted);
             if wanted != piece {
                 let index = wanted.iter().zip(piece).position(|(wanted, got)| wanted != got)?;
                 return Some(at + index as u64);
@@ -70,13 +70,13 @@ impl Content {
     }
 
     /// CRC64NVME of a range, by making it.
-    pub fn crc(self, first: u64, bytes: u64) -> u64 {
+    pub fn range_crc(self, first: u64, bytes: u64) -> u64 {
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         let mut chunk = [0; CHUNK_BYTES];
         let (mut at, end) = (first, first + bytes);
         while at < end {
             let piece = &mut chunk[..(end - at).min(CHUNK_BYTES as u64) as usize];
-            self.fill(at, piece);
+            self.fill_bytes(at, piece);
             digest.update(piece);
             at += piece.len() as u64;
         }
@@ -85,30 +85,30 @@ impl Content {
 }
 
 /// How an answer's body is checked.
-pub enum Check {
+pub enum BenchBodyCheck {
     /// Byte by byte; says where.
-    Compare { content: Content, at: u64, wrong: Option<u64> },
+    Compare { content: BenchContent, at: u64, wrong: Option<u64> },
     /// By its CRC64NVME, where that is known: a quarter of the CPU time.
     Checksum { wanted: u64, digest: Box<Digest> },
     /// Not this one: only its length.
     Skip,
 }
 
-impl Check {
-    pub fn compare(content: Content, first: u64) -> Self {
+impl BenchBodyCheck {
+    pub fn new_compare(content: BenchContent, first: u64) -> Self {
         Self::Compare { content, at: first, wrong: None }
     }
 
-    pub fn checksum(wanted: u64) -> Self {
+    pub fn new_checksum(wanted: u64) -> Self {
         Self::Checksum { wanted, digest: Box::new(Digest::new(CrcAlgorithm::Crc64Nvme)) }
     }
 
     /// The next bytes of the body.
-    pub fn see(&mut self, part: &[u8]) {
+    pub fn check_part(&mut self, part: &[u8]) {
         match self {
             Self::Compare { content, at, wrong } => {
                 if wrong.is_none() {
-                    *wrong = content.mismatch(*at, part);
+                    *wrong = content.find_mismatch(*at, part);
                 }
                 *at += part.len() as u64;
             }
@@ -118,7 +118,7 @@ impl Check {
     }
 
     /// What is wrong with the whole body, in words.
-    pub fn verdict(&self) -> Option<String> {
+    pub fn describe_fault(&self) -> Option<String> {
         match self {
             Self::Compare { wrong, .. } => wrong.map(|at| format!("wrong byte at offset {at}")),
             Self::Checksum { wanted, digest } => {
@@ -134,15 +134,15 @@ impl Check {
 mod tests {
     use super::*;
 
-    fn made(content: Content, first: u64, bytes: usize) -> Vec<u8> {
+    fn made(content: BenchContent, first: u64, bytes: usize) -> Vec<u8> {
         let mut out = vec![0; bytes];
-        content.fill(first, &mut out);
+        content.fill_bytes(first, &mut out);
         out
     }
 
     #[test]
     fn any_range_is_the_same_bytes_as_in_the_whole() {
-        let content = Content::new(1, "a/b", 0);
+        let content = BenchContent::new(1, "a/b", 0);
         let whole = made(content, 0, 20_000);
         for first in [0, 1, 7, 8, 9, 4095, 8191, 8192, 19_999] {
             for bytes in [0, 1, 2, 7, 8, 9, 15, 100, 9000] {
@@ -152,41 +152,52 @@ mod tests {
                     whole[first..end],
                     "{first} {bytes}"
                 );
-                assert_eq!(content.mismatch(first as u64, &whole[first..end]), None);
+                assert_eq!(content.find_mismatch(first as u64, &whole[first..end]), None);
             }
         }
     }
 
     #[test]
     fn a_flipped_bit_anywhere_is_found_by_both_ways_of_checking() {
-        let content = Content::new(1, "k", 0);
+        let content = BenchContent::new(1, "k", 0);
         let good = made(content, 100, 20_000);
         for (at, bit) in [(0, 1), (1, 128), (8191, 16), (8192, 2), (19_999, 64)] {
             let mut bad = good.clone();
             bad[at] ^= bit;
-            assert_eq!(content.mismatch(100, &bad), Some(100 + at as u64));
-            for mut check in
-                [Check::compare(content, 100), Check::checksum(content.crc(100, 20_000))]
-            {
+            assert_eq!(content.find_mismatch(100, &bad), Some(100 + at as u64));
+            for mut check in [
+                BenchBodyCheck::new_compare(content, 100),
+                BenchBodyCheck::new_checksum(content.range_crc(100, 20_000)),
+            ] {
                 // In pieces that do not end where words do.
-                bad.chunks(777).for_each(|part| check.see(part));
-                assert!(check.verdict().is_some(), "byte {at}");
+                bad.chunks(777).for_each(|part| check.check_part(part));
+                assert!(check.describe_fault().is_some(), "byte {at}");
             }
         }
-        for mut check in [Check::compare(content, 100), Check::checksum(content.crc(100, 20_000))] {
-            good.chunks(777).for_each(|part| check.see(part));
-            assert_eq!(check.verdict(), None);
+        for mut check in [
+            BenchBodyCheck::new_compare(content, 100),
+            BenchBodyCheck::new_checksum(content.range_crc(100, 20_000)),
+        ] {
+            good.chunks(777).for_each(|part| check.check_part(part));
+            assert_eq!(check.describe_fault(), None);
         }
     }
 
     #[test]
     fn bytes_of_another_place_key_seed_or_version_are_wrong() {
-        let content = Content::new(1, "k", 0);
+        let content = BenchContent::new(1, "k", 0);
         let good = made(content, 4096, 64);
-        assert!(content.mismatch(4097, &good).is_some() && content.mismatch(4104, &good).is_some());
-        assert!(content.mismatch(4096 + (4 << 20), &good).is_some(), "another block");
-        for other in [Content::new(2, "k", 0), Content::new(1, "l", 0), Content::new(1, "k", 1)] {
-            assert!(other.mismatch(4096, &good).is_some());
+        assert!(
+            content.find_mismatch(4097, &good).is_some()
+                && content.find_mismatch(4104, &good).is_some()
+        );
+        assert!(content.find_mismatch(4096 + (4 << 20), &good).is_some(), "another block");
+        for other in [
+            BenchContent::new(2, "k", 0),
+            BenchContent::new(1, "l", 0),
+            BenchContent::new(1, "k", 1),
+        ] {
+            assert!(other.find_mismatch(4096, &good).is_some());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! CPU time that processes have used, from `/proc/PID/schedstat` of every thread: nanoseconds, not
+//! CPU time that processes have used, from `/proc/PID/parse_schedstat` of every thread: nanoseconds, not
 //! clock ticks.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use anyhow::Context;
 
 /// User and system time of all threads of `pids` so far. Threads that ended are not in it, so
 /// measure while all live.
-pub fn used(pids: &[u32]) -> anyhow::Result<Duration> {
+pub fn used_cpu_time(pids: &[u32]) -> anyhow::Result<Duration> {
     let mut nanoseconds = 0;
     for pid in pids {
         let folder = format!("/proc/{pid}/task");
@@ -42,10 +42,10 @@ pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
 /// CPU time of all threads of some processes at one moment, thread by thread: what a thread used
 /// before it ended is only lost from the last moment on, and never counted against the others.
 #[derive(Debug, Clone, Default)]
-pub struct Moment(HashMap<(u32, String), u64>);
+pub struct CpuTimeSnapshot(HashMap<(u32, String), u64>);
 
-impl Moment {
-    pub fn now(pids: &[u32]) -> anyhow::Result<Self> {
+impl CpuTimeSnapshot {
+    pub fn take_snapshot(pids: &[u32]) -> anyhow::Result<Self> {
         let mut threads = HashMap::new();
         for &pid in pids {
             let folder = format!("/proc/{pid}/task");
@@ -53,7 +53,7 @@ impl Moment {
                 let path = thread?.path();
                 // A thread may end between the listing and the read.
                 let Ok(text) = fs::read_to_string(path.join("schedstat")) else { continue };
-                let (used, _) = schedstat(&text);
+                let (used, _) = parse_schedstat(&text);
                 threads.insert(
                     (pid, path.file_name().unwrap_or_default().to_string_lossy().into_owned()),
                     used,
@@ -64,7 +64,7 @@ impl Moment {
     }
 
     /// What was used since `before`.
-    pub fn since(&self, before: &Self) -> Duration {
+    pub fn elapsed_since(&self, before: &Self) -> Duration {
         let used = self
             .0
             .iter()
@@ -76,11 +76,11 @@ impl Moment {
 /// Of the calling thread: time on a CPU, and time ready to run without one.
 pub fn of_this_thread() -> (Duration, Duration) {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let (used, waited) = schedstat(&text);
+    let (used, waited) = parse_schedstat(&text);
     (Duration::from_nanos(used), Duration::from_nanos(waited))
 }
 
-fn schedstat(text: &str) -> (u64, u64) {
+fn parse_schedstat(text: &str) -> (u64, u64) {
     let mut words = text.split_whitespace().map(|word| word.parse().unwrap_or(0));
     (words.next().unwrap_or(0), words.next().unwrap_or(0))
 }

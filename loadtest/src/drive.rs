@@ -5,66 +5,66 @@
 
 use std::time::Duration;
 
-use crate::client::{Client, Done};
-use crate::plan::{Kind, Plan, Step};
-use crate::schedule::{Clock, Late, Monotonic, Schedule};
+use crate::client::{BenchClient, BenchStepResult};
+use crate::plan::{BenchPlanStep, BenchRequestPlan, ExchangeKind};
+use crate::schedule::{LoadSchedule, MonotonicBenchClock, ScheduleClock, StartLateness};
 
 /// Performs steps; times are the clock's.
-pub trait Perform {
-    fn perform(&mut self, step: &Step) -> Ended;
+pub trait StepPerformer {
+    fn perform_step(&mut self, step: &BenchPlanStep) -> TimedStepResult;
 }
 
 /// A step that was performed.
-pub struct Ended {
+pub struct TimedStepResult {
     pub first_byte: Option<Duration>,
     pub at: Duration,
-    pub done: Done,
+    pub done: BenchStepResult,
 }
 
 /// Told of everything that happens.
-pub trait Record {
-    fn late(&mut self, late: Late);
-    fn step(&mut self, kind: Kind, intended: Duration, ended: Ended);
+pub trait StepRecorder {
+    fn record_lateness(&mut self, late: StartLateness);
+    fn record_step(&mut self, kind: ExchangeKind, intended: Duration, ended: TimedStepResult);
 }
 
 /// A client whose times count from the round's start.
-pub struct Timed<'a> {
-    pub client: Client<'a>,
-    pub clock: Monotonic,
+pub struct TimedBenchClient<'a> {
+    pub client: BenchClient<'a>,
+    pub clock: MonotonicBenchClock,
 }
 
-impl Perform for Timed<'_> {
-    fn perform(&mut self, step: &Step) -> Ended {
-        let done = self.client.perform(step);
+impl StepPerformer for TimedBenchClient<'_> {
+    fn perform_step(&mut self, step: &BenchPlanStep) -> TimedStepResult {
+        let done = self.client.perform_step(step);
         let since = |at: std::time::Instant| at.saturating_duration_since(self.clock.0);
-        Ended { first_byte: done.first_byte.map(since), at: since(done.ended), done }
+        TimedStepResult { first_byte: done.first_byte.map(since), at: since(done.ended), done }
     }
 }
 
 /// Until the schedule ends, or fresh objects are used up. An operation's first step counts from
 /// when it was due, the others from the end of the one before; a failed step ends its operation.
-pub fn drive(
-    schedule: &Schedule,
-    plan: &Plan<'_>,
-    clock: &impl Clock,
+pub fn drive_connection(
+    schedule: &LoadSchedule,
+    plan: &BenchRequestPlan<'_>,
+    clock: &impl ScheduleClock,
     stream: u64,
-    who: &mut impl Perform,
-    record: &mut impl Record,
+    who: &mut impl StepPerformer,
+    record: &mut impl StepRecorder,
 ) {
     let mut steps = Vec::new();
     let mut turn = 0;
-    while let Some(ticket) = schedule.take(clock, stream, turn) {
+    while let Some(ticket) = schedule.take_ticket(clock, stream, turn) {
         turn += 1;
         steps.clear();
-        if !plan.operation(ticket.turn, &mut steps) {
+        if !plan.append_operation(ticket.turn, &mut steps) {
             break;
         }
-        record.late(ticket.late);
+        record.record_lateness(ticket.late);
         let mut intended = ticket.intended;
         for step in &steps {
-            let ended = who.perform(step);
+            let ended = who.perform_step(step);
             let (next, failed) = (ended.at, ended.done.outcome.is_err());
-            record.step(step.kind, intended, ended);
+            record.record_step(step.kind, intended, ended);
             if failed {
                 break;
             }
@@ -80,13 +80,13 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::failure::Failure;
-    use crate::plan::Round;
-    use crate::scenario::Scenario;
+    use crate::failure::BenchExchangeError;
+    use crate::plan::BenchRound;
+    use crate::scenario::BenchScenario;
 
     struct Simulated(Mutex<Duration>);
 
-    impl Clock for Simulated {
+    impl ScheduleClock for Simulated {
         fn now(&self) -> Duration {
             *self.0.lock().unwrap()
         }
@@ -104,44 +104,52 @@ mod tests {
         performed: usize,
     }
 
-    impl Perform for Server<'_> {
-        fn perform(&mut self, _: &Step) -> Ended {
+    impl StepPerformer for Server<'_> {
+        fn perform_step(&mut self, _: &BenchPlanStep) -> TimedStepResult {
             let at = {
                 let mut now = self.clock.0.lock().unwrap();
                 *now += Duration::from_millis(10);
                 *now
             };
-            let outcome =
-                if self.refuses == Some(self.performed) { Err(Failure::Timeout) } else { Ok(()) };
+            let outcome = if self.refuses == Some(self.performed) {
+                Err(BenchExchangeError::Timeout)
+            } else {
+                Ok(())
+            };
             self.performed += 1;
-            let done =
-                Done { bytes: 1, first_byte: None, ended: Instant::now(), cache: None, outcome };
-            Ended { first_byte: None, at, done }
+            let done = BenchStepResult {
+                bytes: 1,
+                first_byte: None,
+                ended: Instant::now(),
+                cache: None,
+                outcome,
+            };
+            TimedStepResult { first_byte: None, at, done }
         }
     }
 
     #[derive(Default)]
-    struct Recorded(Vec<(Kind, u128)>);
+    struct Recorded(Vec<(ExchangeKind, u128)>);
 
-    impl Record for Recorded {
-        fn late(&mut self, _: Late) {}
+    impl StepRecorder for Recorded {
+        fn record_lateness(&mut self, _: StartLateness) {}
 
-        fn step(&mut self, kind: Kind, intended: Duration, ended: Ended) {
+        fn record_step(&mut self, kind: ExchangeKind, intended: Duration, ended: TimedStepResult) {
             self.0.push((kind, (ended.at - intended).as_millis()));
         }
     }
 
-    fn driven(load: &str, refuses: Option<usize>) -> Vec<(Kind, u128)> {
+    fn driven(load: &str, refuses: Option<usize>) -> Vec<(ExchangeKind, u128)> {
         let text = format!(
             "name = \"x\"\n[objects]\ncount = 4\nbytes = 1000\n[access]\npattern = \"parquet\"\nfooter_bytes = 10\nrow_groups = 1\n\
              columns = 2\ncolumns_read = 2\n[load]\nconnections = 1\noperations = 2\n{load}"
         );
-        let scenario = Scenario::parse(&text).unwrap();
+        let scenario = BenchScenario::parse(&text).unwrap();
         let clock = Simulated(Mutex::new(Duration::ZERO));
-        let schedule = Schedule::new(&scenario.load, Duration::from_secs(9), 1);
+        let schedule = LoadSchedule::new(&scenario.load, Duration::from_secs(9), 1);
         let mut recorded = Recorded::default();
-        let plan = Plan::new(&scenario, Round::Measured(0));
-        drive(
+        let plan = BenchRequestPlan::new(&scenario, BenchRound::Measured(0));
+        drive_connection(
             &schedule,
             &plan,
             &clock,
@@ -156,7 +164,7 @@ mod tests {
     fn waiting_is_charged_to_the_first_step_of_an_operation_only() {
         let open =
             driven("pace = \"open\"\narrivals = \"even\"\nrequests_per_second = 100\n", None);
-        use Kind::{Chunk, Footer};
+        use ExchangeKind::{Chunk, Footer};
         // The second scan was due after 10 ms, and began after 30.
         assert_eq!(
             open,
@@ -171,7 +179,17 @@ mod tests {
 
     #[test]
     fn a_failed_step_ends_its_operation_and_the_next_goes_on() {
-        let kinds: Vec<Kind> = driven("", Some(1)).into_iter().map(|(kind, _)| kind).collect();
-        assert_eq!(kinds, [Kind::Footer, Kind::Chunk, Kind::Footer, Kind::Chunk, Kind::Chunk]);
+        let kinds: Vec<ExchangeKind> =
+            driven("", Some(1)).into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(
+            kinds,
+            [
+                ExchangeKind::Footer,
+                ExchangeKind::Chunk,
+                ExchangeKind::Footer,
+                ExchangeKind::Chunk,
+                ExchangeKind::Chunk
+            ]
+        );
     }
 }

@@ -8,31 +8,31 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail, ensure};
 
-use crate::sign::Signer;
+use crate::sign::BenchSigner;
 
 #[derive(Debug, Clone)]
-pub struct Credentials {
+pub struct BenchCredentials {
     pub access_key: String,
     pub secret_key: String,
     pub region: String,
 }
 
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct BenchEndpoint {
     pub label: String,
     pub address: SocketAddr,
     /// `/bucket` or `/bucket/prefix`, or nothing for a server of plain files.
     pub base: String,
-    pub signer: Signer,
+    pub signer: BenchSigner,
     pub pids: Vec<u32>,
 }
 
-impl Endpoint {
+impl BenchEndpoint {
     /// `[LABEL=]http://HOST:PORT/BUCKET[/PREFIX]`. Without credentials, requests are not signed.
     pub fn parse(
         text: &str,
         label: &str,
-        credentials: Option<&Credentials>,
+        credentials: Option<&BenchCredentials>,
         pids: &[u32],
     ) -> anyhow::Result<Self> {
         let (label, url) = match text.split_once('=') {
@@ -64,11 +64,11 @@ impl Endpoint {
             with_port.to_socket_addrs().with_context(|| format!("{host} is not known"))?;
         let address = found.next().with_context(|| format!("{host} has no address"))?;
         let base = if path.is_empty() { String::new() } else { format!("/{path}") };
-        let signer = Signer::new(host, credentials);
+        let signer = BenchSigner::new(host, credentials);
         Ok(Self { label: label.to_owned(), address, base, signer, pids: pids.to_vec() })
     }
 
-    pub fn path(&self, key: &str) -> String {
+    pub fn object_path(&self, key: &str) -> String {
         format!("{}/{key}", self.base)
     }
 }
@@ -80,10 +80,10 @@ mod tests {
 
     #[test]
     fn urls_give_address_bucket_prefix_and_label() {
-        let parse = |text: &str| Endpoint::parse(text, "target", None, &[7]);
+        let parse = |text: &str| BenchEndpoint::parse(text, "target", None, &[7]);
         let plain = parse("http://127.0.0.1:9000/demo/a/b/").unwrap();
         assert_eq!(
-            (plain.label.as_str(), plain.base.as_str(), plain.path("k").as_str()),
+            (plain.label.as_str(), plain.base.as_str(), plain.object_path("k").as_str()),
             ("target", "/demo/a/b", "/demo/a/b/k")
         );
         assert_eq!(
@@ -95,14 +95,17 @@ mod tests {
             (named.label.as_str(), named.address.to_string().as_str()),
             ("direct", "[::1]:80")
         );
-        assert_eq!(parse("http://127.0.0.1:1").unwrap().path("k"), "/k");
+        assert_eq!(parse("http://127.0.0.1:1").unwrap().object_path("k"), "/k");
         for wrong in
             ["https://127.0.0.1/x", "127.0.0.1:9000", "http://127.0.0.1/a?b", "http://127.0.0.1/ä"]
         {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         let keys =
-            Credentials { access_key: "a".into(), secret_key: "b".into(), region: "r".into() };
-        assert!(Endpoint::parse("http://127.0.0.1:1", "t", Some(&keys), &[]).is_err(), "no bucket");
+            BenchCredentials { access_key: "a".into(), secret_key: "b".into(), region: "r".into() };
+        assert!(
+            BenchEndpoint::parse("http://127.0.0.1:1", "t", Some(&keys), &[]).is_err(),
+            "no bucket"
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use thiserror::Error;
 
 #[derive(Debug, Error)]
-pub enum Failure {
+pub enum BenchExchangeError {
     #[error("can't connect: {0}")]
     Connect(#[source] io::Error),
     #[error("no answer within the time allowed (load.timeout)")]
@@ -28,9 +28,9 @@ pub enum Failure {
     Request(String),
 }
 
-impl Failure {
+impl BenchExchangeError {
     /// What it is counted as.
-    pub fn kind(&self) -> String {
+    pub fn kind_label(&self) -> String {
         match self {
             Self::Connect(_) => "connect".into(),
             Self::Timeout => "timeout".into(),
@@ -51,7 +51,7 @@ impl Failure {
     }
 
     /// Of an I/O error in the middle of an exchange.
-    pub fn of(error: io::Error) -> Self {
+    pub fn from_io_error(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout,
             _ => Self::Broken(error),

@@ -12,27 +12,27 @@ const BITS_MAX: u32 = 32;
 pub const VALUE_MAX: u64 = (1 << BITS_MAX) - 1;
 
 #[derive(Debug, Clone, Default)]
-pub struct Histogram {
+pub struct BenchHistogram {
     /// Empty until something is recorded.
     counts: Vec<u32>,
     all: u64,
     max: u64,
 }
 
-impl Histogram {
+impl BenchHistogram {
     /// Values above `VALUE_MAX` are kept as that.
-    pub fn record(&mut self, value: u64) {
+    pub fn record_value(&mut self, value: u64) {
         let value = value.min(VALUE_MAX);
         if self.counts.is_empty() {
-            self.counts = vec![0; bucket(VALUE_MAX) + 1];
+            self.counts = vec![0; bucket_index(VALUE_MAX) + 1];
         }
-        let count = &mut self.counts[bucket(value)];
+        let count = &mut self.counts[bucket_index(value)];
         *count = count.saturating_add(1);
         self.all += 1;
         self.max = self.max.max(value);
     }
 
-    pub fn add(&mut self, other: &Self) {
+    pub fn merge_from(&mut self, other: &Self) {
         if self.counts.is_empty() {
             self.counts = other.counts.clone();
         } else {
@@ -49,40 +49,40 @@ impl Histogram {
         self.all
     }
 
-    pub fn max(&self) -> Option<u64> {
+    pub fn max_value(&self) -> Option<u64> {
         (self.all > 0).then_some(self.max)
     }
 
     /// The least value that `percentile` of the values are not above, as the highest of its bucket.
-    pub fn at(&self, percentile: f64) -> Option<u64> {
+    pub fn value_at_percentile(&self, percentile: f64) -> Option<u64> {
         let rank = ((percentile / 100.0 * self.all as f64).ceil() as u64).clamp(1, self.all.max(1));
         let mut seen = 0;
         for (index, count) in self.counts.iter().enumerate() {
             seen += u64::from(*count);
             if seen >= rank {
-                return Some(highest(index).min(self.max));
+                return Some(bucket_upper_bound(index).min(self.max));
             }
         }
         None
     }
 
     /// How many are above `value`, but for those in its bucket.
-    pub fn above(&self, value: u64) -> u64 {
+    pub fn count_above(&self, value: u64) -> u64 {
         self.counts
             .iter()
-            .skip(bucket(value.min(VALUE_MAX)) + 1)
+            .skip(bucket_index(value.min(VALUE_MAX)) + 1)
             .map(|count| u64::from(*count))
             .sum()
     }
 }
 
-fn bucket(value: u64) -> usize {
+fn bucket_index(value: u64) -> usize {
     let shift = (u64::BITS - value.leading_zeros()).saturating_sub(HALF.ilog2() + 1);
     (u64::from(shift) * HALF + (value >> shift)) as usize
 }
 
 /// The largest value of a bucket.
-fn highest(bucket: usize) -> u64 {
+fn bucket_upper_bound(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket / HALF).saturating_sub(1);
     ((bucket - shift * HALF + 1) << shift) - 1
@@ -92,58 +92,64 @@ fn highest(bucket: usize) -> u64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::random::Random;
+    use crate::random::SplitMixRandom;
 
     #[test]
     fn buckets_are_in_order_without_gaps_and_a_thousandth_wide() {
         let mut next = 0;
-        for index in 0..=bucket(VALUE_MAX) {
-            assert_eq!(bucket(next), index, "{next}");
-            assert_eq!(bucket(highest(index)), index);
-            let wide = highest(index) - next;
+        for index in 0..=bucket_index(VALUE_MAX) {
+            assert_eq!(bucket_index(next), index, "{next}");
+            assert_eq!(bucket_index(bucket_upper_bound(index)), index);
+            let wide = bucket_upper_bound(index) - next;
             assert!(
                 wide == 0 || (wide as f64) < next as f64 / 1000.0,
                 "{next} to {}",
-                highest(index)
+                bucket_upper_bound(index)
             );
-            next = highest(index) + 1;
+            next = bucket_upper_bound(index) + 1;
         }
         assert_eq!(next, VALUE_MAX + 1);
     }
 
     #[test]
     fn percentiles_are_those_of_the_sorted_values() {
-        let mut random = Random::new(3);
+        let mut random = SplitMixRandom::new(3);
         let mut values: Vec<u64> =
-            (0..50_000).map(|_| (random.exponential() * 20_000.0) as u64).collect();
-        let (mut one, mut two) = (Histogram::default(), Histogram::default());
+            (0..50_000).map(|_| (random.next_exponential() * 20_000.0) as u64).collect();
+        let (mut one, mut two) = (BenchHistogram::default(), BenchHistogram::default());
         values.iter().enumerate().for_each(|(at, value)| {
-            if at % 3 == 0 { one.record(*value) } else { two.record(*value) }
+            if at % 3 == 0 { one.record_value(*value) } else { two.record_value(*value) }
         });
-        one.add(&two);
+        one.merge_from(&two);
         values.sort_unstable();
         for percentile in [0.0, 1.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
             let rank = ((percentile / 100.0 * 50_000.0_f64).ceil() as usize).max(1);
-            let (got, wanted) = (one.at(percentile).unwrap() as f64, values[rank - 1] as f64);
+            let (got, wanted) =
+                (one.value_at_percentile(percentile).unwrap() as f64, values[rank - 1] as f64);
             assert!(got >= wanted && got <= wanted * 1.001 + 0.5, "{percentile}: {got}, {wanted}");
         }
         assert_eq!(
-            (one.len(), one.max(), one.at(100.0)),
+            (one.len(), one.max_value(), one.value_at_percentile(100.0)),
             (50_000, values.last().copied(), values.last().copied())
         );
         let above = values.iter().filter(|value| **value > 20_000).count() as f64;
-        assert!((one.above(20_000) as f64 / above - 1.0).abs() < 0.01);
+        assert!((one.count_above(20_000) as f64 / above - 1.0).abs() < 0.01);
     }
 
     #[test]
     fn nothing_has_no_percentiles_and_too_much_is_kept_as_the_most() {
-        let mut histogram = Histogram::default();
+        let mut histogram = BenchHistogram::default();
         assert_eq!(
-            (histogram.at(50.0), histogram.max(), histogram.above(0), histogram.len()),
+            (
+                histogram.value_at_percentile(50.0),
+                histogram.max_value(),
+                histogram.count_above(0),
+                histogram.len()
+            ),
             (None, None, 0, 0)
         );
-        histogram.record(u64::MAX);
-        histogram.add(&Histogram::default());
-        assert_eq!((histogram.at(50.0), histogram.len()), (Some(VALUE_MAX), 1));
+        histogram.record_value(u64::MAX);
+        histogram.merge_from(&BenchHistogram::default());
+        assert_eq!((histogram.value_at_percentile(50.0), histogram.len()), (Some(VALUE_MAX), 1));
     }
 }

@@ -9,13 +9,13 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use crate::connection::Connection;
+use crate::connection::BenchConnection;
 use crate::cpu;
-use crate::reference::Nginx;
-use crate::sign::Signer;
+use crate::reference::NginxReference;
+use crate::sign::BenchSigner;
 
 #[derive(Args)]
-pub struct Options {
+pub struct HotBenchOptions {
     /// The gateway's address.
     #[arg(long, default_value = "127.0.0.1:9000")]
     endpoint: SocketAddr,
@@ -47,16 +47,16 @@ pub struct Options {
 
 /// One side of one round.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Sample {
+struct HotBenchSample {
     requests_per_second: f64,
     cpu_us_per_request: f64,
 }
 
 #[derive(Debug, Serialize)]
-struct Row {
+struct HotBenchRow {
     bytes: usize,
-    nginx: Vec<Sample>,
-    gateway: Vec<Sample>,
+    nginx: Vec<HotBenchSample>,
+    gateway: Vec<HotBenchSample>,
     /// Median over rounds of gateway ÷ nginx, CPU per request.
     cpu_ratio: f64,
     /// The smallest and largest ratio of any round.
@@ -65,21 +65,24 @@ struct Row {
     rate_ratio: f64,
 }
 
-pub fn run(options: &Options) -> anyhow::Result<()> {
-    let nginx = Nginx::start()?;
-    let gateway =
-        Signer::with_key(&options.endpoint.to_string(), &options.access_key, &options.secret_key);
+pub fn run_hot_bench(options: &HotBenchOptions) -> anyhow::Result<()> {
+    let nginx = NginxReference::start()?;
+    let gateway = BenchSigner::with_key(
+        &options.endpoint.to_string(),
+        &options.access_key,
+        &options.secret_key,
+    );
     let mut rows = Vec::new();
     for &bytes in &options.sizes {
         let name = format!("loadtest-hot-{bytes}");
         let body: Vec<u8> = (0..bytes)
             .map(|at| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[0])
             .collect();
-        nginx.put(&name, &body)?;
+        nginx.put_file(&name, &body)?;
         let path = format!("/{}/{name}", options.bucket);
-        prepare(options, &gateway, &path, &body)?;
+        prepare_hot_object(options, &gateway, &path, &body)?;
         let plain = format!("GET /{name} HTTP/1.1\r\nhost: {}\r\n\r\n", nginx.address).into_bytes();
-        let mut row = Row {
+        let mut row = HotBenchRow {
             bytes,
             nginx: vec![],
             gateway: vec![],
@@ -88,13 +91,25 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             rate_ratio: 0.0,
         };
         for _ in 0..options.rounds {
-            row.nginx.push(measure(options, nginx.address, &[nginx.pid()], &plain, bytes)?);
+            row.nginx.push(measure_side(
+                options,
+                nginx.address,
+                &[nginx.process_id()],
+                &plain,
+                bytes,
+            )?);
             // Signed anew each round, so that a long run stays within the 15 minutes that a
             // signature is valid.
-            let signed = gateway.request("GET", &path, b"")?;
-            row.gateway.push(measure(options, options.endpoint, &options.pids, &signed, bytes)?);
+            let signed = gateway.sign_request("GET", &path, b"")?;
+            row.gateway.push(measure_side(
+                options,
+                options.endpoint,
+                &options.pids,
+                &signed,
+                bytes,
+            )?);
         }
-        let ratios = |of: fn(&Sample) -> f64| -> Vec<f64> {
+        let ratios = |of: fn(&HotBenchSample) -> f64| -> Vec<f64> {
             let mut all: Vec<f64> = row
                 .gateway
                 .iter()
@@ -120,15 +135,22 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Puts the object, reads it until it is hot, and checks every byte once.
-fn prepare(options: &Options, gateway: &Signer, path: &str, body: &[u8]) -> anyhow::Result<()> {
-    let mut connection = Connection::open(options.endpoint)?;
-    let put = connection.exchange(&gateway.request("PUT", path, body)?, body, |_| {})?;
+fn prepare_hot_object(
+    options: &HotBenchOptions,
+    gateway: &BenchSigner,
+    path: &str,
+    body: &[u8],
+) -> anyhow::Result<()> {
+    let mut connection = BenchConnection::connect(options.endpoint)?;
+    let put =
+        connection.exchange_request(&gateway.sign_request("PUT", path, body)?, body, |_| {})?;
     ensure!(put.status == 200, "PUT {path} answered {}: {}", put.status, put.head);
     for attempt in 0..3 {
         let mut got = Vec::with_capacity(body.len());
-        let answer = connection.exchange(&gateway.request("GET", path, b"")?, b"", |part| {
-            got.extend_from_slice(part)
-        })?;
+        let answer =
+            connection.exchange_request(&gateway.sign_request("GET", path, b"")?, b"", |part| {
+                got.extend_from_slice(part)
+            })?;
         ensure!(answer.status == 200, "GET {path} answered {}: {}", answer.status, answer.head);
         ensure!(got == body, "GET {path} gave wrong bytes");
         ensure!(
@@ -141,23 +163,23 @@ fn prepare(options: &Options, gateway: &Signer, path: &str, body: &[u8]) -> anyh
 }
 
 /// Closed loop over kept connections for the configured time.
-fn measure(
-    options: &Options,
+fn measure_side(
+    options: &HotBenchOptions,
     address: SocketAddr,
     pids: &[u32],
     request: &[u8],
     bytes: usize,
-) -> anyhow::Result<Sample> {
+) -> anyhow::Result<HotBenchSample> {
     let stop = AtomicBool::new(false);
     let mut connections = (0..options.connections)
-        .map(|_| Connection::open(address))
+        .map(|_| BenchConnection::connect(address))
         .collect::<Result<Vec<_>, _>>()?;
     // One exchange each before the clock starts: connection set-up is not what is measured.
     for connection in &mut connections {
-        connection.exchange(request, b"", |_| {})?;
+        connection.exchange_request(request, b"", |_| {})?;
     }
     std::thread::scope(|scope| {
-        let cpu_before = cpu::used(pids)?;
+        let cpu_before = cpu::used_cpu_time(pids)?;
         let began = Instant::now();
         let threads: Vec<_> = connections
             .into_iter()
@@ -166,7 +188,7 @@ fn measure(
                 scope.spawn(move || -> anyhow::Result<u64> {
                     let mut done = 0;
                     while !stop.load(Ordering::Relaxed) {
-                        let answer = connection.exchange(request, b"", |_| {})?;
+                        let answer = connection.exchange_request(request, b"", |_| {})?;
                         ensure!(
                             answer.status == 200 && answer.body_bytes == bytes as u64,
                             "answered {}",
@@ -185,9 +207,10 @@ fn measure(
             requests +=
                 thread.join().map_err(|_| anyhow::anyhow!("a client thread panicked"))??;
         }
-        let (elapsed, cpu) = (began.elapsed(), cpu::used(pids)?.saturating_sub(cpu_before));
+        let (elapsed, cpu) =
+            (began.elapsed(), cpu::used_cpu_time(pids)?.saturating_sub(cpu_before));
         ensure!(requests > 0, "no request ended within {} s; raise --seconds", options.seconds);
-        Ok(Sample {
+        Ok(HotBenchSample {
             requests_per_second: requests as f64 / elapsed.as_secs_f64(),
             cpu_us_per_request: cpu.as_secs_f64() * 1e6 / requests as f64,
         })
@@ -195,8 +218,8 @@ fn measure(
     .context("measurement failed")
 }
 
-fn print_table(rows: &[Row]) {
-    let median = |samples: &[Sample], of: fn(&Sample) -> f64| {
+fn print_table(rows: &[HotBenchRow]) {
+    let median = |samples: &[HotBenchSample], of: fn(&HotBenchSample) -> f64| {
         let mut all: Vec<f64> = samples.iter().map(of).collect();
         all.sort_by(f64::total_cmp);
         all[all.len() / 2]
@@ -206,8 +229,8 @@ fn print_table(rows: &[Row]) {
         "bytes", "nginx µs", "verbs3 µs", "CPU ratio (range)", "nginx/s", "verbs3/s", "rate"
     );
     for row in rows {
-        let cpu = |samples: &[Sample]| median(samples, |s| s.cpu_us_per_request);
-        let rate = |samples: &[Sample]| median(samples, |s| s.requests_per_second);
+        let cpu = |samples: &[HotBenchSample]| median(samples, |s| s.cpu_us_per_request);
+        let rate = |samples: &[HotBenchSample]| median(samples, |s| s.requests_per_second);
         println!(
             "{:>10}  {:>12.1} {:>12.1} {:>8.2} ({:.2}–{:.2})  {:>10.0} {:>10.0} {:>6.2}",
             row.bytes,

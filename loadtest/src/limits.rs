@@ -20,7 +20,7 @@ pub const LATE: Duration = Duration::from_millis(1);
 
 /// What the tool and the host did in a round.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub struct Effort {
+pub struct BenchEffort {
     /// CPUs that all connections together were on, and how many there are for this process.
     pub cpus_used: f64,
     pub cpus: f64,
@@ -39,7 +39,7 @@ pub struct Effort {
 
 /// Everything that was a limit besides the server, in words. Empty: what was measured is the
 /// server.
-pub fn found(effort: &Effort) -> Vec<String> {
+pub fn find_limits(effort: &BenchEffort) -> Vec<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     let mut all = Vec::new();
     if effort.not_sent > 0.0 {
@@ -89,7 +89,7 @@ pub fn found(effort: &Effort) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const FREE: Effort = Effort {
+    const FREE: BenchEffort = BenchEffort {
         cpus_used: 0.5,
         cpus: 8.0,
         busiest: 0.2,
@@ -102,26 +102,30 @@ mod tests {
 
     #[test]
     fn a_tool_at_ease_says_nothing() {
-        assert_eq!(found(&FREE), Vec::<String>::new());
+        assert_eq!(find_limits(&FREE), Vec::<String>::new());
         assert!(
-            found(&Effort { woken_late: 0.005, queued: 0.005, busiest: 0.85, ..FREE }).is_empty()
+            find_limits(&BenchEffort { woken_late: 0.005, queued: 0.005, busiest: 0.85, ..FREE })
+                .is_empty()
         );
         // A full host is not the tool's doing where it hardly runs.
-        assert!(found(&Effort { host_idle: 0.0, cpus_used: 0.1, ..FREE }).is_empty());
+        assert!(find_limits(&BenchEffort { host_idle: 0.0, cpus_used: 0.1, ..FREE }).is_empty());
     }
 
     #[test]
     fn every_limit_is_told_by_its_own_words() {
         for (effort, words) in [
-            (Effort { cpus_used: 7.5, ..FREE }, "it was the limit"),
-            (Effort { busiest: 0.95, ..FREE }, "raise load.connections"),
-            (Effort { waiting: 0.3, ..FREE }, "waited for a CPU"),
-            (Effort { host_idle: 0.01, cpus_used: 1.0, ..FREE }, "no idle CPU"),
-            (Effort { woken_late: 0.02, ..FREE }, "late for 2 %"),
-            (Effort { queued: 0.5, ..FREE }, "50 % of the requests found every connection busy"),
-            (Effort { not_sent: 0.2, ..FREE }, "never sent"),
+            (BenchEffort { cpus_used: 7.5, ..FREE }, "it was the limit"),
+            (BenchEffort { busiest: 0.95, ..FREE }, "raise load.connections"),
+            (BenchEffort { waiting: 0.3, ..FREE }, "waited for a CPU"),
+            (BenchEffort { host_idle: 0.01, cpus_used: 1.0, ..FREE }, "no idle CPU"),
+            (BenchEffort { woken_late: 0.02, ..FREE }, "late for 2 %"),
+            (
+                BenchEffort { queued: 0.5, ..FREE },
+                "50 % of the requests found every connection busy",
+            ),
+            (BenchEffort { not_sent: 0.2, ..FREE }, "never sent"),
         ] {
-            let found = found(&effort);
+            let found = find_limits(&effort);
             assert!(found.len() == 1 && found[0].contains(words), "{words}: {found:?}");
         }
     }

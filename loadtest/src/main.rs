@@ -3,7 +3,7 @@
 //!
 //! `hot`: GETs of cached objects, SigV4 on, against nginx sending the same bytes from tmpfs.
 //! `memory`: many readers of large objects and many writers at once, while resident memory is
-//! sampled. `store`: a million objects, or one of 100 GiB, that take no room. `proxy`: makes a
+//! sampled. `run_store`: a million objects, or one of 100 GiB, that take no room. `run_proxy`: makes a
 //! store on this machine as slow as one that is far away, and counts its bytes.
 #![forbid(unsafe_code)]
 
@@ -14,33 +14,33 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use verbs3_loadtest::proxy::{Proxy, Shape, serve_counts};
-use verbs3_loadtest::synthetic::{Objects, Synthetic};
+use verbs3_loadtest::proxy::{StoreProxyServer, StoreProxyShape, serve_counts};
+use verbs3_loadtest::synthetic::{SyntheticObjects, SyntheticStore};
 use verbs3_loadtest::{hot, memory, units};
 
 #[derive(Parser)]
 #[command(name = "verbs3-loadtest", version, about)]
-struct Arguments {
+struct LoadtestArguments {
     #[command(subcommand)]
-    scenario: Scenario,
+    scenario: LoadtestCommand,
 }
 
 #[derive(Subcommand)]
-enum Scenario {
+enum LoadtestCommand {
     /// Hot GETs against nginx:
     /// `verbs3-loadtest hot --endpoint 127.0.0.1:9000 --pids 123 --access-key A --secret-key S`
-    Hot(hot::Options),
+    Hot(hot::HotBenchOptions),
     /// Resident memory under many large reads and writes, against the bound that the configuration
     /// promises.
-    Memory(memory::Options),
+    Memory(memory::MemoryBenchOptions),
     /// A proxy in front of a store: bandwidth, time to the first byte, connections; counts bytes
-    Proxy(ProxyOptions),
+    Proxy(StoreProxyOptions),
     /// A store of objects that are nowhere, all zeros, for preload jobs of any size
-    Store(StoreOptions),
+    Store(SyntheticStoreOptions),
 }
 
 #[derive(Args)]
-struct ProxyOptions {
+struct StoreProxyOptions {
     /// Where clients connect; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -48,10 +48,10 @@ struct ProxyOptions {
     #[arg(long)]
     store: SocketAddr,
     /// Of all connections together, in each direction, a second: 200MiB.
-    #[arg(long, value_parser = units::parse)]
+    #[arg(long, value_parser = units::parse_bytes)]
     bandwidth: Option<u64>,
     /// Of each connection, in each direction, a second.
-    #[arg(long, value_parser = units::parse)]
+    #[arg(long, value_parser = units::parse_bytes)]
     connection_bandwidth: Option<u64>,
     /// Between a request and the first byte of its answer, on top of the store's own: 10ms.
     #[arg(long, value_parser = units::parse_time, default_value = "0ms")]
@@ -62,13 +62,13 @@ struct ProxyOptions {
     /// Where to answer with the counters, as JSON; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     counts: SocketAddr,
-    /// Written once it serves: `{"listen": "…", "counts": "…"}`.
+    /// Written once it serves: `{"listen": "…", "proxy_meter": "…"}`.
     #[arg(long)]
     ready_file: Option<PathBuf>,
 }
 
 #[derive(Args)]
-struct StoreOptions {
+struct SyntheticStoreOptions {
     /// Where clients connect; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -79,7 +79,7 @@ struct StoreOptions {
     #[arg(long, default_value_t = 1_000_000)]
     count: u64,
     /// Of each: 4KiB.
-    #[arg(long, value_parser = units::parse, default_value = "4KiB")]
+    #[arg(long, value_parser = units::parse_bytes, default_value = "4KiB")]
     bytes: u64,
     /// Written once it serves: `{"listen": "…"}`.
     #[arg(long)]
@@ -87,26 +87,26 @@ struct StoreOptions {
 }
 
 fn main() -> anyhow::Result<()> {
-    match Arguments::parse().scenario {
-        Scenario::Hot(options) => hot::run(&options),
-        Scenario::Memory(options) => memory::run(&options),
-        Scenario::Proxy(options) => proxy(&options),
-        Scenario::Store(options) => store(options),
+    match LoadtestArguments::parse().scenario {
+        LoadtestCommand::Hot(options) => hot::run_hot_bench(&options),
+        LoadtestCommand::Memory(options) => memory::run_memory_bench(&options),
+        LoadtestCommand::Proxy(options) => run_proxy(&options),
+        LoadtestCommand::Store(options) => run_store(options),
     }
 }
 
-fn proxy(options: &ProxyOptions) -> anyhow::Result<()> {
+fn run_proxy(options: &StoreProxyOptions) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let shape = Shape {
+        let shape = StoreProxyShape {
             bandwidth: options.bandwidth,
             connection_bandwidth: options.connection_bandwidth,
             first_byte: options.first_byte,
             connections_max: options.connections_max,
         };
         let shown = || format!("can't listen on {}", options.listen);
-        let proxy = Proxy::bind(options.listen, options.store, shape).await.with_context(shown)?;
+        let proxy = StoreProxyServer::bind(options.listen, options.store, shape).await.with_context(shown)?;
         let counts = tokio::net::TcpListener::bind(options.counts).await?;
         let ready =
             serde_json::json!({"listen": proxy.local_addr()?.to_string(), "counts": counts.local_addr()?.to_string()});
@@ -115,7 +115,7 @@ fn proxy(options: &ProxyOptions) -> anyhow::Result<()> {
         if let Some(path) = &options.ready_file {
             std::fs::write(path, ready.to_string()).with_context(|| format!("can't write {}", path.display()))?;
         }
-        let counters = proxy.counts();
+        let counters = proxy.proxy_meter();
         tokio::spawn(serve_counts(counts, counters));
         let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {
@@ -128,19 +128,19 @@ fn proxy(options: &ProxyOptions) -> anyhow::Result<()> {
 }
 
 /// Until it is told to stop; says then what it was asked.
-fn store(options: StoreOptions) -> anyhow::Result<()> {
+fn run_store(options: SyntheticStoreOptions) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let StoreOptions { listen, prefix, count, bytes, ready_file } = options;
-        let store = Synthetic::bind(listen, Objects { prefix, count, bytes }).await;
+        let SyntheticStoreOptions { listen, prefix, count, bytes, ready_file } = options;
+        let store = SyntheticStore::bind(listen, SyntheticObjects { prefix, count, bytes }).await;
         let store = store.with_context(|| format!("can't listen on {listen}"))?;
         let ready = serde_json::json!({"listen": store.local_addr()?.to_string()});
         if let Some(path) = &ready_file {
             std::fs::write(path, ready.to_string())
                 .with_context(|| format!("can't write {}", path.display()))?;
         }
-        let asked = store.asked();
+        let asked = store.request_counters();
         let mut terminate =
             tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
         tokio::select! {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Args;
 
-use crate::connection::Connection;
+use crate::connection::BenchConnection;
 use crate::cpu;
-use crate::sign::Signer;
+use crate::sign::BenchSigner;
 
 const MIB: u64 = 1 << 20;
 /// One read, bytes: a shard-sized ranged GET, large enough to span blocks.
@@ -19,7 +19,7 @@ const READ_BYTES: u64 = 64 * MIB;
 const WRITE_BYTES: u64 = 64 * MIB;
 
 #[derive(Args)]
-pub struct Options {
+pub struct MemoryBenchOptions {
     #[arg(long, default_value = "127.0.0.1:9000")]
     endpoint: SocketAddr,
     /// Processes whose resident memory is watched, together.
@@ -45,13 +45,17 @@ pub struct Options {
     bound_mib: u64,
 }
 
-pub fn run(options: &Options) -> anyhow::Result<()> {
-    let signer =
-        Signer::with_key(&options.endpoint.to_string(), &options.access_key, &options.secret_key);
-    let (chunk, before) = (pattern(), resident(&options.pids)?);
+pub fn run_memory_bench(options: &MemoryBenchOptions) -> anyhow::Result<()> {
+    let signer = BenchSigner::with_key(
+        &options.endpoint.to_string(),
+        &options.access_key,
+        &options.secret_key,
+    );
+    let (chunk, before) = (make_pattern(), total_resident_bytes(&options.pids)?);
     for object in 0..options.objects {
         let head = signer.streaming_put(&object_path(options, object), 1024 * MIB)?;
-        let answer = Connection::open(options.endpoint)?.send_repeated(&head, &chunk, 1024)?;
+        let answer =
+            BenchConnection::connect(options.endpoint)?.send_repeated(&head, &chunk, 1024)?;
         ensure!(answer.status == 200, "PUT answered {}", answer.head);
     }
     let stop = AtomicBool::new(false);
@@ -60,16 +64,18 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let mut threads = Vec::new();
         for reader in 0..options.readers {
             let (signer, chunk, stop, read) = (&signer, &chunk, &stop, &read);
-            threads.push(scope.spawn(move || reads(options, signer, chunk, reader, stop, read)));
+            threads
+                .push(scope.spawn(move || run_reader(options, signer, chunk, reader, stop, read)));
         }
         for writer in 0..options.writers {
             let (signer, chunk, stop, written) = (&signer, &chunk, &stop, &written);
-            threads
-                .push(scope.spawn(move || writes(options, signer, chunk, writer, stop, written)));
+            threads.push(
+                scope.spawn(move || run_writer(options, signer, chunk, writer, stop, written)),
+            );
         }
         let began = Instant::now();
         while began.elapsed().as_secs_f64() < options.seconds {
-            peak.fetch_max(resident(&options.pids)?, Ordering::Relaxed);
+            peak.fetch_max(total_resident_bytes(&options.pids)?, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(100));
         }
         stop.store(true, Ordering::Relaxed);
@@ -92,15 +98,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn reads(
-    options: &Options,
-    signer: &Signer,
+fn run_reader(
+    options: &MemoryBenchOptions,
+    signer: &BenchSigner,
     chunk: &[u8],
     reader: usize,
     stop: &AtomicBool,
     read: &AtomicU64,
 ) -> anyhow::Result<()> {
-    let mut connection = Connection::open(options.endpoint)?;
+    let mut connection = BenchConnection::connect(options.endpoint)?;
     for turn in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
@@ -109,10 +115,11 @@ fn reads(
         // next one wants for long.
         let object = (reader + turn) % options.objects;
         let first = ((reader * 37 + turn * 5) as u64 % 16) * READ_BYTES;
-        let request = signer.range(&object_path(options, object), first, first + READ_BYTES - 1)?;
+        let request =
+            signer.sign_range(&object_path(options, object), first, first + READ_BYTES - 1)?;
         let (mut at, mut wrong) = (first, None);
-        let answer = connection.exchange(&request, b"", |part| {
-            for (index, piece) in split(part, at, chunk.len()) {
+        let answer = connection.exchange_request(&request, b"", |part| {
+            for (index, piece) in split_at_chunks(part, at, chunk.len()) {
                 if wrong.is_none() && piece != &chunk[index..index + piece.len()] {
                     wrong = Some(at);
                 }
@@ -134,9 +141,9 @@ fn reads(
     Ok(())
 }
 
-fn writes(
-    options: &Options,
-    signer: &Signer,
+fn run_writer(
+    options: &MemoryBenchOptions,
+    signer: &BenchSigner,
     chunk: &[u8],
     writer: usize,
     stop: &AtomicBool,
@@ -147,7 +154,7 @@ fn writes(
             &format!("/{}/loadtest-memory-write-{writer}", options.bucket),
             WRITE_BYTES,
         )?;
-        let mut connection = Connection::open(options.endpoint)?;
+        let mut connection = BenchConnection::connect(options.endpoint)?;
         let answer =
             connection.send_repeated(&head, chunk, WRITE_BYTES / MIB).context("PUT failed")?;
         ensure!(answer.status == 200 || answer.status == 503, "PUT answered {}", answer.head);
@@ -158,7 +165,7 @@ fn writes(
 
 /// Cuts `part`, which starts at object offset `at`, where the repeated chunk starts anew: (offset
 /// in the chunk, piece).
-fn split(part: &[u8], at: u64, chunk_bytes: usize) -> Vec<(usize, &[u8])> {
+fn split_at_chunks(part: &[u8], at: u64, chunk_bytes: usize) -> Vec<(usize, &[u8])> {
     let (mut rest, mut at, mut pieces) = (part, at as usize, Vec::new());
     while !rest.is_empty() {
         let index = at % chunk_bytes;
@@ -170,16 +177,16 @@ fn split(part: &[u8], at: u64, chunk_bytes: usize) -> Vec<(usize, &[u8])> {
     pieces
 }
 
-fn pattern() -> Vec<u8> {
+fn make_pattern() -> Vec<u8> {
     (0..MIB / 8)
         .flat_map(|word| (word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes())
         .collect()
 }
 
-fn object_path(options: &Options, object: usize) -> String {
+fn object_path(options: &MemoryBenchOptions, object: usize) -> String {
     format!("/{}/loadtest-memory-{object}", options.bucket)
 }
 
-fn resident(pids: &[u32]) -> anyhow::Result<u64> {
+fn total_resident_bytes(pids: &[u32]) -> anyhow::Result<u64> {
     pids.iter().map(|&pid| cpu::resident_bytes(pid)).sum()
 }

@@ -9,16 +9,16 @@ mod permutation;
 mod tests;
 mod zipf;
 
-use permutation::Permutation;
-use zipf::Zipf;
+use permutation::FeistelPermutation;
+use zipf::ZipfDistribution;
 
-use crate::content::Content;
-use crate::random::{Random, hash};
-use crate::scenario::{Access, Range, Scenario};
+use crate::content::BenchContent;
+use crate::random::{SplitMixRandom, hash};
+use crate::scenario::{BenchScenario, ScenarioAccess, ScenarioRange};
 
 /// What an exchange is counted as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum ExchangeKind {
     Get,
     Head,
     Footer,
@@ -29,7 +29,7 @@ pub enum Kind {
     ReadBack,
 }
 
-impl Kind {
+impl ExchangeKind {
     pub const ALL: [Self; 7] = [
         Self::Get,
         Self::Head,
@@ -55,14 +55,14 @@ impl Kind {
 
 /// Round of a run: rounds of fresh objects have objects of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Round {
+pub enum BenchRound {
     WarmUp,
     Measured(u32),
 }
 
 /// Who asks: a stream is a connection (closed loop) or a residue of the number (open loop).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Turn {
+pub struct BenchOperationTurn {
     /// Number among all operations of the round.
     pub index: u64,
     pub stream: u64,
@@ -72,8 +72,8 @@ pub struct Turn {
 
 /// One exchange, or for `Multipart` one upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Step {
-    pub kind: Kind,
+pub struct BenchPlanStep {
+    pub kind: ExchangeKind,
     pub object: u64,
     pub version: u64,
     pub first: u64,
@@ -82,58 +82,68 @@ pub struct Step {
     pub whole: bool,
 }
 
-pub struct Plan<'a> {
-    scenario: &'a Scenario,
-    round: Round,
-    zipf: Option<Zipf>,
+pub struct BenchRequestPlan<'a> {
+    scenario: &'a BenchScenario,
+    round: BenchRound,
+    zipf: Option<ZipfDistribution>,
 }
 
-impl<'a> Plan<'a> {
-    pub fn new(scenario: &'a Scenario, round: Round) -> Self {
+impl<'a> BenchRequestPlan<'a> {
+    pub fn new(scenario: &'a BenchScenario, round: BenchRound) -> Self {
         let zipf = match scenario.access {
-            Access::Zipf { exponent, .. } => Some(Zipf::new(scenario.objects.count, exponent)),
+            ScenarioAccess::Zipf { exponent, .. } => {
+                Some(ZipfDistribution::new(scenario.objects.count, exponent))
+            }
             _ => None,
         };
         Self { scenario, round, zipf }
     }
 
     /// Appends the steps of one operation; `false` where fresh objects are used up.
-    pub fn operation(&self, turn: Turn, steps: &mut Vec<Step>) -> bool {
+    pub fn append_operation(
+        &self,
+        turn: BenchOperationTurn,
+        steps: &mut Vec<BenchPlanStep>,
+    ) -> bool {
         let count = self.scenario.objects.count;
-        let mut random = Random::new(hash(&[self.scenario.seed, self.number(), turn.index]));
+        let mut random =
+            SplitMixRandom::new(hash(&[self.scenario.seed, self.round_number(), turn.index]));
         match &self.scenario.access {
-            Access::Uniform { range } => {
-                steps.push(self.get(random.below(count), *range, &mut random))
+            ScenarioAccess::Uniform { range } => {
+                steps.push(self.get_step(random.next_below(count), *range, &mut random))
             }
-            Access::Zipf { range, .. } => {
-                let rank = self.zipf.as_ref().map_or(0, |zipf| zipf.draw(&mut random));
+            ScenarioAccess::Zipf { range, .. } => {
+                let rank = self.zipf.as_ref().map_or(0, |zipf| zipf.draw_rank(&mut random));
                 // Ranks are scattered over the names: neighbours in a listing are not alike hot.
-                let object = Permutation::new(self.scenario.seed, count).of(rank);
-                steps.push(self.get(object, *range, &mut random));
+                let object = FeistelPermutation::new(self.scenario.seed, count).permute_index(rank);
+                steps.push(self.get_step(object, *range, &mut random));
             }
-            Access::Shuffle => match self.shuffled(turn.index) {
-                Some(object) => steps.push(self.whole(Kind::Get, object)),
+            ScenarioAccess::Shuffle => match self.shuffled_object(turn.index) {
+                Some(object) => steps.push(self.whole_object_step(ExchangeKind::Get, object)),
                 None => return false,
             },
-            Access::Head => steps.push(self.whole(Kind::Head, random.below(count))),
-            Access::Sequential { range_bytes } => {
-                return self.sequential(turn, *range_bytes, steps);
+            ScenarioAccess::Head => {
+                steps.push(self.whole_object_step(ExchangeKind::Head, random.next_below(count)))
             }
-            Access::Parquet { .. } => match self.shuffled(turn.index) {
-                Some(object) => self.parquet(object, &mut random, steps),
+            ScenarioAccess::Sequential { range_bytes } => {
+                return self.append_sequential(turn, *range_bytes, steps);
+            }
+            ScenarioAccess::Parquet { .. } => match self.shuffled_object(turn.index) {
+                Some(object) => self.append_parquet(object, &mut random, steps),
                 None => return false,
             },
-            Access::Write { part_bytes, read_back } => {
-                let kind = if part_bytes.is_some() { Kind::Multipart } else { Kind::Put };
-                let version = hash(&[self.number(), turn.index]);
+            ScenarioAccess::Write { part_bytes, read_back } => {
+                let kind =
+                    if part_bytes.is_some() { ExchangeKind::Multipart } else { ExchangeKind::Put };
+                let version = hash(&[self.round_number(), turn.index]);
                 // Streams write keys of their own, so that no write of a key overlaps another of
                 // it.
                 let object =
                     (turn.stream + turn.turn * self.scenario.load.connections as u64) % count;
-                let write = Step { version, ..self.whole(kind, object) };
+                let write = BenchPlanStep { version, ..self.whole_object_step(kind, object) };
                 steps.push(write);
                 if *read_back {
-                    steps.push(Step { kind: Kind::ReadBack, ..write });
+                    steps.push(BenchPlanStep { kind: ExchangeKind::ReadBack, ..write });
                 }
             }
         }
@@ -141,16 +151,21 @@ impl<'a> Plan<'a> {
     }
 
     /// The object that the nth operation of an epoch reads.
-    fn shuffled(&self, index: u64) -> Option<u64> {
+    fn shuffled_object(&self, index: u64) -> Option<u64> {
         let count = self.scenario.objects.count;
         let epoch = index / count;
         (epoch == 0 || !self.scenario.objects.fresh).then(|| {
-            Permutation::new(hash(&[self.scenario.seed, self.number(), epoch]), count)
-                .of(index % count)
+            FeistelPermutation::new(hash(&[self.scenario.seed, self.round_number(), epoch]), count)
+                .permute_index(index % count)
         })
     }
 
-    fn sequential(&self, turn: Turn, range_bytes: u64, steps: &mut Vec<Step>) -> bool {
+    fn append_sequential(
+        &self,
+        turn: BenchOperationTurn,
+        range_bytes: u64,
+        steps: &mut Vec<BenchPlanStep>,
+    ) -> bool {
         let objects = &self.scenario.objects;
         let chunks = objects.bytes_to.div_ceil(range_bytes);
         let shard = turn.stream + (turn.turn / chunks) * self.scenario.load.connections as u64;
@@ -160,42 +175,60 @@ impl<'a> Plan<'a> {
         let object = shard % objects.count;
         let first = (turn.turn % chunks) * range_bytes;
         let bytes = range_bytes.min(objects.bytes_to - first);
-        steps.push(Step { first, bytes, whole: chunks == 1, ..self.whole(Kind::Get, object) });
+        steps.push(BenchPlanStep {
+            first,
+            bytes,
+            whole: chunks == 1,
+            ..self.whole_object_step(ExchangeKind::Get, object)
+        });
         true
     }
 
     /// Columns are as long as each other; the last row group ends where the footer begins.
-    fn parquet(&self, object: u64, random: &mut Random, steps: &mut Vec<Step>) {
-        let Access::Parquet { footer_bytes, row_groups, columns, columns_read } =
+    fn append_parquet(
+        &self,
+        object: u64,
+        random: &mut SplitMixRandom,
+        steps: &mut Vec<BenchPlanStep>,
+    ) {
+        let ScenarioAccess::Parquet { footer_bytes, row_groups, columns, columns_read } =
             self.scenario.access
         else {
             return;
         };
         let bytes = self.scenario.objects.bytes_to;
         let footer = bytes - footer_bytes;
-        let ranged =
-            |kind, first, bytes| Step { first, bytes, whole: false, ..self.whole(kind, object) };
-        steps.push(ranged(Kind::Footer, footer, footer_bytes));
+        let ranged = |kind, first, bytes| BenchPlanStep {
+            first,
+            bytes,
+            whole: false,
+            ..self.whole_object_step(kind, object)
+        };
+        steps.push(ranged(ExchangeKind::Footer, footer, footer_bytes));
         let chunk = footer / (row_groups * columns);
-        let wanted = Permutation::new(random.next(), columns);
-        let mut chosen: Vec<u64> = (0..columns_read).map(|column| wanted.of(column)).collect();
+        let wanted = FeistelPermutation::new(random.next(), columns);
+        let mut chosen: Vec<u64> =
+            (0..columns_read).map(|column| wanted.permute_index(column)).collect();
         chosen.sort_unstable();
         for group in 0..row_groups {
-            steps.extend(
-                chosen
-                    .iter()
-                    .map(|column| ranged(Kind::Chunk, (group * columns + column) * chunk, chunk)),
-            );
+            steps.extend(chosen.iter().map(|column| {
+                ranged(ExchangeKind::Chunk, (group * columns + column) * chunk, chunk)
+            }));
         }
     }
 
-    fn get(&self, object: u64, range: Option<Range>, random: &mut Random) -> Step {
-        let whole = self.whole(Kind::Get, object);
+    fn get_step(
+        &self,
+        object: u64,
+        range: Option<ScenarioRange>,
+        random: &mut SplitMixRandom,
+    ) -> BenchPlanStep {
+        let whole = self.whole_object_step(ExchangeKind::Get, object);
         match range {
             Some(range) => {
                 let places = (whole.bytes - range.bytes) / range.align + 1;
-                Step {
-                    first: random.below(places) * range.align,
+                BenchPlanStep {
+                    first: random.next_below(places) * range.align,
                     bytes: range.bytes,
                     whole: false,
                     ..whole
@@ -205,28 +238,35 @@ impl<'a> Plan<'a> {
         }
     }
 
-    pub fn whole(&self, kind: Kind, object: u64) -> Step {
-        Step { kind, object, version: 0, first: 0, bytes: self.length(object), whole: true }
+    pub fn whole_object_step(&self, kind: ExchangeKind, object: u64) -> BenchPlanStep {
+        BenchPlanStep {
+            kind,
+            object,
+            version: 0,
+            first: 0,
+            bytes: self.object_bytes(object),
+            whole: true,
+        }
     }
 
     /// Lengths are spread evenly over doublings.
-    pub fn length(&self, object: u64) -> u64 {
+    pub fn object_bytes(&self, object: u64) -> u64 {
         let objects = &self.scenario.objects;
         let (from, to) = (objects.bytes_from as f64, objects.bytes_to as f64);
         if objects.bytes_from == objects.bytes_to {
             return objects.bytes_to;
         }
-        let at = Random::new(hash(&[self.scenario.seed, 1, object])).unit();
+        let at = SplitMixRandom::new(hash(&[self.scenario.seed, 1, object])).next_unit();
         ((from * (to / from).powf(at)) as u64).clamp(objects.bytes_from, objects.bytes_to)
     }
 
     /// The key within the bucket, without the endpoint's own prefix.
-    pub fn key(&self, object: u64) -> String {
-        let Scenario { name, seed, objects, .. } = self.scenario;
+    pub fn object_key(&self, object: u64) -> String {
+        let BenchScenario { name, seed, objects, .. } = self.scenario;
         let set = match self.round {
             _ if !objects.fresh => "all".to_owned(),
-            Round::WarmUp => "warm".to_owned(),
-            Round::Measured(round) => format!("{round:03}"),
+            BenchRound::WarmUp => "warm".to_owned(),
+            BenchRound::Measured(round) => format!("{round:03}"),
         };
         // Lengths are in the name: a changed scenario has other objects, not wrong ones.
         format!(
@@ -238,20 +278,20 @@ impl<'a> Plan<'a> {
     /// Of uploads in parts.
     pub fn part_bytes(&self) -> u64 {
         match self.scenario.access {
-            Access::Write { part_bytes: Some(part_bytes), .. } => part_bytes,
+            ScenarioAccess::Write { part_bytes: Some(part_bytes), .. } => part_bytes,
             _ => self.scenario.objects.part_bytes,
         }
     }
 
-    pub fn content(&self, object: u64, version: u64) -> Content {
-        Content::new(self.scenario.seed, &self.key(object), version)
+    pub fn object_content(&self, object: u64, version: u64) -> BenchContent {
+        BenchContent::new(self.scenario.seed, &self.object_key(object), version)
     }
 
     /// Rounds ask different things, also of the same objects.
-    fn number(&self) -> u64 {
+    fn round_number(&self) -> u64 {
         match self.round {
-            Round::WarmUp => 0,
-            Round::Measured(round) => u64::from(round) + 1,
+            BenchRound::WarmUp => 0,
+            BenchRound::Measured(round) => u64::from(round) + 1,
         }
     }
 }

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// One thing that takes time.
-pub struct Progress(ProgressBar);
+pub struct BenchProgressBar(ProgressBar);
 
-impl Progress {
+impl BenchProgressBar {
     /// Of so many objects.
-    pub fn objects(what: &str, count: u64) -> Self {
+    pub fn for_objects(what: &str, count: u64) -> Self {
         // The template is a constant; were it wrong, the default one would do.
         let style =
             ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} objects, {eta} left")
@@ -20,12 +20,12 @@ impl Progress {
         Self(bar)
     }
 
-    pub fn add(&self, count: u64) {
+    pub fn add_count(&self, count: u64) {
         self.0.inc(count);
     }
 
     /// Runs `job`, which takes about `time`, moving the bar meanwhile.
-    pub fn during<T>(what: &str, time: Duration, job: impl FnOnce() -> T) -> T {
+    pub fn run_with_bar<T>(what: &str, time: Duration, job: impl FnOnce() -> T) -> T {
         let style = ProgressStyle::with_template("{msg:40} {bar:30} {elapsed}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::new(time.as_millis() as u64).with_style(style);
@@ -53,7 +53,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for BenchProgressBar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
     }

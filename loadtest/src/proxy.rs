@@ -20,13 +20,13 @@ use tokio::net::{TcpListener, TcpStream, tcp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use bucket::Bucket;
+use bucket::ProxyTokenBucket;
 
 /// Passed on at once, bytes; memory of a connection is twice this.
 const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone)]
-pub struct Shape {
+pub struct StoreProxyShape {
     /// Of all connections together, in each direction, bytes a second.
     pub bandwidth: Option<u64>,
     /// Of each connection, in each direction.
@@ -38,7 +38,7 @@ pub struct Shape {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct StoreProxyCounters {
     from_store: AtomicU64,
     to_store: AtomicU64,
     answers: AtomicU64,
@@ -47,7 +47,7 @@ struct Counters {
 
 /// What has passed so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Passed {
+pub struct StoreProxyTotals {
     /// Bytes of answers, heads included.
     pub from_store: u64,
     pub to_store: u64,
@@ -56,29 +56,29 @@ pub struct Passed {
     pub connections: u64,
 }
 
-pub struct Proxy {
+pub struct StoreProxyServer {
     listener: TcpListener,
-    shared: Arc<Shared>,
+    shared: Arc<StoreProxyInner>,
 }
 
-struct Shared {
+struct StoreProxyInner {
     store: SocketAddr,
-    shape: Shape,
-    counters: Counters,
+    shape: StoreProxyShape,
+    counters: StoreProxyCounters,
     began: Instant,
-    down: Option<Mutex<Bucket>>,
-    up: Option<Mutex<Bucket>>,
+    down: Option<Mutex<ProxyTokenBucket>>,
+    up: Option<Mutex<ProxyTokenBucket>>,
 }
 
 /// Reads the counters of a proxy that runs.
 #[derive(Clone)]
-pub struct Counts(Arc<Shared>);
+pub struct StoreProxyMeter(Arc<StoreProxyInner>);
 
-impl Counts {
-    pub fn passed(&self) -> Passed {
+impl StoreProxyMeter {
+    pub fn read_totals(&self) -> StoreProxyTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.0.counters;
-        Passed {
+        StoreProxyTotals {
             from_store: read(&counters.from_store),
             to_store: read(&counters.to_store),
             answers: read(&counters.answers),
@@ -87,17 +87,24 @@ impl Counts {
     }
 }
 
-impl Proxy {
+impl StoreProxyServer {
     pub async fn bind(
         listen: SocketAddr,
         store: SocketAddr,
-        shape: Shape,
+        shape: StoreProxyShape,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
-        let bucket = || shape.bandwidth.map(|bandwidth| Mutex::new(Bucket::new(bandwidth)));
+        let bucket =
+            || shape.bandwidth.map(|bandwidth| Mutex::new(ProxyTokenBucket::new(bandwidth)));
         let (down, up) = (bucket(), bucket());
-        let shared =
-            Shared { store, shape, counters: Counters::default(), began: Instant::now(), down, up };
+        let shared = StoreProxyInner {
+            store,
+            shape,
+            counters: StoreProxyCounters::default(),
+            began: Instant::now(),
+            down,
+            up,
+        };
         Ok(Self { listener, shared: Arc::new(shared) })
     }
 
@@ -105,8 +112,8 @@ impl Proxy {
         self.listener.local_addr()
     }
 
-    pub fn counts(&self) -> Counts {
-        Counts(self.shared.clone())
+    pub fn proxy_meter(&self) -> StoreProxyMeter {
+        StoreProxyMeter(self.shared.clone())
     }
 
     /// Until it is dropped, which ends its connections too.
@@ -128,7 +135,7 @@ impl Proxy {
             tasks.spawn(async move {
                 let _permit = permit;
                 shared.counters.connections.fetch_add(1, Ordering::Relaxed);
-                if let Err(error) = shared.pass(client).await {
+                if let Err(error) = shared.pass_connection(client).await {
                     // A store that is not there is seen by the client; who runs the proxy wants to
                     // know too.
                     eprintln!("connection to {}: {error}", shared.store);
@@ -138,8 +145,8 @@ impl Proxy {
     }
 }
 
-impl Shared {
-    async fn pass(&self, client: TcpStream) -> std::io::Result<()> {
+impl StoreProxyInner {
+    async fn pass_connection(&self, client: TcpStream) -> std::io::Result<()> {
         let store = TcpStream::connect(self.store).await?;
         client.set_nodelay(true)?;
         store.set_nodelay(true)?;
@@ -149,8 +156,8 @@ impl Shared {
         // answer has begun.
         let asked = AtomicU64::new(0);
         let (up, down) = tokio::join!(
-            self.requests(from_client, to_store, &asked),
-            self.answers(from_store, to_client, &asked)
+            self.forward_requests(from_client, to_store, &asked),
+            self.forward_answers(from_store, to_client, &asked)
         );
         // Either side may close or reset whenever it likes: that is passed on, and no fault of the
         // proxy.
@@ -158,20 +165,20 @@ impl Shared {
         Ok(())
     }
 
-    async fn requests(
+    async fn forward_requests(
         &self,
         mut from: tcp::OwnedReadHalf,
         mut to: tcp::OwnedWriteHalf,
         asked: &AtomicU64,
     ) -> std::io::Result<()> {
         let (mut piece, mut own) =
-            (vec![0; PIECE_BYTES], self.shape.connection_bandwidth.map(Bucket::new));
+            (vec![0; PIECE_BYTES], self.shape.connection_bandwidth.map(ProxyTokenBucket::new));
         loop {
             let read = from.read(&mut piece).await?;
             if read == 0 {
                 return to.shutdown().await;
             }
-            self.wait(read, own.as_mut(), self.up.as_ref()).await;
+            self.wait_for_tokens(read, own.as_mut(), self.up.as_ref()).await;
             // Before it is written: the answer may be there at once.
             asked.store(self.began.elapsed().as_nanos() as u64 | 1, Ordering::Release);
             to.write_all(&piece[..read]).await?;
@@ -179,14 +186,14 @@ impl Shared {
         }
     }
 
-    async fn answers(
+    async fn forward_answers(
         &self,
         mut from: tcp::OwnedReadHalf,
         mut to: tcp::OwnedWriteHalf,
         asked: &AtomicU64,
     ) -> std::io::Result<()> {
         let (mut piece, mut own) =
-            (vec![0; PIECE_BYTES], self.shape.connection_bandwidth.map(Bucket::new));
+            (vec![0; PIECE_BYTES], self.shape.connection_bandwidth.map(ProxyTokenBucket::new));
         loop {
             let read = from.read(&mut piece).await?;
             if read == 0 {
@@ -199,20 +206,25 @@ impl Shared {
                 // On top of the store's own time, which is over now.
                 tokio::time::sleep(self.shape.first_byte).await;
             }
-            self.wait(read, own.as_mut(), self.down.as_ref()).await;
+            self.wait_for_tokens(read, own.as_mut(), self.down.as_ref()).await;
             to.write_all(&piece[..read]).await?;
         }
     }
 
     /// Until `bytes` may pass.
-    async fn wait(&self, bytes: usize, own: Option<&mut Bucket>, all: Option<&Mutex<Bucket>>) {
+    async fn wait_for_tokens(
+        &self,
+        bytes: usize,
+        own: Option<&mut ProxyTokenBucket>,
+        all: Option<&Mutex<ProxyTokenBucket>>,
+    ) {
         let now = self.began.elapsed();
         let mut until = now;
         if let Some(own) = own {
-            until = until.max(own.take(now, bytes as u64));
+            until = until.max(own.reserve_bytes(now, bytes as u64));
         }
         if let Some(mut all) = all.and_then(|all| all.lock().ok()) {
-            until = until.max(all.take(now, bytes as u64));
+            until = until.max(all.reserve_bytes(now, bytes as u64));
         }
         // Timers are a millisecond coarse; the buckets' burst makes up for what is slept too long.
         if until > now + Duration::from_micros(500) {
@@ -222,11 +234,11 @@ impl Shared {
 }
 
 /// Answers every request on `listener` with the counters, as JSON.
-pub async fn serve_counts(listener: TcpListener, counts: Counts) {
+pub async fn serve_counts(listener: TcpListener, counts: StoreProxyMeter) {
     while let Ok((mut stream, _)) = listener.accept().await {
         let mut request = [0; 2048];
         let _ = stream.read(&mut request).await;
-        let body = serde_json::to_string(&counts.passed()).unwrap_or_default();
+        let body = serde_json::to_string(&counts.read_totals()).unwrap_or_default();
         let head = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: \
             {}\r\nconnection: close\r\n\r\n",

@@ -8,7 +8,7 @@
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64's finaliser: every bit of the input changes half of the output's.
-pub fn mix(word: u64) -> u64 {
+pub fn mix_word(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
@@ -17,36 +17,36 @@ pub fn mix(word: u64) -> u64 {
 /// One word for a list of words.
 pub fn hash(words: &[u64]) -> u64 {
     words.iter().fold(GOLDEN, |state, word| {
-        mix(state.wrapping_add(GOLDEN) ^ mix(word.wrapping_add(GOLDEN)))
+        mix_word(state.wrapping_add(GOLDEN) ^ mix_word(word.wrapping_add(GOLDEN)))
     })
 }
 
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct SplitMixRandom(u64);
 
-impl Random {
+impl SplitMixRandom {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
-        mix(self.0)
+        mix_word(self.0)
     }
 
     /// Uniform in 0..1, 53 bits.
-    pub fn unit(&mut self) -> f64 {
+    pub fn next_unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Uniform below `bound`; 0 for 0. Biased by less than bound ÷ 2^64.
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub fn next_below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Exponential with mean 1: the gap between arrivals of a Poisson process of rate 1.
-    pub fn exponential(&mut self) -> f64 {
-        -(1.0 - self.unit()).ln()
+    pub fn next_exponential(&mut self) -> f64 {
+        -(1.0 - self.next_unit()).ln()
     }
 }
 
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn the_first_words_are_those_of_the_publication() {
         // Reference values of SplitMix64 seeded with 1234567 (Vigna's splitmix64.c).
-        let mut random = Random::new(1_234_567);
+        let mut random = SplitMixRandom::new(1_234_567);
         let words = [random.next(), random.next(), random.next()];
         assert_eq!(
             words,
@@ -67,12 +67,14 @@ mod tests {
 
     #[test]
     fn draws_have_the_means_they_promise() {
-        let mut random = Random::new(7);
+        let mut random = SplitMixRandom::new(7);
         let count = 100_000;
         let mean = |draws: Vec<f64>| draws.iter().sum::<f64>() / draws.len() as f64;
-        assert!((mean((0..count).map(|_| random.unit()).collect()) - 0.5).abs() < 0.01);
-        assert!((mean((0..count).map(|_| random.exponential()).collect()) - 1.0).abs() < 0.02);
-        assert!((mean((0..count).map(|_| random.below(10) as f64).collect()) - 4.5).abs() < 0.05);
-        assert_eq!(random.below(0), 0);
+        assert!((mean((0..count).map(|_| random.next_unit()).collect()) - 0.5).abs() < 0.01);
+        assert!((mean((0..count).map(|_| random.next_exponential()).collect()) - 1.0).abs() < 0.02);
+        assert!(
+            (mean((0..count).map(|_| random.next_below(10) as f64).collect()) - 4.5).abs() < 0.05
+        );
+        assert_eq!(random.next_below(0), 0);
     }
 }

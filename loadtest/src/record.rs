@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::endpoint::Endpoint;
-use crate::limits::{self, Effort};
-use crate::round::Outcome;
-use crate::scenario::Scenario;
-use crate::statistics::{Ratio, median, ratio};
-use crate::tally::{Latencies, OfKind, Tally};
+use crate::endpoint::BenchEndpoint;
+use crate::limits::{self, BenchEffort};
+use crate::round::BenchRoundOutcome;
+use crate::scenario::BenchScenario;
+use crate::statistics::{RatioEstimate, estimate_ratio, median};
+use crate::tally::{BenchRoundTally, ExchangeKindTally, LatencyTally};
 
 /// Rises when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
@@ -21,62 +21,62 @@ const CURVE: [f64; 15] =
     [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
 
 #[derive(Debug, Serialize)]
-pub struct Record {
+pub struct BenchRecord {
     pub schema: u32,
     pub version: &'static str,
     pub kernel: String,
     pub cpus: usize,
-    pub scenario: Scenario,
+    pub scenario: BenchScenario,
     /// The target, and what it is held against.
-    pub sides: Vec<Side>,
+    pub sides: Vec<BenchSideRecord>,
     /// Target ÷ reference, where there is one.
-    pub ratios: BTreeMap<&'static str, Ratio>,
+    pub ratios: BTreeMap<&'static str, RatioEstimate>,
     /// What else than the server was a limit.
     pub limits: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Side {
+pub struct BenchSideRecord {
     pub label: String,
     pub address: String,
     pub signed: bool,
-    pub rounds: Vec<Figures>,
+    pub rounds: Vec<BenchFigures>,
     /// All rounds together.
-    pub all: Figures,
+    pub all: BenchFigures,
     /// (percentile, µs)
     pub latency_curve: Vec<(f64, u64)>,
     pub examples: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-pub struct Figures {
+pub struct BenchFigures {
     pub seconds: f64,
     pub requests: u64,
     pub bytes: u64,
     pub requests_per_second: f64,
     pub mib_per_second: f64,
-    pub latency: Option<Percentiles>,
-    pub first_byte: Option<Percentiles>,
+    pub latency: Option<LatencyPercentiles>,
+    pub first_byte: Option<LatencyPercentiles>,
     pub server_cpu_us_per_request: Option<f64>,
     pub server_cpu_us_per_mib: Option<f64>,
     pub errors: BTreeMap<String, u64>,
     pub wrong_answers: u64,
     pub cache: BTreeMap<String, u64>,
-    pub kinds: BTreeMap<&'static str, OfOneKind>,
-    pub effort: Effort,
+    pub kinds: BTreeMap<&'static str, ExchangeKindFigures>,
+    pub effort: BenchEffort,
 }
 
 #[derive(Debug, Serialize)]
-pub struct OfOneKind {
+pub struct ExchangeKindFigures {
     pub requests: u64,
     pub bytes: u64,
-    pub latency: Option<Percentiles>,
-    pub first_byte: Option<Percentiles>,
+    pub latency: Option<LatencyPercentiles>,
+    pub first_byte: Option<LatencyPercentiles>,
 }
 
 /// Microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct Percentiles {
+pub struct LatencyPercentiles {
     pub p50: u64,
     pub p90: u64,
     pub p99: u64,
@@ -84,28 +84,28 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-impl Percentiles {
-    fn of(latencies: &Latencies) -> Option<Self> {
-        let at = |percentile| latencies.at(percentile).map(micros);
+impl LatencyPercentiles {
+    fn from_latencies(latencies: &LatencyTally) -> Option<Self> {
+        let at = |percentile| latencies.time_at_percentile(percentile).map(whole_micros);
         Some(Self {
             p50: at(50.0)?,
             p90: at(90.0)?,
             p99: at(99.0)?,
             p999: at(99.9)?,
-            max: micros(latencies.max()?),
+            max: whole_micros(latencies.max_time()?),
         })
     }
 }
 
-fn micros(time: Duration) -> u64 {
+fn whole_micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-impl Figures {
-    fn of(outcome: &Outcome) -> Self {
-        let Outcome { tally, took, server_cpu, effort } = outcome;
-        let (sum, seconds) = (tally.sum(), took.as_secs_f64().max(1e-9));
-        let (requests, mib) = (sum.latency.count(), sum.bytes as f64 / MIB);
+impl BenchFigures {
+    fn from_outcome(outcome: &BenchRoundOutcome) -> Self {
+        let BenchRoundOutcome { tally, took, server_cpu, effort } = outcome;
+        let (sum, seconds) = (tally.sum_kinds(), took.as_secs_f64().max(1e-9));
+        let (requests, mib) = (sum.latency.sample_count(), sum.bytes as f64 / MIB);
         let per = |count: f64| {
             server_cpu.filter(|_| count > 0.0).map(|cpu| cpu.as_secs_f64() * 1e6 / count)
         };
@@ -115,8 +115,8 @@ impl Figures {
             bytes: sum.bytes,
             requests_per_second: requests as f64 / seconds,
             mib_per_second: mib / seconds,
-            latency: Percentiles::of(&sum.latency),
-            first_byte: Percentiles::of(&sum.first_byte),
+            latency: LatencyPercentiles::from_latencies(&sum.latency),
+            first_byte: LatencyPercentiles::from_latencies(&sum.first_byte),
             server_cpu_us_per_request: per(requests as f64),
             server_cpu_us_per_mib: per(mib),
             errors: tally.errors.clone(),
@@ -125,7 +125,7 @@ impl Figures {
             kinds: tally
                 .kinds
                 .iter()
-                .map(|(kind, of_kind)| (kind.as_str(), OfOneKind::of(of_kind)))
+                .map(|(kind, of_kind)| (kind.as_str(), ExchangeKindFigures::from_tally(of_kind)))
                 .collect(),
             effort: *effort,
         }
@@ -136,35 +136,38 @@ impl Figures {
     }
 }
 
-impl OfOneKind {
-    fn of(of_kind: &OfKind) -> Self {
+impl ExchangeKindFigures {
+    fn from_tally(of_kind: &ExchangeKindTally) -> Self {
         Self {
-            requests: of_kind.latency.count(),
+            requests: of_kind.latency.sample_count(),
             bytes: of_kind.bytes,
-            latency: Percentiles::of(&of_kind.latency),
-            first_byte: Percentiles::of(&of_kind.first_byte),
+            latency: LatencyPercentiles::from_latencies(&of_kind.latency),
+            first_byte: LatencyPercentiles::from_latencies(&of_kind.first_byte),
         }
     }
 }
 
-impl Side {
-    pub fn of(endpoint: &Endpoint, outcomes: &[Outcome]) -> Self {
-        let mut tally = Tally::default();
-        outcomes.iter().for_each(|outcome| tally.add(&outcome.tally));
-        let curve = tally.sum().latency;
-        let latency_curve =
-            CURVE.iter().filter_map(|&at| Some((at, micros(curve.at(at)?)))).collect();
+impl BenchSideRecord {
+    pub fn from_outcomes(endpoint: &BenchEndpoint, outcomes: &[BenchRoundOutcome]) -> Self {
+        let mut tally = BenchRoundTally::default();
+        outcomes.iter().for_each(|outcome| tally.merge_from(&outcome.tally));
+        let curve = tally.sum_kinds().latency;
+        let latency_curve = CURVE
+            .iter()
+            .filter_map(|&at| Some((at, whole_micros(curve.time_at_percentile(at)?))))
+            .collect();
         let examples = tally.examples.clone();
         let took = outcomes.iter().map(|outcome| outcome.took).sum();
         let server_cpu =
             outcomes.iter().map(|outcome| outcome.server_cpu).sum::<Option<Duration>>();
-        let effort = worst(outcomes);
-        let all = Figures::of(&Outcome { tally, took, server_cpu, effort });
+        let effort = worst_effort(outcomes);
+        let all =
+            BenchFigures::from_outcome(&BenchRoundOutcome { tally, took, server_cpu, effort });
         Self {
             label: endpoint.label.clone(),
             address: endpoint.address.to_string(),
-            signed: endpoint.signer.signs(),
-            rounds: outcomes.iter().map(Figures::of).collect(),
+            signed: endpoint.signer.is_signing(),
+            rounds: outcomes.iter().map(BenchFigures::from_outcome).collect(),
             all,
             latency_curve,
             examples,
@@ -173,8 +176,8 @@ impl Side {
 }
 
 /// The worst of each figure over rounds.
-fn worst(outcomes: &[Outcome]) -> Effort {
-    let mut all = Effort { host_idle: 1.0, ..Effort::default() };
+fn worst_effort(outcomes: &[BenchRoundOutcome]) -> BenchEffort {
+    let mut all = BenchEffort { host_idle: 1.0, ..BenchEffort::default() };
     for effort in outcomes.iter().map(|outcome| outcome.effort) {
         all.cpus = effort.cpus;
         all.host_idle = all.host_idle.min(effort.host_idle);
@@ -191,18 +194,18 @@ fn worst(outcomes: &[Outcome]) -> Effort {
     all
 }
 
-impl Record {
-    pub fn new(scenario: Scenario, sides: Vec<Side>) -> Self {
+impl BenchRecord {
+    pub fn new(scenario: BenchScenario, sides: Vec<BenchSideRecord>) -> Self {
         let limits = sides
             .iter()
             .flat_map(|side| {
-                limits::found(&side.all.effort)
+                limits::find_limits(&side.all.effort)
                     .into_iter()
                     .map(|limit| format!("{}: {limit}", side.label))
             })
             .collect();
         let ratios = match sides.as_slice() {
-            [target, against] => ratios(target, against, scenario.seed),
+            [target, against] => compare_sides(target, against, scenario.seed),
             _ => BTreeMap::new(),
         };
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
@@ -222,15 +225,15 @@ impl Record {
         }
     }
 
-    pub fn errors(&self) -> u64 {
+    pub fn error_count(&self) -> u64 {
         self.sides.iter().map(|side| side.all.errors_in_all()).sum()
     }
 }
 
 /// A figure of a round.
-type Figure = fn(&Figures) -> Option<f64>;
+type FigureSelector = fn(&BenchFigures) -> Option<f64>;
 
-pub const COMPARED: [(&str, Figure); 6] = [
+pub const COMPARED: [(&str, FigureSelector); 6] = [
     ("requests_per_second", |figures| Some(figures.requests_per_second)),
     ("mib_per_second", |figures| Some(figures.mib_per_second)),
     ("latency_p50", |figures| Some(figures.latency?.p50 as f64)),
@@ -239,19 +242,26 @@ pub const COMPARED: [(&str, Figure); 6] = [
     ("server_cpu_per_request", |figures| figures.server_cpu_us_per_request),
 ];
 
-fn ratios(target: &Side, against: &Side, seed: u64) -> BTreeMap<&'static str, Ratio> {
-    let of = |side: &Side, figure: Figure| -> Vec<f64> {
+fn compare_sides(
+    target: &BenchSideRecord,
+    against: &BenchSideRecord,
+    seed: u64,
+) -> BTreeMap<&'static str, RatioEstimate> {
+    let of = |side: &BenchSideRecord, figure: FigureSelector| -> Vec<f64> {
         side.rounds.iter().map(|round| figure(round).unwrap_or(f64::NAN)).collect()
     };
     COMPARED
         .iter()
         .filter_map(|(name, figure)| {
-            Some((*name, ratio(&of(target, *figure), &of(against, *figure), seed)?))
+            Some((*name, estimate_ratio(&of(target, *figure), &of(against, *figure), seed)?))
         })
         .collect()
 }
 
 /// The middle of a figure over a side's rounds.
-pub fn middle(side: &Side, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+pub fn median_over_rounds(
+    side: &BenchSideRecord,
+    figure: impl Fn(&BenchFigures) -> Option<f64>,
+) -> Option<f64> {
     median(&side.rounds.iter().filter_map(figure).collect::<Vec<_>>())
 }

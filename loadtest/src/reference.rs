@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::content::Content;
-use crate::endpoint::Endpoint;
+use crate::content::BenchContent;
+use crate::endpoint::BenchEndpoint;
 
 /// A file is written in pieces of this length, bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
-pub struct Nginx {
+pub struct NginxReference {
     child: Child,
     folder: PathBuf,
     pub address: SocketAddr,
 }
 
-impl Nginx {
+impl NginxReference {
     /// One worker process, sendfile, kept connections: nginx as its documentation recommends it for
     /// static files.
     pub fn start() -> anyhow::Result<Self> {
@@ -58,24 +58,24 @@ impl Nginx {
         Ok(started)
     }
 
-    pub fn pid(&self) -> u32 {
+    pub fn process_id(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn put(&self, name: &str, body: &[u8]) -> anyhow::Result<()> {
-        fs::write(self.files().join(name), body).context("can't write to /dev/shm")
+    pub fn put_file(&self, name: &str, body: &[u8]) -> anyhow::Result<()> {
+        fs::write(self.files_folder().join(name), body).context("can't write to /dev/shm")
     }
 
     /// A file of made content; folders of its name are made.
-    pub fn put_content(&self, name: &str, content: Content, bytes: u64) -> anyhow::Result<()> {
-        let path = self.files().join(name);
+    pub fn put_content(&self, name: &str, content: BenchContent, bytes: u64) -> anyhow::Result<()> {
+        let path = self.files_folder().join(name);
         fs::create_dir_all(path.parent().unwrap_or(&path))?;
         let mut file = fs::File::create(&path)?;
         let mut piece = vec![0; PIECE_BYTES];
         let mut at = 0;
         while at < bytes {
             let part = &mut piece[..(bytes - at).min(PIECE_BYTES as u64) as usize];
-            content.fill(at, part);
+            content.fill_bytes(at, part);
             file.write_all(part).context("can't write to /dev/shm")?;
             at += part.len() as u64;
         }
@@ -83,16 +83,21 @@ impl Nginx {
     }
 
     /// As a side of a comparison: nothing signed, its own process's CPU time.
-    pub fn endpoint(&self) -> anyhow::Result<Endpoint> {
-        Endpoint::parse(&format!("http://{}", self.address), "nginx", None, &[self.pid()])
+    pub fn bench_endpoint(&self) -> anyhow::Result<BenchEndpoint> {
+        BenchEndpoint::parse(
+            &format!("http://{}", self.address),
+            "nginx",
+            None,
+            &[self.process_id()],
+        )
     }
 
-    fn files(&self) -> PathBuf {
+    fn files_folder(&self) -> PathBuf {
         Path::new(&self.folder).join("files")
     }
 }
 
-impl Drop for Nginx {
+impl Drop for NginxReference {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -4,8 +4,8 @@ mod html;
 mod plot;
 mod text;
 
-pub use html::html;
-pub use text::text;
+pub use html::render_html;
+pub use text::render_text;
 
 /// A ratio's name in words.
 fn in_words(name: &str) -> &str {

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use fields::{Fields, Problems};
+use fields::{ScenarioFields, ScenarioProblemList};
 
-pub use fields::Problem;
-pub use shipped::{SHIPPED, shipped};
+pub use fields::ScenarioProblem;
+pub use shipped::{SHIPPED, shipped_scenario};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -27,21 +27,21 @@ const PARTS_MAX: u64 = 10_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Scenario {
+pub struct BenchScenario {
     /// Part of the keys: lower-case letters, digits, hyphens.
     pub name: String,
     pub description: String,
     pub seed: u64,
-    pub objects: Objects,
-    pub access: Access,
-    pub load: Load,
-    pub rounds: Rounds,
+    pub objects: ScenarioObjects,
+    pub access: ScenarioAccess,
+    pub load: ScenarioLoad,
+    pub rounds: ScenarioRounds,
     /// Part of the bodies that are checked, 0 to 1. Lengths always are.
     pub verify: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Objects {
+pub struct ScenarioObjects {
     pub count: u64,
     /// Lengths are spread between the two so that each doubling is as likely.
     pub bytes_from: u64,
@@ -54,7 +54,7 @@ pub struct Objects {
 
 /// A random range within an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Range {
+pub struct ScenarioRange {
     pub bytes: u64,
     /// Offsets are multiples of it.
     pub align: u64,
@@ -62,11 +62,11 @@ pub struct Range {
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "pattern", rename_all = "kebab-case")]
-pub enum Access {
+pub enum ScenarioAccess {
     /// Any object, as likely as any other.
-    Uniform { range: Option<Range> },
+    Uniform { range: Option<ScenarioRange> },
     /// Few objects often: P(rank) ∝ rank^-exponent.
-    Zipf { exponent: f64, range: Option<Range> },
+    Zipf { exponent: f64, range: Option<ScenarioRange> },
     /// Every object once in each epoch, in an order of its own.
     Shuffle,
     /// Each connection reads shards of its own from their start to their end.
@@ -81,7 +81,7 @@ pub enum Access {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "pace", rename_all = "kebab-case")]
-pub enum Pace {
+pub enum ScenarioPace {
     /// Each connection asks when it has been answered.
     Closed,
     /// Requests start when they are due, whatever became of those before them.
@@ -89,9 +89,9 @@ pub enum Pace {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Load {
+pub struct ScenarioLoad {
     #[serde(flatten)]
-    pub pace: Pace,
+    pub pace: ScenarioPace,
     pub connections: usize,
     /// A round ends after so many operations, if not by time.
     pub operations: Option<u64>,
@@ -99,7 +99,7 @@ pub struct Load {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Rounds {
+pub struct ScenarioRounds {
     pub count: u32,
     pub time: Duration,
     pub warm_up: Duration,
@@ -107,117 +107,130 @@ pub struct Rounds {
     pub prime: bool,
 }
 
-impl Scenario {
+impl BenchScenario {
     /// Reads a document; everything that is wrong with it is in the answer.
-    pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
-        let problems = Problems::default();
+    pub fn parse(text: &str) -> Result<Self, Vec<ScenarioProblem>> {
+        let problems = ScenarioProblemList::default();
         let table = text.parse::<toml::Table>().map_err(|error| {
-            problems.add("", format!("is not TOML: {}", error.to_string().trim_end()));
+            problems.add_problem("", format!("is not TOML: {}", error.to_string().trim_end()));
         });
         let Ok(table) = table else { return Err(problems.into_inner()) };
-        let mut root = Fields::new(table, &problems);
+        let mut root = ScenarioFields::new(table, &problems);
         let scenario = Self {
-            name: root.text("name", None),
-            description: root.text("description", Some("")),
-            seed: root.count("seed", Some(1), 0..=u64::MAX >> 1),
-            verify: root.number("verify", Some(1.0), 0.0..=1.0),
-            objects: objects(root.section("objects")),
-            access: access(root.section("access")),
-            load: load(root.section("load")),
-            rounds: rounds(root.section("rounds")),
+            name: root.read_text("name", None),
+            description: root.read_text("description", Some("")),
+            seed: root.read_count("seed", Some(1), 0..=u64::MAX >> 1),
+            verify: root.read_number("verify", Some(1.0), 0.0..=1.0),
+            objects: read_objects(root.take_section("objects")),
+            access: read_access(root.take_section("access")),
+            load: read_load(root.take_section("load")),
+            rounds: read_rounds(root.take_section("rounds")),
         };
-        root.end();
-        scenario.together(&problems);
+        root.reject_unknown();
+        scenario.check_consistency(&problems);
         let found = problems.into_inner();
         if found.is_empty() { Ok(scenario) } else { Err(found) }
     }
 
     /// What fields demand of each other, after some were changed.
-    pub fn contradictions(&self) -> Vec<Problem> {
-        let problems = Problems::default();
-        self.together(&problems);
+    pub fn find_contradictions(&self) -> Vec<ScenarioProblem> {
+        let problems = ScenarioProblemList::default();
+        self.check_consistency(&problems);
         problems.into_inner()
     }
 
-    fn together(&self, problems: &Problems) {
+    fn check_consistency(&self, problems: &ScenarioProblemList) {
         let named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if self.name.is_empty() || self.name.len() > 60 || !self.name.bytes().all(named) {
-            problems.add(
+            problems.add_problem(
                 "name",
                 "must be 1 to 60 lower-case letters, digits and hyphens: it is part of the keys",
             );
         }
         if self.objects.bytes_to.div_ceil(self.objects.part_bytes) > PARTS_MAX {
-            problems
-                .add("objects.part_bytes", format!("gives more than {PARTS_MAX} parts; raise it"));
+            problems.add_problem(
+                "objects.part_bytes",
+                format!("gives more than {PARTS_MAX} parts; raise it"),
+            );
         }
         let exact = self.objects.bytes_from == self.objects.bytes_to;
         let smallest = self.objects.bytes_from;
         match &self.access {
-            Access::Uniform { range: Some(range) } | Access::Zipf { range: Some(range), .. }
+            ScenarioAccess::Uniform { range: Some(range) }
+            | ScenarioAccess::Zipf { range: Some(range), .. }
                 if range.bytes > smallest =>
             {
-                problems.add("access.range_bytes", "is longer than the smallest object");
+                problems.add_problem("access.range_bytes", "is longer than the smallest object");
             }
-            Access::Sequential { .. } | Access::Parquet { .. } if !exact => {
-                problems.add("objects.bytes", "must be one length for this pattern");
+            ScenarioAccess::Sequential { .. } | ScenarioAccess::Parquet { .. } if !exact => {
+                problems.add_problem("objects.bytes", "must be one length for this pattern");
             }
-            Access::Parquet { footer_bytes, row_groups, columns, columns_read } => {
+            ScenarioAccess::Parquet { footer_bytes, row_groups, columns, columns_read } => {
                 if columns_read > columns {
-                    problems.add("access.columns_read", "must not be above access.columns");
+                    problems.add_problem("access.columns_read", "must not be above access.columns");
                 }
                 if footer_bytes + row_groups * columns > smallest {
-                    problems.add(
+                    problems.add_problem(
                         "objects.bytes",
                         "has no room for the footer and one byte of each column chunk",
                     );
                 }
             }
-            Access::Write { part_bytes, read_back } => {
+            ScenarioAccess::Write { part_bytes, read_back } => {
                 self.writes_together(*part_bytes, *read_back, problems)
             }
             _ => {}
         }
         let every_once = matches!(
             self.access,
-            Access::Shuffle | Access::Sequential { .. } | Access::Parquet { .. }
+            ScenarioAccess::Shuffle
+                | ScenarioAccess::Sequential { .. }
+                | ScenarioAccess::Parquet { .. }
         );
         if self.objects.fresh && !every_once {
-            problems.add(
+            problems.add_problem(
                 "objects.fresh",
                 "needs a pattern that reads every object once: shuffle, sequential, parquet",
             );
         }
         if self.objects.fresh && self.rounds.prime {
-            problems.add("rounds.prime", "reads the objects that objects.fresh wants unread");
+            problems
+                .add_problem("rounds.prime", "reads the objects that objects.fresh wants unread");
         }
         if self.rounds.time.is_zero() {
-            problems.add("rounds.time", "must be above 0");
+            problems.add_problem("rounds.time", "must be above 0");
         }
         if self.load.timeout.is_zero() {
-            problems.add("load.timeout", "must be above 0");
+            problems.add_problem("load.timeout", "must be above 0");
         }
     }
 
-    fn writes_together(&self, part_bytes: Option<u64>, read_back: bool, problems: &Problems) {
+    fn writes_together(
+        &self,
+        part_bytes: Option<u64>,
+        read_back: bool,
+        problems: &ScenarioProblemList,
+    ) {
         if part_bytes.is_some_and(|part| self.objects.bytes_to.div_ceil(part) > PARTS_MAX) {
-            problems
-                .add("access.part_bytes", format!("gives more than {PARTS_MAX} parts; raise it"));
+            problems.add_problem(
+                "access.part_bytes",
+                format!("gives more than {PARTS_MAX} parts; raise it"),
+            );
         }
-        if read_back && self.load.pace != Pace::Closed {
-            problems.add(
+        if read_back && self.load.pace != ScenarioPace::Closed {
+            problems.add_problem(
                 "access.read_back",
                 "needs load.pace = \"closed\": else writes of one key may overlap",
             );
         }
         if !self.objects.count.is_multiple_of(self.load.connections as u64) {
-            problems.add(
+            problems.add_problem(
                 "objects.count",
                 "must be a multiple of load.connections: each connection writes keys of its own",
             );
         }
         if self.rounds.prime {
-            problems.add("rounds.prime", "has nothing to read where objects are written");
+            problems.add_problem("rounds.prime", "has nothing to read where objects are written");
         }
     }
 
@@ -235,77 +248,83 @@ impl Scenario {
         !self.rounds.warm_up.is_zero()
     }
 
-    pub fn writes(&self) -> bool {
-        matches!(self.access, Access::Write { .. })
+    pub fn writes_objects(&self) -> bool {
+        matches!(self.access, ScenarioAccess::Write { .. })
     }
 }
 
-fn objects(mut fields: Fields<'_>) -> Objects {
-    let count = fields.count("count", None, 1..=100_000_000);
-    let (bytes_from, bytes_to) = fields.lengths("bytes", 1..=1024 * GIB);
-    let part_bytes = fields.length("part_bytes", Some(64 * MIB), PART_BYTES_MIN..=5 * GIB);
-    let fresh = fields.flag("fresh", false);
-    fields.end();
-    Objects { count, bytes_from, bytes_to, fresh, part_bytes }
+fn read_objects(mut fields: ScenarioFields<'_>) -> ScenarioObjects {
+    let count = fields.read_count("count", None, 1..=100_000_000);
+    let (bytes_from, bytes_to) = fields.read_length_range("bytes", 1..=1024 * GIB);
+    let part_bytes = fields.read_length("part_bytes", Some(64 * MIB), PART_BYTES_MIN..=5 * GIB);
+    let fresh = fields.read_flag("fresh", false);
+    fields.reject_unknown();
+    ScenarioObjects { count, bytes_from, bytes_to, fresh, part_bytes }
 }
 
-fn access(mut fields: Fields<'_>) -> Access {
+fn read_access(mut fields: ScenarioFields<'_>) -> ScenarioAccess {
     let patterns = ["uniform", "zipf", "shuffle", "sequential", "parquet", "write", "head"];
-    let access = match fields.choice("pattern", None, &patterns) {
-        "zipf" => Access::Zipf {
-            exponent: fields.number("exponent", Some(1.0), 0.01..=5.0),
-            range: range(&mut fields),
+    let access = match fields.read_choice("pattern", None, &patterns) {
+        "zipf" => ScenarioAccess::Zipf {
+            exponent: fields.read_number("exponent", Some(1.0), 0.01..=5.0),
+            range: read_range(&mut fields),
         },
-        "shuffle" => Access::Shuffle,
-        "sequential" => {
-            Access::Sequential { range_bytes: fields.length("range_bytes", None, 1..=1024 * GIB) }
-        }
-        "parquet" => Access::Parquet {
-            footer_bytes: fields.length("footer_bytes", Some(64 << 10), 1..=GIB),
-            row_groups: fields.count("row_groups", None, 1..=10_000),
-            columns: fields.count("columns", None, 1..=10_000),
-            columns_read: fields.count("columns_read", None, 1..=10_000),
+        "shuffle" => ScenarioAccess::Shuffle,
+        "sequential" => ScenarioAccess::Sequential {
+            range_bytes: fields.read_length("range_bytes", None, 1..=1024 * GIB),
         },
-        "write" => Access::Write {
+        "parquet" => ScenarioAccess::Parquet {
+            footer_bytes: fields.read_length("footer_bytes", Some(64 << 10), 1..=GIB),
+            row_groups: fields.read_count("row_groups", None, 1..=10_000),
+            columns: fields.read_count("columns", None, 1..=10_000),
+            columns_read: fields.read_count("columns_read", None, 1..=10_000),
+        },
+        "write" => ScenarioAccess::Write {
             part_bytes: fields.optional_length("part_bytes", PART_BYTES_MIN..=5 * GIB),
-            read_back: fields.flag("read_back", true),
+            read_back: fields.read_flag("read_back", true),
         },
-        "head" => Access::Head,
-        _ => Access::Uniform { range: range(&mut fields) },
+        "head" => ScenarioAccess::Head,
+        _ => ScenarioAccess::Uniform { range: read_range(&mut fields) },
     };
-    fields.end();
+    fields.reject_unknown();
     access
 }
 
-fn range(fields: &mut Fields<'_>) -> Option<Range> {
+fn read_range(fields: &mut ScenarioFields<'_>) -> Option<ScenarioRange> {
     let bytes = fields.optional_length("range_bytes", 1..=1024 * GIB);
     let align = fields.optional_length("align", 1..=GIB);
     if align.is_some() && bytes.is_none() {
-        fields.problem("align", "has no meaning without range_bytes");
+        fields.report_problem("align", "has no meaning without range_bytes");
     }
-    bytes.map(|bytes| Range { bytes, align: align.unwrap_or(1) })
+    bytes.map(|bytes| ScenarioRange { bytes, align: align.unwrap_or(1) })
 }
 
-fn load(mut fields: Fields<'_>) -> Load {
-    let pace = match fields.choice("pace", Some("closed"), &["closed", "open"]) {
-        "open" => Pace::Open {
-            requests_per_second: fields.number("requests_per_second", None, 0.01..=10_000_000.0),
-            poisson: fields.choice("arrivals", Some("poisson"), &["poisson", "even"]) == "poisson",
+fn read_load(mut fields: ScenarioFields<'_>) -> ScenarioLoad {
+    let pace = match fields.read_choice("pace", Some("closed"), &["closed", "open"]) {
+        "open" => ScenarioPace::Open {
+            requests_per_second: fields.read_number(
+                "requests_per_second",
+                None,
+                0.01..=10_000_000.0,
+            ),
+            poisson: fields.read_choice("arrivals", Some("poisson"), &["poisson", "even"])
+                == "poisson",
         },
-        _ => Pace::Closed,
+        _ => ScenarioPace::Closed,
     };
-    let connections = fields.count("connections", Some(8), 1..=4096) as usize;
+    let connections = fields.read_count("connections", Some(8), 1..=4096) as usize;
     let operations = fields.optional_count("operations", 1..=1_000_000_000);
-    let timeout = fields.time("timeout", Some(Duration::from_secs(30)), Duration::from_secs(3600));
-    fields.end();
-    Load { pace, connections, operations, timeout }
+    let timeout =
+        fields.read_time("timeout", Some(Duration::from_secs(30)), Duration::from_secs(3600));
+    fields.reject_unknown();
+    ScenarioLoad { pace, connections, operations, timeout }
 }
 
-fn rounds(mut fields: Fields<'_>) -> Rounds {
-    let count = fields.count("count", Some(5), 1..=1000) as u32;
-    let time = fields.time("time", Some(Duration::from_secs(5)), DAY);
-    let warm_up = fields.time("warm_up", Some(Duration::from_secs(2)), DAY);
-    let prime = fields.flag("prime", false);
-    fields.end();
-    Rounds { count, time, warm_up, prime }
+fn read_rounds(mut fields: ScenarioFields<'_>) -> ScenarioRounds {
+    let count = fields.read_count("count", Some(5), 1..=1000) as u32;
+    let time = fields.read_time("time", Some(Duration::from_secs(5)), DAY);
+    let warm_up = fields.read_time("warm_up", Some(Duration::from_secs(2)), DAY);
+    let prime = fields.read_flag("prime", false);
+    fields.reject_unknown();
+    ScenarioRounds { count, time, warm_up, prime }
 }

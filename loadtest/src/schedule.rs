@@ -10,20 +10,20 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::plan::Turn;
-use crate::random::Random;
-use crate::scenario::{Load, Pace};
+use crate::plan::BenchOperationTurn;
+use crate::random::SplitMixRandom;
+use crate::scenario::{ScenarioLoad, ScenarioPace};
 
 /// Time since a round's start.
-pub trait Clock: Sync {
+pub trait ScheduleClock: Sync {
     fn now(&self) -> Duration;
     fn sleep_until(&self, at: Duration);
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Monotonic(pub Instant);
+pub struct MonotonicBenchClock(pub Instant);
 
-impl Clock for Monotonic {
+impl ScheduleClock for MonotonicBenchClock {
     fn now(&self) -> Duration {
         self.0.elapsed()
     }
@@ -35,17 +35,17 @@ impl Clock for Monotonic {
 
 /// Leave to start one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ticket {
-    pub turn: Turn,
+pub struct ScheduleTicket {
+    pub turn: BenchOperationTurn,
     /// What its latency counts from.
     pub intended: Duration,
     /// How far behind it starts, and why.
-    pub late: Late,
+    pub late: StartLateness,
 }
 
 /// Why an operation of an open loop did not start when it was due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Late {
+pub enum StartLateness {
     /// A connection was waiting for it, and woke up so much later: the tool's or the host's doing.
     Woken(Duration),
     /// Every connection was busy for so long: the server's doing, or too few connections.
@@ -54,7 +54,7 @@ pub enum Late {
     Closed,
 }
 
-pub struct Schedule {
+pub struct LoadSchedule {
     connections: u64,
     operations: u64,
     /// No operation is due from here on.
@@ -62,26 +62,31 @@ pub struct Schedule {
     /// Operations that were due and have not started by then are given up.
     given_up_after: Duration,
     started: AtomicU64,
-    due: Option<Mutex<Due>>,
+    due: Option<Mutex<NextArrival>>,
     not_sent: AtomicU64,
 }
 
 /// The next operation of an open loop.
-struct Due {
+struct NextArrival {
     index: u64,
     /// Seconds.
     at: f64,
     gap: f64,
-    random: Option<Random>,
+    random: Option<SplitMixRandom>,
 }
 
-impl Schedule {
-    pub fn new(load: &Load, until: Duration, seed: u64) -> Self {
+impl LoadSchedule {
+    pub fn new(load: &ScenarioLoad, until: Duration, seed: u64) -> Self {
         let due = match load.pace {
-            Pace::Closed => None,
-            Pace::Open { requests_per_second, poisson } => {
-                let random = poisson.then(|| Random::new(seed));
-                Some(Mutex::new(Due { index: 0, at: 0.0, gap: 1.0 / requests_per_second, random }))
+            ScenarioPace::Closed => None,
+            ScenarioPace::Open { requests_per_second, poisson } => {
+                let random = poisson.then(|| SplitMixRandom::new(seed));
+                Some(Mutex::new(NextArrival {
+                    index: 0,
+                    at: 0.0,
+                    gap: 1.0 / requests_per_second,
+                    random,
+                }))
             }
         };
         Self {
@@ -97,32 +102,44 @@ impl Schedule {
 
     /// The next operation for a connection that has done `turn` of them; waits until it is due.
     /// `None` at the end.
-    pub fn take(&self, clock: &impl Clock, stream: u64, turn: u64) -> Option<Ticket> {
+    pub fn take_ticket(
+        &self,
+        clock: &impl ScheduleClock,
+        stream: u64,
+        turn: u64,
+    ) -> Option<ScheduleTicket> {
         let Some(due) = &self.due else {
             let now = clock.now();
             if now >= self.until {
                 return None;
             }
             let index = self.started.fetch_add(1, Ordering::Relaxed);
-            let turn = Turn { index, stream, turn };
-            return (index < self.operations).then_some(Ticket {
+            let turn = BenchOperationTurn { index, stream, turn };
+            return (index < self.operations).then_some(ScheduleTicket {
                 turn,
                 intended: now,
-                late: Late::Closed,
+                late: StartLateness::Closed,
             });
         };
         loop {
             let (index, intended) = due.lock().ok()?.next(self.operations, self.until)?;
-            let turn =
-                Turn { index, stream: index % self.connections, turn: index / self.connections };
+            let turn = BenchOperationTurn {
+                index,
+                stream: index % self.connections,
+                turn: index / self.connections,
+            };
             let now = clock.now();
             if now < intended {
                 clock.sleep_until(intended);
-                let late = Late::Woken(clock.now().saturating_sub(intended));
-                return Some(Ticket { turn, intended, late });
+                let late = StartLateness::Woken(clock.now().saturating_sub(intended));
+                return Some(ScheduleTicket { turn, intended, late });
             }
             if now < self.given_up_after {
-                return Some(Ticket { turn, intended, late: Late::Queued(now - intended) });
+                return Some(ScheduleTicket {
+                    turn,
+                    intended,
+                    late: StartLateness::Queued(now - intended),
+                });
             }
             self.not_sent.fetch_add(1, Ordering::Relaxed);
         }
@@ -134,7 +151,7 @@ impl Schedule {
     }
 }
 
-impl Due {
+impl NextArrival {
     fn next(&mut self, operations: u64, until: Duration) -> Option<(u64, Duration)> {
         let intended = Duration::from_secs_f64(self.at);
         if intended >= until || self.index >= operations {
@@ -142,7 +159,7 @@ impl Due {
         }
         let index = self.index;
         self.index += 1;
-        self.at += self.gap * self.random.as_mut().map_or(1.0, Random::exponential);
+        self.at += self.gap * self.random.as_mut().map_or(1.0, SplitMixRandom::next_exponential);
         Some((index, intended))
     }
 }
@@ -165,7 +182,7 @@ mod tests {
         }
     }
 
-    impl Clock for Simulated {
+    impl ScheduleClock for Simulated {
         fn now(&self) -> Duration {
             *self.0.lock().unwrap()
         }
@@ -178,21 +195,21 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn load(pace: Pace, operations: Option<u64>) -> Load {
-        Load { pace, connections: 1, operations, timeout: Duration::from_secs(2) }
+    fn load(pace: ScenarioPace, operations: Option<u64>) -> ScenarioLoad {
+        ScenarioLoad { pace, connections: 1, operations, timeout: Duration::from_secs(2) }
     }
 
-    fn even(requests_per_second: f64) -> Pace {
-        Pace::Open { requests_per_second, poisson: false }
+    fn even(requests_per_second: f64) -> ScenarioPace {
+        ScenarioPace::Open { requests_per_second, poisson: false }
     }
 
     /// Latencies of a server that takes 1 ms, but `stall` for the operation that starts at or after
     /// 500 ms.
-    fn latencies(pace: Pace, stall: Duration) -> (Vec<Duration>, Schedule) {
+    fn latencies(pace: ScenarioPace, stall: Duration) -> (Vec<Duration>, LoadSchedule) {
         let (clock, schedule) =
-            (Simulated::new(), Schedule::new(&load(pace, None), Duration::from_secs(2), 1));
+            (Simulated::new(), LoadSchedule::new(&load(pace, None), Duration::from_secs(2), 1));
         let (mut found, mut stalled, mut turn) = (Vec::new(), false, 0);
-        while let Some(ticket) = schedule.take(&clock, 0, turn) {
+        while let Some(ticket) = schedule.take_ticket(&clock, 0, turn) {
             let stalls = !stalled && clock.now() >= 500 * MS;
             stalled |= stalls;
             clock.advance(if stalls { stall } else { MS });
@@ -217,7 +234,7 @@ mod tests {
         assert!((45..=60).contains(&above), "{above}");
         // What a closed loop makes of it: one slow request among a thousand, and a 99th percentile
         // that saw nothing.
-        let (mut closed, _) = latencies(Pace::Closed, second);
+        let (mut closed, _) = latencies(ScenarioPace::Closed, second);
         closed.sort();
         assert_eq!(closed[closed.len() * 99 / 100], MS);
         assert_eq!(closed.iter().filter(|latency| **latency > MS).count(), 1);
@@ -234,16 +251,18 @@ mod tests {
 
     #[test]
     fn lateness_says_whether_the_tool_or_the_server_was_behind() {
-        let (clock, schedule) =
-            (Simulated::new(), Schedule::new(&load(even(10.0), None), Duration::from_secs(9), 1));
-        let lates: Vec<Late> = (0..4)
+        let (clock, schedule) = (
+            Simulated::new(),
+            LoadSchedule::new(&load(even(10.0), None), Duration::from_secs(9), 1),
+        );
+        let lates: Vec<StartLateness> = (0..4)
             .map(|turn| {
-                let ticket = schedule.take(&clock, 0, turn).unwrap();
+                let ticket = schedule.take_ticket(&clock, 0, turn).unwrap();
                 clock.advance(if turn == 1 { 250 * MS } else { MS });
                 ticket.late
             })
             .collect();
-        let (queued, woken) = (Late::Queued, Late::Woken);
+        let (queued, woken) = (StartLateness::Queued, StartLateness::Woken);
         assert_eq!(
             lates,
             [queued(Duration::ZERO), woken(Duration::ZERO), queued(150 * MS), queued(51 * MS)]
@@ -252,11 +271,11 @@ mod tests {
 
     #[test]
     fn poisson_arrivals_have_the_rate_and_are_uneven() {
-        let pace = Pace::Open { requests_per_second: 1000.0, poisson: true };
+        let pace = ScenarioPace::Open { requests_per_second: 1000.0, poisson: true };
         let (clock, schedule) =
-            (Simulated::new(), Schedule::new(&load(pace, None), Duration::from_secs(10), 3));
+            (Simulated::new(), LoadSchedule::new(&load(pace, None), Duration::from_secs(10), 3));
         let mut times = Vec::new();
-        while let Some(ticket) = schedule.take(&clock, 0, 0) {
+        while let Some(ticket) = schedule.take_ticket(&clock, 0, 0) {
             times.push(ticket.intended.as_secs_f64());
         }
         assert!((9700..10_300).contains(&times.len()), "{}", times.len());
@@ -268,11 +287,13 @@ mod tests {
 
     #[test]
     fn a_number_of_operations_ends_a_round_in_both_loops() {
-        for pace in [Pace::Closed, even(1000.0)] {
-            let (clock, schedule) =
-                (Simulated::new(), Schedule::new(&load(pace, Some(7)), Duration::from_secs(9), 1));
+        for pace in [ScenarioPace::Closed, even(1000.0)] {
+            let (clock, schedule) = (
+                Simulated::new(),
+                LoadSchedule::new(&load(pace, Some(7)), Duration::from_secs(9), 1),
+            );
             let mut count = 0;
-            while let Some(ticket) = schedule.take(&clock, 0, count) {
+            while let Some(ticket) = schedule.take_ticket(&clock, 0, count) {
                 assert_eq!(ticket.turn.index, count);
                 count += 1;
                 clock.advance(MS);

@@ -10,48 +10,51 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4;
 
-use crate::endpoint::Credentials;
+use crate::endpoint::BenchCredentials;
 
 /// For scenarios that do not name one: what single-region stores expect.
 const REGION: &str = "us-east-1";
 
 #[derive(Debug, Clone)]
-pub struct Signer {
-    credentials: Option<Credentials>,
+pub struct BenchSigner {
+    credentials: Option<BenchCredentials>,
     /// `host:port` as the server is to see it.
     host: String,
 }
 
-impl Signer {
+impl BenchSigner {
     /// Without credentials requests are plain.
-    pub fn new(host: &str, credentials: Option<&Credentials>) -> Self {
+    pub fn new(host: &str, credentials: Option<&BenchCredentials>) -> Self {
         Self { credentials: credentials.cloned(), host: host.to_owned() }
     }
 
     /// One key, in the usual region.
     pub fn with_key(host: &str, access_key: &str, secret_key: &str) -> Self {
         let (access_key, secret_key) = (access_key.to_owned(), secret_key.to_owned());
-        Self::new(host, Some(&Credentials { access_key, secret_key, region: REGION.to_owned() }))
+        Self::new(
+            host,
+            Some(&BenchCredentials { access_key, secret_key, region: REGION.to_owned() }),
+        )
     }
 
-    pub fn signs(&self) -> bool {
+    pub fn is_signing(&self) -> bool {
         self.credentials.is_some()
     }
 
     /// The bytes of a request for `path` (already percent-encoded). Valid for 15 minutes, so it can
     /// be sent many times.
-    pub fn request(&self, method: &str, path: &str, body: &[u8]) -> anyhow::Result<Vec<u8>> {
-        self.head(method, path, &[], SignableBody::Bytes(body), body.len() as u64)
+    pub fn sign_request(&self, method: &str, path: &str, body: &[u8]) -> anyhow::Result<Vec<u8>> {
+        self.request_head(method, path, &[], SignableBody::Bytes(body), body.len() as u64)
     }
 
     /// The same for a body that is sent as it is made: the payload is left out of the signature.
     pub fn streaming_put(&self, path: &str, body_bytes: u64) -> anyhow::Result<Vec<u8>> {
-        self.head("PUT", path, &[], SignableBody::UnsignedPayload, body_bytes)
+        self.request_head("PUT", path, &[], SignableBody::UnsignedPayload, body_bytes)
     }
 
     /// A GET of one range, both ends inclusive.
-    pub fn range(&self, path: &str, first: u64, last: u64) -> anyhow::Result<Vec<u8>> {
-        self.head(
+    pub fn sign_range(&self, path: &str, first: u64, last: u64) -> anyhow::Result<Vec<u8>> {
+        self.request_head(
             "GET",
             path,
             &[("range", &format!("bytes={first}-{last}"))],
@@ -60,7 +63,7 @@ impl Signer {
         )
     }
 
-    fn head(
+    fn request_head(
         &self,
         method: &str,
         path: &str,
@@ -73,7 +76,7 @@ impl Signer {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
         if let Some(credentials) = &self.credentials {
-            text.push_str(&self.signature(credentials, method, path, extra, body)?);
+            text.push_str(&self.signature_lines(credentials, method, path, extra, body)?);
         }
         if method == "PUT" || method == "POST" {
             text.push_str(&format!("content-length: {body_bytes}\r\n"));
@@ -83,9 +86,9 @@ impl Signer {
     }
 
     /// The lines that a signature adds.
-    fn signature(
+    fn signature_lines(
         &self,
-        credentials: &Credentials,
+        credentials: &BenchCredentials,
         method: &str,
         path: &str,
         extra: &[(&str, &str)],

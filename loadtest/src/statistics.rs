@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::random::Random;
+use crate::random::SplitMixRandom;
 
 /// Resamples of a bootstrap: the ends of a 95 % interval are then the 250th of each side.
 const RESAMPLES: usize = 10_000;
@@ -21,7 +21,7 @@ pub fn median(figures: &[f64]) -> Option<f64> {
 
 /// Target ÷ reference over the rounds of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Ratio {
+pub struct RatioEstimate {
     /// Geometric mean of the rounds' ratios: the mean of a ratio and of its reciprocal then agree.
     pub mean: f64,
     /// 95 % percentile bootstrap over rounds; equal to the mean where there is one round, which
@@ -33,7 +33,7 @@ pub struct Ratio {
 
 /// Rounds are paired: what slowed the machine in one round slowed both sides of it. Rounds without
 /// a figure above 0 on both sides are left out.
-pub fn ratio(target: &[f64], reference: &[f64], seed: u64) -> Option<Ratio> {
+pub fn estimate_ratio(target: &[f64], reference: &[f64], seed: u64) -> Option<RatioEstimate> {
     let usable = |figure: &f64| figure.is_finite() && *figure > 0.0;
     let pairs =
         target.iter().zip(reference).filter(|(ours, theirs)| usable(ours) && usable(theirs));
@@ -41,8 +41,13 @@ pub fn ratio(target: &[f64], reference: &[f64], seed: u64) -> Option<Ratio> {
     if logs.is_empty() {
         return None;
     }
-    let (low, high) = bootstrap(&logs, seed);
-    Some(Ratio { mean: mean(&logs).exp(), low: low.exp(), high: high.exp(), rounds: logs.len() })
+    let (low, high) = bootstrap_interval(&logs, seed);
+    Some(RatioEstimate {
+        mean: mean(&logs).exp(),
+        low: low.exp(),
+        high: high.exp(),
+        rounds: logs.len(),
+    })
 }
 
 fn mean(figures: &[f64]) -> f64 {
@@ -50,12 +55,12 @@ fn mean(figures: &[f64]) -> f64 {
 }
 
 /// The 2.5th and 97.5th percentile of the means of resamples.
-fn bootstrap(figures: &[f64], seed: u64) -> (f64, f64) {
-    let mut random = Random::new(seed);
+fn bootstrap_interval(figures: &[f64], seed: u64) -> (f64, f64) {
+    let mut random = SplitMixRandom::new(seed);
     let count = figures.len();
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            (0..count).map(|_| figures[random.below(count as u64) as usize]).sum::<f64>()
+            (0..count).map(|_| figures[random.next_below(count as u64) as usize]).sum::<f64>()
                 / count as f64
         })
         .collect();
@@ -82,7 +87,7 @@ mod tests {
         // exact.
         let reference = [100.0, 10.0, 55.0, 100.0];
         let target = reference.map(|figure| figure * 0.8);
-        let ratio = ratio(&target, &reference, 1).unwrap();
+        let ratio = estimate_ratio(&target, &reference, 1).unwrap();
         assert!(
             (ratio.mean - 0.8).abs() < 1e-12
                 && (ratio.low - 0.8).abs() < 1e-12
@@ -94,7 +99,8 @@ mod tests {
     #[test]
     fn a_ratio_and_its_reciprocal_agree() {
         let (a, b) = ([1.0, 2.0, 5.0, 3.0, 2.0], [2.0, 2.5, 4.0, 6.0, 1.5]);
-        let (forth, back) = (ratio(&a, &b, 1).unwrap(), ratio(&b, &a, 1).unwrap());
+        let (forth, back) =
+            (estimate_ratio(&a, &b, 1).unwrap(), estimate_ratio(&b, &a, 1).unwrap());
         assert!((forth.mean * back.mean - 1.0).abs() < 1e-12);
         assert!(
             (forth.low * back.high - 1.0).abs() < 0.01
@@ -105,23 +111,23 @@ mod tests {
 
     #[test]
     fn rounds_without_figures_are_left_out() {
-        let found = ratio(&[1.0, 0.0, f64::NAN, 4.0], &[1.0, 1.0, 1.0, 0.0], 1).unwrap();
+        let found = estimate_ratio(&[1.0, 0.0, f64::NAN, 4.0], &[1.0, 1.0, 1.0, 0.0], 1).unwrap();
         assert_eq!((found.mean, found.low, found.high, found.rounds), (1.0, 1.0, 1.0, 1));
-        assert_eq!(ratio(&[], &[], 1), None);
-        assert_eq!(ratio(&[0.0], &[1.0], 1), None);
+        assert_eq!(estimate_ratio(&[], &[], 1), None);
+        assert_eq!(estimate_ratio(&[0.0], &[1.0], 1), None);
     }
 
     #[test]
     fn the_interval_covers_the_truth_about_as_often_as_it_says() {
         // 400 experiments of 12 rounds whose true ratio is 1: a 95 % bootstrap of 12 covers
         // somewhat less than 95 %.
-        let mut random = Random::new(11);
+        let mut random = SplitMixRandom::new(11);
         let covered = (0..400)
             .filter(|experiment| {
-                let mut noise = || (1..=12).map(|_| random.unit()).sum::<f64>() / 12.0 + 0.5;
+                let mut noise = || (1..=12).map(|_| random.next_unit()).sum::<f64>() / 12.0 + 0.5;
                 let target: Vec<f64> = (0..12).map(|_| noise()).collect();
                 let reference: Vec<f64> = (0..12).map(|_| noise()).collect();
-                let ratio = ratio(&target, &reference, *experiment).unwrap();
+                let ratio = estimate_ratio(&target, &reference, *experiment).unwrap();
                 ratio.low <= 1.0 && 1.0 <= ratio.high
             })
             .count();

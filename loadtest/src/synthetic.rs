@@ -20,7 +20,7 @@ static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
 /// The objects: `PREFIX` and a number of nine digits.
 #[derive(Debug, Clone)]
-pub struct Objects {
+pub struct SyntheticObjects {
     pub prefix: String,
     pub count: u64,
     pub bytes: u64,
@@ -28,20 +28,20 @@ pub struct Objects {
 
 /// What was asked so far.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct SyntheticCounters {
     pub gets: AtomicU64,
     pub lists: AtomicU64,
     pub body_bytes: AtomicU64,
 }
 
-pub struct Synthetic {
+pub struct SyntheticStore {
     listener: TcpListener,
-    objects: Arc<Objects>,
-    asked: Arc<Asked>,
+    objects: Arc<SyntheticObjects>,
+    asked: Arc<SyntheticCounters>,
 }
 
-impl Synthetic {
-    pub async fn bind(listen: SocketAddr, objects: Objects) -> std::io::Result<Self> {
+impl SyntheticStore {
+    pub async fn bind(listen: SocketAddr, objects: SyntheticObjects) -> std::io::Result<Self> {
         Ok(Self {
             listener: TcpListener::bind(listen).await?,
             objects: Arc::new(objects),
@@ -53,7 +53,7 @@ impl Synthetic {
         self.listener.local_addr()
     }
 
-    pub fn asked(&self) -> Arc<Asked> {
+    pub fn request_counters(&self) -> Arc<SyntheticCounters> {
         self.asked.clone()
     }
 
@@ -64,7 +64,11 @@ impl Synthetic {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
                     // Ends with its connection, or with the process.
-                    tokio::spawn(serve(stream, self.objects.clone(), self.asked.clone()));
+                    tokio::spawn(serve_connection(
+                        stream,
+                        self.objects.clone(),
+                        self.asked.clone(),
+                    ));
                 }
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
             }
@@ -72,24 +76,28 @@ impl Synthetic {
     }
 }
 
-struct Head {
+struct SyntheticRequestHead {
     method: String,
     path: String,
     query: String,
     range: Option<(u64, Option<u64>)>,
 }
 
-async fn serve(stream: TcpStream, objects: Arc<Objects>, asked: Arc<Asked>) {
+async fn serve_connection(
+    stream: TcpStream,
+    objects: Arc<SyntheticObjects>,
+    asked: Arc<SyntheticCounters>,
+) {
     let mut stream = BufReader::new(stream);
     while let Some(head) = read_head(&mut stream).await {
-        if answer(&mut stream, &head, &objects, &asked).await.is_err() {
+        if answer_request(&mut stream, &head, &objects, &asked).await.is_err() {
             return;
         }
     }
 }
 
 /// `None`: the connection is over, or says what is no request.
-async fn read_head(stream: &mut BufReader<TcpStream>) -> Option<Head> {
+async fn read_head(stream: &mut BufReader<TcpStream>) -> Option<SyntheticRequestHead> {
     let mut line = String::new();
     let mut next = async |line: &mut String| {
         line.clear();
@@ -100,7 +108,12 @@ async fn read_head(stream: &mut BufReader<TcpStream>) -> Option<Head> {
     let mut words = line.split_whitespace();
     let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let mut head = Head { method, path: decoded(path), query: query.to_owned(), range: None };
+    let mut head = SyntheticRequestHead {
+        method,
+        path: decode_text(path),
+        query: query.to_owned(),
+        range: None,
+    };
     loop {
         next(&mut line).await?;
         let Some((name, value)) = line.trim_end().split_once(':') else { return Some(head) };
@@ -111,40 +124,40 @@ async fn read_head(stream: &mut BufReader<TcpStream>) -> Option<Head> {
     }
 }
 
-fn decoded(text: &str) -> String {
+fn decode_text(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-impl Head {
-    fn parameter(&self, name: &str) -> Option<String> {
+impl SyntheticRequestHead {
+    fn query_parameter(&self, name: &str) -> Option<String> {
         let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
-        Some(decoded(pairs.find(|(known, _)| *known == name)?.1))
+        Some(decode_text(pairs.find(|(known, _)| *known == name)?.1))
     }
 
     /// The part of the path behind the bucket.
-    fn key(&self) -> &str {
+    fn object_key(&self) -> &str {
         self.path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key)
     }
 }
 
-async fn answer(
+async fn answer_request(
     stream: &mut BufReader<TcpStream>,
-    head: &Head,
-    objects: &Objects,
-    asked: &Asked,
+    head: &SyntheticRequestHead,
+    objects: &SyntheticObjects,
+    asked: &SyntheticCounters,
 ) -> std::io::Result<()> {
-    let text = match (head.method.as_str(), head.key()) {
+    let text = match (head.method.as_str(), head.object_key()) {
         ("GET", "") => {
             asked.lists.fetch_add(1, Ordering::Relaxed);
-            let body = list(head, objects);
+            let body = list_objects(head, objects);
             format!(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/xml\r\ncontent-length: \
                 {}\r\n\r\n{body}",
                 body.len()
             )
         }
-        ("GET" | "HEAD", key) if objects.has(key) => {
-            return object(stream, head, objects, asked).await;
+        ("GET" | "HEAD", key) if objects.contains_key(key) => {
+            return send_object(stream, head, objects, asked).await;
         }
         ("GET" | "HEAD", _) => {
             let body = "<Error><Code>NoSuchKey</Code></Error>";
@@ -157,11 +170,11 @@ async fn answer(
     stream.get_mut().write_all(text.as_bytes()).await
 }
 
-async fn object(
+async fn send_object(
     stream: &mut BufReader<TcpStream>,
-    head: &Head,
-    objects: &Objects,
-    asked: &Asked,
+    head: &SyntheticRequestHead,
+    objects: &SyntheticObjects,
+    asked: &SyntheticCounters,
 ) -> std::io::Result<()> {
     let (first, end) = match head.range {
         None => (0, objects.bytes),
@@ -204,12 +217,12 @@ async fn object(
     Ok(())
 }
 
-impl Objects {
-    fn name(&self, number: u64) -> String {
+impl SyntheticObjects {
+    fn object_name(&self, number: u64) -> String {
         format!("{}{number:09}", self.prefix)
     }
 
-    fn has(&self, key: &str) -> bool {
+    fn contains_key(&self, key: &str) -> bool {
         let number = key.strip_prefix(self.prefix.as_str()).filter(|digits| digits.len() == 9);
         number
             .and_then(|digits| digits.parse::<u64>().ok())
@@ -217,26 +230,27 @@ impl Objects {
     }
 
     /// The number of the first object whose name is greater than this one.
-    fn after(&self, name: &str) -> u64 {
+    fn first_after(&self, name: &str) -> u64 {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.name(middle).as_str() > name { high = middle } else { low = middle + 1 }
+            if self.object_name(middle).as_str() > name { high = middle } else { low = middle + 1 }
         }
         low
     }
 }
 
-fn list(head: &Head, objects: &Objects) -> String {
-    let (prefix, most) = (head.parameter("prefix").unwrap_or_default(), head.parameter("max-keys"));
+fn list_objects(head: &SyntheticRequestHead, objects: &SyntheticObjects) -> String {
+    let (prefix, most) =
+        (head.query_parameter("prefix").unwrap_or_default(), head.query_parameter("max-keys"));
     let most = most.and_then(|most| most.parse().ok()).unwrap_or(1000).min(1000);
     let after = head
-        .parameter("continuation-token")
-        .or_else(|| head.parameter("start-after"))
+        .query_parameter("continuation-token")
+        .or_else(|| head.query_parameter("start-after"))
         .unwrap_or_default();
-    let first = objects.after(&after);
+    let first = objects.first_after(&after);
     let names = (first..objects.count)
-        .map(|number| objects.name(number))
+        .map(|number| objects.object_name(number))
         .filter(|name| name.starts_with(&prefix));
     let mut names: Vec<String> = names.take(most + 1).collect();
     let is_truncated = names.len() > most;
@@ -278,9 +292,9 @@ mod tests {
 
     #[tokio::test]
     async fn objects_are_listed_in_pages_and_read_by_range() {
-        let objects = Objects { prefix: "a/".into(), count: 2500, bytes: 700_000 };
-        let store = Synthetic::bind("127.0.0.1:0".parse().unwrap(), objects).await.unwrap();
-        let (address, asked) = (store.local_addr().unwrap(), store.asked());
+        let objects = SyntheticObjects { prefix: "a/".into(), count: 2500, bytes: 700_000 };
+        let store = SyntheticStore::bind("127.0.0.1:0".parse().unwrap(), objects).await.unwrap();
+        let (address, asked) = (store.local_addr().unwrap(), store.request_counters());
         let running = tokio::spawn(store.run());
         let (mut after, mut listed) = (String::new(), 0);
         loop {

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::client::Done;
-use crate::histogram::Histogram;
-use crate::plan::Kind;
-use crate::schedule::Late;
+use crate::client::BenchStepResult;
+use crate::histogram::BenchHistogram;
+use crate::plan::ExchangeKind;
+use crate::schedule::StartLateness;
 
 /// Explanations that are kept: the first ones, which are mostly the cause of the others.
 const EXAMPLES_MAX: usize = 5;
@@ -16,51 +16,51 @@ const NAMES_MAX: usize = 32;
 
 /// Times of one kind, in microseconds, from 1 µs.
 #[derive(Debug, Clone, Default)]
-pub struct Latencies(Histogram);
+pub struct LatencyTally(BenchHistogram);
 
-impl Latencies {
-    pub fn record(&mut self, time: Duration) {
-        self.0.record(micros(time).max(1));
+impl LatencyTally {
+    pub fn record_time(&mut self, time: Duration) {
+        self.0.record_value(whole_micros(time).max(1));
     }
 
-    pub fn add(&mut self, other: &Self) {
-        self.0.add(&other.0);
+    pub fn merge_from(&mut self, other: &Self) {
+        self.0.merge_from(&other.0);
     }
 
-    pub fn count(&self) -> u64 {
+    pub fn sample_count(&self) -> u64 {
         self.0.len()
     }
 
-    pub fn at(&self, percentile: f64) -> Option<Duration> {
-        self.0.at(percentile).map(Duration::from_micros)
+    pub fn time_at_percentile(&self, percentile: f64) -> Option<Duration> {
+        self.0.value_at_percentile(percentile).map(Duration::from_micros)
     }
 
-    pub fn max(&self) -> Option<Duration> {
-        self.0.max().map(Duration::from_micros)
+    pub fn max_time(&self) -> Option<Duration> {
+        self.0.max_value().map(Duration::from_micros)
     }
 
     /// Recorded above a bound.
-    pub fn above(&self, bound: Duration) -> u64 {
-        self.0.above(micros(bound))
+    pub fn count_above(&self, bound: Duration) -> u64 {
+        self.0.count_above(whole_micros(bound))
     }
 }
 
-fn micros(time: Duration) -> u64 {
+fn whole_micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct OfKind {
+pub struct ExchangeKindTally {
     pub bytes: u64,
     /// From when it should have started to the last byte.
-    pub latency: Latencies,
+    pub latency: LatencyTally,
     /// To the first byte of the body.
-    pub first_byte: Latencies,
+    pub first_byte: LatencyTally,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
-    pub kinds: BTreeMap<Kind, OfKind>,
+pub struct BenchRoundTally {
+    pub kinds: BTreeMap<ExchangeKind, ExchangeKindTally>,
     pub errors: BTreeMap<String, u64>,
     pub examples: Vec<String>,
     /// Answers that were not the object, among the errors.
@@ -68,35 +68,35 @@ pub struct Tally {
     /// Values of `x-verbs3-cache`.
     pub cache: BTreeMap<String, u64>,
     /// Open loop: connections that woke up after their time, and operations that found none free.
-    pub woken_late: Latencies,
-    pub queued: Latencies,
+    pub woken_late: LatencyTally,
+    pub queued: LatencyTally,
 }
 
-impl Tally {
+impl BenchRoundTally {
     /// One exchange, begun (or due) at `intended`, all times since the round's start.
-    pub fn record(
+    pub fn record_exchange(
         &mut self,
-        kind: Kind,
+        kind: ExchangeKind,
         intended: Duration,
         first_byte: Option<Duration>,
         ended: Duration,
-        done: Done,
+        done: BenchStepResult,
     ) {
         if let Some(cache) = done.cache {
-            count(&mut self.cache, cache);
+            count_name(&mut self.cache, cache);
         }
         match done.outcome {
             Ok(()) => {
                 let of_kind = self.kinds.entry(kind).or_default();
                 of_kind.bytes += done.bytes;
-                of_kind.latency.record(ended.saturating_sub(intended));
+                of_kind.latency.record_time(ended.saturating_sub(intended));
                 if let Some(first) = first_byte {
-                    of_kind.first_byte.record(first.saturating_sub(intended));
+                    of_kind.first_byte.record_time(first.saturating_sub(intended));
                 }
             }
             Err(failure) => {
                 self.wrong += u64::from(failure.is_wrong_answer());
-                count(&mut self.errors, failure.kind());
+                count_name(&mut self.errors, failure.kind_label());
                 if self.examples.len() < EXAMPLES_MAX {
                     self.examples.push(format!("{}: {failure}", kind.as_str()));
                 }
@@ -104,20 +104,20 @@ impl Tally {
         }
     }
 
-    pub fn late(&mut self, late: Late) {
+    pub fn record_lateness(&mut self, late: StartLateness) {
         match late {
-            Late::Woken(by) => self.woken_late.record(by),
-            Late::Queued(by) => self.queued.record(by),
-            Late::Closed => {}
+            StartLateness::Woken(by) => self.woken_late.record_time(by),
+            StartLateness::Queued(by) => self.queued.record_time(by),
+            StartLateness::Closed => {}
         }
     }
 
-    pub fn add(&mut self, other: &Self) {
+    pub fn merge_from(&mut self, other: &Self) {
         for (kind, theirs) in &other.kinds {
             let ours = self.kinds.entry(*kind).or_default();
             ours.bytes += theirs.bytes;
-            ours.latency.add(&theirs.latency);
-            ours.first_byte.add(&theirs.first_byte);
+            ours.latency.merge_from(&theirs.latency);
+            ours.first_byte.merge_from(&theirs.first_byte);
         }
         for (names, theirs) in [(&mut self.errors, &other.errors), (&mut self.cache, &other.cache)]
         {
@@ -129,22 +129,22 @@ impl Tally {
         self.examples.extend(
             other.examples.iter().take(EXAMPLES_MAX.saturating_sub(self.examples.len())).cloned(),
         );
-        self.woken_late.add(&other.woken_late);
-        self.queued.add(&other.queued);
+        self.woken_late.merge_from(&other.woken_late);
+        self.queued.merge_from(&other.queued);
     }
 
     /// All kinds but reading back, together.
-    pub fn sum(&self) -> OfKind {
-        let mut sum = OfKind::default();
+    pub fn sum_kinds(&self) -> ExchangeKindTally {
+        let mut sum = ExchangeKindTally::default();
         for of_kind in self
             .kinds
             .iter()
-            .filter(|(kind, _)| **kind != Kind::ReadBack)
+            .filter(|(kind, _)| **kind != ExchangeKind::ReadBack)
             .map(|(_, of_kind)| of_kind)
         {
             sum.bytes += of_kind.bytes;
-            sum.latency.add(&of_kind.latency);
-            sum.first_byte.add(&of_kind.first_byte);
+            sum.latency.merge_from(&of_kind.latency);
+            sum.first_byte.merge_from(&of_kind.first_byte);
         }
         sum
     }
@@ -154,7 +154,7 @@ impl Tally {
     }
 }
 
-fn count(names: &mut BTreeMap<String, u64>, name: String) {
+fn count_name(names: &mut BTreeMap<String, u64>, name: String) {
     let full = names.len() >= NAMES_MAX && !names.contains_key(&name);
     *names.entry(if full { "others".into() } else { name }).or_default() += 1;
 }
@@ -165,10 +165,10 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::failure::Failure;
+    use crate::failure::BenchExchangeError;
 
-    fn done(outcome: Result<(), Failure>) -> Done {
-        Done {
+    fn done(outcome: Result<(), BenchExchangeError>) -> BenchStepResult {
+        BenchStepResult {
             bytes: 10,
             first_byte: None,
             ended: Instant::now(),
@@ -179,64 +179,73 @@ mod tests {
 
     #[test]
     fn percentiles_are_within_a_thousandth_of_the_truth() {
-        let mut latencies = Latencies::default();
-        (1..=100_000).for_each(|micros| latencies.record(Duration::from_micros(micros)));
+        let mut latencies = LatencyTally::default();
+        (1..=100_000).for_each(|micros| latencies.record_time(Duration::from_micros(micros)));
         for (percentile, wanted) in
             [(50.0, 50_000.0), (90.0, 90_000.0), (99.0, 99_000.0), (99.9, 99_900.0)]
         {
-            let got = latencies.at(percentile).unwrap().as_micros() as f64;
+            let got = latencies.time_at_percentile(percentile).unwrap().as_micros() as f64;
             assert!((got / wanted - 1.0).abs() < 0.001, "{percentile}: {got}");
         }
-        assert_eq!((latencies.count(), Latencies::default().at(50.0)), (100_000, None));
-        let above = latencies.above(Duration::from_millis(90));
+        assert_eq!(
+            (latencies.sample_count(), LatencyTally::default().time_at_percentile(50.0)),
+            (100_000, None)
+        );
+        let above = latencies.count_above(Duration::from_millis(90));
         assert!((9_900..=10_100).contains(&above), "{above}");
-        latencies.record(Duration::from_secs(100_000));
+        latencies.record_time(Duration::from_secs(100_000));
         assert!(
-            latencies.max().unwrap() >= Duration::from_secs(3595),
+            latencies.max_time().unwrap() >= Duration::from_secs(3595),
             "too long is kept as the longest"
         );
     }
 
     #[test]
     fn latency_counts_from_when_it_should_have_begun() {
-        let mut tally = Tally::default();
+        let mut tally = BenchRoundTally::default();
         let ms = Duration::from_millis;
-        tally.record(Kind::Get, ms(100), Some(ms(350)), ms(400), done(Ok(())));
-        assert_eq!(tally.kinds[&Kind::Get].latency.max().unwrap().as_millis(), 300);
-        assert_eq!(tally.kinds[&Kind::Get].first_byte.max().unwrap().as_millis(), 250);
+        tally.record_exchange(ExchangeKind::Get, ms(100), Some(ms(350)), ms(400), done(Ok(())));
+        assert_eq!(tally.kinds[&ExchangeKind::Get].latency.max_time().unwrap().as_millis(), 300);
+        assert_eq!(tally.kinds[&ExchangeKind::Get].first_byte.max_time().unwrap().as_millis(), 250);
     }
 
     #[test]
     fn tallies_add_up_and_reading_back_stays_out_of_the_sum() {
-        let mut one = Tally::default();
-        let mut two = Tally::default();
+        let mut one = BenchRoundTally::default();
+        let mut two = BenchRoundTally::default();
         for _ in 0..3 {
-            one.record(Kind::Put, Duration::ZERO, None, Duration::from_millis(1), done(Ok(())));
-            two.record(
-                Kind::ReadBack,
+            one.record_exchange(
+                ExchangeKind::Put,
+                Duration::ZERO,
+                None,
+                Duration::from_millis(1),
+                done(Ok(())),
+            );
+            two.record_exchange(
+                ExchangeKind::ReadBack,
                 Duration::ZERO,
                 None,
                 Duration::from_millis(9),
                 done(Ok(())),
             );
-            two.record(
-                Kind::Put,
+            two.record_exchange(
+                ExchangeKind::Put,
                 Duration::ZERO,
                 None,
                 Duration::from_millis(2),
-                done(Err(Failure::Timeout)),
+                done(Err(BenchExchangeError::Timeout)),
             );
-            two.record(
-                Kind::Get,
+            two.record_exchange(
+                ExchangeKind::Get,
                 Duration::ZERO,
                 None,
                 Duration::ZERO,
-                done(Err(Failure::Bytes("x".into()))),
+                done(Err(BenchExchangeError::Bytes("x".into()))),
             );
         }
-        one.add(&two);
-        assert_eq!((one.sum().latency.count(), one.sum().bytes), (3, 30));
-        assert_eq!(one.sum().latency.max().unwrap().as_millis(), 1);
+        one.merge_from(&two);
+        assert_eq!((one.sum_kinds().latency.sample_count(), one.sum_kinds().bytes), (3, 30));
+        assert_eq!(one.sum_kinds().latency.max_time().unwrap().as_millis(), 1);
         assert_eq!(
             (one.errors["timeout"], one.errors["wrong bytes"], one.wrong, one.cache["hit"]),
             (3, 3, 3, 12)
@@ -247,7 +256,7 @@ mod tests {
     #[test]
     fn names_from_servers_do_not_grow_without_bound() {
         let mut names = BTreeMap::new();
-        (0..1000).for_each(|name| count(&mut names, name.to_string()));
+        (0..1000).for_each(|name| count_name(&mut names, name.to_string()));
         assert_eq!((names.len(), names.values().sum::<u64>()), (NAMES_MAX + 1, 1000));
     }
 }

@@ -10,7 +10,7 @@ const TIMES: [(&str, f64); 4] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 6
 const SECONDS_MAX: f64 = 86_400.0;
 
 /// A length above 0.
-pub fn parse(text: &str) -> Result<u64, String> {
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = UNITS
         .iter()
         .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
 }
 
 /// The shortest exact way to write it.
-pub fn show(bytes: u64) -> String {
+pub fn show_bytes(bytes: u64) -> String {
     let (name, unit) = UNITS
         .iter()
         .find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit))
@@ -60,12 +60,12 @@ mod tests {
         for (text, bytes) in
             [("64", 64), ("64B", 64), ("4KiB", 4096), ("1 MiB", 1 << 20), ("2GiB", 2 << 30)]
         {
-            assert_eq!(parse(text), Ok(bytes), "{text}");
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
         for wrong in ["", "0", "-1", "4KB", "x", "99999999999GiB"] {
-            assert!(parse(wrong).is_err(), "{wrong}");
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
         }
-        assert_eq!([64, 4096, 1 << 20, 1500].map(show), ["64 B", "4 KiB", "1 MiB", "1500 B"]);
+        assert_eq!([64, 4096, 1 << 20, 1500].map(show_bytes), ["64 B", "4 KiB", "1 MiB", "1500 B"]);
     }
 
     #[test]

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub use cell::{Cell, CellReader, CellWriter};
+pub use cell::{ArenaCell, CellReader, CellWriter};
 pub(crate) use cell::{CellHold, CellSpan};
 
-use cell::Lease;
-use classes::Classes;
-use mapping::Mapping;
-use pool::Pool;
+use cell::ArenaLoan;
+use classes::SizeClasses;
+use mapping::ArenaMapping;
+use pool::ArenaCellPool;
 
 /// Size and cut of an arena.
 #[derive(Debug, Clone)]
@@ -72,18 +72,18 @@ pub struct ExtentId(pub u32);
 /// A mapped arena. Clones share it.
 #[derive(Clone)]
 pub struct Arena {
-    shared: Arc<Shared>,
+    shared: Arc<MappedArena>,
 }
 
 /// What every cell keeps alive.
-struct Shared {
-    mapping: Mapping,
-    classes: Classes,
+struct MappedArena {
+    mapping: ArenaMapping,
+    classes: SizeClasses,
     /// One lock for all classes: it is held for some 30 ns, for each lease and each return.
-    pool: Mutex<Pool>,
+    pool: Mutex<ArenaCellPool>,
 }
 
-impl Shared {
+impl MappedArena {
     fn extent_of(&self, offset: usize) -> ExtentId {
         ExtentId((offset / self.classes.extent_bytes()) as u32)
     }
@@ -91,35 +91,35 @@ impl Shared {
 
 impl Arena {
     /// Maps the memory (a sealed memfd, so that another process of this host can map it read-only).
-    pub fn map(options: ArenaOptions) -> Result<Self, ArenaError> {
+    pub fn map_memory(options: ArenaOptions) -> Result<Self, ArenaError> {
         let capacity_bytes = options.capacity_bytes;
-        let classes = Classes::new(options.cell_bytes_max);
+        let classes = SizeClasses::new(options.cell_bytes_max);
         let extent_bytes = classes.extent_bytes();
         let extents = u32::try_from(capacity_bytes / extent_bytes).unwrap_or(u32::MAX);
         if extents == 0 {
             return Err(ArenaError::TooSmall { capacity_bytes, extent_bytes });
         }
-        let mapping = Mapping::new(extents as usize * extent_bytes, options.populate)
+        let mapping = ArenaMapping::new(extents as usize * extent_bytes, options.populate)
             .map_err(|source| ArenaError::Map { capacity_bytes, source })?;
-        let pool = Pool::new(Classes::new(options.cell_bytes_max), extents);
-        Ok(Self { shared: Arc::new(Shared { mapping, classes, pool: Mutex::new(pool) }) })
+        let pool = ArenaCellPool::new(SizeClasses::new(options.cell_bytes_max), extents);
+        Ok(Self { shared: Arc::new(MappedArena { mapping, classes, pool: Mutex::new(pool) }) })
     }
 
-    /// A cell of at least `bytes` (≤ `cell_bytes_max`), or `None` when no memory of that class is
+    /// A cell of at least `mapped_bytes` (≤ `cell_bytes_max`), or `None` when no memory of that class is
     /// free now.
-    pub fn lease(&self, bytes: usize) -> Option<Cell> {
+    pub fn allocate_cell(&self, bytes: usize) -> Option<ArenaCell> {
         let class = self.shared.classes.class_of(bytes)?;
-        let slot = self.shared.pool.lock().lease(class, bytes)?;
-        let lease = Lease::new(self.shared.clone(), slot, bytes);
-        Some(Cell { lease })
+        let slot = self.shared.pool.lock().allocate_slot(class, bytes)?;
+        let lease = ArenaLoan::new(self.shared.clone(), slot, bytes);
+        Some(ArenaCell { lease })
     }
 
-    /// Width of the class that a lease of `bytes` would take; of the widest, where no class holds
+    /// Width of the class that a lease of `mapped_bytes` would take; of the widest, where no class holds
     /// as much.
     pub fn class_bytes(&self, bytes: usize) -> usize {
         let classes = &self.shared.classes;
         match classes.class_of(bytes) {
-            Some(class) => classes.width(class),
+            Some(class) => classes.class_width(class),
             None => classes.width_max(),
         }
     }
@@ -129,34 +129,34 @@ impl Arena {
         self.shared.classes.width_max()
     }
 
-    pub fn usage(&self) -> ArenaUsage {
-        self.shared.pool.lock().usage()
+    pub fn arena_usage(&self) -> ArenaUsage {
+        self.shared.pool.lock().pool_usage()
     }
 
     /// The assigned extent with the fewest leased cells: the cheapest one to empty, for a lease of
     /// another class to find room. Looks at every extent under the arena's lock (about a
     /// millisecond for a terabyte), so call it rarely.
     pub fn sparsest_extent(&self) -> Option<ExtentId> {
-        self.shared.pool.lock().sparsest()
+        self.shared.pool.lock().sparsest_extent()
     }
 
     /// Where `piece` begins in the arena; `None` unless all of it lies there.
     #[cfg(not(miri))]
     pub(crate) fn offset_of(&self, piece: &[u8]) -> Option<u64> {
-        let (base, bytes) = self.base();
+        let (base, bytes) = self.mapped_range();
         let offset = piece.as_ptr().addr().checked_sub(base.addr().get())?;
         (offset.checked_add(piece.len())? <= bytes).then_some(offset as u64)
     }
 
     /// Where the arena is mapped, for the registration with a NIC.
-    pub(crate) fn base(&self) -> (std::ptr::NonNull<u8>, usize) {
-        (self.shared.mapping.base(), self.shared.mapping.bytes())
+    pub(crate) fn mapped_range(&self) -> (std::ptr::NonNull<u8>, usize) {
+        (self.shared.mapping.base_address(), self.shared.mapping.mapped_bytes())
     }
 
     /// The sealed memfd, for a process of this host to map read-only.
     #[cfg(not(miri))]
-    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.shared.mapping.fd()
+    pub(crate) fn memory_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.shared.mapping.memory_fd()
     }
 }
 

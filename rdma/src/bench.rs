@@ -17,11 +17,11 @@ mod service;
 mod source;
 mod usage;
 
-pub use dial::{DialOptions, Dialled, LeftOut, Way};
+pub use dial::{BenchRequester, DialOptions, LeftOut, MeasuredWay};
 pub use host::{BenchHost, HostOptions};
-pub use measure::{Bandwidth, Direction, Load, RoundTrips};
+pub use measure::{BandwidthResult, RoundTrips, TransferDirection, TransferLoad};
 pub use message::ECHO_BYTES_MAX;
-pub use usage::Usage;
+pub use usage::TransferCost;
 
 use crate::transport::TransportError;
 
@@ -49,7 +49,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+    fn io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Io { what: what.into(), source }
     }
 }

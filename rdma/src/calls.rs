@@ -1,8 +1,8 @@
 //! Calls over one connection, whatever carries them: the frames, who may say what when, and who
 //! owns which memory until when.
 //!
-//! Owns the protocol. A transport (`tcp`, `shm`, `verbs`) brings an [`Outlet`] that sends frames in
-//! order and puts data where it belongs, and an [`Inlet`] that receives them; it decides nothing
+//! Owns the protocol. A transport (`tcp`, `shm`, `verbs`) brings an [`FrameOutlet`] that sends frames in
+//! order and puts data where it belongs, and an [`FrameInlet`] that receives them; it decides nothing
 //! about calls.
 
 mod call;
@@ -24,26 +24,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use prometheus::Histogram;
 
-pub use handshake::Secret;
+pub use handshake::HandshakeSecret;
 
 pub(crate) use frame::{
-    FrameError, HEADER_BYTES, Header, Kind, SEGMENT_BYTES, SEGMENTS_MAX, Segment,
+    FrameError, FrameHeader, FrameKind, HEADER_BYTES, MemorySegment, SEGMENT_BYTES, SEGMENTS_MAX,
 };
-pub(crate) use gate::{Closer, Gate, GateLimits};
-pub(crate) use handshake::{Agreed, Exchange, HandshakeError, Terms, check_name, request};
-pub(crate) use outgoing::Outgoing;
-pub(crate) use requester::connect;
-pub(crate) use room::{Room, Rooms};
-pub(crate) use session::{Session, serve};
+pub(crate) use gate::{AdmissionGate, GateCloser, GateLimits};
+pub(crate) use handshake::{
+    HandshakeAgreement, HandshakeChannel, HandshakeError, HandshakeTerms, check_name,
+    request_handshake,
+};
+pub(crate) use outgoing::OutgoingFrame;
+pub(crate) use requester::start_connection;
+pub(crate) use room::{QueuedBytesBudget, QueuedBytesPermit};
+pub(crate) use session::{ServerSession, serve_session};
 
-use crate::landing::{Fill, Landing};
+use crate::landing::{Landing, LandingFill};
 use crate::transport::TransportKind;
 
 /// What both sides of a connection need, whatever carries it.
 #[derive(Debug, Clone)]
 pub struct CallOptions {
     /// Known to every host of the cluster.
-    pub secret: Secret,
+    pub secret: HandshakeSecret,
     /// Name of this host: what its peers expect it to say, and write to their logs. At most 64
     /// bytes are sent.
     pub name: String,
@@ -61,7 +64,7 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    pub fn new(secret: Secret) -> Self {
+    pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             secret,
             name: String::new(),
@@ -75,8 +78,8 @@ impl CallOptions {
 
     /// What this side brings to a handshake. `ways` is what it tells a requester of other ways to
     /// itself.
-    pub(crate) fn terms<'a>(&'a self, ways: &'a str) -> Terms<'a> {
-        Terms {
+    pub(crate) fn handshake_terms<'a>(&'a self, ways: &'a str) -> HandshakeTerms<'a> {
+        HandshakeTerms {
             secret: &self.secret,
             name: &self.name,
             frame_bytes_max: self.frame_bytes_max,
@@ -92,35 +95,35 @@ pub(crate) fn controls_max(calls_in_flight_max: u32) -> usize {
     calls_in_flight_max as usize * 2 + 16
 }
 
-/// The write side of a connection. Frames arrive at the peer in the order of [`Outlet::push`], each
+/// The write side of a connection. Frames arrive at the peer in the order of [`FrameOutlet::push_frame`], each
 /// behind its data.
-pub(crate) trait Outlet: Send + Sync + 'static {
+pub(crate) trait FrameOutlet: Send + Sync + 'static {
     const KIND: TransportKind;
 
     /// Where the seconds of calls over this one rail are counted, beside those of its kind.
-    fn seconds(&self) -> Option<Histogram> {
+    fn rail_histogram(&self) -> Option<Histogram> {
         None
     }
     /// Describes lent memory to the peer; empty where the peer does not write to it directly.
     /// Memory that was described stays described until the call is settled, or until the landing
     /// takes itself back.
-    fn lend(&self, landing: &mut Landing) -> Vec<Segment>;
+    fn lend_landing(&self, landing: &mut Landing) -> Vec<MemorySegment>;
     /// Waits until `bytes` may be queued; `None` once the connection is closed. A frame larger than
     /// the whole queue waits until the queue is empty.
-    fn room(&self, bytes: u64) -> impl Future<Output = Option<Room>> + Send;
+    fn reserve_bytes(&self, bytes: u64) -> impl Future<Output = Option<QueuedBytesPermit>> + Send;
     /// Waits while the peer makes this side answer faster than it reads the answers.
     fn control_room(&self) -> impl Future<Output = ()> + Send;
     /// Adds a frame, without sending: cheap enough for a caller that holds a lock. Follow with
-    /// [`Outlet::flush`].
-    fn push(&self, frame: Outgoing);
+    /// [`FrameOutlet::flush_frames`].
+    fn push_frame(&self, frame: OutgoingFrame);
     /// Drops the parts of a call that are not on their way yet.
-    fn abandon(&self, call: u64);
+    fn abandon_call(&self, call: u64);
     /// Sends what can be sent now. Never waits.
-    fn flush(&self);
-    /// Sends what callers leave, until [`Outlet::finish`] and an empty queue, or an error.
+    fn flush_frames(&self);
+    /// Sends what callers leave, until [`FrameOutlet::finish_writes`] and an empty queue, or an error.
     fn run(&self) -> impl Future<Output = io::Result<()>> + Send;
-    /// Lets [`Outlet::run`] end after what is queued.
-    fn finish(&self);
+    /// Lets [`FrameOutlet::run`] end after what is queued.
+    fn finish_writes(&self);
     /// Tells the peer that nothing follows.
     fn shut_write(&self);
     /// Ends the connection and forgets everything. From its return on the peer can't write to lent
@@ -143,26 +146,28 @@ pub(crate) enum InletError {
 
 /// What comes with a header.
 #[derive(Debug, Default)]
-pub(crate) struct Body {
+pub(crate) struct FrameBody {
     pub(crate) message: Bytes,
     /// Where the peer lets this side write (`Call`, `Wanted`).
-    pub(crate) target: Vec<Segment>,
+    pub(crate) target: Vec<MemorySegment>,
     /// The data itself, where it was handed over rather than written into the landing.
     pub(crate) data: Option<Vec<Bytes>>,
 }
 
 /// The read side of a connection. Once the future of a reader has been dropped, nothing is written
-/// to a landing by this side; what the peer may still write is the [`Outlet::close`]'s to end.
-pub(crate) trait Inlet: Send {
+/// to a landing by this side; what the peer may still write is the [`FrameOutlet::close`]'s to end.
+pub(crate) trait FrameInlet: Send {
     /// The next header; `None` when the peer closed between two frames.
-    fn header(&mut self) -> impl Future<Output = Result<Option<Header>, InletError>> + Send;
-    /// What belongs to `header`; its data into `fill`, which has exactly as much room, unless it is
-    /// handed over.
-    fn body(
+    fn next_header(
         &mut self,
-        header: &Header,
-        fill: &mut Fill,
-    ) -> impl Future<Output = Result<Body, InletError>> + Send;
+    ) -> impl Future<Output = Result<Option<FrameHeader>, InletError>> + Send;
+    /// What belongs to `next_header`; its data into `fill`, which has exactly as much room, unless it is
+    /// handed over.
+    fn receive_body(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> impl Future<Output = Result<FrameBody, InletError>> + Send;
 }
 
 #[cfg(test)]

@@ -13,14 +13,14 @@ use parking_lot::Mutex;
 
 /// The connection is over: no credit will come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub(crate) struct CreditsClosed;
 
-pub(crate) struct Credits {
+pub(crate) struct CallCredits {
     max: usize,
-    state: Mutex<State>,
+    state: Mutex<CallCreditState>,
 }
 
-struct State {
+struct CallCreditState {
     free: usize,
     closed: bool,
     next: u64,
@@ -29,20 +29,20 @@ struct State {
 }
 
 /// One credit. Dropping it gives it back.
-pub(crate) struct Permit {
-    credits: Arc<Credits>,
+pub(crate) struct CreditPermit {
+    credits: Arc<CallCredits>,
 }
 
 /// A wish for a credit, which costs nothing while it is not polled. Dropping it forgets it.
-pub(crate) struct Wish {
-    credits: Arc<Credits>,
+pub(crate) struct CreditRequest {
+    credits: Arc<CallCredits>,
     /// Its age, once it had to wait.
     place: Option<u64>,
 }
 
-impl Credits {
+impl CallCredits {
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        let state = State { free: max, closed: false, next: 0, waiting: BTreeMap::new() };
+        let state = CallCreditState { free: max, closed: false, next: 0, waiting: BTreeMap::new() };
         Arc::new(Self { max, state: Mutex::new(state) })
     }
 
@@ -51,17 +51,17 @@ impl Credits {
     }
 
     /// `None`: all are in use, or the connection is over.
-    pub(crate) fn try_take(self: &Arc<Self>) -> Option<Permit> {
+    pub(crate) fn try_take(self: &Arc<Self>) -> Option<CreditPermit> {
         let mut state = self.state.lock();
         if state.closed || state.free == 0 {
             return None;
         }
         state.free -= 1;
-        Some(Permit { credits: self.clone() })
+        Some(CreditPermit { credits: self.clone() })
     }
 
-    pub(crate) fn wish(self: &Arc<Self>) -> Wish {
-        Wish { credits: self.clone(), place: None }
+    pub(crate) fn request_credit(self: &Arc<Self>) -> CreditRequest {
+        CreditRequest { credits: self.clone(), place: None }
     }
 
     /// Refuses whoever waits, and all that come later.
@@ -75,18 +75,21 @@ impl Credits {
     }
 }
 
-impl Wish {
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Permit, Closed>> {
+impl CreditRequest {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<CreditPermit, CreditsClosed>> {
         let mut state = self.credits.state.lock();
         if state.closed {
-            return Poll::Ready(Err(Closed));
+            return Poll::Ready(Err(CreditsClosed));
         }
         if state.free > 0 {
             state.free -= 1;
             if let Some(place) = self.place.take() {
                 state.waiting.remove(&place);
             }
-            return Poll::Ready(Ok(Permit { credits: self.credits.clone() }));
+            return Poll::Ready(Ok(CreditPermit { credits: self.credits.clone() }));
         }
         let place = *self.place.get_or_insert_with(|| {
             state.next += 1;
@@ -97,7 +100,7 @@ impl Wish {
     }
 }
 
-impl Drop for Wish {
+impl Drop for CreditRequest {
     fn drop(&mut self) {
         if let Some(place) = self.place {
             self.credits.state.lock().waiting.remove(&place);
@@ -105,7 +108,7 @@ impl Drop for Wish {
     }
 }
 
-impl Drop for Permit {
+impl Drop for CreditPermit {
     fn drop(&mut self) {
         // All are woken, the oldest first: the one that is woken alone may be one that nobody
         // polls.
@@ -134,15 +137,18 @@ mod tests {
         }
     }
 
-    fn poll(wish: &mut Wish, count: &Arc<Count>) -> Poll<Result<Permit, Closed>> {
+    fn poll(
+        wish: &mut CreditRequest,
+        count: &Arc<Count>,
+    ) -> Poll<Result<CreditPermit, CreditsClosed>> {
         wish.poll(&mut Context::from_waker(&waker(count.clone())))
     }
 
     #[test]
     fn a_wish_that_nobody_polls_again_keeps_no_credit_from_others() {
-        let (credits, count) = (Credits::new(1), Arc::new(Count::default()));
+        let (credits, count) = (CallCredits::new(1), Arc::new(Count::default()));
         let held = credits.try_take().unwrap();
-        let (mut idle, mut busy) = (credits.wish(), credits.wish());
+        let (mut idle, mut busy) = (credits.request_credit(), credits.request_credit());
         assert!(poll(&mut idle, &count).is_pending() && poll(&mut busy, &count).is_pending());
         drop(held);
         assert_eq!(count.0.load(Ordering::SeqCst), 2, "both are woken");
@@ -159,9 +165,9 @@ mod tests {
 
     #[test]
     fn a_dropped_wish_is_not_woken() {
-        let (credits, count) = (Credits::new(1), Arc::new(Count::default()));
+        let (credits, count) = (CallCredits::new(1), Arc::new(Count::default()));
         let held = credits.try_take();
-        let mut wish = credits.wish();
+        let mut wish = credits.request_credit();
         assert!(poll(&mut wish, &count).is_pending());
         drop(wish);
         drop(held);
@@ -170,13 +176,13 @@ mod tests {
 
     #[test]
     fn the_end_of_the_connection_refuses_who_waits_and_who_comes() {
-        let (credits, count) = (Credits::new(1), Arc::new(Count::default()));
+        let (credits, count) = (CallCredits::new(1), Arc::new(Count::default()));
         let _held = credits.try_take();
-        let mut wish = credits.wish();
+        let mut wish = credits.request_credit();
         assert!(poll(&mut wish, &count).is_pending());
         credits.close();
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
-        assert!(matches!(poll(&mut wish, &count), Poll::Ready(Err(Closed))));
+        assert!(matches!(poll(&mut wish, &count), Poll::Ready(Err(CreditsClosed))));
         assert!(credits.try_take().is_none());
     }
 }

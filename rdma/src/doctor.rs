@@ -12,11 +12,13 @@ mod finding;
 mod host;
 mod peer;
 
-pub use addresses::{Addresses, addresses};
-pub use check::{Needs, examine, usable_rails};
-pub use finding::{Check, Finding, Severity, verdict};
+pub use addresses::{DeviceAddresses, list_addresses};
+pub use check::{HostRequirements, examine_host, usable_rails};
+pub use finding::{FindingSeverity, HostCheckKind, HostFinding, worst_severity};
 pub use host::{
-    Access, Bond, CpuSet, Device, DeviceKind, Gid, GidKind, Host, HugePages, HugePool, Libraries,
-    Limit, LinkLayer, Memory, Netdev, Port, PortState, Process, Rail, Rate, UnusedNic,
+    BondDescription, CpuSet, DeviceDescription, DeviceFileAccess, DeviceKind, GidKind,
+    GidTableEntry, HostDescription, HostMemoryInfo, HostRailView, HugePages, HugePool, LinkLayer,
+    MemlockLimit, NetworkDevice, PortDataRate, PortDescription, PortState, ProcessLimits,
+    UnusedNic, VerbsLibraries,
 };
-pub use peer::{PeerProbe, ProbeOptions, Reached, judge_peer, probe_peer};
+pub use peer::{ConnectOutcome, PeerProbe, ProbeOptions, judge_peer, probe_peer};

@@ -13,22 +13,22 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::peer::Ways;
+use crate::peer::TransportWays;
 use crate::transport::{
-    Connection, PeerAddress, Service, Transport, TransportError, TransportKind,
+    CallService, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
 };
 
-pub use faults::{FaultHandle, Faults};
+pub use faults::{FaultHandle, InProcessFaults};
 
 /// How an in-process connection moves bytes.
 #[derive(Clone)]
-pub enum Mode {
+pub enum InProcessMode {
     /// The owner's `Bytes` are handed over; no landing, no task: the handler runs inside the
     /// requester's poll.
     Share,
     /// Bytes are copied into the landing, the handler runs in a task of its own, and faults may
     /// happen.
-    Copy(Faults),
+    Copy(InProcessFaults),
 }
 
 /// Makes connections to a service of this process.
@@ -36,52 +36,58 @@ pub struct InProcess;
 
 impl InProcess {
     /// An established connection to `service`. `Copy` needs a tokio runtime around its calls.
-    pub fn connection(service: Arc<dyn Service>, mode: Mode) -> Arc<dyn Connection> {
+    pub fn open_connection(
+        service: Arc<dyn CallService>,
+        mode: InProcessMode,
+    ) -> Arc<dyn PeerConnection> {
         match mode {
-            Mode::Share => share::connection(service),
-            Mode::Copy(faults) => copy::connection(service, faults),
+            InProcessMode::Share => share::open_share_connection(service),
+            InProcessMode::Copy(faults) => copy::open_copy_connection(service, faults),
         }
     }
 
     /// A transport whose every connection reaches `service`, whatever the address.
-    pub fn transport(service: Arc<dyn Service>, mode: Mode) -> Arc<dyn Transport> {
+    pub fn make_transport(
+        service: Arc<dyn CallService>,
+        mode: InProcessMode,
+    ) -> Arc<dyn PeerTransport> {
         Arc::new(InProcessTransport { service, mode })
     }
 
-    /// The same, but it says that it is of `kind`, and that its peer can be reached in `ways`.
+    /// The same, but it says that it is of `transport_kind`, and that its peer can be reached in `ways`.
     pub fn posing_as(
         kind: TransportKind,
-        ways: Ways,
-        service: Arc<dyn Service>,
-        mode: Mode,
-    ) -> Arc<dyn Transport> {
-        Arc::new(pose::Posing { inner: Self::transport(service, mode), kind, ways })
+        ways: TransportWays,
+        service: Arc<dyn CallService>,
+        mode: InProcessMode,
+    ) -> Arc<dyn PeerTransport> {
+        Arc::new(pose::PosingTransport { inner: Self::make_transport(service, mode), kind, ways })
     }
 }
 
 struct InProcessTransport {
-    service: Arc<dyn Service>,
-    mode: Mode,
+    service: Arc<dyn CallService>,
+    mode: InProcessMode,
 }
 
 #[async_trait]
-impl Transport for InProcessTransport {
-    fn kind(&self) -> TransportKind {
+impl PeerTransport for InProcessTransport {
+    fn transport_kind(&self) -> TransportKind {
         match self.mode {
-            Mode::Share => TransportKind::Shm,
-            Mode::Copy(_) => TransportKind::Tcp,
+            InProcessMode::Share => TransportKind::Shm,
+            InProcessMode::Copy(_) => TransportKind::Tcp,
         }
     }
 
-    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
-        if let Mode::Copy(faults) = &self.mode
-            && faults.state().refuses_connect()
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
+        if let InProcessMode::Copy(faults) = &self.mode
+            && faults.fault_state().refuses_connect()
         {
             return Err(TransportError::Unreachable {
                 peer: peer.tcp.to_string(),
                 reason: "refused by an injected fault".into(),
             });
         }
-        Ok(InProcess::connection(self.service.clone(), self.mode.clone()))
+        Ok(InProcess::open_connection(self.service.clone(), self.mode.clone()))
     }
 }

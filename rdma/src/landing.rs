@@ -3,7 +3,7 @@
 //! Owns the cut of a landing in segments and who may see which bytes of it. Does not move bytes.
 //!
 //! A range of a landing goes through three hands: it is *lent* (in the [`Landing`], nobody reads
-//! it), *claimed* by the transport for one part ([`Fill`], written by that transport alone), and
+//! it), *claimed* by the transport for one part ([`LandingFill`], written by that transport alone), and
 //! *vouched for* (`Bytes`, read by everyone, written by nobody). It can't be claimed twice, because
 //! claiming takes it out of the landing.
 
@@ -24,7 +24,7 @@ pub enum MemoryKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RailId(pub u16);
 
-/// Lent memory: consecutive segments, addressed by one offset from 0 to `bytes()`.
+/// Lent memory: consecutive segments, addressed by one offset from 0 to `total_bytes()`.
 ///
 /// Once lent it is out of the requester's hands until the call is settled:
 ///
@@ -44,7 +44,7 @@ pub struct RailId(pub u16);
 /// ```
 pub struct Landing {
     /// What has not been claimed, by ascending offset.
-    lent: Vec<Lent>,
+    lent: Vec<LentSegment>,
     /// All of the memory, claimed or not: pieces that are dropped early must not give back what the
     /// peer can still write to. The landing itself is dropped when its call is settled.
     held: Vec<CellHold>,
@@ -67,7 +67,7 @@ impl Drop for Landing {
     }
 }
 
-struct Lent {
+struct LentSegment {
     offset: u64,
     span: CellSpan,
     #[allow(
@@ -82,15 +82,15 @@ struct Lent {
     rail: RailId,
 }
 
-impl Lent {
-    fn end(&self) -> u64 {
+impl LentSegment {
+    fn end_offset(&self) -> u64 {
         self.offset + self.span.len() as u64
     }
 }
 
 /// Why a range of a landing can't be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ClaimError {
+pub(crate) enum LandingClaimError {
     #[error("bytes {offset} to {end} lie outside the landing of {landing_bytes} bytes")]
     Outside { offset: u64, end: u64, landing_bytes: u64 },
     #[error("bytes {offset} to {end} of the landing were written before")]
@@ -100,20 +100,20 @@ pub(crate) enum ClaimError {
 impl Landing {
     /// Leases one segment for each of `segment_bytes` (each ≤ the arena's largest cell); all or
     /// nothing.
-    pub fn lease(arena: &Arena, segment_bytes: &[usize]) -> Option<Self> {
+    pub fn allocate_segments(arena: &Arena, segment_bytes: &[usize]) -> Option<Self> {
         let mut lent = Vec::with_capacity(segment_bytes.len());
         let mut held = Vec::with_capacity(segment_bytes.len());
         let mut offset = 0;
         for &bytes in segment_bytes.iter().filter(|&&bytes| bytes > 0) {
-            let span = arena.lease(bytes)?.into_span();
-            held.push(span.hold());
-            lent.push(Lent { offset, span, kind: MemoryKind::Host, rail: RailId(0) });
+            let span = arena.allocate_cell(bytes)?.into_span();
+            held.push(span.hold_cell());
+            lent.push(LentSegment { offset, span, kind: MemoryKind::Host, rail: RailId(0) });
             offset += bytes as u64;
         }
         Some(Self { lent, held, bytes: offset, taker: None })
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub fn total_bytes(&self) -> u64 {
         self.bytes
     }
 
@@ -123,41 +123,45 @@ impl Landing {
     }
 
     /// Address and length of each lent range, by offset: what a NIC is told of it.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.lent.iter().map(|lent| (lent.span.address(), lent.span.len()))
+    pub(crate) fn lent_ranges(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.lent.iter().map(|lent| (lent.span.start_address(), lent.span.len()))
     }
 
-    /// Takes `offset..offset + bytes` out, for one part to be written into; all or nothing.
-    pub(crate) fn claim(&mut self, offset: u64, bytes: u64) -> Result<Fill, ClaimError> {
+    /// Takes `offset..offset + total_bytes` out, for one part to be written into; all or nothing.
+    pub(crate) fn claim_range(
+        &mut self,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<LandingFill, LandingClaimError> {
         let end = offset.saturating_add(bytes);
         if end > self.bytes {
-            return Err(ClaimError::Outside { offset, end, landing_bytes: self.bytes });
+            return Err(LandingClaimError::Outside { offset, end, landing_bytes: self.bytes });
         }
         if bytes == 0 {
-            return Ok(Fill::default());
+            return Ok(LandingFill::default());
         }
-        let first = self.lent.partition_point(|lent| lent.end() <= offset);
+        let first = self.lent.partition_point(|lent| lent.end_offset() <= offset);
         let mut covered = offset;
         let mut last = first;
         while covered < end {
             match self.lent.get(last) {
-                Some(lent) if lent.offset <= covered => covered = lent.end(),
-                _ => return Err(ClaimError::Overlap { offset, end }),
+                Some(lent) if lent.offset <= covered => covered = lent.end_offset(),
+                _ => return Err(LandingClaimError::Overlap { offset, end }),
             }
             last += 1;
         }
-        Ok(self.take(first, last, offset, end))
+        Ok(self.cut_range(first, last, offset, end))
     }
 
-    /// Cuts `offset..end`, which the lent ranges `first..last` cover, out of them.
-    fn take(&mut self, first: usize, last: usize, offset: u64, end: u64) -> Fill {
+    /// Cuts `offset..end_offset`, which the lent ranges `first..last` cover, out of them.
+    fn cut_range(&mut self, first: usize, last: usize, offset: u64, end: u64) -> LandingFill {
         let mut spans = Vec::with_capacity(last - first);
         let mut kept = Vec::new();
         for mut lent in self.lent.drain(first..last) {
             let (kind, rail) = (lent.kind, lent.rail);
             if lent.offset < offset {
                 let before = (offset - lent.offset) as usize;
-                kept.push(Lent {
+                kept.push(LentSegment {
                     offset: lent.offset,
                     span: lent.span.split_to(before),
                     kind,
@@ -165,7 +169,7 @@ impl Landing {
                 });
                 lent.offset = offset;
             }
-            let wanted = (end.min(lent.end()) - lent.offset) as usize;
+            let wanted = (end.min(lent.end_offset()) - lent.offset) as usize;
             spans.push(lent.span.split_to(wanted));
             if lent.span.len() > 0 {
                 lent.offset += wanted as u64;
@@ -173,29 +177,29 @@ impl Landing {
             }
         }
         self.lent.splice(first..first, kept);
-        Fill { spans, ..Fill::default() }
+        LandingFill { spans, ..LandingFill::default() }
     }
 }
 
 /// A claimed range while it is written. Dropping it gives up the range, and never shows what it
 /// holds.
 #[derive(Default)]
-pub(crate) struct Fill {
+pub(crate) struct LandingFill {
     spans: Vec<CellSpan>,
     /// The span that is written next, and how far it is written.
     at: usize,
     filled: usize,
 }
 
-impl Fill {
+impl LandingFill {
     /// Bytes still to be written.
-    pub(crate) fn missing(&self) -> usize {
+    pub(crate) fn missing_bytes(&self) -> usize {
         let left: usize = self.spans[self.at..].iter().map(CellSpan::len).sum();
         left - self.filled
     }
 
-    /// Puts the unwritten ranges in order into `slices`; returns how many there are.
-    pub(crate) fn slices<'a>(&'a mut self, slices: &mut [IoSliceMut<'a>]) -> usize {
+    /// Puts the unwritten ranges in order into `unwritten_slices`; returns how many there are.
+    pub(crate) fn unwritten_slices<'a>(&'a mut self, slices: &mut [IoSliceMut<'a>]) -> usize {
         let mut skip = self.filled;
         let mut used = 0;
         for (span, slice) in self.spans[self.at..].iter_mut().zip(slices) {
@@ -206,8 +210,8 @@ impl Fill {
         used
     }
 
-    /// Notes that the next `bytes` were written.
-    pub(crate) fn advance(&mut self, mut bytes: usize) {
+    /// Notes that the next `total_bytes` were written.
+    pub(crate) fn record_written(&mut self, mut bytes: usize) {
         while let Some(span) = self.spans.get(self.at) {
             let left = span.len() - self.filled;
             if bytes < left {
@@ -233,13 +237,13 @@ impl Fill {
             let bytes = target.len().min(source.len() - copied);
             target[..bytes].copy_from_slice(&source[copied..copied + bytes]);
             copied += bytes;
-            self.advance(bytes);
+            self.record_written(bytes);
         }
         copied
     }
 
     /// Notes that the peer has written all of it, by itself.
-    pub(crate) fn placed(&mut self) {
+    pub(crate) fn record_placed(&mut self) {
         self.at = self.spans.len();
         self.filled = 0;
     }
@@ -248,8 +252,8 @@ impl Fill {
     ///
     /// # Panics
     /// When some are still missing: they would be old bytes of another call.
-    pub(crate) fn vouch(self) -> Vec<Bytes> {
-        assert_eq!(self.missing(), 0, "vouched for bytes that were not written");
+    pub(crate) fn into_vouched_bytes(self) -> Vec<Bytes> {
+        assert_eq!(self.missing_bytes(), 0, "vouched for bytes that were not written");
         self.spans.into_iter().map(CellSpan::freeze).collect()
     }
 }
@@ -262,7 +266,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn arena() -> Arena {
-        Arena::map(ArenaOptions {
+        Arena::map_memory(ArenaOptions {
             capacity_bytes: 16 << 20,
             cell_bytes_max: 256 << 10,
             populate: false,
@@ -273,71 +277,71 @@ mod tests {
     #[test]
     fn a_lease_that_does_not_fit_leases_nothing() {
         let arena = arena();
-        assert!(Landing::lease(&arena, &[256 << 10; 65]).is_none());
-        assert_eq!(arena.usage().leased_bytes, 0);
-        assert_eq!(Landing::lease(&arena, &[]).unwrap().bytes(), 0);
+        assert!(Landing::allocate_segments(&arena, &[256 << 10; 65]).is_none());
+        assert_eq!(arena.arena_usage().leased_bytes, 0);
+        assert_eq!(Landing::allocate_segments(&arena, &[]).unwrap().total_bytes(), 0);
     }
 
     #[test]
     fn pieces_are_cut_at_segment_borders() {
-        let mut landing = Landing::lease(&arena(), &[10, 10, 10]).unwrap();
-        let mut fill = landing.claim(5, 20).unwrap();
+        let mut landing = Landing::allocate_segments(&arena(), &[10, 10, 10]).unwrap();
+        let mut fill = landing.claim_range(5, 20).unwrap();
         assert_eq!(fill.copy_from(&[7; 30]), 20);
-        let lengths: Vec<_> = fill.vouch().iter().map(Bytes::len).collect();
+        let lengths: Vec<_> = fill.into_vouched_bytes().iter().map(Bytes::len).collect();
         assert_eq!(lengths, [5, 10, 5]);
-        assert!(landing.claim(0, 5).is_ok());
-        assert!(landing.claim(25, 5).is_ok());
+        assert!(landing.claim_range(0, 5).is_ok());
+        assert!(landing.claim_range(25, 5).is_ok());
     }
 
     #[test]
     fn a_range_can_be_claimed_once() {
-        let mut landing = Landing::lease(&arena(), &[10, 10]).unwrap();
-        landing.claim(4, 4).unwrap();
+        let mut landing = Landing::allocate_segments(&arena(), &[10, 10]).unwrap();
+        landing.claim_range(4, 4).unwrap();
         for (offset, bytes) in [(4, 4), (0, 5), (7, 2), (0, 20), (7, 13)] {
-            let error = landing.claim(offset, bytes).err().unwrap();
-            assert!(matches!(error, ClaimError::Overlap { .. }), "{error}");
+            let error = landing.claim_range(offset, bytes).err().unwrap();
+            assert!(matches!(error, LandingClaimError::Overlap { .. }), "{error}");
         }
-        assert!(landing.claim(8, 12).is_ok());
-        assert!(landing.claim(0, 4).is_ok());
+        assert!(landing.claim_range(8, 12).is_ok());
+        assert!(landing.claim_range(0, 4).is_ok());
     }
 
     #[test]
     fn a_range_outside_is_refused_without_overflow() {
-        let mut landing = Landing::lease(&arena(), &[10]).unwrap();
+        let mut landing = Landing::allocate_segments(&arena(), &[10]).unwrap();
         for (offset, bytes) in [(0, 11), (10, 1), (u64::MAX, 1), (1, u64::MAX)] {
-            let error = landing.claim(offset, bytes).err().unwrap();
-            assert!(matches!(error, ClaimError::Outside { .. }), "{error}");
+            let error = landing.claim_range(offset, bytes).err().unwrap();
+            assert!(matches!(error, LandingClaimError::Outside { .. }), "{error}");
         }
-        assert!(landing.claim(10, 0).is_ok());
+        assert!(landing.claim_range(10, 0).is_ok());
     }
 
     #[test]
     fn memory_stays_leased_until_both_the_landing_and_its_pieces_are_gone() {
         for landing_first in [true, false] {
             let arena = arena();
-            let mut landing = Landing::lease(&arena, &[10]).unwrap();
-            let mut fill = landing.claim(0, 10).unwrap();
+            let mut landing = Landing::allocate_segments(&arena, &[10]).unwrap();
+            let mut fill = landing.claim_range(0, 10).unwrap();
             fill.copy_from(&[1; 10]);
-            let pieces = fill.vouch();
+            let pieces = fill.into_vouched_bytes();
             let (first, second): (Box<dyn Send>, Box<dyn Send>) = if landing_first {
                 (Box::new(landing), Box::new(pieces))
             } else {
                 (Box::new(pieces), Box::new(landing))
             };
             drop(first);
-            assert_eq!(arena.usage().asked_bytes, 10);
+            assert_eq!(arena.arena_usage().asked_bytes, 10);
             drop(second);
-            assert_eq!(arena.usage().asked_bytes, 0);
+            assert_eq!(arena.arena_usage().asked_bytes, 0);
         }
     }
 
     #[test]
     #[should_panic(expected = "not written")]
     fn unwritten_bytes_are_never_vouched_for() {
-        let mut landing = Landing::lease(&arena(), &[10]).unwrap();
-        let mut fill = landing.claim(0, 10).unwrap();
+        let mut landing = Landing::allocate_segments(&arena(), &[10]).unwrap();
+        let mut fill = landing.claim_range(0, 10).unwrap();
         fill.copy_from(&[1; 9]);
-        fill.vouch();
+        fill.into_vouched_bytes();
     }
 
     proptest! {
@@ -348,8 +352,8 @@ mod tests {
             order in any::<u64>(),
         ) {
             let arena = arena();
-            let mut landing = Landing::lease(&arena, &segments).unwrap();
-            let total = landing.bytes() as usize;
+            let mut landing = Landing::allocate_segments(&arena, &segments).unwrap();
+            let total = landing.total_bytes() as usize;
             let mut edges: Vec<usize> = cuts.iter().map(|cut| cut.index(total)).collect();
             edges.extend([0, total]);
             edges.sort_unstable();
@@ -359,10 +363,10 @@ mod tests {
             let source: Vec<u8> = (0..total).map(|at| (at % 251) as u8).collect();
             let mut seen = vec![0u8; total];
             for (from, to) in parts {
-                let mut fill = landing.claim(from as u64, (to - from) as u64).unwrap();
+                let mut fill = landing.claim_range(from as u64, (to - from) as u64).unwrap();
                 prop_assert_eq!(fill.copy_from(&source[from..to]), to - from);
                 let mut at = from;
-                for piece in fill.vouch() {
+                for piece in fill.into_vouched_bytes() {
                     seen[at..at + piece.len()].copy_from_slice(&piece);
                     at += piece.len();
                 }
@@ -370,7 +374,7 @@ mod tests {
             }
             prop_assert_eq!(seen, source);
             drop(landing);
-            prop_assert_eq!(arena.usage().leased_bytes, 0);
+            prop_assert_eq!(arena.arena_usage().leased_bytes, 0);
         }
     }
 }

@@ -21,9 +21,9 @@ use crate::verbs::port_counters::{
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// The process's metrics; one field for each name.
-        pub(crate) struct Metrics { $(#[doc = $help] pub(crate) $field: $kind,)* }
+        pub(crate) struct TransportMetrics { $(#[doc = $help] pub(crate) $field: $kind,)* }
 
-        impl Metrics {
+        impl TransportMetrics {
             fn new() -> PrometheusResult<Self> {
                 Ok(Self { $($field: table!(@make $kind, $name, [$($label),*], $help)?,)* })
             }
@@ -162,16 +162,16 @@ table! {
         "Payload bytes that were copied through the socket, by reason (small, heap, quota).";
 }
 
-static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
-    Metrics::new().expect("the table's names and labels are valid; a test makes them all")
+static METRICS: LazyLock<TransportMetrics> = LazyLock::new(|| {
+    TransportMetrics::new().expect("the table's names and labels are valid; a test makes them all")
 });
 
-pub(crate) fn metrics() -> &'static Metrics {
+pub(crate) fn transport_metrics() -> &'static TransportMetrics {
     &METRICS
 }
 
 /// Makes every metric of the table but the arenas' visible in `registry`.
-pub fn register(registry: &Registry) -> PrometheusResult<()> {
+pub fn register_metrics(registry: &Registry) -> PrometheusResult<()> {
     METRICS.register(registry)?;
     registry.register(Box::new(PortCounters::new("/sys/class/infiniband".into())?))
 }
@@ -193,7 +193,7 @@ impl Collector for ArenaCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let usage = self.arena.usage();
+        let usage = self.arena.arena_usage();
         for (kind, bytes) in [
             ("capacity", usage.capacity_bytes),
             ("leased", usage.leased_bytes),
@@ -210,7 +210,7 @@ impl Collector for ArenaCollector {
 /// The counters of one transport, resolved once: a label look-up for each part would cost more than
 /// the part.
 #[derive(Clone)]
-pub(crate) struct Traffic {
+pub(crate) struct TransportTraffic {
     pub(crate) bytes_in: IntCounter,
     pub(crate) bytes_out: IntCounter,
     pub(crate) done: IntCounter,
@@ -220,9 +220,9 @@ pub(crate) struct Traffic {
     pub(crate) seconds: Histogram,
 }
 
-impl Traffic {
+impl TransportTraffic {
     fn new(kind: TransportKind) -> Self {
-        let all = metrics();
+        let all = transport_metrics();
         let calls = |outcome| all.calls.with_label_values(&[kind.as_str(), outcome]);
         Self {
             bytes_in: all.bytes_in.with_label_values(&[kind.as_str()]),
@@ -235,10 +235,13 @@ impl Traffic {
         }
     }
 
-    pub(crate) fn of(kind: TransportKind) -> &'static Self {
-        static SHM: LazyLock<Traffic> = LazyLock::new(|| Traffic::new(TransportKind::Shm));
-        static VERBS: LazyLock<Traffic> = LazyLock::new(|| Traffic::new(TransportKind::Verbs));
-        static TCP: LazyLock<Traffic> = LazyLock::new(|| Traffic::new(TransportKind::Tcp));
+    pub(crate) fn for_kind(kind: TransportKind) -> &'static Self {
+        static SHM: LazyLock<TransportTraffic> =
+            LazyLock::new(|| TransportTraffic::new(TransportKind::Shm));
+        static VERBS: LazyLock<TransportTraffic> =
+            LazyLock::new(|| TransportTraffic::new(TransportKind::Verbs));
+        static TCP: LazyLock<TransportTraffic> =
+            LazyLock::new(|| TransportTraffic::new(TransportKind::Tcp));
         match kind {
             TransportKind::Shm => &SHM,
             TransportKind::Verbs => &VERBS,
@@ -254,7 +257,7 @@ pub(crate) struct GaugeGuard {
 }
 
 impl GaugeGuard {
-    pub(crate) fn add(gauge: &IntGauge, by: u64) -> Self {
+    pub(crate) fn add_to(gauge: &IntGauge, by: u64) -> Self {
         let by = i64::try_from(by).unwrap_or(i64::MAX);
         gauge.add(by);
         Self { gauge: gauge.clone(), by }
@@ -276,16 +279,16 @@ mod tests {
     #[test]
     fn every_metric_of_the_table_is_registered_under_its_name() {
         let registry = Registry::new();
-        register(&registry).unwrap();
-        let arena = Arena::map(ArenaOptions {
+        register_metrics(&registry).unwrap();
+        let arena = Arena::map_memory(ArenaOptions {
             capacity_bytes: 2 << 20,
             cell_bytes_max: 256 << 10,
             populate: false,
         })
         .unwrap();
         register_arena(&registry, arena).unwrap();
-        let _ = Traffic::of(TransportKind::Tcp);
-        let all = metrics();
+        let _ = TransportTraffic::for_kind(TransportKind::Tcp);
+        let all = transport_metrics();
         let _ = all.connections.with_label_values(&["tcp", "server"]);
         let _ = all.handshakes_failed.with_label_values(&["secret"]);
         let _ = all.protocol_violations.with_label_values(&["server"]);

@@ -5,7 +5,7 @@
 //! try may do. While the peer rests after a failure, calls fail at once with the reason, so that
 //! their callers can go elsewhere.
 //!
-//! Tcp comes first: it proves who is there, and its welcome names the other ways ([`Ways`]). Shared
+//! Tcp comes first: it proves who is there, and its welcome names the other ways ([`TransportWays`]). Shared
 //! memory is better than verbs, and verbs better than tcp; this host's rail i connects to the
 //! peer's rail i. A way that fails too often rests and is tried again by itself; what calls go over
 //! meanwhile is never silent (`route`).
@@ -33,18 +33,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub(crate) use backoff::Backoff;
 pub use backoff::BackoffOptions;
+pub(crate) use backoff::ReconnectBackoff;
 pub use queue_pairs::QueuePairs;
 pub use rest::RestOptions;
-pub use ways::{RAILS_MAX, ShmWay, Told, Ways, WaysError};
+pub use ways::{RAILS_MAX, ShmWay, TransportWays, WaysError, WaysProvider};
 
 use crate::landing::Landing;
-use crate::transport::{Call, Connection, PeerAddress, Transport, TransportError, TransportKind};
-use call::Connecting;
-use connect::Attempt;
-use lanes::{Lane, Pick, State};
-use rest::Rest;
+use crate::transport::{
+    OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
+};
+use call::ConnectingCall;
+use connect::ConnectAttempt;
+use lanes::{ConnectionPick, PeerConnectionState, TransportLane};
+use rest::WayRestTracker;
 
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
@@ -80,122 +82,140 @@ impl Default for PeerOptions {
 }
 
 /// The way to one other host. Dropping it lets calls under way finish, and closes the rest.
-pub struct Peer {
-    inner: Arc<Inner>,
+pub struct TransportPeer {
+    inner: Arc<TransportPeerInner>,
     /// A connection within this process, which is never remade.
-    local: Option<Arc<dyn Connection>>,
+    local: Option<Arc<dyn PeerConnection>>,
 }
 
-struct Inner {
+struct TransportPeerInner {
     name: String,
     address: Option<PeerAddress>,
-    tcp: Vec<Arc<dyn Transport>>,
+    tcp: Vec<Arc<dyn PeerTransport>>,
     options: PeerOptions,
-    state: Mutex<State>,
+    state: Mutex<PeerConnectionState>,
     /// A way has failed or come back: the upkeep may have another time to wake at.
     changed: Notify,
     tasks: TaskTracker,
     over: CancellationToken,
 }
 
-enum Choice {
-    Use(Pick),
-    Wait(Attempt),
+enum ConnectionChoice {
+    Use(ConnectionPick),
+    Wait(ConnectAttempt),
     Refuse(TransportError),
 }
 
-impl Peer {
+impl TransportPeer {
     /// A peer that is reached by the best of `transports` that it has, too, and that works. Of
     /// these, one is tcp; each of kind verbs is one rail of this host, in the order of the rails.
     /// Connects on first use, not here.
     pub fn new(
         name: impl Into<String>,
         address: PeerAddress,
-        transports: Vec<Arc<dyn Transport>>,
+        transports: Vec<Arc<dyn PeerTransport>>,
         options: PeerOptions,
     ) -> Self {
-        Self { inner: Inner::new(name.into(), Some(address), transports, options), local: None }
+        Self {
+            inner: TransportPeerInner::new(name.into(), Some(address), transports, options),
+            local: None,
+        }
     }
 
     /// A peer within this process: `connection` is used as it is.
-    pub fn local(connection: Arc<dyn Connection>) -> Self {
-        let inner = Inner::new("this process".into(), None, Vec::new(), PeerOptions::default());
+    pub fn for_local_connection(connection: Arc<dyn PeerConnection>) -> Self {
+        let inner = TransportPeerInner::new(
+            "this process".into(),
+            None,
+            Vec::new(),
+            PeerOptions::default(),
+        );
         Self { inner, local: Some(connection) }
     }
 
-    pub fn name(&self) -> &str {
+    pub fn peer_name(&self) -> &str {
         &self.inner.name
     }
 
     /// What calls go over now; `None` while nothing is connected.
-    pub fn kind(&self) -> Option<TransportKind> {
+    pub fn transport_kind(&self) -> Option<TransportKind> {
         if let Some(connection) = &self.local {
-            return Some(connection.kind());
+            return Some(connection.transport_kind());
         }
         let state = self.inner.state.lock();
-        state.all().next().and_then(|_| state.route.kind())
+        state.all_connections().next().and_then(|_| state.route.last_kind())
     }
 
     /// Established connections.
-    pub fn connections(&self) -> usize {
+    pub fn connection_count(&self) -> usize {
         match &self.local {
             Some(_) => 1,
-            None => self.inner.state.lock().all().count(),
+            None => self.inner.state.lock().all_connections().count(),
         }
     }
 
     /// Whether a call that is made now goes out at once: some connection takes calls.
     pub fn is_connected(&self) -> bool {
         self.local.is_some()
-            || self.inner.state.lock().all().any(|held| held.connection.broken().is_none())
+            || self
+                .inner
+                .state
+                .lock()
+                .all_connections()
+                .any(|held| held.connection.broken_reason().is_none())
     }
 
     /// Starts a call on the least loaded connection; connects first where there is none. Needs a
     /// tokio runtime.
-    pub fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
-        let made: Result<Call, Infallible> = self.call_with(|_| Ok((message, landing)));
+    pub fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {
+        let made: Result<OutgoingCall, Infallible> = self.call_with(|_| Ok((message, landing)));
         match made {
             Ok(call) => call,
             Err(never) => match never {},
         }
     }
 
-    /// As [`Peer::call`], for who lends memory only where it is needed: `request` is told whether
+    /// As [`TransportPeer::start_call`], for who lends memory only where it is needed: `request` is told whether
     /// the connection that was chosen wants a landing. Asked apart, the answer could be about
     /// another connection than the one that is used.
     pub fn call_with<E>(
         &self,
         request: impl FnOnce(bool) -> Result<(Bytes, Option<Landing>), E>,
-    ) -> Result<Call, E> {
+    ) -> Result<OutgoingCall, E> {
         let connection = match &self.local {
             Some(connection) => connection.clone(),
-            None => match self.inner.choose(Instant::now()) {
-                Choice::Use(pick) => pick.connection,
-                Choice::Wait(attempt) => {
+            None => match self.inner.choose_connection(Instant::now()) {
+                ConnectionChoice::Use(pick) => pick.connection,
+                ConnectionChoice::Wait(attempt) => {
                     // Whatever comes of the attempt: one that needs no landing leaves it alone.
                     let request = Some(request(true)?);
-                    return Ok(Call::new(Box::new(Connecting::Waiting { attempt, request })));
+                    return Ok(OutgoingCall::new(Box::new(ConnectingCall::Waiting {
+                        attempt,
+                        request,
+                    })));
                 }
-                Choice::Refuse(error) => {
-                    return Ok(Call::new(Box::new(Connecting::Refused(Some(error)))));
+                ConnectionChoice::Refuse(error) => {
+                    return Ok(OutgoingCall::new(Box::new(ConnectingCall::Refused(Some(error)))));
                 }
             },
         };
         let (message, landing) = request(connection.wants_landing())?;
-        Ok(connection.call(message, landing).over(connection))
+        Ok(connection.start_call(message, landing).with_connection(connection))
     }
 
-    /// `call` got no sign of life for as long as its caller waits. `true`: nothing at all came over
+    /// `start_call` got no sign of life for as long as its caller waits. `true`: nothing at all came over
     /// what it goes over, which is not the last way to this peer; calls go another way from now on.
     /// `false`: it says something of the peer itself.
-    pub fn blames_way(&self, call: &Call) -> bool {
-        let Some(way) = call.way().filter(|way| self.local.is_none() && way.is_silent()) else {
+    pub fn blames_way(&self, call: &OutgoingCall) -> bool {
+        let Some(way) =
+            call.call_connection().filter(|way| self.local.is_none() && way.is_silent())
+        else {
             return false;
         };
-        if way.connection.kind() == TransportKind::Tcp {
+        if way.connection.transport_kind() == TransportKind::Tcp {
             return false;
         }
-        self.inner.state.lock().silent(&self.inner.name, &way.connection, Instant::now());
+        self.inner.state.lock().drop_silent(&self.inner.name, &way.connection, Instant::now());
         self.inner.changed.notify_one();
         true
     }
@@ -203,32 +223,36 @@ impl Peer {
     /// Closes idle connections and waits for the tasks of this peer. Calls under way keep theirs.
     pub async fn shutdown(&self) {
         self.inner.over.cancel();
-        self.inner.state.lock().retain(|_| false);
+        self.inner.state.lock().retain_connections(|_| false);
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
     }
 }
 
-impl Drop for Peer {
+impl Drop for TransportPeer {
     fn drop(&mut self) {
         self.inner.over.cancel();
     }
 }
 
-impl Inner {
+impl TransportPeerInner {
     fn new(
         name: String,
         address: Option<PeerAddress>,
-        transports: Vec<Arc<dyn Transport>>,
+        transports: Vec<Arc<dyn PeerTransport>>,
         options: PeerOptions,
     ) -> Arc<Self> {
-        let of =
-            |kind| transports.iter().filter(move |transport| transport.kind() == kind).cloned();
-        let lane = |(rail, transport)| Lane::new(transport, rail, Rest::new(options.rest.clone()));
+        let of = |kind| {
+            transports.iter().filter(move |transport| transport.transport_kind() == kind).cloned()
+        };
+        let lane = |(rail, transport)| {
+            TransportLane::new(transport, rail, WayRestTracker::new(options.rest.clone()))
+        };
         let lanes = of(TransportKind::Shm).take(1).enumerate().map(lane);
         let lanes = lanes.chain(of(TransportKind::Verbs).enumerate().map(lane)).collect();
         let ways = address.as_ref().map(|address| address.ways.clone()).unwrap_or_default();
-        let state = State::new(lanes, ways, Backoff::new(options.backoff.clone()));
+        let state =
+            PeerConnectionState::new(lanes, ways, ReconnectBackoff::new(options.backoff.clone()));
         Arc::new(Self {
             name,
             address,
@@ -241,14 +265,14 @@ impl Inner {
         })
     }
 
-    fn choose(self: &Arc<Self>, now: Instant) -> Choice {
+    fn choose_connection(self: &Arc<Self>, now: Instant) -> ConnectionChoice {
         let mut state = self.state.lock();
         state.drop_broken(&self.name, now);
-        match state.pick(now) {
+        match state.pick_connection(now) {
             Some(pick) => {
-                self.widen(&mut state, &pick, now);
-                state.routed(&self.name, pick.kind);
-                Choice::Use(pick)
+                self.widen_connections(&mut state, &pick, now);
+                state.record_route(&self.name, pick.kind);
+                ConnectionChoice::Use(pick)
             }
             None => self.wait_or_refuse(state, now),
         }
@@ -256,7 +280,12 @@ impl Inner {
 
     /// Has more connections made where they are worth it: over ways that are as good as the chosen
     /// one or better and have none, and beside crowded ones.
-    fn widen(self: &Arc<Self>, state: &mut State, pick: &Pick, now: Instant) {
+    fn widen_connections(
+        self: &Arc<Self>,
+        state: &mut PeerConnectionState,
+        pick: &ConnectionPick,
+        now: Instant,
+    ) {
         let crowded = pick.in_flight >= self.options.calls_per_connection;
         if pick.kind == TransportKind::Tcp
             && crowded
@@ -271,7 +300,7 @@ impl Inner {
                 break;
             }
             if state.lanes[at].held.is_empty() {
-                self.start(state, at, now);
+                self.start_attempt(state, at, now);
             }
         }
         if crowded
@@ -283,37 +312,41 @@ impl Inner {
                 .filter(|&at| !state.lanes[at].held.is_empty())
                 .min_by_key(|&at| state.lanes[at].held.len());
             if let Some(at) = fewest {
-                self.start(state, at, now);
+                self.start_attempt(state, at, now);
             }
         }
     }
 
-    fn wait_or_refuse(self: &Arc<Self>, mut state: MutexGuard<'_, State>, now: Instant) -> Choice {
+    fn wait_or_refuse(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, PeerConnectionState>,
+        now: Instant,
+    ) -> ConnectionChoice {
         if let Some(attempt) = &state.attempt {
-            return Choice::Wait(attempt.clone());
+            return ConnectionChoice::Wait(attempt.clone());
         }
         if !self.over.is_cancelled() && state.backoff.may_try(now) {
-            let attempt = self.first();
+            let attempt = self.connect_first();
             state.attempt = Some(attempt.clone());
-            return Choice::Wait(attempt);
+            return ConnectionChoice::Wait(attempt);
         }
         // Tcp rests, or this side is over. Another way may still be known from before.
         for at in 0..state.lanes.len() {
-            if let Some(attempt) = self.start(&mut state, at, now) {
-                return Choice::Wait(attempt);
+            if let Some(attempt) = self.start_attempt(&mut state, at, now) {
+                return ConnectionChoice::Wait(attempt);
             }
         }
         // Nothing was sent for this call, whatever the error was that the peer rests for.
-        Choice::Refuse(match &state.last_error {
+        ConnectionChoice::Refuse(match &state.last_error {
             Some(error @ TransportError::Lost { .. }) => {
-                self.unreachable(&format!("resting: {error}"))
+                self.unreachable_error(&format!("resting: {error}"))
             }
             Some(error) => error.clone(),
-            None => self.unreachable("it is closed here"),
+            None => self.unreachable_error("it is closed here"),
         })
     }
 
-    fn unreachable(&self, reason: &str) -> TransportError {
+    fn unreachable_error(&self, reason: &str) -> TransportError {
         TransportError::Unreachable { peer: self.name.clone(), reason: reason.into() }
     }
 }

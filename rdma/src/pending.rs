@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use prometheus::{Histogram, IntCounter};
 use tokio::sync::oneshot;
 
-use crate::credits::Permit;
-use crate::landing::{ClaimError, Fill, Landing};
-use crate::metrics::{GaugeGuard, Traffic, metrics};
-use crate::transport::{Event, TransportError, TransportKind};
+use crate::credits::CreditPermit;
+use crate::landing::{Landing, LandingClaimError, LandingFill};
+use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
+use crate::transport::{CallEvent, TransportError, TransportKind};
 
 /// Events that a call may hold before its requester takes them. A landing of 16 MiB in pages of 4
 /// KiB has as many parts; more is a peer that floods a requester which can't make it stop.
@@ -27,64 +27,65 @@ pub(crate) const EVENTS_QUEUED_MAX: usize = 4096;
 pub(crate) const MESSAGE_BYTES_QUEUED_MAX: usize = 4 << 20;
 
 /// The right to have one call under way on a connection.
-pub(crate) struct Credit {
-    _permit: Permit,
+pub(crate) struct CountedCredit {
+    _permit: CreditPermit,
     _gauge: GaugeGuard,
 }
 
-impl Credit {
-    pub(crate) fn new(permit: Permit) -> Self {
-        Self { _permit: permit, _gauge: GaugeGuard::add(&metrics().credits_in_use, 1) }
+impl CountedCredit {
+    pub(crate) fn new(permit: CreditPermit) -> Self {
+        Self { _permit: permit, _gauge: GaugeGuard::add_to(&transport_metrics().credits_in_use, 1) }
     }
 }
 
-type Outcome = Result<Event, TransportError>;
+type CallEventResult = Result<CallEvent, TransportError>;
 
 /// A requester's push that somebody in this process waits for (in-process transports only).
-pub(crate) struct Pull {
-    pub(crate) fill: Fill,
+pub(crate) struct InProcessPull {
+    pub(crate) fill: LandingFill,
     pub(crate) done: oneshot::Sender<Vec<Bytes>>,
 }
 
-pub(crate) struct Pending {
-    traffic: &'static Traffic,
+pub(crate) struct PendingCall {
+    traffic: &'static TransportTraffic,
     /// The peer was told where the landing is, so it can say that data is there already.
     described: bool,
     begun: Instant,
     /// Of its rail, where it has one.
     rail_seconds: Option<Histogram>,
-    state: Mutex<State>,
+    state: Mutex<PendingCallState>,
 }
 
-struct State {
+struct PendingCallState {
     landing: Option<Landing>,
-    events: VecDeque<Outcome>,
+    events: VecDeque<CallEventResult>,
     /// Length of all messages in `events`.
     message_bytes: usize,
     requester: Option<Waker>,
     server: Option<Waker>,
     /// Bytes of the last `Wanted` that has not been answered.
     wanted: Option<u64>,
-    pull: Option<Pull>,
+    pull: Option<InProcessPull>,
     cancelled: bool,
     settled: bool,
-    quarantine: Option<Quarantine>,
+    quarantine: Option<LandingQuarantine>,
     /// Given back when the call is settled, not when it is cancelled: a cancelled call still costs
     /// the peer.
-    credit: Option<Credit>,
+    credit: Option<CountedCredit>,
 }
 
 /// What a settled call lets go of.
-type Remains = (Option<Landing>, Option<Quarantine>, Option<Credit>, Option<Pull>);
+type SettledRemains =
+    (Option<Landing>, Option<LandingQuarantine>, Option<CountedCredit>, Option<InProcessPull>);
 
 /// Shows a landing in the metrics while it is in quarantine.
-struct Quarantine {
+struct LandingQuarantine {
     _count: GaugeGuard,
     _bytes: GaugeGuard,
 }
 
-impl State {
-    fn pop(&mut self) -> Option<Outcome> {
+impl PendingCallState {
+    fn pop_event(&mut self) -> Option<CallEventResult> {
         let event = self.events.pop_front()?;
         if let Ok(event) = &event {
             self.message_bytes -= message_bytes(event);
@@ -93,25 +94,25 @@ impl State {
     }
 }
 
-fn message_bytes(event: &Event) -> usize {
+fn message_bytes(event: &CallEvent) -> usize {
     match event {
-        Event::Part(part) => part.message.len(),
-        Event::Wanted { message, .. } => message.len(),
+        CallEvent::Part(part) => part.message.len(),
+        CallEvent::Wanted { message, .. } => message.len(),
     }
 }
 
-impl Pending {
+impl PendingCall {
     pub(crate) fn new(
         kind: TransportKind,
         landing: Option<Landing>,
-        credit: Option<Credit>,
+        credit: Option<CountedCredit>,
     ) -> Self {
         Self {
-            traffic: Traffic::of(kind),
+            traffic: TransportTraffic::for_kind(kind),
             described: false,
             begun: Instant::now(),
             rail_seconds: None,
-            state: Mutex::new(State {
+            state: Mutex::new(PendingCallState {
                 landing,
                 events: VecDeque::new(),
                 message_bytes: 0,
@@ -128,7 +129,7 @@ impl Pending {
     }
 
     /// Notes whether the peer was told where the landing is.
-    pub(crate) fn described(mut self, described: bool) -> Self {
+    pub(crate) fn mark_described(mut self, described: bool) -> Self {
         self.described = described;
         self
     }
@@ -145,11 +146,15 @@ impl Pending {
 
     /// Takes a range of the landing out to be written. Also for a cancelled call: its memory is
     /// still its own.
-    pub(crate) fn claim(&self, offset: u64, bytes: u64) -> Result<Fill, ClaimError> {
+    pub(crate) fn claim_range(
+        &self,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<LandingFill, LandingClaimError> {
         match &mut self.state.lock().landing {
-            Some(landing) => landing.claim(offset, bytes),
-            None if bytes == 0 => Ok(Fill::default()),
-            None => Err(ClaimError::Outside {
+            Some(landing) => landing.claim_range(offset, bytes),
+            None if bytes == 0 => Ok(LandingFill::default()),
+            None => Err(LandingClaimError::Outside {
                 offset,
                 end: offset.saturating_add(bytes),
                 landing_bytes: 0,
@@ -159,13 +164,13 @@ impl Pending {
 
     /// Gives the requester an event; `false` when its queue is over the bound. A cancelled call
     /// forgets it.
-    pub(crate) fn deliver(&self, event: Event) -> bool {
+    pub(crate) fn deliver_event(&self, event: CallEvent) -> bool {
         let mut state = self.state.lock();
         if state.settled {
             return true;
         }
         match &event {
-            Event::Part(part) => {
+            CallEvent::Part(part) => {
                 let bytes: usize = part.data.iter().map(Bytes::len).sum();
                 self.traffic.bytes_in.inc_by(bytes as u64);
                 if part.last {
@@ -174,7 +179,7 @@ impl Pending {
                     drop(self.settle_locked(&mut state, &self.traffic.done));
                 }
             }
-            Event::Wanted { bytes, .. } => state.wanted = Some(*bytes),
+            CallEvent::Wanted { bytes, .. } => state.wanted = Some(*bytes),
         }
         let room = state.events.len() < EVENTS_QUEUED_MAX
             && state.message_bytes < MESSAGE_BYTES_QUEUED_MAX;
@@ -193,7 +198,7 @@ impl Pending {
     }
 
     /// Ends the call with an error. The peer must be unable to write to the landing from now on.
-    pub(crate) fn settle(&self, error: TransportError) {
+    pub(crate) fn settle_with_error(&self, error: TransportError) {
         let mut state = self.state.lock();
         if state.settled {
             return;
@@ -215,7 +220,7 @@ impl Pending {
 
     /// The requester gave up. `true`: the peer has to be told, and the landing is in quarantine
     /// until it has answered.
-    pub(crate) fn cancel(&self) -> bool {
+    pub(crate) fn cancel_call(&self) -> bool {
         let mut state = self.state.lock();
         let events = std::mem::take(&mut state.events);
         state.message_bytes = 0;
@@ -224,10 +229,10 @@ impl Pending {
         let tell = !state.settled && !state.cancelled;
         if tell {
             state.cancelled = true;
-            let metrics = metrics();
-            state.quarantine = state.landing.as_ref().map(|landing| Quarantine {
-                _count: GaugeGuard::add(&metrics.quarantined, 1),
-                _bytes: GaugeGuard::add(&metrics.quarantined_bytes, landing.bytes()),
+            let metrics = transport_metrics();
+            state.quarantine = state.landing.as_ref().map(|landing| LandingQuarantine {
+                _count: GaugeGuard::add_to(&metrics.quarantined, 1),
+                _bytes: GaugeGuard::add_to(&metrics.quarantined_bytes, landing.total_bytes()),
             });
         }
         drop(state);
@@ -243,9 +248,9 @@ impl Pending {
     }
 
     /// The next event, if there is one.
-    pub(crate) fn pop(&self) -> Option<Outcome> {
+    pub(crate) fn pop_event(&self) -> Option<CallEventResult> {
         let mut state = self.state.lock();
-        let event = state.pop()?;
+        let event = state.pop_event()?;
         let server = state.server.take();
         drop(state);
         if let Some(waker) = server {
@@ -254,13 +259,13 @@ impl Pending {
         Some(event)
     }
 
-    pub(crate) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<Outcome> {
-        if let Some(event) = self.pop() {
+    pub(crate) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<CallEventResult> {
+        if let Some(event) = self.pop_event() {
             return Poll::Ready(event);
         }
         let mut state = self.state.lock();
         // An event may have come between the two locks.
-        if let Some(event) = state.pop() {
+        if let Some(event) = state.pop_event() {
             return Poll::Ready(event);
         }
         if state.settled {
@@ -287,11 +292,11 @@ impl Pending {
     }
 
     /// Notes who waits for the requester's push; at most one pull at a time.
-    pub(crate) fn offer(&self, pull: Pull) {
+    pub(crate) fn offer_pull(&self, pull: InProcessPull) {
         self.state.lock().pull = Some(pull);
     }
 
-    pub(crate) fn take_pull(&self) -> Option<Pull> {
+    pub(crate) fn take_pull(&self) -> Option<InProcessPull> {
         self.state.lock().pull.take()
     }
 
@@ -312,7 +317,7 @@ impl Pending {
         }
     }
 
-    fn settle_locked(&self, state: &mut State, outcome: &IntCounter) -> Remains {
+    fn settle_locked(&self, state: &mut PendingCallState, outcome: &IntCounter) -> SettledRemains {
         let outcome = if state.cancelled { &self.traffic.cancelled } else { outcome };
         outcome.inc();
         let seconds = self.begun.elapsed().as_secs_f64();

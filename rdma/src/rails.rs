@@ -7,7 +7,7 @@ mod interfaces;
 
 use std::net::IpAddr;
 
-pub use interfaces::{Interface, interfaces};
+pub use interfaces::{NetworkInterface, list_interfaces};
 
 /// A port of an RDMA device, found by one of its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,9 +34,12 @@ pub enum RailError {
 
 /// The rail of each port that `probe` knows an address of, in the order of the interfaces; that may
 /// be none.
-pub fn auto(interfaces: &[Interface], probe: impl Fn(IpAddr) -> Option<RailPort>) -> Vec<String> {
+pub fn detect_rails(
+    interfaces: &[NetworkInterface],
+    probe: impl Fn(IpAddr) -> Option<RailPort>,
+) -> Vec<String> {
     let mut ports: Vec<RailPort> = Vec::new();
-    for (_, port) in known(interfaces, probe) {
+    for (_, port) in usable_ports(interfaces, probe) {
         if !ports.contains(&port) {
             ports.push(port);
         }
@@ -45,12 +48,12 @@ pub fn auto(interfaces: &[Interface], probe: impl Fn(IpAddr) -> Option<RailPort>
 }
 
 /// The address of each rail of `names`, in their order, or why it has none now.
-pub fn resolve(
+pub fn resolve_rails(
     names: &[String],
-    interfaces: &[Interface],
+    interfaces: &[NetworkInterface],
     probe: impl Fn(IpAddr) -> Option<RailPort>,
 ) -> Vec<Result<IpAddr, RailError>> {
-    let known = known(interfaces, probe);
+    let known = usable_ports(interfaces, probe);
     let mut chosen: Vec<(&str, &RailPort)> = Vec::new();
     let mut found = Vec::with_capacity(names.len());
     for name in names {
@@ -76,17 +79,17 @@ pub fn resolve(
 
 /// Addresses that belong to a port, those of IPv4 first: RoCE v2 over it works where IPv6 is half
 /// set up.
-fn known(
-    interfaces: &[Interface],
+fn usable_ports(
+    interfaces: &[NetworkInterface],
     probe: impl Fn(IpAddr) -> Option<RailPort>,
-) -> Vec<(&Interface, RailPort)> {
+) -> Vec<(&NetworkInterface, RailPort)> {
     // Loopback belongs to whichever device rdma_cm likes; a link-local address says nothing to
     // another host.
     let usable = |address: &IpAddr| match address {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
         IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
     };
-    let mut known: Vec<(&Interface, RailPort)> = interfaces
+    let mut known: Vec<(&NetworkInterface, RailPort)> = interfaces
         .iter()
         .filter(|interface| usable(&interface.address))
         .filter_map(|interface| Some((interface, probe(interface.address)?)))
@@ -95,7 +98,7 @@ fn known(
     known
 }
 
-fn is_named(name: &str, interface: &Interface, port: &RailPort) -> bool {
+fn is_named(name: &str, interface: &NetworkInterface, port: &RailPort) -> bool {
     let with_port =
         name.split_once(':').and_then(|(device, port)| Some((device, port.parse::<u8>().ok()?)));
     name == interface.name
@@ -109,8 +112,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn host() -> Vec<Interface> {
-        let interface = |name: &str, address: &str| Interface {
+    fn host() -> Vec<NetworkInterface> {
+        let interface = |name: &str, address: &str| NetworkInterface {
             name: name.into(),
             address: address.parse().unwrap(),
         };
@@ -137,7 +140,7 @@ mod tests {
 
     fn rails(names: &[&str]) -> Vec<Result<String, RailError>> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let found = resolve(&names, &host(), probe).into_iter();
+        let found = resolve_rails(&names, &host(), probe).into_iter();
         found.map(|found| found.map(|address| address.to_string())).collect()
     }
 
@@ -147,11 +150,11 @@ mod tests {
 
     #[test]
     fn auto_takes_each_port_once_and_no_loopback() {
-        let ports = auto(&host(), probe);
+        let ports = detect_rails(&host(), probe);
         assert_eq!(ports, ["mlx5_0:1", "mlx5_0:2"]);
         let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
         assert_eq!(found(&ports), ["10.0.0.7", "10.1.0.7"]);
-        assert!(auto(&host(), |_| None).is_empty());
+        assert!(detect_rails(&host(), |_| None).is_empty());
     }
 
     #[test]
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn this_host_has_a_loopback_interface() {
-        let found = interfaces().unwrap();
+        let found = list_interfaces().unwrap();
         assert!(found.iter().any(|interface| interface.address.is_loopback()), "{found:?}");
     }
 }

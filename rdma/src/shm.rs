@@ -20,11 +20,11 @@ mod server;
 mod socket;
 mod view;
 
-use crate::calls::{CallOptions, Secret};
+use crate::calls::{CallOptions, HandshakeSecret};
 
 pub use client::ShmTransport;
 pub use server::{ShmServer, ShmServerOptions};
-pub use socket::BindError;
+pub use socket::ShmBindError;
 
 /// What both sides need.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub struct ShmOptions {
 }
 
 impl ShmOptions {
-    pub fn new(secret: Secret) -> Self {
+    pub fn new(secret: HandshakeSecret) -> Self {
         Self { calls: CallOptions::new(secret) }
     }
 }

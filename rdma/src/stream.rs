@@ -15,30 +15,30 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-pub(crate) use intake::Intake;
-pub(crate) use outbox::Outbox;
+pub(crate) use intake::FrameIntake;
+pub(crate) use outbox::FrameOutbox;
 
 use crate::transport::TransportKind;
 
 /// A connected stream socket. Reads and writes never wait; `WouldBlock` says that there is nothing
 /// to do now.
-pub(crate) trait Socket: Send + Sync + 'static {
+pub(crate) trait StreamSocket: Send + Sync + 'static {
     const KIND: TransportKind;
 
     fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
-    /// From now on `readable` need not tell of fewer than `bytes`, unless no more can come. Where
+    /// From now on `wait_readable` need not tell of fewer than `bytes`, unless no more can come. Where
     /// the kernel can't be told, it tells of each.
     fn wake_at(&self, bytes: usize) -> io::Result<()>;
     fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
-    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
-    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
+    fn wait_readable(&self) -> impl Future<Output = io::Result<()>> + Send;
+    fn wait_writable(&self) -> impl Future<Output = io::Result<()>> + Send;
     /// Fails only on a socket that is closed already.
     fn shut_write(&self) -> io::Result<()>;
 }
 
 macro_rules! socket {
     ($stream:ident, $kind:ident, $wake_at:expr) => {
-        impl Socket for $stream {
+        impl StreamSocket for $stream {
             const KIND: TransportKind = TransportKind::$kind;
 
             fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
@@ -66,11 +66,11 @@ macro_rules! socket {
                 self.try_write_vectored(slices)
             }
 
-            fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
+            fn wait_readable(&self) -> impl Future<Output = io::Result<()>> + Send {
                 $stream::readable(self)
             }
 
-            fn writable(&self) -> impl Future<Output = io::Result<()>> + Send {
+            fn wait_writable(&self) -> impl Future<Output = io::Result<()>> + Send {
                 $stream::writable(self)
             }
 
@@ -81,5 +81,5 @@ macro_rules! socket {
     };
 }
 
-socket!(TcpStream, Tcp, low_water::set);
+socket!(TcpStream, Tcp, low_water::set_low_water);
 socket!(UnixStream, Shm, |_: &UnixStream, _| Ok(()));

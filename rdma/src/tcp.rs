@@ -16,9 +16,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
 
 pub use client::TcpTransport;
-pub use server::{BindError, TcpServer, TcpServerOptions};
+pub use server::{TcpBindError, TcpServer, TcpServerOptions};
 
-use crate::calls::{CallOptions, Secret};
+use crate::calls::{CallOptions, HandshakeSecret};
 
 /// What both sides of a TCP connection need.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    pub fn new(secret: Secret) -> Self {
+    pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             calls: CallOptions::new(secret),
             keepalive_idle: Duration::from_secs(15),
@@ -48,7 +48,7 @@ impl TcpOptions {
         }
     }
 
-    fn socket(&self, address: SocketAddr) -> io::Result<Socket> {
+    fn open_socket(&self, address: SocketAddr) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
         if let Some(device) = &self.bind_device {
@@ -59,7 +59,7 @@ impl TcpOptions {
         Ok(socket)
     }
 
-    fn tune(&self, stream: &TcpStream) -> io::Result<()> {
+    fn tune_stream(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_nodelay(true)?;
         let keepalive = TcpKeepalive::new()
             .with_time(self.keepalive_idle)

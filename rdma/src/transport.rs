@@ -8,10 +8,10 @@
 //! what the messages mean.
 //!
 //! # Who may touch a landing, and when
-//! From [`Connection::call`] on, the landing belongs to the peer. What a [`Event::Part`] vouches
+//! From [`PeerConnection::start_call`] on, the landing belongs to the peer. What a [`CallEvent::ReplyPart`] vouches
 //! for may be read; the rest may not. The memory goes back to the arena when *both* hold: every
 //! piece handed out is dropped, and the call is *settled*: its last part arrived, or its cancel was
-//! acknowledged, or the connection that could still write to it is gone. Dropping a [`Call`]
+//! acknowledged, or the connection that could still write to it is gone. Dropping a [`OutgoingCall`]
 //! cancels it; the landing stays in quarantine until then.
 
 use std::fmt;
@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::landing::Landing;
-use crate::peer::Ways;
+use crate::peer::TransportWays;
 
 /// How bytes reached this host. Reported in every answer, so that a silent fallback can't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ impl fmt::Display for TransportKind {
 }
 
 /// Where a peer can be reached. Each transport takes its own part: `tcp` the first, `shm` and
-/// `verbs` theirs of `ways`.
+/// `verbs` theirs of `peer_ways`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerAddress {
     /// Data address of the peer's TCP transport: the way that every peer has.
@@ -66,12 +66,12 @@ pub struct PeerAddress {
     pub name: Option<String>,
     /// The other ways, as far as they are known. A transport of a rail finds exactly one rail here:
     /// the one that `peer` has chosen for it.
-    pub ways: Ways,
+    pub ways: TransportWays,
 }
 
 impl PeerAddress {
     /// Of the peer with this name.
-    pub fn named(tcp: SocketAddr, name: impl Into<String>) -> Self {
+    pub fn with_name(tcp: SocketAddr, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..Self::from(tcp) }
     }
 }
@@ -79,7 +79,7 @@ impl PeerAddress {
 impl From<SocketAddr> for PeerAddress {
     /// Of whoever answers there.
     fn from(tcp: SocketAddr) -> Self {
-        Self { tcp, name: None, ways: Ways::default() }
+        Self { tcp, name: None, ways: TransportWays::default() }
     }
 }
 
@@ -115,17 +115,17 @@ pub enum TransportError {
 
 /// What a requester sees of its call.
 #[derive(Debug)]
-pub enum Event {
+pub enum CallEvent {
     /// A part of the reply. `data` is what was pushed since the previous part, in order, and is
     /// vouched for.
-    Part(Part),
-    /// The peer wants `bytes` pushed to it; answer with [`Call::push`].
+    Part(ReplyPart),
+    /// The peer wants `data_bytes` pushed to it; answer with [`OutgoingCall::push_data`].
     Wanted { message: Bytes, bytes: u64 },
 }
 
 /// A vouched-for part of a reply.
 #[derive(Debug)]
-pub struct Part {
+pub struct ReplyPart {
     /// What the serving side says; opaque here.
     pub message: Bytes,
     /// Offset in the landing of the first byte of `data`.
@@ -137,81 +137,81 @@ pub struct Part {
     pub last: bool,
 }
 
-impl Part {
+impl ReplyPart {
     /// Length of all of `data`.
-    pub fn bytes(&self) -> u64 {
+    pub fn data_bytes(&self) -> u64 {
         self.data.iter().map(|piece| piece.len() as u64).sum()
     }
 }
 
 /// The requesting side of one call, as a transport implements it. Dropping it cancels the call.
 pub trait CallDriver: Send {
-    /// The next event. After a `last` part or an error it is not polled again.
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>>;
-    /// Pushes `data` into the landing that the peer offered in the last [`Event::Wanted`].
+    /// The next event. After a `send_last` part or an error it is not polled again.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallEvent, TransportError>>;
+    /// Pushes `data` into the landing that the peer offered in the last [`CallEvent::Wanted`].
     fn poll_push(
         &mut self,
         cx: &mut Context<'_>,
         data: &[Bytes],
     ) -> Poll<Result<(), TransportError>>;
     /// What the call goes over, where the driver finds that out only in the course of it.
-    fn way(&self) -> Option<&Way> {
+    fn call_connection(&self) -> Option<&CallConnection> {
         None
     }
 }
 
 /// What a call goes over, and how much had been heard over it when the call began.
-pub struct Way {
-    pub(crate) connection: Arc<dyn Connection>,
+pub struct CallConnection {
+    pub(crate) connection: Arc<dyn PeerConnection>,
     heard: u64,
 }
 
-impl Way {
+impl CallConnection {
     /// Nothing at all has come over the connection since the call began.
     pub(crate) fn is_silent(&self) -> bool {
-        self.connection.heard() == self.heard
+        self.connection.frames_received() == self.heard
     }
 }
 
 /// One request under way. Dropping it cancels.
-pub struct Call {
+pub struct OutgoingCall {
     driver: Box<dyn CallDriver>,
-    way: Option<Way>,
+    way: Option<CallConnection>,
 }
 
-impl Call {
+impl OutgoingCall {
     pub fn new(driver: Box<dyn CallDriver>) -> Self {
         Self { driver, way: None }
     }
 
     /// Says what the call goes over.
-    pub(crate) fn over(mut self, connection: Arc<dyn Connection>) -> Self {
-        let heard = connection.heard();
-        self.way = Some(Way { connection, heard });
+    pub(crate) fn with_connection(mut self, connection: Arc<dyn PeerConnection>) -> Self {
+        let heard = connection.frames_received();
+        self.way = Some(CallConnection { connection, heard });
         self
     }
 
-    pub(crate) fn way(&self) -> Option<&Way> {
-        self.way.as_ref().or_else(|| self.driver.way())
+    pub(crate) fn call_connection(&self) -> Option<&CallConnection> {
+        self.way.as_ref().or_else(|| self.driver.call_connection())
     }
 
     /// What the call goes over; `None` while that is not decided, and for calls that were not made
     /// through a `Peer`.
-    pub fn kind(&self) -> Option<TransportKind> {
-        self.way().map(|way| way.connection.kind())
+    pub fn transport_kind(&self) -> Option<TransportKind> {
+        self.call_connection().map(|way| way.connection.transport_kind())
     }
 
     /// The next event of this call.
-    pub async fn next(&mut self) -> Result<Event, TransportError> {
+    pub async fn next(&mut self) -> Result<CallEvent, TransportError> {
         poll_fn(|cx| self.driver.poll_event(cx)).await
     }
 
-    /// As [`Call::next`], for hand-written futures.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
+    /// As [`OutgoingCall::next`], for hand-written futures.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallEvent, TransportError>> {
         self.driver.poll_event(cx)
     }
 
-    /// As [`Call::push`], for hand-written futures. Poll again with the same data until it is
+    /// As [`OutgoingCall::push_data`], for hand-written futures. Poll again with the same data until it is
     /// ready.
     pub fn poll_push(
         &mut self,
@@ -221,27 +221,27 @@ impl Call {
         self.driver.poll_push(cx, data)
     }
 
-    /// Answers an [`Event::Wanted`]: pushes `data` to the peer. The sum of lengths must be what was
+    /// Answers an [`CallEvent::Wanted`]: pushes `data` to the peer. The sum of lengths must be what was
     /// wanted.
-    pub async fn push(&mut self, data: &[Bytes]) -> Result<(), TransportError> {
+    pub async fn push_data(&mut self, data: &[Bytes]) -> Result<(), TransportError> {
         poll_fn(|cx| self.driver.poll_push(cx, data)).await
     }
 }
 
 /// An established, authenticated connection (or bundle of them) to one peer.
-pub trait Connection: Send + Sync {
-    fn kind(&self) -> TransportKind;
+pub trait PeerConnection: Send + Sync {
+    fn transport_kind(&self) -> TransportKind;
     /// Whether replies come into a lent landing. `false`: the owner's memory is handed over and no
     /// landing is needed.
     fn wants_landing(&self) -> bool;
     /// Starts a call. `message` is at most the configured frame bound. Waits inside the call for a
     /// credit, never here.
-    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call;
+    fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall;
     /// The reason, once the connection can't take calls any more.
-    fn broken(&self) -> Option<TransportError>;
+    fn broken_reason(&self) -> Option<TransportError>;
     /// How many frames have come from the peer so far: a connection over which nothing comes may be
     /// the fault of what is between. Always the same where that can't be.
-    fn heard(&self) -> u64 {
+    fn frames_received(&self) -> u64 {
         0
     }
     /// Calls that are not settled, to choose the least loaded of several connections.
@@ -249,15 +249,15 @@ pub trait Connection: Send + Sync {
         0
     }
     /// In which other ways the peer says that it can be reached; asked of tcp alone.
-    fn ways(&self) -> &Ways {
-        Ways::NONE
+    fn peer_ways(&self) -> &TransportWays {
+        TransportWays::NONE
     }
 }
 
 /// A way to reach peers.
 #[async_trait]
-pub trait Transport: Send + Sync {
-    fn kind(&self) -> TransportKind;
+pub trait PeerTransport: Send + Sync {
+    fn transport_kind(&self) -> TransportKind;
     /// Whether connecting can succeed at all now: the device of a rail may be away.
     fn is_up(&self) -> bool {
         true
@@ -267,12 +267,12 @@ pub trait Transport: Send + Sync {
         None
     }
     /// Connects and authenticates. Bounded by the transport's own connect deadline.
-    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError>;
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError>;
 }
 
 /// A request as the serving side sees it.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingCall {
     pub message: Bytes,
     /// Bytes of the landing that came with the request; `u64::MAX` where memory is handed over
     /// instead.
@@ -285,9 +285,9 @@ pub struct Incoming {
 #[async_trait]
 pub trait ReplyDriver: Send {
     /// Pushes `data` into the requester's landing at `offset`, then sends `message`, which vouches
-    /// for it. `last` settles the call. `data` stays alive inside until the transport no longer
+    /// for it. `send_last` settles the call. `data` stays alive inside until the transport no longer
     /// reads from it.
-    async fn part(
+    async fn send_part(
         &mut self,
         message: Bytes,
         offset: u64,
@@ -296,14 +296,14 @@ pub trait ReplyDriver: Send {
     ) -> Result<(), TransportError>;
     /// Lends `landing` to the requester and waits until it has pushed all of it; returns the pushed
     /// bytes.
-    async fn pull(
+    async fn pull_data(
         &mut self,
         message: Bytes,
         landing: Landing,
     ) -> Result<Vec<Bytes>, TransportError>;
 }
 
-/// The serving side of one call. Dropping it before a `last` part tells the requester that the call
+/// The serving side of one call. Dropping it before a `send_last` part tells the requester that the call
 /// failed.
 ///
 /// Nothing can follow the last part:
@@ -314,48 +314,48 @@ pub trait ReplyDriver: Send {
 ///     let _ = reply.part("more".into(), 0, vec![]).await;
 /// }
 /// ```
-pub struct Reply {
+pub struct ReplySender {
     driver: Box<dyn ReplyDriver>,
 }
 
-impl Reply {
+impl ReplySender {
     pub fn new(driver: Box<dyn ReplyDriver>) -> Self {
         Self { driver }
     }
 
     /// A part that more will follow.
-    pub async fn part(
+    pub async fn send_part(
         &mut self,
         message: Bytes,
         offset: u64,
         data: Vec<Bytes>,
     ) -> Result<(), TransportError> {
-        self.driver.part(message, offset, data, false).await
+        self.driver.send_part(message, offset, data, false).await
     }
 
     /// The last part: settles the call.
-    pub async fn last(
+    pub async fn send_last(
         mut self,
         message: Bytes,
         offset: u64,
         data: Vec<Bytes>,
     ) -> Result<(), TransportError> {
-        self.driver.part(message, offset, data, true).await
+        self.driver.send_part(message, offset, data, true).await
     }
 
     /// Takes bytes from the requester into `landing` (populate on write).
-    pub async fn pull(
+    pub async fn pull_data(
         &mut self,
         message: Bytes,
         landing: Landing,
     ) -> Result<Vec<Bytes>, TransportError> {
-        self.driver.pull(message, landing).await
+        self.driver.pull_data(message, landing).await
     }
 }
 
 /// What answers calls. A cancelled call drops the future at its next await: anything that must
 /// outlive one requester (a fill that others wait for) belongs in a task of its own.
 #[async_trait]
-pub trait Service: Send + Sync + 'static {
-    async fn serve(&self, request: Incoming, reply: Reply);
+pub trait CallService: Send + Sync + 'static {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender);
 }

@@ -35,12 +35,12 @@ use std::time::Duration;
 pub use client::VerbsTransport;
 pub use pinned::PinnedRuntime;
 pub use place::RailPlace;
-pub use rail::Rail;
+pub use rail::RailIdentity;
 pub use server::{RailAddress, VerbsServer, VerbsServerOptions};
 
 use tokio::runtime::Handle;
 
-use crate::calls::{CallOptions, Secret};
+use crate::calls::{CallOptions, HandshakeSecret};
 
 /// What both sides of a verbs connection need.
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ pub struct VerbsOptions {
 }
 
 impl VerbsOptions {
-    pub fn new(secret: Secret) -> Self {
+    pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             calls: CallOptions::new(secret),
             receive_count: 32,
@@ -112,14 +112,14 @@ impl VerbsOptions {
         }
     }
 
-    fn runtime(&self) -> Handle {
+    fn runtime_handle(&self) -> Handle {
         self.runtime.clone().unwrap_or_else(Handle::current)
     }
 }
 
 /// How a device speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fabric {
+pub enum RdmaFabricKind {
     /// InfiniBand, or RoCE, which the listing does not tell apart.
     InfiniBand,
     Iwarp,
@@ -128,7 +128,7 @@ pub enum Fabric {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaDevice {
     pub name: String,
-    pub fabric: Fabric,
+    pub fabric: RdmaFabricKind,
 }
 
 /// Why there is no RDMA device.
@@ -163,25 +163,25 @@ impl fmt::Display for NoRdma {
 /// The MTU in bytes that a port has taken, as its device says: no file of the kernel has it. `None`
 /// where the device says none, or can't be asked.
 pub fn active_mtu(device: &str, port: u8) -> Option<u32> {
-    let port = sys::Port::of(device, port).ok()?;
+    let port = sys::PortAttributes::open_and_query(device, port).ok()?;
     (port.active_mtu > 0).then_some(u32::from(port.active_mtu))
 }
 
 /// The RDMA devices of this host: at least one, or the reason why there is none.
-pub fn probe() -> Result<Vec<RdmaDevice>, NoRdma> {
-    judge(sys::devices())
+pub fn probe_devices() -> Result<Vec<RdmaDevice>, NoRdma> {
+    classify_listing(sys::list_devices())
 }
 
-fn judge(listed: io::Result<Vec<(String, u32)>>) -> Result<Vec<RdmaDevice>, NoRdma> {
+fn classify_listing(listed: io::Result<Vec<(String, u32)>>) -> Result<Vec<RdmaDevice>, NoRdma> {
     match listed {
         Ok(devices) if devices.is_empty() => Err(NoRdma::NoDevice),
         Ok(devices) => {
             let named = devices.into_iter().map(|(name, transport)| RdmaDevice {
                 name,
                 fabric: if transport == sys::TRANSPORT_IWARP {
-                    Fabric::Iwarp
+                    RdmaFabricKind::Iwarp
                 } else {
-                    Fabric::InfiniBand
+                    RdmaFabricKind::InfiniBand
                 },
             });
             Ok(named.collect())
@@ -201,19 +201,19 @@ mod tests {
 
     #[test]
     fn every_way_of_having_no_device_is_a_value_with_its_reason() {
-        let errno = |code| judge(Err(io::Error::from_raw_os_error(code))).unwrap_err();
+        let errno = |code| classify_listing(Err(io::Error::from_raw_os_error(code))).unwrap_err();
         assert_eq!(errno(95), NoRdma::NoLibrary);
         assert_eq!(errno(38), NoRdma::NoKernelVerbs);
         assert!(matches!(errno(13), NoRdma::Other(_)));
-        assert_eq!(judge(Ok(vec![])), Err(NoRdma::NoDevice));
+        assert_eq!(classify_listing(Ok(vec![])), Err(NoRdma::NoDevice));
         assert!(NoRdma::NoLibrary.to_string().starts_with("no RDMA device: libibverbs"));
     }
 
     #[test]
     fn devices_are_listed_with_their_fabric() {
-        let devices = judge(Ok(vec![("rxe0".into(), 0), ("siw0".into(), 1)])).unwrap();
+        let devices = classify_listing(Ok(vec![("rxe0".into(), 0), ("siw0".into(), 1)])).unwrap();
         let fabrics: Vec<_> = devices.iter().map(|device| device.fabric).collect();
-        assert_eq!(fabrics, [Fabric::InfiniBand, Fabric::Iwarp]);
+        assert_eq!(fabrics, [RdmaFabricKind::InfiniBand, RdmaFabricKind::Iwarp]);
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
         // probe.
         let kernel_has =
             std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut dir| dir.next().is_some());
-        match probe() {
+        match probe_devices() {
             Ok(devices) => assert!(kernel_has && !devices.is_empty()),
             // Devices without the library are not usable, and that is the reason given.
             Err(reason) => assert!(!kernel_has || reason == NoRdma::NoLibrary, "{reason}"),

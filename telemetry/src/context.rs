@@ -58,21 +58,21 @@ impl fmt::Debug for SpanId {
 
 /// The span that a request belongs to, as who asks tells who is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Context {
+pub struct TraceParent {
     pub trace: TraceId,
     pub span: SpanId,
     pub sampled: bool,
     pub state: Option<HeaderValue>,
 }
 
-impl Context {
+impl TraceParent {
     /// A client's. `None`: it sent none, or one that is none, which is to be taken as if it were
     /// not there (section 2.3).
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(&TRACEPARENT).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
-        let (trace, span, sampled) = parse(value.as_bytes())?;
-        Some(Self { trace, span, sampled, state: state(headers) })
+        let (trace, span, sampled) = parse_traceparent(value.as_bytes())?;
+        Some(Self { trace, span, sampled, state: read_tracestate(headers) })
     }
 
     /// From what a peer sent by other means than headers, by the same rules.
@@ -85,7 +85,7 @@ impl Context {
     }
 
     /// `traceparent` and `tracestate` for who is asked next.
-    pub fn headers(&self) -> (HeaderValue, Option<HeaderValue>) {
+    pub fn to_headers(&self) -> (HeaderValue, Option<HeaderValue>) {
         let text = format!("00-{}-{}-{:02x}", self.trace, self.span, u8::from(self.sampled));
         let traceparent =
             HeaderValue::try_from(text).expect("hexadecimal digits are a header value");
@@ -98,7 +98,7 @@ fn is_state(bytes: &[u8]) -> bool {
 }
 
 /// The lists of all headers of the name are one list.
-fn state(headers: &HeaderMap) -> Option<HeaderValue> {
+fn read_tracestate(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut values = headers.get_all(&TRACESTATE).iter();
     let first = values.next()?.clone();
     let joined = values.try_fold(first.as_bytes().to_vec(), |mut joined, next| {
@@ -110,8 +110,8 @@ fn state(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// `00-TRACE-SPAN-FLAGS`. Later versions may go on behind the flags.
-fn parse(text: &[u8]) -> Option<(TraceId, SpanId, bool)> {
-    let version = hex(text.get(..2)?)?;
+fn parse_traceparent(text: &[u8]) -> Option<(TraceId, SpanId, bool)> {
+    let version = parse_hex(text.get(..2)?)?;
     let (head, rest) = text.split_at_checked(55)?;
     let ends = match version {
         0 => rest.is_empty(),
@@ -121,13 +121,14 @@ fn parse(text: &[u8]) -> Option<(TraceId, SpanId, bool)> {
     if !ends || [head[2], head[35], head[52]].iter().any(|&byte| byte != b'-') {
         return None;
     }
-    let (trace, span, flags) = (hex(&head[3..35])?, hex(&head[36..52])?, hex(&head[53..])?);
+    let (trace, span, flags) =
+        (parse_hex(&head[3..35])?, parse_hex(&head[36..52])?, parse_hex(&head[53..])?);
     let span = u64::try_from(span).ok()?;
     (trace != 0 && span != 0).then_some((TraceId(trace), SpanId(span), flags & 1 == 1))
 }
 
 /// Lower-case digits alone (section 3.2.2).
-fn hex(digits: &[u8]) -> Option<u128> {
+fn parse_hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number, &digit| {
         let value = match digit {
             b'0'..=b'9' => digit - b'0',
@@ -143,8 +144,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn parent(headers: &HeaderMap) -> Option<Context> {
-        Context::of(headers)
+    fn parent(headers: &HeaderMap) -> Option<TraceParent> {
+        TraceParent::from_headers(headers)
     }
 
     const GOOD: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -165,14 +166,14 @@ mod tests {
             ("tracestate", "b=2"),
         ]))
         .unwrap();
-        let (traceparent, tracestate) = read.headers();
+        let (traceparent, tracestate) = read.to_headers();
         assert_eq!(
             (traceparent.to_str().unwrap(), tracestate.unwrap().to_str().unwrap()),
             (GOOD, "a=1,b=2")
         );
-        let Context { trace, span, sampled, state } = read.clone();
+        let TraceParent { trace, span, sampled, state } = read.clone();
         assert_eq!(
-            Context::new(
+            TraceParent::new(
                 trace.0,
                 span.0,
                 sampled,
@@ -214,8 +215,11 @@ mod tests {
         let two = headers(&[("traceparent", GOOD), ("tracestate", &half), ("tracestate", &half)]);
         assert_eq!(parent(&two).unwrap().state, None);
         for bad in [long.as_str(), "a=1\r\nx: y", "a=\u{e4}"] {
-            assert_eq!(Context::new(1, 2, true, Some(bad)).unwrap().state, None, "{bad:?}");
+            assert_eq!(TraceParent::new(1, 2, true, Some(bad)).unwrap().state, None, "{bad:?}");
         }
-        assert_eq!((Context::new(0, 2, true, None), Context::new(1, 0, true, None)), (None, None));
+        assert_eq!(
+            (TraceParent::new(0, 2, true, None), TraceParent::new(1, 0, true, None)),
+            (None, None)
+        );
     }
 }

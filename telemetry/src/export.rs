@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::figures::{self, Period};
-use super::metrics::Metrics;
+use super::figures::{self, MetricPeriod};
+use super::metrics::TelemetryMetrics;
 pub use super::post::TelemetryError;
-use super::post::{Post, Sent};
+use super::post::{OtlpHttpClient, PostOutcome};
 use super::spans;
-use super::trace::{Finished, Tracer};
+use super::trace::{FinishedTrace, RequestTracer};
 
 /// Tries of one batch of spans; then it is given up, since newer ones wait. Metrics are tried again
 /// by their next export.
@@ -61,59 +61,60 @@ pub struct TelemetryOptions {
 }
 
 /// A running export.
-pub struct Telemetry {
-    tracer: Option<Arc<Tracer>>,
+pub struct TelemetryHandle {
+    tracer: Option<Arc<RequestTracer>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
 /// What both tasks need.
-struct Exporter {
-    post: Post,
+struct TelemetryExporter {
+    post: OtlpHttpClient,
     resource: Resource,
-    metrics: Arc<Metrics>,
+    metrics: Arc<TelemetryMetrics>,
     options: TelemetryOptions,
     stop: CancellationToken,
 }
 
-impl Telemetry {
+impl TelemetryHandle {
     /// Begins to export what the registry shows and the tracer notes. Must be called within a tokio
     /// runtime.
     pub fn start(options: TelemetryOptions, registry: &Registry) -> Result<Self, TelemetryError> {
-        let post = Post::new(
+        let post = OtlpHttpClient::new(
             &options.endpoint,
             &options.headers,
             options.ca_file.as_deref(),
             options.timeout,
         )?;
-        let metrics = Arc::new(Metrics::new(registry, options.queue_max)?);
+        let metrics = Arc::new(TelemetryMetrics::new(registry, options.queue_max)?);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (queue, finished) = mpsc::channel(options.queue_max.max(1));
         let tracer = options.traces.then(|| {
             let (sample_ratio, spans_max) = (options.sample_ratio, options.spans_max);
-            Arc::new(Tracer { queue, sample_ratio, spans_max, metrics: metrics.clone() })
+            Arc::new(RequestTracer { queue, sample_ratio, spans_max, metrics: metrics.clone() })
         });
         let resource = Resource {
             attributes: vec![
-                spans::text("service.name", &options.service),
-                spans::text("service.instance.id", &options.instance),
-                spans::text("service.version", env!("CARGO_PKG_VERSION")),
+                spans::text_attribute("service.name", &options.service),
+                spans::text_attribute("service.instance.id", &options.instance),
+                spans::text_attribute("service.version", env!("CARGO_PKG_VERSION")),
             ],
             ..Resource::default()
         };
         let (traces, figures) = (options.traces, options.metrics);
-        let exporter = Arc::new(Exporter { post, resource, metrics, options, stop: stop.clone() });
+        let exporter =
+            Arc::new(TelemetryExporter { post, resource, metrics, options, stop: stop.clone() });
         if traces {
-            tasks.spawn(exporter.clone().spans(finished));
+            tasks.spawn(exporter.clone().export_spans(finished));
         }
         if figures {
-            tasks.spawn(exporter.figures(registry.clone()));
+            tasks.spawn(exporter.export_metrics(registry.clone()));
         }
         Ok(Self { tracer, stop, tasks })
     }
 
     /// For the gateway whose requests are to be traced. `None`: traces are off.
-    pub fn tracer(&self) -> Option<Arc<Tracer>> {
+    pub fn request_tracer(&self) -> Option<Arc<RequestTracer>> {
         self.tracer.clone()
     }
 
@@ -125,10 +126,10 @@ impl Telemetry {
     }
 }
 
-impl Exporter {
+impl TelemetryExporter {
     /// Sends spans until the end, and then what is left.
-    async fn spans(self: Arc<Self>, mut queue: mpsc::Receiver<Finished>) {
-        let (mut batch, mut heard) = (Vec::new(), Heard::default());
+    async fn export_spans(self: Arc<Self>, mut queue: mpsc::Receiver<FinishedTrace>) {
+        let (mut batch, mut heard) = (Vec::new(), ReceiverHealth::default());
         let mut tick = interval_at(Instant::now() + self.options.interval, self.options.interval);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -143,10 +144,10 @@ impl Exporter {
                 }
             };
             if due && !batch.is_empty() {
-                let until = self.end();
+                let until = self.wait_for_end();
                 tokio::select! {
-                    () = self.deliver(&batch, &mut heard) => {}
-                    () = until => self.metrics.dropped("shutdown", spans_of(&batch)),
+                    () = self.deliver_batch(&batch, &mut heard) => {}
+                    () = until => self.metrics.count_dropped("shutdown", spans_of(&batch)),
                 }
                 batch.clear();
             }
@@ -161,13 +162,13 @@ impl Exporter {
         let flush = async {
             while !left.is_empty() {
                 let (now, later) = left.split_at(left.len().min(self.options.batch_max.max(1)));
-                self.deliver(now, &mut heard).await;
+                self.deliver_batch(now, &mut heard).await;
                 left = later;
             }
         };
         if timeout(self.options.flush_max, flush).await.is_err() {
             let spans = spans_of(left);
-            self.metrics.dropped("shutdown", spans);
+            self.metrics.count_dropped("shutdown", spans);
             warn!(
                 spans,
                 "the receiver of telemetry did not take the last spans in time; they are lost"
@@ -176,30 +177,30 @@ impl Exporter {
     }
 
     /// `flush_max` after the process was told to end.
-    async fn end(&self) {
+    async fn wait_for_end(&self) {
         self.stop.cancelled().await;
         sleep(self.options.flush_max).await;
     }
 
     /// Sends one batch, with a few tries; counts what became of it.
-    async fn deliver(&self, batch: &[Finished], heard: &mut Heard) {
-        let (message, spans) = (spans::message(&self.resource, batch), spans_of(batch));
+    async fn deliver_batch(&self, batch: &[FinishedTrace], heard: &mut ReceiverHealth) {
+        let (message, spans) = (spans::spans_message(&self.resource, batch), spans_of(batch));
         let mut pause = PAUSE;
         for tried in 1.. {
             let sent = self.post.send("/v1/traces", &message).await;
-            self.note("traces", &sent, heard);
+            self.note_delivery("traces", &sent, heard);
             match sent {
-                Sent::Taken { rejected, .. } => {
+                PostOutcome::Taken { rejected, .. } => {
                     let rejected = usize::try_from(rejected).unwrap_or(spans).min(spans);
-                    self.metrics.dropped("rejected", rejected);
+                    self.metrics.count_dropped("rejected", rejected);
                     self.metrics.spans_exported.inc_by((spans - rejected) as u64);
                     return;
                 }
-                Sent::Refused(_) => return self.metrics.dropped("rejected", spans),
-                Sent::Later { after, .. } => {
+                PostOutcome::Refused(_) => return self.metrics.count_dropped("rejected", spans),
+                PostOutcome::Later { after, .. } => {
                     // At the end, the time is for other batches rather than for pauses.
                     if tried >= TRIES_MAX || self.stop.is_cancelled() {
-                        return self.metrics.dropped("undeliverable", spans);
+                        return self.metrics.count_dropped("undeliverable", spans);
                     }
                     let wait = Instant::now() + after.unwrap_or(pause).min(PAUSE_MAX);
                     self.stop.run_until_cancelled(sleep_until(wait)).await;
@@ -210,38 +211,39 @@ impl Exporter {
     }
 
     /// Sends the metrics in their rhythm, and once more at the end.
-    async fn figures(self: Arc<Self>, registry: Registry) {
-        let (began_ns, mut heard) = (now_ns(), Heard::default());
+    async fn export_metrics(self: Arc<Self>, registry: Registry) {
+        let (began_ns, mut heard) = (now_ns(), ReceiverHealth::default());
         let mut tick = interval_at(Instant::now() + self.options.interval, self.options.interval);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while self.stop.run_until_cancelled(tick.tick()).await.is_some() {
             tokio::select! {
-                () = self.tell(&registry, began_ns, &mut heard) => {}
-                () = self.end() => return,
+                () = self.send_metrics(&registry, began_ns, &mut heard) => {}
+                () = self.wait_for_end() => return,
             }
         }
-        let _ = timeout(self.options.flush_max, self.tell(&registry, began_ns, &mut heard)).await;
+        let _ = timeout(self.options.flush_max, self.send_metrics(&registry, began_ns, &mut heard))
+            .await;
     }
 
-    async fn tell(&self, registry: &Registry, began_ns: u64, heard: &mut Heard) {
-        let message = figures::message(
+    async fn send_metrics(&self, registry: &Registry, began_ns: u64, heard: &mut ReceiverHealth) {
+        let message = figures::metrics_message(
             &self.resource,
             &registry.gather(),
-            Period { began_ns, now_ns: now_ns() },
+            MetricPeriod { began_ns, now_ns: now_ns() },
         );
         let sent = self.post.send("/v1/metrics", &message).await;
-        self.note("metrics", &sent, heard);
+        self.note_delivery("metrics", &sent, heard);
     }
 
     /// Counts a message, and says when the receiver goes or comes back.
-    fn note(&self, signal: &'static str, sent: &Sent, heard: &mut Heard) {
+    fn note_delivery(&self, signal: &'static str, sent: &PostOutcome, heard: &mut ReceiverHealth) {
         let (outcome, why) = match sent {
-            Sent::Taken { rejected: 0, .. } => ("ok", None),
-            Sent::Taken { why, .. } => ("ok", Some(why)),
-            Sent::Refused(why) => ("refused", Some(why)),
-            Sent::Later { why, .. } => ("failed", Some(why)),
+            PostOutcome::Taken { rejected: 0, .. } => ("ok", None),
+            PostOutcome::Taken { why, .. } => ("ok", Some(why)),
+            PostOutcome::Refused(why) => ("refused", Some(why)),
+            PostOutcome::Later { why, .. } => ("failed", Some(why)),
         };
-        self.metrics.export(signal, outcome);
+        self.metrics.count_export(signal, outcome);
         let endpoint = &self.options.endpoint;
         match (why, heard.trouble) {
             (Some(why), false) => {
@@ -262,11 +264,11 @@ impl Exporter {
 
 /// What was last heard of the receiver.
 #[derive(Default)]
-struct Heard {
+struct ReceiverHealth {
     trouble: bool,
 }
 
-fn spans_of(batch: &[Finished]) -> usize {
+fn spans_of(batch: &[FinishedTrace]) -> usize {
     batch.iter().map(|finished| finished.spans.len()).sum()
 }
 

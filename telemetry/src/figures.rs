@@ -10,23 +10,26 @@ use opentelemetry_proto::tonic::metrics::v1::{
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prometheus::proto::{self, MetricFamily, MetricType};
 
-use super::spans::{scope, text};
+use super::spans::{instrumentation_scope, text_attribute};
 
 /// When the figures began to count, and now; nanoseconds since 1970.
 #[derive(Clone, Copy)]
-pub(super) struct Period {
+pub(super) struct MetricPeriod {
     pub began_ns: u64,
     pub now_ns: u64,
 }
 
-pub(super) fn message(
+pub(super) fn metrics_message(
     resource: &Resource,
     families: &[MetricFamily],
-    at: Period,
+    at: MetricPeriod,
 ) -> ExportMetricsServiceRequest {
-    let metrics = families.iter().filter_map(|family| metric(family, at)).collect();
-    let scope_metrics =
-        vec![ScopeMetrics { scope: Some(scope()), metrics, ..ScopeMetrics::default() }];
+    let metrics = families.iter().filter_map(|family| convert_metric(family, at)).collect();
+    let scope_metrics = vec![ScopeMetrics {
+        scope: Some(instrumentation_scope()),
+        metrics,
+        ..ScopeMetrics::default()
+    }];
     let resource_metrics = vec![ResourceMetrics {
         resource: Some(resource.clone()),
         scope_metrics,
@@ -35,13 +38,13 @@ pub(super) fn message(
     ExportMetricsServiceRequest { resource_metrics }
 }
 
-fn metric(family: &MetricFamily, at: Period) -> Option<Metric> {
+fn convert_metric(family: &MetricFamily, at: MetricPeriod) -> Option<Metric> {
     let cumulative = AggregationTemporality::Cumulative as i32;
     let points = |value: fn(&proto::Metric) -> f64| {
         family
             .get_metric()
             .iter()
-            .map(|metric| number(metric, value(metric), at))
+            .map(|metric| number_point(metric, value(metric), at))
             .collect::<Vec<_>>()
     };
     let data = match family.get_field_type() {
@@ -54,7 +57,11 @@ fn metric(family: &MetricFamily, at: Period) -> Option<Metric> {
             data_points: points(|metric| metric.get_gauge().get_value()),
         }),
         MetricType::HISTOGRAM => metric::Data::Histogram(Histogram {
-            data_points: family.get_metric().iter().map(|metric| histogram(metric, at)).collect(),
+            data_points: family
+                .get_metric()
+                .iter()
+                .map(|metric| histogram_point(metric, at))
+                .collect(),
             aggregation_temporality: cumulative,
         }),
         // Nothing here makes any.
@@ -63,14 +70,14 @@ fn metric(family: &MetricFamily, at: Period) -> Option<Metric> {
     Some(Metric {
         name: family.name().to_owned(),
         description: family.help().to_owned(),
-        unit: unit(family.name()).to_owned(),
+        unit: metric_unit(family.name()).to_owned(),
         data: Some(data),
         ..Metric::default()
     })
 }
 
 /// UCUM, by Prometheus's convention of names.
-fn unit(name: &str) -> &'static str {
+fn metric_unit(name: &str) -> &'static str {
     let name = name.strip_suffix("_total").unwrap_or(name);
     match name {
         _ if name.ends_with("_seconds") => "s",
@@ -79,13 +86,13 @@ fn unit(name: &str) -> &'static str {
     }
 }
 
-fn labels(metric: &proto::Metric) -> Vec<KeyValue> {
-    metric.get_label().iter().map(|label| text(label.name(), label.value())).collect()
+fn convert_labels(metric: &proto::Metric) -> Vec<KeyValue> {
+    metric.get_label().iter().map(|label| text_attribute(label.name(), label.value())).collect()
 }
 
-fn number(metric: &proto::Metric, value: f64, at: Period) -> NumberDataPoint {
+fn number_point(metric: &proto::Metric, value: f64, at: MetricPeriod) -> NumberDataPoint {
     NumberDataPoint {
-        attributes: labels(metric),
+        attributes: convert_labels(metric),
         start_time_unix_nano: at.began_ns,
         time_unix_nano: at.now_ns,
         value: Some(number_data_point::Value::AsDouble(value)),
@@ -95,7 +102,7 @@ fn number(metric: &proto::Metric, value: f64, at: Period) -> NumberDataPoint {
 
 /// Prometheus counts from below up to each bound, OTLP between bounds, with one bucket more than
 /// bounds.
-fn histogram(metric: &proto::Metric, at: Period) -> HistogramDataPoint {
+fn histogram_point(metric: &proto::Metric, at: MetricPeriod) -> HistogramDataPoint {
     let histogram = metric.get_histogram();
     let finite = histogram.get_bucket().iter().filter(|bucket| bucket.upper_bound().is_finite());
     let (mut bounds, mut counts, mut below) = (Vec::new(), Vec::new(), 0);
@@ -108,7 +115,7 @@ fn histogram(metric: &proto::Metric, at: Period) -> HistogramDataPoint {
     let count = histogram.get_sample_count().max(below);
     counts.push(count - below);
     HistogramDataPoint {
-        attributes: labels(metric),
+        attributes: convert_labels(metric),
         start_time_unix_nano: at.began_ns,
         time_unix_nano: at.now_ns,
         count,
@@ -139,8 +146,11 @@ mod tests {
         open.set(-2);
         [0.05, 0.5, 0.6, 5.0].iter().for_each(|&seconds| took.observe(seconds));
 
-        let message =
-            message(&Resource::default(), &registry.gather(), Period { began_ns: 1, now_ns: 2 });
+        let message = metrics_message(
+            &Resource::default(),
+            &registry.gather(),
+            MetricPeriod { began_ns: 1, now_ns: 2 },
+        );
         let metrics = &message.resource_metrics[0].scope_metrics[0].metrics;
         let names: Vec<_> =
             metrics.iter().map(|metric| (metric.name.as_str(), metric.unit.as_str())).collect();
@@ -152,7 +162,7 @@ mod tests {
             sum.is_monotonic
                 && sum.aggregation_temporality == AggregationTemporality::Cumulative as i32
         );
-        assert_eq!(sum.data_points[0].attributes, [text("to", "a")]);
+        assert_eq!(sum.data_points[0].attributes, [text_attribute("to", "a")]);
         assert_eq!(sum.data_points[0].value, Some(number_data_point::Value::AsDouble(7.0)));
         assert_eq!(
             (sum.data_points[0].start_time_unix_nano, sum.data_points[0].time_unix_nano),

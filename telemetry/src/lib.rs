@@ -16,7 +16,7 @@ mod post;
 mod spans;
 mod trace;
 
-pub use context::{Context, SpanId, TraceId};
-pub use export::{Telemetry, TelemetryError, TelemetryOptions};
+pub use context::{SpanId, TraceId, TraceParent};
+pub use export::{TelemetryError, TelemetryHandle, TelemetryOptions};
 pub use metrics::TABLE;
-pub use trace::{Child, Facts, Trace, Tracer, Value};
+pub use trace::{ActiveTraceSpan, RequestFacts, RequestTrace, RequestTracer, TraceValue};

@@ -2,14 +2,14 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-/// Declares this crate's metrics: rows as fields of `Rows`, which registers them all, and as
+/// Declares this crate's metrics: rows as fields of `TelemetryMetricRows`, which registers them all, and as
 /// `TABLE`.
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// One value for each row.
-        struct Rows { $($field: $kind,)* }
+        struct TelemetryMetricRows { $($field: $kind,)* }
 
-        impl Rows {
+        impl TelemetryMetricRows {
             fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
                 let rows = Self { $($field: table!(@make $kind, $name, [$($label),*], $help)?,)* };
                 $(registry.register(Box::new(rows.$field.clone()))?;)*
@@ -40,28 +40,28 @@ table! {
         "Messages to the receiver, by signal (traces, metrics) and outcome (ok, refused, failed).";
 }
 
-pub(super) struct Metrics {
+pub(super) struct TelemetryMetrics {
     pub spans_exported: IntCounter,
     spans_dropped: IntCounterVec,
     pub queue: IntGauge,
     exports: IntCounterVec,
 }
 
-impl Metrics {
+impl TelemetryMetrics {
     pub fn new(registry: &Registry, queue_max: usize) -> Result<Self, prometheus::Error> {
-        let Rows { spans_exported, spans_dropped, queue, queue_max: bound, exports } =
-            Rows::new(registry)?;
+        let TelemetryMetricRows { spans_exported, spans_dropped, queue, queue_max: bound, exports } =
+            TelemetryMetricRows::new(registry)?;
         bound.set(i64::try_from(queue_max).unwrap_or(i64::MAX));
         Ok(Self { spans_exported, spans_dropped, queue, exports })
     }
 
-    pub fn dropped(&self, reason: &str, spans: usize) {
+    pub fn count_dropped(&self, reason: &str, spans: usize) {
         if spans > 0 {
             self.spans_dropped.with_label_values(&[reason]).inc_by(spans as u64);
         }
     }
 
-    pub fn export(&self, signal: &str, outcome: &str) {
+    pub fn count_export(&self, signal: &str, outcome: &str) {
         self.exports.with_label_values(&[signal, outcome]).inc();
     }
 }

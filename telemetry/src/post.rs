@@ -48,7 +48,7 @@ pub enum TelemetryError {
 
 /// What became of a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum PostOutcome {
     /// All of it was taken but so many spans or points.
     Taken { rejected: u64, why: String },
     /// It will never be taken.
@@ -57,14 +57,14 @@ pub(super) enum Sent {
     Later { why: String, after: Option<Duration> },
 }
 
-pub(super) struct Post {
+pub(super) struct OtlpHttpClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
     headers: HeaderMap,
     timeout: Duration,
 }
 
-impl Post {
+impl OtlpHttpClient {
     pub fn new(
         endpoint: &str,
         headers: &[String],
@@ -82,7 +82,7 @@ impl Post {
         }
         let mut all = HeaderMap::new();
         for (index, line) in headers.iter().enumerate() {
-            let (name, value) = header(line).ok_or(TelemetryError::Header { index })?;
+            let (name, value) = parse_header(line).ok_or(TelemetryError::Header { index })?;
             all.append(name, value);
         }
         all.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
@@ -90,7 +90,7 @@ impl Post {
             header::USER_AGENT,
             HeaderValue::from_static(concat!("verbs3/", env!("CARGO_PKG_VERSION"))),
         );
-        let roots = roots(ca_file, uri.scheme_str() == Some("https"))?;
+        let roots = load_roots(ca_file, uri.scheme_str() == Some("https"))?;
         // The provider is named: a process-wide default may not be there, or be another crate's
         // choice.
         let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -112,41 +112,41 @@ impl Post {
     }
 
     /// `path`: `/v1/traces` or `/v1/metrics`.
-    pub async fn send(&self, path: &str, message: &impl Message) -> Sent {
+    pub async fn send(&self, path: &str, message: &impl Message) -> PostOutcome {
         let mut request = Request::new(Full::new(Bytes::from(message.encode_to_vec())));
         *request.method_mut() = http::Method::POST;
         *request.headers_mut() = self.headers.clone();
         let Ok(uri) = format!("{}{path}", self.base).parse() else {
-            return Sent::Refused("its address is not a URL".to_owned());
+            return PostOutcome::Refused("its address is not a URL".to_owned());
         };
         *request.uri_mut() = uri;
         let exchange = async {
-            let answer = self.client.request(request).await.map_err(|error| chain(&error))?;
+            let answer = self.client.request(request).await.map_err(|error| error_chain(&error))?;
             let (parts, body) = answer.into_parts();
             let body =
                 Limited::new(body, ANSWER_BYTES_MAX).collect().await.map(|body| body.to_bytes());
             Ok((parts.status, parts.headers, body.unwrap_or_default()))
         };
         match tokio::time::timeout(self.timeout, exchange).await {
-            Err(_) => Sent::Later {
+            Err(_) => PostOutcome::Later {
                 why: format!("no answer within {} ms", self.timeout.as_millis()),
                 after: None,
             },
-            Ok(Err(why)) => Sent::Later { why, after: None },
-            Ok(Ok((status, headers, body))) => judge(status, &headers, &body),
+            Ok(Err(why)) => PostOutcome::Later { why, after: None },
+            Ok(Ok((status, headers, body))) => judge_answer(status, &headers, &body),
         }
     }
 }
 
 /// `name: value`.
-fn header(line: &str) -> Option<(HeaderName, HeaderValue)> {
+fn parse_header(line: &str) -> Option<(HeaderName, HeaderValue)> {
     let (name, value) = line.split_once(':')?;
     let mut value = HeaderValue::from_str(value.trim()).ok()?;
     value.set_sensitive(true);
     Some((HeaderName::from_bytes(name.trim().as_bytes()).ok()?, value))
 }
 
-fn roots(ca_file: Option<&Path>, tls: bool) -> Result<RootCertStore, TelemetryError> {
+fn load_roots(ca_file: Option<&Path>, tls: bool) -> Result<RootCertStore, TelemetryError> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca_file {
         let unreadable = |source| TelemetryError::CaFile { path: path.to_owned(), source };
@@ -173,7 +173,7 @@ fn roots(ca_file: Option<&Path>, tls: bool) -> Result<RootCertStore, TelemetryEr
 }
 
 /// An error with its causes: hyper's own text says only "client error (Connect)".
-fn chain(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -187,38 +187,41 @@ fn chain(error: &dyn std::error::Error) -> String {
 /// The part of a success's answer that both signals have in common:
 /// `partial_success { rejected = 1, error_message = 2 }`.
 #[derive(Clone, PartialEq, Message)]
-struct Answered {
+struct OtlpPartialAnswer {
     #[prost(message, optional, tag = "1")]
-    partial: Option<Partial>,
+    partial: Option<PartialSuccess>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Partial {
+struct PartialSuccess {
     #[prost(int64, tag = "1")]
     rejected: i64,
     #[prost(string, tag = "2")]
     why: String,
 }
 
-fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Sent {
+fn judge_answer(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> PostOutcome {
     match status.as_u16() {
         200..=299 => {
-            let partial = Answered::decode(body)
+            let partial = OtlpPartialAnswer::decode(body)
                 .ok()
                 .and_then(|answered| answered.partial)
                 .unwrap_or_default();
-            Sent::Taken { rejected: u64::try_from(partial.rejected).unwrap_or(0), why: partial.why }
+            PostOutcome::Taken {
+                rejected: u64::try_from(partial.rejected).unwrap_or(0),
+                why: partial.why,
+            }
         }
         429 | 502 | 503 | 504 => {
             let after = headers
                 .get(header::RETRY_AFTER)
                 .and_then(|value| value.to_str().ok()?.parse().ok());
-            Sent::Later {
+            PostOutcome::Later {
                 why: format!("it answered {status}"),
                 after: after.map(Duration::from_secs),
             }
         }
-        _ => Sent::Refused(format!("it answered {status}")),
+        _ => PostOutcome::Refused(format!("it answered {status}")),
     }
 }
 
@@ -231,35 +234,42 @@ mod tests {
     fn answers_mean_what_the_protocol_says() {
         let none = HeaderMap::new();
         assert_eq!(
-            judge(StatusCode::OK, &none, b""),
-            Sent::Taken { rejected: 0, why: String::new() }
+            judge_answer(StatusCode::OK, &none, b""),
+            PostOutcome::Taken { rejected: 0, why: String::new() }
         );
-        let partial = Answered { partial: Some(Partial { rejected: 3, why: "no".to_owned() }) }
-            .encode_to_vec();
+        let partial = OtlpPartialAnswer {
+            partial: Some(PartialSuccess { rejected: 3, why: "no".to_owned() }),
+        }
+        .encode_to_vec();
         assert_eq!(
-            judge(StatusCode::OK, &none, &partial),
-            Sent::Taken { rejected: 3, why: "no".to_owned() }
+            judge_answer(StatusCode::OK, &none, &partial),
+            PostOutcome::Taken { rejected: 3, why: "no".to_owned() }
         );
         for status in [429, 502, 503, 504] {
             let status = StatusCode::from_u16(status).unwrap();
             assert!(
-                matches!(judge(status, &none, b""), Sent::Later { after: None, .. }),
+                matches!(judge_answer(status, &none, b""), PostOutcome::Later { after: None, .. }),
                 "{status}"
             );
         }
         let wait = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static("7"))]);
-        let told = judge(StatusCode::SERVICE_UNAVAILABLE, &wait, b"");
-        assert!(matches!(told, Sent::Later { after: Some(after), .. } if after.as_secs() == 7));
+        let told = judge_answer(StatusCode::SERVICE_UNAVAILABLE, &wait, b"");
+        assert!(
+            matches!(told, PostOutcome::Later { after: Some(after), .. } if after.as_secs() == 7)
+        );
         for status in [400, 401, 404, 413, 500] {
             let status = StatusCode::from_u16(status).unwrap();
-            assert!(matches!(judge(status, &none, b""), Sent::Refused(_)), "{status}");
+            assert!(
+                matches!(judge_answer(status, &none, b""), PostOutcome::Refused(_)),
+                "{status}"
+            );
         }
     }
 
     #[test]
     fn what_can_not_be_an_endpoint_or_a_header_is_said_at_once() {
         let made = |endpoint: &str, headers: &[String]| {
-            Post::new(endpoint, headers, None, Duration::from_secs(1)).err()
+            OtlpHttpClient::new(endpoint, headers, None, Duration::from_secs(1)).err()
         };
         for endpoint in ["", "localhost:4318", "ftp://host", "http://", "http://h/?x=1"] {
             assert!(

@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::trace::v1::{
     ResourceSpans, ScopeSpans, Span as Wire, Status, span, status,
 };
 
-use super::trace::{Finished, Kind, Span, Value};
+use super::trace::{FinishedTrace, TraceSpan, TraceSpanKind, TraceValue};
 
 /// `trace_flags`: bit 0 says sampled; bits 8 and 9 that it is known whether the parent is remote,
 /// and that it is.
@@ -16,11 +16,11 @@ const SAMPLED: u32 = 1;
 const REMOTE_KNOWN: u32 = 0x100;
 const REMOTE: u32 = 0x200;
 
-pub(super) fn text(key: &str, value: &str) -> KeyValue {
-    pair(key, any_value::Value::StringValue(value.to_owned()))
+pub(super) fn text_attribute(key: &str, value: &str) -> KeyValue {
+    attribute_pair(key, any_value::Value::StringValue(value.to_owned()))
 }
 
-fn pair(key: &str, value: any_value::Value) -> KeyValue {
+fn attribute_pair(key: &str, value: any_value::Value) -> KeyValue {
     KeyValue {
         key: key.to_owned(),
         value: Some(AnyValue { value: Some(value) }),
@@ -28,18 +28,22 @@ fn pair(key: &str, value: any_value::Value) -> KeyValue {
     }
 }
 
-pub(super) fn scope() -> InstrumentationScope {
+pub(super) fn instrumentation_scope() -> InstrumentationScope {
     let (name, version) = ("verbs3".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     InstrumentationScope { name, version, ..InstrumentationScope::default() }
 }
 
 /// One message of all spans of a batch.
-pub(super) fn message(resource: &Resource, batch: &[Finished]) -> ExportTraceServiceRequest {
+pub(super) fn spans_message(
+    resource: &Resource,
+    batch: &[FinishedTrace],
+) -> ExportTraceServiceRequest {
     let spans = batch
         .iter()
-        .flat_map(|finished| finished.spans.iter().map(|span| wire(finished, span)))
+        .flat_map(|finished| finished.spans.iter().map(|span| wire_span(finished, span)))
         .collect();
-    let scope_spans = vec![ScopeSpans { scope: Some(scope()), spans, ..ScopeSpans::default() }];
+    let scope_spans =
+        vec![ScopeSpans { scope: Some(instrumentation_scope()), spans, ..ScopeSpans::default() }];
     let resource_spans = vec![ResourceSpans {
         resource: Some(resource.clone()),
         scope_spans,
@@ -48,10 +52,10 @@ pub(super) fn message(resource: &Resource, batch: &[Finished]) -> ExportTraceSer
     ExportTraceServiceRequest { resource_spans }
 }
 
-fn wire(finished: &Finished, span: &Span) -> Wire {
+fn wire_span(finished: &FinishedTrace, span: &TraceSpan) -> Wire {
     let (kind, remote) = match span.kind {
-        Kind::Server => (span::SpanKind::Server, span.parent.is_some()),
-        Kind::Client => (span::SpanKind::Client, false),
+        TraceSpanKind::Server => (span::SpanKind::Server, span.parent.is_some()),
+        TraceSpanKind::Client => (span::SpanKind::Client, false),
     };
     Wire {
         trace_id: finished.trace.0.to_be_bytes().to_vec(),
@@ -68,7 +72,11 @@ fn wire(finished: &Finished, span: &Span) -> Wire {
         kind: kind as i32,
         start_time_unix_nano: span.began_ns,
         end_time_unix_nano: span.ended_ns,
-        attributes: span.attributes.iter().map(|(key, value)| pair(key, any(value))).collect(),
+        attributes: span
+            .attributes
+            .iter()
+            .map(|(key, value)| attribute_pair(key, otlp_value(value)))
+            .collect(),
         status: span
             .failed
             .as_deref()
@@ -77,11 +85,11 @@ fn wire(finished: &Finished, span: &Span) -> Wire {
     }
 }
 
-fn any(value: &Value) -> any_value::Value {
+fn otlp_value(value: &TraceValue) -> any_value::Value {
     match value {
-        Value::Name(text) => any_value::Value::StringValue((*text).to_owned()),
-        Value::Text(text) => any_value::Value::StringValue(text.to_string()),
-        Value::Number(number) => any_value::Value::IntValue(*number),
-        Value::Truth(truth) => any_value::Value::BoolValue(*truth),
+        TraceValue::Name(text) => any_value::Value::StringValue((*text).to_owned()),
+        TraceValue::Text(text) => any_value::Value::StringValue(text.to_string()),
+        TraceValue::Number(number) => any_value::Value::IntValue(*number),
+        TraceValue::Truth(truth) => any_value::Value::BoolValue(*truth),
     }
 }

@@ -6,19 +6,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use verbs3_coordinator_client::proof::{
-    RECIPIENT_HEADER, REQUEST_HEADER, Recipient, Said, Secret, wall_clock_ms,
+    ClusterSecret, ProofRecipient, ProvenRequest, RECIPIENT_HEADER, REQUEST_HEADER, wall_clock_ms,
 };
 
 /// Follows job `id` at the coordinator at `host`, which is asked before this returns. The lines,
 /// once the stream has ended.
 pub async fn follow(
-    secret: Secret,
+    secret: ClusterSecret,
     host: &str,
     id: &str,
 ) -> anyhow::Result<JoinHandle<anyhow::Result<Vec<serde_json::Value>>>> {
     let path = format!("/v1/preload/{id}/progress");
-    let said = Said { method: "GET", path_and_query: &path, body: b"" };
-    let (header, proof) = secret.prove(said, &recipient(host).await?, wall_clock_ms());
+    let said = ProvenRequest { method: "GET", path_and_query: &path, body: b"" };
+    let (header, proof) = secret.prove_request(said, &recipient(host).await?, wall_clock_ms());
     let mut stream = TcpStream::connect(host).await.with_context(|| host.to_owned())?;
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{REQUEST_HEADER}: \
@@ -52,7 +52,7 @@ pub async fn follow(
 }
 
 /// What a coordinator calls itself; it tells everybody.
-async fn recipient(host: &str) -> anyhow::Result<Recipient> {
+async fn recipient(host: &str) -> anyhow::Result<ProofRecipient> {
     let mut stream = TcpStream::connect(host).await.with_context(|| host.to_owned())?;
     let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -60,5 +60,5 @@ async fn recipient(host: &str) -> anyhow::Result<Recipient> {
     stream.read_to_string(&mut answer).await?;
     let name =
         answer.lines().find_map(|line| line.strip_prefix(RECIPIENT_HEADER)?.strip_prefix(": "));
-    Ok(Recipient(name.context("an answer without a name")?.to_owned()))
+    Ok(ProofRecipient(name.context("an answer without a name")?.to_owned()))
 }

@@ -363,8 +363,8 @@ impl Spread {
     }
 
     /// What its coordinators' API is asked with.
-    pub fn secret(&self) -> verbs3_coordinator_client::proof::Secret {
-        verbs3_coordinator_client::proof::Secret::new("tests", CLUSTER_SECRET)
+    pub fn secret(&self) -> verbs3_coordinator_client::proof::ClusterSecret {
+        verbs3_coordinator_client::proof::ClusterSecret::new("tests", CLUSTER_SECRET)
     }
 
     /// `verbs3 status`, asked from the router: its exit status and its screen.

@@ -13,7 +13,7 @@ use s3s::dto::StreamingBlob;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::error::UfsError;
-use crate::identity::Plan;
+use crate::identity::StoreReadPlan;
 
 /// See [`crate::ObjectStream::body`]. `G` is held until the end, an error, or drop.
 pub(crate) struct CheckedBody<G> {
@@ -38,7 +38,7 @@ impl<G> CheckedBody<G> {
     pub(crate) fn new(
         ufs: String,
         inner: StreamingBlob,
-        plan: &Plan,
+        plan: &StoreReadPlan,
         idle: Duration,
         guard: G,
         on_bytes: Box<dyn Fn(u64) + Send>,
@@ -63,13 +63,13 @@ impl<G> CheckedBody<G> {
         }
     }
 
-    fn end(&mut self, error: Option<UfsError>) -> Poll<Option<Result<Bytes, UfsError>>> {
+    fn end_body(&mut self, error: Option<UfsError>) -> Poll<Option<Result<Bytes, UfsError>>> {
         self.done = true;
         self.guard = None;
         Poll::Ready(error.map(Err))
     }
 
-    fn truncated(&self, reason: String) -> UfsError {
+    fn truncated_error(&self, reason: String) -> UfsError {
         UfsError::Truncated { ufs: self.ufs.clone(), got: self.got, want: self.want, reason }
     }
 
@@ -80,7 +80,7 @@ impl<G> CheckedBody<G> {
                 self.armed = false;
                 Poll::Ready(match piece {
                     Some(Ok(bytes)) => Ok(Some(bytes)),
-                    Some(Err(error)) => Err(self.truncated(chain(error.as_ref()))),
+                    Some(Err(error)) => Err(self.truncated_error(error_chain(error.as_ref()))),
                     None => Ok(None),
                 })
             }
@@ -91,7 +91,7 @@ impl<G> CheckedBody<G> {
                 }
                 ready!(self.timer.as_mut().poll(cx));
                 Poll::Ready(Err(
-                    self.truncated(format!("nothing came for {} ms", self.idle.as_millis()))
+                    self.truncated_error(format!("nothing came for {} ms", self.idle.as_millis()))
                 ))
             }
         }
@@ -108,16 +108,16 @@ impl<G: Unpin> Stream for CheckedBody<G> {
                 return Poll::Ready(None);
             }
             if this.got == this.want && !this.to_end {
-                return this.end(None);
+                return this.end_body(None);
             }
             let mut bytes = match ready!(this.poll_inner(cx)) {
                 Ok(Some(bytes)) => bytes,
-                Ok(None) if this.got == this.want => return this.end(None),
+                Ok(None) if this.got == this.want => return this.end_body(None),
                 Ok(None) => {
-                    let error = this.truncated("the body ended early".into());
-                    return this.end(Some(error));
+                    let error = this.truncated_error("the body ended early".into());
+                    return this.end_body(Some(error));
                 }
-                Err(error) => return this.end(Some(error)),
+                Err(error) => return this.end_body(Some(error)),
             };
             let skipped = this.skip.min(bytes.len() as u64);
             bytes.advance(usize::try_from(skipped).expect("not more than the piece is long"));
@@ -127,7 +127,7 @@ impl<G: Unpin> Stream for CheckedBody<G> {
                 if this.to_end {
                     let reason = format!("the body goes on after its {} bytes", this.want);
                     let error = UfsError::Untrusted { ufs: this.ufs.clone(), reason };
-                    return this.end(Some(error));
+                    return this.end_body(Some(error));
                 }
                 bytes.truncate(usize::try_from(rest).expect("less than the piece is long"));
             }
@@ -141,7 +141,7 @@ impl<G: Unpin> Stream for CheckedBody<G> {
 }
 
 /// An error and its causes in one line.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -164,7 +164,7 @@ mod tests {
     use http::HeaderMap;
     use std::sync::Arc;
 
-    fn plan(range: std::ops::Range<u64>, skip: u64, to_end: bool) -> Plan {
+    fn plan(range: std::ops::Range<u64>, skip: u64, to_end: bool) -> StoreReadPlan {
         let head = ObjectHead {
             etag: None,
             bytes: 10,
@@ -172,7 +172,7 @@ mod tests {
             last_modified: None,
             headers: HeaderMap::new(),
         };
-        Plan { head, range, skip, to_end }
+        StoreReadPlan { head, range, skip, to_end }
     }
 
     fn blob(pieces: &[&'static str]) -> StreamingBlob {
@@ -181,7 +181,7 @@ mod tests {
         StreamingBlob::wrap(stream::iter(pieces))
     }
 
-    async fn read(inner: StreamingBlob, plan: Plan) -> (String, Option<UfsError>) {
+    async fn read(inner: StreamingBlob, plan: StoreReadPlan) -> (String, Option<UfsError>) {
         let idle = Duration::from_millis(20);
         let mut body = CheckedBody::new("main".into(), inner, &plan, idle, (), Box::new(|_| ()));
         let (mut text, mut error) = (String::new(), None);

@@ -1,7 +1,7 @@
 //! Keeps a UFS's own HTTP answer, which the typed S3 interface drops: status, headers, and an
 //! error's body.
 //!
-//! [`observe`] gives the raw answer of a call on a remote store. [`answer_of`] gives one form for
+//! [`observe_answer`] gives the raw answer of a call on a remote store. [`answer_of`] gives one form for
 //! errors of remote and local stores. The part that listens to the SDK is `s3::listen`; what a
 //! gateway makes of an answer is the gateway's.
 
@@ -20,10 +20,10 @@ use crate::error::{RawAnswer, UfsError};
 /// cut.
 pub(crate) const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 
-type Slot = Arc<Mutex<Option<RawAnswer>>>;
+type RawAnswerSlot = Arc<Mutex<Option<RawAnswer>>>;
 
 tokio::task_local! {
-    static SLOT: Slot;
+    static SLOT: RawAnswerSlot;
 }
 
 /// Runs a call on a store and returns what the UFS answered to its last attempt, as sent. `None`:
@@ -32,20 +32,20 @@ tokio::task_local! {
 ///
 /// The call must run within `call` itself: an answer to a request made by a task that `call`
 /// spawned is not seen.
-pub async fn observe<F: Future>(call: F) -> (F::Output, Option<RawAnswer>) {
-    let slot = Slot::default();
+pub async fn observe_answer<F: Future>(call: F) -> (F::Output, Option<RawAnswer>) {
+    let slot = RawAnswerSlot::default();
     let output = SLOT.scope(slot.clone(), call).await;
     let answer = slot.lock().take();
     if let Some(answer) = &answer {
-        // Observers nest: a wrapper's use of `observe` must not hide the answer from its caller.
-        note(Some(answer.clone()));
+        // Observers nest: a wrapper's use of `observe_answer` must not hide the answer from its caller.
+        record_answer(Some(answer.clone()));
     }
     (output, answer)
 }
 
 /// Puts the latest answer in the observer's hands; `None` when an attempt begins, so that none of
 /// an older one is left.
-pub(crate) fn note(answer: Option<RawAnswer>) {
+pub(crate) fn record_answer(answer: Option<RawAnswer>) {
     // Nobody observes: nothing to do.
     let _ = SLOT.try_with(|slot| *slot.lock() = answer);
 }
@@ -81,11 +81,11 @@ pub fn answer_of(error: &S3Error, raw: Option<RawAnswer>) -> RawAnswer {
         // The raw answer, if any, is not an error answer: passing it on would turn a failure into a
         // success.
         Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => {
-            return synthetic(error);
+            return synthesize_answer(error);
         }
         None => None,
     };
-    from_remote.or(raw.filter(is_error)).unwrap_or_else(|| synthetic(error))
+    from_remote.or(raw.filter(is_error)).unwrap_or_else(|| synthesize_answer(error))
 }
 
 /// Why a remote store failed, if `error` came from one.
@@ -113,15 +113,15 @@ fn is_error_document(document: &[u8]) -> bool {
     after.is_some_and(|&byte| byte == b'>' || byte.is_ascii_whitespace())
 }
 
-fn synthetic(error: &S3Error) -> RawAnswer {
+fn synthesize_answer(error: &S3Error) -> RawAnswer {
     let status = error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut headers = error.headers().cloned().unwrap_or_default();
     let bodiless = status == StatusCode::NOT_MODIFIED || status == StatusCode::NO_CONTENT;
-    let body = if bodiless { Bytes::new() } else { document(error, &mut headers) };
+    let body = if bodiless { Bytes::new() } else { error_document(error, &mut headers) };
     RawAnswer { status, headers, body }
 }
 
-fn document(error: &S3Error, headers: &mut HeaderMap) -> Bytes {
+fn error_document(error: &S3Error, headers: &mut HeaderMap) -> Bytes {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
     let mut element = |name: &str, text: &str| {
         xml.push_str(&format!("<{name}>"));
@@ -184,18 +184,18 @@ mod tests {
     #[tokio::test]
     async fn an_inner_observer_does_not_hide_the_answer_from_the_outer_one() {
         let call = async {
-            let ((), inner) = observe(async { note(Some(raw(412, ""))) }).await;
+            let ((), inner) = observe_answer(async { record_answer(Some(raw(412, ""))) }).await;
             inner.unwrap().status
         };
-        let (inner, outer) = observe(call).await;
+        let (inner, outer) = observe_answer(call).await;
         assert_eq!((inner.as_u16(), outer.unwrap().status.as_u16()), (412, 412));
     }
 
     #[tokio::test]
     async fn an_attempt_without_an_answer_leaves_none_of_the_attempt_before() {
-        let ((), answer) = observe(async {
-            note(Some(raw(503, "")));
-            note(None);
+        let ((), answer) = observe_answer(async {
+            record_answer(Some(raw(503, "")));
+            record_answer(None);
         })
         .await;
         assert!(answer.is_none());

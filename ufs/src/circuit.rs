@@ -27,7 +27,7 @@ impl Default for CircuitLimits {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CircuitPhase {
     Closed {
         failures: u32,
     },
@@ -43,23 +43,23 @@ enum State {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Circuit {
+pub struct CircuitBreaker {
     limits: CircuitLimits,
-    state: State,
+    state: CircuitPhase,
     /// Raised whenever the state opens or closes: what began before has no say in what is now.
     generation: u64,
 }
 
-/// Leave to ask the UFS. Must be given back through [`Circuit::ended`].
+/// Leave to ask the UFS. Must be given back through [`CircuitBreaker::record_outcome`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Admission {
+pub struct CircuitAdmission {
     generation: u64,
     probe: bool,
 }
 
 /// How an admitted request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum CircuitOutcome {
     Success,
     Failure,
     /// Given up by the caller: says nothing about the UFS.
@@ -74,65 +74,77 @@ pub enum CircuitState {
     Open,
 }
 
-impl Circuit {
+impl CircuitBreaker {
     pub fn new(limits: CircuitLimits) -> Self {
-        Self { limits, state: State::Closed { failures: 0 }, generation: 0 }
+        Self { limits, state: CircuitPhase::Closed { failures: 0 }, generation: 0 }
     }
 
     /// Leave to ask the UFS, or `Err` with the time until the next probe.
-    pub fn admit(&mut self, now: Instant) -> Result<Admission, Duration> {
+    pub fn admit_request(&mut self, now: Instant) -> Result<CircuitAdmission, Duration> {
         let generation = self.generation;
         match self.state {
-            State::Closed { .. } => Ok(Admission { generation, probe: false }),
-            State::Open { until, .. } if now < until => Err(until - now),
-            State::Open { length, .. } => {
-                self.state = State::Probing { length };
-                Ok(Admission { generation, probe: true })
+            CircuitPhase::Closed { .. } => Ok(CircuitAdmission { generation, probe: false }),
+            CircuitPhase::Open { until, .. } if now < until => Err(until - now),
+            CircuitPhase::Open { length, .. } => {
+                self.state = CircuitPhase::Probing { length };
+                Ok(CircuitAdmission { generation, probe: true })
             }
-            State::Probing { length } => Err(length),
+            CircuitPhase::Probing { length } => Err(length),
         }
     }
 
-    pub fn ended(&mut self, admission: Admission, ended: Ended, now: Instant) {
+    pub fn record_outcome(
+        &mut self,
+        admission: CircuitAdmission,
+        ended: CircuitOutcome,
+        now: Instant,
+    ) {
         if admission.generation != self.generation {
             return;
         }
         match (self.state, ended) {
-            (State::Closed { .. }, Ended::Success) => self.state = State::Closed { failures: 0 },
-            (State::Closed { failures }, Ended::Failure) => {
+            (CircuitPhase::Closed { .. }, CircuitOutcome::Success) => {
+                self.state = CircuitPhase::Closed { failures: 0 }
+            }
+            (CircuitPhase::Closed { failures }, CircuitOutcome::Failure) => {
                 let failures = failures.saturating_add(1);
                 if failures >= self.limits.failures_max.max(1) {
-                    self.open(self.limits.open_for, now);
+                    self.open_circuit(self.limits.open_for, now);
                 } else {
-                    self.state = State::Closed { failures };
+                    self.state = CircuitPhase::Closed { failures };
                 }
             }
-            (State::Probing { .. }, Ended::Success) if admission.probe => {
+            (CircuitPhase::Probing { .. }, CircuitOutcome::Success) if admission.probe => {
                 self.generation += 1;
-                self.state = State::Closed { failures: 0 };
+                self.state = CircuitPhase::Closed { failures: 0 };
             }
-            (State::Probing { length }, Ended::Failure) if admission.probe => {
-                self.open(length.saturating_mul(2).min(self.limits.open_for_max), now);
+            (CircuitPhase::Probing { length }, CircuitOutcome::Failure) if admission.probe => {
+                self.open_circuit(length.saturating_mul(2).min(self.limits.open_for_max), now);
             }
             // Nothing was learned: the next request probes, at once.
-            (State::Probing { length }, Ended::Abandoned) if admission.probe => {
-                self.state = State::Open { until: now, length };
+            (CircuitPhase::Probing { length }, CircuitOutcome::Abandoned) if admission.probe => {
+                self.state = CircuitPhase::Open { until: now, length };
             }
-            (State::Closed { .. } | State::Open { .. } | State::Probing { .. }, _) => {}
+            (
+                CircuitPhase::Closed { .. }
+                | CircuitPhase::Open { .. }
+                | CircuitPhase::Probing { .. },
+                _,
+            ) => {}
         }
     }
 
-    pub fn state(&self) -> CircuitState {
+    pub fn circuit_state(&self) -> CircuitState {
         match self.state {
-            State::Closed { .. } => CircuitState::Closed,
-            State::Probing { .. } => CircuitState::HalfOpen,
-            State::Open { .. } => CircuitState::Open,
+            CircuitPhase::Closed { .. } => CircuitState::Closed,
+            CircuitPhase::Probing { .. } => CircuitState::HalfOpen,
+            CircuitPhase::Open { .. } => CircuitState::Open,
         }
     }
 
-    fn open(&mut self, length: Duration, now: Instant) {
+    fn open_circuit(&mut self, length: Duration, now: Instant) {
         self.generation += 1;
-        self.state = State::Open { until: now + length, length };
+        self.state = CircuitPhase::Open { until: now + length, length };
     }
 }
 
@@ -148,11 +160,11 @@ mod tests {
         open_for_max: Duration::from_secs(3),
     };
 
-    fn opened(now: Instant) -> Circuit {
-        let mut circuit = Circuit::new(LIMITS);
+    fn opened(now: Instant) -> CircuitBreaker {
+        let mut circuit = CircuitBreaker::new(LIMITS);
         for _ in 0..2 {
-            let admission = circuit.admit(now).unwrap();
-            circuit.ended(admission, Ended::Failure, now);
+            let admission = circuit.admit_request(now).unwrap();
+            circuit.record_outcome(admission, CircuitOutcome::Failure, now);
         }
         circuit
     }
@@ -160,14 +172,14 @@ mod tests {
     #[test]
     fn failures_in_a_row_open_it_and_a_success_between_does_not() {
         let now = Instant::now();
-        let mut circuit = Circuit::new(LIMITS);
-        for ended in [Ended::Failure, Ended::Success, Ended::Failure] {
-            let admission = circuit.admit(now).unwrap();
-            circuit.ended(admission, ended, now);
+        let mut circuit = CircuitBreaker::new(LIMITS);
+        for ended in [CircuitOutcome::Failure, CircuitOutcome::Success, CircuitOutcome::Failure] {
+            let admission = circuit.admit_request(now).unwrap();
+            circuit.record_outcome(admission, ended, now);
         }
-        assert_eq!(circuit.state(), CircuitState::Closed);
-        assert_eq!(opened(now).state(), CircuitState::Open);
-        assert_eq!(opened(now).admit(now), Err(Duration::from_secs(1)));
+        assert_eq!(circuit.circuit_state(), CircuitState::Closed);
+        assert_eq!(opened(now).circuit_state(), CircuitState::Open);
+        assert_eq!(opened(now).admit_request(now), Err(Duration::from_secs(1)));
     }
 
     #[test]
@@ -175,10 +187,10 @@ mod tests {
         let now = Instant::now();
         let mut circuit = opened(now);
         let later = now + Duration::from_secs(1);
-        let probe = circuit.admit(later).unwrap();
-        assert!(circuit.admit(later).is_err());
-        circuit.ended(probe, Ended::Success, later);
-        assert!(circuit.admit(later).is_ok() && circuit.admit(later).is_ok());
+        let probe = circuit.admit_request(later).unwrap();
+        assert!(circuit.admit_request(later).is_err());
+        circuit.record_outcome(probe, CircuitOutcome::Success, later);
+        assert!(circuit.admit_request(later).is_ok() && circuit.admit_request(later).is_ok());
     }
 
     #[test]
@@ -186,10 +198,10 @@ mod tests {
         let mut now = Instant::now();
         let mut circuit = opened(now);
         for seconds in [1, 2, 3, 3] {
-            assert_eq!(circuit.admit(now), Err(Duration::from_secs(seconds)));
+            assert_eq!(circuit.admit_request(now), Err(Duration::from_secs(seconds)));
             now += Duration::from_secs(seconds);
-            let probe = circuit.admit(now).unwrap();
-            circuit.ended(probe, Ended::Failure, now);
+            let probe = circuit.admit_request(now).unwrap();
+            circuit.record_outcome(probe, CircuitOutcome::Failure, now);
         }
     }
 
@@ -197,45 +209,46 @@ mod tests {
     fn an_abandoned_probe_leaves_room_for_the_next() {
         let now = Instant::now() + Duration::from_secs(1);
         let mut circuit = opened(now - Duration::from_secs(1));
-        let probe = circuit.admit(now).unwrap();
-        circuit.ended(probe, Ended::Abandoned, now);
-        assert!(circuit.admit(now).is_ok());
+        let probe = circuit.admit_request(now).unwrap();
+        circuit.record_outcome(probe, CircuitOutcome::Abandoned, now);
+        assert!(circuit.admit_request(now).is_ok());
     }
 
     #[test]
     fn what_began_before_it_opened_does_not_close_it() {
         let now = Instant::now();
-        let mut circuit = Circuit::new(LIMITS);
-        let old: Vec<Admission> = (0..3).map(|_| circuit.admit(now).unwrap()).collect();
-        circuit.ended(old[0], Ended::Failure, now);
-        circuit.ended(old[1], Ended::Failure, now);
-        circuit.ended(old[2], Ended::Success, now);
-        assert_eq!(circuit.state(), CircuitState::Open);
+        let mut circuit = CircuitBreaker::new(LIMITS);
+        let old: Vec<CircuitAdmission> =
+            (0..3).map(|_| circuit.admit_request(now).unwrap()).collect();
+        circuit.record_outcome(old[0], CircuitOutcome::Failure, now);
+        circuit.record_outcome(old[1], CircuitOutcome::Failure, now);
+        circuit.record_outcome(old[2], CircuitOutcome::Success, now);
+        assert_eq!(circuit.circuit_state(), CircuitState::Open);
     }
 
     proptest! {
         #[test]
         fn a_working_ufs_is_always_admitted_in_the_end(steps in prop::collection::vec((0u8..4, 0u64..5000), 0..60)) {
             let mut now = Instant::now();
-            let mut circuit = Circuit::new(LIMITS);
+            let mut circuit = CircuitBreaker::new(LIMITS);
             let mut under_way = Vec::new();
             for (step, millis) in steps {
                 now += Duration::from_millis(millis);
                 if step == 0 {
-                    under_way.extend(circuit.admit(now).ok());
+                    under_way.extend(circuit.admit_request(now).ok());
                 } else if let Some(admission) = under_way.pop() {
-                    let ended = [Ended::Success, Ended::Failure, Ended::Abandoned][usize::from(step) - 1];
-                    circuit.ended(admission, ended, now);
+                    let ended = [CircuitOutcome::Success, CircuitOutcome::Failure, CircuitOutcome::Abandoned][usize::from(step) - 1];
+                    circuit.record_outcome(admission, ended, now);
                 }
             }
             for admission in under_way {
-                circuit.ended(admission, Ended::Abandoned, now);
+                circuit.record_outcome(admission, CircuitOutcome::Abandoned, now);
             }
             now += LIMITS.open_for_max;
-            let admission = circuit.admit(now);
+            let admission = circuit.admit_request(now);
             prop_assert!(admission.is_ok());
-            circuit.ended(admission.unwrap(), Ended::Success, now);
-            prop_assert_eq!(circuit.state(), CircuitState::Closed);
+            circuit.record_outcome(admission.unwrap(), CircuitOutcome::Success, now);
+            prop_assert_eq!(circuit.circuit_state(), CircuitState::Closed);
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct RawAnswer {
 
 /// What to do after an error of the data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub enum RetryAdvice {
     /// Asking again can't help.
     Never,
     /// Asking again later may help; the UFS said, or the connection broke.
@@ -58,13 +58,13 @@ pub enum UfsError {
 impl UfsError {
     /// Whether asking the UFS again may help. This crate has already done its own bounded retries
     /// before the first byte.
-    pub fn retry(&self) -> Retry {
+    pub fn retry_advice(&self) -> RetryAdvice {
         match self {
-            Self::Answer { answer, .. } => answer.retry(),
+            Self::Answer { answer, .. } => answer.retry_advice(),
             Self::Unreachable { .. } | Self::Truncated { .. } | Self::Throttled { .. } => {
-                Retry::Later
+                RetryAdvice::Later
             }
-            Self::Untrusted { .. } | Self::Changed { .. } => Retry::Never,
+            Self::Untrusted { .. } | Self::Changed { .. } => RetryAdvice::Never,
         }
     }
 
@@ -82,7 +82,7 @@ impl UfsError {
     }
 
     /// The UFS's own answer, where it gave one.
-    pub fn answer(&self) -> Option<&RawAnswer> {
+    pub fn raw_answer(&self) -> Option<&RawAnswer> {
         match self {
             Self::Answer { answer, .. } => Some(answer),
             Self::Unreachable { .. }
@@ -98,14 +98,14 @@ impl RawAnswer {
     /// Whether the UFS invites another try of a read: its own trouble (500, 502, 503, 504), a
     /// timeout (408), a throttle (429), or a write that passes at the same moment (409: Ceph's
     /// ConcurrentModification, OperationAborted).
-    pub fn retry(&self) -> Retry {
+    pub fn retry_advice(&self) -> RetryAdvice {
         match self.status.as_u16() {
-            408 | 409 | 429 | 500 | 502 | 503 | 504 => Retry::Later,
-            _ => Retry::Never,
+            408 | 409 | 429 | 500 | 502 | 503 | 504 => RetryAdvice::Later,
+            _ => RetryAdvice::Never,
         }
     }
 
-    /// `Retry-After` in its form of seconds. The date form is not used by object stores and is
+    /// `RetryAdvice-After` in its form of seconds. The date form is not used by object stores and is
     /// ignored.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds: u64 =

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::capture::RemoteFailure;
 use crate::operations::every_operation;
-use crate::ufs::request;
+use crate::ufs::s3_request;
 
 /// What can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ pub enum FaultyOp {
 
 /// How.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fault {
+pub enum StoreFault {
     /// The request does nothing and is answered with this status and code.
     Refused { status: u16, code: &'static str, retry_after: Option<u64> },
     /// The request takes effect and its answer is lost: a write of unknown outcome.
@@ -50,31 +50,31 @@ pub enum Fault {
     OtherEtag,
     /// Get, Head: the object is replaced just before, so that a condition fails.
     Replaced { with: &'static str },
-    /// Nothing happens until [`Faults::release`].
+    /// Nothing happens until [`FaultInjector::release_held`].
     Held,
 }
 
 /// What fails next. Clones share it.
 #[derive(Clone)]
-pub struct Faults {
-    shared: Arc<Shared>,
+pub struct FaultInjector {
+    shared: Arc<FaultInjectorInner>,
 }
 
-struct Shared {
-    script: Mutex<VecDeque<(FaultyOp, Fault)>>,
-    random: Mutex<Option<Random>>,
+struct FaultInjectorInner {
+    script: Mutex<VecDeque<(FaultyOp, StoreFault)>>,
+    random: Mutex<Option<FaultRandom>>,
     released: watch::Sender<bool>,
     waiting: watch::Sender<usize>,
     seen: Mutex<Vec<FaultyOp>>,
 }
 
-struct Random {
+struct FaultRandom {
     state: u64,
     percent: u64,
-    kinds: Vec<(FaultyOp, Fault)>,
+    kinds: Vec<(FaultyOp, StoreFault)>,
 }
 
-impl Random {
+impl FaultRandom {
     /// SplitMix64: a test that prints its seed can be run again.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -85,46 +85,46 @@ impl Random {
     }
 }
 
-impl Default for Faults {
+impl Default for FaultInjector {
     fn default() -> Self {
         let (script, random, seen) = (Mutex::default(), Mutex::new(None), Mutex::default());
         let (released, waiting) = (watch::Sender::new(false), watch::Sender::new(0));
-        Self { shared: Arc::new(Shared { script, random, released, waiting, seen }) }
+        Self { shared: Arc::new(FaultInjectorInner { script, random, released, waiting, seen }) }
     }
 }
 
-impl Faults {
+impl FaultInjector {
     /// Every request of an operation in `kinds` fails with a chance of `percent`, in one of the
     /// ways that `kinds` has for it.
-    pub fn seeded(seed: u64, percent: u64, kinds: Vec<(FaultyOp, Fault)>) -> Self {
+    pub fn with_seed(seed: u64, percent: u64, kinds: Vec<(FaultyOp, StoreFault)>) -> Self {
         let faults = Self::default();
-        *faults.shared.random.lock() = Some(Random { state: seed, percent, kinds });
+        *faults.shared.random.lock() = Some(FaultRandom { state: seed, percent, kinds });
         faults
     }
 
     /// The next request of this operation fails so. Calls add up, in order.
-    pub fn next(&self, op: FaultyOp, fault: Fault) {
+    pub fn next(&self, op: FaultyOp, fault: StoreFault) {
         self.shared.script.lock().push_back((op, fault));
     }
 
     /// Lets all held requests go on, now and later.
-    pub fn release(&self) {
+    pub fn release_held(&self) {
         self.shared.released.send_replace(true);
     }
 
     /// Waits until so many requests are held.
-    pub async fn held(&self, count: usize) {
+    pub async fn wait_until_held(&self, count: usize) {
         let mut waiting = self.shared.waiting.subscribe();
         // The sender lives as long as `self`.
         let _ = waiting.wait_for(|waiting| *waiting >= count).await;
     }
 
     /// Requests of an operation so far.
-    pub fn seen(&self, op: FaultyOp) -> usize {
+    pub fn count_requests(&self, op: FaultyOp) -> usize {
         self.shared.seen.lock().iter().filter(|seen| **seen == op).count()
     }
 
-    fn take(&self, op: FaultyOp) -> Option<Fault> {
+    fn take_fault(&self, op: FaultyOp) -> Option<StoreFault> {
         self.shared.seen.lock().push(op);
         let mut script = self.shared.script.lock();
         if let Some(at) = script.iter().position(|(scripted, _)| *scripted == op) {
@@ -132,7 +132,7 @@ impl Faults {
         }
         let mut random = self.shared.random.lock();
         let random = random.as_mut()?;
-        let kinds: Vec<Fault> = random
+        let kinds: Vec<StoreFault> = random
             .kinds
             .iter()
             .filter(|(kind, _)| *kind == op)
@@ -145,7 +145,7 @@ impl Faults {
         kinds.into_iter().nth(usize::try_from(at).expect("less than a length"))
     }
 
-    async fn hold(&self) {
+    async fn hold_request(&self) {
         let mut released = self.shared.released.subscribe();
         self.shared.waiting.send_modify(|waiting| *waiting += 1);
         let _ = released.wait_for(|released| *released).await;
@@ -153,32 +153,34 @@ impl Faults {
     }
 }
 
-/// A store that fails as its [`Faults`] say.
+/// A store that fails as its [`FaultInjector`] say.
 pub struct FaultyStore {
     inner: Arc<dyn S3>,
-    faults: Faults,
+    faults: FaultInjector,
 }
 
 impl FaultyStore {
-    pub fn new(inner: Arc<dyn S3>, faults: Faults) -> Self {
+    pub fn new(inner: Arc<dyn S3>, faults: FaultInjector) -> Self {
         Self { inner, faults }
     }
 
     /// What all operations have in common. `Some`: a fault that the operation itself has to bring
     /// about.
-    async fn before(&self, op: FaultyOp) -> S3Result<Option<Fault>> {
-        let Some(fault) = self.faults.take(op) else { return Ok(None) };
+    async fn inject_before(&self, op: FaultyOp) -> S3Result<Option<StoreFault>> {
+        let Some(fault) = self.faults.take_fault(op) else { return Ok(None) };
         match fault {
-            Fault::Refused { status, code, retry_after } => Err(refused(status, code, retry_after)),
-            Fault::Held => {
-                self.faults.hold().await;
+            StoreFault::Refused { status, code, retry_after } => {
+                Err(refused_error(status, code, retry_after))
+            }
+            StoreFault::Held => {
+                self.faults.hold_request().await;
                 Ok(None)
             }
             other => Ok(Some(other)),
         }
     }
 
-    async fn replace(&self, bucket: &str, key: &str, with: &'static str) -> S3Result<()> {
+    async fn replace_object(&self, bucket: &str, key: &str, with: &'static str) -> S3Result<()> {
         let input = PutObjectInput {
             bucket: bucket.to_owned(),
             key: key.to_owned(),
@@ -186,54 +188,57 @@ impl FaultyStore {
             body: Some(s3s::Body::from(Bytes::from_static(with.as_bytes())).into()),
             ..Default::default()
         };
-        self.inner.put_object(request(http::Method::PUT, input)).await.map(|_| ())
+        self.inner.put_object(s3_request(http::Method::PUT, input)).await.map(|_| ())
     }
 
     async fn get(&self, req: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
-        let fault = self.before(FaultyOp::Get).await?;
-        if let Some(Fault::Replaced { with }) = fault {
-            self.replace(&req.input.bucket, &req.input.key, with).await?;
+        let fault = self.inject_before(FaultyOp::Get).await?;
+        if let Some(StoreFault::Replaced { with }) = fault {
+            self.replace_object(&req.input.bucket, &req.input.key, with).await?;
         }
         let mut response = self.inner.get_object(req).await?;
         // The raw answer, where there is one, would contradict what is made of it here.
         response.extensions = http::Extensions::new();
         let output = &mut response.output;
         match fault {
-            Some(Fault::AnswerLost) => return Err(lost()),
-            Some(Fault::OtherEtag) => output.e_tag = Some(ETag::Strong("another-version".into())),
-            Some(Fault::BodyCut { after }) => {
-                output.body = output.body.take().map(|body| cut(body, after, true))
+            Some(StoreFault::AnswerLost) => return Err(lost_answer_error()),
+            Some(StoreFault::OtherEtag) => {
+                output.e_tag = Some(ETag::Strong("another-version".into()))
             }
-            Some(Fault::BodyLength { by }) if by > 0 => {
+            Some(StoreFault::BodyCut { after }) => {
+                output.body = output.body.take().map(|body| cut_body(body, after, true))
+            }
+            Some(StoreFault::BodyLength { by }) if by > 0 => {
                 output.body = output.body.take().map(|body| {
                     let more =
                         Bytes::from(vec![b'x'; usize::try_from(by).expect("a test's number")]);
                     let more = futures::stream::iter([Ok::<Bytes, StdError>(more)]);
-                    StreamingBlob::new(Faulty { inner: Box::pin(body.chain(more)) })
+                    StreamingBlob::new(FaultyBody { inner: Box::pin(body.chain(more)) })
                 });
             }
-            Some(Fault::BodyLength { by }) => {
+            Some(StoreFault::BodyLength { by }) => {
                 let length = output.content_length.unwrap_or_default();
                 let left = u64::try_from(length.saturating_add(by)).unwrap_or(0);
-                output.body = output.body.take().map(|body| cut(body, left, false));
+                output.body = output.body.take().map(|body| cut_body(body, left, false));
             }
-            Some(Fault::Refused { .. } | Fault::Replaced { .. } | Fault::Held) | None => {}
+            Some(StoreFault::Refused { .. } | StoreFault::Replaced { .. } | StoreFault::Held)
+            | None => {}
         }
         Ok(response)
     }
 
-    async fn head(
+    async fn head_with_fault(
         &self,
         req: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let fault = self.before(FaultyOp::Head).await?;
-        if let Some(Fault::Replaced { with }) = fault {
-            self.replace(&req.input.bucket, &req.input.key, with).await?;
+        let fault = self.inject_before(FaultyOp::Head).await?;
+        if let Some(StoreFault::Replaced { with }) = fault {
+            self.replace_object(&req.input.bucket, &req.input.key, with).await?;
         }
         let mut response = self.inner.head_object(req).await?;
         match fault {
-            Some(Fault::AnswerLost) => return Err(lost()),
-            Some(Fault::OtherEtag) => {
+            Some(StoreFault::AnswerLost) => return Err(lost_answer_error()),
+            Some(StoreFault::OtherEtag) => {
                 response.output.e_tag = Some(ETag::Strong("another-version".into()))
             }
             _ => {}
@@ -241,17 +246,17 @@ impl FaultyStore {
         Ok(response)
     }
 
-    async fn other<T>(
+    async fn call_with_fault<T>(
         &self,
-        fault: Option<Fault>,
+        fault: Option<StoreFault>,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
         let response = call.await?;
-        if fault == Some(Fault::AnswerLost) { Err(lost()) } else { Ok(response) }
+        if fault == Some(StoreFault::AnswerLost) { Err(lost_answer_error()) } else { Ok(response) }
     }
 }
 
-fn refused(status: u16, code: &'static str, retry_after: Option<u64>) -> S3Error {
+fn refused_error(status: u16, code: &'static str, retry_after: Option<u64>) -> S3Error {
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
     let mut error = S3Error::with_message(code, "refused on purpose");
     error
@@ -264,14 +269,14 @@ fn refused(status: u16, code: &'static str, retry_after: Option<u64>) -> S3Error
     error
 }
 
-fn lost() -> S3Error {
+fn lost_answer_error() -> S3Error {
     let mut error = S3Error::new(S3ErrorCode::ServiceUnavailable);
     error.set_source(Box::new(RemoteFailure::NoAnswer("the answer was lost on purpose".into())));
     error
 }
 
 /// A body of `left` bytes: then an error, or a silent end.
-fn cut(body: StreamingBlob, left: u64, loudly: bool) -> StreamingBlob {
+fn cut_body(body: StreamingBlob, left: u64, loudly: bool) -> StreamingBlob {
     let pieces =
         futures::stream::unfold((body, left, false), move |(mut body, left, ended)| async move {
             if ended {
@@ -289,16 +294,16 @@ fn cut(body: StreamingBlob, left: u64, loudly: bool) -> StreamingBlob {
             let left = left - piece.len() as u64;
             Some((Ok(piece), (body, left, false)))
         });
-    StreamingBlob::new(Faulty { inner: Box::pin(pieces) })
+    StreamingBlob::new(FaultyBody { inner: Box::pin(pieces) })
 }
 
-type Pieces = Pin<Box<dyn Stream<Item = Result<Bytes, StdError>> + Send + Sync>>;
+type FaultyPieces = Pin<Box<dyn Stream<Item = Result<Bytes, StdError>> + Send + Sync>>;
 
-struct Faulty {
-    inner: Pieces,
+struct FaultyBody {
+    inner: FaultyPieces,
 }
 
-impl Stream for Faulty {
+impl Stream for FaultyBody {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -306,7 +311,7 @@ impl Stream for Faulty {
     }
 }
 
-impl ByteStream for Faulty {
+impl ByteStream for FaultyBody {
     fn remaining_length(&self) -> RemainingLength {
         RemainingLength::unknown()
     }
@@ -317,7 +322,7 @@ macro_rules! dispatch {
         $self.get($req).await
     };
     (head_object $self:ident $req:ident) => {
-        $self.head($req).await
+        $self.head_with_fault($req).await
     };
     (put_object $self:ident $req:ident) => {
         dispatch!(body put_object $self $req)
@@ -347,15 +352,15 @@ macro_rules! dispatch {
         dispatch!(Delete delete_objects $self $req)
     };
     (body $op:ident $self:ident $req:ident) => {{
-        let fault = $self.before(FaultyOp::Put).await?;
-        if let Some(Fault::BodyCut { after }) = fault {
-            $req.input.body = $req.input.body.take().map(|body| cut(body, after, true));
+        let fault = $self.inject_before(FaultyOp::Put).await?;
+        if let Some(StoreFault::BodyCut { after }) = fault {
+            $req.input.body = $req.input.body.take().map(|body| cut_body(body, after, true));
         }
-        $self.other(fault, $self.inner.$op($req)).await
+        $self.call_with_fault(fault, $self.inner.$op($req)).await
     }};
     ($kind:ident $op:ident $self:ident $req:ident) => {{
-        let fault = $self.before(FaultyOp::$kind).await?;
-        $self.other(fault, $self.inner.$op($req)).await
+        let fault = $self.inject_before(FaultyOp::$kind).await?;
+        $self.call_with_fault(fault, $self.inner.$op($req)).await
     }};
     ($op:ident $self:ident $req:ident) => {
         $self.inner.$op($req).await

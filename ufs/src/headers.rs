@@ -69,7 +69,7 @@ pub(crate) fn without_hop_by_hop(mut headers: HeaderMap) -> HeaderMap {
 
 /// What describes the object's version: see [`crate::ObjectHead::headers`]. `whole`: the answer
 /// carries all of the object.
-pub(crate) fn representation(headers: HeaderMap, whole: bool) -> HeaderMap {
+pub(crate) fn representation_headers(headers: HeaderMap, whole: bool) -> HeaderMap {
     let mut headers = without_hop_by_hop(headers);
     for name in NOT_REPRESENTATION {
         headers.remove(name);
@@ -108,41 +108,41 @@ fn is_part_checksum(headers: &HeaderMap) -> bool {
 
 /// Collects headers from typed fields. A value that can't be a header (a local store let one in) is
 /// left out: an answer without it beats no answer.
-struct Collector(HeaderMap);
+struct HeaderCollector(HeaderMap);
 
-impl Collector {
-    fn text(&mut self, name: &'static str, value: Option<&str>) {
+impl HeaderCollector {
+    fn add_text(&mut self, name: &'static str, value: Option<&str>) {
         if let Some(value) = value.and_then(|value| HeaderValue::from_str(value).ok()) {
             self.0.insert(HeaderName::from_static(name), value);
         }
     }
 
-    fn number(&mut self, name: &'static str, value: Option<impl Into<HeaderValue>>) {
+    fn add_number(&mut self, name: &'static str, value: Option<impl Into<HeaderValue>>) {
         if let Some(value) = value {
             self.0.insert(HeaderName::from_static(name), value.into());
         }
     }
 
-    fn truth(&mut self, name: &'static str, value: Option<bool>) {
-        self.text(name, value.map(|value| if value { "true" } else { "false" }));
+    fn add_bool(&mut self, name: &'static str, value: Option<bool>) {
+        self.add_text(name, value.map(|value| if value { "true" } else { "false" }));
     }
 
-    fn time(&mut self, name: &'static str, value: Option<&Timestamp>, format: TimestampFormat) {
+    fn add_time(&mut self, name: &'static str, value: Option<&Timestamp>, format: TimestampFormat) {
         let mut text = Vec::new();
         if value.is_some_and(|value| value.format(format, &mut text).is_ok()) {
-            self.text(name, std::str::from_utf8(&text).ok());
+            self.add_text(name, std::str::from_utf8(&text).ok());
         }
     }
 
-    fn etag(&mut self, value: Option<&ETag>) {
+    fn add_etag(&mut self, value: Option<&ETag>) {
         let text = value.map(|etag| match etag {
             ETag::Strong(value) => format!("\"{value}\""),
             ETag::Weak(value) => format!("W/\"{value}\""),
         });
-        self.text("etag", text.as_deref());
+        self.add_text("etag", text.as_deref());
     }
 
-    fn metadata(&mut self, metadata: Option<&Metadata>) {
+    fn add_metadata(&mut self, metadata: Option<&Metadata>) {
         for (key, value) in metadata.into_iter().flatten() {
             let name = HeaderName::from_bytes(format!("x-amz-meta-{key}").as_bytes());
             if let (Ok(name), Ok(value)) = (name, HeaderValue::from_str(&metadata_value(value))) {
@@ -175,75 +175,91 @@ fn metadata_value(value: &str) -> String {
 /// type.
 macro_rules! common_fields {
     ($output:ident, $headers:ident) => {
-        $headers.text("accept-ranges", $output.accept_ranges.as_deref());
+        $headers.add_text("accept-ranges", $output.accept_ranges.as_deref());
+        $headers.add_bool(
+            "x-amz-server-side-encryption-bucket-key-enabled",
+            $output.bucket_key_enabled,
+        );
+        $headers.add_text("cache-control", $output.cache_control.as_deref());
+        $headers.add_text("x-amz-checksum-crc32", $output.checksum_crc32.as_deref());
+        $headers.add_text("x-amz-checksum-crc32c", $output.checksum_crc32c.as_deref());
+        $headers.add_text("x-amz-checksum-crc64nvme", $output.checksum_crc64nvme.as_deref());
+        $headers.add_text("x-amz-checksum-sha1", $output.checksum_sha1.as_deref());
+        $headers.add_text("x-amz-checksum-sha256", $output.checksum_sha256.as_deref());
         $headers
-            .truth("x-amz-server-side-encryption-bucket-key-enabled", $output.bucket_key_enabled);
-        $headers.text("cache-control", $output.cache_control.as_deref());
-        $headers.text("x-amz-checksum-crc32", $output.checksum_crc32.as_deref());
-        $headers.text("x-amz-checksum-crc32c", $output.checksum_crc32c.as_deref());
-        $headers.text("x-amz-checksum-crc64nvme", $output.checksum_crc64nvme.as_deref());
-        $headers.text("x-amz-checksum-sha1", $output.checksum_sha1.as_deref());
-        $headers.text("x-amz-checksum-sha256", $output.checksum_sha256.as_deref());
-        $headers.text("x-amz-checksum-type", $output.checksum_type.as_ref().map(|v| v.as_str()));
-        $headers.text("content-disposition", $output.content_disposition.as_deref());
-        $headers.text("content-encoding", $output.content_encoding.as_deref());
-        $headers.text("content-language", $output.content_language.as_deref());
-        $headers.number("content-length", $output.content_length);
-        $headers.text("content-range", $output.content_range.as_deref());
-        $headers.text("content-type", $output.content_type.as_deref());
-        $headers.truth("x-amz-delete-marker", $output.delete_marker);
-        $headers.etag($output.e_tag.as_ref());
-        $headers.text("x-amz-expiration", $output.expiration.as_deref());
-        $headers.time("expires", $output.expires.as_ref(), TimestampFormat::HttpDate);
-        $headers.time("last-modified", $output.last_modified.as_ref(), TimestampFormat::HttpDate);
-        $headers.metadata($output.metadata.as_ref());
-        $headers.number("x-amz-missing-meta", $output.missing_meta);
+            .add_text("x-amz-checksum-type", $output.checksum_type.as_ref().map(|v| v.as_str()));
+        $headers.add_text("content-disposition", $output.content_disposition.as_deref());
+        $headers.add_text("content-encoding", $output.content_encoding.as_deref());
+        $headers.add_text("content-language", $output.content_language.as_deref());
+        $headers.add_number("content-length", $output.content_length);
+        $headers.add_text("content-range", $output.content_range.as_deref());
+        $headers.add_text("content-type", $output.content_type.as_deref());
+        $headers.add_bool("x-amz-delete-marker", $output.delete_marker);
+        $headers.add_etag($output.e_tag.as_ref());
+        $headers.add_text("x-amz-expiration", $output.expiration.as_deref());
+        $headers.add_time("expires", $output.expires.as_ref(), TimestampFormat::HttpDate);
+        $headers.add_time(
+            "last-modified",
+            $output.last_modified.as_ref(),
+            TimestampFormat::HttpDate,
+        );
+        $headers.add_metadata($output.metadata.as_ref());
+        $headers.add_number("x-amz-missing-meta", $output.missing_meta);
         let hold = $output.object_lock_legal_hold_status.as_ref();
-        $headers.text("x-amz-object-lock-legal-hold", hold.map(|v| v.as_str()));
-        $headers
-            .text("x-amz-object-lock-mode", $output.object_lock_mode.as_ref().map(|v| v.as_str()));
+        $headers.add_text("x-amz-object-lock-legal-hold", hold.map(|v| v.as_str()));
+        $headers.add_text(
+            "x-amz-object-lock-mode",
+            $output.object_lock_mode.as_ref().map(|v| v.as_str()),
+        );
         let until = $output.object_lock_retain_until_date.as_ref();
-        $headers.time("x-amz-object-lock-retain-until-date", until, TimestampFormat::DateTime);
-        $headers.number("x-amz-mp-parts-count", $output.parts_count);
-        $headers.text(
+        $headers.add_time("x-amz-object-lock-retain-until-date", until, TimestampFormat::DateTime);
+        $headers.add_number("x-amz-mp-parts-count", $output.parts_count);
+        $headers.add_text(
             "x-amz-replication-status",
             $output.replication_status.as_ref().map(|v| v.as_str()),
         );
-        $headers
-            .text("x-amz-request-charged", $output.request_charged.as_ref().map(|v| v.as_str()));
-        $headers.text("x-amz-restore", $output.restore.as_deref());
+        $headers.add_text(
+            "x-amz-request-charged",
+            $output.request_charged.as_ref().map(|v| v.as_str()),
+        );
+        $headers.add_text("x-amz-restore", $output.restore.as_deref());
         let algorithm = $output.sse_customer_algorithm.as_deref();
-        $headers.text("x-amz-server-side-encryption-customer-algorithm", algorithm);
-        $headers.text(
+        $headers.add_text("x-amz-server-side-encryption-customer-algorithm", algorithm);
+        $headers.add_text(
             "x-amz-server-side-encryption-customer-key-md5",
             $output.sse_customer_key_md5.as_deref(),
         );
-        $headers
-            .text("x-amz-server-side-encryption-aws-kms-key-id", $output.ssekms_key_id.as_deref());
-        $headers.text(
+        $headers.add_text(
+            "x-amz-server-side-encryption-aws-kms-key-id",
+            $output.ssekms_key_id.as_deref(),
+        );
+        $headers.add_text(
             "x-amz-server-side-encryption",
             $output.server_side_encryption.as_ref().map(|v| v.as_str()),
         );
-        $headers.text("x-amz-storage-class", $output.storage_class.as_ref().map(|v| v.as_str()));
-        $headers.text("x-amz-version-id", $output.version_id.as_deref());
         $headers
-            .text("x-amz-website-redirect-location", $output.website_redirect_location.as_deref());
+            .add_text("x-amz-storage-class", $output.storage_class.as_ref().map(|v| v.as_str()));
+        $headers.add_text("x-amz-version-id", $output.version_id.as_deref());
+        $headers.add_text(
+            "x-amz-website-redirect-location",
+            $output.website_redirect_location.as_deref(),
+        );
     };
 }
 
 /// The headers that a GET's typed output stands for.
 pub fn of_get(output: &GetObjectOutput) -> HeaderMap {
-    let mut headers = Collector(HeaderMap::new());
+    let mut headers = HeaderCollector(HeaderMap::new());
     common_fields!(output, headers);
-    headers.number("x-amz-tagging-count", output.tag_count);
+    headers.add_number("x-amz-tagging-count", output.tag_count);
     headers.0
 }
 
 /// The headers that a HEAD's typed output stands for.
 pub fn of_head(output: &HeadObjectOutput) -> HeaderMap {
-    let mut headers = Collector(HeaderMap::new());
+    let mut headers = HeaderCollector(HeaderMap::new());
     common_fields!(output, headers);
-    headers.text("x-amz-archive-status", output.archive_status.as_ref().map(|v| v.as_str()));
+    headers.add_text("x-amz-archive-status", output.archive_status.as_ref().map(|v| v.as_str()));
     headers.0
 }
 
@@ -261,7 +277,7 @@ mod tests {
 
     #[test]
     fn representation_keeps_what_it_does_not_know_and_drops_what_means_one_answer() {
-        let kept = representation(
+        let kept = representation_headers(
             map(&[
                 ("etag", "\"a\""),
                 ("x-vendor-thing", "1"),
@@ -280,13 +296,13 @@ mod tests {
     #[test]
     fn a_ranges_checksum_is_not_taken_for_the_objects() {
         let sent = map(&[("x-amz-checksum-crc32", "AAAA"), ("x-amz-checksum-type", "FULL_OBJECT")]);
-        assert_eq!(representation(sent.clone(), true), sent);
-        assert!(representation(sent, false).is_empty());
+        assert_eq!(representation_headers(sent.clone(), true), sent);
+        assert!(representation_headers(sent, false).is_empty());
         let part = map(&[("x-amz-checksum-crc32", "AAAA"), ("x-amz-checksum-type", "COMPOSITE")]);
-        assert!(representation(part, true).is_empty());
+        assert!(representation_headers(part, true).is_empty());
         let whole =
             map(&[("x-amz-checksum-crc32", "AAAA-2"), ("x-amz-checksum-type", "COMPOSITE")]);
-        assert_eq!(representation(whole.clone(), true), whole);
+        assert_eq!(representation_headers(whole.clone(), true), whole);
     }
 
     #[test]

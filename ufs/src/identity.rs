@@ -5,19 +5,19 @@
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{ETag, Timestamp, TimestampFormat};
 
-use crate::headers::representation;
+use crate::headers::representation_headers;
 use crate::object::{ObjectHead, ReadObject};
 
 /// Why an answer is refused. The UFS's name is added by the caller.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum AnswerRefusal {
     Untrusted(String),
     Changed { wanted: String, got: String },
 }
 
 /// How to take the wanted bytes from an answer's body.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct StoreReadPlan {
     pub head: ObjectHead,
     /// Bytes of the object that are wanted of this body.
     pub range: std::ops::Range<u64>,
@@ -28,11 +28,11 @@ pub(crate) struct Plan {
 }
 
 /// Checks that the request can be held against an answer at all.
-pub(crate) fn check_request(wanted: &ReadObject) -> Result<(), Refusal> {
+pub(crate) fn check_request(wanted: &ReadObject) -> Result<(), AnswerRefusal> {
     let Some(if_match) = &wanted.if_match else { return Ok(()) };
     match ETag::parse_http_header(if_match.as_bytes()) {
         Ok(ETag::Strong(_)) => Ok(()),
-        Ok(ETag::Weak(_)) | Err(_) => Err(Refusal::Untrusted(format!(
+        Ok(ETag::Weak(_)) | Err(_) => Err(AnswerRefusal::Untrusted(format!(
             "{if_match} is not a strong etag and identifies no version"
         ))),
     }
@@ -43,14 +43,14 @@ pub(crate) fn check_head(
     wanted: &ReadObject,
     status: StatusCode,
     headers: HeaderMap,
-) -> Result<ObjectHead, Refusal> {
+) -> Result<ObjectHead, AnswerRefusal> {
     if status != StatusCode::OK {
-        return Err(untrusted(format!("HEAD was answered with {status}")));
+        return Err(untrusted_answer(format!("HEAD was answered with {status}")));
     }
     check_version(wanted, &headers)?;
-    let bytes = length(&headers, "content-length")?
-        .ok_or_else(|| untrusted("HEAD has no content-length".into()))?;
-    head(headers, bytes, true)
+    let bytes = parse_length(&headers, "content-length")?
+        .ok_or_else(|| untrusted_answer("HEAD has no content-length".into()))?;
+    build_object_head(headers, bytes, true)
 }
 
 /// Checks a GET answer. `skip_bytes_max`: how much may be read and thrown away of an answer that
@@ -60,34 +60,35 @@ pub(crate) fn check_get(
     status: StatusCode,
     headers: HeaderMap,
     skip_bytes_max: u64,
-) -> Result<Plan, Refusal> {
+) -> Result<StoreReadPlan, AnswerRefusal> {
     check_version(wanted, &headers)?;
-    let body_bytes = length(&headers, "content-length")?;
-    let content_range = single(&headers, "content-range")?;
+    let body_bytes = parse_length(&headers, "content-length")?;
+    let content_range = single_header(&headers, "content-range")?;
     match (status, wanted.range.as_ref(), content_range) {
         (StatusCode::PARTIAL_CONTENT, Some(range), Some(sent)) => {
             let (first, last, total) = parse_content_range(sent)?;
             let last_wanted = (*range.end()).min(total - 1);
             if first != *range.start() || last != last_wanted {
-                return Err(untrusted(format!(
+                return Err(untrusted_answer(format!(
                     "bytes {first}-{last} came for {range:?} of {total}"
                 )));
             }
             let bytes = last - first + 1;
             if body_bytes.is_some_and(|sent| sent != bytes) {
-                return Err(untrusted(format!(
+                return Err(untrusted_answer(format!(
                     "content-length {body_bytes:?} belongs to a range of {bytes} bytes"
                 )));
             }
-            let head = head(headers, total, bytes == total)?;
-            Ok(Plan { head, range: first..last + 1, skip: 0, to_end: true })
+            let head = build_object_head(headers, total, bytes == total)?;
+            Ok(StoreReadPlan { head, range: first..last + 1, skip: 0, to_end: true })
         }
         (StatusCode::OK, Some(range), None) => {
-            let total = body_bytes
-                .ok_or_else(|| untrusted("200 for a range, without content-length".into()))?;
+            let total = body_bytes.ok_or_else(|| {
+                untrusted_answer("200 for a range, without content-length".into())
+            })?;
             let (first, end) = (*range.start(), range.end().saturating_add(1).min(total));
             if first >= total {
-                return Err(untrusted(format!(
+                return Err(untrusted_answer(format!(
                     "200 for a range from {first} of an object of {total} bytes"
                 )));
             }
@@ -96,106 +97,122 @@ pub(crate) fn check_get(
                     "it ignores Range, and {first} bytes are more than skip_bytes_max \
                     {skip_bytes_max}"
                 );
-                return Err(untrusted(reason));
+                return Err(untrusted_answer(reason));
             }
             let to_end = end == total;
-            Ok(Plan {
-                head: head(headers, total, first == 0 && to_end)?,
+            Ok(StoreReadPlan {
+                head: build_object_head(headers, total, first == 0 && to_end)?,
                 range: first..end,
                 skip: first,
                 to_end,
             })
         }
         (StatusCode::OK, None, None) => {
-            let total = body_bytes.ok_or_else(|| untrusted("GET has no content-length".into()))?;
-            Ok(Plan { head: head(headers, total, true)?, range: 0..total, skip: 0, to_end: true })
+            let total =
+                body_bytes.ok_or_else(|| untrusted_answer("GET has no content-length".into()))?;
+            Ok(StoreReadPlan {
+                head: build_object_head(headers, total, true)?,
+                range: 0..total,
+                skip: 0,
+                to_end: true,
+            })
         }
-        (status, range, content_range) => Err(untrusted(format!(
+        (status, range, content_range) => Err(untrusted_answer(format!(
             "status {status} with content-range {content_range:?} for range {range:?}"
         ))),
     }
 }
 
-fn untrusted(reason: String) -> Refusal {
-    Refusal::Untrusted(reason)
+fn untrusted_answer(reason: String) -> AnswerRefusal {
+    AnswerRefusal::Untrusted(reason)
 }
 
 /// Etag and version id, as far as the request names them.
-fn check_version(wanted: &ReadObject, headers: &HeaderMap) -> Result<(), Refusal> {
-    if single(headers, "x-amz-delete-marker")? == Some("true") {
-        return Err(untrusted("a delete marker with a success status".into()));
+fn check_version(wanted: &ReadObject, headers: &HeaderMap) -> Result<(), AnswerRefusal> {
+    if single_header(headers, "x-amz-delete-marker")? == Some("true") {
+        return Err(untrusted_answer("a delete marker with a success status".into()));
     }
-    let etag = single(headers, "etag")?;
+    let etag = single_header(headers, "etag")?;
     if let Some(if_match) = &wanted.if_match {
         // Both as opaque strings: a weak one, or one that lost its quotes, is not the same.
         if etag != Some(if_match) {
             let got = format!("etag {}", etag.unwrap_or("(none)"));
-            return Err(Refusal::Changed { wanted: format!("etag {if_match}"), got });
+            return Err(AnswerRefusal::Changed { wanted: format!("etag {if_match}"), got });
         }
     }
-    let version = single(headers, "x-amz-version-id")?;
+    let version = single_header(headers, "x-amz-version-id")?;
     if let Some(wanted) = &wanted.version_id {
         // Stores that never had versioning switched on know the "null" version, and don't send its
         // name.
         let unnamed_null = wanted == "null" && version.is_none();
         if version != Some(wanted) && !unnamed_null {
             let got = format!("version id {}", version.unwrap_or("(none)"));
-            return Err(Refusal::Changed { wanted: format!("version id {wanted}"), got });
+            return Err(AnswerRefusal::Changed { wanted: format!("version id {wanted}"), got });
         }
     }
     Ok(())
 }
 
-fn head(headers: HeaderMap, bytes: u64, whole: bool) -> Result<ObjectHead, Refusal> {
-    let owned = |name| single(&headers, name).map(|value| value.map(str::to_owned));
+fn build_object_head(
+    headers: HeaderMap,
+    bytes: u64,
+    whole: bool,
+) -> Result<ObjectHead, AnswerRefusal> {
+    let owned = |name| single_header(&headers, name).map(|value| value.map(str::to_owned));
     let etag = owned("etag")?;
     let version_id = owned("x-amz-version-id")?;
-    let last_modified = single(&headers, "last-modified")?.and_then(seconds);
+    let last_modified = single_header(&headers, "last-modified")?.and_then(unix_seconds);
     Ok(ObjectHead {
         etag,
         bytes,
         version_id,
         last_modified,
-        headers: representation(headers, whole),
+        headers: representation_headers(headers, whole),
     })
 }
 
-fn seconds(date: &str) -> Option<i64> {
+fn unix_seconds(date: &str) -> Option<i64> {
     let time = Timestamp::parse(TimestampFormat::HttpDate, date).ok()?;
     Some(time::OffsetDateTime::from(time).unix_timestamp())
 }
 
 /// A header that may come once. Two that differ contradict each other, and neither can be believed.
-fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Refusal> {
+fn single_header<'a>(
+    headers: &'a HeaderMap,
+    name: &'static str,
+) -> Result<Option<&'a str>, AnswerRefusal> {
     let mut values = headers.get_all(name).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if values.any(|other| other != first) {
-        return Err(untrusted(format!("several {name} headers that differ")));
+        return Err(untrusted_answer(format!("several {name} headers that differ")));
     }
-    first.to_str().map(Some).map_err(|_| untrusted(format!("a {name} header that is not text")))
+    first
+        .to_str()
+        .map(Some)
+        .map_err(|_| untrusted_answer(format!("a {name} header that is not text")))
 }
 
-fn length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Refusal> {
-    let Some(text) = single(headers, name)? else { return Ok(None) };
-    digits(text).map(Some).ok_or_else(|| untrusted(format!("{name} is {text:?}")))
+fn parse_length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, AnswerRefusal> {
+    let Some(text) = single_header(headers, name)? else { return Ok(None) };
+    parse_digits(text).map(Some).ok_or_else(|| untrusted_answer(format!("{name} is {text:?}")))
 }
 
 /// `bytes FIRST-LAST/TOTAL`, RFC 9110 §14.4. An unknown total (`*`) leaves the version's length
 /// open: refused.
-fn parse_content_range(text: &str) -> Result<(u64, u64, u64), Refusal> {
+fn parse_content_range(text: &str) -> Result<(u64, u64, u64), AnswerRefusal> {
     let parts = || {
         let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
         let (first, last) = range.split_once('-')?;
-        Some((digits(first)?, digits(last)?, digits(total)?))
+        Some((parse_digits(first)?, parse_digits(last)?, parse_digits(total)?))
     };
     match parts() {
         Some((first, last, total)) if first <= last && last < total => Ok((first, last, total)),
-        _ => Err(untrusted(format!("content-range is {text:?}"))),
+        _ => Err(untrusted_answer(format!("content-range is {text:?}"))),
     }
 }
 
 /// Digits alone: `parse` would take a sign.
-fn digits(text: &str) -> Option<u64> {
+fn parse_digits(text: &str) -> Option<u64> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 

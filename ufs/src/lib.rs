@@ -20,7 +20,7 @@ pub mod s3;
 mod ufs;
 
 pub use circuit::{CircuitLimits, CircuitState};
-pub use error::{RawAnswer, Retry, UfsError};
+pub use error::{RawAnswer, RetryAdvice, UfsError};
 pub use object::{ObjectHead, ObjectStream, ReadObject};
 pub use retries::RetryLimits;
-pub use ufs::{Randomness, Ufs, UfsLimits, request};
+pub use ufs::{RandomSource, Ufs, UfsLimits, s3_request};

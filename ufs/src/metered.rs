@@ -14,47 +14,47 @@ use crate::capture::{RemoteFailure, remote_failure};
 use crate::metrics::METRICS;
 use crate::operations::every_operation;
 
-pub(crate) struct Metered {
+pub(crate) struct MeteredStore {
     ufs: String,
     inner: Arc<dyn S3>,
 }
 
 /// Counts a request when it ends, or as abandoned when its caller drops it.
-struct Count<'a> {
+struct RequestCounter<'a> {
     ufs: &'a str,
     op: &'static str,
     outcome: &'static str,
 }
 
-impl Drop for Count<'_> {
+impl Drop for RequestCounter<'_> {
     fn drop(&mut self) {
         METRICS.requests.with_label_values(&[self.ufs, self.op, self.outcome]).inc();
     }
 }
 
-impl Metered {
+impl MeteredStore {
     pub(crate) fn new(ufs: String, inner: Arc<dyn S3>) -> Self {
         Self { ufs, inner }
     }
 
-    async fn count<T>(
+    async fn count_request<T>(
         &self,
         op: &'static str,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
-        let mut count = Count { ufs: &self.ufs, op, outcome: "abandoned" };
+        let mut count = RequestCounter { ufs: &self.ufs, op, outcome: "abandoned" };
         let result = call.await;
-        count.outcome = result.as_ref().err().map_or("ok", outcome);
+        count.outcome = result.as_ref().err().map_or("ok", outcome_label);
         result
     }
 
-    async fn time<T>(
+    async fn time_request<T>(
         &self,
         op: &'static str,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
         let sent = Instant::now();
-        let result = self.count(op, call).await;
+        let result = self.count_request(op, call).await;
         METRICS
             .first_byte
             .with_label_values(&[&self.ufs, op])
@@ -62,7 +62,7 @@ impl Metered {
         result
     }
 
-    fn written(&self, body: &mut Option<StreamingBlob>) {
+    fn count_written(&self, body: &mut Option<StreamingBlob>) {
         *body = body.take().map(|inner| {
             let bytes = METRICS.bytes_written.with_label_values(&[&self.ufs]);
             StreamingBlob::new(CountedBody { inner, bytes })
@@ -70,7 +70,7 @@ impl Metered {
     }
 }
 
-fn outcome(error: &S3Error) -> &'static str {
+fn outcome_label(error: &S3Error) -> &'static str {
     match remote_failure(error) {
         Some(RemoteFailure::NoAnswer(_)) => return "unreachable",
         Some(RemoteFailure::Unintelligible(_)) => return "untrusted",
@@ -113,10 +113,10 @@ impl ByteStream for CountedBody {
 /// What is done to a request before it goes on.
 macro_rules! before {
     (put_object $self:ident $req:ident) => {
-        $self.written(&mut $req.input.body)
+        $self.count_written(&mut $req.input.body)
     };
     (upload_part $self:ident $req:ident) => {
-        $self.written(&mut $req.input.body)
+        $self.count_written(&mut $req.input.body)
     };
     ($other:ident $self:ident $req:ident) => {};
 }
@@ -124,20 +124,20 @@ macro_rules! before {
 /// What is measured of it.
 macro_rules! measure {
     (get_object $self:ident $call:expr) => {
-        $self.time("get_object", $call).await
+        $self.time_request("get_object", $call).await
     };
     (head_object $self:ident $call:expr) => {
-        $self.time("head_object", $call).await
+        $self.time_request("head_object", $call).await
     };
     ($op:ident $self:ident $call:expr) => {
-        $self.count(stringify!($op), $call).await
+        $self.count_request(stringify!($op), $call).await
     };
 }
 
 macro_rules! metered {
     ($($op:ident $input:ident $output:ident,)*) => {
         #[async_trait::async_trait]
-        impl S3 for Metered {
+        impl S3 for MeteredStore {
             $(
                 #[allow(unused_mut)]
                 async fn $op(&self, mut req: S3Request<$input>) -> S3Result<S3Response<$output>> {

@@ -15,9 +15,9 @@ const FIRST_BYTE_SECONDS: [f64; 14] =
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// One value for each row, all labelled with the UFS.
-        pub(crate) struct Metrics { $(#[doc = $help] pub $field: $kind,)* }
+        pub(crate) struct StoreMetrics { $(#[doc = $help] pub $field: $kind,)* }
 
-        impl Metrics {
+        impl StoreMetrics {
             fn new() -> Result<Self, prometheus::Error> {
                 Ok(Self { $($field: table!(@make $kind, $name, [$($label),*], $help)?,)* })
             }
@@ -64,8 +64,8 @@ table! {
         "Seconds from sending a read or head to its answer's headers.";
 }
 
-pub(crate) static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
-    Metrics::new().expect("the table's names and labels are valid; a test makes them all")
+pub(crate) static METRICS: LazyLock<StoreMetrics> = LazyLock::new(|| {
+    StoreMetrics::new().expect("the table's names and labels are valid; a test makes them all")
 });
 
 #[cfg(test)]

@@ -34,13 +34,13 @@ impl Default for RetryLimits {
 
 /// The budget of one UFS: a token bucket.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct RetryBudget {
     tokens: f64,
     limits: RetryLimits,
     filled: Instant,
 }
 
-impl Budget {
+impl RetryBudget {
     pub(crate) fn new(limits: RetryLimits, now: Instant) -> Self {
         Self { tokens: f64::from(limits.budget_max), limits, filled: now }
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_budget_that_is_spent_comes_back_with_time_up_to_its_bound() {
         let now = Instant::now();
-        let mut budget = Budget::new(LIMITS, now);
+        let mut budget = RetryBudget::new(LIMITS, now);
         assert!(budget.take(now) && budget.take(now) && !budget.take(now));
         assert!(!budget.take(now + Duration::from_millis(500)));
         assert!(budget.take(now + Duration::from_millis(1000)));

@@ -23,7 +23,7 @@ use aws_sdk_s3::config::{
 };
 use s3s::S3;
 
-pub use credentials::{Credentials, Secret};
+pub use credentials::{S3StoreCredentials, S3StoreSecret};
 
 /// An S3 store.
 #[derive(Debug, Clone)]
@@ -31,13 +31,13 @@ pub struct S3Options {
     /// `http://host:port` or `https://…`. `None`: AWS's own, by region.
     pub endpoint: Option<String>,
     pub region: String,
-    pub credentials: Credentials,
+    pub credentials: S3StoreCredentials,
     /// `endpoint/bucket/key` instead of `bucket.endpoint/key`.
     pub path_style: bool,
     /// PEM file of the certificates to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
-    pub deadlines: Deadlines,
-    /// Requests under way at once, so also connections; those beyond wait for `deadlines.connect`.
+    pub deadlines: S3StoreDeadlines,
+    /// Requests under way at once, so also connections; those beyond wait for `deadlines.connect_store`.
     pub connections_max: usize,
     /// Whether a checksum that the client sent after its body is sent after the body here too.
     /// Stores that refuse `STREAMING-UNSIGNED-PAYLOAD-TRAILER` (https) or
@@ -50,7 +50,7 @@ pub struct S3Options {
 /// Deadlines of one request. A body that a client sends slowly, or takes slowly, breaks none of
 /// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Deadlines {
+pub struct S3StoreDeadlines {
     /// For a free place among `connections_max`, and then for a TCP and TLS connection.
     pub connect: Duration,
     /// For the answer's headers, from the moment when the last of the request that there was to
@@ -63,7 +63,7 @@ pub struct Deadlines {
     pub keep_alive: Duration,
 }
 
-impl Default for Deadlines {
+impl Default for S3StoreDeadlines {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
@@ -79,7 +79,7 @@ impl S3Options {
     pub fn new(
         endpoint: Option<String>,
         region: impl Into<String>,
-        credentials: Credentials,
+        credentials: S3StoreCredentials,
     ) -> Self {
         Self {
             endpoint,
@@ -87,7 +87,7 @@ impl S3Options {
             credentials,
             path_style: true,
             ca_file: None,
-            deadlines: Deadlines::default(),
+            deadlines: S3StoreDeadlines::default(),
             connections_max: 512,
             trailing_checksums: true,
         }
@@ -109,12 +109,12 @@ pub enum ConnectError {
 
 /// A store behind a network. Sends nothing yet: a store that is down is found out by the first
 /// request.
-pub async fn connect(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
+pub async fn connect_store(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
     if options.region.is_empty() {
         return Err(ConnectError::Region);
     }
     let tls = check_endpoint(options.endpoint.as_deref())?;
-    let http = connection::client(&options, tls)?;
+    let http = connection::build_http_client(&options, tls)?;
     let mut config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(options.region.clone()))
@@ -131,11 +131,13 @@ pub async fn connect(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .app_name(AppName::new("verbs3").expect("the name has only letters and a digit"))
-        .interceptor(listen::Listen);
+        .interceptor(listen::AnswerInterceptor);
     if let Some(endpoint) = &options.endpoint {
         config = config.endpoint_url(endpoint);
     }
-    config = match credentials::provider(&options.credentials, &options.region, http).await? {
+    config = match credentials::credentials_provider(&options.credentials, &options.region, http)
+        .await?
+    {
         Some(provider) => config.credentials_provider(provider),
         None => config.allow_no_auth(),
     };

@@ -1,6 +1,6 @@
 //! One UFS as the cache sees it: heads and reads whose answers are checked, bounded, retried before
 //! the first byte, and refused at once while the store is down. Everything else goes to the store
-//! itself, through [`Ufs::s3`].
+//! itself, through [`Ufs::s3_store`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,15 +16,17 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::CheckedBody;
-use crate::capture::observe;
-use crate::circuit::{Admission, Circuit, CircuitLimits, CircuitState, Ended};
-use crate::error::{RawAnswer, Retry, UfsError};
+use crate::capture::observe_answer;
+use crate::circuit::{
+    CircuitAdmission, CircuitBreaker, CircuitLimits, CircuitOutcome, CircuitState,
+};
+use crate::error::{RawAnswer, RetryAdvice, UfsError};
 use crate::headers::{of_get, of_head};
-use crate::identity::{Plan, Refusal, check_get, check_head, check_request};
-use crate::metered::Metered;
+use crate::identity::{AnswerRefusal, StoreReadPlan, check_get, check_head, check_request};
+use crate::metered::MeteredStore;
 use crate::metrics::METRICS;
 use crate::object::{ObjectHead, ObjectStream, ReadObject};
-use crate::retries::{Budget, RetryLimits};
+use crate::retries::{RetryBudget, RetryLimits};
 
 /// Bounds of the cache's heads and reads on one UFS. Pass-through requests are bounded by the
 /// store's own connections.
@@ -59,35 +61,35 @@ impl Default for UfsLimits {
 }
 
 /// Numbers in `0.0..1.0`, for the pauses between tries.
-pub type Randomness = Arc<dyn Fn() -> f64 + Send + Sync>;
+pub type RandomSource = Arc<dyn Fn() -> f64 + Send + Sync>;
 
 /// One UFS. Clones share its limits.
 #[derive(Clone)]
 pub struct Ufs {
-    shared: Arc<Shared>,
+    shared: Arc<UfsInner>,
 }
 
-struct Shared {
+struct UfsInner {
     name: String,
     s3: Arc<dyn S3>,
     limits: UfsLimits,
     places: Arc<Semaphore>,
-    circuit: Mutex<Circuit>,
-    budget: Mutex<Budget>,
-    random: Randomness,
+    circuit: Mutex<CircuitBreaker>,
+    budget: Mutex<RetryBudget>,
+    random: RandomSource,
     /// It answered the last ranged read with the whole object.
     ignores_range: AtomicBool,
 }
 
 /// An admission by the circuit, given back however the request ends.
-struct Admitted<'a> {
-    shared: &'a Shared,
-    admission: Option<Admission>,
+struct CircuitPermit<'a> {
+    shared: &'a UfsInner,
+    admission: Option<CircuitAdmission>,
 }
 
 /// A place among the requests in flight.
-struct Place {
-    shared: Arc<Shared>,
+struct UfsRequestPermit {
+    shared: Arc<UfsInner>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -100,15 +102,15 @@ impl Ufs {
         name: String,
         s3: Arc<dyn S3>,
         limits: UfsLimits,
-        random: Randomness,
+        random: RandomSource,
     ) -> Self {
         let places = Arc::new(Semaphore::new(
             limits.requests_in_flight_max.clamp(1, Semaphore::MAX_PERMITS),
         ));
-        let circuit = Mutex::new(Circuit::new(limits.circuit));
-        let budget = Mutex::new(Budget::new(limits.retries, Instant::now()));
-        let s3 = Arc::new(Metered::new(name.clone(), s3));
-        let shared = Shared {
+        let circuit = Mutex::new(CircuitBreaker::new(limits.circuit));
+        let budget = Mutex::new(RetryBudget::new(limits.retries, Instant::now()));
+        let s3 = Arc::new(MeteredStore::new(name.clone(), s3));
+        let shared = UfsInner {
             name,
             s3,
             limits,
@@ -122,19 +124,19 @@ impl Ufs {
         Self { shared: Arc::new(shared) }
     }
 
-    pub fn name(&self) -> &str {
+    pub fn ufs_name(&self) -> &str {
         &self.shared.name
     }
 
     /// The store, with its requests counted. All but the cache's own heads and reads pass through
     /// it.
-    pub fn s3(&self) -> &Arc<dyn S3> {
+    pub fn s3_store(&self) -> &Arc<dyn S3> {
         &self.shared.s3
     }
 
     /// Whether reads are refused for now.
-    pub fn circuit(&self) -> CircuitState {
-        self.shared.circuit.lock().state()
+    pub fn circuit_state(&self) -> CircuitState {
+        self.shared.circuit.lock().circuit_state()
     }
 
     /// The last byte at which a range may begin, if there is one: this UFS ignores `Range`, and
@@ -149,18 +151,18 @@ impl Ufs {
     /// How long to wait before a read that was answered with an error is sent again, after `tried`
     /// tries. Takes it from the budget of retries. `None`: the answer stands.
     pub fn pause_before_retry(&self, tried: u32, answer: &RawAnswer) -> Option<Duration> {
-        if answer.retry() == Retry::Never {
+        if answer.retry_advice() == RetryAdvice::Never {
             return None;
         }
         self.shared.take_retry(tried, answer.retry_after())
     }
 
     /// What the UFS says about an object now. `wanted.range` is ignored.
-    pub async fn head(&self, wanted: ReadObject) -> Result<ObjectHead, UfsError> {
-        check_request(&wanted).map_err(|refusal| self.shared.refuse(refusal))?;
+    pub async fn head_object(&self, wanted: ReadObject) -> Result<ObjectHead, UfsError> {
+        check_request(&wanted).map_err(|refusal| self.shared.refusal_error(refusal))?;
         let attempt = || -> BoxFuture<'_, _> {
             Box::pin(async {
-                let place = self.place().await?;
+                let place = self.acquire_permit().await?;
                 let head = self.shared.try_head(&wanted).await;
                 drop(place);
                 head
@@ -171,10 +173,10 @@ impl Ufs {
 
     /// A range of one version, or the whole object.
     pub async fn read(&self, wanted: ReadObject) -> Result<ObjectStream, UfsError> {
-        check_request(&wanted).map_err(|refusal| self.shared.refuse(refusal))?;
+        check_request(&wanted).map_err(|refusal| self.shared.refusal_error(refusal))?;
         let attempt = || -> BoxFuture<'_, _> {
             Box::pin(async {
-                let place = self.place().await?;
+                let place = self.acquire_permit().await?;
                 let (plan, output) = self.shared.try_get(&wanted).await?;
                 Ok((plan, output.body, place))
             })
@@ -194,7 +196,7 @@ impl Ufs {
         Ok(ObjectStream { head: plan.head, range: plan.range, body: Box::pin(checked) })
     }
 
-    async fn place(&self) -> Result<Place, UfsError> {
+    async fn acquire_permit(&self) -> Result<UfsRequestPermit, UfsError> {
         let shared = &self.shared;
         let turn =
             tokio::time::timeout(shared.limits.wait_max, shared.places.clone().acquire_owned())
@@ -209,7 +211,7 @@ impl Ufs {
         };
         let permit = permit.expect("the semaphore is never closed");
         METRICS.in_flight.with_label_values(&[&shared.name]).inc();
-        Ok(Place { shared: shared.clone(), _permit: permit })
+        Ok(UfsRequestPermit { shared: shared.clone(), _permit: permit })
     }
 
     /// Runs tries until one ends the matter. The place is given back between tries.
@@ -224,19 +226,21 @@ impl Ufs {
         let shared = &self.shared;
         let mut tried = 0;
         loop {
-            let admitted = shared.admit()?;
+            let admitted = shared.admit_request()?;
             let result = attempt().await;
             tried += 1;
-            admitted.ended(result.as_ref().err());
+            admitted.finish_request(result.as_ref().err());
             let error = match result {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
             // A throttled read has waited its time already.
-            if error.retry() == Retry::Never || matches!(error, UfsError::Throttled { .. }) {
+            if error.retry_advice() == RetryAdvice::Never
+                || matches!(error, UfsError::Throttled { .. })
+            {
                 return Err(error);
             }
-            let asked_for = error.answer().and_then(RawAnswer::retry_after);
+            let asked_for = error.raw_answer().and_then(RawAnswer::retry_after);
             let Some(pause) = shared.take_retry(tried, asked_for) else { return Err(error) };
             METRICS.retries.with_label_values(&[&shared.name, op]).inc();
             tokio::time::sleep(pause).await;
@@ -244,7 +248,7 @@ impl Ufs {
     }
 }
 
-impl Shared {
+impl UfsInner {
     /// The pause before another try, which is taken from the budget. `None`: there is no other try.
     fn take_retry(&self, tried: u32, asked_for: Option<Duration>) -> Option<Duration> {
         let pause = self.limits.retries.pause_after(tried, asked_for, (self.random)())?;
@@ -256,23 +260,31 @@ impl Shared {
             bucket: wanted.bucket.clone(),
             key: wanted.key.clone(),
             version_id: wanted.version_id.clone(),
-            if_match: condition(wanted),
+            if_match: etag_condition(wanted),
             checksum_mode: checksum_mode(wanted),
             ..Default::default()
         };
-        let request = request(Method::HEAD, input);
-        let (response, raw) = self.ask(self.s3.head_object(request)).await?;
-        let (status, headers) =
-            answered(raw, response.status, response.headers, || of_head(&response.output), None);
-        check_head(wanted, status, headers).map_err(|refusal| self.refuse(refusal))
+        let request = s3_request(Method::HEAD, input);
+        let (response, raw) = self.call_store(self.s3.head_object(request)).await?;
+        let (status, headers) = answer_headers(
+            raw,
+            response.status,
+            response.headers,
+            || of_head(&response.output),
+            None,
+        );
+        check_head(wanted, status, headers).map_err(|refusal| self.refusal_error(refusal))
     }
 
-    async fn try_get(&self, wanted: &ReadObject) -> Result<(Plan, GetObjectOutput), UfsError> {
+    async fn try_get(
+        &self,
+        wanted: &ReadObject,
+    ) -> Result<(StoreReadPlan, GetObjectOutput), UfsError> {
         let input = GetObjectInput {
             bucket: wanted.bucket.clone(),
             key: wanted.key.clone(),
             version_id: wanted.version_id.clone(),
-            if_match: condition(wanted),
+            if_match: etag_condition(wanted),
             checksum_mode: checksum_mode(wanted),
             range: wanted
                 .range
@@ -280,11 +292,11 @@ impl Shared {
                 .map(|range| Range::Int { first: *range.start(), last: Some(*range.end()) }),
             ..Default::default()
         };
-        let request = request(Method::GET, input);
-        let (response, raw) = self.ask(self.s3.get_object(request)).await?;
+        let request = s3_request(Method::GET, input);
+        let (response, raw) = self.call_store(self.s3.get_object(request)).await?;
         let typed_status =
             response.output.content_range.as_ref().map(|_| StatusCode::PARTIAL_CONTENT);
-        let (status, headers) = answered(
+        let (status, headers) = answer_headers(
             raw,
             response.status,
             response.headers,
@@ -296,7 +308,7 @@ impl Shared {
             let is_cut = plan.as_ref().map_or(true, |plan| plan.skip > 0 || !plan.to_end);
             self.note_range_support(status, is_cut);
         }
-        Ok((plan.map_err(|refusal| self.refuse(refusal))?, response.output))
+        Ok((plan.map_err(|refusal| self.refusal_error(refusal))?, response.output))
     }
 
     /// What an answer to a ranged read says of the store. `is_cut`: the wanted bytes are not the
@@ -321,12 +333,12 @@ impl Shared {
     }
 
     /// One call on the store, with the deadline for its first byte.
-    async fn ask<T>(
+    async fn call_store<T>(
         &self,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> Result<(S3Response<T>, Option<RawAnswer>), UfsError> {
         let deadline = self.limits.first_byte_max;
-        let Ok((result, raw)) = tokio::time::timeout(deadline, observe(call)).await else {
+        let Ok((result, raw)) = tokio::time::timeout(deadline, observe_answer(call)).await else {
             let reason = format!("no answer within {} ms (first_byte_max)", deadline.as_millis());
             return Err(UfsError::Unreachable { ufs: self.name.clone(), reason });
         };
@@ -336,22 +348,24 @@ impl Shared {
         }
     }
 
-    fn refuse(&self, refusal: Refusal) -> UfsError {
+    fn refusal_error(&self, refusal: AnswerRefusal) -> UfsError {
         let ufs = self.name.clone();
         let (reason, error) = match refusal {
-            Refusal::Untrusted(reason) => ("untrusted", UfsError::Untrusted { ufs, reason }),
-            Refusal::Changed { wanted, got } => ("changed", UfsError::Changed { ufs, wanted, got }),
+            AnswerRefusal::Untrusted(reason) => ("untrusted", UfsError::Untrusted { ufs, reason }),
+            AnswerRefusal::Changed { wanted, got } => {
+                ("changed", UfsError::Changed { ufs, wanted, got })
+            }
         };
         METRICS.refused.with_label_values(&[&self.name, reason]).inc();
         error
     }
 
-    fn admit(&self) -> Result<Admitted<'_>, UfsError> {
+    fn admit_request(&self) -> Result<CircuitPermit<'_>, UfsError> {
         let mut circuit = self.circuit.lock();
-        let admission = circuit.admit(Instant::now());
-        self.show_circuit(circuit.state());
+        let admission = circuit.admit_request(Instant::now());
+        self.show_circuit(circuit.circuit_state());
         match admission {
-            Ok(admission) => Ok(Admitted { shared: self, admission: Some(admission) }),
+            Ok(admission) => Ok(CircuitPermit { shared: self, admission: Some(admission) }),
             Err(wait) => {
                 let reason = format!(
                     "it failed {} times in a row and is asked again in {} ms",
@@ -363,11 +377,11 @@ impl Shared {
         }
     }
 
-    fn ended(&self, admission: Admission, ended: Ended) {
+    fn record_outcome(&self, admission: CircuitAdmission, ended: CircuitOutcome) {
         let mut circuit = self.circuit.lock();
-        let before = circuit.state();
-        circuit.ended(admission, ended, Instant::now());
-        let after = circuit.state();
+        let before = circuit.circuit_state();
+        circuit.record_outcome(admission, ended, Instant::now());
+        let after = circuit.circuit_state();
         self.show_circuit(after);
         if before != after {
             match after {
@@ -393,44 +407,46 @@ impl Shared {
     }
 }
 
-impl Admitted<'_> {
-    fn ended(mut self, error: Option<&UfsError>) {
+impl CircuitPermit<'_> {
+    fn finish_request(mut self, error: Option<&UfsError>) {
         let Some(admission) = self.admission.take() else { return };
         let ended = match error {
-            None => Ended::Success,
-            Some(UfsError::Unreachable { .. } | UfsError::Truncated { .. }) => Ended::Failure,
+            None => CircuitOutcome::Success,
+            Some(UfsError::Unreachable { .. } | UfsError::Truncated { .. }) => {
+                CircuitOutcome::Failure
+            }
             // A store that says 4xx, or that another version is there, works.
             Some(UfsError::Answer { answer, .. }) => {
                 if answer.status.is_server_error() {
-                    Ended::Failure
+                    CircuitOutcome::Failure
                 } else {
-                    Ended::Success
+                    CircuitOutcome::Success
                 }
             }
-            Some(UfsError::Untrusted { .. } | UfsError::Changed { .. }) => Ended::Success,
+            Some(UfsError::Untrusted { .. } | UfsError::Changed { .. }) => CircuitOutcome::Success,
             // It was not asked.
-            Some(UfsError::Throttled { .. }) => Ended::Abandoned,
+            Some(UfsError::Throttled { .. }) => CircuitOutcome::Abandoned,
         };
-        self.shared.ended(admission, ended);
+        self.shared.record_outcome(admission, ended);
     }
 }
 
-impl Drop for Admitted<'_> {
+impl Drop for CircuitPermit<'_> {
     fn drop(&mut self) {
         if let Some(admission) = self.admission.take() {
-            self.shared.ended(admission, Ended::Abandoned);
+            self.shared.record_outcome(admission, CircuitOutcome::Abandoned);
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for UfsRequestPermit {
     fn drop(&mut self) {
         METRICS.in_flight.with_label_values(&[&self.shared.name]).dec();
     }
 }
 
 /// Status and headers as sent; for a local store, those that its typed answer stands for.
-fn answered(
+fn answer_headers(
     raw: Option<RawAnswer>,
     status: Option<StatusCode>,
     own: HeaderMap,
@@ -449,7 +465,7 @@ fn answered(
     (status.or(typed_status).unwrap_or(StatusCode::OK), headers)
 }
 
-fn condition(wanted: &ReadObject) -> Option<ETagCondition> {
+fn etag_condition(wanted: &ReadObject) -> Option<ETagCondition> {
     let etag = wanted.if_match.as_ref()?;
     // Checked by check_request; without a condition the comparison of the answer's etag still
     // holds.
@@ -461,7 +477,7 @@ fn checksum_mode(wanted: &ReadObject) -> Option<ChecksumMode> {
 }
 
 /// A request as a store expects it from s3s. Stores use the input alone.
-pub fn request<T>(method: Method, input: T) -> S3Request<T> {
+pub fn s3_request<T>(method: Method, input: T) -> S3Request<T> {
     S3Request {
         input,
         method,

@@ -16,7 +16,7 @@ impl Fresh {
     async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = LocalOptions { sync: false, ..LocalOptions::new(folder.path()) };
-        Fresh { store: LocalStore::open(options).unwrap(), _folder: folder }
+        Fresh { store: LocalStore::open_store(options).unwrap(), _folder: folder }
     }
 
     fn store(&self) -> &dyn S3 {

@@ -11,11 +11,11 @@ use http::Method;
 use loopback::{Raw, Server};
 use s3s::dto::*;
 use s3s::{S3, S3Request};
-use verbs3_ufs::capture::{RemoteFailure, observe, remote_failure};
+use verbs3_ufs::capture::{RemoteFailure, observe_answer, remote_failure};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 
 fn req<T>(input: T) -> S3Request<T> {
-    verbs3_ufs::request(Method::GET, input)
+    verbs3_ufs::s3_request(Method::GET, input)
 }
 
 fn answer(status: &str, headers: &str, body: &str) -> String {
@@ -102,7 +102,7 @@ async fn a_document_that_breaks_off_is_no_answer() {
         close\r\n\r\n<ListBucketResult><Name>bkt</Name>";
     let raw = Raw::saying(vec![cut.to_owned()]).await;
     let input = ListObjectsV2Input { bucket: "bkt".into(), ..Default::default() };
-    let (result, seen) = observe(raw.client().await.list_objects_v2(req(input))).await;
+    let (result, seen) = observe_answer(raw.client().await.list_objects_v2(req(input))).await;
     let error = result.err().unwrap();
     assert!(matches!(remote_failure(&error), Some(RemoteFailure::NoAnswer(_))), "{error:?}");
     assert!(seen.is_none(), "{seen:?}");
@@ -114,8 +114,8 @@ async fn expires_comes_as_it_was_sent_and_brings_nothing_along() {
         let headers = format!("etag: \"e\"\r\nexpires: {expires}\r\n");
         let raw = Raw::saying(vec![answer("200 OK", &headers, ""); 2]).await;
         let client = raw.client().await;
-        let (_, of_head) = observe(client.head_object(head())).await;
-        let (_, of_get) = observe(client.get_object(get())).await;
+        let (_, of_head) = observe_answer(client.head_object(head())).await;
+        let (_, of_get) = observe_answer(client.get_object(get())).await;
         for seen in [of_head.unwrap().headers, of_get.unwrap().headers] {
             assert_eq!(seen["expires"], expires);
             assert!(!seen.contains_key("expiresstring"), "{seen:?}");
@@ -132,13 +132,13 @@ async fn an_object_is_never_encoded_in_the_framing_of_its_upload() {
             Raw::saying(vec![answer("200 OK", &format!("content-encoding: {stored}\r\n"), ""); 2])
                 .await;
         let client = raw.client().await;
-        let (response, seen) = observe(client.head_object(head())).await;
+        let (response, seen) = observe_answer(client.head_object(head())).await;
         assert_eq!(response.unwrap().output.content_encoding.as_deref(), told);
         assert_eq!(
             seen.unwrap().headers.get("content-encoding").map(|value| value.to_str().unwrap()),
             told
         );
-        let (response, seen) = observe(client.get_object(get())).await;
+        let (response, seen) = observe_answer(client.get_object(get())).await;
         assert_eq!(response.unwrap().output.content_encoding.as_deref(), told);
         assert_eq!(
             seen.unwrap().headers.get("content-encoding").map(|value| value.to_str().unwrap()),
@@ -194,7 +194,7 @@ async fn the_names_of_attributes_go_out_in_one_header() {
 async fn an_encoded_upload_with_a_trailer_is_signed_as_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let local = LocalOptions { sync: false, ..LocalOptions::new(folder.path()) };
-    let server = Server::over(LocalStore::open(local).unwrap()).await;
+    let server = Server::over(LocalStore::open_store(local).unwrap()).await;
     let client: Arc<dyn S3> = server.client().await;
     client
         .create_bucket(req(CreateBucketInput { bucket: "bkt".into(), ..Default::default() }))

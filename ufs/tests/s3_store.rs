@@ -21,7 +21,7 @@ impl Fresh {
     async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = LocalOptions { sync: false, ..LocalOptions::new(folder.path()) };
-        let server = Server::over(LocalStore::open(options).unwrap()).await;
+        let server = Server::over(LocalStore::open_store(options).unwrap()).await;
         Fresh { client: server.client().await, _server: server, _folder: folder }
     }
 

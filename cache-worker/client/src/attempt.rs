@@ -7,17 +7,17 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    Absent, BlockIndex, ByteRange, CacheVerdict, Geometry, Opened, Piece, Refusal, Reply,
-    is_strong_etag,
+    AbsentReply, BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict, OpenObjectReply,
+    WorkerRefusal, WorkerReply, is_strong_etag,
 };
-use verbs3_rdma::transport::{Call, Event, Part, TransportError, TransportKind};
+use verbs3_rdma::transport::{CallEvent, OutgoingCall, ReplyPart, TransportError, TransportKind};
 
-use crate::place::{Due, Worker};
-use crate::verify::{Flaw, verify};
+use crate::place::{OutstandingBytes, TierWorker};
+use crate::verify::{PieceCheckError, verify_piece};
 
 /// What a call said.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum AttemptStep {
     /// A live fill: the worker is at work, no bytes yet. On the wire, a piece of no bytes.
     Progress,
     Bytes {
@@ -26,12 +26,12 @@ pub(crate) enum Step {
         last: bool,
     },
     Opened {
-        opened: Box<Opened>,
+        opened: Box<OpenObjectReply>,
         data: Vec<Bytes>,
         last: bool,
     },
-    Absent(Absent),
-    Refused(Refusal),
+    Absent(AbsentReply),
+    Refused(WorkerRefusal),
 }
 
 /// Why a call can't be trusted to go on.
@@ -45,7 +45,7 @@ pub(crate) enum AttemptError {
     )]
     Malformed { worker: String, reason: String },
     #[error("worker {worker} sent bad bytes: {flaw}")]
-    Corrupt { worker: String, flaw: Flaw },
+    Corrupt { worker: String, flaw: PieceCheckError },
     /// `by_way`: nothing came over what the call went over, which is not the last way to the
     /// worker.
     #[error("worker {worker} was silent for too long")]
@@ -59,47 +59,47 @@ impl AttemptError {
     }
 }
 
-/// A call to `open` or `read` under way. Dropping it cancels.
-pub(crate) struct Attempt {
-    pub(crate) worker: Arc<Worker>,
-    call: Call,
-    geometry: Geometry,
+/// A call to `for_open` or `read` under way. Dropping it cancels.
+pub(crate) struct TierAttempt {
+    pub(crate) worker: Arc<TierWorker>,
+    call: OutgoingCall,
+    geometry: BlockGeometry,
     block: BlockIndex,
     /// Next byte of the block that the worker has to send.
     pub(crate) at: u32,
     pub(crate) end: u32,
-    due: Due,
-    /// For `open`, until its answer has come: what was asked for.
-    opening: Option<Opening>,
+    due: OutstandingBytes,
+    /// For `for_open`, until its answer has come: what was asked for.
+    opening: Option<OpenExpectation>,
 }
 
-/// What an `open` asked for, to hold its answer against.
+/// What an `for_open` asked for, to hold its answer against.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
+pub(crate) struct OpenExpectation {
     pub(crate) want: Option<ByteRange>,
     pub(crate) bytes_max: u32,
 }
 
-impl Attempt {
+impl TierAttempt {
     pub(crate) fn read(
-        worker: Arc<Worker>,
-        call: Call,
-        geometry: Geometry,
+        worker: Arc<TierWorker>,
+        call: OutgoingCall,
+        geometry: BlockGeometry,
         block: BlockIndex,
         range: std::ops::Range<u32>,
     ) -> Self {
-        let due = Due::new(worker.clone(), range.end - range.start);
+        let due = OutstandingBytes::new(worker.clone(), range.end - range.start);
         Self { worker, call, geometry, block, at: range.start, end: range.end, due, opening: None }
     }
 
-    pub(crate) fn open(
-        worker: Arc<Worker>,
-        call: Call,
-        geometry: Geometry,
-        opening: Opening,
+    pub(crate) fn for_open(
+        worker: Arc<TierWorker>,
+        call: OutgoingCall,
+        geometry: BlockGeometry,
+        opening: OpenExpectation,
     ) -> Self {
         // How much it will be is not known yet.
-        let due = Due::new(worker.clone(), 0);
+        let due = OutstandingBytes::new(worker.clone(), 0);
         Self {
             worker,
             call,
@@ -113,119 +113,134 @@ impl Attempt {
     }
 
     /// What its parts come over; known once one has come.
-    pub(crate) fn transport(&self) -> TransportKind {
-        self.call.kind().unwrap_or(TransportKind::Tcp)
+    pub(crate) fn transport_kind(&self) -> TransportKind {
+        self.call.transport_kind().unwrap_or(TransportKind::Tcp)
     }
 
     /// The caller has waited long enough for a sign of life.
-    pub(crate) fn silent(&self) -> AttemptError {
+    pub(crate) fn silence_error(&self) -> AttemptError {
         let by_way = self.worker.peer.blames_way(&self.call);
         AttemptError::Silent { worker: self.worker.id.0.clone(), by_way }
     }
 
-    pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, AttemptError>> {
+    pub(crate) fn poll_step(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<AttemptStep, AttemptError>> {
         let event = ready!(self.call.poll_next(cx));
         Poll::Ready(match event {
-            Ok(Event::Part(part)) => self.part(part),
-            Ok(Event::Wanted { .. }) => Err(self.malformed("it wants bytes pushed for a read")),
+            Ok(CallEvent::Part(part)) => self.decode_part(part),
+            Ok(CallEvent::Wanted { .. }) => {
+                Err(self.malformed_error("it wants bytes pushed for a read"))
+            }
             Err(error) => Err(error.into()),
         })
     }
 
-    fn part(&mut self, part: Part) -> Result<Step, AttemptError> {
-        let Part { message, data, last, .. } = part;
-        let reply = Reply::decode(&message).map_err(|error| self.malformed(&error.to_string()))?;
+    fn decode_part(&mut self, part: ReplyPart) -> Result<AttemptStep, AttemptError> {
+        let ReplyPart { message, data, last, .. } = part;
+        let reply = WorkerReply::decode(&message)
+            .map_err(|error| self.malformed_error(&error.to_string()))?;
         match (reply, self.opening) {
-            (Reply::Data(piece), _) if piece.length == 0 && data.iter().all(Bytes::is_empty) => {
+            (WorkerReply::Data(piece), _)
+                if piece.length == 0 && data.iter().all(Bytes::is_empty) =>
+            {
                 if last {
                     self.nothing_more(piece.verdict)
                 } else {
-                    Ok(Step::Progress)
+                    Ok(AttemptStep::Progress)
                 }
             }
-            (Reply::Data(piece), None) => {
-                self.accept(&piece, &data)?;
-                Ok(Step::Bytes { data, verdict: piece.verdict, last })
+            (WorkerReply::Data(piece), None) => {
+                self.accept_piece(&piece, &data)?;
+                Ok(AttemptStep::Bytes { data, verdict: piece.verdict, last })
             }
-            (Reply::Opened(opened), Some(opening)) => {
+            (WorkerReply::Opened(opened), Some(opening)) => {
                 self.opening = None;
-                self.opened(&opened, opening)?;
+                self.accept_opened(&opened, opening)?;
                 match &opened.piece {
-                    Some(piece) => self.accept(piece, &data)?,
+                    Some(piece) => self.accept_piece(piece, &data)?,
                     None if data.iter().all(Bytes::is_empty) => {}
                     None => {
-                        return Err(self.malformed("bytes came with no piece to vouch for them"));
+                        return Err(
+                            self.malformed_error("bytes came with no piece to vouch for them")
+                        );
                     }
                 }
-                Ok(Step::Opened { opened, data, last })
+                Ok(AttemptStep::Opened { opened, data, last })
             }
-            (Reply::Absent(absent), Some(_)) => Ok(Step::Absent(absent)),
-            (Reply::Refused(refusal), _) => Ok(Step::Refused(refusal)),
-            (Reply::Data(_), Some(_)) => Err(self.malformed("bytes before attributes")),
-            (Reply::Opened(_) | Reply::Absent(_), None) => {
-                Err(self.malformed("attributes in the middle of a read"))
+            (WorkerReply::Absent(absent), Some(_)) => Ok(AttemptStep::Absent(absent)),
+            (WorkerReply::Refused(refusal), _) => Ok(AttemptStep::Refused(refusal)),
+            (WorkerReply::Data(_), Some(_)) => Err(self.malformed_error("bytes before attributes")),
+            (WorkerReply::Opened(_) | WorkerReply::Absent(_), None) => {
+                Err(self.malformed_error("attributes in the middle of a read"))
             }
-            (Reply::Holds { .. } | Reply::TakenOver { .. }, _) => {
-                Err(self.malformed("an answer to a worker for a read"))
+            (WorkerReply::Holds { .. } | WorkerReply::TakenOver { .. }, _) => {
+                Err(self.malformed_error("an answer to a worker for a read"))
             }
             (
-                Reply::Done { .. }
-                | Reply::Unleased { .. }
-                | Reply::Standing { .. }
-                | Reply::Warmed(_)
-                | Reply::Recalled(_)
-                | Reply::Tended(_)
-                | Reply::Looked(_),
+                WorkerReply::Done { .. }
+                | WorkerReply::Unleased { .. }
+                | WorkerReply::Standing { .. }
+                | WorkerReply::Warmed(_)
+                | WorkerReply::Recalled(_)
+                | WorkerReply::Tended(_)
+                | WorkerReply::Looked(_),
                 _,
-            ) => Err(self.malformed("an acknowledgement for a read")),
+            ) => Err(self.malformed_error("an acknowledgement for a read")),
         }
     }
 
     /// The last part may be empty when all bytes went before it, or when the worker could give
     /// none.
-    fn nothing_more(&self, verdict: CacheVerdict) -> Result<Step, AttemptError> {
+    fn nothing_more(&self, verdict: CacheVerdict) -> Result<AttemptStep, AttemptError> {
         if self.opening.is_some() {
-            return Err(self.malformed("an open that ended without attributes"));
+            return Err(self.malformed_error("an open that ended without attributes"));
         }
-        Ok(Step::Bytes { data: Vec::new(), verdict, last: true })
+        Ok(AttemptStep::Bytes { data: Vec::new(), verdict, last: true })
     }
 
     /// Sets the bytes of block 0 that have to follow.
-    fn opened(&mut self, opened: &Opened, opening: Opening) -> Result<(), AttemptError> {
+    fn accept_opened(
+        &mut self,
+        opened: &OpenObjectReply,
+        opening: OpenExpectation,
+    ) -> Result<(), AttemptError> {
         let version = &opened.attributes.version;
         if !is_strong_etag(&version.etag) {
-            return Err(self.malformed("a version without a strong ETag"));
+            return Err(self.malformed_error("a version without a strong ETag"));
         }
-        let wanted = opening.want.and_then(|want| want.resolve(version.bytes)).unwrap_or(0..0);
+        let wanted =
+            opening.want.and_then(|want| want.resolve_range(version.bytes)).unwrap_or(0..0);
         let block_bytes = u64::from(self.geometry.block_bytes);
         if wanted.start < block_bytes {
             let end = wanted.end.min(block_bytes).min(wanted.start + u64::from(opening.bytes_max));
             // Both are at most `block_bytes`, which is a u32.
             (self.at, self.end) = (wanted.start as u32, end as u32);
-            self.due.set(self.end.saturating_sub(self.at));
+            self.due.set_bytes(self.end.saturating_sub(self.at));
         }
         Ok(())
     }
 
-    fn accept(&mut self, piece: &Piece, data: &[Bytes]) -> Result<(), AttemptError> {
+    fn accept_piece(&mut self, piece: &BlockPiece, data: &[Bytes]) -> Result<(), AttemptError> {
         let end = piece.start.checked_add(piece.length).filter(|&end| end <= self.end);
         if piece.block != self.block || piece.start != self.at || end.is_none() {
             let (from, to) = (self.at, self.end);
-            let Piece { block, start, length, .. } = piece;
+            let BlockPiece { block, start, length, .. } = piece;
             let reason = format!(
                 "bytes {start}+{length} of block {} where {from} to {to} of block {} were due",
                 block.0, self.block.0
             );
-            return Err(self.malformed(&reason));
+            return Err(self.malformed_error(&reason));
         }
-        verify(self.geometry, piece, data)
+        verify_piece(self.geometry, piece, data)
             .map_err(|flaw| AttemptError::Corrupt { worker: self.worker.id.0.clone(), flaw })?;
         self.at += piece.length;
-        self.due.set(self.end - self.at);
+        self.due.set_bytes(self.end - self.at);
         Ok(())
     }
 
-    fn malformed(&self, reason: &str) -> AttemptError {
+    fn malformed_error(&self, reason: &str) -> AttemptError {
         AttemptError::Malformed { worker: self.worker.id.0.clone(), reason: reason.to_owned() }
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{Epoch, WorkerId};
 
-use crate::tier::Tier;
+use crate::tier::CacheTierClient;
 
 /// First pause before a worker is asked again that has yet to follow, or is between two maps;
 /// doubles up to [`PAUSE_MAX`].
@@ -25,12 +25,12 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 pub(crate) struct InVain(Mutex<HashMap<WorkerId, Epoch>>);
 
 impl InVain {
-    fn has(&self, worker: &WorkerId, epoch: Epoch) -> bool {
+    fn has_waited(&self, worker: &WorkerId, epoch: Epoch) -> bool {
         self.0.lock().get(worker) == Some(&epoch)
     }
 
     /// Remembers no more than the workers of one map.
-    fn note(&self, worker: &WorkerId, epoch: Epoch) {
+    fn note_wait(&self, worker: &WorkerId, epoch: Epoch) {
         let mut known = self.0.lock();
         known.retain(|_, under| *under == epoch);
         known.insert(worker.clone(), epoch);
@@ -38,23 +38,23 @@ impl InVain {
 }
 
 /// One open's wait.
-pub(crate) struct Between {
+pub(crate) struct MapAgreementWait {
     until: Option<Instant>,
     pause: Duration,
 }
 
-impl Between {
+impl MapAgreementWait {
     pub(crate) fn new() -> Self {
         Self { until: None, pause: PAUSE_MIN }
     }
 }
 
-impl Tier {
+impl CacheTierClient {
     /// Of a worker that has the map `theirs` (0: none for now) and was asked by `ours`. Whether it
     /// is worth asking again.
     pub(crate) async fn may_agree_soon(
         &self,
-        between: &mut Between,
+        between: &mut MapAgreementWait,
         worker: &WorkerId,
         (ours, theirs): (Epoch, Epoch),
     ) -> bool {
@@ -64,7 +64,7 @@ impl Tier {
         }
         let until = match between.until {
             Some(until) => until,
-            None if self.in_vain.has(worker, ours) => {
+            None if self.in_vain.has_waited(worker, ours) => {
                 self.metrics.map_wait("skipped");
                 return false;
             }
@@ -80,7 +80,7 @@ impl Tier {
         };
         between.pause = (between.pause * 2).min(PAUSE_MAX);
         if !again || Instant::now() >= until {
-            self.in_vain.note(worker, ours);
+            self.in_vain.note_wait(worker, ours);
             self.metrics.map_wait("late");
             return false;
         }
@@ -88,7 +88,7 @@ impl Tier {
     }
 
     /// Counts an open that was answered after all.
-    pub(crate) fn agreed(&self, between: &Between) {
+    pub(crate) fn note_map_agreement(&self, between: &MapAgreementWait) {
         if between.until.is_some() {
             self.metrics.map_wait("agreed");
         }

@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use verbs3_protocol::{GoneVersion, ObjectKey, Request, Version};
+use verbs3_protocol::{ContentVersion, GoneVersion, ObjectKey, WorkerRequest};
 
-use crate::tier::Tier;
+use crate::tier::CacheTierClient;
 
-impl Tier {
+impl CacheTierClient {
     /// Has the object's home drop what it knows of this version, and drops what this process has
     /// leased. Sent once; ends with the answer, or after `first_progress`. A home that can't be
     /// told, or rests, is left out: its readers see the change when their attributes' time is over.
-    pub async fn tell_version_gone(self: &Arc<Self>, object: &ObjectKey, version: &Version) {
+    pub async fn tell_version_gone(self: &Arc<Self>, object: &ObjectKey, version: &ContentVersion) {
         self.leases.drop_keys([object.hash()]);
         let map = self.map.load_full();
-        let Some(home) = map.home(object).filter(|home| home.health.is_up()) else { return };
-        let message =
-            Request::GoneVersion(GoneVersion { object: object.clone(), version: version.clone() })
-                .encode();
+        let Some(home) = map.home_worker(object).filter(|home| home.health.is_up()) else { return };
+        let message = WorkerRequest::GoneVersion(GoneVersion {
+            object: object.clone(),
+            version: version.clone(),
+        })
+        .encode();
         let until = Instant::now() + self.options.first_progress;
         self.tell_once("gone_version", home, message, until).await;
     }

@@ -30,7 +30,7 @@ impl Default for HealthOptions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum HealthState {
     Up {
         failures: u32,
     },
@@ -48,83 +48,87 @@ enum State {
 
 /// Health of one worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Health {
-    state: State,
+pub(crate) struct WorkerHealth {
+    state: HealthState,
 }
 
-impl Health {
-    pub(crate) const NEW: Self = Self { state: State::Up { failures: 0 } };
+impl WorkerHealth {
+    pub(crate) const NEW: Self = Self { state: HealthState::Up { failures: 0 } };
 
     /// Whether this caller may ask the worker now.
-    pub(crate) fn admit(&mut self, now: Instant) -> bool {
+    pub(crate) fn admit_call(&mut self, now: Instant) -> bool {
         match self.state {
-            State::Up { .. } => true,
-            State::Resting { until, rest } if now >= until => {
-                self.state = State::Trying { since: now, rest };
+            HealthState::Up { .. } => true,
+            HealthState::Resting { until, rest } if now >= until => {
+                self.state = HealthState::Trying { since: now, rest };
                 true
             }
-            State::Trying { since, rest } if now >= since + rest => {
-                self.state = State::Trying { since: now, rest };
+            HealthState::Trying { since, rest } if now >= since + rest => {
+                self.state = HealthState::Trying { since: now, rest };
                 true
             }
-            State::Resting { .. } | State::Trying { .. } => false,
+            HealthState::Resting { .. } | HealthState::Trying { .. } => false,
         }
     }
 
-    pub(crate) fn succeeded(&mut self) {
+    pub(crate) fn note_success(&mut self) {
         *self = Self::NEW;
     }
 
     /// Returns the rest that begins now, if one does.
-    pub(crate) fn failed(&mut self, now: Instant, options: &HealthOptions) -> Option<Duration> {
+    pub(crate) fn note_failure(
+        &mut self,
+        now: Instant,
+        options: &HealthOptions,
+    ) -> Option<Duration> {
         let rest = match self.state {
-            State::Up { failures } if failures + 1 < options.failures_max => {
-                self.state = State::Up { failures: failures + 1 };
+            HealthState::Up { failures } if failures + 1 < options.failures_max => {
+                self.state = HealthState::Up { failures: failures + 1 };
                 return None;
             }
-            State::Up { .. } => options.rest_min,
+            HealthState::Up { .. } => options.rest_min,
             // A call that began before the rest did: it says nothing new.
-            State::Resting { .. } => return None,
-            State::Trying { rest, .. } => (rest * 2).min(options.rest_max),
+            HealthState::Resting { .. } => return None,
+            HealthState::Trying { rest, .. } => (rest * 2).min(options.rest_max),
         };
-        self.state = State::Resting { until: now + rest, rest };
+        self.state = HealthState::Resting { until: now + rest, rest };
         Some(rest)
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        matches!(self.state, State::Up { .. })
+        matches!(self.state, HealthState::Up { .. })
     }
 }
 
-/// [`Health`] shared by all callers; a worker that never failed costs one atomic load.
+/// [`WorkerHealth`] shared by all callers; a worker that never failed costs one atomic load.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    /// True while `health` is [`Health::NEW`]. Written under the lock.
+pub(crate) struct SharedWorkerHealth {
+    /// True while `health` is [`WorkerHealth::NEW`]. Written under the lock.
     spotless: AtomicBool,
-    health: Mutex<Health>,
+    health: Mutex<WorkerHealth>,
 }
 
-impl Watch {
+impl SharedWorkerHealth {
     pub(crate) fn new() -> Self {
-        Self { spotless: AtomicBool::new(true), health: Mutex::new(Health::NEW) }
+        Self { spotless: AtomicBool::new(true), health: Mutex::new(WorkerHealth::NEW) }
     }
 
-    pub(crate) fn admit(&self, now: Instant) -> bool {
-        self.spotless.load(Ordering::Relaxed) || self.health.lock().admit(now)
+    pub(crate) fn admit_call(&self, now: Instant) -> bool {
+        self.spotless.load(Ordering::Relaxed) || self.health.lock().admit_call(now)
     }
 
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn note_success(&self) {
         if !self.spotless.load(Ordering::Relaxed) {
             let mut health = self.health.lock();
-            health.succeeded();
+            health.note_success();
             self.spotless.store(true, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn failed(&self, now: Instant, options: &HealthOptions) -> Option<Duration> {
+    pub(crate) fn note_failure(&self, now: Instant, options: &HealthOptions) -> Option<Duration> {
         let mut health = self.health.lock();
         self.spotless.store(false, Ordering::Relaxed);
-        health.failed(now, options)
+        health.note_failure(now, options)
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -148,51 +152,51 @@ mod tests {
 
     #[test]
     fn one_failure_is_forgiven() {
-        let (mut health, t0) = (Health::NEW, Instant::now());
-        assert_eq!(health.failed(t0, &OPTIONS), None);
-        assert!(health.admit(t0));
-        health.succeeded();
-        assert_eq!(health.failed(t0, &OPTIONS), None);
+        let (mut health, t0) = (WorkerHealth::NEW, Instant::now());
+        assert_eq!(health.note_failure(t0, &OPTIONS), None);
+        assert!(health.admit_call(t0));
+        health.note_success();
+        assert_eq!(health.note_failure(t0, &OPTIONS), None);
     }
 
     #[test]
     fn failures_in_a_row_bring_a_rest_that_doubles_up_to_its_bound() {
-        let (mut health, t0) = (Health::NEW, Instant::now());
-        health.failed(t0, &OPTIONS);
-        assert_eq!(health.failed(t0, &OPTIONS), Some(Duration::from_secs(1)));
-        assert!(!health.admit(t0));
-        assert!(health.admit(seconds(t0, 1)));
-        assert_eq!(health.failed(seconds(t0, 1), &OPTIONS), Some(Duration::from_secs(2)));
-        assert!(health.admit(seconds(t0, 3)));
-        assert_eq!(health.failed(seconds(t0, 3), &OPTIONS), Some(Duration::from_secs(3)));
+        let (mut health, t0) = (WorkerHealth::NEW, Instant::now());
+        health.note_failure(t0, &OPTIONS);
+        assert_eq!(health.note_failure(t0, &OPTIONS), Some(Duration::from_secs(1)));
+        assert!(!health.admit_call(t0));
+        assert!(health.admit_call(seconds(t0, 1)));
+        assert_eq!(health.note_failure(seconds(t0, 1), &OPTIONS), Some(Duration::from_secs(2)));
+        assert!(health.admit_call(seconds(t0, 3)));
+        assert_eq!(health.note_failure(seconds(t0, 3), &OPTIONS), Some(Duration::from_secs(3)));
     }
 
     #[test]
     fn after_a_rest_one_caller_tries_and_success_ends_it() {
-        let (mut health, t0) = (Health::NEW, Instant::now());
-        health.failed(t0, &OPTIONS);
-        health.failed(t0, &OPTIONS);
-        assert!(health.admit(seconds(t0, 1)));
-        assert!(!health.admit(seconds(t0, 1)));
-        health.succeeded();
-        assert!(health.admit(seconds(t0, 1)) && health.is_up());
+        let (mut health, t0) = (WorkerHealth::NEW, Instant::now());
+        health.note_failure(t0, &OPTIONS);
+        health.note_failure(t0, &OPTIONS);
+        assert!(health.admit_call(seconds(t0, 1)));
+        assert!(!health.admit_call(seconds(t0, 1)));
+        health.note_success();
+        assert!(health.admit_call(seconds(t0, 1)) && health.is_up());
     }
 
     #[test]
     fn a_trial_that_was_given_up_does_not_block_the_worker_for_ever() {
-        let (mut health, t0) = (Health::NEW, Instant::now());
-        health.failed(t0, &OPTIONS);
-        health.failed(t0, &OPTIONS);
-        assert!(health.admit(seconds(t0, 1)));
-        assert!(health.admit(seconds(t0, 2)));
+        let (mut health, t0) = (WorkerHealth::NEW, Instant::now());
+        health.note_failure(t0, &OPTIONS);
+        health.note_failure(t0, &OPTIONS);
+        assert!(health.admit_call(seconds(t0, 1)));
+        assert!(health.admit_call(seconds(t0, 2)));
     }
 
     #[test]
     fn calls_from_before_the_rest_do_not_prolong_it() {
-        let (mut health, t0) = (Health::NEW, Instant::now());
+        let (mut health, t0) = (WorkerHealth::NEW, Instant::now());
         for _ in 0..10 {
-            health.failed(t0, &OPTIONS);
+            health.note_failure(t0, &OPTIONS);
         }
-        assert!(health.admit(seconds(t0, 1)));
+        assert!(health.admit_call(seconds(t0, 1)));
     }
 }

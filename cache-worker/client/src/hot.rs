@@ -6,23 +6,23 @@
 
 use std::collections::HashMap;
 
-use verbs3_protocol::{BlockHash, Placement};
+use verbs3_protocol::{BlockHash, PlacementMap};
 
-use crate::tier::Tier;
+use crate::tier::CacheTierClient;
 
 /// Hot blocks, and how many workers each is to have, its owner included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HotBlocks(pub HashMap<BlockHash, u16>);
+pub struct HotBlockReplicas(pub HashMap<BlockHash, u16>);
 
 /// The workers of each hot block that has more than one: indexes into the map's members, the owner
 /// first.
 #[derive(Default)]
-pub(crate) struct Spread(HashMap<BlockHash, Vec<u16>>);
+pub(crate) struct HotBlockSpread(HashMap<BlockHash, Vec<u16>>);
 
-impl Spread {
-    pub(crate) fn new(hot: &HotBlocks, placement: &Placement) -> Self {
+impl HotBlockSpread {
+    pub(crate) fn new(hot: &HotBlockReplicas, placement: &PlacementMap) -> Self {
         let of = |(&block, &workers): (&BlockHash, &u16)| {
-            let workers = placement.spread(block.slot(), usize::from(workers));
+            let workers = placement.spread_workers(block.hash_slot(), usize::from(workers));
             (workers.len() > 1).then_some((block, workers))
         };
         Self(hot.0.iter().filter_map(of).collect())
@@ -37,22 +37,22 @@ impl Spread {
     }
 
     /// At least two.
-    pub(crate) fn of(&self, block: BlockHash) -> Option<&[u16]> {
+    pub(crate) fn workers_of(&self, block: BlockHash) -> Option<&[u16]> {
         self.0.get(&block).map(Vec::as_slice)
     }
 }
 
-impl Tier {
+impl CacheTierClient {
     /// These blocks are hot from here on, and no others: reads of them are spread over as many
     /// workers. Costs some milliseconds for hundreds of blocks and a thousand workers.
-    pub fn adopt_hot(&self, hot: HotBlocks) {
+    pub fn adopt_hot(&self, hot: HotBlockReplicas) {
         let mut known = self.hot.lock();
         if *known == hot {
             return;
         }
         *known = hot;
         let map = self.map.load_full();
-        self.install(map.placement.clone(), map.workers.clone(), &known);
+        self.install_map(map.placement.clone(), map.workers.clone(), &known);
     }
 
     /// Blocks that reads are spread of.

@@ -27,20 +27,20 @@ mod warm;
 mod write;
 
 pub use health::HealthOptions;
-pub use hot::HotBlocks;
-pub use lease::BootClock;
-pub use look::Seen;
+pub use hot::HotBlockReplicas;
+pub use lease::TierBootClock;
+pub use look::ObjectLookOutcome;
 pub use neighbours::{
-    HeldRead, HeldRequest, NeighbourError, NeighbourOptions, Neighbours, TakeOverOutcome,
+    HeldRead, HeldRequest, NeighbourClient, NeighbourError, NeighbourOptions, TakeOverOutcome,
 };
-pub use open::{Found, OpenOutcome, OpenRequest};
-pub use options::{OptionsError, TierOptions};
-pub use relay::{Relay, RelayError, RelayOptions};
+pub use open::{OpenOutcome, OpenRequest, OpenedObject};
+pub use options::{TierOptions, TierOptionsError};
+pub use relay::{NoticeRelay, RelayError, TierRelayOptions};
 pub use span::{BypassReason, SpanItem, SpanRead};
-pub use tend::{Invalid, TendError};
-pub use tier::{SpanRequest, Tier, TierError};
+pub use tend::{InvalidObjects, TendError};
+pub use tier::{CacheTierClient, SpanRequest, TierError};
 pub use warm::{WarmOutcome, WarmRequest};
-pub use write::{Announced, CoherenceError};
+pub use write::{CoherenceError, TierWriteGuard};
 
 #[cfg(test)]
 mod tests;

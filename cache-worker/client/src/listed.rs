@@ -6,24 +6,31 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
-use verbs3_protocol::{Listed, ListedEntry, Refusal, Reply, Request, Volume};
+use verbs3_protocol::{
+    ListedEntry, ListingMessage, ObjectVolume, WorkerRefusal, WorkerReply, WorkerRequest,
+};
 
-use crate::place::Worker;
-use crate::tier::Tier;
-use crate::write::ask;
+use crate::place::TierWorker;
+use crate::tier::CacheTierClient;
+use crate::write::ask_worker;
 
-impl Tier {
+impl CacheTierClient {
     /// Has each home hold what it knows of these keys against what a listing showed of them. One
     /// message for each home that has some, all at once, sent once; ends when all have answered, or
     /// after `first_progress`. A home that can't be told, or rests, is left out: its readers see
     /// the change when their attributes' time is over.
-    pub async fn listed(self: &Arc<Self>, volume: &Volume, entries: Vec<ListedEntry>) {
+    pub async fn report_listing(
+        self: &Arc<Self>,
+        volume: &ObjectVolume,
+        entries: Vec<ListedEntry>,
+    ) {
         let until = Instant::now() + self.options.first_progress;
         let map = self.map.load_full();
         let groups =
             map.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
         let told = groups.map(|(worker, entries)| {
-            let message = Request::Listed(Listed { volume: volume.clone(), entries }).encode();
+            let message =
+                WorkerRequest::Listed(ListingMessage { volume: volume.clone(), entries }).encode();
             async move { self.tell_once("listed", &worker, message, until).await }
         });
         join_all(told).await;
@@ -34,13 +41,13 @@ impl Tier {
     pub(crate) async fn tell_once(
         &self,
         kind: &'static str,
-        worker: &Arc<Worker>,
+        worker: &Arc<TierWorker>,
         message: Bytes,
         until: Instant,
     ) {
-        let outcome = match timeout_at(until, ask(worker, message)).await {
-            Ok(Ok(Reply::Done { .. })) => "ok",
-            Ok(Ok(Reply::Refused(Refusal { kind: refusal, reason }))) => {
+        let outcome = match timeout_at(until, ask_worker(worker, message)).await {
+            Ok(Ok(WorkerReply::Done { .. })) => "ok",
+            Ok(Ok(WorkerReply::Refused(WorkerRefusal { kind: refusal, reason }))) => {
                 tracing::debug!(
                     worker = %worker.id, told = kind, ?refusal, reason,
                     "a worker refused what it was told"
@@ -57,12 +64,12 @@ impl Tier {
             }
             Err(_) => "failed",
         };
-        self.metrics.call(kind, outcome);
+        self.metrics.count_call(kind, outcome);
         match outcome {
             "failed" => {
                 self.note_failure(worker);
             }
-            _ => worker.health.succeeded(),
+            _ => worker.health.note_success(),
         }
     }
 }

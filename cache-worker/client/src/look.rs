@@ -6,23 +6,23 @@ use std::sync::Arc;
 use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    Epoch, Here, LOOKED_OBJECTS_MAX, Look, Looked, LookedFor, Refusal, Reply, Request, Volume,
-    WarmTier, WorkerId,
+    Epoch, LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectLookMessage, ObjectLookReply,
+    ObjectVolume, WarmTier, WorkerId, WorkerRefusal, WorkerReply, WorkerRequest,
 };
 
 use crate::homes::OfKey;
-use crate::place::Worker;
-use crate::tier::Tier;
-use crate::write::ask;
+use crate::place::TierWorker;
+use crate::tier::CacheTierClient;
+use crate::write::ask_worker;
 
 /// What a home says of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Seen {
+pub enum ObjectLookOutcome {
     Known {
         /// `None`: the home knows no attributes of it.
-        here: Option<Here>,
+        here: Option<ObjectHoldings>,
         worker: WorkerId,
-        /// As [`Looked`] has it.
+        /// As [`ObjectLookReply`] has it.
         life: u64,
         /// Of the map by which it was asked.
         epoch: Epoch,
@@ -32,33 +32,38 @@ pub enum Seen {
 }
 
 /// One of the objects, and its place among them.
-struct Numbered(usize, LookedFor);
+struct NumberedObject(usize, LookedFor);
 
-impl OfKey for Numbered {
-    fn key(&self) -> &str {
+impl OfKey for NumberedObject {
+    fn entry_key(&self) -> &str {
         &self.1.key
     }
 
-    fn bytes(&self) -> usize {
+    fn wire_bytes(&self) -> usize {
         // A length, and two numbers of three bytes each.
         self.1.key.len() + 10
     }
 }
 
-impl Tier {
+impl CacheTierClient {
     /// What their homes have of these objects, in their order.
-    pub async fn look(
+    pub async fn look_up_objects(
         &self,
-        volume: &Volume,
+        volume: &ObjectVolume,
         (attributes_age_ms_max, tier): (u64, WarmTier),
         objects: Vec<LookedFor>,
-    ) -> Vec<Seen> {
-        let mut seen: Vec<Seen> =
-            objects.iter().map(|_| Seen::Away("there is no map yet".to_owned())).collect();
+    ) -> Vec<ObjectLookOutcome> {
+        let mut seen: Vec<ObjectLookOutcome> = objects
+            .iter()
+            .map(|_| ObjectLookOutcome::Away("there is no map yet".to_owned()))
+            .collect();
         let map = self.map.load_full();
-        let (epoch, geometry) = (map.placement.epoch(), self.options.geometry);
-        let numbered =
-            objects.into_iter().enumerate().map(|(at, object)| Numbered(at, object)).collect();
+        let (epoch, geometry) = (map.placement.map_epoch(), self.options.geometry);
+        let numbered = objects
+            .into_iter()
+            .enumerate()
+            .map(|(at, object)| NumberedObject(at, object))
+            .collect();
         let mut asked = Vec::new();
         for (worker, group) in map.by_home(volume, numbered) {
             let mut group = group.into_iter().peekable();
@@ -66,10 +71,17 @@ impl Tier {
                 let (places, objects): (Vec<usize>, Vec<LookedFor>) = group
                     .by_ref()
                     .take(LOOKED_OBJECTS_MAX)
-                    .map(|Numbered(at, object)| (at, object))
+                    .map(|NumberedObject(at, object)| (at, object))
                     .unzip();
                 let volume = volume.clone();
-                let look = Look { volume, epoch, geometry, attributes_age_ms_max, tier, objects };
+                let look = ObjectLookMessage {
+                    volume,
+                    epoch,
+                    geometry,
+                    attributes_age_ms_max,
+                    tier,
+                    objects,
+                };
                 asked.push(self.look_at(worker.clone(), places, look));
             }
         }
@@ -83,36 +95,46 @@ impl Tier {
 
     async fn look_at(
         &self,
-        worker: Arc<Worker>,
+        worker: Arc<TierWorker>,
         places: Vec<usize>,
-        look: Look,
-    ) -> (Vec<usize>, Vec<Seen>) {
+        look: ObjectLookMessage,
+    ) -> (Vec<usize>, Vec<ObjectLookOutcome>) {
         let (count, epoch) = (look.objects.len(), look.epoch);
-        let away =
-            |reason: String| vec![Seen::Away(format!("worker {}: {reason}", worker.id)); count];
-        if !worker.health.admit(Instant::now()) {
+        let away = |reason: String| {
+            vec![ObjectLookOutcome::Away(format!("worker {}: {reason}", worker.id)); count]
+        };
+        if !worker.health.admit_call(Instant::now()) {
             return (places, away("it rests after failures".to_owned()));
         }
-        let reason =
-            match timeout(self.options.first_progress, ask(&worker, Request::Look(look).encode()))
-                .await
+        let reason = match timeout(
+            self.options.first_progress,
+            ask_worker(&worker, WorkerRequest::Look(look).encode()),
+        )
+        .await
+        {
+            Ok(Ok(WorkerReply::Looked(ObjectLookReply { life, objects })))
+                if objects.len() == count =>
             {
-                Ok(Ok(Reply::Looked(Looked { life, objects }))) if objects.len() == count => {
-                    self.metrics.call("look", "ok");
-                    worker.health.succeeded();
-                    let found = |here| Seen::Known { here, worker: worker.id.clone(), life, epoch };
-                    return (places, objects.into_iter().map(found).collect());
-                }
-                Ok(Ok(Reply::Refused(Refusal { reason, .. }))) => {
-                    self.metrics.call("look", "refused");
-                    worker.health.succeeded();
-                    return (places, away(reason));
-                }
-                Ok(Ok(_)) => "its answer makes no sense; do both run the same version?".to_owned(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it was silent for too long".to_owned(),
-            };
-        self.metrics.call("look", "failed");
+                self.metrics.count_call("look", "ok");
+                worker.health.note_success();
+                let found = |here| ObjectLookOutcome::Known {
+                    here,
+                    worker: worker.id.clone(),
+                    life,
+                    epoch,
+                };
+                return (places, objects.into_iter().map(found).collect());
+            }
+            Ok(Ok(WorkerReply::Refused(WorkerRefusal { reason, .. }))) => {
+                self.metrics.count_call("look", "refused");
+                worker.health.note_success();
+                return (places, away(reason));
+            }
+            Ok(Ok(_)) => "its answer makes no sense; do both run the same version?".to_owned(),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "it was silent for too long".to_owned(),
+        };
+        self.metrics.count_call("look", "failed");
         self.note_failure(&worker);
         (places, away(reason))
     }

@@ -8,9 +8,9 @@ use verbs3_rdma::transport::TransportKind;
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// One value for each row.
-        struct Rows { $($field: $kind,)* }
+        struct TierMetricRows { $($field: $kind,)* }
 
-        impl Rows {
+        impl TierMetricRows {
             fn new(registry: &Registry) -> PrometheusResult<Self> {
                 let rows = Self { $($field: table!(@make $kind, $name, [$($label),*], $help)?,)* };
                 $(registry.register(Box::new(rows.$field.clone()))?;)*
@@ -77,7 +77,7 @@ table! {
 }
 
 /// Counters of one tier client.
-pub(crate) struct Metrics {
+pub(crate) struct TierMetrics {
     calls: IntCounterVec,
     pub(crate) hedges: IntCounter,
     pub(crate) failovers: IntCounter,
@@ -100,16 +100,16 @@ pub(crate) struct Metrics {
     pub(crate) spread_owner: IntCounter,
     pub(crate) spread_replica: IntCounter,
     pub(crate) spread_back: IntCounter,
-    /// Of `bytes`, resolved once, as the two below are of `calls`: looking them up by their labels
+    /// Of `count_bytes`, resolved once, as the two below are of `calls`: looking them up by their labels
     /// costs 100 ns each.
     bytes: [IntCounter; 3],
     pub(crate) open_ok: IntCounter,
     pub(crate) read_ok: IntCounter,
 }
 
-impl Metrics {
+impl TierMetrics {
     pub(crate) fn new(registry: &Registry) -> PrometheusResult<Self> {
-        let Rows {
+        let TierMetricRows {
             calls,
             bytes,
             hedges,
@@ -130,7 +130,7 @@ impl Metrics {
             leases_held,
             lease_homes,
             relaying,
-        } = Rows::new(registry)?;
+        } = TierMetricRows::new(registry)?;
         let by_kind = |kind: TransportKind| bytes.with_label_values(&[kind.as_str()]);
         Ok(Self {
             hedges,
@@ -165,7 +165,7 @@ impl Metrics {
         })
     }
 
-    pub(crate) fn call(&self, kind: &'static str, outcome: &'static str) {
+    pub(crate) fn count_call(&self, kind: &'static str, outcome: &'static str) {
         self.calls.with_label_values(&[kind, outcome]).inc();
     }
 
@@ -178,20 +178,20 @@ impl Metrics {
         of("recalled") + of("recalled_all") + of("overtaken")
     }
 
-    pub(crate) fn lease(&self, event: &'static str) {
+    pub(crate) fn count_lease_event(&self, event: &'static str) {
         self.leases.with_label_values(&[event]).inc();
     }
 
-    pub(crate) fn relayed(&self, kind: &'static str, outcome: &'static str) {
+    pub(crate) fn count_relay(&self, kind: &'static str, outcome: &'static str) {
         self.relays.with_label_values(&[kind, outcome]).inc();
     }
 
     /// One more is relayed, until it is dropped.
-    pub(crate) fn relaying(&self) -> Counted {
-        Counted::new(&self.relaying)
+    pub(crate) fn track_relay(&self) -> RelayGaugeGuard {
+        RelayGaugeGuard::new(&self.relaying)
     }
 
-    pub(crate) fn bytes(&self, kind: TransportKind, bytes: u64) {
+    pub(crate) fn count_bytes(&self, kind: TransportKind, bytes: u64) {
         let counter = match kind {
             TransportKind::Shm => &self.bytes[0],
             TransportKind::Verbs => &self.bytes[1],
@@ -202,16 +202,16 @@ impl Metrics {
 }
 
 /// One of what a gauge counts.
-pub(crate) struct Counted(IntGauge);
+pub(crate) struct RelayGaugeGuard(IntGauge);
 
-impl Counted {
+impl RelayGaugeGuard {
     fn new(gauge: &IntGauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for RelayGaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -15,21 +15,21 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 use verbs3_protocol::{
-    BlockIndex, Epoch, Geometry, Holds, ObjectKey, Piece, Read, RefusalKind, Reply, Request,
-    TakeOver, Version, WorkerId,
+    BlockGeometry, BlockIndex, BlockPiece, ContentVersion, Epoch, HoldsMessage, ObjectKey,
+    ReadMessage, RefusalKind, TakeOver, WorkerId, WorkerReply, WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
-use verbs3_rdma::peer::Peer;
-use verbs3_rdma::transport::{Call, Event, TransportError};
+use verbs3_rdma::peer::TransportPeer;
+use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
 
 use crate::health::HealthOptions;
-use crate::place::Worker;
+use crate::place::TierWorker;
 
 /// Bounds of what neighbours are asked.
 #[derive(Debug, Clone)]
 pub struct NeighbourOptions {
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     /// How long a question waits for its turn, which is memory for the answer.
     pub wait_max: Duration,
     /// Longest wait for the next part of an answer.
@@ -63,14 +63,14 @@ pub enum NeighbourError {
 }
 
 /// The workers that can be asked.
-pub struct Neighbours {
+pub struct NeighbourClient {
     options: NeighbourOptions,
     /// What is sent lies here until it has been copied: nothing that is cached can take its place,
     /// and it takes no page's.
     arena: Arena,
     /// Memory that is not promised to a question, in KiB.
     turns: Arc<Semaphore>,
-    workers: ArcSwap<HashMap<WorkerId, Arc<Worker>>>,
+    workers: ArcSwap<HashMap<WorkerId, Arc<TierWorker>>>,
 }
 
 /// Pages of one block that a neighbour may hold. The range begins and ends at borders of pages, or
@@ -78,7 +78,7 @@ pub struct Neighbours {
 #[derive(Debug, Clone)]
 pub struct HeldRequest {
     pub object: ObjectKey,
-    pub version: Version,
+    pub version: ContentVersion,
     pub block: BlockIndex,
     pub range: Range<u32>,
 }
@@ -96,9 +96,9 @@ pub enum TakeOverOutcome {
 
 /// An answer under way. Dropping it cancels.
 pub struct HeldRead {
-    worker: Arc<Worker>,
-    call: Call,
-    geometry: Geometry,
+    worker: Arc<TierWorker>,
+    call: OutgoingCall,
+    geometry: BlockGeometry,
     block: BlockIndex,
     /// Before it, nothing more can come.
     at: u32,
@@ -110,28 +110,28 @@ pub struct HeldRead {
     _turn: OwnedSemaphorePermit,
 }
 
-impl Neighbours {
+impl NeighbourClient {
     /// Landings are leased from `arena`, which should be nobody else's.
     pub fn new(options: NeighbourOptions, arena: Arena) -> Arc<Self> {
         let kibibytes =
-            (arena.usage().capacity_bytes >> 10).min(Semaphore::MAX_PERMITS as u64 >> 1);
+            (arena.arena_usage().capacity_bytes >> 10).min(Semaphore::MAX_PERMITS as u64 >> 1);
         let turns = Arc::new(Semaphore::new(kibibytes as usize));
         Arc::new(Self { options, arena, turns, workers: ArcSwap::default() })
     }
 
     /// These from here on. Who is known under the same peer stays what it is, health included.
-    pub fn adopt(&self, peers: &HashMap<WorkerId, Arc<Peer>>) {
+    pub fn adopt_peers(&self, peers: &HashMap<WorkerId, Arc<TransportPeer>>) {
         let before = self.workers.load_full();
-        let worker = |(id, peer): (&WorkerId, &Arc<Peer>)| {
+        let worker = |(id, peer): (&WorkerId, &Arc<TransportPeer>)| {
             let known = before.get(id).filter(|known| Arc::ptr_eq(&known.peer, peer)).cloned();
-            let made = || Arc::new(Worker::new(id.clone(), peer.clone()));
+            let made = || Arc::new(TierWorker::new(id.clone(), peer.clone()));
             (id.clone(), known.unwrap_or_else(made))
         };
         self.workers.store(Arc::new(peers.iter().map(worker).collect()));
     }
 
     /// Whether it can be asked at all.
-    pub fn knows(&self, id: &WorkerId) -> bool {
+    pub fn knows_worker(&self, id: &WorkerId) -> bool {
         self.workers.load().contains_key(id)
     }
 
@@ -143,17 +143,18 @@ impl Neighbours {
     ) -> Result<HeldRead, NeighbourError> {
         // The turn first: nobody who has found a neighbour well, perhaps as the one that tries it,
         // then waits.
-        let turn = self.turn(&request.range).await?;
-        let worker = self.admitted(id)?;
+        let turn = self.reserve_memory(&request.range).await?;
+        let worker = self.admit_worker(id)?;
         let HeldRequest { object, version, block, range } = request;
         let (start, end, geometry) = (range.start, range.end, self.options.geometry);
         let epoch = Epoch::default();
-        let read = Read { object, version, epoch, geometry, block, start, end, ahead_bytes: 0 };
-        let message = Request::ReadHeld(read).encode();
+        let read =
+            ReadMessage { object, version, epoch, geometry, block, start, end, ahead_bytes: 0 };
+        let message = WorkerRequest::ReadHeld(read).encode();
         let call = worker.peer.call_with(|wants_landing| {
             let lease = || {
-                let cuts: Vec<usize> = geometry.cuts(&range).collect();
-                Landing::lease(&self.arena, &cuts).ok_or(NeighbourError::Busy)
+                let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
+                Landing::allocate_segments(&self.arena, &cuts).ok_or(NeighbourError::Busy)
             };
             Ok::<_, NeighbourError>((message, wants_landing.then(lease).transpose()?))
         })?;
@@ -176,13 +177,13 @@ impl Neighbours {
     }
 
     /// Whether `id` seems to hold the page of block 0. A hint; no answer in time is a no.
-    pub async fn holds(&self, id: &WorkerId, holds: Holds) -> bool {
-        let Ok(worker) = self.admitted(id) else { return false };
-        let mut call = worker.peer.call(Request::Holds(holds).encode(), None);
+    pub async fn likely_holds(&self, id: &WorkerId, holds: HoldsMessage) -> bool {
+        let Ok(worker) = self.admit_worker(id) else { return false };
+        let mut call = worker.peer.start_call(WorkerRequest::Holds(holds).encode(), None);
         let error = match timeout(self.options.silence_max, call.next()).await {
-            Ok(Ok(Event::Part(part))) => match Reply::decode(&part.message) {
-                Ok(Reply::Holds { likely }) => {
-                    worker.health.succeeded();
+            Ok(Ok(CallEvent::Part(part))) => match WorkerReply::decode(&part.message) {
+                Ok(WorkerReply::Holds { likely }) => {
+                    worker.health.note_success();
                     return likely;
                 }
                 // Of an earlier release, or configured otherwise.
@@ -191,12 +192,12 @@ impl Neighbours {
                     NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
                 }
             },
-            Ok(Ok(Event::Wanted { .. })) => wants_bytes(id),
+            Ok(Ok(CallEvent::Wanted { .. })) => wants_bytes(id),
             Ok(Err(error)) => error.into(),
             Err(_) if worker.peer.blames_way(&call) => return false,
             Err(_) => NeighbourError::Silent(id.clone()),
         };
-        failed(&worker, &error, &self.options.health);
+        note_neighbour_failure(&worker, &error, &self.options.health);
         false
     }
 
@@ -206,18 +207,18 @@ impl Neighbours {
         id: &WorkerId,
         asked: TakeOver,
     ) -> Result<TakeOverOutcome, NeighbourError> {
-        let worker = self.admitted(id)?;
-        let mut call = worker.peer.call(Request::TakeOver(asked).encode(), None);
+        let worker = self.admit_worker(id)?;
+        let mut call = worker.peer.start_call(WorkerRequest::TakeOver(asked).encode(), None);
         // It waits for its turn and for an answer of its own.
         let patience = self.options.wait_max + self.options.deadline + self.options.deadline;
         let error = match timeout(patience, call.next()).await {
-            Ok(Ok(Event::Part(part))) => match Reply::decode(&part.message) {
-                Ok(Reply::TakenOver { bytes }) => {
-                    worker.health.succeeded();
+            Ok(Ok(CallEvent::Part(part))) => match WorkerReply::decode(&part.message) {
+                Ok(WorkerReply::TakenOver { bytes }) => {
+                    worker.health.note_success();
                     return Ok(TakeOverOutcome::Taken { bytes });
                 }
-                Ok(Reply::Refused(refusal)) => {
-                    worker.health.succeeded();
+                Ok(WorkerReply::Refused(refusal)) => {
+                    worker.health.note_success();
                     return Ok(match refusal.kind {
                         RefusalKind::WrongEpoch(_) => TakeOverOutcome::OtherMap,
                         _ => TakeOverOutcome::Refused(refusal.reason),
@@ -231,21 +232,28 @@ impl Neighbours {
                     NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
                 }
             },
-            Ok(Ok(Event::Wanted { .. })) => wants_bytes(id),
+            Ok(Ok(CallEvent::Wanted { .. })) => wants_bytes(id),
             Ok(Err(error)) => error.into(),
             Err(_) => {
                 worker.peer.blames_way(&call);
                 NeighbourError::Silent(id.clone())
             }
         };
-        failed(&worker, &error, &self.options.health);
+        note_neighbour_failure(&worker, &error, &self.options.health);
         Err(error)
     }
 
-    async fn turn(&self, range: &Range<u32>) -> Result<OwnedSemaphorePermit, NeighbourError> {
+    async fn reserve_memory(
+        &self,
+        range: &Range<u32>,
+    ) -> Result<OwnedSemaphorePermit, NeighbourError> {
         // Cells are as wide as classes of sizes are: up to twice what is asked, for small pages.
-        let bytes: u64 =
-            self.options.geometry.cuts(range).map(|cut| self.arena.class_bytes(cut) as u64).sum();
+        let bytes: u64 = self
+            .options
+            .geometry
+            .page_cuts(range)
+            .map(|cut| self.arena.class_bytes(cut) as u64)
+            .sum();
         let kibibytes = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
         let turn = self.turns.clone().acquire_many_owned(kibibytes);
         match timeout(self.options.wait_max, turn).await {
@@ -254,9 +262,9 @@ impl Neighbours {
         }
     }
 
-    fn admitted(&self, id: &WorkerId) -> Result<Arc<Worker>, NeighbourError> {
+    fn admit_worker(&self, id: &WorkerId) -> Result<Arc<TierWorker>, NeighbourError> {
         let worker = self.workers.load().get(id).cloned();
-        let worker = worker.filter(|worker| worker.health.admit(Instant::now()));
+        let worker = worker.filter(|worker| worker.health.admit_call(Instant::now()));
         worker.ok_or_else(|| NeighbourError::Resting(id.clone()))
     }
 }
@@ -264,7 +272,7 @@ impl Neighbours {
 impl HeldRead {
     /// The next pages, in order, with gaps; `None`: that was all. After that, or an error, nothing
     /// more comes.
-    pub async fn next(&mut self) -> Result<Option<(Piece, Vec<Bytes>)>, NeighbourError> {
+    pub async fn next(&mut self) -> Result<Option<(BlockPiece, Vec<Bytes>)>, NeighbourError> {
         if self.over {
             return Ok(None);
         }
@@ -273,30 +281,30 @@ impl HeldRead {
             Ok(Some(_)) => {}
             Ok(None) => {
                 self.over = true;
-                self.worker.health.succeeded();
+                self.worker.health.note_success();
             }
             Err(error) => {
                 self.over = true;
-                failed(&self.worker, error, &self.health);
+                note_neighbour_failure(&self.worker, error, &self.health);
             }
         }
         next
     }
 
     /// What came was not what its checksum says: nothing more is taken.
-    pub fn corrupt(&mut self, page: u16) -> NeighbourError {
+    pub fn reject_corrupt(&mut self, page: u16) -> NeighbourError {
         self.over = true;
         let error = NeighbourError::Corrupt { worker: self.worker.id.clone(), page };
-        failed(&self.worker, &error, &self.health);
+        note_neighbour_failure(&self.worker, &error, &self.health);
         error
     }
 
-    async fn next_piece(&mut self) -> Result<Option<(Piece, Vec<Bytes>)>, NeighbourError> {
+    async fn next_piece(&mut self) -> Result<Option<(BlockPiece, Vec<Bytes>)>, NeighbourError> {
         loop {
             let until = self.deadline.min(Instant::now() + self.silence_max);
             let part = match timeout_at(until, self.call.next()).await {
-                Ok(Ok(Event::Part(part))) => part,
-                Ok(Ok(Event::Wanted { .. })) => return Err(wants_bytes(&self.worker.id)),
+                Ok(Ok(CallEvent::Part(part))) => part,
+                Ok(Ok(CallEvent::Wanted { .. })) => return Err(wants_bytes(&self.worker.id)),
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => {
                     // A way that is silent is left, and says nothing of the worker; this answer is
@@ -305,18 +313,18 @@ impl HeldRead {
                     return Err(NeighbourError::Silent(self.worker.id.clone()));
                 }
             };
-            let reply =
-                Reply::decode(&part.message).map_err(|error| self.malformed(error.to_string()))?;
+            let reply = WorkerReply::decode(&part.message)
+                .map_err(|error| self.malformed_error(error.to_string()))?;
             match reply {
-                Reply::Data(piece)
+                WorkerReply::Data(piece)
                     if piece.length == 0 && part.data.iter().all(Bytes::is_empty) =>
                 {
                     if part.last {
                         return Ok(None);
                     }
                 }
-                Reply::Data(piece) => {
-                    self.check(&piece, &part.data)?;
+                WorkerReply::Data(piece) => {
+                    self.check_piece(&piece, &part.data)?;
                     self.at = piece.start + piece.length;
                     if part.last {
                         // Not how it is said, and no reason to throw it away.
@@ -325,16 +333,16 @@ impl HeldRead {
                     return Ok(Some((piece, part.data)));
                 }
                 // It knows no such volume, or cuts blocks otherwise: nothing to be had.
-                Reply::Refused(_) => return Ok(None),
-                _ => return Err(self.malformed("not an answer to what was asked".into())),
+                WorkerReply::Refused(_) => return Ok(None),
+                _ => return Err(self.malformed_error("not an answer to what was asked".into())),
             }
         }
     }
 
     /// Whole pages, after those that came, within what was asked; as many bytes and checksums as it
     /// says.
-    fn check(&self, piece: &Piece, data: &[Bytes]) -> Result<(), NeighbourError> {
-        let Piece { block, start, length, checksums, verdict: _ } = piece;
+    fn check_piece(&self, piece: &BlockPiece, data: &[Bytes]) -> Result<(), NeighbourError> {
+        let BlockPiece { block, start, length, checksums, verdict: _ } = piece;
         let page_bytes = self.geometry.page_bytes;
         let got: usize = data.iter().map(Bytes::len).sum();
         let end = start.checked_add(*length).filter(|&end| end <= self.end);
@@ -358,10 +366,10 @@ impl HeldRead {
             self.end,
             self.block.0
         );
-        Err(self.malformed(reason))
+        Err(self.malformed_error(reason))
     }
 
-    fn malformed(&self, reason: String) -> NeighbourError {
+    fn malformed_error(&self, reason: String) -> NeighbourError {
         NeighbourError::Malformed { worker: self.worker.id.clone(), reason }
     }
 }
@@ -373,8 +381,8 @@ fn wants_bytes(worker: &WorkerId) -> NeighbourError {
     }
 }
 
-fn failed(worker: &Worker, error: &NeighbourError, health: &HealthOptions) {
-    let rest = worker.health.failed(Instant::now(), health);
+fn note_neighbour_failure(worker: &TierWorker, error: &NeighbourError, health: &HealthOptions) {
+    let rest = worker.health.note_failure(Instant::now(), health);
     let rest_ms = rest.map(|rest| rest.as_millis() as u64);
     tracing::warn!(
         worker = %worker.id, %error, rest_ms,

@@ -10,18 +10,19 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    Absent, BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, Lease, ObjectKey, Open, Opened,
-    Refusal, RefusalKind, Request, SPREAD_BYTES_MIN, Span, TraceContext, UfsAnswer,
+    AbsentReply, AttributeLease, BlockGeometry, BlockIndex, BlockSpan, ByteRange, CacheVerdict,
+    Epoch, ObjectKey, OpenMessage, OpenObjectReply, RefusalKind, SPREAD_BYTES_MIN, TraceContext,
+    UfsAnswer, WorkerRefusal, WorkerRequest,
 };
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
-use crate::attempt::{Attempt, AttemptError, Opening, Step};
-use crate::between::Between;
-use crate::lease::{Held, Question};
-use crate::place::{Drawn, Map, REPEATS_MAX, Worker};
+use crate::attempt::{AttemptError, AttemptStep, OpenExpectation, TierAttempt};
+use crate::between::MapAgreementWait;
+use crate::lease::{LeaseQuestion, LeasedAttributes};
+use crate::place::{HotBlockDraw, REPEATS_MAX, TierWorker, TierWorkerMap};
 use crate::span::{BypassReason, NoMemory, SpanRead};
-use crate::tier::{SpanRequest, Tier};
+use crate::tier::{CacheTierClient, SpanRequest};
 
 /// What to open, and how fresh its attributes have to be.
 #[derive(Debug, Clone)]
@@ -40,8 +41,8 @@ pub struct OpenRequest {
 
 /// What an open found.
 pub enum OpenOutcome {
-    Found(Box<Found>),
-    Absent(Absent),
+    Found(Box<OpenedObject>),
+    Absent(AbsentReply),
     /// The UFS answered the home with an error; the client gets exactly that.
     Ufs(UfsAnswer),
     /// Ask the UFS instead.
@@ -49,8 +50,8 @@ pub enum OpenOutcome {
 }
 
 /// An object that was found, and the first of its wanted bytes.
-pub struct Found {
-    pub opened: Opened,
+pub struct OpenedObject {
+    pub opened: OpenObjectReply,
     /// Verified bytes of the opened piece.
     pub data: Vec<Bytes>,
     pub transport: TransportKind,
@@ -61,9 +62,9 @@ pub struct Found {
     pub covered: Range<u64>,
 }
 
-impl Found {
+impl OpenedObject {
     /// How the first bytes were found; without any, how the attributes were.
-    pub fn verdict(&self) -> CacheVerdict {
+    pub fn cache_verdict(&self) -> CacheVerdict {
         let attributes =
             if self.opened.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
         self.opened.piece.as_ref().map_or(attributes, |piece| piece.verdict)
@@ -73,30 +74,35 @@ impl Found {
 /// Opens that are tried again because the object changed between its attributes and its bytes.
 const CHANGES_MAX: usize = 3;
 
-impl Tier {
+impl CacheTierClient {
     /// Opens an object at its home, or by a lease of it.
-    pub async fn open(self: &Arc<Self>, request: &OpenRequest) -> OpenOutcome {
+    pub async fn open_object(self: &Arc<Self>, request: &OpenRequest) -> OpenOutcome {
         if let Some(found) = self.open_leased(request).await {
             return OpenOutcome::Found(Box::new(found));
         }
-        let mut between = Between::new();
+        let mut between = MapAgreementWait::new();
         loop {
             // One map for all of it: another one's home must not be asked under this one's epoch.
             let map = self.map.load_full();
-            let home = map.home(&request.object).filter(|home| home.health.admit(Instant::now()));
+            let home = map
+                .home_worker(&request.object)
+                .filter(|home| home.health.admit_call(Instant::now()));
             let Some(home) = home else {
-                return OpenOutcome::Bypass(self.bypass(BypassReason::Workers));
+                return OpenOutcome::Bypass(self.count_bypass(BypassReason::Workers));
             };
-            let ours = map.placement.epoch();
-            let asking = Asking { home, replica: self.replica_of(&map, request), map: &map };
+            let ours = map.placement.map_epoch();
+            let asking =
+                OpenRecipients { home, replica: self.replica_of(&map, request), map: &map };
             match self.open_by(&asking, request).await {
-                Asked::Answered(outcome) => {
-                    self.agreed(&between);
+                MapOpenOutcome::Answered(outcome) => {
+                    self.note_map_agreement(&between);
                     return outcome;
                 }
-                Asked::OtherMap(theirs)
+                MapOpenOutcome::OtherMap(theirs)
                     if self.may_agree_soon(&mut between, &home.id, (ours, theirs)).await => {}
-                Asked::OtherMap(_) => return OpenOutcome::Bypass(self.bypass(BypassReason::Epoch)),
+                MapOpenOutcome::OtherMap(_) => {
+                    return OpenOutcome::Bypass(self.count_bypass(BypassReason::Epoch));
+                }
             }
         }
     }
@@ -104,12 +110,12 @@ impl Tier {
     /// By attributes that the home has leased, judged now; the bytes by spans, as those of later
     /// blocks are. `None`: the home is to be asked, also for a few bytes of the first block, which
     /// come in that very round trip.
-    async fn open_leased(self: &Arc<Self>, request: &OpenRequest) -> Option<Found> {
+    async fn open_leased(self: &Arc<Self>, request: &OpenRequest) -> Option<OpenedObject> {
         if !self.leases.are_wanted() {
             return None;
         }
         let map = self.map.load_full();
-        let held: Arc<Held> = self.leases.of(&map, request).await?;
+        let held: Arc<LeasedAttributes> = self.leases.find_valid(&map, request).await?;
         let wanted = self.of_first_block(request, held.attributes.version.bytes);
         if !wanted.is_empty() && wanted.end - wanted.start < u64::from(SPREAD_BYTES_MIN) {
             return None;
@@ -122,34 +128,39 @@ impl Tier {
         };
         answered.inc();
         let (attributes, generation, lease) =
-            (held.attributes.clone(), held.generation, Lease::default());
-        let opened = Opened { attributes, generation, lease, attributes_cached: true, piece: None };
+            (held.attributes.clone(), held.generation, AttributeLease::default());
+        let opened =
+            OpenObjectReply { attributes, generation, lease, attributes_cached: true, piece: None };
         let drawn =
-            (!wanted.is_empty()).then(|| map.drawn(&request.object, BlockIndex(0))).flatten();
+            (!wanted.is_empty()).then(|| map.draw_worker(&request.object, BlockIndex(0))).flatten();
         Some(self.found_by_span(request, opened, held.transport, (&map, drawn)))
     }
 
     /// The wanted bytes of the first block, of an object of so many; empty where there are none.
     fn of_first_block(&self, request: &OpenRequest, object_bytes: u64) -> Range<u64> {
-        let wanted = request.want.and_then(|want| want.resolve(object_bytes)).unwrap_or(0..0);
+        let wanted = request.want.and_then(|want| want.resolve_range(object_bytes)).unwrap_or(0..0);
         wanted.start..wanted.end.min(u64::from(self.options.geometry.block_bytes))
     }
 
     async fn note_lease(
         self: &Arc<Self>,
-        question: Question,
+        question: LeaseQuestion,
         request: &OpenRequest,
-        asking: &Asking<'_>,
-        answer: (&Opened, TransportKind),
+        asking: &OpenRecipients<'_>,
+        answer: (&OpenObjectReply, TransportKind),
     ) {
-        let of = (&**asking.home, asking.map.placement.epoch());
-        if self.leases.answered(question, request, of, answer, &self.metrics).await {
+        let of = (&**asking.home, asking.map.placement.map_epoch());
+        if self.leases.record_grant(question, request, of, answer, &self.metrics).await {
             self.follow_recalls(asking.home);
         }
     }
 
     /// Opens an object at its home by one map.
-    async fn open_by(self: &Arc<Self>, asking: &Asking<'_>, request: &OpenRequest) -> Asked {
+    async fn open_by(
+        self: &Arc<Self>,
+        asking: &OpenRecipients<'_>,
+        request: &OpenRequest,
+    ) -> MapOpenOutcome {
         let home = asking.home;
         let (mut changes, mut repeats) = (0, 0);
         while changes < CHANGES_MAX {
@@ -160,10 +171,10 @@ impl Tier {
                     if repeats < REPEATS_MAX && home.may_be_asked_again(&error) =>
                 {
                     repeats += 1;
-                    self.repeated("open", home, &error);
+                    self.note_repeat("open", home, &error);
                 }
                 Err(error) => {
-                    self.failed("open", home, &request.object, &error);
+                    self.note_call_failure("open", home, &request.object, &error);
                     return self.passed_by(BypassReason::Workers);
                 }
             }
@@ -173,7 +184,7 @@ impl Tier {
 
     /// Who gives the bytes of the first block in the home's place, if it is hot and there are
     /// enough of them.
-    fn replica_of(&self, map: &Map, request: &OpenRequest) -> Option<Arc<Worker>> {
+    fn replica_of(&self, map: &TierWorkerMap, request: &OpenRequest) -> Option<Arc<TierWorker>> {
         let bytes = match request.want? {
             ByteRange::All => u64::MAX,
             want @ ByteRange::From { first, last }
@@ -187,9 +198,9 @@ impl Tier {
         if bytes < u64::from(SPREAD_BYTES_MIN) {
             return None;
         }
-        match map.drawn(&request.object, BlockIndex(0))? {
-            Drawn::Replica(replica) => Some(replica),
-            Drawn::Owner => {
+        match map.draw_worker(&request.object, BlockIndex(0))? {
+            HotBlockDraw::Replica(replica) => Some(replica),
+            HotBlockDraw::Owner => {
                 self.metrics.spread_owner.inc();
                 None
             }
@@ -199,59 +210,64 @@ impl Tier {
     /// `None`: the object changed meanwhile.
     async fn open_at(
         self: &Arc<Self>,
-        asking: &Asking<'_>,
+        asking: &OpenRecipients<'_>,
         request: &OpenRequest,
-    ) -> Result<Option<Asked>, AttemptError> {
+    ) -> Result<Option<MapOpenOutcome>, AttemptError> {
         let home = asking.home;
-        let mut question = self.leases.question(home, request).await;
-        let Some(mut attempt) = self.ask(asking, request, question.as_ref()) else {
+        let mut question = self.leases.begin_question(home, request).await;
+        let Some(mut attempt) = self.send_open(asking, request, question.as_ref()) else {
             return Ok(Some(self.passed_by(BypassReason::Arena)));
         };
         let mut patience = self.options.first_progress;
         loop {
             let step = timeout(patience, poll_fn(|cx| attempt.poll_step(cx))).await;
-            let step = step.map_err(|_| attempt.silent())??;
+            let step = step.map_err(|_| attempt.silence_error())??;
             patience = self.options.idle;
-            home.health.succeeded();
+            home.health.note_success();
             match step {
-                Step::Progress => {}
+                AttemptStep::Progress => {}
                 // The attempt lets no bytes pass before attributes.
-                Step::Bytes { .. } => {}
-                Step::Opened { opened, data, last } => {
+                AttemptStep::Bytes { .. } => {}
+                AttemptStep::Opened { opened, data, last } => {
                     self.metrics.open_ok.inc();
                     if let Some(question) = question.take() {
-                        self.note_lease(question, request, asking, (&opened, attempt.transport()))
-                            .await;
+                        self.note_lease(
+                            question,
+                            request,
+                            asking,
+                            (&opened, attempt.transport_kind()),
+                        )
+                        .await;
                     }
                     let found = match &asking.replica {
                         Some(replica) => self.found_apart(
                             request,
                             *opened,
-                            attempt.transport(),
+                            attempt.transport_kind(),
                             (asking.map, replica),
                         ),
-                        None => self.found(request, attempt, *opened, data, last),
+                        None => self.build_opened(request, attempt, *opened, data, last),
                     };
-                    return Ok(Some(Asked::Answered(OpenOutcome::Found(Box::new(found)))));
+                    return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Found(Box::new(found)))));
                 }
-                Step::Absent(absent) => {
+                AttemptStep::Absent(absent) => {
                     self.metrics.open_ok.inc();
-                    return Ok(Some(Asked::Answered(OpenOutcome::Absent(absent))));
+                    return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Absent(absent))));
                 }
-                Step::Refused(refusal) => {
-                    self.metrics.call("open", "refused");
+                AttemptStep::Refused(refusal) => {
+                    self.metrics.count_call("open", "refused");
                     return Ok(self.open_refused(home, request, refusal));
                 }
             }
         }
     }
 
-    fn ask(
+    fn send_open(
         &self,
-        asking: &Asking<'_>,
+        asking: &OpenRecipients<'_>,
         request: &OpenRequest,
-        question: Option<&Question>,
-    ) -> Option<Attempt> {
+        question: Option<&LeaseQuestion>,
+    ) -> Option<TierAttempt> {
         let (geometry, home) = (self.options.geometry, asking.home);
         // That it is a GET is said in any case: then the UFS's errors come with their bodies, which
         // a client of HEAD is not owed.
@@ -266,13 +282,13 @@ impl Tier {
                 if wants_landing {
                     let cut = landing_cut(geometry, want, self.options.open_landing_bytes);
                     bytes_max = cut.iter().sum::<usize>() as u32;
-                    landing = Some(Landing::lease(&self.arena, &cut).ok_or(NoMemory)?);
+                    landing = Some(Landing::allocate_segments(&self.arena, &cut).ok_or(NoMemory)?);
                 }
             }
-            let open = Open {
+            let open = OpenMessage {
                 object: ObjectKey::clone(&request.object),
                 version_id: request.version_id.clone(),
-                epoch: asking.map.placement.epoch(),
+                epoch: asking.map.placement.map_epoch(),
                 geometry,
                 attributes_age_ms_max: request.attributes_age_ms_max,
                 absence_age_ms_max: request.absence_age_ms_max,
@@ -281,60 +297,70 @@ impl Tier {
                 piece_bytes_max: bytes_max,
             };
             let message = match question.and_then(|question| question.holder) {
-                Some(holder) => Request::OpenBy(open, holder),
-                None => Request::Open(open),
+                Some(holder) => WorkerRequest::OpenBy(open, holder),
+                None => WorkerRequest::Open(open),
             };
-            Ok::<_, NoMemory>((message.traced(request.trace.as_ref()).encode(), landing))
+            Ok::<_, NoMemory>((message.with_trace(request.trace.as_ref()).encode(), landing))
         });
         let call = call.ok()?;
-        Some(Attempt::open(home.clone(), call, geometry, Opening { want, bytes_max }))
+        Some(TierAttempt::for_open(
+            home.clone(),
+            call,
+            geometry,
+            OpenExpectation { want, bytes_max },
+        ))
     }
 
-    fn found(
+    fn build_opened(
         self: &Arc<Self>,
         request: &OpenRequest,
-        attempt: Attempt,
-        opened: Opened,
+        attempt: TierAttempt,
+        opened: OpenObjectReply,
         data: Vec<Bytes>,
         last: bool,
-    ) -> Found {
+    ) -> OpenedObject {
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        let (transport, at, end) = (attempt.transport(), attempt.at, attempt.end);
-        self.metrics.bytes(transport, bytes as u64);
+        let (transport, at, end) = (attempt.transport_kind(), attempt.at, attempt.end);
+        self.metrics.count_bytes(transport, bytes as u64);
         let covered = u64::from(at) - bytes as u64..u64::from(end);
         let rest = (at < end).then(|| {
             let rest = self.read_span(SpanRequest {
                 object: request.object.clone(),
                 version: Arc::new(opened.attributes.version.clone()),
-                span: Span { block: BlockIndex(0), range: at..end },
+                span: BlockSpan { block: BlockIndex(0), range: at..end },
                 ahead_bytes: 0,
                 trace: request.trace.clone(),
             });
-            if last { rest } else { rest.seeded(attempt) }
+            if last { rest } else { rest.with_attempt(attempt) }
         });
-        Found { opened, data, transport, rest, covered }
+        OpenedObject { opened, data, transport, rest, covered }
     }
 
     /// The home has given attributes alone; the bytes are asked of a replica.
     fn found_apart(
         self: &Arc<Self>,
         request: &OpenRequest,
-        opened: Opened,
+        opened: OpenObjectReply,
         transport: TransportKind,
-        (map, replica): (&Map, &Arc<Worker>),
-    ) -> Found {
-        self.found_by_span(request, opened, transport, (map, Some(Drawn::Replica(replica.clone()))))
+        (map, replica): (&TierWorkerMap, &Arc<TierWorker>),
+    ) -> OpenedObject {
+        self.found_by_span(
+            request,
+            opened,
+            transport,
+            (map, Some(HotBlockDraw::Replica(replica.clone()))),
+        )
     }
 
-    /// The attributes are there; the bytes of the first block are asked of whom was `drawn`, or
+    /// The attributes are there; the bytes of the first block are asked of whom was `draw_worker`, or
     /// else of its owner.
     fn found_by_span(
         self: &Arc<Self>,
         request: &OpenRequest,
-        opened: Opened,
+        opened: OpenObjectReply,
         transport: TransportKind,
-        (map, drawn): (&Map, Option<Drawn>),
-    ) -> Found {
+        (map, drawn): (&TierWorkerMap, Option<HotBlockDraw>),
+    ) -> OpenedObject {
         let version = &opened.attributes.version;
         let covered = self.of_first_block(request, version.bytes);
         let rest = (!covered.is_empty()).then(|| {
@@ -343,25 +369,27 @@ impl Tier {
             let request = SpanRequest {
                 object: request.object.clone(),
                 version: Arc::new(version.clone()),
-                span: Span { block: BlockIndex(0), range },
+                span: BlockSpan { block: BlockIndex(0), range },
                 ahead_bytes: 0,
                 trace: request.trace.clone(),
             };
             self.read_span_at(request, map, drawn)
         });
         let covered = if rest.is_some() { covered } else { 0..0 };
-        Found { opened, data: Vec::new(), transport, rest, covered }
+        OpenedObject { opened, data: Vec::new(), transport, rest, covered }
     }
 
     /// `None`: the object changed meanwhile.
     fn open_refused(
         &self,
-        home: &Worker,
+        home: &TierWorker,
         request: &OpenRequest,
-        refusal: Refusal,
-    ) -> Option<Asked> {
+        refusal: WorkerRefusal,
+    ) -> Option<MapOpenOutcome> {
         let reason = match refusal.kind {
-            RefusalKind::Ufs(answer) => return Some(Asked::Answered(OpenOutcome::Ufs(answer))),
+            RefusalKind::Ufs(answer) => {
+                return Some(MapOpenOutcome::Answered(OpenOutcome::Ufs(answer)));
+            }
             RefusalKind::VersionGone => return None,
             RefusalKind::Uncertain => BypassReason::Uncertain,
             RefusalKind::Busy => BypassReason::Busy,
@@ -369,7 +397,7 @@ impl Tier {
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
             // A map on its way: the other side, or this one, follows within a moment.
             RefusalKind::WrongEpoch(theirs) if self.options.coordinated => {
-                return Some(Asked::OtherMap(theirs));
+                return Some(MapOpenOutcome::OtherMap(theirs));
             }
             RefusalKind::WrongEpoch(_) => {
                 tracing::warn!(
@@ -394,28 +422,28 @@ impl Tier {
         Some(self.passed_by(reason))
     }
 
-    fn passed_by(&self, reason: BypassReason) -> Asked {
-        Asked::Answered(OpenOutcome::Bypass(self.bypass(reason)))
+    fn passed_by(&self, reason: BypassReason) -> MapOpenOutcome {
+        MapOpenOutcome::Answered(OpenOutcome::Bypass(self.count_bypass(reason)))
     }
 }
 
 /// What became of an open by one map.
-enum Asked {
+enum MapOpenOutcome {
     Answered(OpenOutcome),
     /// The home has another map, of this epoch; 0: it is between two.
     OtherMap(Epoch),
 }
 
 /// Whom an open asks.
-struct Asking<'a> {
-    home: &'a Arc<Worker>,
+struct OpenRecipients<'a> {
+    home: &'a Arc<TierWorker>,
     /// Who gives the bytes; `None`: the home does.
-    replica: Option<Arc<Worker>>,
-    map: &'a Map,
+    replica: Option<Arc<TierWorker>>,
+    map: &'a TierWorkerMap,
 }
 
 /// Whether a range may have bytes in block 0. A suffix may, as long as the length is not known.
-fn touches_first_block(geometry: Geometry, want: ByteRange) -> bool {
+fn touches_first_block(geometry: BlockGeometry, want: ByteRange) -> bool {
     match want {
         ByteRange::All | ByteRange::Suffix { .. } => true,
         ByteRange::From { first, .. } => first < u64::from(geometry.block_bytes),
@@ -424,7 +452,7 @@ fn touches_first_block(geometry: Geometry, want: ByteRange) -> bool {
 
 /// Segments to lend for a range of block 0: cut at page borders where its start is known, and no
 /// longer than the range.
-fn landing_cut(geometry: Geometry, want: ByteRange, bytes_max: u32) -> Vec<usize> {
+fn landing_cut(geometry: BlockGeometry, want: ByteRange, bytes_max: u32) -> Vec<usize> {
     let (start, length) = match want {
         ByteRange::All => (0, u64::from(bytes_max)),
         ByteRange::From { first, last } => {
@@ -436,14 +464,14 @@ fn landing_cut(geometry: Geometry, want: ByteRange, bytes_max: u32) -> Vec<usize
     let start = start.min(u64::from(geometry.block_bytes)) as u32;
     let length =
         length.min(u64::from(bytes_max)).min(u64::from(geometry.block_bytes - start)) as u32;
-    geometry.cuts(&(start..start + length)).collect()
+    geometry.page_cuts(&(start..start + length)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry = Geometry::DEFAULT;
+    const GEOMETRY: BlockGeometry = BlockGeometry::DEFAULT;
 
     #[test]
     fn a_landing_is_no_longer_than_the_range() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use verbs3_protocol::Geometry;
+use verbs3_protocol::BlockGeometry;
 
 use crate::health::HealthOptions;
 
@@ -10,7 +10,7 @@ use crate::health::HealthOptions;
 #[derive(Debug, Clone)]
 pub struct TierOptions {
     /// Block and page size; the same in the whole cluster.
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     /// Memory lent with the first request for an object, whose length is not known yet: larger
     /// objects come in one round trip, smaller ones waste it for the length of a call.
     pub open_landing_bytes: u32,
@@ -42,7 +42,7 @@ pub struct TierOptions {
 impl Default for TierOptions {
     fn default() -> Self {
         Self {
-            geometry: Geometry::DEFAULT,
+            geometry: BlockGeometry::DEFAULT,
             open_landing_bytes: 1 << 20,
             // Workers send a sign of life 100 ms after a request came, and every 500 ms from then
             // on, however slow the UFS is.
@@ -62,7 +62,7 @@ impl Default for TierOptions {
 
 /// Why a tier's client can't run with its options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OptionsError {
+pub enum TierOptionsError {
     #[error(
         "open landing of {bytes} bytes is not between one page ({page_bytes} bytes) and one block \
         ({block_bytes} bytes)"
@@ -79,11 +79,11 @@ pub enum OptionsError {
 
 impl TierOptions {
     /// Every value that can't work.
-    pub fn problems(&self) -> Vec<OptionsError> {
-        let Geometry { block_bytes, page_bytes } = self.geometry;
+    pub fn find_problems(&self) -> Vec<TierOptionsError> {
+        let BlockGeometry { block_bytes, page_bytes } = self.geometry;
         let mut problems = Vec::new();
         if !(page_bytes..=block_bytes).contains(&self.open_landing_bytes) {
-            problems.push(OptionsError::OpenLanding {
+            problems.push(TierOptionsError::OpenLanding {
                 bytes: self.open_landing_bytes,
                 page_bytes,
                 block_bytes,
@@ -101,11 +101,13 @@ impl TierOptions {
             times
                 .iter()
                 .filter(|(_, time)| time.is_zero())
-                .map(|(name, _)| OptionsError::Zero(name)),
+                .map(|(name, _)| TierOptionsError::Zero(name)),
         );
         if self.hedge_after >= self.first_progress {
-            problems
-                .push(OptionsError::Hedge { hedge: self.hedge_after, first: self.first_progress });
+            problems.push(TierOptionsError::Hedge {
+                hedge: self.hedge_after,
+                first: self.first_progress,
+            });
         }
         problems
     }
@@ -117,7 +119,7 @@ mod tests {
 
     #[test]
     fn the_defaults_can_work() {
-        assert_eq!(TierOptions::default().problems(), []);
+        assert_eq!(TierOptions::default().find_problems(), []);
     }
 
     #[test]
@@ -128,6 +130,6 @@ mod tests {
             hedge_after: Duration::from_secs(99),
             ..TierOptions::default()
         };
-        assert_eq!(options.problems().len(), 3);
+        assert_eq!(options.find_problems().len(), 3);
     }
 }

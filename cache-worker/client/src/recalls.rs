@@ -9,12 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
-use verbs3_protocol::{RECALLS_WAIT_MS, Recalled, Recalls, Reply, Request};
+use verbs3_protocol::{
+    RECALLS_WAIT_MS, RecallPollMessage, RecallReply, WorkerReply, WorkerRequest,
+};
 
-use crate::lease::Polled;
-use crate::place::Worker;
-use crate::tier::Tier;
-use crate::write::ask;
+use crate::lease::PolledHome;
+use crate::place::TierWorker;
+use crate::tier::CacheTierClient;
+use crate::write::ask_worker;
 
 /// A home that had nothing to do with leases for as long is polled no more.
 const IDLE: Duration = Duration::from_secs(30);
@@ -22,18 +24,18 @@ const IDLE: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-impl Tier {
+impl CacheTierClient {
     /// The home grants leases: it is polled from here on, as long as there is use for that.
-    pub(crate) fn follow_recalls(self: &Arc<Self>, home: &Arc<Worker>) {
+    pub(crate) fn follow_recalls(self: &Arc<Self>, home: &Arc<TierWorker>) {
         let leases = &self.leases;
         let now = (leases.clock)();
         let mut homes = leases.homes.lock();
         match homes.get(&home.id) {
-            Some(polled) if Arc::ptr_eq(&polled.home, home) => return polled.want(now),
+            Some(polled) if Arc::ptr_eq(&polled.home, home) => return polled.note_use(now),
             Some(polled) => polled.replaced.store(true, Ordering::SeqCst),
             None => {}
         }
-        let polled = Arc::new(Polled::new(home.clone(), now));
+        let polled = Arc::new(PolledHome::new(home.clone(), now));
         homes.insert(home.id.clone(), polled.clone());
         self.metrics.lease_homes.set(homes.len() as i64);
         drop(homes);
@@ -54,25 +56,27 @@ impl Tier {
         }
     }
 
-    async fn poll_recalls(&self, polled: &Polled) {
+    async fn poll_recalls(&self, polled: &PolledHome) {
         let home = &*polled.home;
-        let wanted = || (self.leases.clock)().saturating_sub(polled.wanted()) < IDLE;
+        let wanted = || (self.leases.clock)().saturating_sub(polled.last_use()) < IDLE;
         let patience = Duration::from_millis(RECALLS_WAIT_MS) + self.options.first_progress;
         let (mut life, mut through, mut pause) = (0, 0, PAUSE_MIN);
         while wanted() && !polled.replaced.load(Ordering::SeqCst) {
-            let recalls = Recalls { holder: self.leases.holder, life, through };
-            match timeout(patience, ask(home, Request::Recalls(recalls).encode())).await {
-                Ok(Ok(Reply::Recalled(recalled))) => {
+            let recalls = RecallPollMessage { holder: self.leases.holder, life, through };
+            match timeout(patience, ask_worker(home, WorkerRequest::Recalls(recalls).encode()))
+                .await
+            {
+                Ok(Ok(WorkerReply::Recalled(recalled))) => {
                     // Before it is polled again, which acknowledges.
                     self.drop_recalled(&recalled, life);
                     (life, through, pause) = (recalled.life, recalled.through, PAUSE_MIN);
                     polled.live.store(true, Ordering::SeqCst);
-                    self.metrics.call("recalls", "ok");
+                    self.metrics.count_call("recalls", "ok");
                 }
                 answer => {
                     polled.live.store(false, Ordering::SeqCst);
                     let refused = matches!(answer, Ok(Ok(_)));
-                    self.metrics.call("recalls", if refused { "refused" } else { "failed" });
+                    self.metrics.count_call("recalls", if refused { "refused" } else { "failed" });
                     tracing::debug!(
                         worker = %home.id, ?answer,
                         "a home does not say what it recalls"
@@ -84,13 +88,13 @@ impl Tier {
         }
     }
 
-    fn drop_recalled(&self, recalled: &Recalled, life: u64) {
+    fn drop_recalled(&self, recalled: &RecallReply, life: u64) {
         if recalled.all || (life != 0 && life != recalled.life) {
             self.leases.drop_all();
-            self.metrics.lease("recalled_all");
+            self.metrics.count_lease_event("recalled_all");
         }
         for hash in &recalled.keys {
-            self.metrics.lease("recalled");
+            self.metrics.count_lease_event("recalled");
             self.leases.drop_keys([*hash]);
         }
         self.metrics.leases_held.set(i64::try_from(self.leases.len()).unwrap_or(i64::MAX));

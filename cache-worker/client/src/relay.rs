@@ -16,30 +16,34 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
-use verbs3_protocol::{Heard, Refusal, RefusalKind, Relayed, Word, WorkerId};
+use verbs3_protocol::{
+    NoticeAnswer, NoticeRelayOutcome, RefusalKind, WorkerId, WorkerRefusal, WriteNotice,
+};
 
-use crate::place::Worker;
-use crate::tier::Tier;
-use crate::write::{CoherenceError, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, Signs, Told};
+use crate::place::TierWorker;
+use crate::tier::CacheTierClient;
+use crate::write::{
+    CoherenceError, HomeAcknowledgement, HomeLifeSigns, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN,
+};
 
 /// Longest wait of one question for the home's answer; then it is put again, to whoever leads by
 /// then.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Of [`RelayOptions::after`], where the worker rests: so long it may still answer before others
+/// Of [`TierRelayOptions::after`], where the worker rests: so long it may still answer before others
 /// are asked to help.
 const RESTING_PART: u32 = 20;
 
 /// Who speaks with the coordinators.
 #[async_trait]
-pub trait Relay: Send + Sync + 'static {
+pub trait NoticeRelay: Send + Sync + 'static {
     /// Has a worker hear a word, and waits for its answer for about `wait`. May be cancelled at any
     /// time.
-    async fn relay(
+    async fn relay_notice(
         &self,
         worker: &WorkerId,
-        word: &Word,
+        word: &WriteNotice,
         wait: Duration,
-    ) -> Result<Relayed, RelayError>;
+    ) -> Result<NoticeRelayOutcome, RelayError>;
 }
 
 /// No coordinator has said anything.
@@ -48,7 +52,7 @@ pub trait Relay: Send + Sync + 'static {
 pub struct RelayError(pub String);
 
 #[derive(Debug, Clone, Copy)]
-pub struct RelayOptions {
+pub struct TierRelayOptions {
     /// How long a home may be silent before the coordinators are asked as well.
     pub after: Duration,
     /// Messages that are relayed at once; others wait for their turn, and for the home.
@@ -56,9 +60,9 @@ pub struct RelayOptions {
 }
 
 /// The way around, where there is one.
-pub(crate) struct Relaying {
-    relay: Arc<dyn Relay>,
-    options: RelayOptions,
+pub(crate) struct RelayFallback {
+    relay: Arc<dyn NoticeRelay>,
+    options: TierRelayOptions,
     places: Semaphore,
     /// Homes that were reached this way, and have not been directly since.
     around: Mutex<HashSet<WorkerId>>,
@@ -66,9 +70,9 @@ pub(crate) struct Relaying {
     any: AtomicBool,
 }
 
-impl Relaying {
+impl RelayFallback {
     /// The home has answered by itself.
-    fn reached(&self, worker: &WorkerId) {
+    fn note_direct_answer(&self, worker: &WorkerId) {
         if !self.any.load(Ordering::Relaxed) {
             return;
         }
@@ -87,16 +91,16 @@ impl Relaying {
     }
 }
 
-impl Tier {
+impl CacheTierClient {
     /// From here on, homes that can't be reached are told of writes by way of the coordinators.
     /// Once; only of use where the map is theirs.
-    pub fn relay_with(&self, relay: Arc<dyn Relay>, options: RelayOptions) {
+    pub fn relay_with(&self, relay: Arc<dyn NoticeRelay>, options: TierRelayOptions) {
         if !self.options.coordinated || options.relays_max == 0 {
             return;
         }
         let (around, any) = (Mutex::default(), AtomicBool::new(false));
         let places = Semaphore::new(options.relays_max.min(Semaphore::MAX_PERMITS));
-        let _ = self.relaying.set(Relaying { relay, options, places, around, any });
+        let _ = self.relaying.set(RelayFallback { relay, options, places, around, any });
     }
 
     /// Tells a home until it has acknowledged; gives up as soon as there is another map.
@@ -104,17 +108,17 @@ impl Tier {
     pub(crate) async fn tell_home(
         &self,
         kind: &'static str,
-        worker: &Arc<Worker>,
-        word: &Word,
+        worker: &Arc<TierWorker>,
+        word: &WriteNotice,
         until: Instant,
         by_relay: &AtomicBool,
-    ) -> Result<Told, CoherenceError> {
-        let (message, epoch) = (word.to_request().encode(), word.epoch());
+    ) -> Result<HomeAcknowledgement, CoherenceError> {
+        let (message, epoch) = (word.to_request().encode(), word.map_epoch());
         let Some(relaying) = self.relaying.get() else {
-            return self.tell(kind, worker, message, until, Some(epoch)).await;
+            return self.tell_worker(kind, worker, message, until, Some(epoch)).await;
         };
         let mut epochs = self.epochs.subscribe();
-        let (last, signs) = (Mutex::new(None), Signs::default());
+        let (last, signs) = (Mutex::new(None), HomeLifeSigns::default());
         let either = async {
             let directly = self.tell_on(kind, worker, message, until, &signs);
             let around = async {
@@ -128,7 +132,7 @@ impl Tier {
                 told = directly => match told {
                     Err(CoherenceError::HomeUnreachable { reason, .. }) => reason,
                     told => {
-                        relaying.reached(&worker.id);
+                        relaying.note_direct_answer(&worker.id);
                         return told;
                     }
                 },
@@ -154,11 +158,11 @@ impl Tier {
     /// why it has not.
     async fn tell_around(
         &self,
-        relaying: &Relaying,
+        relaying: &RelayFallback,
         kind: &'static str,
-        (worker, word): (&Arc<Worker>, &Word),
-        (signs, last): (&Signs, &Mutex<Option<String>>),
-    ) -> Result<Told, CoherenceError> {
+        (worker, word): (&Arc<TierWorker>, &WriteNotice),
+        (signs, last): (&HomeLifeSigns, &Mutex<Option<String>>),
+    ) -> Result<HomeAcknowledgement, CoherenceError> {
         let after = relaying.options.after;
         sleep(if worker.health.is_up() { after } else { after / RESTING_PART }).await;
         while let Some(live) = signs.live_until().filter(|live| *live > Instant::now()) {
@@ -170,28 +174,32 @@ impl Tier {
                 // For one question alone: what is for other homes has its turn after it, though
                 // this one stays silent.
                 let _place = relaying.places.acquire().await;
-                let _relaying = self.metrics.relaying();
-                relaying.relay.relay(&worker.id, word, WAIT_MAX).await
+                let _relaying = self.metrics.track_relay();
+                relaying.relay.relay_notice(&worker.id, word, WAIT_MAX).await
             };
-            let (outcome, reason) = judged(&relayed);
-            self.metrics.relayed(kind, outcome);
+            let (outcome, reason) = describe_outcome(&relayed);
+            self.metrics.count_relay(kind, outcome);
             match relayed {
                 // It has no place for a write of which it knew nothing, or gateways hold leases on
                 // its keys, for a moment: as where it says so itself.
-                Ok(Relayed::Heard(Heard::Refused(Refusal { kind: RefusalKind::Busy, reason })))
-                    if kind == REPORT =>
-                {
+                Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(WorkerRefusal {
+                    kind: RefusalKind::Busy,
+                    reason,
+                }))) if kind == REPORT => {
                     *last.lock() = Some(reason);
                 }
-                Ok(Relayed::Heard(heard)) => {
+                Ok(NoticeRelayOutcome::Heard(heard)) => {
                     return self.heard_around(relaying, kind, worker, heard);
                 }
-                Ok(Relayed::OtherEpoch(_)) => {
+                Ok(NoticeRelayOutcome::OtherEpoch(_)) => {
                     return Err(CoherenceError::OtherMap { worker: worker.id.clone(), reason });
                 }
-                Ok(Relayed::Silent | Relayed::NoLease | Relayed::Full) | Err(_) => {
-                    *last.lock() = Some(reason)
-                }
+                Ok(
+                    NoticeRelayOutcome::Silent
+                    | NoticeRelayOutcome::NoLease
+                    | NoticeRelayOutcome::Full,
+                )
+                | Err(_) => *last.lock() = Some(reason),
             }
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
@@ -200,11 +208,11 @@ impl Tier {
 
     fn heard_around(
         &self,
-        relaying: &Relaying,
+        relaying: &RelayFallback,
         kind: &'static str,
-        worker: &Arc<Worker>,
-        heard: Heard,
-    ) -> Result<Told, CoherenceError> {
+        worker: &Arc<TierWorker>,
+        heard: NoticeAnswer,
+    ) -> Result<HomeAcknowledgement, CoherenceError> {
         // It lives, and this process does not reach it.
         self.note_failure(worker);
         if relaying.went_around(&worker.id) {
@@ -215,27 +223,31 @@ impl Tier {
             );
         }
         match heard {
-            Heard::Done => Ok(Told::Leased),
-            Heard::Unleased => Ok(Told::Unleased),
-            Heard::Refused(refusal) => Err(self.refused(worker, kind, refusal)),
+            NoticeAnswer::Done => Ok(HomeAcknowledgement::Leased),
+            NoticeAnswer::Unleased => Ok(HomeAcknowledgement::Unleased),
+            NoticeAnswer::Refused(refusal) => Err(self.refusal_error(worker, kind, refusal)),
         }
     }
 }
 
 /// For the metrics, and for people.
-fn judged(relayed: &Result<Relayed, RelayError>) -> (&'static str, String) {
+fn describe_outcome(relayed: &Result<NoticeRelayOutcome, RelayError>) -> (&'static str, String) {
     match relayed {
-        Ok(Relayed::Heard(Heard::Done)) => ("done", String::new()),
-        Ok(Relayed::Heard(Heard::Unleased)) => ("unleased", String::new()),
-        Ok(Relayed::Heard(Heard::Refused(refusal))) => ("refused", refusal.reason.clone()),
-        Ok(Relayed::Silent) => ("silent", "the worker did not answer them in time".to_owned()),
-        Ok(Relayed::NoLease) => {
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)) => ("done", String::new()),
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased)) => ("unleased", String::new()),
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(refusal))) => {
+            ("refused", refusal.reason.clone())
+        }
+        Ok(NoticeRelayOutcome::Silent) => {
+            ("silent", "the worker did not answer them in time".to_owned())
+        }
+        Ok(NoticeRelayOutcome::NoLease) => {
             ("no_lease", "the worker has no lease; the next map will be without it".to_owned())
         }
-        Ok(Relayed::OtherEpoch(epoch)) => {
+        Ok(NoticeRelayOutcome::OtherEpoch(epoch)) => {
             ("other_map", format!("the map in force has epoch {}", epoch.0))
         }
-        Ok(Relayed::Full) => (
+        Ok(NoticeRelayOutcome::Full) => (
             "full",
             "they relay as many messages, or bytes of them, as they may (coordinator.relays_max, \
             coordinator.relays_memory)"

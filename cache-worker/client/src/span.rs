@@ -13,13 +13,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
-use verbs3_protocol::{CacheVerdict, ObjectKey, Read, Refusal, RefusalKind, Request, Version};
+use verbs3_protocol::{
+    CacheVerdict, ContentVersion, ObjectKey, ReadMessage, RefusalKind, WorkerRefusal, WorkerRequest,
+};
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
-use crate::attempt::{Attempt, AttemptError, Step};
-use crate::place::{Candidate, Candidates, REPEATS_MAX};
-use crate::tier::{SpanRequest, Tier};
+use crate::attempt::{AttemptError, AttemptStep, TierAttempt};
+use crate::place::{CandidateQueue, REPEATS_MAX, SpanCandidate};
+use crate::tier::{CacheTierClient, SpanRequest};
 
 /// Why the gateway has to ask the UFS itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -72,7 +74,7 @@ pub enum SpanItem {
     /// The next bytes, verified.
     Bytes(Vec<Bytes>),
     End,
-    /// The rest, from [`SpanRead::at`] on, has to come from the UFS.
+    /// The rest, from [`SpanRead::next_byte`] on, has to come from the UFS.
     Bypass(BypassReason),
     /// The UFS no longer has this version.
     VersionGone,
@@ -87,14 +89,14 @@ const LATE: Duration = Duration::from_millis(200);
 
 /// The read of one span. Dropping it cancels its calls.
 pub struct SpanRead {
-    tier: Arc<Tier>,
+    tier: Arc<CacheTierClient>,
     request: SpanRequest,
-    candidates: Candidates,
+    candidates: CandidateQueue,
     /// The worker at work, and its hedge.
-    legs: [Option<Leg>; 2],
+    legs: [Option<SpanReadLeg>; 2],
     hedged: bool,
     /// Continue with the worker that gave a short answer, or whose connection broke.
-    again: Option<Candidate>,
+    again: Option<SpanCandidate>,
     short_answers: u8,
     repeats: u8,
     at: u32,
@@ -104,9 +106,9 @@ pub struct SpanRead {
     origin: Option<(CacheVerdict, TransportKind)>,
 }
 
-struct Leg {
-    attempt: Attempt,
-    /// As in [`Candidate`].
+struct SpanReadLeg {
+    attempt: TierAttempt,
+    /// As in [`SpanCandidate`].
     replica: bool,
     /// Of the start, or of the last sign of life.
     since: Instant,
@@ -117,7 +119,11 @@ struct Leg {
 pub(crate) struct NoMemory;
 
 impl SpanRead {
-    pub(crate) fn new(tier: Arc<Tier>, request: SpanRequest, candidates: Candidates) -> Self {
+    pub(crate) fn new(
+        tier: Arc<CacheTierClient>,
+        request: SpanRequest,
+        candidates: CandidateQueue,
+    ) -> Self {
         Self {
             tier,
             at: request.span.range.start,
@@ -136,22 +142,23 @@ impl SpanRead {
     }
 
     /// Goes on with a call that has begun already.
-    pub(crate) fn seeded(mut self, attempt: Attempt) -> Self {
-        self.legs[0] = Some(Leg { attempt, replica: false, since: Instant::now(), live: true });
+    pub(crate) fn with_attempt(mut self, attempt: TierAttempt) -> Self {
+        self.legs[0] =
+            Some(SpanReadLeg { attempt, replica: false, since: Instant::now(), live: true });
         self
     }
 
     /// Next byte of the block that has not been handed out.
-    pub fn at(&self) -> u32 {
+    pub fn next_byte(&self) -> u32 {
         self.at
     }
 
-    pub fn request(&self) -> &SpanRequest {
+    pub fn span_request(&self) -> &SpanRequest {
         &self.request
     }
 
     /// How the first bytes were found and came, once they have.
-    pub fn origin(&self) -> Option<(CacheVerdict, TransportKind)> {
+    pub fn bytes_origin(&self) -> Option<(CacheVerdict, TransportKind)> {
         self.origin
     }
 
@@ -162,7 +169,7 @@ impl SpanRead {
             return true;
         }
         let Some(candidate) = self.candidates.next(Instant::now()) else { return true };
-        match self.launch(candidate.clone()) {
+        match self.launch_leg(candidate.clone()) {
             Ok(leg) => self.legs[0] = Some(leg),
             Err(NoMemory) => self.again = Some(candidate),
         }
@@ -184,12 +191,12 @@ impl SpanRead {
                 let Some(candidate) =
                     self.again.take().or_else(|| self.candidates.next(Instant::now()))
                 else {
-                    return Poll::Ready(self.end(SpanItem::Bypass(self.reason)));
+                    return Poll::Ready(self.end_with(SpanItem::Bypass(self.reason)));
                 };
-                match self.launch(candidate) {
+                match self.launch_leg(candidate) {
                     Ok(leg) => self.legs[0] = Some(leg),
                     Err(NoMemory) => {
-                        return Poll::Ready(self.end(SpanItem::Bypass(BypassReason::Arena)));
+                        return Poll::Ready(self.end_with(SpanItem::Bypass(BypassReason::Arena)));
                     }
                 }
             }
@@ -206,39 +213,43 @@ impl SpanRead {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    fn end(&mut self, item: SpanItem) -> SpanItem {
+    fn end_with(&mut self, item: SpanItem) -> SpanItem {
         self.over = true;
         self.legs = [None, None];
         if let SpanItem::Bypass(reason) = item {
-            self.tier.bypass(reason);
+            self.tier.count_bypass(reason);
         }
         item
     }
 
-    fn launch(&self, Candidate { worker, replica }: Candidate) -> Result<Leg, NoMemory> {
+    fn launch_leg(
+        &self,
+        SpanCandidate { worker, replica }: SpanCandidate,
+    ) -> Result<SpanReadLeg, NoMemory> {
         let SpanRequest { object, version, span, ahead_bytes, trace } = &self.request;
         let (geometry, range) = (self.tier.options.geometry, self.at..span.range.end);
-        let read = Read {
+        let read = ReadMessage {
             object: ObjectKey::clone(object),
-            version: Version::clone(version),
-            epoch: self.tier.map.load().placement.epoch(),
+            version: ContentVersion::clone(version),
+            epoch: self.tier.map.load().placement.map_epoch(),
             geometry,
             block: span.block,
             start: range.start,
             end: range.end,
             ahead_bytes: *ahead_bytes,
         };
-        let message = if replica { Request::ReadReplica(read) } else { Request::Read(read) };
-        let message = message.traced(trace.as_ref());
+        let message =
+            if replica { WorkerRequest::ReadReplica(read) } else { WorkerRequest::Read(read) };
+        let message = message.with_trace(trace.as_ref());
         let call = worker.peer.call_with(|wants_landing| {
             let lease = || {
-                let cuts: Vec<usize> = geometry.cuts(&range).collect();
-                Landing::lease(&self.tier.arena, &cuts).ok_or(NoMemory)
+                let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
+                Landing::allocate_segments(&self.tier.arena, &cuts).ok_or(NoMemory)
             };
             Ok((message.encode(), wants_landing.then(lease).transpose()?))
         })?;
-        let attempt = Attempt::read(worker, call, geometry, span.block, range);
-        Ok(Leg { attempt, replica, since: Instant::now(), live: false })
+        let attempt = TierAttempt::read(worker, call, geometry, span.block, range);
+        Ok(SpanReadLeg { attempt, replica, since: Instant::now(), live: false })
     }
 
     fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<Option<SpanItem>> {
@@ -251,45 +262,54 @@ impl SpanRead {
         Poll::Pending
     }
 
-    fn on_step(&mut self, index: usize, step: Result<Step, AttemptError>) -> Option<SpanItem> {
+    fn on_step(
+        &mut self,
+        index: usize,
+        step: Result<AttemptStep, AttemptError>,
+    ) -> Option<SpanItem> {
         match step {
-            Ok(Step::Progress) => {
-                self.only(index);
+            Ok(AttemptStep::Progress) => {
+                self.keep_only_leg(index);
                 None
             }
-            Ok(Step::Bytes { data, verdict, last }) => {
-                self.only(index);
-                self.bytes(data, verdict, last)
+            Ok(AttemptStep::Bytes { data, verdict, last }) => {
+                self.keep_only_leg(index);
+                self.on_bytes(data, verdict, last)
             }
-            Ok(Step::Refused(refusal)) => self.refused(index, refusal),
-            Ok(Step::Opened { .. } | Step::Absent(_)) => {
+            Ok(AttemptStep::Refused(refusal)) => self.on_refusal(index, refusal),
+            Ok(AttemptStep::Opened { .. } | AttemptStep::Absent(_)) => {
                 // The attempt lets neither pass in a read.
                 let (worker, reason) = (String::new(), "attributes in a read".into());
-                self.failed(index, &AttemptError::Malformed { worker, reason });
+                self.on_failure(index, &AttemptError::Malformed { worker, reason });
                 None
             }
             Err(error) => {
-                self.failed(index, &error);
+                self.on_failure(index, &error);
                 None
             }
         }
     }
 
     /// A leg has shown life: it goes on alone.
-    fn only(&mut self, index: usize) {
+    fn keep_only_leg(&mut self, index: usize) {
         self.legs.swap(0, index);
         self.legs[1] = None;
         if let Some(leg) = &mut self.legs[0] {
             (leg.since, leg.live) = (Instant::now(), true);
-            leg.attempt.worker.health.succeeded();
+            leg.attempt.worker.health.note_success();
         }
     }
 
-    fn bytes(&mut self, data: Vec<Bytes>, verdict: CacheVerdict, last: bool) -> Option<SpanItem> {
+    fn on_bytes(
+        &mut self,
+        data: Vec<Bytes>,
+        verdict: CacheVerdict,
+        last: bool,
+    ) -> Option<SpanItem> {
         let bytes: usize = data.iter().map(Bytes::len).sum();
         let transport =
-            self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport());
-        self.tier.metrics.bytes(transport, bytes as u64);
+            self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport_kind());
+        self.tier.metrics.count_bytes(transport, bytes as u64);
         // The attempt has held the piece against the span: it does not go past its end.
         self.at += bytes as u32;
         let missing = self.at < self.request.span.range.end;
@@ -300,8 +320,10 @@ impl SpanRead {
                 self.reason = BypassReason::Busy;
                 if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
                     self.short_answers += 1;
-                    self.again = leg
-                        .map(|leg| Candidate { worker: leg.attempt.worker, replica: leg.replica });
+                    self.again = leg.map(|leg| SpanCandidate {
+                        worker: leg.attempt.worker,
+                        replica: leg.replica,
+                    });
                 }
             }
         }
@@ -312,11 +334,11 @@ impl SpanRead {
         Some(SpanItem::Bytes(data))
     }
 
-    fn refused(&mut self, index: usize, refusal: Refusal) -> Option<SpanItem> {
+    fn on_refusal(&mut self, index: usize, refusal: WorkerRefusal) -> Option<SpanItem> {
         let leg = self.legs[index].take()?;
         // It answered: it lives.
-        leg.attempt.worker.health.succeeded();
-        self.tier.metrics.call("read", "refused");
+        leg.attempt.worker.health.note_success();
+        self.tier.metrics.count_call("read", "refused");
         let misconfigured = |what| {
             tracing::warn!(
                 worker = %leg.attempt.worker.id, object = %self.request.object,
@@ -331,7 +353,7 @@ impl SpanRead {
             RefusalKind::VersionGone if leg.replica => BypassReason::Busy,
             RefusalKind::VersionGone => {
                 self.tier.leases.drop_keys([self.request.object.hash()]);
-                return Some(self.end(SpanItem::VersionGone));
+                return Some(self.end_with(SpanItem::VersionGone));
             }
             RefusalKind::Busy => BypassReason::Busy,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
@@ -363,21 +385,21 @@ impl SpanRead {
             self.tier.metrics.spread_back.inc();
         }
         let alone = self.legs.iter().all(Option::is_none);
-        (alone && !elsewhere).then(|| self.end(SpanItem::Bypass(self.reason)))
+        (alone && !elsewhere).then(|| self.end_with(SpanItem::Bypass(self.reason)))
     }
 
-    fn failed(&mut self, index: usize, error: &AttemptError) {
+    fn on_failure(&mut self, index: usize, error: &AttemptError) {
         let Some(leg) = self.legs[index].take() else { return };
         if let AttemptError::Transport(error) = error
             && self.repeats < REPEATS_MAX
             && leg.attempt.worker.may_be_asked_again(error)
         {
             self.repeats += 1;
-            self.tier.repeated("read", &leg.attempt.worker, error);
-            self.again = Some(Candidate { worker: leg.attempt.worker, replica: leg.replica });
+            self.tier.note_repeat("read", &leg.attempt.worker, error);
+            self.again = Some(SpanCandidate { worker: leg.attempt.worker, replica: leg.replica });
             return;
         }
-        self.tier.failed("read", &leg.attempt.worker, &self.request.object, error);
+        self.tier.note_call_failure("read", &leg.attempt.worker, &self.request.object, error);
         self.reason = BypassReason::Workers;
         if self.legs.iter().all(Option::is_none) && !self.candidates.is_empty() {
             self.tier.metrics.failovers.inc();
@@ -390,7 +412,7 @@ impl SpanRead {
         possible.then(|| leg.since + self.tier.options.hedge_after)
     }
 
-    fn silent_at(&self, leg: &Leg) -> Instant {
+    fn silent_at(&self, leg: &SpanReadLeg) -> Instant {
         leg.since + if leg.live { self.tier.options.idle } else { self.tier.options.first_progress }
     }
 
@@ -411,23 +433,23 @@ impl SpanRead {
             return Poll::Ready(());
         }
         if self.hedge_at().is_some_and(|at| now >= at) {
-            self.hedge(now);
+            self.launch_hedge(now);
         }
         for index in [1, 0] {
             if let Some(leg) = &self.legs[index]
                 && now >= self.silent_at(leg)
             {
-                let silent = leg.attempt.silent();
-                self.failed(index, &silent);
+                let silent = leg.attempt.silence_error();
+                self.on_failure(index, &silent);
             }
         }
         Poll::Ready(())
     }
 
-    fn hedge(&mut self, now: Instant) {
+    fn launch_hedge(&mut self, now: Instant) {
         self.hedged = true;
         if let Some(candidate) = self.candidates.next(now)
-            && let Ok(leg) = self.launch(candidate)
+            && let Ok(leg) = self.launch_leg(candidate)
         {
             self.tier.metrics.hedges.inc();
             self.legs[1] = Some(leg);

@@ -8,20 +8,20 @@ use bytes::Bytes;
 use futures::future::join_all;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    BlockIndex, Epoch, Forget, ForgetPrefix, ObjectKey, Refusal, Reply, Request, Tend, TendAct,
-    TendedBlock, Version, Volume, WorkerId,
+    BlockIndex, ContentVersion, Epoch, ForgetMessage, ForgetPrefix, ObjectKey, ObjectVolume,
+    TendAct, TendMessage, TendedBlock, WorkerId, WorkerRefusal, WorkerReply, WorkerRequest,
 };
-use verbs3_rdma::transport::{Event, TransportError};
+use verbs3_rdma::transport::{CallEvent, TransportError};
 
-use crate::place::{Map, REPEATS_MAX, Worker};
-use crate::tier::Tier;
+use crate::place::{REPEATS_MAX, TierWorker, TierWorkerMap};
+use crate::tier::CacheTierClient;
 
 /// Pause before what failed is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Objects of a volume whose attributes are void.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Invalid {
+pub enum InvalidObjects {
     Keys(Vec<String>),
     /// All whose names begin so.
     Prefix(String),
@@ -40,21 +40,21 @@ pub enum TendError {
     Refused { worker: WorkerId, reason: String },
 }
 
-impl Tier {
+impl CacheTierClient {
     /// The workers that the map gives a block, its owner first.
     pub fn owner_ids(&self, object: &ObjectKey, block: BlockIndex) -> Vec<WorkerId> {
         let map = self.map.load();
-        let owners = map.placement.owners(object.block_slot(block)).iter();
+        let owners = map.placement.slot_owners(object.block_slot(block)).iter();
         owners.map(|&owner| map.workers[usize::from(owner)].id.clone()).collect()
     }
 
     /// Has the homes ask the UFS before they answer for these objects again. `Ok`: every read that
     /// begins from now on sees what the UFS has now, or later. Tries for `patience`, also over a
     /// change of the map.
-    pub async fn invalidate(
+    pub async fn invalidate_objects(
         &self,
-        volume: &Volume,
-        invalid: &Invalid,
+        volume: &ObjectVolume,
+        invalid: &InvalidObjects,
         patience: Duration,
     ) -> Result<(), TendError> {
         let until = Instant::now() + patience;
@@ -72,26 +72,29 @@ impl Tier {
 
     async fn invalidate_once(
         &self,
-        volume: &Volume,
-        invalid: &Invalid,
+        volume: &ObjectVolume,
+        invalid: &InvalidObjects,
         until: Instant,
     ) -> Result<(), TendError> {
         let map = self.map.load_full();
-        let messages: Vec<(Arc<Worker>, Request)> = match invalid {
-            Invalid::Keys(keys) => {
+        let messages: Vec<(Arc<TierWorker>, WorkerRequest)> = match invalid {
+            InvalidObjects::Keys(keys) => {
                 let groups = map.by_home(volume, keys.clone()).into_iter();
                 groups
                     .map(|(home, keys)| {
-                        (home, Request::Forget(Forget { volume: volume.clone(), keys }))
+                        (
+                            home,
+                            WorkerRequest::Forget(ForgetMessage { volume: volume.clone(), keys }),
+                        )
                     })
                     .collect()
             }
             // Any of them may be the home of some.
-            Invalid::Prefix(prefix) => {
+            InvalidObjects::Prefix(prefix) => {
                 let message = || ForgetPrefix { volume: volume.clone(), prefix: prefix.clone() };
                 map.workers
                     .iter()
-                    .map(|worker| (worker.clone(), Request::ForgetPrefix(message())))
+                    .map(|worker| (worker.clone(), WorkerRequest::ForgetPrefix(message())))
                     .collect()
             }
         };
@@ -100,7 +103,7 @@ impl Tier {
         }
         let told = messages.into_iter().map(|(worker, request)| {
             let map = &map;
-            async move { self.forgotten(map, &worker, request.encode(), until).await }
+            async move { self.forget_at_home(map, &worker, request.encode(), until).await }
         });
         join_all(told).await.into_iter().collect()
     }
@@ -108,32 +111,35 @@ impl Tier {
     /// Told, and still in force afterwards: a worker that answers under the map's epoch with a
     /// lease is the home of its slots at that moment, and whoever is it later asks the UFS later.
     /// Where maps never change, the epoch is that of the list of workers.
-    async fn forgotten(
+    async fn forget_at_home(
         &self,
-        map: &Map,
-        worker: &Worker,
+        map: &TierWorkerMap,
+        worker: &TierWorker,
         message: Bytes,
         until: Instant,
     ) -> Result<(), TendError> {
         let away = |reason: String| TendError::Away { worker: worker.id.clone(), reason };
-        match self.asked("forget", worker, message, until).await? {
-            Reply::Done { .. } => {}
+        match self.ask_with_repeats("forget", worker, message, until).await? {
+            WorkerReply::Done { .. } => {}
             _ => return Err(away("its answer makes no sense".to_owned())),
         }
-        let epoch = map.placement.epoch();
+        let epoch = map.placement.map_epoch();
         let fixed = !self.options.coordinated;
-        match self.asked("standing", worker, Request::Standing.encode(), until).await? {
-            Reply::Standing { epoch: theirs, leased: true } if theirs == epoch => Ok(()),
+        match self
+            .ask_with_repeats("standing", worker, WorkerRequest::Standing.encode(), until)
+            .await?
+        {
+            WorkerReply::Standing { epoch: theirs, leased: true } if theirs == epoch => Ok(()),
             // Without a list of its own, it answers whoever asks.
-            Reply::Standing { epoch: Epoch(0), leased: true } if fixed => Ok(()),
-            Reply::Standing { .. } if fixed => {
+            WorkerReply::Standing { epoch: Epoch(0), leased: true } if fixed => Ok(()),
+            WorkerReply::Standing { .. } if fixed => {
                 let same = "give both the same cluster.workers and cluster.replicas";
                 Err(away(format!(
                     "it has another list of workers than this process, and may not be the home; \
                     {same}"
                 )))
             }
-            Reply::Standing { epoch: theirs, leased } => {
+            WorkerReply::Standing { epoch: theirs, leased } => {
                 let (lease, own) = (if leased { "a" } else { "no" }, epoch.0);
                 Err(away(format!(
                     "it is at epoch {} with {lease} lease, and the map at {own}",
@@ -146,10 +152,10 @@ impl Tier {
 
     /// What one worker has of up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version,
     /// whether or not the map gives them to it; with `act` done to it.
-    pub async fn tend(
+    pub async fn tend_blocks(
         &self,
         worker: &WorkerId,
-        (object, version): (&ObjectKey, &Version),
+        (object, version): (&ObjectKey, &ContentVersion),
         (first_block, blocks): (BlockIndex, u16),
         act: TendAct,
     ) -> Result<Vec<TendedBlock>, TendError> {
@@ -157,11 +163,18 @@ impl Tier {
         let found = map.workers.iter().find(|known| known.id == *worker);
         let found = found.ok_or_else(|| TendError::Unknown { worker: worker.clone() })?;
         let (object, version, geometry) = (object.clone(), version.clone(), self.options.geometry);
-        let message =
-            Request::Tend(Tend { object, version, geometry, first_block, blocks, act }).encode();
+        let message = WorkerRequest::Tend(TendMessage {
+            object,
+            version,
+            geometry,
+            first_block,
+            blocks,
+            act,
+        })
+        .encode();
         let until = Instant::now() + self.options.idle;
-        match self.asked("tend", found, message, until).await? {
-            Reply::Tended(tended) => Ok(tended.blocks),
+        match self.ask_with_repeats("tend", found, message, until).await? {
+            WorkerReply::Tended(tended) => Ok(tended.blocks),
             _ => Err(TendError::Away {
                 worker: worker.clone(),
                 reason: "its answer makes no sense".to_owned(),
@@ -170,48 +183,48 @@ impl Tier {
     }
 
     /// One question without bytes. Waits through signs of life.
-    async fn asked(
+    async fn ask_with_repeats(
         &self,
         kind: &'static str,
-        worker: &Worker,
+        worker: &TierWorker,
         message: Bytes,
         until: Instant,
-    ) -> Result<Reply, TendError> {
+    ) -> Result<WorkerReply, TendError> {
         let mut repeats = 0;
         let reason = loop {
             match timeout_at(until, ask_patiently(worker, message.clone())).await {
-                Ok(Ok(Reply::Refused(Refusal { reason, .. }))) => {
-                    self.metrics.call(kind, "refused");
+                Ok(Ok(WorkerReply::Refused(WorkerRefusal { reason, .. }))) => {
+                    self.metrics.count_call(kind, "refused");
                     return Err(TendError::Refused { worker: worker.id.clone(), reason });
                 }
                 Ok(Ok(reply)) => {
-                    worker.health.succeeded();
-                    self.metrics.call(kind, "ok");
+                    worker.health.note_success();
+                    self.metrics.count_call(kind, "ok");
                     return Ok(reply);
                 }
                 Ok(Err(error)) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
                     repeats += 1;
-                    self.repeated(kind, worker, &error);
+                    self.note_repeat(kind, worker, &error);
                 }
                 Ok(Err(error)) => break error.to_string(),
                 Err(_) => break "it was silent".to_owned(),
             }
         };
-        self.metrics.call(kind, "failed");
+        self.metrics.count_call(kind, "failed");
         Err(TendError::Away { worker: worker.id.clone(), reason })
     }
 }
 
 /// Signs of life are pieces of no bytes.
-async fn ask_patiently(worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
+async fn ask_patiently(worker: &TierWorker, message: Bytes) -> Result<WorkerReply, TransportError> {
     let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
-    let mut call = worker.peer.call(message, None);
+    let mut call = worker.peer.start_call(message, None);
     loop {
-        let Event::Part(part) = call.next().await? else {
+        let CallEvent::Part(part) = call.next().await? else {
             return Err(protocol("it wants bytes pushed".into()));
         };
-        match Reply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
-            Reply::Data(piece) if piece.length == 0 && !part.last => {}
+        match WorkerReply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+            WorkerReply::Data(piece) if piece.length == 0 && !part.last => {}
             reply => return Ok(reply),
         }
     }

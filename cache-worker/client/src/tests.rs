@@ -23,31 +23,33 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use verbs3_protocol::{
-    BlockIndex, CacheVerdict, Epoch, Geometry, Member, ObjectKey, Piece, Placement, Refusal,
-    RefusalKind, Reply, Request, Version, Volume, WorkerId,
+    BlockGeometry, BlockIndex, BlockPiece, CacheVerdict, ContentVersion, Epoch, ObjectKey,
+    ObjectVolume, PlacementMap, PlacementMember, RefusalKind, WorkerId, WorkerRefusal, WorkerReply,
+    WorkerRequest,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
-use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
-use verbs3_rdma::peer::{Peer, PeerOptions, Ways};
-use verbs3_rdma::transport::{self, Incoming, PeerAddress, Service, TransportKind};
+use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::peer::{PeerOptions, TransportPeer, TransportWays};
+use verbs3_rdma::transport::{self, CallService, IncomingCall, PeerAddress, TransportKind};
 
-use crate::{HealthOptions, SpanItem, SpanRead, Tier, TierOptions};
+use crate::{CacheTierClient, HealthOptions, SpanItem, SpanRead, TierOptions};
 
-const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
+const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 const PAGE: u32 = 64 << 10;
 
 /// What a scripted worker does with a request.
-type Script = Box<dyn Fn(Request, transport::Reply) -> BoxFuture<'static, ()> + Send + Sync>;
+type Script =
+    Box<dyn Fn(WorkerRequest, transport::ReplySender) -> BoxFuture<'static, ()> + Send + Sync>;
 
 struct Scripted {
-    asked: Arc<Mutex<Vec<Request>>>,
+    asked: Arc<Mutex<Vec<WorkerRequest>>>,
     script: Script,
 }
 
 #[async_trait]
-impl Service for Scripted {
-    async fn serve(&self, request: Incoming, reply: transport::Reply) {
-        let message = Request::decode(&request.message).unwrap();
+impl CallService for Scripted {
+    async fn serve_call(&self, request: IncomingCall, reply: transport::ReplySender) {
+        let message = WorkerRequest::decode(&request.message).unwrap();
         self.asked.lock().push(message.clone());
         (self.script)(message, reply).await;
     }
@@ -56,45 +58,46 @@ impl Service for Scripted {
 /// A worker of a test.
 struct TestWorker {
     id: WorkerId,
-    asked: Arc<Mutex<Vec<Request>>>,
+    asked: Arc<Mutex<Vec<WorkerRequest>>>,
     faults: FaultHandle,
-    peer: Arc<Peer>,
+    peer: Arc<TransportPeer>,
 }
 
 impl TestWorker {
     fn new(id: &str, script: Script) -> Self {
-        Self::with_faults(id, Faults::none(), script)
+        Self::with_faults(id, InProcessFaults::without_faults(), script)
     }
 
-    fn with_faults(id: &str, faults: Faults, script: Script) -> Self {
+    fn with_faults(id: &str, faults: InProcessFaults, script: Script) -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let service = Arc::new(Scripted { asked: asked.clone(), script });
-        let handle = faults.handle();
-        let transport = InProcess::transport(service, Mode::Copy(faults));
+        let handle = faults.fault_handle();
+        let transport = InProcess::make_transport(service, InProcessMode::Copy(faults));
         let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
-        let peer = Arc::new(Peer::new(id, address, vec![transport], PeerOptions::default()));
+        let peer =
+            Arc::new(TransportPeer::new(id, address, vec![transport], PeerOptions::default()));
         Self { id: WorkerId(id.into()), asked, faults: handle, peer }
     }
 
     /// One that is reached over verbs, with faults, or else over tcp.
-    fn with_ways(id: &str, verbs: Faults, tcp: Faults, script: Script) -> Self {
+    fn with_ways(id: &str, verbs: InProcessFaults, tcp: InProcessFaults, script: Script) -> Self {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let service = Arc::new(Scripted { asked: asked.clone(), script });
-        let faults = verbs.handle();
+        let faults = verbs.fault_handle();
         let rails = vec![Some(([10, 0, 0, 7], 9403).into())];
         let posing = |kind, ways, faults| {
-            InProcess::posing_as(kind, ways, service.clone(), Mode::Copy(faults))
+            InProcess::posing_as(kind, ways, service.clone(), InProcessMode::Copy(faults))
         };
         let transports = vec![
-            posing(TransportKind::Tcp, Ways { shm: None, rails }, tcp),
-            posing(TransportKind::Verbs, Ways::default(), verbs),
+            posing(TransportKind::Tcp, TransportWays { shm: None, rails }, tcp),
+            posing(TransportKind::Verbs, TransportWays::default(), verbs),
         ];
         let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
-        let peer = Arc::new(Peer::new(id, address, transports, PeerOptions::default()));
+        let peer = Arc::new(TransportPeer::new(id, address, transports, PeerOptions::default()));
         Self { id: WorkerId(id.into()), asked, faults, peer }
     }
 
-    fn asked(&self) -> Vec<Request> {
+    fn asked(&self) -> Vec<WorkerRequest> {
         self.asked.lock().clone()
     }
 }
@@ -109,7 +112,7 @@ fn options() -> TierOptions {
 }
 
 fn arena(bytes: usize) -> Arena {
-    Arena::map(ArenaOptions {
+    Arena::map_memory(ArenaOptions {
         capacity_bytes: bytes,
         cell_bytes_max: PAGE as usize,
         populate: false,
@@ -117,33 +120,40 @@ fn arena(bytes: usize) -> Arena {
     .unwrap()
 }
 
-fn tier(workers: &[&TestWorker]) -> Arc<Tier> {
+fn tier(workers: &[&TestWorker]) -> Arc<CacheTierClient> {
     tier_in(workers, arena(16 << 20))
 }
 
-fn tier_in(workers: &[&TestWorker], arena: Arena) -> Arc<Tier> {
-    let members = workers.iter().map(|worker| Member::new(worker.id.clone(), 1.0)).collect();
-    let placement = Placement::new(Epoch(1), members, workers.len()).unwrap();
+fn tier_in(workers: &[&TestWorker], arena: Arena) -> Arc<CacheTierClient> {
+    let members =
+        workers.iter().map(|worker| PlacementMember::new(worker.id.clone(), 1.0)).collect();
+    let placement = PlacementMap::new(Epoch(1), members, workers.len()).unwrap();
     let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));
-    Tier::new(options(), placement, peers.collect::<HashMap<_, _>>(), arena, &Registry::new())
-        .unwrap()
+    CacheTierClient::new(
+        options(),
+        placement,
+        peers.collect::<HashMap<_, _>>(),
+        arena,
+        &Registry::new(),
+    )
+    .unwrap()
 }
 
 /// An object whose home, and whose owner of `block`, is the worker with this id.
-fn object_of(tier: &Tier, id: &str, block: u32) -> Arc<ObjectKey> {
+fn object_of(tier: &CacheTierClient, id: &str, block: u32) -> Arc<ObjectKey> {
     (0..1000)
-        .map(|n| ObjectKey { volume: Volume::new("store", "train"), key: format!("key-{n}") })
+        .map(|n| ObjectKey { volume: ObjectVolume::new("store", "train"), key: format!("key-{n}") })
         .find(|object| {
             let map = tier.map.load();
-            map.placement.owner(object.block_slot(BlockIndex(block))).id.0 == id
-                && map.home(object).unwrap().id.0 == id
+            map.placement.first_owner(object.block_slot(BlockIndex(block))).id.0 == id
+                && map.home_worker(object).unwrap().id.0 == id
         })
         .map(Arc::new)
         .unwrap()
 }
 
-fn version(bytes: u64) -> Arc<Version> {
-    Arc::new(Version { etag: "\"v1\"".into(), bytes, version_id: None })
+fn version(bytes: u64) -> Arc<ContentVersion> {
+    Arc::new(ContentVersion { etag: "\"v1\"".into(), bytes, version_id: None })
 }
 
 /// Bytes of every test's block.
@@ -151,15 +161,15 @@ fn content(start: u32, end: u32) -> Vec<u8> {
     (start..end).map(|at| ((u64::from(at) * 2_654_435_761) >> 13) as u8).collect()
 }
 
-fn piece(start: u32, end: u32) -> (Piece, Vec<Bytes>) {
+fn piece(start: u32, end: u32) -> (BlockPiece, Vec<Bytes>) {
     let data = content(start, end);
     let (mut at, range) = (0, start..end);
-    let checksums = GEOMETRY.cuts(&range).map(|length| {
+    let checksums = GEOMETRY.page_cuts(&range).map(|length| {
         at += length;
         crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &data[at - length..at])
     });
     let checksums = checksums.collect();
-    let piece = Piece {
+    let piece = BlockPiece {
         block: BlockIndex(0),
         start,
         length: end - start,
@@ -170,25 +180,28 @@ fn piece(start: u32, end: u32) -> (Piece, Vec<Bytes>) {
 }
 
 /// Sends `start..end` of a read that began at `from`.
-async fn send(reply: &mut transport::Reply, from: u32, start: u32, end: u32) {
+async fn send(reply: &mut transport::ReplySender, from: u32, start: u32, end: u32) {
     let (piece, data) = piece(start, end);
-    reply.part(Reply::Data(piece).encode(), u64::from(start - from), data).await.unwrap();
+    reply
+        .send_part(WorkerReply::Data(piece).encode(), u64::from(start - from), data)
+        .await
+        .unwrap();
 }
 
 /// Sends the rest of a read, page by page.
-async fn send_all(mut reply: transport::Reply, start: u32, end: u32) {
+async fn send_all(mut reply: transport::ReplySender, start: u32, end: u32) {
     let mut at = start;
     while at + PAGE < end {
         send(&mut reply, start, at, at + PAGE).await;
         at += PAGE;
     }
     let (piece, data) = piece(at, end);
-    let _ = reply.last(Reply::Data(piece).encode(), u64::from(at - start), data).await;
+    let _ = reply.send_last(WorkerReply::Data(piece).encode(), u64::from(at - start), data).await;
 }
 
-fn read_of(request: Request) -> (u32, u32) {
+fn read_of(request: WorkerRequest) -> (u32, u32) {
     match request {
-        Request::Read(read) | Request::ReadReplica(read) => (read.start, read.end),
+        WorkerRequest::Read(read) | WorkerRequest::ReadReplica(read) => (read.start, read.end),
         other => panic!("expected a read, got {other:?}"),
     }
 }
@@ -197,15 +210,15 @@ fn read_of(request: Request) -> (u32, u32) {
 fn honest() -> Script {
     Box::new(|request, reply| {
         Box::pin(async move {
-            if let Request::Read(_) | Request::ReadReplica(_) = &request {
+            if let WorkerRequest::Read(_) | WorkerRequest::ReadReplica(_) = &request {
                 let (start, end) = read_of(request);
                 send_all(reply, start, end).await;
             } else {
-                let done = Reply::Done {
-                    generation: verbs3_protocol::Generation(1),
-                    lease: verbs3_protocol::Lease::default(),
+                let done = WorkerReply::Done {
+                    generation: verbs3_protocol::KeyGeneration(1),
+                    lease: verbs3_protocol::AttributeLease::default(),
                 };
-                let _ = reply.last(done.encode(), 0, vec![]).await;
+                let _ = reply.send_last(done.encode(), 0, vec![]).await;
             }
         })
     })
@@ -213,9 +226,10 @@ fn honest() -> Script {
 
 fn refuses(kind: RefusalKind) -> Script {
     Box::new(move |_, reply| {
-        let refused = Reply::Refused(Refusal { kind: kind.clone(), reason: "test".into() });
+        let refused =
+            WorkerReply::Refused(WorkerRefusal { kind: kind.clone(), reason: "test".into() });
         Box::pin(async move {
-            let _ = reply.last(refused.encode(), 0, vec![]).await;
+            let _ = reply.send_last(refused.encode(), 0, vec![]).await;
         })
     })
 }

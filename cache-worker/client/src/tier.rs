@@ -11,20 +11,21 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use verbs3_protocol::{
-    Epoch, ObjectKey, Placement, Request, Span, TraceContext, Version, Volume, WorkerId,
+    BlockSpan, ContentVersion, Epoch, ObjectKey, ObjectVolume, PlacementMap, TraceContext,
+    WorkerId, WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::peer::Peer;
+use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::TransportError;
 
 use crate::attempt::AttemptError;
 use crate::between::InVain;
-use crate::hot::{HotBlocks, Spread};
-use crate::lease::{self, BootClock, Leases};
-use crate::metrics::Metrics;
-use crate::options::{OptionsError, TierOptions};
-use crate::place::{Drawn, Map, Worker};
-use crate::relay::Relaying;
+use crate::hot::{HotBlockReplicas, HotBlockSpread};
+use crate::lease::{self, TierBootClock, TierLeaseTable};
+use crate::metrics::TierMetrics;
+use crate::options::{TierOptions, TierOptionsError};
+use crate::place::{HotBlockDraw, TierWorker, TierWorkerMap};
+use crate::relay::RelayFallback;
 use crate::span::{BypassReason, SpanRead};
 
 /// Why no client of the tier can be made.
@@ -35,7 +36,7 @@ pub enum TierError {
     )]
     NoPeer(WorkerId),
     #[error(transparent)]
-    Options(#[from] OptionsError),
+    Options(#[from] TierOptionsError),
     #[error(
         "the arena's largest cell of {cell_bytes} bytes holds no page of {page_bytes} bytes; map \
         the arena with cell_bytes_max = page size"
@@ -49,8 +50,8 @@ pub enum TierError {
 #[derive(Debug, Clone)]
 pub struct SpanRequest {
     pub object: Arc<ObjectKey>,
-    pub version: Arc<Version>,
-    pub span: Span,
+    pub version: Arc<ContentVersion>,
+    pub span: BlockSpan,
     /// Bytes after the span, in its block, that the reader is likely to want next.
     pub ahead_bytes: u32,
     /// On whose behalf, where it is traced.
@@ -58,13 +59,13 @@ pub struct SpanRequest {
 }
 
 /// The client of the cache tier. One per process.
-pub struct Tier {
+pub struct CacheTierClient {
     pub(crate) options: TierOptions,
     pub(crate) arena: Arena,
-    pub(crate) metrics: Metrics,
-    pub(crate) map: ArcSwap<Map>,
+    pub(crate) metrics: TierMetrics,
+    pub(crate) map: ArcSwap<TierWorkerMap>,
     /// What is hot, by whatever map. Held while another map, or another list, is put in place.
-    pub(crate) hot: Mutex<HotBlocks>,
+    pub(crate) hot: Mutex<HotBlockReplicas>,
     /// Of the map, for who waits for another.
     pub(crate) epochs: watch::Sender<Epoch>,
     pub(crate) in_vain: InVain,
@@ -72,52 +73,56 @@ pub struct Tier {
     pub(crate) gateway: u64,
     pub(crate) writes: std::sync::atomic::AtomicU64,
     /// Attributes that this process may answer by itself.
-    pub(crate) leases: Leases,
+    pub(crate) leases: TierLeaseTable,
     /// Where coordinators tell homes that can't be reached from here.
-    pub(crate) relaying: OnceLock<Relaying>,
+    pub(crate) relaying: OnceLock<RelayFallback>,
     /// Reports, renewals and invalidations that outlive the request which caused them.
     pub(crate) tasks: TaskTracker,
 }
 
-impl Tier {
+impl CacheTierClient {
     /// `peers` must reach every member of `placement`; landings are leased from `arena`.
     pub fn new(
         options: TierOptions,
-        placement: Placement,
-        peers: HashMap<WorkerId, Arc<Peer>>,
+        placement: PlacementMap,
+        peers: HashMap<WorkerId, Arc<TransportPeer>>,
         arena: Arena,
         registry: &Registry,
     ) -> Result<Arc<Self>, TierError> {
         Self::with_clock(options, placement, peers, arena, registry, Arc::new(lease::since_boot))
     }
 
-    /// As [`Tier::new`], with a clock of the caller's by which leases on attributes end.
+    /// As [`CacheTierClient::new`], with a clock of the caller's by which leases on attributes end.
     pub fn with_clock(
         options: TierOptions,
-        placement: Placement,
-        peers: HashMap<WorkerId, Arc<Peer>>,
+        placement: PlacementMap,
+        peers: HashMap<WorkerId, Arc<TransportPeer>>,
         arena: Arena,
         registry: &Registry,
-        clock: BootClock,
+        clock: TierBootClock,
     ) -> Result<Arc<Self>, TierError> {
-        if let Some(problem) = options.problems().into_iter().next() {
+        if let Some(problem) = options.find_problems().into_iter().next() {
             return Err(problem.into());
         }
         let (cell_bytes, page_bytes) = (arena.cell_bytes_max(), options.geometry.page_bytes);
         if cell_bytes < page_bytes as usize {
             return Err(TierError::Cell { cell_bytes, page_bytes });
         }
-        let workers = join(&placement, &peers)?;
-        let map = Map { placement: Arc::new(placement), workers, spread: Spread::default() };
+        let workers = join_peers(&placement, &peers)?;
+        let map = TierWorkerMap {
+            placement: Arc::new(placement),
+            workers,
+            spread: HotBlockSpread::default(),
+        };
         let gateway = rand::random();
         // Homes of a map that never changes grant none.
         let leases_max = if options.coordinated { options.leases_max } else { 0 };
-        let leases = Leases::new(gateway, leases_max, clock);
+        let leases = TierLeaseTable::new(gateway, leases_max, clock);
         Ok(Arc::new(Self {
             options,
             arena,
-            metrics: Metrics::new(registry)?,
-            epochs: watch::channel(map.placement.epoch()).0,
+            metrics: TierMetrics::new(registry)?,
+            epochs: watch::channel(map.placement.map_epoch()).0,
             map: ArcSwap::from_pointee(map),
             in_vain: InVain::default(),
             hot: Mutex::default(),
@@ -131,12 +136,12 @@ impl Tier {
 
     /// Another map from here on. Workers that both maps have under the same peer stay what they
     /// are, health included; the calls under way to others end by themselves.
-    pub fn adopt(
+    pub fn adopt_map(
         &self,
-        placement: Placement,
-        peers: &HashMap<WorkerId, Arc<Peer>>,
+        placement: PlacementMap,
+        peers: &HashMap<WorkerId, Arc<TransportPeer>>,
     ) -> Result<(), TierError> {
-        let mut workers = join(&placement, peers)?;
+        let mut workers = join_peers(&placement, peers)?;
         let hot = self.hot.lock();
         let before = self.map.load_full();
         for worker in &mut workers {
@@ -145,30 +150,30 @@ impl Tier {
                 *worker = known.clone();
             }
         }
-        let epoch = placement.epoch();
-        self.install(Arc::new(placement), workers, &hot);
+        let epoch = placement.map_epoch();
+        self.install_map(Arc::new(placement), workers, &hot);
         self.epochs.send_replace(epoch);
         Ok(())
     }
 
-    /// `hot` is [`Tier::hot`], locked.
-    pub(crate) fn install(
+    /// `hot` is [`CacheTierClient::hot`], locked.
+    pub(crate) fn install_map(
         &self,
-        placement: Arc<Placement>,
-        workers: Vec<Arc<Worker>>,
-        hot: &HotBlocks,
+        placement: Arc<PlacementMap>,
+        workers: Vec<Arc<TierWorker>>,
+        hot: &HotBlockReplicas,
     ) {
-        let spread = Spread::new(hot, &placement);
+        let spread = HotBlockSpread::new(hot, &placement);
         self.metrics.hot_blocks.set(spread.len() as i64);
-        self.map.store(Arc::new(Map { placement, workers, spread }));
+        self.map.store(Arc::new(TierWorkerMap { placement, workers, spread }));
     }
 
-    pub fn options(&self) -> &TierOptions {
+    pub fn tier_options(&self) -> &TierOptions {
         &self.options
     }
 
     /// Opens that were answered by a lease on attributes.
-    pub fn leased(&self) -> u64 {
+    pub fn leased_opens_count(&self) -> u64 {
         self.metrics.leased_head.get() + self.metrics.leased_read.get()
     }
 
@@ -187,24 +192,24 @@ impl Tier {
     /// [`SpanRead::start`].
     pub fn read_span(self: &Arc<Self>, request: SpanRequest) -> SpanRead {
         let map = self.map.load();
-        let drawn = map.drawn(&request.object, request.span.block);
+        let drawn = map.draw_worker(&request.object, request.span.block);
         self.read_span_at(request, &map, drawn)
     }
 
-    /// `drawn`: by `map`.
+    /// `draw_worker`: by `map`.
     pub(crate) fn read_span_at(
         self: &Arc<Self>,
         request: SpanRequest,
-        map: &Map,
-        drawn: Option<Drawn>,
+        map: &TierWorkerMap,
+        drawn: Option<HotBlockDraw>,
     ) -> SpanRead {
-        let mut candidates = map.candidates(request.object.block_hash(request.span.block));
+        let mut candidates = map.block_candidates(request.object.block_hash(request.span.block));
         match drawn {
-            Some(Drawn::Replica(replica)) => {
+            Some(HotBlockDraw::Replica(replica)) => {
                 self.metrics.spread_replica.inc();
                 candidates.replica = Some(replica);
             }
-            Some(Drawn::Owner) => self.metrics.spread_owner.inc(),
+            Some(HotBlockDraw::Owner) => self.metrics.spread_owner.inc(),
             None => {}
         }
         SpanRead::new(self.clone(), request, candidates)
@@ -212,7 +217,7 @@ impl Tier {
 
     /// Has the homes drop what they hold of `keys`. Best effort, in the background: nothing that
     /// must not be stale may rest on it.
-    pub fn forget(self: &Arc<Self>, volume: &Volume, keys: Vec<String>) {
+    pub fn forget_keys(self: &Arc<Self>, volume: &ObjectVolume, keys: Vec<String>) {
         self.drop_leases(volume, &keys);
         for (worker, keys) in self.map.load_full().by_home(volume, keys) {
             self.forget_at(worker, volume.clone(), keys);
@@ -227,7 +232,7 @@ impl Tier {
     }
 
     /// What this process holds of these keys is used no more.
-    pub(crate) fn drop_leases(&self, volume: &Volume, keys: &[String]) {
+    pub(crate) fn drop_leases(&self, volume: &ObjectVolume, keys: &[String]) {
         if self.leases.are_wanted() {
             let hash = |key: &String| ObjectKey { volume: volume.clone(), key: key.clone() }.hash();
             self.leases.drop_keys(keys.iter().map(hash));
@@ -236,36 +241,37 @@ impl Tier {
 
     pub(crate) fn forget_at(
         self: &Arc<Self>,
-        worker: Arc<Worker>,
-        volume: Volume,
+        worker: Arc<TierWorker>,
+        volume: ObjectVolume,
         keys: Vec<String>,
     ) {
         let tier = self.clone();
         // May be cancelled at any time: an invalidation of this kind is a service, not a promise.
         self.tasks.spawn(async move {
-            let message = Request::Forget(verbs3_protocol::Forget { volume, keys }).encode();
+            let message =
+                WorkerRequest::Forget(verbs3_protocol::ForgetMessage { volume, keys }).encode();
             let until = Instant::now() + tier.options.announce_deadline;
-            if let Err(error) = tier.tell("forget", &worker, message, until, None).await {
+            if let Err(error) = tier.tell_worker("forget", &worker, message, until, None).await {
                 tracing::warn!(worker = %worker.id, %error, "could not have a worker forget keys");
             }
         });
     }
 
-    pub(crate) fn bypass(&self, reason: BypassReason) -> BypassReason {
+    pub(crate) fn count_bypass(&self, reason: BypassReason) -> BypassReason {
         self.metrics.bypasses.with_label_values(&[reason.as_str()]).inc();
         reason
     }
 
     /// Notes that a worker failed a call, logs it once, and has it drop what it holds of an object
     /// that came corrupted.
-    pub(crate) fn failed(
+    pub(crate) fn note_call_failure(
         self: &Arc<Self>,
         kind: &'static str,
-        worker: &Arc<Worker>,
+        worker: &Arc<TierWorker>,
         object: &ObjectKey,
         error: &AttemptError,
     ) {
-        self.metrics.call(kind, "failed");
+        self.metrics.count_call(kind, "failed");
         let rest = if error.blames_worker() { self.note_failure(worker) } else { None };
         tracing::warn!(
             worker = %worker.id, %object, kind, %error,
@@ -280,7 +286,12 @@ impl Tier {
 
     /// Notes that a question is put to the same worker again. Why its connection broke is the
     /// peer's to log.
-    pub(crate) fn repeated(&self, kind: &'static str, worker: &Worker, error: &TransportError) {
+    pub(crate) fn note_repeat(
+        &self,
+        kind: &'static str,
+        worker: &TierWorker,
+        error: &TransportError,
+    ) {
         self.metrics.repeats.with_label_values(&[kind]).inc();
         tracing::debug!(
             worker = %worker.id, kind, %error,
@@ -288,8 +299,8 @@ impl Tier {
         );
     }
 
-    pub(crate) fn note_failure(&self, worker: &Worker) -> Option<std::time::Duration> {
-        let rest = worker.health.failed(Instant::now(), &self.options.health);
+    pub(crate) fn note_failure(&self, worker: &TierWorker) -> Option<std::time::Duration> {
+        let rest = worker.health.note_failure(Instant::now(), &self.options.health);
         if rest.is_some() {
             self.metrics.rests.inc();
         }
@@ -297,14 +308,14 @@ impl Tier {
     }
 }
 
-fn join(
-    placement: &Placement,
-    peers: &HashMap<WorkerId, Arc<Peer>>,
-) -> Result<Vec<Arc<Worker>>, TierError> {
-    let workers = placement.members().iter().map(|member| {
+fn join_peers(
+    placement: &PlacementMap,
+    peers: &HashMap<WorkerId, Arc<TransportPeer>>,
+) -> Result<Vec<Arc<TierWorker>>, TierError> {
+    let workers = placement.map_members().iter().map(|member| {
         let peer =
             peers.get(&member.id).ok_or_else(|| TierError::NoPeer(member.id.clone()))?.clone();
-        Ok(Arc::new(Worker::new(member.id.clone(), peer)))
+        Ok(Arc::new(TierWorker::new(member.id.clone(), peer)))
     });
     workers.collect()
 }

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
-use verbs3_protocol::{Geometry, Piece};
+use verbs3_protocol::{BlockGeometry, BlockPiece};
 
 /// What is wrong with a piece.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Flaw {
+pub(crate) enum PieceCheckError {
     #[error("a piece of {length} bytes came with {got} bytes")]
     Length { length: u32, got: usize },
     #[error("a piece of {pages} pages came with {got} checksums")]
@@ -16,26 +16,30 @@ pub(crate) enum Flaw {
 }
 
 /// Checks all of `data`, however it is cut.
-pub(crate) fn verify(geometry: Geometry, piece: &Piece, data: &[Bytes]) -> Result<(), Flaw> {
+pub(crate) fn verify_piece(
+    geometry: BlockGeometry,
+    piece: &BlockPiece,
+    data: &[Bytes],
+) -> Result<(), PieceCheckError> {
     let got: usize = data.iter().map(Bytes::len).sum();
     if got != piece.length as usize {
-        return Err(Flaw::Length { length: piece.length, got });
+        return Err(PieceCheckError::Length { length: piece.length, got });
     }
     let Some(end) = piece.start.checked_add(piece.length) else {
-        return Err(Flaw::Length { length: piece.length, got });
+        return Err(PieceCheckError::Length { length: piece.length, got });
     };
     let range = piece.start..end;
-    let pages = geometry.pages(&range);
+    let pages = geometry.touched_pages(&range);
     // An empty range touches no page, whatever its position.
     let pages = if range.is_empty() { 0..0 } else { pages };
     if pages.len() != piece.checksums.len() {
-        return Err(Flaw::Checksums { pages: pages.len(), got: piece.checksums.len() });
+        return Err(PieceCheckError::Checksums { pages: pages.len(), got: piece.checksums.len() });
     }
     let mut chunks = data.iter().map(|bytes| &bytes[..]);
     let mut chunk: &[u8] = &[];
-    for ((page, length), &checksum) in pages.zip(geometry.cuts(&range)).zip(&piece.checksums) {
+    for ((page, length), &checksum) in pages.zip(geometry.page_cuts(&range)).zip(&piece.checksums) {
         if page_checksum(&mut chunk, &mut chunks, length) != checksum {
-            return Err(Flaw::Corrupt { page });
+            return Err(PieceCheckError::Corrupt { page });
         }
     }
     Ok(())
@@ -75,19 +79,19 @@ mod tests {
     use proptest::prelude::*;
     use verbs3_protocol::{BlockIndex, CacheVerdict};
 
-    const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
+    const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 
-    fn piece(start: u32, data: &[u8]) -> Piece {
+    fn piece(start: u32, data: &[u8]) -> BlockPiece {
         let mut at = 0;
         let checksums = GEOMETRY
-            .cuts(&(start..start + data.len() as u32))
+            .page_cuts(&(start..start + data.len() as u32))
             .map(|length| {
                 at += length;
                 crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &data[at - length..at])
             })
             .collect();
         let length = data.len() as u32;
-        Piece { block: BlockIndex(0), start, length, checksums, verdict: CacheVerdict::Hit }
+        BlockPiece { block: BlockIndex(0), start, length, checksums, verdict: CacheVerdict::Hit }
     }
 
     fn cut(data: &[u8], chunk: usize) -> Vec<Bytes> {
@@ -98,7 +102,7 @@ mod tests {
         #[test]
         fn right_bytes_pass_however_they_are_cut(start in 0u32..200_000, length in 1usize..300_000, chunk in 1000usize..400_000) {
             let data: Vec<u8> = (0..length).map(|at| (at * 7 % 251) as u8).collect();
-            prop_assert_eq!(verify(GEOMETRY, &piece(start, &data), &cut(&data, chunk)), Ok(()));
+            prop_assert_eq!(verify_piece(GEOMETRY, &piece(start, &data), &cut(&data, chunk)), Ok(()));
         }
 
         #[test]
@@ -107,7 +111,7 @@ mod tests {
             let piece = piece(start, &data);
             data[at.index(length)] ^= 4;
             let page = ((start as usize + at.index(length)) / (64 << 10)) as u16;
-            prop_assert_eq!(verify(GEOMETRY, &piece, &cut(&data, chunk)), Err(Flaw::Corrupt { page }));
+            prop_assert_eq!(verify_piece(GEOMETRY, &piece, &cut(&data, chunk)), Err(PieceCheckError::Corrupt { page }));
         }
     }
 
@@ -116,8 +120,8 @@ mod tests {
         let mut piece = piece(0, &[1; 100_000]);
         piece.checksums.pop();
         assert_eq!(
-            verify(GEOMETRY, &piece, &cut(&[1; 100_000], 1000)),
-            Err(Flaw::Checksums { pages: 2, got: 1 })
+            verify_piece(GEOMETRY, &piece, &cut(&[1; 100_000], 1000)),
+            Err(PieceCheckError::Checksums { pages: 2, got: 1 })
         );
     }
 
@@ -126,8 +130,8 @@ mod tests {
         let piece = piece(0, &[1; 100]);
         for length in [0, 99, 101] {
             assert!(matches!(
-                verify(GEOMETRY, &piece, &cut(&vec![1; length], 1000)),
-                Err(Flaw::Length { .. })
+                verify_piece(GEOMETRY, &piece, &cut(&vec![1; length], 1000)),
+                Err(PieceCheckError::Length { .. })
             ));
         }
     }

@@ -1,7 +1,7 @@
 //! Telling homes of writes: announce before one can become visible, renew while it is under way,
 //! report when it is over.
 //!
-//! A write whose [`Announced`] is dropped without a report (the client hung up) is reported as
+//! A write whose [`TierWriteGuard`] is dropped without a report (the client hung up) is reported as
 //! unknown: its keys stay uncertain, and reads ask the UFS, until their time is over.
 //!
 //! # Why these messages may be sent twice
@@ -20,7 +20,7 @@
 //! A home acknowledges under its own epoch alone. Who is refused for another waits for the next
 //! map, or for the worker to follow, and announces again, to the homes of the map that it then has;
 //! what is told to the client is that the homes of one map, which was in force, have acknowledged
-//! the report. A home whose lease is over ([`Reply::Unleased`]) can't vouch for that: then every
+//! the report. A home whose lease is over ([`WorkerReply::Unleased`]) can't vouch for that: then every
 //! member of the map has to say, after the home did, that it still stands at this epoch. A map that
 //! replaces it comes into force only once one of them has given it up.
 
@@ -34,13 +34,13 @@ use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    Announce, Epoch, Refusal, RefusalKind, Reply, Report, Request, Volume, Word, WorkerId, WriteId,
-    WriteOutcome,
+    AnnounceMessage, Epoch, ObjectVolume, RefusalKind, ReportMessage, WorkerId, WorkerRefusal,
+    WorkerReply, WorkerRequest, WriteId, WriteNotice, WriteOutcome,
 };
-use verbs3_rdma::transport::{Event, TransportError};
+use verbs3_rdma::transport::{CallEvent, TransportError};
 
-use crate::place::{Map, REPEATS_MAX, Worker};
-use crate::tier::Tier;
+use crate::place::{REPEATS_MAX, TierWorker, TierWorkerMap};
+use crate::tier::CacheTierClient;
 
 /// Why a home does not know of a write.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -79,43 +79,43 @@ pub(crate) const REPORT: &str = "report";
 const SIGN_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// What is known of one write.
-struct Write {
+struct TierWriteRecord {
     id: WriteId,
-    volume: Volume,
+    volume: ObjectVolume,
     keys: Vec<String>,
     /// Whom it was announced to. Homes of older maps among them are told of its end, too, as far as
     /// they care.
-    told: Mutex<Vec<Arc<Worker>>>,
+    told: Mutex<Vec<Arc<TierWorker>>>,
     /// Whether a home was told by way of the coordinators.
     around: Arc<AtomicBool>,
 }
 
 /// What the home is told.
 #[derive(Clone, Copy)]
-enum News {
+enum WriteEvent {
     Announce,
     Report(WriteOutcome),
 }
 
 /// By which right a home has acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum HomeAcknowledgement {
     Leased,
     Unleased,
 }
 
 /// A write that its homes know of. Report it; dropping it instead reports an unknown outcome.
-pub struct Announced {
-    tier: Arc<Tier>,
+pub struct TierWriteGuard {
+    tier: Arc<CacheTierClient>,
     /// `None` once reported.
-    write: Option<Arc<Write>>,
+    write: Option<Arc<TierWriteRecord>>,
     renewal: Option<AbortHandle>,
 }
 
-impl Announced {
+impl TierWriteGuard {
     /// Announces again, which starts the keys' uncertain time anew. Happens by itself every third
     /// of that time.
-    pub async fn renew(&self) -> Result<(), CoherenceError> {
+    pub async fn renew_announcement(&self) -> Result<(), CoherenceError> {
         match &self.write {
             Some(write) => self.tier.announce_to(write).await,
             None => Ok(()),
@@ -123,11 +123,11 @@ impl Announced {
     }
 
     /// Says, once the write is reported, whether a home was told by way of the coordinators.
-    pub fn relayed(&self) -> Arc<AtomicBool> {
+    pub fn relay_flag(&self) -> Arc<AtomicBool> {
         self.write.as_ref().map(|write| write.around.clone()).unwrap_or_default()
     }
 
-    fn take(&mut self) -> Option<Arc<Write>> {
+    fn take_record(&mut self) -> Option<Arc<TierWriteRecord>> {
         if let Some(renewal) = self.renewal.take() {
             renewal.abort();
         }
@@ -135,9 +135,9 @@ impl Announced {
     }
 }
 
-impl Drop for Announced {
+impl Drop for TierWriteGuard {
     fn drop(&mut self) {
-        let Some(write) = self.take() else { return };
+        let Some(write) = self.take_record() else { return };
         let tier = self.tier.clone();
         // Bounded by `report_deadline`; joined at shutdown.
         self.tier.tasks.spawn(async move {
@@ -148,13 +148,13 @@ impl Drop for Announced {
     }
 }
 
-impl Tier {
+impl CacheTierClient {
     /// Tells the home of each key that a write is about to become visible. All have to acknowledge.
-    pub async fn announce(
+    pub async fn announce_write(
         self: &Arc<Self>,
-        volume: &Volume,
+        volume: &ObjectVolume,
         keys: &[String],
-    ) -> Result<Announced, CoherenceError> {
+    ) -> Result<TierWriteGuard, CoherenceError> {
         // Its own reads see it no later than those of others.
         self.drop_leases(volume, keys);
         let id = WriteId {
@@ -162,33 +162,38 @@ impl Tier {
             sequence: self.writes.fetch_add(1, Ordering::Relaxed),
         };
         let (told, around) = (Mutex::new(Vec::new()), Arc::default());
-        let write =
-            Arc::new(Write { id, volume: volume.clone(), keys: keys.to_vec(), told, around });
+        let write = Arc::new(TierWriteRecord {
+            id,
+            volume: volume.clone(),
+            keys: keys.to_vec(),
+            told,
+            around,
+        });
         self.metrics.writes_open.inc();
         // From here on, so that a caller who goes away during the announcement leaves no home
         // without a report.
         let mut announced =
-            Announced { tier: self.clone(), write: Some(write.clone()), renewal: None };
+            TierWriteGuard { tier: self.clone(), write: Some(write.clone()), renewal: None };
         if let Err(error) = self.announce_to(&write).await {
             // Nothing was written: homes that did acknowledge may go on at once.
-            if let Some(write) = announced.take() {
+            if let Some(write) = announced.take_record() {
                 let tier = self.clone();
                 self.tasks
                     .spawn(async move { tier.report_to(&write, WriteOutcome::Refused).await });
             }
             return Err(error);
         }
-        announced.renewal = Some(self.renewal(write));
+        announced.renewal = Some(self.spawn_renewal(write));
         Ok(announced)
     }
 
     /// Tells the homes that a write is over. Goes on in the background if the caller goes away.
-    pub async fn report(
+    pub async fn report_write(
         self: &Arc<Self>,
-        mut announced: Announced,
+        mut announced: TierWriteGuard,
         outcome: WriteOutcome,
     ) -> Result<(), CoherenceError> {
-        let Some(write) = announced.take() else { return Ok(()) };
+        let Some(write) = announced.take_record() else { return Ok(()) };
         let home = write.told.lock().first().map(|worker| worker.id.clone());
         let tier = self.clone();
         // Bounded by `report_deadline`; must not be cancelled, or the key would stay uncertain for
@@ -204,10 +209,10 @@ impl Tier {
     /// done.
     pub async fn report_batch(
         self: &Arc<Self>,
-        mut announced: Announced,
+        mut announced: TierWriteGuard,
         unknown: &[String],
     ) -> Result<(), CoherenceError> {
-        let Some(write) = announced.take() else { return Ok(()) };
+        let Some(write) = announced.take_record() else { return Ok(()) };
         let (lost, done): (Vec<_>, Vec<_>) =
             write.keys.iter().cloned().partition(|key| unknown.contains(key));
         // Each is reported, and its renewal was one.
@@ -221,8 +226,12 @@ impl Tier {
                 write.told.lock().clone()
             };
             let (id, volume, around) = (write.id, write.volume.clone(), write.around.clone());
-            let part = Arc::new(Write { id, volume, keys, told: Mutex::new(told), around });
-            self.report(Announced { tier: self.clone(), write: Some(part), renewal: None }, outcome)
+            let part =
+                Arc::new(TierWriteRecord { id, volume, keys, told: Mutex::new(told), around });
+            self.report_write(
+                TierWriteGuard { tier: self.clone(), write: Some(part), renewal: None },
+                outcome,
+            )
         };
         let (done, lost) =
             tokio::join!(part(done, WriteOutcome::Done), part(lost, WriteOutcome::Unknown));
@@ -230,7 +239,7 @@ impl Tier {
     }
 
     /// Renews until aborted: by the report, or by the end of the write.
-    fn renewal(self: &Arc<Self>, write: Arc<Write>) -> AbortHandle {
+    fn spawn_renewal(self: &Arc<Self>, write: Arc<TierWriteRecord>) -> AbortHandle {
         let tier = self.clone();
         let task = self.tasks.spawn(async move {
             loop {
@@ -243,19 +252,23 @@ impl Tier {
         task.abort_handle()
     }
 
-    async fn announce_to(&self, write: &Write) -> Result<(), CoherenceError> {
+    async fn announce_to(&self, write: &TierWriteRecord) -> Result<(), CoherenceError> {
         let until = Instant::now() + self.options.announce_deadline;
-        let result = self.tell_homes(write, News::Announce, until).await;
+        let result = self.tell_homes(write, WriteEvent::Announce, until).await;
         if result.is_err() {
             self.metrics.announce_failures.inc();
         }
         result
     }
 
-    async fn report_to(&self, write: &Write, outcome: WriteOutcome) -> Result<(), CoherenceError> {
+    async fn report_to(
+        &self,
+        write: &TierWriteRecord,
+        outcome: WriteOutcome,
+    ) -> Result<(), CoherenceError> {
         self.metrics.writes_open.dec();
         let until = Instant::now() + self.options.report_deadline;
-        let result = self.tell_homes(write, News::Report(outcome), until).await;
+        let result = self.tell_homes(write, WriteEvent::Report(outcome), until).await;
         if result.is_err() {
             self.metrics.report_failures.inc();
         }
@@ -266,8 +279,8 @@ impl Tier {
     /// one is tried under the next.
     async fn tell_homes(
         &self,
-        write: &Write,
-        news: News,
+        write: &TierWriteRecord,
+        news: WriteEvent,
         until: Instant,
     ) -> Result<(), CoherenceError> {
         let mut epochs = self.epochs.subscribe();
@@ -285,7 +298,7 @@ impl Tier {
                 return Err(failed);
             }
             // The other side may follow as well as this one.
-            let newer = epochs.wait_for(|epoch| *epoch != map.placement.epoch());
+            let newer = epochs.wait_for(|epoch| *epoch != map.placement.map_epoch());
             let _ = timeout_at((now + pause).min(until), newer).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
         }
@@ -293,12 +306,12 @@ impl Tier {
 
     async fn tell_homes_of(
         &self,
-        map: &Map,
-        write: &Write,
-        news: News,
+        map: &TierWorkerMap,
+        write: &TierWriteRecord,
+        news: WriteEvent,
         until: Instant,
     ) -> Result<(), CoherenceError> {
-        let epoch = map.placement.epoch();
+        let epoch = map.placement.map_epoch();
         let groups = map.by_home(&write.volume, write.keys.clone());
         if groups.is_empty() && !write.keys.is_empty() {
             return Err(CoherenceError::NoMap);
@@ -307,15 +320,15 @@ impl Tier {
         {
             let mut told = write.told.lock();
             match news {
-                News::Announce => {
+                WriteEvent::Announce => {
                     for (worker, _) in &groups {
                         if !told.iter().any(|known| Arc::ptr_eq(known, worker)) {
                             told.push(worker.clone());
                         }
                     }
                 }
-                News::Report(_) => {
-                    let is_home = |worker: &Arc<Worker>| {
+                WriteEvent::Report(_) => {
+                    let is_home = |worker: &Arc<TierWorker>| {
                         groups.iter().any(|(home, _)| Arc::ptr_eq(home, worker))
                     };
                     former.extend(told.extract_if(.., |worker| !is_home(worker)));
@@ -325,41 +338,63 @@ impl Tier {
         for worker in former {
             self.tell_former(&worker, write, news, epoch);
         }
-        let words =
-            groups.into_iter().map(|(worker, keys)| (worker, self.word(write, news, epoch, keys)));
+        let words = groups
+            .into_iter()
+            .map(|(worker, keys)| (worker, self.compose_notice(write, news, epoch, keys)));
         let told = words.map(|(worker, word)| async move {
-            let told = self.tell_home(news.kind(), &worker, &word, until, &write.around).await?;
+            let told =
+                self.tell_home(news.call_kind(), &worker, &word, until, &write.around).await?;
             Ok::<_, CoherenceError>((worker, told))
         });
-        let told: Vec<(Arc<Worker>, Told)> =
+        let told: Vec<(Arc<TierWorker>, HomeAcknowledgement)> =
             join_all(told).await.into_iter().collect::<Result<_, _>>()?;
-        let unleased = told.into_iter().find(|(_, told)| *told == Told::Unleased);
+        let unleased = told.into_iter().find(|(_, told)| *told == HomeAcknowledgement::Unleased);
         match (unleased, news) {
             // Of what did not happen, or may not have, nobody is told that it has.
-            (None, _) | (_, News::Report(WriteOutcome::Refused | WriteOutcome::Unknown)) => Ok(()),
+            (None, _) | (_, WriteEvent::Report(WriteOutcome::Refused | WriteOutcome::Unknown)) => {
+                Ok(())
+            }
             (Some((worker, _)), _) => self.all_stand_by(map, &worker, until).await,
         }
     }
 
     /// A home of an older map need not know any more, but would ask the UFS for these keys until
     /// their time is over.
-    fn tell_former(&self, worker: &Arc<Worker>, write: &Write, news: News, epoch: Epoch) {
+    fn tell_former(
+        &self,
+        worker: &Arc<TierWorker>,
+        write: &TierWriteRecord,
+        news: WriteEvent,
+        epoch: Epoch,
+    ) {
         for keys in write.keys.chunks(KEYS_TO_FORMER) {
-            let message = self.word(write, news, epoch, keys.to_vec()).to_request().encode();
+            let message =
+                self.compose_notice(write, news, epoch, keys.to_vec()).to_request().encode();
             let worker = worker.clone();
             // May be cancelled at any time: nothing rests on it.
             self.tasks.spawn(async move {
-                let _ = timeout_at(Instant::now() + RETRY_PAUSE_MAX, ask(&worker, message)).await;
+                let _ = timeout_at(Instant::now() + RETRY_PAUSE_MAX, ask_worker(&worker, message))
+                    .await;
             });
         }
     }
 
-    fn word(&self, write: &Write, news: News, epoch: Epoch, keys: Vec<String>) -> Word {
+    fn compose_notice(
+        &self,
+        write: &TierWriteRecord,
+        news: WriteEvent,
+        epoch: Epoch,
+        keys: Vec<String>,
+    ) -> WriteNotice {
         let (volume, write) = (write.volume.clone(), write.id);
         let uncertain_ms = self.options.uncertain.as_millis() as u64;
         match news {
-            News::Announce => Word::Announce(Announce { volume, keys, write, epoch, uncertain_ms }),
-            News::Report(outcome) => Word::Report(Report { volume, keys, write, epoch, outcome }),
+            WriteEvent::Announce => {
+                WriteNotice::Announce(AnnounceMessage { volume, keys, write, epoch, uncertain_ms })
+            }
+            WriteEvent::Report(outcome) => {
+                WriteNotice::Report(ReportMessage { volume, keys, write, epoch, outcome })
+            }
         }
     }
 
@@ -367,39 +402,43 @@ impl Tier {
     /// in force.
     async fn all_stand_by(
         &self,
-        map: &Map,
-        home: &Worker,
+        map: &TierWorkerMap,
+        home: &TierWorker,
         until: Instant,
     ) -> Result<(), CoherenceError> {
-        let epoch = map.placement.epoch();
+        let epoch = map.placement.map_epoch();
         let until = until.min(Instant::now() + self.options.first_progress);
         let asked = map.workers.iter().map(|worker| async move {
-            let reason = match timeout_at(until, ask(worker, Request::Standing.encode())).await {
-                Ok(Ok(Reply::Standing { epoch: theirs, .. })) if theirs == epoch => return Ok(()),
-                Ok(Ok(Reply::Standing { epoch: theirs, .. })) => {
-                    format!("it is at epoch {}", theirs.0)
-                }
-                Ok(Ok(_)) => "its answer makes no sense".to_owned(),
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it was silent".to_owned(),
-            };
+            let reason =
+                match timeout_at(until, ask_worker(worker, WorkerRequest::Standing.encode())).await
+                {
+                    Ok(Ok(WorkerReply::Standing { epoch: theirs, .. })) if theirs == epoch => {
+                        return Ok(());
+                    }
+                    Ok(Ok(WorkerReply::Standing { epoch: theirs, .. })) => {
+                        format!("it is at epoch {}", theirs.0)
+                    }
+                    Ok(Ok(_)) => "its answer makes no sense".to_owned(),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "it was silent".to_owned(),
+                };
             Err(CoherenceError::Alone { worker: home.id.clone(), other: worker.id.clone(), reason })
         });
         join_all(asked).await.into_iter().collect()
     }
 
     /// Sends one message until it is acknowledged; the message may arrive more than once. A resting
-    /// worker is asked, too: whether a write may go on is worth a try. `epoch`: gives up as soon as
+    /// worker is asked, too: whether a write may go on is worth a try. `map_epoch`: gives up as soon as
     /// there is a map of another one.
-    pub(crate) async fn tell(
+    pub(crate) async fn tell_worker(
         &self,
         kind: &'static str,
-        worker: &Arc<Worker>,
+        worker: &Arc<TierWorker>,
         message: Bytes,
         until: Instant,
         epoch: Option<Epoch>,
-    ) -> Result<Told, CoherenceError> {
-        let signs = Signs::default();
+    ) -> Result<HomeAcknowledgement, CoherenceError> {
+        let signs = HomeLifeSigns::default();
         let Some(epoch) = epoch.filter(|_| self.options.coordinated) else {
             return self.tell_on(kind, worker, message, until, &signs).await;
         };
@@ -415,50 +454,50 @@ impl Tier {
     pub(crate) async fn tell_on(
         &self,
         kind: &'static str,
-        worker: &Arc<Worker>,
+        worker: &Arc<TierWorker>,
         message: Bytes,
         until: Instant,
-        signs: &Signs,
-    ) -> Result<Told, CoherenceError> {
+        signs: &HomeLifeSigns,
+    ) -> Result<HomeAcknowledgement, CoherenceError> {
         let mut pause = RETRY_PAUSE_MIN;
         let mut repeats = 0;
         loop {
             let reason = match timeout_at(until, ask_noting(worker, message.clone(), signs)).await {
-                Ok(Ok(reply @ (Reply::Done { .. } | Reply::Unleased { .. }))) => {
-                    worker.health.succeeded();
-                    self.metrics.call(kind, "ok");
-                    return Ok(if matches!(reply, Reply::Done { .. }) {
-                        Told::Leased
+                Ok(Ok(reply @ (WorkerReply::Done { .. } | WorkerReply::Unleased { .. }))) => {
+                    worker.health.note_success();
+                    self.metrics.count_call(kind, "ok");
+                    return Ok(if matches!(reply, WorkerReply::Done { .. }) {
+                        HomeAcknowledgement::Leased
                     } else {
-                        Told::Unleased
+                        HomeAcknowledgement::Unleased
                     });
                 }
                 // It has no place for a write of which it knew nothing, and may have one in a
                 // moment.
-                Ok(Ok(Reply::Refused(Refusal { kind: RefusalKind::Busy, .. })))
+                Ok(Ok(WorkerReply::Refused(WorkerRefusal { kind: RefusalKind::Busy, .. })))
                     if kind == REPORT && Instant::now() + pause < until =>
                 {
-                    worker.health.succeeded();
-                    self.metrics.call(kind, "refused");
+                    worker.health.note_success();
+                    self.metrics.count_call(kind, "refused");
                     sleep(pause).await;
                     pause = (pause * 2).min(RETRY_PAUSE_MAX);
                     continue;
                 }
-                Ok(Ok(Reply::Refused(refusal))) => {
-                    worker.health.succeeded();
-                    self.metrics.call(kind, "refused");
-                    return Err(self.refused(worker, kind, refusal));
+                Ok(Ok(WorkerReply::Refused(refusal))) => {
+                    worker.health.note_success();
+                    self.metrics.count_call(kind, "refused");
+                    return Err(self.refusal_error(worker, kind, refusal));
                 }
                 Ok(Ok(_)) => "its answer makes no sense".to_owned(),
                 Ok(Err(error)) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
                     repeats += 1;
-                    self.repeated(kind, worker, &error);
+                    self.note_repeat(kind, worker, &error);
                     continue;
                 }
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it was silent".to_owned(),
             };
-            self.metrics.call(kind, "failed");
+            self.metrics.count_call(kind, "failed");
             self.note_failure(worker);
             if Instant::now() + pause >= until {
                 return Err(CoherenceError::HomeUnreachable { worker: worker.id.clone(), reason });
@@ -469,13 +508,13 @@ impl Tier {
     }
 
     /// Where maps change, the next one may be worth another try.
-    pub(crate) fn refused(
+    pub(crate) fn refusal_error(
         &self,
-        worker: &Worker,
+        worker: &TierWorker,
         what: &'static str,
-        refusal: Refusal,
+        refusal: WorkerRefusal,
     ) -> CoherenceError {
-        let (worker, Refusal { kind, reason }) = (worker.id.clone(), refusal);
+        let (worker, WorkerRefusal { kind, reason }) = (worker.id.clone(), refusal);
         if self.options.coordinated
             && matches!(kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
         {
@@ -485,8 +524,8 @@ impl Tier {
     }
 }
 
-impl News {
-    fn kind(self) -> &'static str {
+impl WriteEvent {
+    fn call_kind(self) -> &'static str {
         match self {
             Self::Announce => "announce",
             Self::Report(_) => REPORT,
@@ -495,24 +534,27 @@ impl News {
 }
 
 /// One call without bytes.
-pub(crate) async fn ask(worker: &Worker, message: Bytes) -> Result<Reply, TransportError> {
-    ask_noting(worker, message, &Signs::default()).await
+pub(crate) async fn ask_worker(
+    worker: &TierWorker,
+    message: Bytes,
+) -> Result<WorkerReply, TransportError> {
+    ask_noting(worker, message, &HomeLifeSigns::default()).await
 }
 
 /// The same; signs of life, which are pieces of no bytes, are noted.
 async fn ask_noting(
-    worker: &Worker,
+    worker: &TierWorker,
     message: Bytes,
-    signs: &Signs,
-) -> Result<Reply, TransportError> {
+    signs: &HomeLifeSigns,
+) -> Result<WorkerReply, TransportError> {
     let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
-    let mut call = worker.peer.call(message, None);
+    let mut call = worker.peer.start_call(message, None);
     loop {
-        let Event::Part(part) = call.next().await? else {
+        let CallEvent::Part(part) = call.next().await? else {
             return Err(protocol("it wants bytes pushed for an announcement".into()));
         };
-        match Reply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
-            Reply::Data(piece) if piece.length == 0 && !part.last => signs.note(),
+        match WorkerReply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+            WorkerReply::Data(piece) if piece.length == 0 && !part.last => signs.note_sign(),
             reply => return Ok(reply),
         }
     }
@@ -521,10 +563,10 @@ async fn ask_noting(
 /// When a home that has not answered yet last showed that it is at work: it waits for gateways to
 /// drop their leases.
 #[derive(Default)]
-pub(crate) struct Signs(Mutex<Option<Instant>>);
+pub(crate) struct HomeLifeSigns(Mutex<Option<Instant>>);
 
-impl Signs {
-    fn note(&self) {
+impl HomeLifeSigns {
+    fn note_sign(&self) {
         *self.0.lock() = Some(Instant::now());
     }
 

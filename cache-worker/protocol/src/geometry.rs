@@ -9,7 +9,7 @@ use crate::ids::{BlockIndex, PageIndex};
 /// Block and page size. The same in the whole cluster; requests carry it, so that a mismatch is an
 /// error and not wrong bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Geometry {
+pub struct BlockGeometry {
     pub block_bytes: u32,
     pub page_bytes: u32,
 }
@@ -28,13 +28,13 @@ pub enum GeometryError {
 
 /// The piece of one block that a read wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
+pub struct BlockSpan {
     pub block: BlockIndex,
     /// Bytes within the block; never empty.
     pub range: Range<u32>,
 }
 
-impl Geometry {
+impl BlockGeometry {
     /// 4 MiB blocks in 256 KiB pages.
     pub const DEFAULT: Self = Self { block_bytes: 4 << 20, page_bytes: 256 << 10 };
 
@@ -57,7 +57,7 @@ impl Geometry {
     }
 
     /// Cuts object bytes into spans, in body order.
-    pub fn spans(self, range: Range<u64>) -> impl Iterator<Item = Span> {
+    pub fn cut_spans(self, range: Range<u64>) -> impl Iterator<Item = BlockSpan> {
         let block_bytes = u64::from(self.block_bytes);
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -68,7 +68,7 @@ impl Geometry {
             let start = at - block * block_bytes;
             let end = (range.end - block * block_bytes).min(block_bytes);
             at = block * block_bytes + end;
-            Some(Span { block: BlockIndex(block as u32), range: start as u32..end as u32 })
+            Some(BlockSpan { block: BlockIndex(block as u32), range: start as u32..end as u32 })
         })
     }
 
@@ -84,13 +84,13 @@ impl Geometry {
     }
 
     /// The pages that a range of a block touches.
-    pub fn pages(self, range: &Range<u32>) -> Range<u16> {
+    pub fn touched_pages(self, range: &Range<u32>) -> Range<u16> {
         (range.start / self.page_bytes) as u16..range.end.div_ceil(self.page_bytes) as u16
     }
 
     /// Where a range of a block is cut by page borders: lengths in order. A landing cut like this
     /// lets each page's bytes arrive, and be checked, as one contiguous piece.
-    pub fn cuts(self, range: &Range<u32>) -> impl Iterator<Item = usize> {
+    pub fn page_cuts(self, range: &Range<u32>) -> impl Iterator<Item = usize> {
         let (page_bytes, range) = (self.page_bytes, range.clone());
         let mut at = range.start;
         std::iter::from_fn(move || {
@@ -113,28 +113,28 @@ mod tests {
 
     #[test]
     fn a_range_inside_one_block_is_one_span() {
-        let spans: Vec<_> = Geometry::DEFAULT.spans(5..10).collect();
-        assert_eq!(spans, [Span { block: BlockIndex(0), range: 5..10 }]);
+        let spans: Vec<_> = BlockGeometry::DEFAULT.cut_spans(5..10).collect();
+        assert_eq!(spans, [BlockSpan { block: BlockIndex(0), range: 5..10 }]);
     }
 
     #[test]
     fn an_empty_range_has_no_span() {
-        assert_eq!(Geometry::DEFAULT.spans(7..7).count(), 0);
+        assert_eq!(BlockGeometry::DEFAULT.cut_spans(7..7).count(), 0);
     }
 
     #[test]
     fn odd_sizes_are_refused() {
-        assert_eq!(Geometry::new(3 << 20, 256 << 10).unwrap().pages_per_block(), 12);
-        assert_eq!(Geometry::new(17 << 20, 256 << 10), Err(GeometryError::Block(17 << 20)));
-        assert_eq!(Geometry::new(4 << 20, 100_000), Err(GeometryError::Page(100_000)));
+        assert_eq!(BlockGeometry::new(3 << 20, 256 << 10).unwrap().pages_per_block(), 12);
+        assert_eq!(BlockGeometry::new(17 << 20, 256 << 10), Err(GeometryError::Block(17 << 20)));
+        assert_eq!(BlockGeometry::new(4 << 20, 100_000), Err(GeometryError::Page(100_000)));
     }
 
     proptest! {
         #[test]
         fn spans_tile_the_range(start in 0u64..1 << 34, length in 0u64..100 << 20) {
-            let geometry = Geometry::DEFAULT;
+            let geometry = BlockGeometry::DEFAULT;
             let mut at = start;
-            for span in geometry.spans(start..start + length) {
+            for span in geometry.cut_spans(start..start + length) {
                 let base = u64::from(span.block.0) * u64::from(geometry.block_bytes);
                 prop_assert_eq!(base + u64::from(span.range.start), at);
                 prop_assert!(span.range.start < span.range.end && span.range.end <= geometry.block_bytes);
@@ -145,20 +145,20 @@ mod tests {
 
         #[test]
         fn cuts_tile_the_span_at_page_borders(start in 0u32..4 << 20, length in 1u32..4 << 20) {
-            let geometry = Geometry::DEFAULT;
+            let geometry = BlockGeometry::DEFAULT;
             let range = start..(start + length).min(geometry.block_bytes);
             let mut at = range.start;
-            for cut in geometry.cuts(&range) {
+            for cut in geometry.page_cuts(&range) {
                 at += cut as u32;
                 prop_assert!(at == range.end || at % geometry.page_bytes == 0);
             }
             prop_assert_eq!(at, range.end);
-            prop_assert_eq!(geometry.cuts(&range).count(), geometry.pages(&range).len());
+            prop_assert_eq!(geometry.page_cuts(&range).count(), geometry.touched_pages(&range).len());
         }
 
         #[test]
         fn pages_of_a_block_add_up(object in 0u64..1 << 33, block in 0u32..2048) {
-            let geometry = Geometry::DEFAULT;
+            let geometry = BlockGeometry::DEFAULT;
             let block_len = geometry.block_len(object, BlockIndex(block));
             let sum: u32 = (0..geometry.pages_per_block()).map(|page| geometry.page_len(block_len, PageIndex(page))).sum();
             prop_assert_eq!(sum, block_len);

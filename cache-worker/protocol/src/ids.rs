@@ -9,16 +9,16 @@ use siphasher::sip::SipHasher13;
 /// A UFS and a bucket in it, `ufs-name/bucket`: what an object's identity starts with. Two mounts
 /// that lead to the same volume share blocks, attributes and coherence.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Volume(pub String);
+pub struct ObjectVolume(pub String);
 
-impl Volume {
+impl ObjectVolume {
     /// `ufs` must not contain `/` (the configuration checks it), so that the pair is unambiguous.
     pub fn new(ufs: &str, bucket: &str) -> Self {
         Self(format!("{ufs}/{bucket}"))
     }
 }
 
-impl fmt::Display for Volume {
+impl fmt::Display for ObjectVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -27,37 +27,37 @@ impl fmt::Display for Volume {
 /// An object as the UFS names it: the key includes the mount's prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectKey {
-    pub volume: Volume,
+    pub volume: ObjectVolume,
     pub key: String,
 }
 
 impl ObjectKey {
     /// The slot of block 0, whose first worker is the object's home.
-    pub fn home_slot(&self) -> Slot {
+    pub fn home_slot(&self) -> HashSlot {
         self.block_slot(BlockIndex(0))
     }
 
     /// The slot of a block. The version is not part of it: an overwrite stays with the same
     /// workers.
-    pub fn block_slot(&self, block: BlockIndex) -> Slot {
-        self.block_hash(block).slot()
+    pub fn block_slot(&self, block: BlockIndex) -> HashSlot {
+        self.block_hash(block).hash_slot()
     }
 
     /// What a block is known by where its name would be too long: in the list of hot blocks.
     pub fn block_hash(&self, block: BlockIndex) -> BlockHash {
-        let mut hasher = self.hasher();
+        let mut hasher = self.key_hasher();
         hasher.write_u32(block.0);
         BlockHash(hasher.finish())
     }
 
     /// Guards the attributes of this key in the home's generation table.
     pub fn hash(&self) -> KeyHash {
-        KeyHash(self.hasher().finish())
+        KeyHash(self.key_hasher().finish())
     }
 
     /// SipHash-1-3 under a fixed key: every process of a cluster, of whatever version, must agree
     /// on it.
-    fn hasher(&self) -> SipHasher13 {
+    fn key_hasher(&self) -> SipHasher13 {
         let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0001, 0x706c_6163_656d_656e);
         hasher.write(self.volume.0.as_bytes());
         hasher.write_u8(0);
@@ -75,7 +75,7 @@ impl fmt::Display for ObjectKey {
 
 /// One immutable state of an object: blocks belong to a version, never to a key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Version {
+pub struct ContentVersion {
     /// Strong, as the UFS sends it, quotes included. A missing or weak ETag is never cached.
     pub etag: String,
     /// Length of the whole object.
@@ -101,7 +101,7 @@ pub struct PageIndex(pub u16);
 
 /// One of [`crate::SLOTS`] hash buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Slot(pub u16);
+pub struct HashSlot(pub u16);
 
 /// Hash of volume, key and block. Two blocks that share one are hot together, which costs a copy
 /// and no more.
@@ -109,8 +109,8 @@ pub struct Slot(pub u16);
 pub struct BlockHash(pub u64);
 
 impl BlockHash {
-    pub fn slot(self) -> Slot {
-        Slot((self.0 >> 48) as u16)
+    pub fn hash_slot(self) -> HashSlot {
+        HashSlot((self.0 >> 48) as u16)
     }
 }
 
@@ -132,7 +132,7 @@ pub struct Epoch(pub u64);
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
-pub struct Generation(pub u64);
+pub struct KeyGeneration(pub u64);
 
 /// A worker's configured name, unique in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

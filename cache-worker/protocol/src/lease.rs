@@ -24,7 +24,7 @@ pub const RECALLS_WAIT_MS: u64 = 1000;
 
 /// Who would hold a lease on the attributes that it opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct LeaseHolder {
     pub id: HolderId,
     /// Reads of this key that it has answered by its last lease, of which the home has not heard.
     pub answered: u32,
@@ -32,7 +32,7 @@ pub struct Holder {
 
 /// Waits for leases of this holder to be recalled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recalls {
+pub struct RecallPollMessage {
     pub holder: HolderId,
     /// Of the last answer; 0: there was none. What another process of the home recalled does not
     /// count here.
@@ -42,9 +42,9 @@ pub struct Recalls {
     pub through: u64,
 }
 
-/// To [`Recalls`]. Said again until it is acknowledged.
+/// To [`RecallPollMessage`]. Said again until it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recalled {
+pub struct RecallReply {
     /// The home's process.
     pub life: u64,
     pub through: u64,

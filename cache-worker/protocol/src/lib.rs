@@ -13,21 +13,28 @@ mod placement;
 mod tend;
 mod word;
 
-pub use geometry::{Geometry, GeometryError, Span};
+pub use geometry::{BlockGeometry, BlockSpan, GeometryError};
 pub use ids::{
-    BlockHash, BlockIndex, Epoch, Generation, HolderId, KeyHash, ObjectKey, PageIndex, Slot,
-    Version, Volume, WorkerId, WriteId, is_strong_etag,
+    BlockHash, BlockIndex, ContentVersion, Epoch, HashSlot, HolderId, KeyGeneration, KeyHash,
+    ObjectKey, ObjectVolume, PageIndex, WorkerId, WriteId, is_strong_etag,
 };
-pub use lease::{Holder, LEASE_MS_MAX, RECALLED_KEYS_MAX, RECALLS_WAIT_MS, Recalled, Recalls};
-pub use look::{Here, LOOKED_OBJECTS_MAX, Look, Looked, LookedFor};
-pub use membership::{ClusterMember, Membership, MembershipChange};
+pub use lease::{
+    LEASE_MS_MAX, LeaseHolder, RECALLED_KEYS_MAX, RECALLS_WAIT_MS, RecallPollMessage, RecallReply,
+};
+pub use look::{LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectLookMessage, ObjectLookReply};
+pub use membership::{ClusterMember, MemberRoster, MembershipChange};
 pub use messages::{
-    Absent, Announce, Attributes, ByteRange, CacheVerdict, DecodeError, Forget, GoneVersion, Holds,
-    Lease, Listed, ListedEntry, Open, Opened, PROTOCOL_VERSION, Piece, Question, Read, Refusal,
-    RefusalKind, Reply, Report, Request, Shown, TakeOver, TraceContext, UfsAnswer, Warm, WarmTier,
-    Warmed, WriteOutcome,
+    AbsentReply, AnnounceMessage, AttributeLease, BlockPiece, ByteRange, CacheVerdict, DecodeError,
+    ForgetMessage, GoneVersion, HeadAttributes, HoldsMessage, ListedAttributes, ListedEntry,
+    ListingMessage, OpenMessage, OpenObjectReply, PROTOCOL_VERSION, ReadMessage, RefusalKind,
+    ReportMessage, TakeOver, TraceContext, TracedRequest, UfsAnswer, WarmMessage, WarmPagesReply,
+    WarmTier, WorkerRefusal, WorkerReply, WorkerRequest, WriteOutcome,
 };
 pub use pauses::PauseWatch;
-pub use placement::{Member, Placement, PlacementError, RANKING, SLOTS, SPREAD_BYTES_MIN};
-pub use tend::{ForgetPrefix, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock};
-pub use word::{Heard, Relayed, Word};
+pub use placement::{
+    PlacementError, PlacementMap, PlacementMember, RANKING, SLOTS, SPREAD_BYTES_MIN,
+};
+pub use tend::{
+    ForgetPrefix, TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage, TendedBlock,
+};
+pub use word::{NoticeAnswer, NoticeRelayOutcome, WriteNotice};

@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Epoch, Geometry, Version, Volume, WarmTier};
+use crate::{BlockGeometry, ContentVersion, Epoch, ObjectVolume, WarmTier};
 
-/// Most objects in one [`Look`]: what is said of them fits one message, unless their ETags are
+/// Most objects in one [`ObjectLookMessage`]: what is said of them fits one message, unless their ETags are
 /// uncommonly long.
 pub const LOOKED_OBJECTS_MAX: usize = 256;
 
-/// Objects of one home. Answered with [`Looked`]. Asks the UFS for nothing, and fills nothing.
+/// Objects of one home. Answered with [`ObjectLookReply`]. Asks the UFS for nothing, and fills nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
-    pub volume: Volume,
+pub struct ObjectLookMessage {
+    pub volume: ObjectVolume,
     pub epoch: Epoch,
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     /// Attributes older than this are as good as none; `u64::MAX`: none is too old.
     pub attributes_age_ms_max: u64,
     pub tier: WarmTier,
@@ -30,18 +30,18 @@ pub struct LookedFor {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Looked {
+pub struct ObjectLookReply {
     /// As [`crate::Warmed`] has it.
     pub life: u64,
     /// In the order in which they were asked about. `None`: its attributes are not known here, or
     /// may not be answered from.
-    pub objects: Vec<Option<Here>>,
+    pub objects: Vec<Option<ObjectHoldings>>,
 }
 
 /// What there is of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Here {
-    pub version: Version,
+pub struct ObjectHoldings {
+    pub version: ContentVersion,
     /// Of the pages that were asked about.
     pub held_bytes: u32,
     pub missing_bytes: u32,

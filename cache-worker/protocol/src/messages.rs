@@ -8,59 +8,61 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::geometry::Geometry;
-use crate::ids::{BlockIndex, Epoch, Generation, ObjectKey, PageIndex, Version, Volume, WriteId};
-use crate::lease::{Holder, Recalled, Recalls};
-use crate::look::{Look, Looked};
-use crate::tend::{ForgetPrefix, Tend, Tended};
+use crate::geometry::BlockGeometry;
+use crate::ids::{
+    BlockIndex, ContentVersion, Epoch, KeyGeneration, ObjectKey, ObjectVolume, PageIndex, WriteId,
+};
+use crate::lease::{LeaseHolder, RecallPollMessage, RecallReply};
+use crate::look::{ObjectLookMessage, ObjectLookReply};
+use crate::tend::{ForgetPrefix, TendBlocksReply, TendMessage};
 
 /// Spoken in the handshake. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
 
 /// What a gateway, or another worker, asks a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
-    Open(Open),
-    Read(Read),
-    Announce(Announce),
-    Report(Report),
-    Forget(Forget),
-    Listed(Listed),
+pub enum WorkerRequest {
+    Open(OpenMessage),
+    Read(ReadMessage),
+    Announce(AnnounceMessage),
+    Report(ReportMessage),
+    Forget(ForgetMessage),
+    Listed(ListingMessage),
     /// Under which epoch the worker answers, and whether it holds a lease.
     Standing,
-    Warm(Warm),
+    Warm(WarmMessage),
     /// An open or a read on behalf of a span of a trace. Not a request within a request: a peer
     /// must not nest them.
-    Traced(TraceContext, Question),
-    Tend(Tend),
+    Traced(TraceContext, TracedRequest),
+    Tend(TendMessage),
     ForgetPrefix(ForgetPrefix),
     /// Of one worker to another: the pages of the range that it holds, in memory or on disk.
     /// Nothing is filled for it.
-    ReadHeld(Read),
+    ReadHeld(ReadMessage),
     /// Of one worker to another: is it worth asking for these?
-    Holds(Holds),
+    Holds(HoldsMessage),
     /// Of one worker, which leaves, to another, which owns the block now.
     TakeOver(TakeOver),
-    /// A `Warm` without a version, of an object that a listing shows with so many bytes.
-    WarmListed(Warm, u64),
+    /// A `WarmMessage` without a version, of an object that a listing shows with so many bytes.
+    WarmListed(WarmMessage, u64),
     /// A read of a hot block at a worker that is not its owner. What it lacks it asks the owner
     /// for, and fills nothing.
-    ReadReplica(Read),
-    Look(Look),
-    /// An `Open` of who would hold a lease on the attributes: only where a home has said that it
+    ReadReplica(ReadMessage),
+    Look(ObjectLookMessage),
+    /// An `OpenMessage` of who would hold a lease on the attributes: only where a home has said that it
     /// grants some.
-    OpenBy(Open, Holder),
-    Recalls(Recalls),
+    OpenBy(OpenMessage, LeaseHolder),
+    Recalls(RecallPollMessage),
     GoneVersion(GoneVersion),
 }
 
 /// What may be traced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Question {
-    Open(Open),
-    Read(Read),
-    ReadReplica(Read),
-    OpenBy(Open, Holder),
+pub enum TracedRequest {
+    Open(OpenMessage),
+    Read(ReadMessage),
+    ReadReplica(ReadMessage),
+    OpenBy(OpenMessage, LeaseHolder),
 }
 
 /// The span that something is asked for, as W3C's trace context has it.
@@ -74,22 +76,22 @@ pub struct TraceContext {
     pub state: Option<String>,
 }
 
-impl Request {
+impl WorkerRequest {
     /// The same on behalf of a span, if there is one and requests of this kind are traced.
     #[must_use]
-    pub fn traced(self, context: Option<&TraceContext>) -> Self {
+    pub fn with_trace(self, context: Option<&TraceContext>) -> Self {
         match (self, context) {
             (Self::Open(open), Some(context)) => {
-                Self::Traced(context.clone(), Question::Open(open))
+                Self::Traced(context.clone(), TracedRequest::Open(open))
             }
             (Self::Read(read), Some(context)) => {
-                Self::Traced(context.clone(), Question::Read(read))
+                Self::Traced(context.clone(), TracedRequest::Read(read))
             }
             (Self::ReadReplica(read), Some(context)) => {
-                Self::Traced(context.clone(), Question::ReadReplica(read))
+                Self::Traced(context.clone(), TracedRequest::ReadReplica(read))
             }
             (Self::OpenBy(open, holder), Some(context)) => {
-                Self::Traced(context.clone(), Question::OpenBy(open, holder))
+                Self::Traced(context.clone(), TracedRequest::OpenBy(open, holder))
             }
             (other, _) => other,
         }
@@ -98,12 +100,12 @@ impl Request {
 
 /// Attributes of an object and, in the same round trip, the wanted bytes of its first block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Open {
+pub struct OpenMessage {
     pub object: ObjectKey,
     /// A version id that the client named.
     pub version_id: Option<String>,
     pub epoch: Epoch,
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     /// Cached attributes older than this are asked again at the UFS; 0 asks every time, `u64::MAX`
     /// never (immutable).
     pub attributes_age_ms_max: u64,
@@ -136,7 +138,7 @@ pub enum ByteRange {
 
 impl ByteRange {
     /// Resolves against an object's length. `None`: not satisfiable (416).
-    pub fn resolve(self, object_bytes: u64) -> Option<std::ops::Range<u64>> {
+    pub fn resolve_range(self, object_bytes: u64) -> Option<std::ops::Range<u64>> {
         match self {
             Self::All => Some(0..object_bytes),
             Self::From { first, last } => {
@@ -152,11 +154,11 @@ impl ByteRange {
 
 /// Bytes of one block of one version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Read {
+pub struct ReadMessage {
     pub object: ObjectKey,
-    pub version: Version,
+    pub version: ContentVersion,
     pub epoch: Epoch,
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     pub block: BlockIndex,
     /// Bytes within the block.
     pub start: u32,
@@ -168,10 +170,10 @@ pub struct Read {
 /// Whether a worker seems to hold a page of an object's block 0, of the version that it knew last.
 /// A hint: the UFS says which version there is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holds {
+pub struct HoldsMessage {
     pub object: ObjectKey,
     pub version_id: Option<String>,
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     pub page: PageIndex,
 }
 
@@ -180,10 +182,10 @@ pub struct Holds {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeOver {
     pub object: ObjectKey,
-    pub version: Version,
+    pub version: ContentVersion,
     /// Of the map by which the asked worker owns the block.
     pub epoch: Epoch,
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     pub block: BlockIndex,
     /// How hot it was: bytes read of it, those of long ago counting less.
     pub heat_bytes: u64,
@@ -191,8 +193,8 @@ pub struct TakeOver {
 
 /// A write is about to become visible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Announce {
-    pub volume: Volume,
+pub struct AnnounceMessage {
+    pub volume: ObjectVolume,
     /// Keys of this home; a batch delete names many.
     pub keys: Vec<String>,
     pub write: WriteId,
@@ -203,8 +205,8 @@ pub struct Announce {
 
 /// A write is over, whatever its outcome. Invalidates; never installs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    pub volume: Volume,
+pub struct ReportMessage {
+    pub volume: ObjectVolume,
     pub keys: Vec<String>,
     pub write: WriteId,
     pub epoch: Epoch,
@@ -223,8 +225,8 @@ pub enum WriteOutcome {
 
 /// Drop what is cached of these keys (explicit invalidation).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forget {
-    pub volume: Volume,
+pub struct ForgetMessage {
+    pub volume: ObjectVolume,
     pub keys: Vec<String>,
 }
 
@@ -233,14 +235,14 @@ pub struct Forget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoneVersion {
     pub object: ObjectKey,
-    pub version: Version,
+    pub version: ContentVersion,
 }
 
 /// What a listing showed of keys of this home, which drops what it has cached of those that it
 /// knows otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
-    pub volume: Volume,
+pub struct ListingMessage {
+    pub volume: ObjectVolume,
     pub entries: Vec<ListedEntry>,
 }
 
@@ -249,12 +251,12 @@ pub struct Listed {
 pub struct ListedEntry {
     pub key: String,
     /// `None`: there is no such object; its newest version is a delete marker.
-    pub shown: Option<Shown>,
+    pub shown: Option<ListedAttributes>,
 }
 
 /// What a listing says of an object. What it leaves out contradicts nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Shown {
+pub struct ListedAttributes {
     /// Strong, quotes included.
     pub etag: Option<String>,
     pub bytes: Option<u64>,
@@ -262,10 +264,10 @@ pub struct Shown {
     pub last_modified_ms: Option<i64>,
 }
 
-impl Shown {
+impl ListedAttributes {
     /// Whether these attributes are of another state of the object. `Last-Modified` has seconds: a
     /// store may have cut or rounded.
-    pub fn contradicts(&self, attributes: &Attributes) -> bool {
+    pub fn contradicts_attributes(&self, attributes: &HeadAttributes) -> bool {
         let version = &attributes.version;
         let other_time = |(listed_ms, known): (i64, i64)| {
             let second = listed_ms.div_euclid(1000);
@@ -277,21 +279,21 @@ impl Shown {
     }
 }
 
-/// Have pages of one block ready before anybody reads them. Answered with [`Warmed`], after signs
+/// Have pages of one block ready before anybody reads them. Answered with [`WarmPagesReply`], after signs
 /// of life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Warm {
+pub struct WarmMessage {
     pub object: ObjectKey,
     /// `None`: what the UFS has now, whose attributes are learnt with it. Only of block 0, at its
     /// home.
-    pub version: Option<Version>,
+    pub version: Option<ContentVersion>,
     pub epoch: Epoch,
-    pub geometry: Geometry,
+    pub geometry: BlockGeometry,
     pub block: BlockIndex,
     /// Of the block; those past its end are left out. None at all: only the attributes are wanted.
     pub first_page: u16,
     pub pages: u16,
-    /// As in [`Open`]; without a version.
+    /// As in [`OpenMessage`]; without a version.
     pub attributes_age_ms_max: u64,
     pub tier: WarmTier,
     /// Milliseconds since 1970 up to which the pages are to be kept; 0: no longer than others.
@@ -309,9 +311,9 @@ pub enum WarmTier {
 
 /// What became of the pages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Warmed {
+pub struct WarmPagesReply {
     /// Of which version they are.
-    pub version: Version,
+    pub version: ContentVersion,
     /// Bytes that were there already.
     pub held_bytes: u32,
     /// Bytes that came from the UFS meanwhile, for whomever.
@@ -323,38 +325,38 @@ pub struct Warmed {
     pub life: u64,
 }
 
-/// What a worker answers. The bytes that a [`Piece`] speaks of lie in the landing at the part's
+/// What a worker answers. The bytes that a [`BlockPiece`] speaks of lie in the landing at the part's
 /// offset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reply {
-    /// To `Open`. Further parts are `Data`.
-    Opened(Box<Opened>),
-    /// To `Open`: the UFS says that there is no such object.
-    Absent(Absent),
-    /// Bytes; to `Read`, or after `Opened`. To `ReadHeld`: whole pages, with gaps where there are
+pub enum WorkerReply {
+    /// To `OpenMessage`. Further parts are `Data`.
+    Opened(Box<OpenObjectReply>),
+    /// To `OpenMessage`: the UFS says that there is no such object.
+    Absent(AbsentReply),
+    /// Bytes; to `ReadMessage`, or after `OpenObjectReply`. To `ReadHeld`: whole pages, with gaps where there are
     /// none; an empty last one.
-    Data(Piece),
-    /// To `Announce`, `Report`, `Forget`, `Listed`, `ForgetPrefix`.
-    Done { generation: Generation, lease: Lease },
+    Data(BlockPiece),
+    /// To `AnnounceMessage`, `ReportMessage`, `ForgetMessage`, `ListingMessage`, `ForgetPrefix`.
+    Done { generation: KeyGeneration, lease: AttributeLease },
     /// Not answered; what to do instead is in the kind.
-    Refused(Refusal),
-    /// To `Announce`, `Report`: done, by a home whose lease is over. It is enough only if every
+    Refused(WorkerRefusal),
+    /// To `AnnounceMessage`, `ReportMessage`: done, by a home whose lease is over. It is enough only if every
     /// member of the map stands by it.
-    Unleased { generation: Generation },
+    Unleased { generation: KeyGeneration },
     /// To `Standing`. Epoch 0: none, the worker is between two maps.
     Standing { epoch: Epoch, leased: bool },
-    /// To `Warm`.
-    Warmed(Warmed),
-    /// To `Tend`.
-    Tended(Tended),
-    /// To `Holds`.
+    /// To `WarmMessage`.
+    Warmed(WarmPagesReply),
+    /// To `TendMessage`.
+    Tended(TendBlocksReply),
+    /// To `HoldsMessage`.
     Holds { likely: bool },
     /// To `TakeOver`: how much of the block came from its former owner.
     TakenOver { bytes: u64 },
-    /// To `Look`.
-    Looked(Looked),
-    /// To `Recalls`.
-    Recalled(Recalled),
+    /// To `ObjectLookMessage`.
+    Looked(ObjectLookReply),
+    /// To `RecallPollMessage`.
+    Recalled(RecallReply),
 }
 
 /// How the asked bytes were found.
@@ -367,28 +369,28 @@ pub enum CacheVerdict {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Opened {
-    pub attributes: Attributes,
-    pub generation: Generation,
-    pub lease: Lease,
+pub struct OpenObjectReply {
+    pub attributes: HeadAttributes,
+    pub generation: KeyGeneration,
+    pub lease: AttributeLease,
     /// Of the attributes: answered from the cache, or from the UFS now.
     pub attributes_cached: bool,
-    pub piece: Option<Piece>,
+    pub piece: Option<BlockPiece>,
 }
 
 /// The right to answer from these attributes without asking the home, until it ends or is recalled;
 /// counted from when the question was sent. Zero: none. An id without time: the home would grant
 /// one to who polls it for recalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Lease {
+pub struct AttributeLease {
     pub id: u64,
     pub milliseconds: u32,
 }
 
 /// What HEAD answers, for one version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attributes {
-    pub version: Version,
+pub struct HeadAttributes {
+    pub version: ContentVersion,
     /// Seconds since 1970, as the UFS's Last-Modified says.
     pub last_modified: Option<i64>,
     /// The UFS's representation headers (lower-case names), in its order: everything that HEAD
@@ -400,7 +402,7 @@ pub struct Attributes {
 
 /// A run of bytes of one block, beside the message in the landing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Piece {
+pub struct BlockPiece {
     pub block: BlockIndex,
     /// Bytes within the block.
     pub start: u32,
@@ -421,14 +423,14 @@ pub struct UfsAnswer {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Absent {
+pub struct AbsentReply {
     pub answer: UfsAnswer,
-    pub generation: Generation,
+    pub generation: KeyGeneration,
     pub cached: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct WorkerRefusal {
     pub kind: RefusalKind,
     /// For the log of the asking side.
     pub reason: String,
@@ -451,7 +453,7 @@ pub enum RefusalKind {
     /// This worker has no such volume in its configuration.
     UnknownVolume,
     /// Block or page size differ between asker and worker.
-    GeometryMismatch(Geometry),
+    GeometryMismatch(BlockGeometry),
     /// A message that makes no sense.
     Malformed,
     /// Asker and worker have different placement maps, and perhaps different homes for this key.
@@ -497,8 +499,8 @@ macro_rules! wire {
     };
 }
 
-wire!(Request, "request");
-wire!(Reply, "reply");
+wire!(WorkerRequest, "request");
+wire!(WorkerReply, "reply");
 
 #[cfg(test)]
 mod tests;

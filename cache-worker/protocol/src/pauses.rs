@@ -35,7 +35,7 @@ impl PauseWatch {
 
     /// The clocks say so, at about one moment. All that the own clock may have missed since the
     /// first call; never less than before.
-    pub fn missed(&self, own: Duration, wall: Duration) -> Duration {
+    pub fn missed_time(&self, own: Duration, wall: Duration) -> Duration {
         let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
         let now = nanos(wall).saturating_sub(nanos(own));
         let before = self.offset.load(Ordering::SeqCst);
@@ -64,22 +64,22 @@ mod tests {
     fn what_the_wall_clock_leaps_by_is_counted_once() {
         let watch = PauseWatch::new();
         let day = ms(86_400_000);
-        assert_eq!(watch.missed(ms(1000), day + ms(1000)), ms(0));
-        assert_eq!(watch.missed(ms(5000), day + ms(5003)), ms(0), "read one after the other");
+        assert_eq!(watch.missed_time(ms(1000), day + ms(1000)), ms(0));
+        assert_eq!(watch.missed_time(ms(5000), day + ms(5003)), ms(0), "read one after the other");
         // Stopped for ten seconds, and set right.
-        assert_eq!(watch.missed(ms(5500), day + ms(15_500)), ms(10_000));
-        assert_eq!(watch.missed(ms(9000), day + ms(19_000)), ms(10_000));
-        assert_eq!(watch.missed(ms(9100), day + ms(19_200)), ms(10_100));
+        assert_eq!(watch.missed_time(ms(5500), day + ms(15_500)), ms(10_000));
+        assert_eq!(watch.missed_time(ms(9000), day + ms(19_000)), ms(10_000));
+        assert_eq!(watch.missed_time(ms(9100), day + ms(19_200)), ms(10_100));
     }
 
     #[test]
     fn a_wall_clock_that_is_set_back_hides_no_later_pause() {
         let watch = PauseWatch::new();
         let day = ms(86_400_000);
-        assert_eq!(watch.missed(ms(0), day), ms(0));
-        assert_eq!(watch.missed(ms(1000), ms(1000)), ms(0));
-        assert_eq!(watch.missed(ms(2000), ms(7000)), ms(5000));
+        assert_eq!(watch.missed_time(ms(0), day), ms(0));
+        assert_eq!(watch.missed_time(ms(1000), ms(1000)), ms(0));
+        assert_eq!(watch.missed_time(ms(2000), ms(7000)), ms(5000));
         // Set right again: from 5 s beside the own clock to a day less 3 s.
-        assert_eq!(watch.missed(ms(3000), day), ms(5000) + (day - ms(8000)));
+        assert_eq!(watch.missed_time(ms(3000), day), ms(5000) + (day - ms(8000)));
     }
 }

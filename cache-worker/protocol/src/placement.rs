@@ -16,7 +16,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use crate::ids::{Epoch, Slot, WorkerId};
+use crate::ids::{Epoch, HashSlot, WorkerId};
 
 /// Hash buckets of a cluster, whatever its size.
 pub const SLOTS: usize = 1 << 16;
@@ -33,7 +33,7 @@ pub const SPREAD_BYTES_MIN: u32 = 256 << 10;
 
 /// A worker as the map sees it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Member {
+pub struct PlacementMember {
     pub id: WorkerId,
     /// Relative capacity, > 0.
     pub weight: f64,
@@ -44,7 +44,7 @@ pub struct Member {
     pub draining: bool,
 }
 
-impl Member {
+impl PlacementMember {
     /// A member of no zone.
     pub fn new(id: WorkerId, weight: f64) -> Self {
         Self { id, weight, zone: String::new(), draining: false }
@@ -71,20 +71,20 @@ pub enum PlacementError {
 
 /// Slot → ordered workers, the first being the owner.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Placement {
+pub struct PlacementMap {
     epoch: Epoch,
-    members: Vec<Member>,
-    /// `SLOTS × ranks` indexes into `members`.
+    members: Vec<PlacementMember>,
+    /// `SLOTS × ranks` indexes into `map_members`.
     table: Vec<u16>,
     ranks: usize,
 }
 
-impl Placement {
-    /// Ranks `members` for every slot, keeping the first `ranks` (at least 1, at most as many as
+impl PlacementMap {
+    /// Ranks `map_members` for every slot, keeping the first `ranks` (at least 1, at most as many as
     /// there are members that own slots). Takes 0.2 to 0.3 s for a thousand members.
     pub fn new(
         epoch: Epoch,
-        mut members: Vec<Member>,
+        mut members: Vec<PlacementMember>,
         ranks: usize,
     ) -> Result<Self, PlacementError> {
         if members.len() > usize::from(u16::MAX) {
@@ -103,7 +103,7 @@ impl Placement {
             return Err(PlacementError::NoWorkers);
         }
         let ranks = ranks.clamp(1, owning);
-        let table = rank::table(&members, ranks);
+        let table = rank::rank_slots(&members, ranks);
         Ok(Self { epoch, members, table, ranks })
     }
 
@@ -111,8 +111,8 @@ impl Placement {
     /// weights and ranks, in whatever order they are listed. Gateways and workers each compute it
     /// from their own configuration; where it differs, they do not agree on who is an object's
     /// home. Never 0.
-    pub fn static_epoch(members: &[Member], ranks: usize) -> Epoch {
-        let mut sorted: Vec<&Member> = members.iter().collect();
+    pub fn static_epoch(members: &[PlacementMember], ranks: usize) -> Epoch {
+        let mut sorted: Vec<&PlacementMember> = members.iter().collect();
         sorted.sort_by(|a, b| a.id.cmp(&b.id));
         let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0003, 0x6570_6f63_6873_7462);
         hasher.write_u16(RANKING);
@@ -130,34 +130,34 @@ impl Placement {
     }
 
     /// The map of who follows a coordinator and knows none yet: epoch 0, and nobody owns anything.
-    pub fn nobody() -> Self {
+    pub fn without_members() -> Self {
         Self { epoch: Epoch(0), members: Vec::new(), table: Vec::new(), ranks: 0 }
     }
 
-    pub fn epoch(&self) -> Epoch {
+    pub fn map_epoch(&self) -> Epoch {
         self.epoch
     }
 
     /// Sorted by id.
-    pub fn members(&self) -> &[Member] {
+    pub fn map_members(&self) -> &[PlacementMember] {
         &self.members
     }
 
-    /// Indexes into [`Placement::members`], the owner first.
-    pub fn owners(&self, slot: Slot) -> &[u16] {
+    /// Indexes into [`PlacementMap::map_members`], the owner first.
+    pub fn slot_owners(&self, slot: HashSlot) -> &[u16] {
         let start = usize::from(slot.0) * self.ranks;
         &self.table[start..start + self.ranks]
     }
 
     /// The owner of a slot.
-    pub fn owner(&self, slot: Slot) -> &Member {
-        &self.members[usize::from(self.owners(slot)[0])]
+    pub fn first_owner(&self, slot: HashSlot) -> &PlacementMember {
+        &self.members[usize::from(self.slot_owners(slot)[0])]
     }
 
     /// Slots that have another owner in `other`.
-    pub fn moved(&self, other: &Self) -> usize {
-        let all = (0..SLOTS).map(|slot| Slot(slot as u16));
-        all.filter(|&slot| self.owner(slot).id != other.owner(slot).id).count()
+    pub fn count_moved_slots(&self, other: &Self) -> usize {
+        let all = (0..SLOTS).map(|slot| HashSlot(slot as u16));
+        all.filter(|&slot| self.first_owner(slot).id != other.first_owner(slot).id).count()
     }
 }
 

@@ -3,18 +3,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlockIndex, Geometry, ObjectKey, Version, Volume};
+use crate::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey, ObjectVolume};
 
-/// Most blocks in one [`Tend`]: what is said of them fits one message.
+/// Most blocks in one [`TendMessage`]: what is said of them fits one message.
 pub const TENDED_BLOCKS_MAX: u16 = 1024;
 
-/// Blocks of one version, at a worker that may have some of them. Answered with [`Tended`]. Fills
+/// Blocks of one version, at a worker that may have some of them. Answered with [`TendBlocksReply`]. Fills
 /// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tend {
+pub struct TendMessage {
     pub object: ObjectKey,
-    pub version: Version,
-    pub geometry: Geometry,
+    pub version: ContentVersion,
+    pub geometry: BlockGeometry,
     pub first_block: BlockIndex,
     /// Up to [`TENDED_BLOCKS_MAX`]; those past the object's end are left out.
     pub blocks: u16,
@@ -33,7 +33,7 @@ pub enum TendAct {
 
 /// What was there, block by block. Blocks of which nothing was there are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tended {
+pub struct TendBlocksReply {
     pub blocks: Vec<TendedBlock>,
 }
 
@@ -54,7 +54,7 @@ pub struct TendedBlock {
 /// with `Done`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetPrefix {
-    pub volume: Volume,
+    pub volume: ObjectVolume,
     /// Empty: the whole volume.
     pub prefix: String,
 }

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Epoch, Volume, WriteId};
-use crate::messages::{Announce, Refusal, Report, Request};
+use crate::ids::{Epoch, ObjectVolume, WriteId};
+use crate::messages::{AnnounceMessage, ReportMessage, WorkerRefusal, WorkerRequest};
 
 /// What stands beside the keys of a word, in bytes: for bounds on what waits.
 const BESIDE_KEYS_BYTES: usize = 128;
@@ -15,21 +15,21 @@ const BESIDE_KEYS_BYTES: usize = 128;
 /// What is carried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Word {
-    Announce(Announce),
-    Report(Report),
+pub enum WriteNotice {
+    Announce(AnnounceMessage),
+    Report(ReportMessage),
 }
 
-impl Word {
+impl WriteNotice {
     /// Of the map by which the worker is the home of the keys.
-    pub fn epoch(&self) -> Epoch {
+    pub fn map_epoch(&self) -> Epoch {
         match self {
             Self::Announce(announce) => announce.epoch,
             Self::Report(report) => report.epoch,
         }
     }
 
-    pub fn keys(&self) -> &[String] {
+    pub fn notice_keys(&self) -> &[String] {
         match self {
             Self::Announce(announce) => &announce.keys,
             Self::Report(report) => &report.keys,
@@ -44,20 +44,21 @@ impl Word {
     }
 
     /// Memory that it takes while it waits, about.
-    pub fn bytes(&self) -> usize {
-        let volume: &Volume = match self {
+    pub fn memory_bytes(&self) -> usize {
+        let volume: &ObjectVolume = match self {
             Self::Announce(announce) => &announce.volume,
             Self::Report(report) => &report.volume,
         };
-        let keys: usize = self.keys().iter().map(|key| key.len() + size_of::<String>()).sum();
+        let keys: usize =
+            self.notice_keys().iter().map(|key| key.len() + size_of::<String>()).sum();
         keys + volume.0.len() + BESIDE_KEYS_BYTES
     }
 
     /// The same as it goes to the home directly.
-    pub fn to_request(&self) -> Request {
+    pub fn to_request(&self) -> WorkerRequest {
         match self.clone() {
-            Self::Announce(announce) => Request::Announce(announce),
-            Self::Report(report) => Request::Report(report),
+            Self::Announce(announce) => WorkerRequest::Announce(announce),
+            Self::Report(report) => WorkerRequest::Report(report),
         }
     }
 }
@@ -65,20 +66,20 @@ impl Word {
 /// What the home has said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Heard {
+pub enum NoticeAnswer {
     /// Noted, under the word's epoch and with a lease.
     Done,
     /// Noted, by a home whose lease is over: as [`Reply::Unleased`](crate::Reply::Unleased).
     Unleased,
-    Refused(Refusal),
+    Refused(WorkerRefusal),
 }
 
 /// What came of carrying a word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Relayed {
+pub enum NoticeRelayOutcome {
     /// The home has heard it.
-    Heard(Heard),
+    Heard(NoticeAnswer),
     /// The home did not ask for news in time, or its answer was lost: it may have heard it or not.
     /// If it stays silent, its lease ends, and the next map is without it.
     Silent,

@@ -9,64 +9,67 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use verbs3_protocol::{Attributes, Generation, RefusalKind};
+use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind};
 use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
 
-use super::cache::{Cache, Found, Known, Needs};
-use super::checks::{Asking, Checks, Joined, Plan, Sent, Waiting};
-use super::coherence::Coherence;
-use super::grants::{Concerned, Grants};
-use super::{Outcome, Subject, identity};
-use crate::clock::Clock;
-use crate::digest::Digests;
-use crate::fill::{Failure, Filler, Interest, Target, answer};
-use crate::metrics::Metrics;
-use crate::tasks::Tasks;
+use super::cache::{AnswerRequirements, AttributeCache, AttributeCacheEntry, ObjectPresence};
+use super::checks::{
+    AttributeCheckPlan, AttributeCheckTable, CheckAdmission, CheckAnswerReceiver, OutgoingCheck,
+    PendingAttributeRead,
+};
+use super::coherence::CoherenceTable;
+use super::grants::{LeaseGrantTable, RecallScope};
+use super::{AttributeCheckOutcome, AttributeQuery, identity};
+use crate::clock::WorkerClock;
+use crate::digest::KeyedDigester;
+use crate::fill::{FillTarget, PageFillError, PageFiller, RunInterest, to_ufs_answer};
+use crate::metrics::WorkerMetrics;
+use crate::tasks::WorkerTaskSet;
 use crate::trace::ask_ufs;
 
 /// Asks a UFS about objects.
-pub(crate) struct Asker {
-    pub(crate) coherence: Arc<Coherence>,
-    pub(crate) cache: Arc<Cache>,
-    pub(crate) checks: Checks,
-    pub(crate) grants: Arc<Grants>,
-    pub(crate) filler: Arc<Filler>,
-    pub(crate) digests: Digests,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) tasks: Tasks,
+pub(crate) struct AttributeFetcher {
+    pub(crate) coherence: Arc<CoherenceTable>,
+    pub(crate) cache: Arc<AttributeCache>,
+    pub(crate) checks: AttributeCheckTable,
+    pub(crate) grants: Arc<LeaseGrantTable>,
+    pub(crate) filler: Arc<PageFiller>,
+    pub(crate) digests: KeyedDigester,
+    pub(crate) clock: Arc<dyn WorkerClock>,
+    pub(crate) tasks: WorkerTaskSet,
     pub(crate) stop: CancellationToken,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: WorkerMetrics,
 }
 
 /// What the UFS said, before it is known whether it may be kept.
-enum Answered {
-    Present(Attributes, Option<Interest>),
+enum UfsAttributeAnswer {
+    Present(HeadAttributes, Option<RunInterest>),
     Absent(RawAnswer),
     /// Two answers of the UFS contradict each other: the object changes under the check.
     Changing,
     Refused(RefusalKind, String),
 }
 
-impl Asker {
+impl AttributeFetcher {
     /// A check whose answer the asker may have: someone else's, or one that is sent now. `None`:
     /// too many are under way.
-    pub(crate) fn check(
+    pub(crate) fn request_check(
         self: &Arc<Self>,
-        subject: &Subject,
-        plan: Plan,
-        asking: &Asking,
-    ) -> Option<Waiting> {
-        match self.checks.join(subject.key, plan, asking, self.clock.now()) {
-            Joined::Waits(waiting) => {
+        subject: &AttributeQuery,
+        plan: AttributeCheckPlan,
+        asking: &PendingAttributeRead,
+    ) -> Option<CheckAnswerReceiver> {
+        match self.checks.join_check(subject.key, plan, asking, self.clock.now()) {
+            CheckAdmission::Waits(waiting) => {
                 self.metrics.attributes_joined.inc();
                 Some(waiting)
             }
-            Joined::Sends(waiting, sent) => {
+            CheckAdmission::Sends(waiting, sent) => {
                 self.metrics.attributes_checked.inc();
                 self.tasks.spawn(self.clone().send_all(subject.clone(), sent));
                 Some(waiting)
             }
-            Joined::Full => {
+            CheckAdmission::Full => {
                 self.metrics.busy_checks.inc();
                 None
             }
@@ -75,55 +78,61 @@ impl Asker {
 
     /// Sends a check, and the next ones as long as anyone waits for one. May be cancelled: who
     /// waits is told by the channel's end.
-    async fn send_all(self: Arc<Self>, subject: Subject, sent: Sent) {
+    async fn send_all(self: Arc<Self>, subject: AttributeQuery, sent: OutgoingCheck) {
         self.metrics.checks_in_flight.inc();
-        let mut sending = Sending { asker: &self, subject: &subject, finished: false };
+        let mut sending = CheckTaskGuard { asker: &self, subject: &subject, finished: false };
         let mut sent = Some(sent);
         while let Some(now) = sent.take() {
-            let outcome = self.outcome(&subject, &now).await;
+            let outcome = self.run_check(&subject, &now).await;
             now.answer.send_replace(Some(Arc::new(outcome)));
-            sent = self
-                .checks
-                .next(subject.key, self.clock.now(), || self.coherence.generation(subject.hash));
+            sent = self.checks.next(subject.key, self.clock.now(), || {
+                self.coherence.current_generation(subject.hash)
+            });
         }
         sending.finished = true;
     }
 
-    async fn outcome(&self, subject: &Subject, sent: &Sent) -> Outcome {
-        let times = self.clock.times();
-        match self.coherence.admit(subject.hash, times.now) {
+    async fn run_check(
+        &self,
+        subject: &AttributeQuery,
+        sent: &OutgoingCheck,
+    ) -> AttributeCheckOutcome {
+        let times = self.clock.read_times();
+        match self.coherence.admit_key(subject.hash, times.now) {
             Ok(generation) if generation == sent.generation => {}
-            Ok(_) => return Outcome::Moved,
-            Err(_) => return Outcome::Uncertain,
+            Ok(_) => return AttributeCheckOutcome::Moved,
+            Err(_) => return AttributeCheckOutcome::Uncertain,
         }
         let answered = tokio::select! {
             biased;
-            () = self.stop.cancelled() => Answered::Refused(RefusalKind::Busy,
+            () = self.stop.cancelled() => UfsAttributeAnswer::Refused(RefusalKind::Busy,
                 "the worker shuts down".into()),
-            answered = self.ask(subject, &sent.plan) => answered,
+            answered = self.query_ufs(subject, &sent.plan) => answered,
         };
-        if !self.coherence.holds(subject.hash, sent.generation, self.clock.now()) {
+        if !self.coherence.is_generation_valid(subject.hash, sent.generation, self.clock.now()) {
             self.metrics.checks_moved.inc();
-            return Outcome::Moved;
+            return AttributeCheckOutcome::Moved;
         }
         let (found, is_worth_it, coming) = match answered {
-            Answered::Present(attributes, coming) => {
-                (Found::Present(Arc::new(attributes)), true, coming)
+            UfsAttributeAnswer::Present(attributes, coming) => {
+                (ObjectPresence::Present(Arc::new(attributes)), true, coming)
             }
-            Answered::Absent(raw) => {
+            UfsAttributeAnswer::Absent(raw) => {
                 let is_worth_it = identity::names_an_absence(&raw);
-                (Found::Absent(Arc::new(answer(&raw))), is_worth_it, None)
+                (ObjectPresence::Absent(Arc::new(to_ufs_answer(&raw))), is_worth_it, None)
             }
-            Answered::Changing => return Outcome::Moved,
-            Answered::Refused(kind, reason) => return Outcome::Refused(kind, reason),
+            UfsAttributeAnswer::Changing => return AttributeCheckOutcome::Moved,
+            UfsAttributeAnswer::Refused(kind, reason) => {
+                return AttributeCheckOutcome::Refused(kind, reason);
+            }
         };
         // False: it is older than what somebody has seen meanwhile.
-        let keep = |generation: Generation| {
-            self.checks.settle(subject.key, &found, || {
+        let keep = |generation: KeyGeneration| {
+            self.checks.settle_check(subject.key, &found, || {
                 if is_worth_it {
                     let found = found.clone();
                     let (asked, missed) = (sent.began, times.missed());
-                    let known = Known { generation, asked, missed, found };
+                    let known = AttributeCacheEntry { generation, asked, missed, found };
                     self.cache.insert(subject.key, known);
                 }
             })
@@ -131,11 +140,13 @@ impl Asker {
         let recalled = self.recall_older(subject, sent.generation, &found).await;
         let Some(generation) = recalled.filter(|&generation| keep(generation)) else {
             self.metrics.checks_moved.inc();
-            return Outcome::Moved;
+            return AttributeCheckOutcome::Moved;
         };
         match found {
-            Found::Present(attributes) => Outcome::Present { attributes, generation, coming },
-            Found::Absent(answer) => Outcome::Absent { answer, generation },
+            ObjectPresence::Present(attributes) => {
+                AttributeCheckOutcome::Present { attributes, generation, coming }
+            }
+            ObjectPresence::Absent(answer) => AttributeCheckOutcome::Absent { answer, generation },
         }
     }
 
@@ -144,10 +155,10 @@ impl Asker {
     /// made void what was asked.
     async fn recall_older(
         &self,
-        subject: &Subject,
-        generation: Generation,
-        found: &Found,
-    ) -> Option<Generation> {
+        subject: &AttributeQuery,
+        generation: KeyGeneration,
+        found: &ObjectPresence,
+    ) -> Option<KeyGeneration> {
         // Leases are on what is current, never on a version that a client named.
         if subject.version_id.is_some() {
             return Some(generation);
@@ -160,18 +171,23 @@ impl Asker {
             return Some(generation);
         }
         self.metrics.generations_raised.inc();
-        let raised = self.coherence.raise(&[subject.hash], now);
-        let concerned = Concerned::Keys(vec![subject.hash]);
+        let raised = self.coherence.raise_generations(&[subject.hash], now);
+        let concerned = RecallScope::Keys(vec![subject.hash]);
         tokio::select! {
             biased;
             () = self.stop.cancelled() => return None,
-            () = self.grants.settled(&concerned, &*self.clock) => {}
+            () = self.grants.wait_for_recalls(&concerned, &*self.clock) => {}
         }
         let is_alone = raised.0 == generation.0 + 1;
-        (is_alone && self.coherence.holds(subject.hash, raised, self.clock.now())).then_some(raised)
+        (is_alone && self.coherence.is_generation_valid(subject.hash, raised, self.clock.now()))
+            .then_some(raised)
     }
 
-    async fn ask(&self, subject: &Subject, plan: &Plan) -> Answered {
+    async fn query_ufs(
+        &self,
+        subject: &AttributeQuery,
+        plan: &AttributeCheckPlan,
+    ) -> UfsAttributeAnswer {
         match &plan.get {
             // Not for pages that a former owner has: a question without bytes, and they come from
             // there.
@@ -188,19 +204,21 @@ impl Asker {
     /// Asks for all of an object that is likely to have so many `bytes`.
     async fn ask_whole(
         &self,
-        subject: &Subject,
+        subject: &AttributeQuery,
         range: RangeInclusive<u64>,
         bytes: u64,
-        needs: Needs,
-    ) -> Answered {
-        let turn = match self.filler.turn(bytes).await {
+        needs: AnswerRequirements,
+    ) -> UfsAttributeAnswer {
+        let turn = match self.filler.acquire_read_permit(bytes).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
         self.metrics.ufs_gets.inc();
         let ufs = &subject.source.ufs;
         let stream =
-            match ask_ufs(ufs, "GetObject", ufs.read(question(subject, needs.checksums))).await {
+            match ask_ufs(ufs, "GetObject", ufs.read(build_read_request(subject, needs.checksums)))
+                .await
+            {
                 Ok(stream) => stream,
                 Err(error) => return refused_by_ufs(error),
             };
@@ -209,27 +227,31 @@ impl Asker {
             drop((stream, turn));
             return self.ask_get(subject, range, needs).await;
         }
-        let version = match identity::version(&stream.head, subject.version_id.as_deref()) {
+        let version = match identity::cacheable_version(&stream.head, subject.version_id.as_deref())
+        {
             Ok(version) => version,
-            Err(error) => return Answered::Refused(RefusalKind::Uncacheable, error.to_string()),
+            Err(error) => {
+                return UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string());
+            }
         };
-        let attributes = identity::attributes(&stream.head, version, needs.checksums);
-        let coming = self.start(subject, &attributes, stream, turn);
-        Answered::Present(attributes, coming)
+        let attributes = identity::build_attributes(&stream.head, version, needs.checksums);
+        let coming = self.fill_from_answer(subject, &attributes, stream, turn);
+        UfsAttributeAnswer::Present(attributes, coming)
     }
 
     async fn ask_get(
         &self,
-        subject: &Subject,
+        subject: &AttributeQuery,
         range: RangeInclusive<u64>,
-        needs: Needs,
-    ) -> Answered {
-        let turn = match self.filler.turn(range.end() - range.start() + 1).await {
+        needs: AnswerRequirements,
+    ) -> UfsAttributeAnswer {
+        let turn = match self.filler.acquire_read_permit(range.end() - range.start() + 1).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
         self.metrics.ufs_gets.inc();
-        let read = ReadObject { range: Some(range), ..question(subject, needs.checksums) };
+        let read =
+            ReadObject { range: Some(range), ..build_read_request(subject, needs.checksums) };
         let ufs = &subject.source.ufs;
         let stream = match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
             Ok(stream) => stream,
@@ -243,31 +265,34 @@ impl Asker {
         if let Some(refused) = beyond_ranges(subject, &stream.head) {
             return refused;
         }
-        let version = match identity::version(&stream.head, subject.version_id.as_deref()) {
+        let version = match identity::cacheable_version(&stream.head, subject.version_id.as_deref())
+        {
             Ok(version) => version,
-            Err(error) => return Answered::Refused(RefusalKind::Uncacheable, error.to_string()),
+            Err(error) => {
+                return UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string());
+            }
         };
         let covers_all = stream.range == (0..stream.head.bytes);
         let own_checksums = identity::has_own_checksums(&stream.head, covers_all);
-        let attributes = identity::attributes(&stream.head, version, own_checksums);
-        let coming = self.start(subject, &attributes, stream, turn);
+        let attributes = identity::build_attributes(&stream.head, version, own_checksums);
+        let coming = self.fill_from_answer(subject, &attributes, stream, turn);
         if !needs.checksums || own_checksums {
-            return Answered::Present(attributes, coming);
+            return UfsAttributeAnswer::Present(attributes, coming);
         }
         self.with_checksums(subject, attributes, coming).await
     }
 
-    fn start(
+    fn fill_from_answer(
         &self,
-        subject: &Subject,
-        attributes: &Attributes,
+        subject: &AttributeQuery,
+        attributes: &HeadAttributes,
         stream: ObjectStream,
-        turn: crate::fill::Turn,
-    ) -> Option<Interest> {
-        let target = Target {
+        turn: crate::fill::UfsReadPermit,
+    ) -> Option<RunInterest> {
+        let target = FillTarget {
             source: subject.source.clone(),
             object: subject.object.clone(),
-            digest: self.digests.version(&subject.object, &attributes.version),
+            digest: self.digests.digest_version(&subject.object, &attributes.version),
             version: attributes.version.clone(),
         };
         self.filler.start_answered(Arc::new(target), stream, turn)
@@ -277,44 +302,50 @@ impl Asker {
     /// answered without.
     async fn with_checksums(
         &self,
-        subject: &Subject,
-        got: Attributes,
-        coming: Option<Interest>,
-    ) -> Answered {
+        subject: &AttributeQuery,
+        got: HeadAttributes,
+        coming: Option<RunInterest>,
+    ) -> UfsAttributeAnswer {
         self.metrics.ufs_heads.inc();
-        let read =
-            ReadObject { if_match: Some(got.version.etag.clone()), ..question(subject, true) };
+        let read = ReadObject {
+            if_match: Some(got.version.etag.clone()),
+            ..build_read_request(subject, true)
+        };
         let ufs = &subject.source.ufs;
-        match ask_ufs(ufs, "HeadObject", ufs.head(read)).await {
-            Ok(head) => match identity::version(&head, subject.version_id.as_deref()) {
+        match ask_ufs(ufs, "HeadObject", ufs.head_object(read)).await {
+            Ok(head) => match identity::cacheable_version(&head, subject.version_id.as_deref()) {
                 // Its headers may be fewer than the GET's, which clients of a GET are owed.
                 Ok(version) if version == got.version => match identity::with_checksums(got, &head)
                 {
-                    Some(attributes) => Answered::Present(attributes, coming),
-                    None => Answered::Changing,
+                    Some(attributes) => UfsAttributeAnswer::Present(attributes, coming),
+                    None => UfsAttributeAnswer::Changing,
                 },
-                _ => Answered::Changing,
+                _ => UfsAttributeAnswer::Changing,
             },
-            Err(error) if error.version_changed() => Answered::Changing,
+            Err(error) if error.version_changed() => UfsAttributeAnswer::Changing,
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
-                Answered::Changing
+                UfsAttributeAnswer::Changing
             }
             Err(error) => {
                 tracing::debug!(object = %subject.object, %error, "no checksums for this object");
-                Answered::Present(got, coming)
+                UfsAttributeAnswer::Present(got, coming)
             }
         }
     }
 
-    async fn ask_head(&self, subject: &Subject, needs: Needs) -> Answered {
+    async fn ask_head(
+        &self,
+        subject: &AttributeQuery,
+        needs: AnswerRequirements,
+    ) -> UfsAttributeAnswer {
         self.metrics.ufs_heads.inc();
         let ufs = &subject.source.ufs;
-        let head = ufs.head(question(subject, needs.checksums));
+        let head = ufs.head_object(build_read_request(subject, needs.checksums));
         let error = match ask_ufs(ufs, "HeadObject", head).await {
-            Ok(head) => return present(subject, &head, needs.checksums),
+            Ok(head) => return answer_from_head(subject, &head, needs.checksums),
             Err(error) => error,
         };
-        let Some(raw) = error.answer() else { return refused_by_ufs(error) };
+        let Some(raw) = error.raw_answer() else { return refused_by_ufs(error) };
         // An error to a HEAD has no body. The client of a GET is owed one; and only its code tells
         // the absence of a key, which may be kept, from that of a bucket.
         let absent = raw.status.as_u16() == 404 && !identity::is_delete_marker(raw);
@@ -322,14 +353,14 @@ impl Asker {
             return refused_by_ufs(error);
         }
         self.metrics.ufs_gets.inc();
-        let read = ReadObject { range: Some(0..=0), ..question(subject, false) };
+        let read = ReadObject { range: Some(0..=0), ..build_read_request(subject, false) };
         match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
-            Ok(_) => Answered::Changing,
+            Ok(_) => UfsAttributeAnswer::Changing,
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
-                Answered::Changing
+                UfsAttributeAnswer::Changing
             }
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
-                Answered::Absent(*answer)
+                UfsAttributeAnswer::Absent(*answer)
             }
             // The HEAD's own answer is all that its client needs; it is not kept.
             Err(_) if !needs.error_body => refused_by_ufs(error),
@@ -340,26 +371,32 @@ impl Asker {
 
 /// Refuses an object whose later blocks can't be asked for: its UFS ignores `Range`, and would send
 /// them behind all that comes before.
-fn beyond_ranges(subject: &Subject, head: &ObjectHead) -> Option<Answered> {
+fn beyond_ranges(subject: &AttributeQuery, head: &ObjectHead) -> Option<UfsAttributeAnswer> {
     let start_max =
         subject.source.ufs.range_start_max().filter(|&start_max| head.bytes > start_max)?;
     let reason = format!(
         "the ufs ignores Range, and the object has more than {start_max} bytes (skip_bytes_max)"
     );
-    Some(Answered::Refused(RefusalKind::Uncacheable, reason))
+    Some(UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, reason))
 }
 
-fn present(subject: &Subject, head: &ObjectHead, checksums: bool) -> Answered {
+fn answer_from_head(
+    subject: &AttributeQuery,
+    head: &ObjectHead,
+    checksums: bool,
+) -> UfsAttributeAnswer {
     if let Some(refused) = beyond_ranges(subject, head) {
         return refused;
     }
-    match identity::version(head, subject.version_id.as_deref()) {
-        Ok(version) => Answered::Present(identity::attributes(head, version, checksums), None),
-        Err(error) => Answered::Refused(RefusalKind::Uncacheable, error.to_string()),
+    match identity::cacheable_version(head, subject.version_id.as_deref()) {
+        Ok(version) => {
+            UfsAttributeAnswer::Present(identity::build_attributes(head, version, checksums), None)
+        }
+        Err(error) => UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string()),
     }
 }
 
-fn question(subject: &Subject, checksums: bool) -> ReadObject {
+fn build_read_request(subject: &AttributeQuery, checksums: bool) -> ReadObject {
     ReadObject {
         bucket: subject.source.bucket.clone(),
         key: subject.object.key.clone(),
@@ -370,43 +407,43 @@ fn question(subject: &Subject, checksums: bool) -> ReadObject {
     }
 }
 
-fn refused_by(failure: &Failure) -> Answered {
-    let (kind, reason) = failure.refusal();
-    Answered::Refused(kind, reason)
+fn refused_by(failure: &PageFillError) -> UfsAttributeAnswer {
+    let (kind, reason) = failure.to_refusal();
+    UfsAttributeAnswer::Refused(kind, reason)
 }
 
-fn refused_by_ufs(error: UfsError) -> Answered {
+fn refused_by_ufs(error: UfsError) -> UfsAttributeAnswer {
     let reason = error.to_string();
     match error {
         UfsError::Answer { answer: raw, .. } if raw.status.as_u16() == 404 => {
-            Answered::Absent(*raw)
+            UfsAttributeAnswer::Absent(*raw)
         }
         UfsError::Answer { answer: raw, .. } => {
-            Answered::Refused(RefusalKind::Ufs(answer(&raw)), reason)
+            UfsAttributeAnswer::Refused(RefusalKind::Ufs(to_ufs_answer(&raw)), reason)
         }
         // The gateway passes on what the store says, whatever that is; the cache can't build on it.
         UfsError::Untrusted { .. } | UfsError::Changed { .. } => {
-            Answered::Refused(RefusalKind::Uncacheable, reason)
+            UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, reason)
         }
-        UfsError::Throttled { .. } => Answered::Refused(RefusalKind::Busy, reason),
+        UfsError::Throttled { .. } => UfsAttributeAnswer::Refused(RefusalKind::Busy, reason),
         UfsError::Unreachable { .. } | UfsError::Truncated { .. } => {
-            Answered::Refused(RefusalKind::UfsUnreachable, reason)
+            UfsAttributeAnswer::Refused(RefusalKind::UfsUnreachable, reason)
         }
     }
 }
 
 /// A task that sends an object's checks. When it ends, by whatever, the object has none under way.
-struct Sending<'a> {
-    asker: &'a Asker,
-    subject: &'a Subject,
+struct CheckTaskGuard<'a> {
+    asker: &'a AttributeFetcher,
+    subject: &'a AttributeQuery,
     finished: bool,
 }
 
-impl Drop for Sending<'_> {
+impl Drop for CheckTaskGuard<'_> {
     fn drop(&mut self) {
         self.asker.metrics.checks_in_flight.dec();
         if !self.finished {
-            self.asker.checks.abandon(self.subject.key);
+            self.asker.checks.abandon_checks(self.subject.key);
         }
     }
 }

@@ -7,31 +7,31 @@ use std::time::Duration;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Quick;
-use verbs3_protocol::{Attributes, Generation, Shown, UfsAnswer, Version};
+use verbs3_protocol::{ContentVersion, HeadAttributes, KeyGeneration, ListedAttributes, UfsAnswer};
 
-use super::Ages;
-use crate::clock::{Moment, Times};
+use super::AnswerAgeLimits;
+use crate::clock::{ClockReading, WorkerInstant};
 use crate::digest::{AttributesKey, DigestState};
 
 /// What the UFS said.
 #[derive(Debug, Clone)]
-pub(crate) enum Found {
-    Present(Arc<Attributes>),
+pub(crate) enum ObjectPresence {
+    Present(Arc<HeadAttributes>),
     /// The answer has a body only if a GET was asked.
     Absent(Arc<UfsAnswer>),
 }
 
-impl Found {
+impl ObjectPresence {
     /// Whether a listing shows another state (`None`: that there is no object).
-    pub(crate) fn is_contradicted(&self, shown: Option<&Shown>) -> bool {
+    pub(crate) fn is_contradicted(&self, shown: Option<&ListedAttributes>) -> bool {
         match (self, shown) {
             (Self::Absent(_), None) => false,
             (Self::Absent(_), Some(_)) | (Self::Present(_), None) => true,
-            (Self::Present(attributes), Some(shown)) => shown.contradicts(attributes),
+            (Self::Present(attributes), Some(shown)) => shown.contradicts_attributes(attributes),
         }
     }
 
-    pub(crate) fn is_of(&self, version: &Version) -> bool {
+    pub(crate) fn is_of(&self, version: &ContentVersion) -> bool {
         match self {
             Self::Present(attributes) => attributes.version == *version,
             Self::Absent(_) => false,
@@ -53,31 +53,31 @@ impl Found {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
-    pub(crate) generation: Generation,
+pub(crate) struct AttributeCacheEntry {
+    pub(crate) generation: KeyGeneration,
     /// When the question was sent.
-    pub(crate) asked: Moment,
+    pub(crate) asked: WorkerInstant,
     /// What the host's own clock had missed by then.
     pub(crate) missed: Duration,
-    pub(crate) found: Found,
+    pub(crate) found: ObjectPresence,
 }
 
-impl Known {
+impl AttributeCacheEntry {
     /// What the host's own clock has missed since.
-    fn missed_since(&self, times: Times) -> Duration {
+    fn missed_since(&self, times: ClockReading) -> Duration {
         times.missed().saturating_sub(self.missed)
     }
 
     /// When it was asked, as a clock that misses nothing would say. `None`: before this one began.
-    pub(crate) fn asked_by(&self, times: Times) -> Option<Moment> {
+    pub(crate) fn asked_by(&self, times: ClockReading) -> Option<WorkerInstant> {
         let missed = u64::try_from(self.missed_since(times).as_nanos()).ok()?;
-        self.asked.nanos().checked_sub(missed).map(Moment::from_nanos)
+        self.asked.as_nanos().checked_sub(missed).map(WorkerInstant::from_nanos)
     }
 }
 
 /// What an asker needs of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub(crate) struct AnswerRequirements {
     pub(crate) checksums: bool,
     /// An error's body: a GET's client sees it.
     pub(crate) error_body: bool,
@@ -87,35 +87,40 @@ pub(crate) struct Needs {
 const PLACE_BYTES: u64 = 512;
 
 #[derive(Clone)]
-struct Places;
+struct AttributeEntryWeighter;
 
-impl Weighter<AttributesKey, Known> for Places {
-    fn weight(&self, _: &AttributesKey, known: &Known) -> u64 {
+impl Weighter<AttributesKey, AttributeCacheEntry> for AttributeEntryWeighter {
+    fn weight(&self, _: &AttributesKey, known: &AttributeCacheEntry) -> u64 {
         let headers = |headers: &[(String, Vec<u8>)]| -> u64 {
             headers.iter().map(|(name, value)| (name.len() + value.len() + 64) as u64).sum()
         };
         let bytes = match &known.found {
-            Found::Present(attributes) => {
+            ObjectPresence::Present(attributes) => {
                 attributes.version.etag.len() as u64 + headers(&attributes.headers)
             }
-            Found::Absent(answer) => answer.body.len() as u64 + headers(&answer.headers),
+            ObjectPresence::Absent(answer) => answer.body.len() as u64 + headers(&answer.headers),
         };
         (bytes / PLACE_BYTES).max(1)
     }
 }
 
-pub(crate) struct Cache {
-    entries: Quick<AttributesKey, Known, Places, DigestState>,
+pub(crate) struct AttributeCache {
+    entries: Quick<AttributesKey, AttributeCacheEntry, AttributeEntryWeighter, DigestState>,
 }
 
-impl Cache {
+impl AttributeCache {
     pub(crate) fn new(places: usize) -> Self {
-        let entries =
-            Quick::with(places, places as u64, Places, DigestState::default(), Default::default());
+        let entries = Quick::with(
+            places,
+            places as u64,
+            AttributeEntryWeighter,
+            DigestState::default(),
+            Default::default(),
+        );
         Self { entries }
     }
 
-    pub(crate) fn insert(&self, key: AttributesKey, known: Known) {
+    pub(crate) fn insert(&self, key: AttributesKey, known: AttributeCacheEntry) {
         self.entries.insert(key, known);
     }
 
@@ -123,33 +128,35 @@ impl Cache {
     pub(crate) fn get(
         &self,
         key: AttributesKey,
-        generation: Generation,
-        times: Times,
-        ages: Ages,
-        needs: Needs,
-    ) -> Option<Known> {
+        generation: KeyGeneration,
+        times: ClockReading,
+        ages: AnswerAgeLimits,
+        needs: AnswerRequirements,
+    ) -> Option<AttributeCacheEntry> {
         let known = self.entries.get(&key).filter(|known| known.generation == generation)?;
         let (age, complete) = match &known.found {
-            Found::Present(attributes) => {
+            ObjectPresence::Present(attributes) => {
                 (ages.attributes, attributes.checksums_known || !needs.checksums)
             }
-            Found::Absent(answer) => (ages.absence, !answer.body.is_empty() || !needs.error_body),
+            ObjectPresence::Absent(answer) => {
+                (ages.absence, !answer.body.is_empty() || !needs.error_body)
+            }
         };
         // The truth may be older than the host's own clock says.
-        let old = times.now.since(known.asked) + known.missed_since(times);
-        (complete && age.accepts(old)).then_some(known)
+        let old = times.now.duration_since(known.asked) + known.missed_since(times);
+        (complete && age.accepts_age(old)).then_some(known)
     }
 
     /// What was known last, under this generation, however old: enough to choose how to ask.
-    pub(crate) fn hint(
+    pub(crate) fn peek_attributes(
         &self,
         key: AttributesKey,
-        generation: Generation,
-    ) -> Option<Arc<Attributes>> {
+        generation: KeyGeneration,
+    ) -> Option<Arc<HeadAttributes>> {
         let known = self.entries.peek(&key).filter(|known| known.generation == generation)?;
         match known.found {
-            Found::Present(attributes) => Some(attributes),
-            Found::Absent(_) => None,
+            ObjectPresence::Present(attributes) => Some(attributes),
+            ObjectPresence::Absent(_) => None,
         }
     }
 
@@ -158,8 +165,8 @@ impl Cache {
     pub(crate) fn is_contradicted(
         &self,
         key: AttributesKey,
-        generation: Generation,
-        shown: Option<&Shown>,
+        generation: KeyGeneration,
+        shown: Option<&ListedAttributes>,
     ) -> bool {
         let known = self.entries.peek(&key).filter(|known| known.generation == generation);
         known.is_some_and(|known| known.found.is_contradicted(shown))
@@ -170,8 +177,8 @@ impl Cache {
     pub(crate) fn is_replaced(
         &self,
         key: AttributesKey,
-        generation: Generation,
-        found: &Found,
+        generation: KeyGeneration,
+        found: &ObjectPresence,
     ) -> Option<bool> {
         let known = self.entries.peek(&key).filter(|known| known.generation == generation)?;
         Some(found.replaces(&known.found))
@@ -181,15 +188,15 @@ impl Cache {
     pub(crate) fn is_still_known(
         &self,
         key: AttributesKey,
-        generation: Generation,
-        asked: Moment,
+        generation: KeyGeneration,
+        asked: WorkerInstant,
     ) -> bool {
         let known = self.entries.peek(&key);
         known.is_some_and(|known| known.generation == generation && known.asked == asked)
     }
 
     /// Whether anything is known under this generation.
-    pub(crate) fn knows(&self, key: AttributesKey, generation: Generation) -> bool {
+    pub(crate) fn has_entry(&self, key: AttributesKey, generation: KeyGeneration) -> bool {
         self.entries.peek(&key).is_some_and(|known| known.generation == generation)
     }
 

@@ -11,60 +11,60 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use verbs3_protocol::{Generation, Shown, Version};
+use verbs3_protocol::{ContentVersion, KeyGeneration, ListedAttributes};
 
-use super::cache::{Found, Needs};
-use super::{Age, Outcome};
-use crate::clock::Moment;
+use super::cache::{AnswerRequirements, ObjectPresence};
+use super::{AttributeCheckOutcome, AttributeMaxAge};
+use crate::clock::WorkerInstant;
 use crate::digest::{AttributesKey, DigestState};
 
 /// What is asked of the UFS.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct AttributeCheckPlan {
     /// Page-aligned bytes of block 0 to get with the attributes; `None`: only the attributes.
     pub(crate) get: Option<RangeInclusive<u64>>,
     /// The object is likely to have so many bytes, all of them in `get`: to be asked for as a
     /// whole.
     pub(crate) whole: Option<u64>,
-    pub(crate) needs: Needs,
+    pub(crate) needs: AnswerRequirements,
 }
 
 /// A check that someone waits for. `None` until it is answered.
-pub(crate) type Waiting = watch::Receiver<Option<Arc<Outcome>>>;
-pub(crate) type Answering = watch::Sender<Option<Arc<Outcome>>>;
+pub(crate) type CheckAnswerReceiver = watch::Receiver<Option<Arc<AttributeCheckOutcome>>>;
+pub(crate) type CheckAnswerSender = watch::Sender<Option<Arc<AttributeCheckOutcome>>>;
 
 /// A check to be sent now.
-pub(crate) struct Sent {
-    pub(crate) plan: Plan,
-    pub(crate) began: Moment,
-    pub(crate) generation: Generation,
-    pub(crate) answer: Answering,
+pub(crate) struct OutgoingCheck {
+    pub(crate) plan: AttributeCheckPlan,
+    pub(crate) began: WorkerInstant,
+    pub(crate) generation: KeyGeneration,
+    pub(crate) answer: CheckAnswerSender,
 }
 
 /// A read that needs an answer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asking {
-    pub(crate) arrived: Moment,
-    pub(crate) age: Age,
+pub(crate) struct PendingAttributeRead {
+    pub(crate) arrived: WorkerInstant,
+    pub(crate) age: AttributeMaxAge,
     /// The key's generation now.
-    pub(crate) generation: Generation,
+    pub(crate) generation: KeyGeneration,
 }
 
 /// What became of a read that needs an answer.
-pub(crate) enum Joined {
+pub(crate) enum CheckAdmission {
     /// It waits for a check of someone else.
-    Waits(Waiting),
+    Waits(CheckAnswerReceiver),
     /// It has to send the check.
-    Sends(Waiting, Sent),
+    Sends(CheckAnswerReceiver, OutgoingCheck),
     /// The bound on checks is met.
     Full,
 }
 
-struct Running {
-    plan: Plan,
-    began: Moment,
-    generation: Generation,
-    waiting: Waiting,
+struct RunningCheck {
+    plan: AttributeCheckPlan,
+    began: WorkerInstant,
+    generation: KeyGeneration,
+    waiting: CheckAnswerReceiver,
     /// What was said of the key since it was sent.
     news: Vec<CheckNews>,
     /// More was said than is remembered.
@@ -75,9 +75,9 @@ struct Running {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CheckNews {
     /// A listing has shown that (`None`: no object).
-    Listed(Option<Shown>),
+    Listed(Option<ListedAttributes>),
     /// The UFS has this version no more.
-    Gone(Version),
+    Gone(ContentVersion),
 }
 
 /// Different news that are remembered for one check: each answer is held against all of them.
@@ -85,28 +85,28 @@ enum CheckNews {
 /// again.
 const NEWS_MAX: usize = 8;
 
-struct Queued {
-    plan: Plan,
-    answer: Answering,
+struct QueuedCheck {
+    plan: AttributeCheckPlan,
+    answer: CheckAnswerSender,
 }
 
-struct Slot {
-    running: Running,
-    next: Option<Queued>,
+struct CheckTableEntry {
+    running: RunningCheck,
+    next: Option<QueuedCheck>,
 }
 
 /// The checks under way.
-pub(crate) struct Checks {
-    slots: Mutex<HashMap<AttributesKey, Slot, DigestState>>,
+pub(crate) struct AttributeCheckTable {
+    slots: Mutex<HashMap<AttributesKey, CheckTableEntry, DigestState>>,
     slots_max: usize,
 }
 
-impl Plan {
-    fn answers(&self, needs: Needs) -> bool {
+impl AttributeCheckPlan {
+    fn meets_requirements(&self, needs: AnswerRequirements) -> bool {
         (self.needs.checksums || !needs.checksums) && (self.needs.error_body || !needs.error_body)
     }
 
-    fn merge(&mut self, other: Self) {
+    fn merge_plan(&mut self, other: Self) {
         self.needs.checksums |= other.needs.checksums;
         self.needs.error_body |= other.needs.error_body;
         if self.get.is_none() {
@@ -115,11 +115,11 @@ impl Plan {
     }
 }
 
-impl Running {
-    fn may_answer(&self, asking: &Asking, needs: Needs) -> bool {
+impl RunningCheck {
+    fn may_answer(&self, asking: &PendingAttributeRead, needs: AnswerRequirements) -> bool {
         self.generation == asking.generation
-            && self.plan.answers(needs)
-            && asking.age.accepts(asking.arrived.since(self.began))
+            && self.plan.meets_requirements(needs)
+            && asking.age.accepts_age(asking.arrived.duration_since(self.began))
     }
 
     fn note(&mut self, news: CheckNews) {
@@ -134,7 +134,7 @@ impl Running {
     }
 
     /// All news count, whatever their order: a listing may be older than the one before it.
-    fn is_contradicted(&self, found: &Found) -> bool {
+    fn is_contradicted(&self, found: &ObjectPresence) -> bool {
         let contradicts = |news: &CheckNews| match news {
             CheckNews::Listed(shown) => found.is_contradicted(shown.as_ref()),
             CheckNews::Gone(version) => found.is_of(version),
@@ -143,52 +143,52 @@ impl Running {
     }
 }
 
-impl Checks {
+impl AttributeCheckTable {
     pub(crate) fn new(slots_max: usize) -> Self {
         Self { slots: Mutex::default(), slots_max }
     }
 
     /// Joins a check that may answer, or the next one, or makes one.
-    pub(crate) fn join(
+    pub(crate) fn join_check(
         &self,
         key: AttributesKey,
-        plan: Plan,
-        asking: &Asking,
-        now: Moment,
-    ) -> Joined {
+        plan: AttributeCheckPlan,
+        asking: &PendingAttributeRead,
+        now: WorkerInstant,
+    ) -> CheckAdmission {
         let mut slots = self.slots.lock();
         let Some(slot) = slots.get_mut(&key) else {
             if slots.len() >= self.slots_max {
-                return Joined::Full;
+                return CheckAdmission::Full;
             }
-            let (sent, running) = send(plan, now, asking.generation, None);
+            let (sent, running) = create_check(plan, now, asking.generation, None);
             let waiting = running.waiting.clone();
-            slots.insert(key, Slot { running, next: None });
-            return Joined::Sends(waiting, sent);
+            slots.insert(key, CheckTableEntry { running, next: None });
+            return CheckAdmission::Sends(waiting, sent);
         };
         if slot.running.may_answer(asking, plan.needs) {
-            return Joined::Waits(slot.running.waiting.clone());
+            return CheckAdmission::Waits(slot.running.waiting.clone());
         }
         match &mut slot.next {
             Some(next) => {
-                next.plan.merge(plan);
-                Joined::Waits(next.answer.subscribe())
+                next.plan.merge_plan(plan);
+                CheckAdmission::Waits(next.answer.subscribe())
             }
             None => {
                 let (answer, waiting) = watch::channel(None);
-                slot.next = Some(Queued { plan, answer });
-                Joined::Waits(waiting)
+                slot.next = Some(QueuedCheck { plan, answer });
+                CheckAdmission::Waits(waiting)
             }
         }
     }
 
     /// A listing has shown that (`None`: no object). A check that is under way may be older.
-    pub(crate) fn note_listed(&self, key: AttributesKey, shown: Option<&Shown>) {
+    pub(crate) fn note_listed(&self, key: AttributesKey, shown: Option<&ListedAttributes>) {
         self.note(key, CheckNews::Listed(shown.cloned()));
     }
 
     /// The UFS has this version no more. A check that is under way may have seen it.
-    pub(crate) fn note_gone(&self, key: AttributesKey, version: &Version) {
+    pub(crate) fn note_gone(&self, key: AttributesKey, version: &ContentVersion) {
         self.note(key, CheckNews::Gone(version.clone()));
     }
 
@@ -200,7 +200,12 @@ impl Checks {
 
     /// Has what the running check found kept, unless anything contradicts it that was noted since it
     /// was sent: nothing is noted in between.
-    pub(crate) fn settle(&self, key: AttributesKey, found: &Found, keep: impl FnOnce()) -> bool {
+    pub(crate) fn settle_check(
+        &self,
+        key: AttributesKey,
+        found: &ObjectPresence,
+        keep: impl FnOnce(),
+    ) -> bool {
         let slots = self.slots.lock();
         let is_late = slots.get(&key).is_some_and(|slot| slot.running.is_contradicted(found));
         if !is_late {
@@ -214,35 +219,35 @@ impl Checks {
     pub(crate) fn next(
         &self,
         key: AttributesKey,
-        now: Moment,
-        generation: impl Fn() -> Generation,
-    ) -> Option<Sent> {
+        now: WorkerInstant,
+        generation: impl Fn() -> KeyGeneration,
+    ) -> Option<OutgoingCheck> {
         let mut slots = self.slots.lock();
         let slot = slots.get_mut(&key)?;
         let next = slot.next.take().filter(|next| next.answer.receiver_count() > 0);
-        let Some(Queued { plan, answer }) = next else {
+        let Some(QueuedCheck { plan, answer }) = next else {
             slots.remove(&key);
             return None;
         };
-        let (sent, running) = send(plan, now, generation(), Some(answer));
+        let (sent, running) = create_check(plan, now, generation(), Some(answer));
         slot.running = running;
         Some(sent)
     }
 
     /// The sender of this key's checks is gone: all who wait learn it by their channels.
-    pub(crate) fn abandon(&self, key: AttributesKey) {
+    pub(crate) fn abandon_checks(&self, key: AttributesKey) {
         self.slots.lock().remove(&key);
     }
 }
 
-fn send(
-    plan: Plan,
-    began: Moment,
-    generation: Generation,
-    answer: Option<Answering>,
-) -> (Sent, Running) {
+fn create_check(
+    plan: AttributeCheckPlan,
+    began: WorkerInstant,
+    generation: KeyGeneration,
+    answer: Option<CheckAnswerSender>,
+) -> (OutgoingCheck, RunningCheck) {
     let answer = answer.unwrap_or_else(|| watch::channel(None).0);
-    let running = Running {
+    let running = RunningCheck {
         plan: plan.clone(),
         began,
         generation,
@@ -250,7 +255,7 @@ fn send(
         news: Vec::new(),
         has_lost_news: false,
     };
-    (Sent { plan, began, generation, answer }, running)
+    (OutgoingCheck { plan, began, generation, answer }, running)
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use verbs3_protocol::{Generation, KeyHash, WriteId, WriteOutcome};
+use verbs3_protocol::{KeyGeneration, KeyHash, WriteId, WriteOutcome};
 
-use super::doubts::{DoubtBucket, DoubtOptions, Doubts};
-use super::grants::Grants;
-use crate::clock::Moment;
+use super::doubts::{DoubtBucket, DoubtOptions, DoubtTracker};
+use super::grants::LeaseGrantTable;
+use crate::clock::WorkerInstant;
 
 /// Locks of the open writes.
 const SHARDS: usize = 64;
@@ -25,29 +25,29 @@ const STEP_BITS: u32 = 26;
 
 /// A write of the key is under way, or was lost sight of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Uncertain;
+pub(crate) struct UncertainKeyError;
 
 /// The bound on open writes is met; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWrites;
 
 #[derive(Clone, Copy)]
-struct OpenWrite {
+struct OpenWriteRecord {
     write: WriteId,
-    end: Moment,
+    end: WorkerInstant,
     /// For how long it stays open when its outcome is said to be unknown.
     uncertain: Duration,
 }
 
-type OpenWrites = Mutex<HashMap<KeyHash, Vec<OpenWrite>>>;
+type OpenWrites = Mutex<HashMap<KeyHash, Vec<OpenWriteRecord>>>;
 
 /// The generation table and the open writes.
-pub(crate) struct Coherence {
+pub(crate) struct CoherenceTable {
     generations: Box<[AtomicU64]>,
     /// When each was raised last, in steps from 1 on; 0: never.
     raised: Box<[AtomicU32]>,
-    grants: Arc<Grants>,
-    doubts: Doubts,
+    grants: Arc<LeaseGrantTable>,
+    doubts: DoubtTracker,
     shards: Box<[OpenWrites]>,
     /// Open writes, and places taken for some that are being added.
     open: AtomicUsize,
@@ -55,18 +55,18 @@ pub(crate) struct Coherence {
     expired: AtomicU64,
 }
 
-impl Coherence {
+impl CoherenceTable {
     pub(crate) fn new(
         generation_slots: usize,
         open_writes_max: usize,
         doubts: DoubtOptions,
-        grants: Arc<Grants>,
+        grants: Arc<LeaseGrantTable>,
     ) -> Self {
         Self {
             generations: (0..generation_slots.max(1)).map(|_| AtomicU64::new(0)).collect(),
             raised: (0..generation_slots.max(1)).map(|_| AtomicU32::new(0)).collect(),
             grants,
-            doubts: Doubts::new(doubts),
+            doubts: DoubtTracker::new(doubts),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             open: AtomicUsize::new(0),
             open_max: open_writes_max,
@@ -79,74 +79,87 @@ impl Coherence {
     /// The generation is read first: an announcement that comes between the two is then seen as
     /// open, or has been reported, and what is fetched under the older generation is never
     /// installed.
-    pub(crate) fn admit(&self, hash: KeyHash, now: Moment) -> Result<Generation, Uncertain> {
-        let generation = self.generation(hash);
-        if self.is_open(hash, now) { Err(Uncertain) } else { Ok(generation) }
+    pub(crate) fn admit_key(
+        &self,
+        hash: KeyHash,
+        now: WorkerInstant,
+    ) -> Result<KeyGeneration, UncertainKeyError> {
+        let generation = self.current_generation(hash);
+        if self.is_open(hash, now) { Err(UncertainKeyError) } else { Ok(generation) }
     }
 
-    /// Whether what was fetched under `generation` may still be kept, and be answered to whoever
+    /// Whether what was fetched under `current_generation` may still be kept, and be answered to whoever
     /// arrived since.
-    pub(crate) fn holds(&self, hash: KeyHash, generation: Generation, now: Moment) -> bool {
-        self.admit(hash, now) == Ok(generation)
+    pub(crate) fn is_generation_valid(
+        &self,
+        hash: KeyHash,
+        generation: KeyGeneration,
+        now: WorkerInstant,
+    ) -> bool {
+        self.admit_key(hash, now) == Ok(generation)
     }
 
-    pub(crate) fn generation(&self, hash: KeyHash) -> Generation {
-        Generation(self.slot(hash).load(Ordering::SeqCst))
+    pub(crate) fn current_generation(&self, hash: KeyHash) -> KeyGeneration {
+        KeyGeneration(self.generation_slot(hash).load(Ordering::SeqCst))
     }
 
     /// Opens a write of each key until `now + uncertain`, or renews it. All or none.
-    pub(crate) fn announce(
+    pub(crate) fn announce_write(
         &self,
         hashes: &[KeyHash],
         write: WriteId,
         uncertain: Duration,
-        now: Moment,
-    ) -> Result<Generation, TooManyWrites> {
-        self.open_all(hashes, OpenWrite { write, end: now.after(uncertain), uncertain }, now)
+        now: WorkerInstant,
+    ) -> Result<KeyGeneration, TooManyWrites> {
+        self.open_all(
+            hashes,
+            OpenWriteRecord { write, end: now.saturating_add(uncertain), uncertain },
+            now,
+        )
     }
 
     /// Opens a write that another home was told of, and which may be under way for another
     /// `remaining`. How long its writer is uncertain of it was not handed over.
-    pub(crate) fn inherit(
+    pub(crate) fn inherit_write(
         &self,
         hash: KeyHash,
         write: WriteId,
         (remaining, uncertain_max): (Duration, Duration),
-        now: Moment,
-    ) -> Result<Generation, TooManyWrites> {
-        let end = now.after(remaining.min(uncertain_max));
-        self.open_all(&[hash], OpenWrite { write, end, uncertain: uncertain_max }, now)
+        now: WorkerInstant,
+    ) -> Result<KeyGeneration, TooManyWrites> {
+        let end = now.saturating_add(remaining.min(uncertain_max));
+        self.open_all(&[hash], OpenWriteRecord { write, end, uncertain: uncertain_max }, now)
     }
 
     fn open_all(
         &self,
         hashes: &[KeyHash],
-        new: OpenWrite,
-        now: Moment,
-    ) -> Result<Generation, TooManyWrites> {
+        new: OpenWriteRecord,
+        now: WorkerInstant,
+    ) -> Result<KeyGeneration, TooManyWrites> {
         // A renewal takes no place: it must not be refused because others wait for one.
         let reserved = hashes.iter().filter(|&&hash| !self.has_open(hash, new.write, now)).count();
-        self.reserve(reserved, now)?;
+        self.reserve_writes(reserved, now)?;
         let taken = hashes.iter().filter(|&&hash| self.open_one(hash, new, now)).count();
         self.open.fetch_add(taken, Ordering::SeqCst);
         self.open.fetch_sub(reserved, Ordering::SeqCst);
-        Ok(self.raise(hashes, now))
+        Ok(self.raise_generations(hashes, now))
     }
 
     /// Ends a write of each key. Of an unknown outcome, the keys stay uncertain for the announced
     /// time from now, however late the last announcement was: the write may be under way still.
     /// Where nothing is known of it, for `uncertain_max`.
-    pub(crate) fn report(
+    pub(crate) fn report_write(
         &self,
         hashes: &[KeyHash],
         write: WriteId,
         outcome: WriteOutcome,
         uncertain_max: Duration,
-        now: Moment,
-    ) -> Result<Generation, TooManyWrites> {
+        now: WorkerInstant,
+    ) -> Result<KeyGeneration, TooManyWrites> {
         // Before anything else: even a report that is refused below, for want of a place, makes
         // void what is known.
-        self.raise(hashes, now);
+        self.raise_generations(hashes, now);
         match outcome {
             WriteOutcome::Done | WriteOutcome::Refused => {
                 for &hash in hashes {
@@ -160,69 +173,74 @@ impl Coherence {
                     .filter(|&hash| !self.prolong_one(hash, write, now))
                     .collect();
                 if !lost.is_empty() {
-                    self.announce(&lost, write, uncertain_max, now)?;
+                    self.announce_write(&lost, write, uncertain_max, now)?;
                 }
             }
         }
-        Ok(self.raise(hashes, now))
+        Ok(self.raise_generations(hashes, now))
     }
 
     /// Makes void whatever is known of the keys, whatever is being fetched, and the leases of those
     /// who hold it. The newest generation among them.
-    pub(crate) fn raise(&self, hashes: &[KeyHash], now: Moment) -> Generation {
+    pub(crate) fn raise_generations(
+        &self,
+        hashes: &[KeyHash],
+        now: WorkerInstant,
+    ) -> KeyGeneration {
         let mut newest = 0;
         for &hash in hashes {
-            newest = newest.max(self.slot(hash).fetch_add(1, Ordering::SeqCst) + 1);
-            self.raised[self.place(hash)].store(steps(now), Ordering::Relaxed);
+            newest = newest.max(self.generation_slot(hash).fetch_add(1, Ordering::SeqCst) + 1);
+            self.raised[self.slot_index(hash)].store(coarse_time(now), Ordering::Relaxed);
         }
         // Afterwards: see `grants`.
-        self.grants.recall(hashes);
-        Generation(newest)
+        self.grants.recall_leases(hashes);
+        KeyGeneration(newest)
     }
 
     /// Whether nothing has made this key void for so long, or another one that shares its
     /// generation.
-    pub(crate) fn is_quiet(&self, hash: KeyHash, quiet: Duration, now: Moment) -> bool {
-        let raised = self.raised[self.place(hash)].load(Ordering::Relaxed);
+    pub(crate) fn is_quiet(&self, hash: KeyHash, quiet: Duration, now: WorkerInstant) -> bool {
+        let raised = self.raised[self.slot_index(hash)].load(Ordering::Relaxed);
         raised == 0
-            || u64::from(steps(now).saturating_sub(raised)) << STEP_BITS >= quiet.as_nanos() as u64
+            || u64::from(coarse_time(now).saturating_sub(raised)) << STEP_BITS
+                >= quiet.as_nanos() as u64
     }
 
     /// How old what is known of the key may be, because of a write that was lost sight of. Asked
-    /// after [`Coherence::admit`].
+    /// after [`CoherenceTable::admit_key`].
     pub(crate) fn doubted_age(&self, hash: KeyHash) -> Option<Duration> {
         self.doubts.age_max(hash, self.bucket(hash))
     }
 
     /// Keys whose write was lost sight of, and may be completed yet; for those without a place, the
     /// buckets that they are in.
-    pub(crate) fn doubts(&self) -> usize {
+    pub(crate) fn doubt_count(&self) -> usize {
         self.doubts.len()
     }
 
     /// Forgets writes whose time is over, and doubts.
-    pub(crate) fn sweep(&self, now: Moment) {
+    pub(crate) fn sweep_expired(&self, now: WorkerInstant) {
         for shard in &self.shards {
             shard.lock().retain(|&hash, writes| {
-                self.expire(hash, writes, now);
+                self.expire_writes(hash, writes, now);
                 !writes.is_empty()
             });
         }
-        let Some(over) = self.doubts.over(now) else { return };
-        self.raise(&over.keys, now);
+        let Some(over) = self.doubts.find_expired(now) else { return };
+        self.raise_generations(&over.keys, now);
         if !over.buckets.is_empty() {
             self.raise_buckets(&over.buckets, now);
         }
-        self.doubts.forget(now);
+        self.doubts.forget_expired(now);
     }
 
-    fn raise_buckets(&self, buckets: &HashSet<DoubtBucket>, now: Moment) {
+    fn raise_buckets(&self, buckets: &HashSet<DoubtBucket>, now: WorkerInstant) {
         let slots = self.generations.iter().zip(&self.raised).enumerate();
         for (_, (generation, raised)) in
             slots.filter(|(slot, _)| buckets.contains(&DoubtBucket::of_slot(*slot)))
         {
             generation.fetch_add(1, Ordering::SeqCst);
-            raised.store(steps(now), Ordering::Relaxed);
+            raised.store(coarse_time(now), Ordering::Relaxed);
         }
         // Afterwards: see `grants`.
         self.grants.recall_where(|hash| buckets.contains(&self.bucket(hash)));
@@ -233,13 +251,13 @@ impl Coherence {
     pub(crate) fn open_list(
         &self,
         max: usize,
-        now: Moment,
+        now: WorkerInstant,
     ) -> Option<Vec<(KeyHash, WriteId, Duration)>> {
         let mut list = Vec::new();
         for shard in &self.shards {
             for (&hash, writes) in shard.lock().iter() {
                 let open = writes.iter().filter(|open| open.end > now);
-                list.extend(open.map(|open| (hash, open.write, open.end.since(now))));
+                list.extend(open.map(|open| (hash, open.write, open.end.duration_since(now))));
                 if list.len() > max {
                     return None;
                 }
@@ -257,27 +275,27 @@ impl Coherence {
         self.expired.swap(0, Ordering::Relaxed)
     }
 
-    fn slot(&self, hash: KeyHash) -> &AtomicU64 {
+    fn generation_slot(&self, hash: KeyHash) -> &AtomicU64 {
         // The high bits choose the shard below, so that a slot's keys don't meet in one lock.
-        &self.generations[self.place(hash)]
+        &self.generations[self.slot_index(hash)]
     }
 
-    fn place(&self, hash: KeyHash) -> usize {
+    fn slot_index(&self, hash: KeyHash) -> usize {
         (hash.0 % self.generations.len() as u64) as usize
     }
 
     fn bucket(&self, hash: KeyHash) -> DoubtBucket {
-        DoubtBucket::of_slot(self.place(hash))
+        DoubtBucket::of_slot(self.slot_index(hash))
     }
 
-    fn shard(&self, hash: KeyHash) -> &OpenWrites {
+    fn write_shard(&self, hash: KeyHash) -> &OpenWrites {
         &self.shards[(hash.0 >> 58) as usize % SHARDS]
     }
 
-    fn is_open(&self, hash: KeyHash, now: Moment) -> bool {
-        let mut shard = self.shard(hash).lock();
+    fn is_open(&self, hash: KeyHash, now: WorkerInstant) -> bool {
+        let mut shard = self.write_shard(hash).lock();
         let Some(writes) = shard.get_mut(&hash) else { return false };
-        self.expire(hash, writes, now);
+        self.expire_writes(hash, writes, now);
         let open = !writes.is_empty();
         if !open {
             shard.remove(&hash);
@@ -285,18 +303,18 @@ impl Coherence {
         open
     }
 
-    fn has_open(&self, hash: KeyHash, write: WriteId, now: Moment) -> bool {
-        let shard = self.shard(hash).lock();
+    fn has_open(&self, hash: KeyHash, write: WriteId, now: WorkerInstant) -> bool {
+        let shard = self.write_shard(hash).lock();
         shard
             .get(&hash)
             .is_some_and(|writes| writes.iter().any(|open| open.write == write && open.end > now))
     }
 
     /// True if the write is new; false if it was open already and has a new end.
-    fn open_one(&self, hash: KeyHash, new: OpenWrite, now: Moment) -> bool {
-        let mut shard = self.shard(hash).lock();
+    fn open_one(&self, hash: KeyHash, new: OpenWriteRecord, now: WorkerInstant) -> bool {
+        let mut shard = self.write_shard(hash).lock();
         let writes = shard.entry(hash).or_default();
-        self.expire(hash, writes, now);
+        self.expire_writes(hash, writes, now);
         match writes.iter_mut().find(|open| open.write == new.write) {
             Some(open) => {
                 (open.end, open.uncertain) =
@@ -311,18 +329,18 @@ impl Coherence {
     }
 
     /// Begins the time of an open write anew. False if there is none.
-    fn prolong_one(&self, hash: KeyHash, write: WriteId, now: Moment) -> bool {
-        let mut shard = self.shard(hash).lock();
+    fn prolong_one(&self, hash: KeyHash, write: WriteId, now: WorkerInstant) -> bool {
+        let mut shard = self.write_shard(hash).lock();
         let mut writes = shard.get_mut(&hash).into_iter().flatten();
         let Some(open) = writes.find(|open| open.write == write && open.end > now) else {
             return false;
         };
-        open.end = open.end.max(now.after(open.uncertain));
+        open.end = open.end.max(now.saturating_add(open.uncertain));
         true
     }
 
     fn close_one(&self, hash: KeyHash, write: WriteId) {
-        let mut shard = self.shard(hash).lock();
+        let mut shard = self.write_shard(hash).lock();
         let Some(writes) = shard.get_mut(&hash) else { return };
         let before = writes.len();
         writes.retain(|open| open.write != write);
@@ -332,18 +350,18 @@ impl Coherence {
         }
     }
 
-    fn expire(&self, hash: KeyHash, writes: &mut Vec<OpenWrite>, now: Moment) {
+    fn expire_writes(&self, hash: KeyHash, writes: &mut Vec<OpenWriteRecord>, now: WorkerInstant) {
         let before = writes.len();
         writes.retain(|open| open.end > now);
         let expired = before - writes.len();
         if expired > 0 {
-            self.doubts.note(hash, self.bucket(hash), now);
+            self.doubts.record_doubt(hash, self.bucket(hash), now);
             self.open.fetch_sub(expired, Ordering::SeqCst);
             self.expired.fetch_add(expired as u64, Ordering::Relaxed);
         }
     }
 
-    fn reserve(&self, places: usize, now: Moment) -> Result<(), TooManyWrites> {
+    fn reserve_writes(&self, places: usize, now: WorkerInstant) -> Result<(), TooManyWrites> {
         let take = || {
             self.open
                 .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |open| {
@@ -353,15 +371,15 @@ impl Coherence {
                 .map_err(|_| TooManyWrites)
         };
         take().or_else(|TooManyWrites| {
-            self.sweep(now);
+            self.sweep_expired(now);
             take()
         })
     }
 }
 
 /// From 1 on; enough for nine years.
-fn steps(now: Moment) -> u32 {
-    u32::try_from((now.nanos() >> STEP_BITS) + 1).unwrap_or(u32::MAX)
+fn coarse_time(now: WorkerInstant) -> u32 {
+    u32::try_from((now.as_nanos() >> STEP_BITS) + 1).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use verbs3_protocol::KeyHash;
 
-use crate::clock::Moment;
+use crate::clock::WorkerInstant;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DoubtOptions {
@@ -46,34 +46,34 @@ impl DoubtBucket {
 /// What is in doubt, and until when.
 #[derive(Default)]
 struct DoubtTable {
-    keys: HashMap<KeyHash, Moment>,
+    keys: HashMap<KeyHash, WorkerInstant>,
     /// Of those for which there was no place.
-    buckets: HashMap<DoubtBucket, Moment>,
+    buckets: HashMap<DoubtBucket, WorkerInstant>,
 }
 
-/// Doubts that are over. What was learnt under them has to be made void before [`Doubts::forget`].
+/// Doubts that are over. What was learnt under them has to be made void before [`DoubtTracker::forget_expired`].
 pub(super) struct Over {
     pub(super) keys: Vec<KeyHash>,
     pub(super) buckets: HashSet<DoubtBucket>,
 }
 
-pub(super) struct Doubts {
+pub(super) struct DoubtTracker {
     options: DoubtOptions,
     table: Mutex<DoubtTable>,
     /// How many there are, so that nobody locks to find none.
     count: AtomicUsize,
 }
 
-impl Doubts {
+impl DoubtTracker {
     pub(super) fn new(options: DoubtOptions) -> Self {
         Self { options, table: Mutex::default(), count: AtomicUsize::new(0) }
     }
 
-    pub(super) fn note(&self, hash: KeyHash, bucket: DoubtBucket, now: Moment) {
+    pub(super) fn record_doubt(&self, hash: KeyHash, bucket: DoubtBucket, now: WorkerInstant) {
         if self.options.length.is_zero() {
             return;
         }
-        let until = now.after(self.options.length);
+        let until = now.saturating_add(self.options.length);
         let mut table = self.table.lock();
         if table.keys.len() >= self.options.keys_max && !table.keys.contains_key(&hash) {
             table.buckets.insert(bucket, until);
@@ -94,7 +94,7 @@ impl Doubts {
             .then_some(self.options.age_max)
     }
 
-    pub(super) fn over(&self, now: Moment) -> Option<Over> {
+    pub(super) fn find_expired(&self, now: WorkerInstant) -> Option<Over> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return None;
         }
@@ -111,7 +111,7 @@ impl Doubts {
     }
 
     /// Forgets what was over by `now`.
-    pub(super) fn forget(&self, now: Moment) {
+    pub(super) fn forget_expired(&self, now: WorkerInstant) {
         let mut table = self.table.lock();
         table.keys.retain(|_, until| *until > now);
         table.buckets.retain(|_, until| *until > now);
@@ -132,12 +132,12 @@ impl Doubts {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::default().after(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> WorkerInstant {
+        WorkerInstant::default().saturating_add(Duration::from_secs(seconds))
     }
 
-    fn doubts(keys_max: usize) -> Doubts {
-        Doubts::new(DoubtOptions {
+    fn doubts(keys_max: usize) -> DoubtTracker {
+        DoubtTracker::new(DoubtOptions {
             length: Duration::from_secs(60),
             age_max: Duration::from_secs(5),
             keys_max,
@@ -146,11 +146,11 @@ mod tests {
 
     const AGE: Option<Duration> = Some(Duration::from_secs(5));
 
-    fn note(doubts: &Doubts, key: u64, seconds: u64) {
-        doubts.note(KeyHash(key), DoubtBucket::of_slot(key as usize), at(seconds));
+    fn note(doubts: &DoubtTracker, key: u64, seconds: u64) {
+        doubts.record_doubt(KeyHash(key), DoubtBucket::of_slot(key as usize), at(seconds));
     }
 
-    fn age_max(doubts: &Doubts, key: u64) -> Option<Duration> {
+    fn age_max(doubts: &DoubtTracker, key: u64) -> Option<Duration> {
         doubts.age_max(KeyHash(key), DoubtBucket::of_slot(key as usize))
     }
 
@@ -159,11 +159,11 @@ mod tests {
         let doubts = doubts(10);
         note(&doubts, 1, 0);
         assert_eq!((age_max(&doubts, 1), age_max(&doubts, 2)), (AGE, None));
-        assert!(doubts.over(at(59)).is_none());
-        let over = doubts.over(at(60)).expect("its time is over");
+        assert!(doubts.find_expired(at(59)).is_none());
+        let over = doubts.find_expired(at(60)).expect("its time is over");
         assert!(over.keys == [KeyHash(1)] && over.buckets.is_empty());
         assert_eq!(age_max(&doubts, 1), AGE, "what was learnt under it is not void yet");
-        doubts.forget(at(60));
+        doubts.forget_expired(at(60));
         assert_eq!((age_max(&doubts, 1), doubts.len()), (None, 0));
     }
 
@@ -176,17 +176,18 @@ mod tests {
         assert_eq!(age_max(&doubts, 3), None);
         note(&doubts, 2, 10);
         assert_eq!([2, shared, 3].map(|key| age_max(&doubts, key)), [AGE, AGE, None]);
-        doubts.forget(at(61));
+        doubts.forget_expired(at(61));
         assert_eq!(age_max(&doubts, shared), AGE);
-        let over = doubts.over(at(70)).expect("its time is over");
+        let over = doubts.find_expired(at(70)).expect("its time is over");
         assert!(over.keys.is_empty() && over.buckets == HashSet::from([DoubtBucket::of_slot(2)]));
-        doubts.forget(at(70));
+        doubts.forget_expired(at(70));
         assert_eq!((age_max(&doubts, shared), doubts.len()), (None, 0));
     }
 
     #[test]
     fn nothing_is_in_doubt_where_that_is_switched_off() {
-        let doubts = Doubts::new(DoubtOptions { length: Duration::ZERO, ..doubts(10).options });
+        let doubts =
+            DoubtTracker::new(DoubtOptions { length: Duration::ZERO, ..doubts(10).options });
         note(&doubts, 1, 0);
         assert_eq!(age_max(&doubts, 1), None);
     }

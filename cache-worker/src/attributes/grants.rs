@@ -6,7 +6,7 @@
 //! lock. Who makes a key's attributes void raises the generation first, and looks for grants
 //! afterwards, under that lock. So of the two one sees the other: a grant is recalled, or it is not
 //! given. What is recalled stays in the table until its holder has said that it is dropped, or
-//! until its end, which is later than the holder's; [`Grants::settled`] waits for that.
+//! until its end, which is later than the holder's; [`LeaseGrantTable::wait_for_recalls`] waits for that.
 //!
 //! Decides nothing of who may be granted what. Times are the caller's; what waits looks at the
 //! caller's clock.
@@ -22,10 +22,10 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use verbs3_protocol::{HolderId, KeyHash, LEASE_MS_MAX};
 
-use crate::clock::{Clock, Moment};
-use crate::metrics::Metrics;
-use holders::Holders;
-pub(crate) use holders::{Poll, TooMany};
+use crate::clock::{WorkerClock, WorkerInstant};
+use crate::metrics::WorkerMetrics;
+use holders::LeaseHolderTable;
+pub(crate) use holders::{LeaseRecallPoll, TooMany};
 
 /// Locks of the table.
 const SHARDS: usize = 64;
@@ -43,7 +43,7 @@ pub(crate) struct GrantOptions {
 
 /// Whose leases a word makes void.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Concerned {
+pub(crate) enum RecallScope {
     Nobody,
     Keys(Vec<KeyHash>),
     All,
@@ -51,42 +51,42 @@ pub(crate) enum Concerned {
 
 /// Why there is no lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ungranted {
+pub(crate) enum LeaseGrantError {
     Full,
     /// What is to be leased is void, or was a moment ago and somebody may hold it still.
     Void,
 }
 
-struct Grant {
+struct LeaseGrantEntry {
     holder: HolderId,
-    end: Moment,
+    end: WorkerInstant,
     /// The number of its recall.
     recalled: Option<u64>,
 }
 
-type Table = HashMap<KeyHash, Vec<Grant>>;
+type LeaseShardMap = HashMap<KeyHash, Vec<LeaseGrantEntry>>;
 
-pub(crate) struct Grants {
-    shards: Box<[Mutex<Table>]>,
+pub(crate) struct LeaseGrantTable {
+    shards: Box<[Mutex<LeaseShardMap>]>,
     /// Grants in the table, and places taken for some that are being added.
     held: AtomicUsize,
     grants_max: usize,
     /// Locked within a shard's lock, never the other way round.
-    holders: Mutex<Holders>,
+    holders: Mutex<LeaseHolderTable>,
     /// Raised whenever a holder has dropped something.
     dropped: watch::Sender<u64>,
     /// Nanoseconds: until then there may be leases that the process before this one has granted.
     former_until: AtomicU64,
-    metrics: Metrics,
+    metrics: WorkerMetrics,
 }
 
-impl Grants {
-    pub(crate) fn new(options: GrantOptions, metrics: Metrics) -> Self {
+impl LeaseGrantTable {
+    pub(crate) fn new(options: GrantOptions, metrics: WorkerMetrics) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             held: AtomicUsize::new(0),
             grants_max: options.grants_max,
-            holders: Mutex::new(Holders::new(options.holders_max)),
+            holders: Mutex::new(LeaseHolderTable::new(options.holders_max)),
             dropped: watch::channel(0).0,
             former_until: AtomicU64::new(0),
             metrics,
@@ -95,19 +95,19 @@ impl Grants {
 
     /// Grants the key's attributes until `end`, if they are `valid` then: asked under the key's
     /// lock.
-    pub(crate) fn grant(
+    pub(crate) fn grant_lease(
         &self,
         hash: KeyHash,
-        (holder, end): (HolderId, Moment),
-        now: Moment,
+        (holder, end): (HolderId, WorkerInstant),
+        now: WorkerInstant,
         valid: impl FnOnce() -> bool,
-    ) -> Result<(), Ungranted> {
+    ) -> Result<(), LeaseGrantError> {
         // Before `valid`: who finds no place taken, looks no further.
         if self.held.fetch_add(1, Ordering::SeqCst) >= self.grants_max {
             self.held.fetch_sub(1, Ordering::SeqCst);
-            return Err(Ungranted::Full);
+            return Err(LeaseGrantError::Full);
         }
-        let mut table = self.shard(hash).lock();
+        let mut table = self.lease_shard(hash).lock();
         let grants = table.entry(hash).or_default();
         self.forget_settled(grants, now);
         // One that is recalled is waited for as it is: its holder could take the next one for it.
@@ -116,7 +116,7 @@ impl Grants {
             match grants.iter_mut().find(|grant| grant.holder == holder) {
                 Some(grant) => grant.end = grant.end.max(end),
                 None => {
-                    grants.push(Grant { holder, end, recalled: None });
+                    grants.push(LeaseGrantEntry { holder, end, recalled: None });
                     return Ok(());
                 }
             }
@@ -125,40 +125,45 @@ impl Grants {
             table.remove(&hash);
         }
         self.held.fetch_sub(1, Ordering::SeqCst);
-        if is_void { Err(Ungranted::Void) } else { Ok(()) }
+        if is_void { Err(LeaseGrantError::Void) } else { Ok(()) }
     }
 
     /// Whether somebody may hold this key's attributes now.
-    pub(crate) fn is_granted(&self, hash: KeyHash, now: Moment) -> bool {
+    pub(crate) fn is_granted(&self, hash: KeyHash, now: WorkerInstant) -> bool {
         self.has_grant(hash, now, |_| true)
     }
 
     /// Whether somebody may hold this key's attributes now, and was not told to drop them.
-    pub(crate) fn is_unrecalled(&self, hash: KeyHash, now: Moment) -> bool {
+    pub(crate) fn is_unrecalled(&self, hash: KeyHash, now: WorkerInstant) -> bool {
         self.has_grant(hash, now, |grant| grant.recalled.is_none())
     }
 
-    fn has_grant(&self, hash: KeyHash, now: Moment, counts: impl Fn(&Grant) -> bool) -> bool {
+    fn has_grant(
+        &self,
+        hash: KeyHash,
+        now: WorkerInstant,
+        counts: impl Fn(&LeaseGrantEntry) -> bool,
+    ) -> bool {
         if self.held.load(Ordering::SeqCst) == 0 {
             return false;
         }
-        let mut table = self.shard(hash).lock();
+        let mut table = self.lease_shard(hash).lock();
         let Some(grants) = table.get_mut(&hash) else { return false };
         self.forget_settled(grants, now);
         grants.iter().any(counts)
     }
 
     /// The holders of these keys are to drop them. After the keys' generations were raised.
-    pub(crate) fn recall(&self, hashes: &[KeyHash]) {
+    pub(crate) fn recall_leases(&self, hashes: &[KeyHash]) {
         if self.held.load(Ordering::SeqCst) == 0 {
             return;
         }
         for &hash in hashes {
-            let mut table = self.shard(hash).lock();
+            let mut table = self.lease_shard(hash).lock();
             for grant in
                 table.get_mut(&hash).into_iter().flatten().filter(|grant| grant.recalled.is_none())
             {
-                grant.recalled = Some(self.holders.lock().recall(grant.holder, hash));
+                grant.recalled = Some(self.holders.lock().recall_key(grant.holder, hash));
                 self.metrics.leases_recalled.inc();
             }
         }
@@ -172,7 +177,7 @@ impl Grants {
         for shard in &self.shards {
             let keys: Vec<KeyHash> =
                 shard.lock().keys().copied().filter(|&hash| concerns(hash)).collect();
-            self.recall(&keys);
+            self.recall_leases(&keys);
         }
     }
 
@@ -182,7 +187,8 @@ impl Grants {
             return;
         }
         // Nobody else takes more than one of them.
-        let mut tables: Vec<MutexGuard<'_, Table>> = self.shards.iter().map(Mutex::lock).collect();
+        let mut tables: Vec<MutexGuard<'_, LeaseShardMap>> =
+            self.shards.iter().map(Mutex::lock).collect();
         let mut holders = self.holders.lock();
         let mut recalls: HashMap<HolderId, u64> = HashMap::new();
         let all = tables.iter_mut().flat_map(|table| table.values_mut()).flatten();
@@ -195,25 +201,32 @@ impl Grants {
     }
 
     /// Until when a holder may read on from what was recalled; `None`: nobody does.
-    pub(crate) fn outstanding(&self, concerned: &Concerned, now: Moment) -> Option<Moment> {
-        let former = Moment::from_nanos(self.former_until.load(Ordering::SeqCst));
-        let former = (former > now && *concerned != Concerned::Nobody).then_some(former);
+    pub(crate) fn latest_recalled_end(
+        &self,
+        concerned: &RecallScope,
+        now: WorkerInstant,
+    ) -> Option<WorkerInstant> {
+        let former = WorkerInstant::from_nanos(self.former_until.load(Ordering::SeqCst));
+        let former = (former > now && *concerned != RecallScope::Nobody).then_some(former);
         if self.held.load(Ordering::SeqCst) == 0 {
             return former;
         }
-        let recalled = |grants: &mut Vec<Grant>| {
+        let recalled = |grants: &mut Vec<LeaseGrantEntry>| {
             self.forget_settled(grants, now);
             grants.iter().filter(|grant| grant.recalled.is_some()).map(|grant| grant.end).max()
         };
         let latest = match concerned {
-            Concerned::Nobody => None,
-            Concerned::Keys(hashes) => {
-                let of = |hash: &KeyHash| self.shard(*hash).lock().get_mut(hash).and_then(recalled);
+            RecallScope::Nobody => None,
+            RecallScope::Keys(hashes) => {
+                let of = |hash: &KeyHash| {
+                    self.lease_shard(*hash).lock().get_mut(hash).and_then(recalled)
+                };
                 hashes.iter().filter_map(of).max()
             }
-            Concerned::All => {
-                let of =
-                    |shard: &Mutex<Table>| shard.lock().values_mut().filter_map(recalled).max();
+            RecallScope::All => {
+                let of = |shard: &Mutex<LeaseShardMap>| {
+                    shard.lock().values_mut().filter_map(recalled).max()
+                };
                 self.shards.iter().filter_map(of).max()
             }
         };
@@ -222,10 +235,10 @@ impl Grants {
 
     /// Waits until no holder reads on from what was recalled of these; no longer than the leases
     /// last.
-    pub(crate) async fn settled(&self, concerned: &Concerned, clock: &dyn Clock) {
+    pub(crate) async fn wait_for_recalls(&self, concerned: &RecallScope, clock: &dyn WorkerClock) {
         let mut dropped = self.dropped.subscribe();
         // Not for what is recalled later.
-        let Some(until) = self.outstanding(concerned, clock.now()) else { return };
+        let Some(until) = self.latest_recalled_end(concerned, clock.now()) else { return };
         self.metrics.lease_waits.inc();
         loop {
             let now = clock.now();
@@ -233,21 +246,21 @@ impl Grants {
                 self.metrics.leases_waited_out.inc();
                 return;
             }
-            if self.outstanding(concerned, now).is_none() {
+            if self.latest_recalled_end(concerned, now).is_none() {
                 return;
             }
             // An error: impossible, the sender is this one's.
             tokio::select! {
                 _ = dropped.changed() => {}
-                () = sleep(LOOK_EVERY.min(until.since(now))) => {}
+                () = sleep(LOOK_EVERY.min(until.duration_since(now))) => {}
             }
         }
     }
 
     /// Another process may have granted leases under this worker's name until now.
-    pub(crate) fn follow_another(&self, now: Moment) {
-        let until = now.after(Duration::from_millis(LEASE_MS_MAX.into()));
-        self.former_until.store(until.nanos(), Ordering::SeqCst);
+    pub(crate) fn follow_another(&self, now: WorkerInstant) {
+        let until = now.saturating_add(Duration::from_millis(LEASE_MS_MAX.into()));
+        self.former_until.store(until.as_nanos(), Ordering::SeqCst);
     }
 
     /// No: there was none, or it waited for its leases itself.
@@ -260,40 +273,40 @@ impl Grants {
         &self,
         holder: HolderId,
         through: u64,
-        now: Moment,
-    ) -> Result<Poll<'_>, TooMany> {
+        now: WorkerInstant,
+    ) -> Result<LeaseRecallPoll<'_>, TooMany> {
         let (dropped, news) = self.holders.lock().poll(holder, through, now)?;
         self.dropped.send_modify(|dropped| *dropped = dropped.wrapping_add(1));
-        Ok(Poll::new(&self.holders, holder, dropped, news))
+        Ok(LeaseRecallPoll::new(&self.holders, holder, dropped, news))
     }
 
     /// Whether a recall would find its way to this holder.
-    pub(crate) fn is_polled_by(&self, holder: HolderId, now: Moment) -> bool {
+    pub(crate) fn is_polled_by(&self, holder: HolderId, now: WorkerInstant) -> bool {
         self.holders.lock().is_polling(holder, now)
     }
 
     /// No poll is answered from here on.
-    pub(crate) fn close(&self) {
-        self.holders.lock().close();
+    pub(crate) fn close_polls(&self) {
+        self.holders.lock().close_polls();
     }
 
     /// Forgets what is over.
-    pub(crate) fn sweep(&self, now: Moment) {
+    pub(crate) fn sweep_expired(&self, now: WorkerInstant) {
         for shard in &self.shards {
             shard.lock().retain(|_, grants| {
                 self.forget_settled(grants, now);
                 !grants.is_empty()
             });
         }
-        self.holders.lock().sweep(now);
+        self.holders.lock().sweep_silent(now);
     }
 
     /// Grants, and gateways that poll.
-    pub(crate) fn size(&self) -> (usize, usize) {
+    pub(crate) fn lease_and_holder_counts(&self) -> (usize, usize) {
         (self.held.load(Ordering::SeqCst), self.holders.lock().len())
     }
 
-    fn forget_settled(&self, grants: &mut Vec<Grant>, now: Moment) {
+    fn forget_settled(&self, grants: &mut Vec<LeaseGrantEntry>, now: WorkerInstant) {
         let before = grants.len();
         if before == 0 {
             return;
@@ -306,7 +319,7 @@ impl Grants {
         self.held.fetch_sub(before - grants.len(), Ordering::SeqCst);
     }
 
-    fn shard(&self, hash: KeyHash) -> &Mutex<Table> {
+    fn lease_shard(&self, hash: KeyHash) -> &Mutex<LeaseShardMap> {
         &self.shards[(hash.0 >> 58) as usize % SHARDS]
     }
 }

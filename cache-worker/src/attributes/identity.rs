@@ -1,11 +1,11 @@
 //! Which answers of a UFS name a version that may be cached, and what is kept of them. Pure.
 
-use verbs3_protocol::{Attributes, Version, is_strong_etag};
+use verbs3_protocol::{ContentVersion, HeadAttributes, is_strong_etag};
 use verbs3_ufs::{ObjectHead, RawAnswer};
 
 /// Why an object is not cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Uncacheable {
+pub(super) enum UncacheableError {
     #[error("the ufs sent no etag")]
     NoETag,
     #[error("the ufs sent a weak etag")]
@@ -19,26 +19,29 @@ pub(super) enum Uncacheable {
 }
 
 /// The version that the answer names, if it can be cached.
-pub(super) fn version(head: &ObjectHead, named: Option<&str>) -> Result<Version, Uncacheable> {
+pub(super) fn cacheable_version(
+    head: &ObjectHead,
+    named: Option<&str>,
+) -> Result<ContentVersion, UncacheableError> {
     let etag = head.etag.as_deref().unwrap_or_default().trim();
     if etag.is_empty() || etag == "\"\"" {
-        return Err(Uncacheable::NoETag);
+        return Err(UncacheableError::NoETag);
     }
     if etag.starts_with("W/") {
-        return Err(Uncacheable::WeakETag);
+        return Err(UncacheableError::WeakETag);
     }
     if !is_strong_etag(etag) {
-        return Err(Uncacheable::BareETag);
+        return Err(UncacheableError::BareETag);
     }
     if head.headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
-        return Err(Uncacheable::ClientKey);
+        return Err(UncacheableError::ClientKey);
     }
     // `null` is what a suspended bucket overwrites again and again: it names no version.
     let version_id = head.version_id.clone().filter(|id| id != "null");
     if named.is_some() && named != version_id.as_deref() {
-        return Err(Uncacheable::OtherVersion);
+        return Err(UncacheableError::OtherVersion);
     }
-    Ok(Version { etag: etag.into(), bytes: head.bytes, version_id })
+    Ok(ContentVersion { etag: etag.into(), bytes: head.bytes, version_id })
 }
 
 /// Whether a 404 says that the key, or the version, is not there: only that may be kept. A bucket
@@ -63,19 +66,23 @@ fn error_code(body: &[u8]) -> Option<&str> {
 }
 
 /// What is kept of an answer. `trusted`: its checksums, or their absence, are the object's.
-pub(super) fn attributes(head: &ObjectHead, version: Version, trusted: bool) -> Attributes {
+pub(super) fn build_attributes(
+    head: &ObjectHead,
+    version: ContentVersion,
+    trusted: bool,
+) -> HeadAttributes {
     let headers = head
         .headers
         .iter()
         .filter(|(name, _)| trusted || !is_checksum(name.as_str()))
         .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
         .collect();
-    Attributes { version, last_modified: head.last_modified, headers, checksums_known: trusted }
+    HeadAttributes { version, last_modified: head.last_modified, headers, checksums_known: trusted }
 }
 
 /// `got`, with the checksums of a HEAD of the same version. `None`: its metadata have changed
 /// between the two.
-pub(super) fn with_checksums(got: Attributes, head: &ObjectHead) -> Option<Attributes> {
+pub(super) fn with_checksums(got: HeadAttributes, head: &ObjectHead) -> Option<HeadAttributes> {
     if matches!((got.last_modified, head.last_modified), (Some(got), Some(now)) if got != now) {
         return None;
     }
@@ -85,7 +92,7 @@ pub(super) fn with_checksums(got: Attributes, head: &ObjectHead) -> Option<Attri
     headers.extend(
         checksums.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec())),
     );
-    Some(Attributes { headers, checksums_known: true, ..got })
+    Some(HeadAttributes { headers, checksums_known: true, ..got })
 }
 
 /// Whether a ranged answer carries checksums that are the object's own, and not those of a part of
@@ -117,36 +124,45 @@ mod tests {
 
     #[test]
     fn only_strong_etags_are_identity() {
-        assert_eq!(version(&head(None, None), None), Err(Uncacheable::NoETag));
-        assert_eq!(version(&head(Some(""), None), None), Err(Uncacheable::NoETag));
-        assert_eq!(version(&head(Some("W/\"x\""), None), None), Err(Uncacheable::WeakETag));
+        assert_eq!(cacheable_version(&head(None, None), None), Err(UncacheableError::NoETag));
+        assert_eq!(cacheable_version(&head(Some(""), None), None), Err(UncacheableError::NoETag));
+        assert_eq!(
+            cacheable_version(&head(Some("W/\"x\""), None), None),
+            Err(UncacheableError::WeakETag)
+        );
         for bare in ["x", "\"", "\"x", "x\"", "\"x\"y\"", "w/\"x\""] {
             assert_eq!(
-                version(&head(Some(bare), None), None),
-                Err(Uncacheable::BareETag),
+                cacheable_version(&head(Some(bare), None), None),
+                Err(UncacheableError::BareETag),
                 "{bare}"
             );
         }
-        assert_eq!(version(&head(Some("\"x\""), None), None).unwrap().etag, "\"x\"");
+        assert_eq!(cacheable_version(&head(Some("\"x\""), None), None).unwrap().etag, "\"x\"");
     }
 
     #[test]
     fn the_null_version_is_no_identity() {
-        assert_eq!(version(&head(Some("\"x\""), Some("null")), None).unwrap().version_id, None);
         assert_eq!(
-            version(&head(Some("\"x\""), Some("null")), Some("null")),
-            Err(Uncacheable::OtherVersion)
+            cacheable_version(&head(Some("\"x\""), Some("null")), None).unwrap().version_id,
+            None
+        );
+        assert_eq!(
+            cacheable_version(&head(Some("\"x\""), Some("null")), Some("null")),
+            Err(UncacheableError::OtherVersion)
         );
     }
 
     #[test]
     fn a_named_version_must_be_the_one_that_answers() {
         assert_eq!(
-            version(&head(Some("\"x\""), Some("b")), Some("a")),
-            Err(Uncacheable::OtherVersion)
+            cacheable_version(&head(Some("\"x\""), Some("b")), Some("a")),
+            Err(UncacheableError::OtherVersion)
         );
-        assert_eq!(version(&head(Some("\"x\""), None), Some("a")), Err(Uncacheable::OtherVersion));
-        assert!(version(&head(Some("\"x\""), Some("a")), Some("a")).is_ok());
+        assert_eq!(
+            cacheable_version(&head(Some("\"x\""), None), Some("a")),
+            Err(UncacheableError::OtherVersion)
+        );
+        assert!(cacheable_version(&head(Some("\"x\""), Some("a")), Some("a")).is_ok());
     }
 
     #[test]
@@ -174,7 +190,7 @@ mod tests {
             "x-amz-server-side-encryption-customer-algorithm",
             HeaderValue::from_static("AES256"),
         );
-        assert_eq!(version(&head, None), Err(Uncacheable::ClientKey));
+        assert_eq!(cacheable_version(&head, None), Err(UncacheableError::ClientKey));
     }
 
     #[test]
@@ -187,7 +203,7 @@ mod tests {
             head
         };
         let get = with(&[("cache-control", "no-store"), ("x-amz-meta-a", "1")]);
-        let got = attributes(&get, version(&get, None).unwrap(), false);
+        let got = build_attributes(&get, cacheable_version(&get, None).unwrap(), false);
         let mut head =
             with(&[("x-amz-checksum-crc32", "AAAAAA=="), ("x-amz-meta-a", "2"), ("x-other", "3")]);
         let all = with_checksums(got.clone(), &head).unwrap();
@@ -212,8 +228,8 @@ mod tests {
         let mut head = head(Some("\"x-2\""), None);
         head.headers.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
         assert!(!has_own_checksums(&head, true));
-        let version = version(&head, None).unwrap();
-        let kept = attributes(&head, version, false);
+        let version = cacheable_version(&head, None).unwrap();
+        let kept = build_attributes(&head, version, false);
         assert!(kept.headers.is_empty() && !kept.checksums_known);
         head.etag = Some("\"x\"".into());
         assert!(has_own_checksums(&head, true) && !has_own_checksums(&head, false));

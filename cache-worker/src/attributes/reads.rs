@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use verbs3_protocol::KeyHash;
 
-use crate::clock::Moment;
+use crate::clock::WorkerInstant;
 
 /// Places; the table takes half a MiB. Keys that are read often are few.
 const PLACES: usize = 1 << 16;
@@ -19,20 +19,20 @@ const WINDOW: Duration = Duration::from_secs(10);
 const COUNT_BITS: u32 = 20;
 const WINDOW_BITS: u32 = 20;
 
-pub(crate) struct Reads {
+pub(crate) struct KeyReadCounter {
     places: Box<[AtomicU64]>,
 }
 
-impl Reads {
+impl KeyReadCounter {
     pub(crate) fn new() -> Self {
         Self { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Counts these reads of the key; how many there were in this window. Some may be lost where
     /// two count at once.
-    pub(crate) fn count(&self, hash: KeyHash, reads: u32, now: Moment) -> u32 {
+    pub(crate) fn count_reads(&self, hash: KeyHash, reads: u32, now: WorkerInstant) -> u32 {
         let place = &self.places[hash.0 as usize % PLACES];
-        let window = now.since(Moment::default()).as_secs() / WINDOW.as_secs();
+        let window = now.duration_since(WorkerInstant::default()).as_secs() / WINDOW.as_secs();
         let whose = (hash.0 >> (COUNT_BITS + WINDOW_BITS) << WINDOW_BITS)
             | (window & ((1 << WINDOW_BITS) - 1));
         let known = place.load(Ordering::Relaxed);
@@ -48,22 +48,25 @@ impl Reads {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::default().after(Duration::from_secs(seconds))
+    fn at(seconds: u64) -> WorkerInstant {
+        WorkerInstant::default().saturating_add(Duration::from_secs(seconds))
     }
 
     #[test]
     fn reads_count_for_their_own_key_and_window_alone() {
-        let reads = Reads::new();
+        let reads = KeyReadCounter::new();
         let (key, other) = (KeyHash(u64::MAX - 5), KeyHash(3));
-        assert_eq!([1, 1, 5].map(|more| reads.count(key, more, at(3))), [1, 2, 7]);
-        assert_eq!(reads.count(other, 1, at(3)), 1);
-        assert_eq!(reads.count(key, 1, at(9)), 8);
-        assert_eq!(reads.count(key, 1, at(10)), 1, "another window");
+        assert_eq!([1, 1, 5].map(|more| reads.count_reads(key, more, at(3))), [1, 2, 7]);
+        assert_eq!(reads.count_reads(other, 1, at(3)), 1);
+        assert_eq!(reads.count_reads(key, 1, at(9)), 8);
+        assert_eq!(reads.count_reads(key, 1, at(10)), 1, "another window");
         let same_place = KeyHash(key.0 ^ (1 << 63));
-        assert_eq!((reads.count(same_place, 1, at(10)), reads.count(key, 1, at(10))), (1, 1));
         assert_eq!(
-            [u32::MAX, u32::MAX].map(|more| reads.count(other, more, at(10))),
+            (reads.count_reads(same_place, 1, at(10)), reads.count_reads(key, 1, at(10))),
+            (1, 1)
+        );
+        assert_eq!(
+            [u32::MAX, u32::MAX].map(|more| reads.count_reads(other, more, at(10))),
             [(1 << COUNT_BITS) - 1; 2]
         );
     }

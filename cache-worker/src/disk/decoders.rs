@@ -2,14 +2,16 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 
-use super::header::{FolderHeader, FolderId, HEADER_BYTES, PageHeader, SegmentHeader, Spot};
+use super::header::{
+    FolderHeader, FolderId, HEADER_BYTES, HeaderLocation, PageHeader, SegmentHeader,
+};
 
-const SPOT: Spot = Spot { folder: FolderId(7), segment: 3, era: 2, slot: 9 };
+const SPOT: HeaderLocation = HeaderLocation { folder: FolderId(7), segment: 3, era: 2, slot: 9 };
 const WIDTH: u32 = 4096;
 
 /// What a folder of the disk tier may hold where headers are expected: as it is, and with a seal
 /// that fits, since nothing that a crash leaves behind gets beyond a seal.
-pub fn headers(bytes: &[u8]) {
+pub fn decode_headers(bytes: &[u8]) {
     let _ = FolderHeader::decode(bytes);
     let Some(found) = bytes.first_chunk::<HEADER_BYTES>() else { return };
     let mut sealed = *found;

@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use super::header::{FolderHeader, FolderId, NotOurs};
 use super::layout::ALIGN;
-use super::medium::Medium;
+use super::medium::SegmentMedium;
 use super::options::DiskError;
 
 const HEADER_NAME: &str = "verbs3-disk";
@@ -23,32 +23,32 @@ const LOCK_NAME: &str = "verbs3-lock";
 const SEGMENT_PREFIX: &str = "segment-";
 
 /// Open files of one segment.
-struct Segment {
+struct SegmentFiles {
     cached: File,
     /// Past the page cache.
     direct: Option<File>,
 }
 
-pub(super) struct Files {
+pub(super) struct FolderFiles {
     folder: PathBuf,
     direct: bool,
-    open: RwLock<HashMap<u32, Arc<Segment>>>,
+    open: RwLock<HashMap<u32, Arc<SegmentFiles>>>,
     /// Held, not read: the lock ends with it.
     _lock: File,
 }
 
 /// A folder that this process has to itself.
-pub(super) struct Opened {
-    pub(super) files: Files,
-    /// `None`: it is new, or its header was damaged; give it one with `begin`.
+pub(super) struct LockedFolder {
+    pub(super) files: FolderFiles,
+    /// `None`: it is new, or its header was damaged; give it one with `initialize_folder`.
     pub(super) header: Option<FolderHeader>,
     /// There was a header, and it can't be read.
     pub(super) damaged: bool,
 }
 
-impl Files {
+impl FolderFiles {
     /// Makes the folder if there is none, and takes its lock.
-    pub(super) fn open(folder: &Path, direct: bool) -> Result<Opened, DiskError> {
+    pub(super) fn lock_folder(folder: &Path, direct: bool) -> Result<LockedFolder, DiskError> {
         let io = |source| DiskError::Io { folder: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
         // Before anything is made in it: a folder of something else is left as it is.
@@ -95,14 +95,14 @@ impl Files {
         };
         let files =
             Self { folder: folder.to_owned(), direct, open: RwLock::default(), _lock: lock };
-        Ok(Opened { files, header, damaged })
+        Ok(LockedFolder { files, header, damaged })
     }
 
     /// Empties the folder of segments and gives it a header. Durable before any page is: a header
     /// that came later would make pages of unknown keys.
-    pub(super) fn begin(&self, keys: (u64, u64)) -> io::Result<FolderHeader> {
-        for (segment, _) in self.segments()? {
-            self.remove(segment)?;
+    pub(super) fn initialize_folder(&self, keys: (u64, u64)) -> io::Result<FolderHeader> {
+        for (segment, _) in self.list_segments()? {
+            self.remove_segment(segment)?;
         }
         let header = FolderHeader { id: FolderId(rand::random()), keys };
         let (new, path) = (self.folder.join(HEADER_NEW_NAME), self.folder.join(HEADER_NAME));
@@ -115,15 +115,15 @@ impl Files {
         Ok(header)
     }
 
-    fn path(&self, segment: u32) -> PathBuf {
+    fn segment_path(&self, segment: u32) -> PathBuf {
         self.folder.join(format!("{SEGMENT_PREFIX}{segment:08}"))
     }
 
-    fn segment(&self, segment: u32) -> io::Result<Arc<Segment>> {
+    fn open_segment(&self, segment: u32) -> io::Result<Arc<SegmentFiles>> {
         if let Some(open) = self.open.read().get(&segment) {
             return Ok(open.clone());
         }
-        let path = self.path(segment);
+        let path = self.segment_path(segment);
         let cached = OpenOptions::new().read(true).write(true).open(&path)?;
         // Without it the kernel would read 128 KiB around each small page.
         let _ = rustix::fs::fadvise(&cached, 0, None, rustix::fs::Advice::Random);
@@ -134,13 +134,13 @@ impl Files {
             .direct
             .then(|| OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path).ok())
             .flatten();
-        let open = Arc::new(Segment { cached, direct });
+        let open = Arc::new(SegmentFiles { cached, direct });
         Ok(self.open.write().entry(segment).or_insert(open).clone())
     }
 }
 
-impl Medium for Files {
-    fn segments(&self) -> io::Result<Vec<(u32, u64)>> {
+impl SegmentMedium for FolderFiles {
+    fn list_segments(&self) -> io::Result<Vec<(u32, u64)>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
@@ -152,8 +152,8 @@ impl Medium for Files {
         Ok(found)
     }
 
-    fn create(&self, segment: u32, bytes: u64) -> io::Result<()> {
-        let path = self.path(segment);
+    fn create_segment(&self, segment: u32, bytes: u64) -> io::Result<()> {
+        let path = self.segment_path(segment);
         let made = OpenOptions::new()
             .create(true)
             .truncate(true)
@@ -176,13 +176,13 @@ impl Medium for Files {
         made
     }
 
-    fn remove(&self, segment: u32) -> io::Result<()> {
+    fn remove_segment(&self, segment: u32) -> io::Result<()> {
         self.open.write().remove(&segment);
-        fs::remove_file(self.path(segment))
+        fs::remove_file(self.segment_path(segment))
     }
 
     fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> io::Result<()> {
-        let open = self.segment(segment)?;
+        let open = self.open_segment(segment)?;
         match &open.direct {
             Some(direct) if goes_direct(at, into) => match direct.read_exact_at(into, at) {
                 Err(error) if wants_other_alignment(&error) => open.cached.read_exact_at(into, at),
@@ -193,7 +193,7 @@ impl Medium for Files {
     }
 
     fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let open = self.segment(segment)?;
+        let open = self.open_segment(segment)?;
         match &open.direct {
             Some(direct) if goes_direct(at, bytes) => match direct.write_all_at(bytes, at) {
                 Err(error) if wants_other_alignment(&error) => open.cached.write_all_at(bytes, at),

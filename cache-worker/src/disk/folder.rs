@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 use crc_fast::{CrcAlgorithm, checksum};
 use parking_lot::Mutex;
 
-use super::header::{FolderId, HEADER_BYTES, PageHeader, SegmentHeader, Spot};
-use super::health::{Change, Health};
-use super::index::{Found, Held, Index};
-use super::layout::Layout;
-use super::medium::{Medium, Trouble};
+use super::header::{FolderId, HEADER_BYTES, HeaderLocation, PageHeader, SegmentHeader};
+use super::health::{FolderHealth, FolderHealthChange};
+use super::index::{DiskPageLocation, FolderIndex, FolderUsage};
+use super::layout::SegmentLayout;
+use super::medium::{MediumErrorKind, SegmentMedium};
 use super::metrics::FolderMetrics;
-use super::rebuild::rebuild;
-use super::room::{Judge, Refusal, Reserved, Step};
-use super::table::Place;
+use super::rebuild::rebuild_index;
+use super::room::{DiskSlotRefusal, EvictionContext, ReservedSlot, SlotAllocationStep};
+use super::table::DiskSlot;
 use crate::digest::PageKey;
-use crate::memory::Heat;
+use crate::memory::PageHeat;
 
-pub(super) struct Folder {
+pub(super) struct FolderPageStore {
     path: PathBuf,
     id: FolderId,
-    medium: Box<dyn Medium>,
-    index: Mutex<Index>,
-    health: Mutex<Health>,
+    medium: Box<dyn SegmentMedium>,
+    index: Mutex<FolderIndex>,
+    health: Mutex<FolderHealth>,
     began: Instant,
     sequence: AtomicU64,
     /// Held while the header of a page that is here is written anew, or cleared with the page:
@@ -45,30 +45,30 @@ const CORRUPT_TOLD_EVERY_S: u64 = 60;
 
 /// What became of a page that was to be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum PageWriteOutcome {
     Done,
-    Refused(Refusal),
+    Refused(DiskSlotRefusal),
     /// Noted, and counted.
     Failed,
     /// The folder rests.
     Resting,
 }
 
-impl Folder {
+impl FolderPageStore {
     /// Reads what the medium has. An error: it can't even be listed.
-    pub(super) fn open(
+    pub(super) fn open_medium(
         path: &Path,
         id: FolderId,
-        medium: Box<dyn Medium>,
-        mut index: Index,
+        medium: Box<dyn SegmentMedium>,
+        mut index: FolderIndex,
         metrics: FolderMetrics,
     ) -> io::Result<Self> {
         let began = Instant::now();
-        let rebuilt = rebuild(&*medium, id, &mut index)?;
+        let rebuilt = rebuild_index(&*medium, id, &mut index)?;
         let took = began.elapsed();
-        metrics.corrupt("header", rebuilt.damaged);
+        metrics.count_corrupt("header", rebuilt.damaged);
         for error in &rebuilt.errors {
-            metrics.error("list", Trouble::of(error));
+            metrics.count_error("list", MediumErrorKind::from_io_error(error));
             tracing::warn!(
                 folder = %path.display(), %error,
                 "a segment of the disk tier can't be read, and is left out"
@@ -102,24 +102,24 @@ impl Folder {
     }
 
     /// Whether the page is of this folder, whether or not it can be read now.
-    pub(super) fn lists(&self, key: PageKey) -> bool {
-        self.index.lock().find(key).is_some()
+    pub(super) fn lists_page(&self, key: PageKey) -> bool {
+        self.index.lock().find_page(key).is_some()
     }
 
-    pub(super) fn holds(&self, key: PageKey, now_s: u32) -> bool {
+    pub(super) fn holds_page(&self, key: PageKey, now_s: u32) -> bool {
         self.is_up() && self.index.lock().find_fresh(key, now_s).is_some()
     }
 
     /// How hot a page is that can be read, and whether it is pinned.
-    pub(super) fn heat(&self, key: PageKey, now_s: u32) -> Option<(Heat, bool)> {
+    pub(super) fn page_heat(&self, key: PageKey, now_s: u32) -> Option<(PageHeat, bool)> {
         if !self.is_up() {
             return None;
         }
-        self.index.lock().heat(key, now_s)
+        self.index.lock().page_heat(key, now_s)
     }
 
-    pub(super) fn knows(&self, object: u64, page: u16) -> bool {
-        self.is_up() && self.index.lock().knows(object, page)
+    pub(super) fn knows_object_page(&self, object: u64, page: u16) -> bool {
+        self.is_up() && self.index.lock().knows_object_page(object, page)
     }
 
     /// Whether a page of this length could be kept without giving up another.
@@ -143,21 +143,21 @@ impl Folder {
         if found.length as usize != into.len() {
             // Of the same version, block and page, and yet of another length: nothing that we
             // wrote.
-            self.corrupt(found);
+            self.drop_corrupt_page(found);
             return None;
         }
         if let Err(error) = self.medium.read(found.place.segment, found.at, into) {
-            self.failed("read", &error);
+            self.record_failure("read", &error);
             self.index.lock().remove_if_still(found);
             return None;
         }
         if checksum(CrcAlgorithm::Crc64Nvme, into) != found.checksum {
-            self.corrupt(found);
+            self.drop_corrupt_page(found);
             return None;
         }
-        self.succeeded();
-        self.index.lock().touch(found.place, now_s);
-        self.metrics.promoted(into.len(), began.elapsed());
+        self.record_success();
+        self.index.lock().touch_page(found.place, now_s);
+        self.metrics.count_promotion(into.len(), began.elapsed());
         Some(found.checksum)
     }
 
@@ -168,9 +168,9 @@ impl Folder {
         bytes: &[u8],
         resident: &dyn Fn(PageKey) -> bool,
         now_s: u32,
-    ) -> Written {
+    ) -> PageWriteOutcome {
         if !self.is_up() {
-            return Written::Resting;
+            return PageWriteOutcome::Resting;
         }
         debug_assert_eq!(header.length as usize, bytes.len());
         let began = Instant::now();
@@ -178,30 +178,30 @@ impl Folder {
         header.written_s = now_s;
         let reserved = match self.place_for(&header, resident, now_s) {
             Ok(Ok(reserved)) => reserved,
-            Ok(Err(refusal)) => return Written::Refused(refusal),
-            Err(()) => return Written::Failed,
+            Ok(Err(refusal)) => return PageWriteOutcome::Refused(refusal),
+            Err(()) => return PageWriteOutcome::Failed,
         };
         let written = self.write_slot(&header, bytes, reserved);
         let mut index = self.index.lock();
         if let Err(error) = written {
-            index.remove(reserved.place);
+            index.free_slot(reserved.place);
             drop(index);
-            self.failed("write", &error);
-            return Written::Failed;
+            self.record_failure("write", &error);
+            return PageWriteOutcome::Failed;
         }
-        index.commit(reserved.place, &header);
+        index.commit_page(reserved.place, &header);
         drop(index);
-        self.succeeded();
-        self.metrics.demoted(bytes.len(), began.elapsed());
-        Written::Done
+        self.record_success();
+        self.metrics.count_demotion(bytes.len(), began.elapsed());
+        PageWriteOutcome::Done
     }
 
     /// Keeps a page until then (seconds since 1970; 0: no longer). False: it is not here.
     /// `write_pin` makes it outlive a restart.
-    pub(super) fn pin(&self, key: PageKey, until_s: u32) -> bool {
+    pub(super) fn pin_page(&self, key: PageKey, until_s: u32) -> bool {
         let mut index = self.index.lock();
-        let Some(found) = index.find(key) else { return false };
-        index.pin(found.place, until_s);
+        let Some(found) = index.find_page(key) else { return false };
+        index.pin_page(found.place, until_s);
         true
     }
 
@@ -212,39 +212,39 @@ impl Folder {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
         let again = {
             let mut index = self.index.lock();
-            index.find(key).and_then(|found| {
-                let header = index.renew(found.place, sequence)?;
+            index.find_page(key).and_then(|found| {
+                let header = index.renew_header(found.place, sequence)?;
                 let cut = index.cut_of(found.place.segment)?;
                 Some((
                     found.place,
                     cut.layout.header_at(found.place.slot),
-                    header.encode(self.spot(found.place, cut.era)),
+                    header.encode(self.header_location(found.place, cut.era)),
                 ))
             })
         };
         let Some((place, at, bytes)) = again else { return false };
         let written = self.medium.write(place.segment, at, &bytes);
         if let Err(error) = &written {
-            self.failed("write", error);
+            self.record_failure("write", error);
         }
         written.is_ok()
     }
 
     /// Drops a page that nobody should be given any more. False: it is not here, or this folder
     /// hangs or rests.
-    pub(super) fn evict(&self, key: PageKey, within: Duration) -> bool {
+    pub(super) fn evict_page(&self, key: PageKey, within: Duration) -> bool {
         // A pin of another page may be with a device that does not answer: who looks for a page
         // elsewhere does not wait for it.
-        if !self.lists(key) || !self.is_up() {
+        if !self.lists_page(key) || !self.is_up() {
             return false;
         }
         let Some(_alone) = self.rewriting.try_lock_for(within) else {
-            self.stalled();
+            self.report_stall();
             return false;
         };
-        let found = self.index.lock().find(key);
+        let found = self.index.lock().find_page(key);
         found.is_some_and(|found| {
-            self.clear(found);
+            self.clear_header(found);
             self.index.lock().remove_if_still(found)
         })
     }
@@ -252,14 +252,14 @@ impl Folder {
     /// Gives up pages whose time is over, and sets the gauges.
     pub(super) fn look_over(&self, now_s: u32, steps: usize) {
         let mut index = self.index.lock();
-        let expired = index.sweep(now_s, steps);
+        let expired = index.sweep_expired(now_s, steps);
         let room = std::mem::take(&mut index.given_up);
-        let (Held { pages, bytes, file_bytes, pinned_pages }, capacity) =
+        let (FolderUsage { pages, bytes, file_bytes, pinned_pages }, capacity) =
             (index.held, index.capacity_bytes);
         let (index_bytes, pages_max) = (index.index_bytes(), index.pages_max);
         drop(index);
-        self.metrics.evicted("age", expired);
-        self.metrics.evicted("room", room);
+        self.metrics.count_evictions("age", expired);
+        self.metrics.count_evictions("room", room);
         self.metrics.pages().set(pages as i64);
         self.metrics.bytes().set(bytes as i64);
         self.metrics.file_bytes().set(file_bytes as i64);
@@ -278,18 +278,18 @@ impl Folder {
     }
 
     #[cfg(test)]
-    pub(super) fn held(&self) -> (Held, u64) {
+    pub(super) fn held(&self) -> (FolderUsage, u64) {
         let index = self.index.lock();
         (index.held, index.index_bytes())
     }
 
     /// A call on it does not come back in time.
-    pub(super) fn stalled(&self) {
-        let change = self.health.lock().stalled(self.began.elapsed());
+    pub(super) fn report_stall(&self) {
+        let change = self.health.lock().record_stall(self.began.elapsed());
         if change.is_some() {
-            self.metrics.error("any", Trouble::Stalled);
+            self.metrics.count_error("any", MediumErrorKind::Stalled);
         }
-        self.say(change, Some(&io::ErrorKind::TimedOut.into()));
+        self.log_health_change(change, Some(&io::ErrorKind::TimedOut.into()));
     }
 
     /// Goes through the steps that it takes until there is a slot. An error was noted.
@@ -298,56 +298,69 @@ impl Folder {
         header: &PageHeader,
         resident: &dyn Fn(PageKey) -> bool,
         now_s: u32,
-    ) -> Result<Result<Reserved, Refusal>, ()> {
+    ) -> Result<Result<ReservedSlot, DiskSlotRefusal>, ()> {
         loop {
-            let judge = Judge { now_s, may_grow: self.may_grow(), resident };
-            let step = self.index.lock().reserve(header, &judge);
+            let judge = EvictionContext { now_s, may_grow: self.may_grow(), resident };
+            let step = self.index.lock().reserve_slot(header, &judge);
             match step {
-                Step::Write(reserved) => return Ok(Ok(reserved)),
-                Step::Refused(refusal) => return Ok(Err(refusal)),
-                Step::Cut { segment, layout } => self.cut(segment, layout, now_s)?,
+                SlotAllocationStep::Write(reserved) => return Ok(Ok(reserved)),
+                SlotAllocationStep::Refused(refusal) => return Ok(Err(refusal)),
+                SlotAllocationStep::Cut { segment, layout } => {
+                    self.cut_segment(segment, layout, now_s)?
+                }
                 // A full disk refuses growth, and `may_grow` is false the next time.
-                Step::Grow { segment, bytes } => match self.medium.create(segment, bytes) {
-                    Ok(()) => {
-                        self.index.lock().add_segment(segment, bytes);
-                        let change = self.health.lock().grew();
-                        self.say(change, None);
+                SlotAllocationStep::Grow { segment, bytes } => {
+                    match self.medium.create_segment(segment, bytes) {
+                        Ok(()) => {
+                            self.index.lock().add_segment(segment, bytes);
+                            let change = self.health.lock().record_growth();
+                            self.log_health_change(change, None);
+                        }
+                        Err(error) => self.create_failed(&error)?,
                     }
-                    Err(error) => self.create_failed(&error)?,
-                },
+                }
             }
         }
     }
 
-    fn cut(&self, segment: u32, layout: Layout, now_s: u32) -> Result<(), ()> {
+    fn cut_segment(&self, segment: u32, layout: SegmentLayout, now_s: u32) -> Result<(), ()> {
         // Random, so that it is none of the eras whose headers are still in the table, known or
         // not.
         let era = rand::random();
         let header = SegmentHeader { folder: self.id, segment, era, width: layout.width };
         match self.medium.write(segment, 0, &header.encode()) {
             Ok(()) => {
-                self.index.lock().cut(segment, layout, era, now_s);
+                self.index.lock().cut_segment(segment, layout, era, now_s);
                 Ok(())
             }
             Err(error) => {
-                self.failed("write", &error);
+                self.record_failure("write", &error);
                 Err(())
             }
         }
     }
 
-    fn write_slot(&self, header: &PageHeader, bytes: &[u8], reserved: Reserved) -> io::Result<()> {
-        let Reserved { place, layout, era, stale } = reserved;
+    fn write_slot(
+        &self,
+        header: &PageHeader,
+        bytes: &[u8],
+        reserved: ReservedSlot,
+    ) -> io::Result<()> {
+        let ReservedSlot { place, layout, era, stale } = reserved;
         let header_at = layout.header_at(place.slot);
         if stale {
             self.medium.write(place.segment, header_at, &[0; HEADER_BYTES])?;
         }
         self.medium.write(place.segment, layout.data_at(place.slot), bytes)?;
-        self.medium.write(place.segment, header_at, &header.encode(self.spot(place, era)))
+        self.medium.write(
+            place.segment,
+            header_at,
+            &header.encode(self.header_location(place, era)),
+        )
     }
 
-    fn spot(&self, place: Place, era: u32) -> Spot {
-        Spot { folder: self.id, segment: place.segment, era, slot: place.slot }
+    fn header_location(&self, place: DiskSlot, era: u32) -> HeaderLocation {
+        HeaderLocation { folder: self.id, segment: place.segment, era, slot: place.slot }
     }
 
     fn may_grow(&self) -> bool {
@@ -356,11 +369,11 @@ impl Folder {
 
     /// A page whose bytes are not what was written. If its slot has been given to another page
     /// since, that is no wonder.
-    fn corrupt(&self, found: Found) {
-        self.clear(found);
+    fn drop_corrupt_page(&self, found: DiskPageLocation) {
+        self.clear_header(found);
         if self.index.lock().remove_if_still(found) {
-            self.metrics.corrupt("page", 1);
-            let (folder, Place { segment, slot }) = (self.path.display(), found.place);
+            self.metrics.count_corrupt("page", 1);
+            let (folder, DiskSlot { segment, slot }) = (self.path.display(), found.place);
             let now_s = self.began.elapsed().as_secs() + 1;
             let told_s = self.corrupt_told_s.load(Ordering::Relaxed);
             // The counter has them all; a drive that rots would fill the log.
@@ -379,7 +392,7 @@ impl Folder {
     /// Clears a slot's header, so that a restart does not find the page again. Best effort: the
     /// page's checksum guards it, and a page that takes the slot at this moment is only lost at the
     /// next restart.
-    fn clear(&self, found: Found) {
+    fn clear_header(&self, found: DiskPageLocation) {
         let at = {
             let index = self.index.lock();
             let Some(cut) = index.cut_of(found.place.segment) else { return };
@@ -390,65 +403,65 @@ impl Folder {
             cut.layout.header_at(found.place.slot)
         };
         if let Err(error) = self.medium.write(found.place.segment, at, &[0; HEADER_BYTES]) {
-            self.failed("write", &error);
+            self.record_failure("write", &error);
         }
     }
 
     fn create_failed(&self, error: &io::Error) -> Result<(), ()> {
-        let trouble = Trouble::of(error);
-        self.metrics.error("create", trouble);
+        let trouble = MediumErrorKind::from_io_error(error);
+        self.metrics.count_error("create", trouble);
         let now = self.began.elapsed();
         let change = match trouble {
-            Trouble::Full => self.health.lock().full(now),
-            _ => self.health.lock().failed(now),
+            MediumErrorKind::Full => self.health.lock().record_full(now),
+            _ => self.health.lock().record_failure(now),
         };
-        self.say(change, Some(error));
-        if trouble == Trouble::Full { Ok(()) } else { Err(()) }
+        self.log_health_change(change, Some(error));
+        if trouble == MediumErrorKind::Full { Ok(()) } else { Err(()) }
     }
 
-    fn failed(&self, op: &str, error: &io::Error) {
-        self.metrics.error(op, Trouble::of(error));
+    fn record_failure(&self, op: &str, error: &io::Error) {
+        self.metrics.count_error(op, MediumErrorKind::from_io_error(error));
         let now = self.began.elapsed();
-        let change = match Trouble::of(error) {
+        let change = match MediumErrorKind::from_io_error(error) {
             // What is there can be read; only what is new has no place.
-            Trouble::Full => self.health.lock().full(now),
-            _ => self.health.lock().failed(now),
+            MediumErrorKind::Full => self.health.lock().record_full(now),
+            _ => self.health.lock().record_failure(now),
         };
         tracing::debug!(
             folder = %self.path.display(), op, %error,
             "disk tier: an operation failed"
         );
-        self.say(change, Some(error));
+        self.log_health_change(change, Some(error));
     }
 
-    fn succeeded(&self) {
-        let change = self.health.lock().succeeded(self.began.elapsed());
-        self.say(change, None);
+    fn record_success(&self) {
+        let change = self.health.lock().record_success(self.began.elapsed());
+        self.log_health_change(change, None);
     }
 
     /// Once for each change.
-    fn say(&self, change: Option<Change>, error: Option<&io::Error>) {
+    fn log_health_change(&self, change: Option<FolderHealthChange>, error: Option<&io::Error>) {
         let folder = self.path.display();
         let error = error.map(tracing::field::display);
         match change {
             None => {}
-            Some(Change::Rests(rest)) => {
+            Some(FolderHealthChange::Rests(rest)) => {
                 self.metrics.folder_up().set(0);
                 let rest: Duration = rest;
                 tracing::warn!(%folder, error, ?rest, "a folder of the disk tier failed and rests");
             }
-            Some(Change::Returned) => {
+            Some(FolderHealthChange::Returned) => {
                 self.metrics.folder_up().set(1);
                 tracing::info!(%folder, "a folder of the disk tier works again");
             }
-            Some(Change::Full) => {
+            Some(FolderHealthChange::Full) => {
                 self.metrics.folder_full().set(1);
                 tracing::warn!(
                     %folder, error,
                     "the disk is full; the disk tier goes on with the space that it has"
                 );
             }
-            Some(Change::HasSpace) => {
+            Some(FolderHealthChange::HasSpace) => {
                 self.metrics.folder_full().set(0);
                 tracing::info!(%folder, "the disk has space again");
             }

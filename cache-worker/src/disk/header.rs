@@ -23,7 +23,7 @@ pub(super) struct FolderId(pub(super) u64);
 
 /// Where a header belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct HeaderLocation {
     pub(super) folder: FolderId,
     pub(super) segment: u32,
     /// Raised each time the segment is cut anew: headers of an earlier cut describe slots that are
@@ -81,43 +81,43 @@ pub(super) enum NotOurs {
 }
 
 /// Fields one after the other, at fixed places.
-struct Writer {
+struct HeaderWriter {
     bytes: [u8; HEADER_BYTES],
     at: usize,
 }
 
-impl Writer {
+impl HeaderWriter {
     fn new(magic: [u8; 6]) -> Self {
         let mut writer = Self { bytes: [0; HEADER_BYTES], at: 0 };
-        writer.put(magic);
-        writer.put(FORMAT.to_le_bytes());
+        writer.put_field(magic);
+        writer.put_field(FORMAT.to_le_bytes());
         writer
     }
 
-    fn put<const N: usize>(&mut self, field: [u8; N]) -> &mut Self {
+    fn put_field<const N: usize>(&mut self, field: [u8; N]) -> &mut Self {
         self.bytes[self.at..self.at + N].copy_from_slice(&field);
         self.at += N;
         self
     }
 
-    fn seal(mut self) -> [u8; HEADER_BYTES] {
+    fn seal_header(mut self) -> [u8; HEADER_BYTES] {
         let (body, seal) = self.bytes.split_at_mut(HEADER_BYTES - 8);
         seal.copy_from_slice(&checksum(CrcAlgorithm::Crc64Nvme, body).to_le_bytes());
         self.bytes
     }
 }
 
-struct Reader<'a> {
+struct HeaderReader<'a> {
     bytes: &'a [u8; HEADER_BYTES],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> HeaderReader<'a> {
     /// The fields, if magic and seal are right and the format is ours.
     fn new(bytes: &'a [u8; HEADER_BYTES], magic: [u8; 6]) -> Option<Self> {
         let mut reader = Self { bytes, at: 0 };
         // Most slots of a new segment are empty: told by the magic, before a checksum is computed.
-        let ours = reader.take::<6>() == magic && reader.u16() == FORMAT;
+        let ours = reader.take::<6>() == magic && reader.take_u16() == FORMAT;
         (ours && is_sealed(bytes)).then_some(reader)
     }
 
@@ -128,15 +128,15 @@ impl<'a> Reader<'a> {
         field
     }
 
-    fn u16(&mut self) -> u16 {
+    fn take_u16(&mut self) -> u16 {
         u16::from_le_bytes(self.take())
     }
 
-    fn u32(&mut self) -> u32 {
+    fn take_u32(&mut self) -> u32 {
         u32::from_le_bytes(self.take())
     }
 
-    fn u64(&mut self) -> u64 {
+    fn take_u64(&mut self) -> u64 {
         u64::from_le_bytes(self.take())
     }
 }
@@ -147,44 +147,48 @@ fn is_sealed(bytes: &[u8; HEADER_BYTES]) -> bool {
 }
 
 impl PageHeader {
-    pub(super) fn encode(&self, spot: Spot) -> [u8; HEADER_BYTES] {
-        let mut writer = Writer::new(PAGE_MAGIC);
-        writer.put(spot.folder.0.to_le_bytes()).put(spot.segment.to_le_bytes());
-        writer.put(spot.era.to_le_bytes()).put(spot.slot.to_le_bytes());
+    pub(super) fn encode(&self, spot: HeaderLocation) -> [u8; HEADER_BYTES] {
+        let mut writer = HeaderWriter::new(PAGE_MAGIC);
+        writer.put_field(spot.folder.0.to_le_bytes()).put_field(spot.segment.to_le_bytes());
+        writer.put_field(spot.era.to_le_bytes()).put_field(spot.slot.to_le_bytes());
         writer
-            .put(self.version.to_le_bytes())
-            .put(self.object.to_le_bytes())
-            .put(self.volume.to_le_bytes());
+            .put_field(self.version.to_le_bytes())
+            .put_field(self.object.to_le_bytes())
+            .put_field(self.volume.to_le_bytes());
         writer
-            .put(self.block.to_le_bytes())
-            .put(self.page.to_le_bytes())
-            .put(self.length.to_le_bytes());
-        writer.put(self.checksum.to_le_bytes()).put(self.sequence.to_le_bytes());
-        writer.put(self.written_s.to_le_bytes()).put(self.pinned_until_s.to_le_bytes());
-        writer.seal()
+            .put_field(self.block.to_le_bytes())
+            .put_field(self.page.to_le_bytes())
+            .put_field(self.length.to_le_bytes());
+        writer.put_field(self.checksum.to_le_bytes()).put_field(self.sequence.to_le_bytes());
+        writer.put_field(self.written_s.to_le_bytes()).put_field(self.pinned_until_s.to_le_bytes());
+        writer.seal_header()
     }
 
     /// The page that a slot of `width` bytes is said to hold. `None`: the slot is empty, or its
     /// header is not to be believed.
-    pub(super) fn decode(bytes: &[u8; HEADER_BYTES], spot: Spot, width: u32) -> Option<Self> {
-        let mut reader = Reader::new(bytes, PAGE_MAGIC)?;
-        let found = Spot {
-            folder: FolderId(reader.u64()),
-            segment: reader.u32(),
-            era: reader.u32(),
-            slot: reader.u32(),
+    pub(super) fn decode(
+        bytes: &[u8; HEADER_BYTES],
+        spot: HeaderLocation,
+        width: u32,
+    ) -> Option<Self> {
+        let mut reader = HeaderReader::new(bytes, PAGE_MAGIC)?;
+        let found = HeaderLocation {
+            folder: FolderId(reader.take_u64()),
+            segment: reader.take_u32(),
+            era: reader.take_u32(),
+            slot: reader.take_u32(),
         };
         let header = Self {
             version: u128::from_le_bytes(reader.take()),
-            object: reader.u64(),
-            volume: reader.u64(),
-            block: reader.u32(),
-            page: reader.u16(),
-            length: reader.u32(),
-            checksum: reader.u64(),
-            sequence: reader.u64(),
-            written_s: reader.u32(),
-            pinned_until_s: reader.u32(),
+            object: reader.take_u64(),
+            volume: reader.take_u64(),
+            block: reader.take_u32(),
+            page: reader.take_u16(),
+            length: reader.take_u32(),
+            checksum: reader.take_u64(),
+            sequence: reader.take_u64(),
+            written_s: reader.take_u32(),
+            pinned_until_s: reader.take_u32(),
         };
         (found == spot && (1..=width).contains(&header.length)).then_some(header)
     }
@@ -197,10 +201,10 @@ impl PageHeader {
 
 impl SegmentHeader {
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut writer = Writer::new(SEGMENT_MAGIC);
-        writer.put(self.folder.0.to_le_bytes()).put(self.segment.to_le_bytes());
-        writer.put(self.era.to_le_bytes()).put(self.width.to_le_bytes());
-        writer.seal()
+        let mut writer = HeaderWriter::new(SEGMENT_MAGIC);
+        writer.put_field(self.folder.0.to_le_bytes()).put_field(self.segment.to_le_bytes());
+        writer.put_field(self.era.to_le_bytes()).put_field(self.width.to_le_bytes());
+        writer.seal_header()
     }
 
     pub(super) fn decode(
@@ -208,12 +212,12 @@ impl SegmentHeader {
         folder: FolderId,
         segment: u32,
     ) -> Option<Self> {
-        let mut reader = Reader::new(bytes, SEGMENT_MAGIC)?;
+        let mut reader = HeaderReader::new(bytes, SEGMENT_MAGIC)?;
         let found = Self {
-            folder: FolderId(reader.u64()),
-            segment: reader.u32(),
-            era: reader.u32(),
-            width: reader.u32(),
+            folder: FolderId(reader.take_u64()),
+            segment: reader.take_u32(),
+            era: reader.take_u32(),
+            width: reader.take_u32(),
         };
         (found.folder == folder && found.segment == segment).then_some(found)
     }
@@ -221,12 +225,12 @@ impl SegmentHeader {
 
 impl FolderHeader {
     pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut writer = Writer::new(FOLDER_MAGIC);
+        let mut writer = HeaderWriter::new(FOLDER_MAGIC);
         writer
-            .put(self.id.0.to_le_bytes())
-            .put(self.keys.0.to_le_bytes())
-            .put(self.keys.1.to_le_bytes());
-        writer.seal()
+            .put_field(self.id.0.to_le_bytes())
+            .put_field(self.keys.0.to_le_bytes())
+            .put_field(self.keys.1.to_le_bytes());
+        writer.seal_header()
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, NotOurs> {
@@ -239,8 +243,8 @@ impl FolderHeader {
             return Err(NotOurs::Newer(format));
         }
         let bytes: &[u8; HEADER_BYTES] = bytes.try_into().map_err(|_| NotOurs::Damaged)?;
-        let mut reader = Reader::new(bytes, FOLDER_MAGIC).ok_or(NotOurs::Damaged)?;
-        Ok(Self { id: FolderId(reader.u64()), keys: (reader.u64(), reader.u64()) })
+        let mut reader = HeaderReader::new(bytes, FOLDER_MAGIC).ok_or(NotOurs::Damaged)?;
+        Ok(Self { id: FolderId(reader.take_u64()), keys: (reader.take_u64(), reader.take_u64()) })
     }
 }
 
@@ -250,7 +254,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SPOT: Spot = Spot { folder: FolderId(7), segment: 3, era: 2, slot: 9 };
+    const SPOT: HeaderLocation =
+        HeaderLocation { folder: FolderId(7), segment: 3, era: 2, slot: 9 };
 
     fn page() -> PageHeader {
         PageHeader {
@@ -272,10 +277,10 @@ mod tests {
         let bytes = page().encode(SPOT);
         assert_eq!(PageHeader::decode(&bytes, SPOT, 4096), Some(page()));
         let elsewhere = [
-            Spot { folder: FolderId(8), ..SPOT },
-            Spot { segment: 4, ..SPOT },
-            Spot { era: 3, ..SPOT },
-            Spot { slot: 8, ..SPOT },
+            HeaderLocation { folder: FolderId(8), ..SPOT },
+            HeaderLocation { segment: 4, ..SPOT },
+            HeaderLocation { era: 3, ..SPOT },
+            HeaderLocation { slot: 8, ..SPOT },
         ];
         for spot in elsewhere {
             assert_eq!(PageHeader::decode(&bytes, spot, 4096), None, "{spot:?}");

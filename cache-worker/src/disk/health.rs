@@ -17,7 +17,7 @@ const FULL_FOR: Duration = Duration::from_secs(60);
 
 /// What a caller should say in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum FolderHealthChange {
     Rests(Duration),
     Returned,
     Full,
@@ -26,20 +26,20 @@ pub(super) enum Change {
 
 /// Times are since the process's start.
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub(super) struct FolderHealth {
     /// When the last errors were.
     errors: Vec<Duration>,
-    rest: Option<Rest>,
+    rest: Option<FolderRestPeriod>,
     full_until: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Rest {
+struct FolderRestPeriod {
     until: Duration,
     length: Duration,
 }
 
-impl Health {
+impl FolderHealth {
     pub(super) fn is_up(&self, now: Duration) -> bool {
         self.rest.is_none_or(|rest| rest.until <= now)
     }
@@ -58,12 +58,12 @@ impl Health {
         self.full_until.is_some()
     }
 
-    pub(super) fn failed(&mut self, now: Duration) -> Option<Change> {
+    pub(super) fn record_failure(&mut self, now: Duration) -> Option<FolderHealthChange> {
         if !self.is_up(now) {
             return None;
         }
         if self.rest.is_some() {
-            return self.stalled(now);
+            return self.record_stall(now);
         }
         self.errors.retain(|&at| now.saturating_sub(at) <= WINDOW);
         self.errors.push(now);
@@ -71,7 +71,7 @@ impl Health {
     }
 
     /// A call that does not come back is worth as much as many that fail.
-    pub(super) fn stalled(&mut self, now: Duration) -> Option<Change> {
+    pub(super) fn record_stall(&mut self, now: Duration) -> Option<FolderHealthChange> {
         if !self.is_up(now) {
             return None;
         }
@@ -79,28 +79,28 @@ impl Health {
         Some(self.rest_for(now, length))
     }
 
-    pub(super) fn succeeded(&mut self, now: Duration) -> Option<Change> {
+    pub(super) fn record_success(&mut self, now: Duration) -> Option<FolderHealthChange> {
         if !self.is_up(now) {
             return None;
         }
         self.rest.take().map(|_| {
             self.errors.clear();
-            Change::Returned
+            FolderHealthChange::Returned
         })
     }
 
-    pub(super) fn full(&mut self, now: Duration) -> Option<Change> {
-        self.full_until.replace(now + FULL_FOR).is_none().then_some(Change::Full)
+    pub(super) fn record_full(&mut self, now: Duration) -> Option<FolderHealthChange> {
+        self.full_until.replace(now + FULL_FOR).is_none().then_some(FolderHealthChange::Full)
     }
 
-    pub(super) fn grew(&mut self) -> Option<Change> {
-        self.full_until.take().map(|_| Change::HasSpace)
+    pub(super) fn record_growth(&mut self) -> Option<FolderHealthChange> {
+        self.full_until.take().map(|_| FolderHealthChange::HasSpace)
     }
 
-    fn rest_for(&mut self, now: Duration, length: Duration) -> Change {
+    fn rest_for(&mut self, now: Duration, length: Duration) -> FolderHealthChange {
         self.errors.clear();
-        self.rest = Some(Rest { until: now + length, length });
-        Change::Rests(length)
+        self.rest = Some(FolderRestPeriod { until: now + length, length });
+        FolderHealthChange::Rests(length)
     }
 }
 
@@ -114,48 +114,54 @@ mod tests {
 
     #[test]
     fn errors_far_apart_change_nothing() {
-        let mut health = Health::default();
+        let mut health = FolderHealth::default();
         for at in 0..20 {
-            assert_eq!(health.failed(s(at * 6)), None, "at {at}");
+            assert_eq!(health.record_failure(s(at * 6)), None, "at {at}");
         }
         assert!(health.is_up(s(200)));
     }
 
     #[test]
     fn a_failing_folder_rests_longer_each_time_and_returns_by_itself() {
-        let mut health = Health::default();
-        assert_eq!((health.failed(s(0)), health.failed(s(1))), (None, None));
-        assert_eq!(health.failed(s(2)), Some(Change::Rests(s(30))));
+        let mut health = FolderHealth::default();
+        assert_eq!((health.record_failure(s(0)), health.record_failure(s(1))), (None, None));
+        assert_eq!(health.record_failure(s(2)), Some(FolderHealthChange::Rests(s(30))));
         assert!(!health.is_up(s(31)) && health.is_up(s(32)));
         // What was under way when it began to rest says nothing new.
-        assert_eq!((health.failed(s(3)), health.succeeded(s(3))), (None, None));
+        assert_eq!((health.record_failure(s(3)), health.record_success(s(3))), (None, None));
         for (at, rest) in [(32, 60), (92, 120), (212, 240), (452, 300), (752, 300)] {
-            assert_eq!(health.failed(s(at)), Some(Change::Rests(s(rest))));
+            assert_eq!(health.record_failure(s(at)), Some(FolderHealthChange::Rests(s(rest))));
         }
-        assert_eq!(health.succeeded(s(1052)), Some(Change::Returned));
+        assert_eq!(health.record_success(s(1052)), Some(FolderHealthChange::Returned));
         assert!(!health.is_suspect());
-        assert_eq!((health.failed(s(1053)), health.succeeded(s(1054))), (None, None));
+        assert_eq!((health.record_failure(s(1053)), health.record_success(s(1054))), (None, None));
     }
 
     #[test]
     fn a_folder_that_hangs_rests_at_once() {
-        let mut health = Health::default();
-        assert_eq!(health.stalled(s(5)), Some(Change::Rests(s(30))));
-        assert_eq!((health.stalled(s(6)), health.is_up(s(6))), (None, false));
-        assert_eq!(health.stalled(s(40)), Some(Change::Rests(s(60))));
-        assert_eq!(health.succeeded(s(101)), Some(Change::Returned));
+        let mut health = FolderHealth::default();
+        assert_eq!(health.record_stall(s(5)), Some(FolderHealthChange::Rests(s(30))));
+        assert_eq!((health.record_stall(s(6)), health.is_up(s(6))), (None, false));
+        assert_eq!(health.record_stall(s(40)), Some(FolderHealthChange::Rests(s(60))));
+        assert_eq!(health.record_success(s(101)), Some(FolderHealthChange::Returned));
     }
 
     #[test]
     fn a_full_disk_is_told_of_once_and_asked_again_later() {
-        let mut health = Health::default();
-        assert_eq!((health.full(s(0)), health.full(s(1))), (Some(Change::Full), None));
+        let mut health = FolderHealth::default();
+        assert_eq!(
+            (health.record_full(s(0)), health.record_full(s(1))),
+            (Some(FolderHealthChange::Full), None)
+        );
         assert!(
             health.is_up(s(1))
                 && !health.may_grow(s(60))
                 && health.may_grow(s(61))
                 && health.is_full()
         );
-        assert_eq!((health.grew(), health.grew()), (Some(Change::HasSpace), None));
+        assert_eq!(
+            (health.record_growth(), health.record_growth()),
+            (Some(FolderHealthChange::HasSpace), None)
+        );
     }
 }

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::header::PageHeader;
-use super::layout::Layout;
-use super::table::{Place, Table};
+use super::layout::SegmentLayout;
+use super::table::{DiskSlot, DiskSlotTable};
 use crate::digest::{PageKey, VersionDigest};
-use crate::memory::Heat;
+use crate::memory::PageHeat;
 
 /// A slot, and the page in it. 64 bytes.
-pub(super) struct Entry {
+pub(super) struct DiskSlotEntry {
     /// Two halves, because a `u128` would align the entry to 16 bytes.
     version: [u64; 2],
     object: u64,
@@ -38,8 +38,8 @@ pub(super) struct Entry {
 
 const USES_MAX: u8 = 3;
 
-impl Entry {
-    fn free() -> Self {
+impl DiskSlotEntry {
+    fn new_free() -> Self {
         Self {
             version: [0; 2],
             object: 0,
@@ -57,9 +57,10 @@ impl Entry {
         }
     }
 
-    pub(super) fn key(&self) -> PageKey {
+    pub(super) fn page_key(&self) -> PageKey {
         let version = u128::from(self.version[0]) | u128::from(self.version[1]) << 64;
-        VersionDigest::restored(version).page(verbs3_protocol::BlockIndex(self.block), self.page)
+        VersionDigest::from_stored(version)
+            .page_key(verbs3_protocol::BlockIndex(self.block), self.page)
     }
 
     /// Where the table of objects has it; `None`: it is of a later block.
@@ -81,17 +82,17 @@ fn page_hash(key: PageKey) -> u64 {
 }
 
 /// A file, and what is known of its slots.
-pub(super) struct Segment {
+pub(super) struct IndexedSegment {
     pub(super) bytes: u64,
     /// `None`: it belongs to no width now.
-    pub(super) cut: Option<Cut>,
+    pub(super) cut: Option<SegmentSlotTable>,
 }
 
-pub(super) struct Cut {
-    pub(super) layout: Layout,
+pub(super) struct SegmentSlotTable {
+    pub(super) layout: SegmentLayout,
     pub(super) era: u32,
     /// Slots up to the last one that was ever used.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<DiskSlotEntry>,
     pub(super) free: Vec<u32>,
     /// Whether it is in its width's list of segments with room.
     pub(super) open: bool,
@@ -99,7 +100,7 @@ pub(super) struct Cut {
     pub(super) touched_s: u32,
 }
 
-impl Cut {
+impl SegmentSlotTable {
     pub(super) fn has_room(&self) -> bool {
         !self.free.is_empty() || self.entries.len() < self.layout.slots as usize
     }
@@ -107,14 +108,14 @@ impl Cut {
 
 /// What a volume may take, and for how long.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rule {
+pub(crate) struct VolumeQuotaRule {
     pub(crate) bytes_max: Option<u64>,
     pub(crate) age_max: Option<Duration>,
 }
 
 pub(super) struct VolumeUse {
     pub(super) hash: u64,
-    pub(super) rule: Rule,
+    pub(super) rule: VolumeQuotaRule,
     /// Of its slots, as wide as they are.
     pub(super) slot_bytes: u64,
     /// Where the search for a page of it goes on: segment, slot.
@@ -123,7 +124,7 @@ pub(super) struct VolumeUse {
 
 /// Segments of one width.
 #[derive(Default)]
-pub(super) struct Class {
+pub(super) struct SlotWidthClass {
     pub(super) segments: Vec<u32>,
     pub(super) open: Vec<u32>,
     /// Where the search for a page to give up goes on: place in `segments`, slot.
@@ -134,8 +135,8 @@ pub(super) struct Class {
 
 /// A page that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) place: Place,
+pub(super) struct DiskPageLocation {
+    pub(super) place: DiskSlot,
     pub(super) at: u64,
     pub(super) length: u32,
     pub(super) checksum: u64,
@@ -144,7 +145,7 @@ pub(super) struct Found {
 
 /// How much there is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Held {
+pub(super) struct FolderUsage {
     pub(super) pages: u64,
     pub(super) bytes: u64,
     /// Of all segments' files.
@@ -152,19 +153,19 @@ pub(super) struct Held {
     pub(super) pinned_pages: u64,
 }
 
-pub(super) struct Index {
+pub(super) struct FolderIndex {
     /// By number; `None`: no such file.
-    pub(super) segments: Vec<Option<Segment>>,
-    pub(super) classes: HashMap<u32, Class>,
+    pub(super) segments: Vec<Option<IndexedSegment>>,
+    pub(super) classes: HashMap<u32, SlotWidthClass>,
     /// Segments that belong to no width.
     pub(super) blank: Vec<u32>,
-    pages: Table,
-    objects: Table,
+    pages: DiskSlotTable,
+    objects: DiskSlotTable,
     pub(super) volumes: Vec<VolumeUse>,
     volume_numbers: HashMap<u64, u16>,
-    pub(super) rules: HashMap<u64, Rule>,
-    pub(super) default_rule: Rule,
-    pub(super) held: Held,
+    pub(super) rules: HashMap<u64, VolumeQuotaRule>,
+    pub(super) default_rule: VolumeQuotaRule,
+    pub(super) held: FolderUsage,
     pub(super) capacity_bytes: u64,
     pub(super) pages_max: u64,
     /// Of segments that are made from now on.
@@ -179,24 +180,24 @@ pub(super) struct Index {
 /// disk can make of the list.
 const VOLUMES_MAX: usize = 4096;
 
-impl Index {
+impl FolderIndex {
     pub(super) fn new(
         capacity_bytes: u64,
         segment_bytes: u64,
-        default_rule: Rule,
-        rules: HashMap<u64, Rule>,
+        default_rule: VolumeQuotaRule,
+        rules: HashMap<u64, VolumeQuotaRule>,
     ) -> Self {
         Self {
             segments: Vec::new(),
             classes: HashMap::new(),
             blank: Vec::new(),
-            pages: Table::default(),
-            objects: Table::default(),
+            pages: DiskSlotTable::default(),
+            objects: DiskSlotTable::default(),
             volumes: Vec::new(),
             volume_numbers: HashMap::new(),
             rules,
             default_rule,
-            held: Held::default(),
+            held: FolderUsage::default(),
             capacity_bytes,
             pages_max: u64::MAX,
             segment_bytes,
@@ -211,16 +212,22 @@ impl Index {
         if self.segments.len() <= at {
             self.segments.resize_with(at + 1, || None);
         }
-        self.segments[at] = Some(Segment { bytes, cut: None });
+        self.segments[at] = Some(IndexedSegment { bytes, cut: None });
         self.held.file_bytes += bytes;
         self.blank.push(segment);
     }
 
     /// Gives a blank segment to a width.
-    pub(super) fn cut(&mut self, segment: u32, layout: Layout, era: u32, now_s: u32) {
+    pub(super) fn cut_segment(
+        &mut self,
+        segment: u32,
+        layout: SegmentLayout,
+        era: u32,
+        now_s: u32,
+    ) {
         self.blank.retain(|&blank| blank != segment);
         let Some(Some(found)) = self.segments.get_mut(segment as usize) else { return };
-        let cut = Cut {
+        let cut = SegmentSlotTable {
             layout,
             era,
             entries: Vec::new(),
@@ -235,19 +242,19 @@ impl Index {
     }
 
     /// Takes a page in that a start has found. Of two copies the one that was written last is kept.
-    pub(super) fn restore(&mut self, segment: u32, slot: u32, header: &PageHeader) {
-        let place = Place { segment, slot };
+    pub(super) fn restore_page(&mut self, segment: u32, slot: u32, header: &PageHeader) {
+        let place = DiskSlot { segment, slot };
         let Some(cut) = self.cut_mut(segment) else { return };
         while cut.entries.len() <= slot as usize {
             if (cut.entries.len() as u32) < slot {
                 cut.free.push(cut.entries.len() as u32);
             }
-            grow(&mut cut.entries);
-            cut.entries.push(Entry::free());
+            grow_entries(&mut cut.entries);
+            cut.entries.push(DiskSlotEntry::new_free());
         }
-        let key = VersionDigest::restored(header.version)
-            .page(verbs3_protocol::BlockIndex(header.block), header.page);
-        if let Some(found) = self.find(key) {
+        let key = VersionDigest::from_stored(header.version)
+            .page_key(verbs3_protocol::BlockIndex(header.block), header.page);
+        if let Some(found) = self.find_page(key) {
             // Wrapping: sequence numbers of one page are never 2³¹ apart in practice, and either
             // copy has the right bytes.
             if (header.sequence as u32).wrapping_sub(found.stamp) as i32 <= 0 {
@@ -256,7 +263,7 @@ impl Index {
                 }
                 return;
             }
-            self.remove(found.place);
+            self.free_slot(found.place);
         }
         if self.held.pages >= self.pages_max {
             if let Some(cut) = self.cut_mut(segment) {
@@ -264,17 +271,17 @@ impl Index {
             }
             return;
         }
-        self.take(place, header);
-        self.commit(place, header);
+        self.fill_slot(place, header);
+        self.commit_page(place, header);
     }
 
     /// Fills in a slot that is about to be written.
-    pub(super) fn take(&mut self, place: Place, header: &PageHeader) {
-        let volume = self.volume(header.volume);
+    pub(super) fn fill_slot(&mut self, place: DiskSlot, header: &PageHeader) {
+        let volume = self.volume_number(header.volume);
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let width = u64::from(cut.layout.width);
         let Some(entry) = cut.entries.get_mut(place.slot as usize) else { return };
-        *entry = Entry {
+        *entry = DiskSlotEntry {
             version: [header.version as u64, (header.version >> 64) as u64],
             object: header.object,
             checksum: header.checksum,
@@ -293,18 +300,18 @@ impl Index {
     }
 
     /// The page can be found from now on.
-    pub(super) fn commit(&mut self, place: Place, header: &PageHeader) {
+    pub(super) fn commit_page(&mut self, place: DiskSlot, header: &PageHeader) {
         let Some(cut) = self.cut_mut(place.segment) else { return };
         cut.touched_s = cut.touched_s.max(header.written_s);
         let Some(entry) = cut.entries.get_mut(place.slot as usize) else { return };
         entry.writing = false;
-        let (key, object) = (entry.key(), entry.object_hash());
+        let (key, object) = (entry.page_key(), entry.object_hash());
         self.held.pages += 1;
         self.held.bytes += u64::from(header.length);
         self.held.pinned_pages += u64::from(header.pinned_until_s > 0);
         let segments = &self.segments;
         self.pages
-            .insert(page_hash(key), place, |place| page_hash(entry_of(segments, place).key()));
+            .insert(page_hash(key), place, |place| page_hash(entry_of(segments, place).page_key()));
         if let Some(hash) = object {
             self.objects.insert(hash, place, |place| {
                 entry_of(segments, place).object_hash().unwrap_or_default()
@@ -312,13 +319,13 @@ impl Index {
         }
     }
 
-    pub(super) fn find(&self, key: PageKey) -> Option<Found> {
+    pub(super) fn find_page(&self, key: PageKey) -> Option<DiskPageLocation> {
         let place = self
             .pages
-            .find(page_hash(key), |place| entry_of(&self.segments, place).key() == key)?;
+            .find_slot(page_hash(key), |place| entry_of(&self.segments, place).page_key() == key)?;
         let cut = self.cut_of(place.segment)?;
         let entry = cut.entries.get(place.slot as usize)?;
-        Some(Found {
+        Some(DiskPageLocation {
             place,
             at: cut.layout.data_at(place.slot),
             length: entry.length,
@@ -328,28 +335,30 @@ impl Index {
     }
 
     /// As `find`, but not a page whose time is over.
-    pub(super) fn find_fresh(&self, key: PageKey, now_s: u32) -> Option<Found> {
-        self.find(key)
+    pub(super) fn find_fresh(&self, key: PageKey, now_s: u32) -> Option<DiskPageLocation> {
+        self.find_page(key)
             .filter(|found| !self.is_expired(entry_of(&self.segments, found.place), now_s))
     }
 
     /// How hot a page is whose time is not over, and whether it is pinned.
-    pub(super) fn heat(&self, key: PageKey, now_s: u32) -> Option<(Heat, bool)> {
+    pub(super) fn page_heat(&self, key: PageKey, now_s: u32) -> Option<(PageHeat, bool)> {
         let entry = entry_of(&self.segments, self.find_fresh(key, now_s)?.place);
-        let heat = Heat { uses: entry.uses, idle_s: now_s.saturating_sub(entry.used_s) };
+        let heat = PageHeat { uses: entry.uses, idle_s: now_s.saturating_sub(entry.used_s) };
         Some((heat, entry.pinned_until_s > now_s))
     }
 
     /// Whether some version of the object has this page of its first block here.
-    pub(super) fn knows(&self, object: u64, page: u16) -> bool {
-        let is = |entry: &Entry| entry.object == object && entry.page == page && entry.block == 0;
+    pub(super) fn knows_object_page(&self, object: u64, page: u16) -> bool {
+        let is = |entry: &DiskSlotEntry| {
+            entry.object == object && entry.page == page && entry.block == 0
+        };
         self.objects
-            .find(object_hash(object, page), |place| is(entry_of(&self.segments, place)))
+            .find_slot(object_hash(object, page), |place| is(entry_of(&self.segments, place)))
             .is_some()
     }
 
     /// Counts a use.
-    pub(super) fn touch(&mut self, place: Place, now_s: u32) {
+    pub(super) fn touch_page(&mut self, place: DiskSlot, now_s: u32) {
         let Some(cut) = self.cut_mut(place.segment) else { return };
         cut.touched_s = cut.touched_s.max(now_s);
         if let Some(entry) = cut.entries.get_mut(place.slot as usize) {
@@ -360,25 +369,25 @@ impl Index {
 
     /// Forgets a page, if it is still what `found` says. False: something else is there by now, or
     /// nothing.
-    pub(super) fn remove_if_still(&mut self, found: Found) -> bool {
+    pub(super) fn remove_if_still(&mut self, found: DiskPageLocation) -> bool {
         let entry = self
             .cut_of(found.place.segment)
             .and_then(|cut| cut.entries.get(found.place.slot as usize));
         let still = entry.is_some_and(|entry| entry.is_live() && entry.stamp == found.stamp);
         if still {
-            self.remove(found.place);
+            self.free_slot(found.place);
         }
         still
     }
 
     /// Forgets what is in a slot, and frees it.
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn free_slot(&mut self, place: DiskSlot) {
         let entry = entry_of(&self.segments, place);
         if entry.length == 0 {
             return;
         }
         if !entry.writing {
-            let (key, object) = (entry.key(), entry.object_hash());
+            let (key, object) = (entry.page_key(), entry.object_hash());
             self.held.pages -= 1;
             self.held.bytes -= u64::from(entry.length);
             self.held.pinned_pages -= u64::from(entry.pinned_until_s > 0);
@@ -390,7 +399,7 @@ impl Index {
         let volume = usize::from(entry.volume);
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let width = cut.layout.width;
-        cut.entries[place.slot as usize] = Entry::free();
+        cut.entries[place.slot as usize] = DiskSlotEntry::new_free();
         cut.free.push(place.slot);
         let opens = !std::mem::replace(&mut cut.open, true);
         self.volumes[volume].slot_bytes -= u64::from(width);
@@ -401,7 +410,7 @@ impl Index {
 
     /// Keeps a page from being given up until then, or longer where that was asked before; 0: no
     /// longer.
-    pub(super) fn pin(&mut self, place: Place, until_s: u32) {
+    pub(super) fn pin_page(&mut self, place: DiskSlot, until_s: u32) {
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let Some(entry) = cut.entries.get_mut(place.slot as usize) else { return };
         let before = entry.pinned_until_s;
@@ -411,7 +420,7 @@ impl Index {
     }
 
     /// The header of a page that is here, under a new sequence number.
-    pub(super) fn renew(&mut self, place: Place, sequence: u64) -> Option<PageHeader> {
+    pub(super) fn renew_header(&mut self, place: DiskSlot, sequence: u64) -> Option<PageHeader> {
         let volume = entry_of(&self.segments, place).volume;
         let volume = self.volumes[usize::from(volume)].hash;
         let entry = self.cut_mut(place.segment)?.entries.get_mut(place.slot as usize)?;
@@ -430,23 +439,23 @@ impl Index {
         })
     }
 
-    pub(super) fn is_expired(&self, entry: &Entry, now_s: u32) -> bool {
+    pub(super) fn is_expired(&self, entry: &DiskSlotEntry, now_s: u32) -> bool {
         let rule = &self.volumes[usize::from(entry.volume)].rule;
         let max = rule.age_max.or(self.default_rule.age_max);
         let age = Duration::from_secs(u64::from(now_s.saturating_sub(entry.written_s)));
         entry.pinned_until_s <= now_s && max.is_some_and(|max| age > max)
     }
 
-    pub(super) fn cut_of(&self, segment: u32) -> Option<&Cut> {
+    pub(super) fn cut_of(&self, segment: u32) -> Option<&SegmentSlotTable> {
         self.segments.get(segment as usize)?.as_ref()?.cut.as_ref()
     }
 
-    pub(super) fn cut_mut(&mut self, segment: u32) -> Option<&mut Cut> {
+    pub(super) fn cut_mut(&mut self, segment: u32) -> Option<&mut SegmentSlotTable> {
         self.segments.get_mut(segment as usize)?.as_mut()?.cut.as_mut()
     }
 
     /// The number of a volume, which gets one if it is new.
-    pub(super) fn volume(&mut self, hash: u64) -> u16 {
+    pub(super) fn volume_number(&mut self, hash: u64) -> u16 {
         if let Some(&number) = self.volume_numbers.get(&hash) {
             return number;
         }
@@ -462,7 +471,9 @@ impl Index {
 
     /// Memory that the index takes.
     pub(super) fn index_bytes(&self) -> u64 {
-        let cut = |cut: &Cut| cut.entries.capacity() * size_of::<Entry>() + cut.free.capacity() * 4;
+        let cut = |cut: &SegmentSlotTable| {
+            cut.entries.capacity() * size_of::<DiskSlotEntry>() + cut.free.capacity() * 4
+        };
         let slots: usize = self
             .segments
             .iter()
@@ -476,18 +487,18 @@ impl Index {
 }
 
 /// What the tables' places lead to. A place is in a table only while its slot is there.
-pub(super) fn entry_of(segments: &[Option<Segment>], place: Place) -> &Entry {
+pub(super) fn entry_of(segments: &[Option<IndexedSegment>], place: DiskSlot) -> &DiskSlotEntry {
     let cut = segments[place.segment as usize].as_ref().and_then(|segment| segment.cut.as_ref());
     &cut.expect("a place that is known lies in a segment that is cut").entries[place.slot as usize]
 }
 
 /// Makes room for one more, by an eighth: a vector that doubles would hold twice the memory.
-pub(super) fn grow(entries: &mut Vec<Entry>) {
+pub(super) fn grow_entries(entries: &mut Vec<DiskSlotEntry>) {
     if entries.len() == entries.capacity() {
         entries.reserve_exact(entries.len() / 8 + 64);
     }
 }
 
-pub(super) fn blank_entry() -> Entry {
-    Entry::free()
+pub(super) fn blank_entry() -> DiskSlotEntry {
+    DiskSlotEntry::new_free()
 }

@@ -28,14 +28,14 @@ pub(super) const WIDTH_MAX: u32 = 1 << 20;
 
 /// Where a width's slots lie in a segment of a given size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
+pub(super) struct SegmentLayout {
     pub(super) width: u32,
     pub(super) slots: u32,
     /// Where the first slot begins.
     data_at: u64,
 }
 
-impl Layout {
+impl SegmentLayout {
     /// As many slots as fit. `None`: not one does, or the width is none of ours.
     pub(super) fn new(segment_bytes: u64, width: u32) -> Option<Self> {
         if width == 0 || width > WIDTH_MAX || width != width_for(width) {
@@ -102,7 +102,7 @@ mod tests {
         #[test]
         fn slots_and_headers_lie_inside_the_segment_and_apart(mebibytes in 4u64..4096, bytes in 1u32..=WIDTH_MAX) {
             let segment = mebibytes << 20;
-            let layout = Layout::new(segment, width_for(bytes)).unwrap();
+            let layout = SegmentLayout::new(segment, width_for(bytes)).unwrap();
             let last = layout.slots - 1;
             prop_assert!(layout.header_at(last) + HEADER_BYTES as u64 <= layout.data_at(0));
             prop_assert!(layout.data_at(last) + u64::from(layout.width) <= segment);
@@ -111,7 +111,7 @@ mod tests {
 
         #[test]
         fn numbers_from_a_disk_make_a_sound_layout_or_none(segment in any::<u64>(), width in any::<u32>()) {
-            if let Some(layout) = Layout::new(segment, width) {
+            if let Some(layout) = SegmentLayout::new(segment, width) {
                 prop_assert!(layout.data_at(layout.slots - 1) + u64::from(width) <= segment);
             }
         }

@@ -4,15 +4,15 @@
 use std::io;
 
 /// Numbered files of fixed size. Calls block; they come from any thread.
-pub(super) trait Medium: Send + Sync {
+pub(super) trait SegmentMedium: Send + Sync {
     /// Number and size of each file there is.
-    fn segments(&self) -> io::Result<Vec<(u32, u64)>>;
+    fn list_segments(&self) -> io::Result<Vec<(u32, u64)>>;
 
     /// Makes a file with all its bytes allocated, so that a full disk shows here and not at a
     /// write.
-    fn create(&self, segment: u32, bytes: u64) -> io::Result<()>;
+    fn create_segment(&self, segment: u32, bytes: u64) -> io::Result<()>;
 
-    fn remove(&self, segment: u32) -> io::Result<()>;
+    fn remove_segment(&self, segment: u32) -> io::Result<()>;
 
     fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> io::Result<()>;
 
@@ -22,7 +22,7 @@ pub(super) trait Medium: Send + Sync {
 
 /// What an error means for a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum MediumErrorKind {
     /// No space, or a quota of the file system: the tier stays as large as it is.
     Full,
     ReadOnly,
@@ -35,8 +35,8 @@ pub(super) enum Trouble {
     Other,
 }
 
-impl Trouble {
-    pub(super) fn of(error: &io::Error) -> Self {
+impl MediumErrorKind {
+    pub(super) fn from_io_error(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use super::medium::Trouble;
+use super::medium::MediumErrorKind;
 
 /// Seconds of one page: from the page cache to a device in trouble.
 const SECONDS: [f64; 13] =
@@ -103,29 +103,29 @@ impl FolderMetrics {
         rebuild_ms -> prometheus::IntGauge,
     }
 
-    pub(super) fn promoted(&self, bytes: usize, took: Duration) {
+    pub(super) fn count_promotion(&self, bytes: usize, took: Duration) {
         let labels: &[&str] = &[&self.folder];
         self.all.promotions.with_label_values(labels).inc();
         self.all.promoted_bytes.with_label_values(labels).inc_by(bytes as u64);
         self.all.read_seconds.with_label_values(labels).observe(took.as_secs_f64());
     }
 
-    pub(super) fn demoted(&self, bytes: usize, took: Duration) {
+    pub(super) fn count_demotion(&self, bytes: usize, took: Duration) {
         let labels: &[&str] = &[&self.folder];
         self.all.demotions.with_label_values(labels).inc();
         self.all.demoted_bytes.with_label_values(labels).inc_by(bytes as u64);
         self.all.write_seconds.with_label_values(labels).observe(took.as_secs_f64());
     }
 
-    pub(super) fn corrupt(&self, what: &str, count: u64) {
+    pub(super) fn count_corrupt(&self, what: &str, count: u64) {
         self.all.corrupt.with_label_values(&[self.folder.as_str(), what]).inc_by(count);
     }
 
-    pub(super) fn error(&self, op: &str, trouble: Trouble) {
+    pub(super) fn count_error(&self, op: &str, trouble: MediumErrorKind) {
         self.all.errors.with_label_values(&[self.folder.as_str(), op, trouble.as_str()]).inc();
     }
 
-    pub(super) fn evicted(&self, reason: &str, count: u64) {
+    pub(super) fn count_evictions(&self, reason: &str, count: u64) {
         self.all.evictions.with_label_values(&[reason]).inc_by(count);
     }
 }

@@ -3,42 +3,45 @@
 use std::collections::HashMap;
 
 use prometheus::Registry;
-use verbs3_protocol::Geometry;
+use verbs3_protocol::BlockGeometry;
 
-use super::files::{self, Files};
-use super::folder::Folder;
+use super::files::{self, FolderFiles};
+use super::folder::FolderPageStore;
 use super::header::FolderHeader;
-use super::index::{Index, Rule};
-use super::medium::Medium;
+use super::index::{FolderIndex, VolumeQuotaRule};
+use super::medium::SegmentMedium;
 use super::metrics::{DiskMetrics, FolderMetrics};
-use super::{Disk, DiskError, DiskFolder, DiskOptions, DiskVolume, Resident, layout};
-use crate::digest::Digests;
+use super::{DiskError, DiskFolder, DiskOptions, DiskTier, DiskVolume, ResidencyCheck, layout};
+use crate::digest::KeyedDigester;
 
 /// Folders that are locked and known to be ours, before their pages are read.
-pub(crate) struct Opening {
+pub(crate) struct DiskTierBuilder {
     options: DiskOptions,
-    folders: Vec<(DiskFolder, FolderHeader, Files)>,
+    folders: Vec<(DiskFolder, FolderHeader, FolderFiles)>,
     /// Folders that can't be read or written.
     failed: Vec<DiskError>,
     keys: (u64, u64),
     metrics: DiskMetrics,
 }
 
-impl Opening {
+impl DiskTierBuilder {
     /// Locks the folders. One that fails (a dead drive) is left out, with a warning; one that is
     /// another's is an error: the configuration is wrong.
-    pub(crate) fn open(options: DiskOptions, registry: &Registry) -> Result<Self, DiskError> {
+    pub(crate) fn lock_folders(
+        options: DiskOptions,
+        registry: &Registry,
+    ) -> Result<Self, DiskError> {
         let metrics = DiskMetrics::new(registry).map_err(DiskError::Metrics)?;
         let mut opened = Vec::new();
         let mut failed = Vec::new();
         for folder in &options.folders {
-            match Files::open(&folder.path, options.direct) {
+            match FolderFiles::lock_folder(&folder.path, options.direct) {
                 Ok(found) => opened.push((folder.clone(), found)),
                 Err(error @ DiskError::Io { .. }) => failed.push(error),
                 Err(error) => return Err(error),
             }
         }
-        let known = |found: &files::Opened| found.header.map(|header| header.keys);
+        let known = |found: &files::LockedFolder| found.header.map(|header| header.keys);
         let first = opened.iter().find_map(|(folder, found)| Some((&folder.path, known(found)?)));
         let keys = first.map_or_else(|| (rand::random(), rand::random()), |(_, keys)| keys);
         for (folder, found) in &opened {
@@ -55,11 +58,11 @@ impl Opening {
                     folder = %folder.path.display(),
                     "the disk tier's header is damaged; the folder starts empty"
                 );
-                FolderMetrics::new(&metrics, &folder.path).corrupt("header", 1);
+                FolderMetrics::new(&metrics, &folder.path).count_corrupt("header", 1);
             }
             let header = match found.header {
                 Some(header) => Ok(header),
-                None => found.files.begin(keys),
+                None => found.files.initialize_folder(keys),
             };
             match header {
                 Ok(header) => folders.push((folder, header, found.files)),
@@ -71,32 +74,36 @@ impl Opening {
 
     /// The hashes that pages are known by here. Another geometry cuts objects otherwise: its pages
     /// have other names.
-    pub(crate) fn digests(&self, geometry: Geometry) -> Digests {
-        Digests::of_tier(self.keys, geometry)
+    pub(crate) fn create_digester(&self, geometry: BlockGeometry) -> KeyedDigester {
+        KeyedDigester::of_tier(self.keys, geometry)
     }
 
     /// Reads what the folders have, each in a thread of its own, and starts their writers. Blocks.
-    pub(crate) fn start(
+    pub(crate) fn start_tier(
         self,
-        digests: &Digests,
+        digests: &KeyedDigester,
         arena_bytes: u64,
-        resident: Resident,
-    ) -> Result<Disk, DiskError> {
+        resident: ResidencyCheck,
+    ) -> Result<DiskTier, DiskError> {
         let Self { options, folders, mut failed, metrics, .. } = self;
         let all: u64 = folders.iter().map(|(folder, ..)| folder.capacity_bytes).sum();
-        let default_rule = Rule { bytes_max: None, age_max: options.page_age_max };
-        let open = |(place, header, files): (DiskFolder, FolderHeader, Files)| {
+        let default_rule = VolumeQuotaRule { bytes_max: None, age_max: options.page_age_max };
+        let open = |(place, header, files): (DiskFolder, FolderHeader, FolderFiles)| {
             let (capacity, segment) =
                 (place.capacity_bytes, layout::segment_bytes(place.capacity_bytes));
             let rule = |rule: &DiskVolume| {
-                let bytes_max = rule.bytes_max.map(|bytes| share(bytes, capacity, all));
-                (digests.volume(&rule.volume), Rule { bytes_max, age_max: rule.age_max })
+                let bytes_max =
+                    rule.bytes_max.map(|bytes| proportional_share(bytes, capacity, all));
+                (
+                    digests.digest_volume(&rule.volume),
+                    VolumeQuotaRule { bytes_max, age_max: rule.age_max },
+                )
             };
-            let rules: HashMap<u64, Rule> = options.volumes.iter().map(rule).collect();
-            let mut index = Index::new(capacity, segment, default_rule, rules);
-            index.pages_max = share(options.pages_max, capacity, all);
-            let medium: Box<dyn Medium> = Box::new(files);
-            let opened = Folder::open(
+            let rules: HashMap<u64, VolumeQuotaRule> = options.volumes.iter().map(rule).collect();
+            let mut index = FolderIndex::new(capacity, segment, default_rule, rules);
+            index.pages_max = proportional_share(options.pages_max, capacity, all);
+            let medium: Box<dyn SegmentMedium> = Box::new(files);
+            let opened = FolderPageStore::open_medium(
                 &place.path,
                 header.id,
                 medium,
@@ -105,7 +112,7 @@ impl Opening {
             );
             opened.map_err(|source| DiskError::Io { folder: place.path.clone(), source })
         };
-        let results: Vec<Result<Folder, DiskError>> = std::thread::scope(|scope| {
+        let results: Vec<Result<FolderPageStore, DiskError>> = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 folders.into_iter().map(|folder| scope.spawn(|| open(folder))).collect();
             threads
@@ -130,12 +137,12 @@ impl Opening {
                 FolderMetrics::new(&metrics, folder).folder_up().set(0);
             }
         }
-        Disk::new(&options, opened, metrics, arena_bytes, resident)
+        DiskTier::new(&options, opened, metrics, arena_bytes, resident)
     }
 }
 
 /// A folder's part of a bound on all of them.
-fn share(bound: u64, bytes: u64, all_bytes: u64) -> u64 {
+fn proportional_share(bound: u64, bytes: u64, all_bytes: u64) -> u64 {
     let part = u128::from(bound) * u128::from(bytes) / u128::from(all_bytes.max(1));
     u64::try_from(part).unwrap_or(u64::MAX).max(1)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use verbs3_protocol::Volume;
+use verbs3_protocol::ObjectVolume;
 
 /// Bounds and places of the disk tier.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ pub struct DiskFolder {
 /// What a volume may take of each folder's capacity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskVolume {
-    pub volume: Volume,
+    pub volume: ObjectVolume,
     /// In all folders together.
     pub bytes_max: Option<u64>,
     /// In place of `page_age_max`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 #[derive(Default)]
-struct Batch {
+struct PinBatchState {
     /// On their way.
     left: AtomicUsize,
     written: AtomicU64,
@@ -19,15 +19,15 @@ struct Batch {
 }
 
 /// One pin on its way. However it ends, who waits hears of it.
-pub(super) struct Ticket(Arc<Batch>);
+pub(super) struct PinWriteTicket(Arc<PinBatchState>);
 
-impl Ticket {
-    pub(super) fn written(self) {
+impl PinWriteTicket {
+    pub(super) fn mark_written(self) {
         self.0.written.fetch_add(1, Ordering::Release);
     }
 }
 
-impl Drop for Ticket {
+impl Drop for PinWriteTicket {
     fn drop(&mut self) {
         if self.0.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.over.notify_one();
@@ -37,28 +37,28 @@ impl Drop for Ticket {
 
 /// Pins that were asked for together.
 #[derive(Default)]
-pub(crate) struct Pins {
-    batch: Arc<Batch>,
+pub(crate) struct PendingPins {
+    batch: Arc<PinBatchState>,
     taken: u64,
 }
 
-impl Pins {
-    pub(super) fn ticket(&self) -> Ticket {
+impl PendingPins {
+    pub(super) fn issue_ticket(&self) -> PinWriteTicket {
         self.batch.left.fetch_add(1, Ordering::AcqRel);
-        Ticket(self.batch.clone())
+        PinWriteTicket(self.batch.clone())
     }
 
-    pub(super) fn took(&mut self) {
+    pub(super) fn count_accepted(&mut self) {
         self.taken += 1;
     }
 
     /// Pages that are here, and whose pins are on their way or written.
-    pub(crate) fn taken(&self) -> u64 {
+    pub(crate) fn accepted_pages(&self) -> u64 {
         self.taken
     }
 
     /// Waits until none is on its way, but no longer than this. How many are written.
-    pub(crate) async fn written(&self, within: Duration) -> u64 {
+    pub(crate) async fn wait_until_written(&self, within: Duration) -> u64 {
         let over = async {
             while self.batch.left.load(Ordering::Acquire) > 0 {
                 self.batch.over.notified().await;

@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use verbs3_rdma::arena::CellReader;
 
-use super::folder::{Folder, Written};
+use super::folder::{FolderPageStore, PageWriteOutcome};
 use super::header::PageHeader;
 use super::metrics::DiskMetrics;
-use super::pins::Ticket;
-use super::room::Refusal;
+use super::pins::PinWriteTicket;
+use super::room::DiskSlotRefusal;
 use crate::digest::PageKey;
 
 /// Something for the writing thread to do.
-pub(super) enum Job {
+pub(super) enum DiskWriteJob {
     Write { header: PageHeader, cell: CellReader },
-    Pin { key: PageKey, ticket: Ticket },
+    Pin { key: PageKey, ticket: PinWriteTicket },
 }
 
-impl Job {
-    fn bytes(&self) -> u64 {
+impl DiskWriteJob {
+    fn payload_bytes(&self) -> u64 {
         match self {
             Self::Write { header, .. } => u64::from(header.length),
             Self::Pin { .. } => 0,
@@ -43,15 +43,15 @@ const PINS_MAX: usize = 1 << 20;
 
 /// Shared by the queues of all folders.
 #[derive(Clone)]
-pub(super) struct Budget {
+pub(super) struct WriteQueueBudget {
     pub(super) used: Arc<AtomicU64>,
     pub(super) bytes_max: u64,
     /// 0: as fast as the folder can.
     pub(super) bytes_per_second_max: u64,
 }
 
-impl Budget {
-    fn take(&self, bytes: u64) -> bool {
+impl WriteQueueBudget {
+    fn reserve_bytes(&self, bytes: u64) -> bool {
         let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
     }
@@ -62,8 +62,8 @@ impl Budget {
 }
 
 #[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
+struct WriteQueueState {
+    jobs: VecDeque<DiskWriteJob>,
     /// Of these, pins.
     pins: usize,
     /// Since when a job is with the thread.
@@ -73,33 +73,33 @@ struct State {
     closed: bool,
 }
 
-pub(super) struct Queue {
-    state: Mutex<State>,
+pub(super) struct DiskWriteQueue {
+    state: Mutex<WriteQueueState>,
     /// There is a job, or the end.
     more: Condvar,
     /// There is no job left.
     idle: Condvar,
-    budget: Budget,
+    budget: WriteQueueBudget,
 }
 
-impl Queue {
-    pub(super) fn new(budget: Budget) -> Self {
+impl DiskWriteQueue {
+    pub(super) fn new(budget: WriteQueueBudget) -> Self {
         Self { state: Mutex::default(), more: Condvar::new(), idle: Condvar::new(), budget }
     }
 
     /// Whether the job was taken. A pin goes ahead of pages: it is small, and somebody waits for
     /// it.
-    pub(super) fn offer(&self, job: Job) -> bool {
+    pub(super) fn offer_job(&self, job: DiskWriteJob) -> bool {
         let mut state = self.state.lock();
         if state.closed
             || (job.is_pin() && state.pins >= PINS_MAX)
-            || !self.budget.take(job.bytes())
+            || !self.budget.reserve_bytes(job.payload_bytes())
         {
             return false;
         }
         match job {
-            Job::Write { .. } => state.jobs.push_back(job),
-            Job::Pin { .. } => {
+            DiskWriteJob::Write { .. } => state.jobs.push_back(job),
+            DiskWriteJob::Pin { .. } => {
                 state.pins += 1;
                 state.jobs.push_front(job);
             }
@@ -110,7 +110,7 @@ impl Queue {
     }
 
     /// Waits until everything is written, at full speed, but not longer than this.
-    pub(super) fn flush(&self, within: Duration) {
+    pub(super) fn flush_jobs(&self, within: Duration) {
         let end = Instant::now() + within;
         let mut state = self.state.lock();
         state.hurry = true;
@@ -130,7 +130,7 @@ impl Queue {
             state.pins = 0;
             std::mem::take(&mut state.jobs)
         };
-        left.iter().for_each(|job| self.budget.give_back(job.bytes()));
+        left.iter().for_each(|job| self.budget.give_back(job.payload_bytes()));
         drop(left);
         self.more.notify_all();
         self.idle.notify_all();
@@ -138,18 +138,18 @@ impl Queue {
 
     /// Drops the pages that wait, but no pin: it was promised. How many that are.
     pub(super) fn drop_pages(&self) -> usize {
-        let dropped: VecDeque<Job> = {
+        let dropped: VecDeque<DiskWriteJob> = {
             let mut state = self.state.lock();
-            let (pins, pages) = state.jobs.drain(..).partition(Job::is_pin);
+            let (pins, pages) = state.jobs.drain(..).partition(DiskWriteJob::is_pin);
             state.jobs = pins;
             pages
         };
-        dropped.iter().for_each(|job| self.budget.give_back(job.bytes()));
+        dropped.iter().for_each(|job| self.budget.give_back(job.payload_bytes()));
         dropped.len()
     }
 
     /// Pins that wait.
-    pub(super) fn pins(&self) -> usize {
+    pub(super) fn pin_count(&self) -> usize {
         self.state.lock().pins
     }
 
@@ -158,12 +158,12 @@ impl Queue {
         self.state.lock().busy.is_some_and(|since| since.elapsed() > max)
     }
 
-    fn done(&self) {
+    fn finish_job(&self) {
         self.state.lock().busy = None;
     }
 
     /// The next job; `None`: the end.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<DiskWriteJob> {
         let mut state = self.state.lock();
         state.busy = None;
         loop {
@@ -181,7 +181,7 @@ impl Queue {
     }
 
     /// Waits before the next page, so that the thread writes no faster than it may.
-    fn pace(&self, bytes: u64, began: Instant) {
+    fn pace_writes(&self, bytes: u64, began: Instant) {
         let rate = self.budget.bytes_per_second_max;
         if rate == 0 {
             return;
@@ -195,46 +195,46 @@ impl Queue {
 }
 
 /// What the thread works with.
-pub(super) struct Writer {
-    pub(super) folder: Arc<Folder>,
-    pub(super) queue: Arc<Queue>,
+pub(super) struct DiskTierWriter {
+    pub(super) folder: Arc<FolderPageStore>,
+    pub(super) queue: Arc<DiskWriteQueue>,
     pub(super) metrics: DiskMetrics,
     pub(super) resident: Arc<dyn Fn(PageKey) -> bool + Send + Sync>,
     pub(super) now_s: fn() -> u32,
 }
 
-impl Writer {
+impl DiskTierWriter {
     /// Runs until the queue is closed.
-    pub(super) fn start(self, number: usize) -> std::io::Result<JoinHandle<()>> {
+    pub(super) fn start_thread(self, number: usize) -> std::io::Result<JoinHandle<()>> {
         std::thread::Builder::new().name(format!("verbs3-disk-{number}")).spawn(move || self.run())
     }
 
     fn run(self) {
         while let Some(job) = self.queue.next() {
-            let (began, bytes) = (Instant::now(), job.bytes());
+            let (began, bytes) = (Instant::now(), job.payload_bytes());
             match job {
-                Job::Write { header, cell } => self.write(header, &cell),
-                Job::Pin { key, ticket } => {
+                DiskWriteJob::Write { header, cell } => self.write(header, &cell),
+                DiskWriteJob::Pin { key, ticket } => {
                     if self.folder.write_pin(key) {
-                        ticket.written();
+                        ticket.mark_written();
                     }
                 }
             }
             self.queue.budget.give_back(bytes);
-            self.queue.done();
-            self.queue.pace(bytes, began);
+            self.queue.finish_job();
+            self.queue.pace_writes(bytes, began);
         }
     }
 
     fn write(&self, header: PageHeader, cell: &CellReader) {
-        let Some(bytes) = cell.bytes(0..header.length as usize) else { return };
+        let Some(bytes) = cell.pinned_bytes(0..header.length as usize) else { return };
         let reason = match self.folder.write(header, &bytes, &*self.resident, (self.now_s)()) {
-            Written::Done => return,
-            Written::Refused(Refusal::Known) => "known",
-            Written::Refused(Refusal::Quota) => "quota",
-            Written::Refused(Refusal::NoRoom) => "room",
-            Written::Failed => "error",
-            Written::Resting => "folder",
+            PageWriteOutcome::Done => return,
+            PageWriteOutcome::Refused(DiskSlotRefusal::Known) => "known",
+            PageWriteOutcome::Refused(DiskSlotRefusal::Quota) => "quota",
+            PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom) => "room",
+            PageWriteOutcome::Failed => "error",
+            PageWriteOutcome::Resting => "folder",
         };
         self.metrics.dropped.with_label_values(&[reason]).inc();
     }

@@ -4,10 +4,10 @@
 
 use std::io;
 
-use super::header::{FolderId, HEADER_BYTES, PageHeader, SegmentHeader, Spot};
-use super::index::Index;
-use super::layout::Layout;
-use super::medium::Medium;
+use super::header::{FolderId, HEADER_BYTES, HeaderLocation, PageHeader, SegmentHeader};
+use super::index::FolderIndex;
+use super::layout::SegmentLayout;
+use super::medium::SegmentMedium;
 
 /// Bytes of one read: large enough that a drive reads at its full speed, small beside everything
 /// else in memory.
@@ -15,7 +15,7 @@ const READ_BYTES: usize = 1 << 20;
 
 /// What a start came to.
 #[derive(Debug, Default)]
-pub(super) struct Rebuilt {
+pub(super) struct IndexRebuildReport {
     /// Headers that were begun and are not whole.
     pub(super) damaged: u64,
     /// The highest sequence number in use.
@@ -27,16 +27,16 @@ pub(super) struct Rebuilt {
 }
 
 /// Fills the index from what the medium has. Errors of single segments leave those out.
-pub(super) fn rebuild(
-    medium: &dyn Medium,
+pub(super) fn rebuild_index(
+    medium: &dyn SegmentMedium,
     folder: FolderId,
-    index: &mut Index,
-) -> io::Result<Rebuilt> {
-    let mut rebuilt = Rebuilt::default();
+    index: &mut FolderIndex,
+) -> io::Result<IndexRebuildReport> {
+    let mut rebuilt = IndexRebuildReport::default();
     let mut buffer = vec![0; READ_BYTES];
-    for (segment, bytes) in medium.segments()? {
+    for (segment, bytes) in medium.list_segments()? {
         if index.held.file_bytes.saturating_add(bytes) > index.capacity_bytes {
-            match medium.remove(segment) {
+            match medium.remove_segment(segment) {
                 Ok(()) => rebuilt.removed += 1,
                 Err(error) => rebuilt.errors.push(error),
             }
@@ -52,11 +52,11 @@ pub(super) fn rebuild(
 }
 
 fn read_segment(
-    medium: &dyn Medium,
+    medium: &dyn SegmentMedium,
     folder: FolderId,
     (segment, bytes): (u32, u64),
-    index: &mut Index,
-    rebuilt: &mut Rebuilt,
+    index: &mut FolderIndex,
+    rebuilt: &mut IndexRebuildReport,
     buffer: &mut [u8],
 ) -> io::Result<()> {
     let mut head = [0; HEADER_BYTES];
@@ -67,11 +67,11 @@ fn read_segment(
         rebuilt.damaged += u64::from(head != [0; HEADER_BYTES]);
         return Ok(());
     };
-    let Some(layout) = Layout::new(bytes, header.width) else {
+    let Some(layout) = SegmentLayout::new(bytes, header.width) else {
         rebuilt.damaged += 1;
         return Ok(());
     };
-    index.cut(segment, layout, header.era, 0);
+    index.cut_segment(segment, layout, header.era, 0);
     let slots_per_read = buffer.len() / HEADER_BYTES;
     for first in (0..layout.slots as usize).step_by(slots_per_read) {
         let slots = slots_per_read.min(layout.slots as usize - first);
@@ -81,12 +81,12 @@ fn read_segment(
             let slot = (first + at) as u32;
             match PageHeader::decode(
                 bytes,
-                Spot { folder, segment, era: header.era, slot },
+                HeaderLocation { folder, segment, era: header.era, slot },
                 layout.width,
             ) {
                 Some(page) => {
                     rebuilt.sequence = rebuilt.sequence.max(page.sequence);
-                    index.restore(segment, slot, &page);
+                    index.restore_page(segment, slot, &page);
                 }
                 None => rebuilt.damaged += u64::from(PageHeader::is_damaged(bytes)),
             }

@@ -1,36 +1,36 @@
 //! Where the next page goes, and what is given up for it: free slots, new files, cold pages, cold
 //! segments, in this order.
 //!
-//! Decides over the index; does no I/O. What has to be done on disk first is an answer (`Step`).
+//! Decides over the index; does no I/O. What has to be done on disk first is an answer (`SlotAllocationStep`).
 
 use super::header::PageHeader;
-use super::index::{Class, Index, blank_entry, entry_of, grow};
-use super::layout::{Layout, width_for};
-use super::table::Place;
+use super::index::{FolderIndex, SlotWidthClass, blank_entry, entry_of, grow_entries};
+use super::layout::{SegmentLayout, width_for};
+use super::table::DiskSlot;
 use crate::digest::PageKey;
 
 /// What has to happen before a page can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SlotAllocationStep {
     /// Nothing: it goes there.
-    Write(Reserved),
+    Write(ReservedSlot),
     /// This segment is to be cut into slots of this layout.
     Cut {
         segment: u32,
-        layout: Layout,
+        layout: SegmentLayout,
     },
     /// A file of this many bytes is to be made.
     Grow {
         segment: u32,
         bytes: u64,
     },
-    Refused(Refusal),
+    Refused(DiskSlotRefusal),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reserved {
-    pub(super) place: Place,
-    pub(super) layout: Layout,
+pub(super) struct ReservedSlot {
+    pub(super) place: DiskSlot,
+    pub(super) layout: SegmentLayout,
     pub(super) era: u32,
     /// The slot's header may still name another page: to be cleared before the bytes are written.
     pub(super) stale: bool,
@@ -38,7 +38,7 @@ pub(super) struct Reserved {
 
 /// Why there is no place for a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum DiskSlotRefusal {
     /// It is here already.
     Known,
     /// Its volume has its share.
@@ -48,7 +48,7 @@ pub(super) enum Refusal {
 }
 
 /// What decides which page is given up, besides the index.
-pub(super) struct Judge<'a> {
+pub(super) struct EvictionContext<'a> {
     pub(super) now_s: u32,
     pub(super) may_grow: bool,
     /// Whether memory holds the page: what is read from there would look unused here, and is what a
@@ -62,41 +62,49 @@ const STEPS_MAX: usize = 256;
 /// The same for a volume over its quota, whose pages may be few among many.
 const QUOTA_STEPS_MAX: usize = 8192;
 
-impl Index {
+impl FolderIndex {
     /// One step towards a place for the page. Call it again after each step has been done.
-    pub(super) fn reserve(&mut self, header: &PageHeader, judge: &Judge<'_>) -> Step {
+    pub(super) fn reserve_slot(
+        &mut self,
+        header: &PageHeader,
+        judge: &EvictionContext<'_>,
+    ) -> SlotAllocationStep {
         let width = width_for(header.length);
-        let version = crate::digest::VersionDigest::restored(header.version);
-        if self.find(version.page(verbs3_protocol::BlockIndex(header.block), header.page)).is_some()
+        let version = crate::digest::VersionDigest::from_stored(header.version);
+        if self
+            .find_page(version.page_key(verbs3_protocol::BlockIndex(header.block), header.page))
+            .is_some()
         {
-            return Step::Refused(Refusal::Known);
+            return SlotAllocationStep::Refused(DiskSlotRefusal::Known);
         }
         if !self.keep_quota(header.volume, width, judge) {
-            return Step::Refused(Refusal::Quota);
+            return SlotAllocationStep::Refused(DiskSlotRefusal::Quota);
         }
         if self.held.pages >= self.pages_max && !self.give_up_any(width, judge) {
-            return Step::Refused(Refusal::NoRoom);
+            return SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom);
         }
         if let Some(reserved) = self.take_open(width) {
-            self.take(reserved.place, header);
-            return Step::Write(reserved);
+            self.fill_slot(reserved.place, header);
+            return SlotAllocationStep::Write(reserved);
         }
         if let Some(step) = self.blank.last().and_then(|&segment| self.to_cut(segment, width)) {
             return step;
         }
         if judge.may_grow && self.can_grow() {
-            return Step::Grow { segment: self.next_segment(), bytes: self.segment_bytes };
+            return SlotAllocationStep::Grow {
+                segment: self.next_segment(),
+                bytes: self.segment_bytes,
+            };
         }
         self.give_up_for(width, header, judge)
     }
 
     /// Whether a page of this length would find a place without another being given up.
     pub(super) fn has_room(&self, length: u32, may_grow: bool) -> bool {
-        let open = |class: &Class| {
-            class
-                .open
-                .iter()
-                .any(|&segment| self.cut_of(segment).is_some_and(super::index::Cut::has_room))
+        let open = |class: &SlotWidthClass| {
+            class.open.iter().any(|&segment| {
+                self.cut_of(segment).is_some_and(super::index::SegmentSlotTable::has_room)
+            })
         };
         let place = !self.blank.is_empty()
             || (may_grow && self.can_grow())
@@ -105,7 +113,7 @@ impl Index {
     }
 
     /// Gives up pages whose time is over; looks at the next `steps` slots. How many went.
-    pub(super) fn sweep(&mut self, now_s: u32, steps: usize) -> u64 {
+    pub(super) fn sweep_expired(&mut self, now_s: u32, steps: usize) -> u64 {
         let mut expired = 0;
         let (mut segment, mut slot) = self.sweep_at;
         for _ in 0..steps.min(self.segments.len() + self.held.pages as usize * 2) {
@@ -116,7 +124,7 @@ impl Index {
             };
             let entry = &cut.entries[slot];
             if entry.is_live() && self.is_expired(entry, now_s) {
-                self.remove(Place { segment: segment as u32, slot: slot as u32 });
+                self.free_slot(DiskSlot { segment: segment as u32, slot: slot as u32 });
                 expired += 1;
             }
             slot += 1;
@@ -133,13 +141,13 @@ impl Index {
         self.segments.iter().position(Option::is_none).unwrap_or(self.segments.len()) as u32
     }
 
-    fn to_cut(&self, segment: u32, width: u32) -> Option<Step> {
+    fn to_cut(&self, segment: u32, width: u32) -> Option<SlotAllocationStep> {
         let bytes = self.segments.get(segment as usize)?.as_ref()?.bytes;
-        Some(Step::Cut { segment, layout: Layout::new(bytes, width)? })
+        Some(SlotAllocationStep::Cut { segment, layout: SegmentLayout::new(bytes, width)? })
     }
 
     /// A free slot of this width.
-    fn take_open(&mut self, width: u32) -> Option<Reserved> {
+    fn take_open(&mut self, width: u32) -> Option<ReservedSlot> {
         let class = self.classes.get_mut(&width)?;
         while let Some(&segment) = class.open.last() {
             let Some(Some(found)) = self.segments.get_mut(segment as usize) else {
@@ -153,7 +161,7 @@ impl Index {
             let (slot, stale) = match cut.free.pop() {
                 Some(slot) => (slot, true),
                 None if cut.entries.len() < cut.layout.slots as usize => {
-                    grow(&mut cut.entries);
+                    grow_entries(&mut cut.entries);
                     cut.entries.push(blank_entry());
                     (cut.entries.len() as u32 - 1, false)
                 }
@@ -163,8 +171,8 @@ impl Index {
                     continue;
                 }
             };
-            return Some(Reserved {
-                place: Place { segment, slot },
+            return Some(ReservedSlot {
+                place: DiskSlot { segment, slot },
                 layout: cut.layout,
                 era: cut.era,
                 stale,
@@ -173,38 +181,46 @@ impl Index {
         None
     }
 
-    fn give_up_for(&mut self, width: u32, header: &PageHeader, judge: &Judge<'_>) -> Step {
+    fn give_up_for(
+        &mut self,
+        width: u32,
+        header: &PageHeader,
+        judge: &EvictionContext<'_>,
+    ) -> SlotAllocationStep {
         let has_segments = self.classes.get(&width).is_some_and(|class| !class.segments.is_empty());
         // A width that has none takes the coldest segment of all; one that keeps giving up pages
         // looks for one that is colder than what it would give up.
         let compare = !has_segments || self.is_due(width);
-        if compare && let Some(step) = self.steal(width, has_segments, judge.now_s) {
+        if compare && let Some(step) = self.steal_segment(width, has_segments, judge.now_s) {
             return step;
         }
-        let Some(place) = self.coldest(width, judge) else { return Step::Refused(Refusal::NoRoom) };
-        self.remove(place);
+        let Some(place) = self.find_coldest_slot(width, judge) else {
+            return SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom);
+        };
+        self.free_slot(place);
         self.given_up += 1;
         if let Some(class) = self.classes.get_mut(&width) {
             class.evicted_bytes += u64::from(width);
         }
         match self.take_open(width) {
             Some(reserved) => {
-                self.take(reserved.place, header);
-                Step::Write(reserved)
+                self.fill_slot(reserved.place, header);
+                SlotAllocationStep::Write(reserved)
             }
-            None => Step::Refused(Refusal::NoRoom),
+            None => SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom),
         }
     }
 
     /// Gives up a page, of this width if there is one. False: there is none.
-    fn give_up_any(&mut self, width: u32, judge: &Judge<'_>) -> bool {
+    fn give_up_any(&mut self, width: u32, judge: &EvictionContext<'_>) -> bool {
         let mut widths: Vec<u32> =
             self.classes.keys().copied().filter(|&other| other != width).collect();
         widths.insert(0, width);
-        let Some(place) = widths.into_iter().find_map(|width| self.coldest(width, judge)) else {
+        let Some(place) = widths.into_iter().find_map(|width| self.find_coldest_slot(width, judge))
+        else {
             return false;
         };
-        self.remove(place);
+        self.free_slot(place);
         self.given_up += 1;
         true
     }
@@ -222,7 +238,12 @@ impl Index {
 
     /// Empties the segment of another width that was unused for longest, if it was unused for
     /// longer than this width's own.
-    fn steal(&mut self, width: u32, has_segments: bool, now_s: u32) -> Option<Step> {
+    fn steal_segment(
+        &mut self,
+        width: u32,
+        has_segments: bool,
+        now_s: u32,
+    ) -> Option<SlotAllocationStep> {
         let touched = |segment: u32| self.cut_of(segment).map(|cut| (cut.touched_s, segment));
         let others = self
             .classes
@@ -230,7 +251,7 @@ impl Index {
             .filter(|(other, _)| **other != width)
             .flat_map(|(_, class)| &class.segments);
         let is_free = |segment: u32| {
-            let pinned = |cut: &super::index::Cut| {
+            let pinned = |cut: &super::index::SegmentSlotTable| {
                 cut.entries.iter().any(|entry| entry.writing || entry.pinned_until_s > now_s)
             };
             self.cut_of(segment).is_some_and(|cut| !pinned(cut))
@@ -259,7 +280,7 @@ impl Index {
         let (width, slots) = (cut.layout.width, cut.entries.len() as u32);
         let before = self.held.pages;
         for slot in 0..slots {
-            self.remove(Place { segment, slot });
+            self.free_slot(DiskSlot { segment, slot });
         }
         self.given_up += before - self.held.pages;
         if let Some(Some(found)) = self.segments.get_mut(segment as usize) {
@@ -275,7 +296,7 @@ impl Index {
 
     /// The page of this width to give up: a clock over its slots. Used ones are passed over, once
     /// for each use.
-    fn coldest(&mut self, width: u32, judge: &Judge<'_>) -> Option<Place> {
+    fn find_coldest_slot(&mut self, width: u32, judge: &EvictionContext<'_>) -> Option<DiskSlot> {
         let mut last_resort = None;
         for _ in 0..STEPS_MAX {
             let place = self.next_of(width)?;
@@ -287,7 +308,7 @@ impl Index {
                 return Some(place);
             }
             last_resort = last_resort.or(Some(place));
-            let (uses, key) = (entry.uses, entry.key());
+            let (uses, key) = (entry.uses, entry.page_key());
             if uses > 0 {
                 if let Some(cut) = self.cut_mut(place.segment) {
                     cut.entries[place.slot as usize].uses = uses - 1;
@@ -300,7 +321,7 @@ impl Index {
     }
 
     /// The next slot under the width's hand.
-    fn next_of(&mut self, width: u32) -> Option<Place> {
+    fn next_of(&mut self, width: u32) -> Option<DiskSlot> {
         let class = self.classes.get(&width)?;
         let (mut at, mut slot) = class.hand;
         // Once round at most: segments without a used slot are skipped.
@@ -309,7 +330,7 @@ impl Index {
             if self.cut_of(segment).is_some_and(|cut| (slot as usize) < cut.entries.len()) {
                 let next = (at % class.segments.len(), slot + 1);
                 self.classes.get_mut(&width)?.hand = next;
-                return Some(Place { segment, slot });
+                return Some(DiskSlot { segment, slot });
             }
             (at, slot) = (at + 1, 0);
         }
@@ -318,8 +339,8 @@ impl Index {
 
     /// Makes a volume give up pages of its own until one more slot is within its quota. False: it
     /// can't.
-    fn keep_quota(&mut self, volume: u64, width: u32, judge: &Judge<'_>) -> bool {
-        let number = self.volume(volume);
+    fn keep_quota(&mut self, volume: u64, width: u32, judge: &EvictionContext<'_>) -> bool {
+        let number = self.volume_number(volume);
         let used = |index: &Self| index.volumes[usize::from(number)].slot_bytes;
         let Some(max) = self.volumes[usize::from(number)].rule.bytes_max else { return true };
         if used(self) + u64::from(width) <= max {
@@ -336,7 +357,7 @@ impl Index {
                 continue;
             }
             if entry.uses == 0 {
-                self.remove(place);
+                self.free_slot(place);
                 self.given_up += 1;
                 if used(self) + u64::from(width) <= max {
                     return true;
@@ -349,19 +370,19 @@ impl Index {
         // The volume's pages are few among many: one in use, then, if it is still there.
         let found = last_resort.filter(|&place| entry_of(&self.segments, place).volume == number);
         if let Some(place) = found {
-            self.remove(place);
+            self.free_slot(place);
             self.given_up += 1;
         }
         used(self) + u64::from(width) <= max
     }
 
     /// The next slot under a volume's hand, in all segments. `None`: there are no slots at all.
-    fn next_slot(&mut self, volume: u16) -> Option<Place> {
+    fn next_slot(&mut self, volume: u16) -> Option<DiskSlot> {
         let (mut segment, mut slot) = self.volumes[usize::from(volume)].hand;
         for _ in 0..=self.segments.len() {
             if self.cut_of(segment).is_some_and(|cut| (slot as usize) < cut.entries.len()) {
                 self.volumes[usize::from(volume)].hand = (segment, slot + 1);
-                return Some(Place { segment, slot });
+                return Some(DiskSlot { segment, slot });
             }
             (segment, slot) = ((segment + 1) % (self.segments.len().max(1) as u32), 0);
         }

@@ -14,13 +14,13 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use super::medium::Medium;
+use super::medium::SegmentMedium;
 
 /// What a drive writes in one piece.
 const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Faults {
+pub(super) struct MediumFaults {
     /// Of 1000 calls, as many fail with EIO.
     pub(super) io_per_mille: u32,
     /// Bytes of all files that fit.
@@ -28,43 +28,43 @@ pub(super) struct Faults {
     pub(super) read_only: bool,
 }
 
-struct State {
+struct SimulatedMediumState {
     durable: BTreeMap<u32, Vec<u8>>,
     cached: BTreeMap<u32, Vec<u8>>,
     pending: Vec<(u32, u64, Vec<u8>)>,
-    faults: Faults,
+    faults: MediumFaults,
     rng: StdRng,
     calls: u64,
 }
 
 #[derive(Clone)]
-pub(super) struct Simulated {
-    state: Arc<Mutex<State>>,
+pub(super) struct SimulatedMedium {
+    state: Arc<Mutex<SimulatedMediumState>>,
 }
 
-impl Simulated {
+impl SimulatedMedium {
     pub(super) fn new(seed: u64) -> Self {
-        let state = State {
+        let state = SimulatedMediumState {
             durable: BTreeMap::new(),
             cached: BTreeMap::new(),
             pending: Vec::new(),
-            faults: Faults::default(),
+            faults: MediumFaults::default(),
             rng: StdRng::seed_from_u64(seed),
             calls: 0,
         };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    pub(super) fn set_faults(&self, faults: Faults) {
+    pub(super) fn set_faults(&self, faults: MediumFaults) {
         self.state.lock().faults = faults;
     }
 
-    pub(super) fn calls(&self) -> u64 {
+    pub(super) fn call_count(&self) -> u64 {
         self.state.lock().calls
     }
 
     /// The kernel has written everything back.
-    pub(super) fn flush(&self) {
+    pub(super) fn flush_pending(&self) {
         let state = &mut *self.state.lock();
         state.durable.clone_from(&state.cached);
         state.pending.clear();
@@ -104,7 +104,7 @@ impl Simulated {
     }
 
     /// Copies a piece of one file to another place, as a drive does that writes to the wrong one.
-    pub(super) fn misdirect(&self) {
+    pub(super) fn misdirect_write(&self) {
         let state = &mut *self.state.lock();
         let numbers: Vec<u32> = state.cached.keys().copied().collect();
         if numbers.is_empty() {
@@ -123,7 +123,7 @@ impl Simulated {
         }
     }
 
-    fn begin(state: &mut State) -> io::Result<()> {
+    fn begin_call(state: &mut SimulatedMediumState) -> io::Result<()> {
         state.calls += 1;
         if state.rng.random_range(0..1000) < state.faults.io_per_mille {
             return Err(rustix::io::Errno::IO.into());
@@ -132,15 +132,15 @@ impl Simulated {
     }
 }
 
-impl Medium for Simulated {
-    fn segments(&self) -> io::Result<Vec<(u32, u64)>> {
+impl SegmentMedium for SimulatedMedium {
+    fn list_segments(&self) -> io::Result<Vec<(u32, u64)>> {
         let state = &mut *self.state.lock();
         Ok(state.cached.iter().map(|(number, file)| (*number, file.len() as u64)).collect())
     }
 
-    fn create(&self, segment: u32, bytes: u64) -> io::Result<()> {
+    fn create_segment(&self, segment: u32, bytes: u64) -> io::Result<()> {
         let state = &mut *self.state.lock();
-        Self::begin(state)?;
+        Self::begin_call(state)?;
         if state.faults.read_only {
             return Err(rustix::io::Errno::ROFS.into());
         }
@@ -153,7 +153,7 @@ impl Medium for Simulated {
         Ok(())
     }
 
-    fn remove(&self, segment: u32) -> io::Result<()> {
+    fn remove_segment(&self, segment: u32) -> io::Result<()> {
         let state = &mut *self.state.lock();
         state.cached.remove(&segment);
         state.durable.remove(&segment);
@@ -163,7 +163,7 @@ impl Medium for Simulated {
 
     fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> io::Result<()> {
         let state = &mut *self.state.lock();
-        Self::begin(state)?;
+        Self::begin_call(state)?;
         let file = state.cached.get(&segment).ok_or(io::ErrorKind::NotFound)?;
         let piece =
             file.get(at as usize..at as usize + into.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -173,7 +173,7 @@ impl Medium for Simulated {
 
     fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> io::Result<()> {
         let state = &mut *self.state.lock();
-        let failed = Self::begin(state);
+        let failed = Self::begin_call(state);
         if state.faults.read_only {
             return Err(rustix::io::Errno::ROFS.into());
         }

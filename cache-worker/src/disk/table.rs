@@ -5,7 +5,7 @@ use hashbrown::HashTable;
 
 /// A slot of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct DiskSlot {
     pub(super) segment: u32,
     pub(super) slot: u32,
 }
@@ -13,27 +13,27 @@ pub(super) struct Place {
 /// Parts. With a million entries one has some 16,000, and is made anew in about a millisecond.
 const PARTS: usize = 64;
 
-pub(super) struct Table {
-    parts: Vec<HashTable<Place>>,
+pub(super) struct DiskSlotTable {
+    parts: Vec<HashTable<DiskSlot>>,
 }
 
-impl Default for Table {
+impl Default for DiskSlotTable {
     fn default() -> Self {
         Self { parts: (0..PARTS).map(|_| HashTable::new()).collect() }
     }
 }
 
-impl Table {
-    pub(super) fn insert(&mut self, hash: u64, place: Place, rehash: impl Fn(Place) -> u64) {
-        self.parts[part(hash)].insert_unique(hash, place, |&place| rehash(place));
+impl DiskSlotTable {
+    pub(super) fn insert(&mut self, hash: u64, place: DiskSlot, rehash: impl Fn(DiskSlot) -> u64) {
+        self.parts[part_index(hash)].insert_unique(hash, place, |&place| rehash(place));
     }
 
-    pub(super) fn find(&self, hash: u64, is: impl Fn(Place) -> bool) -> Option<Place> {
-        self.parts[part(hash)].find(hash, |&place| is(place)).copied()
+    pub(super) fn find_slot(&self, hash: u64, is: impl Fn(DiskSlot) -> bool) -> Option<DiskSlot> {
+        self.parts[part_index(hash)].find(hash, |&place| is(place)).copied()
     }
 
-    pub(super) fn remove(&mut self, hash: u64, place: Place) {
-        if let Ok(found) = self.parts[part(hash)].find_entry(hash, |&other| other == place) {
+    pub(super) fn remove(&mut self, hash: u64, place: DiskSlot) {
+        if let Ok(found) = self.parts[part_index(hash)].find_entry(hash, |&other| other == place) {
             found.remove();
         }
     }
@@ -44,6 +44,6 @@ impl Table {
 }
 
 /// Bits that the table inside does not use: it takes the lowest and the seven highest.
-fn part(hash: u64) -> usize {
+fn part_index(hash: u64) -> usize {
     (hash >> 40) as usize % PARTS
 }

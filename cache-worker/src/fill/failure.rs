@@ -7,7 +7,7 @@ use verbs3_ufs::{RawAnswer, UfsError};
 
 /// Why a page did not come. Cheap to clone: every waiter gets one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum PageFillError {
     /// A bound of this worker.
     Busy(&'static str),
     /// The UFS has another version, or none.
@@ -27,9 +27,9 @@ pub(crate) enum Failure {
     Stopping,
 }
 
-impl Failure {
+impl PageFillError {
     /// What an asker is told, and why.
-    pub(crate) fn refusal(&self) -> (RefusalKind, String) {
+    pub(crate) fn to_refusal(&self) -> (RefusalKind, String) {
         match self {
             Self::Busy(reason) => (RefusalKind::Busy, (*reason).into()),
             Self::VersionGone(reason) => (RefusalKind::VersionGone, reason.to_string()),
@@ -50,7 +50,7 @@ impl Failure {
 }
 
 /// The UFS's answer as messages carry it.
-pub(crate) fn answer(raw: &RawAnswer) -> UfsAnswer {
+pub(crate) fn to_ufs_answer(raw: &RawAnswer) -> UfsAnswer {
     let headers = raw
         .headers
         .iter()
@@ -61,23 +61,23 @@ pub(crate) fn answer(raw: &RawAnswer) -> UfsAnswer {
 
 /// What an error means for pages of a known version. The version was there when its attributes were
 /// asked: that it is not found now means that it is gone.
-pub(crate) fn outcome_of(error: &UfsError) -> Failure {
+pub(crate) fn outcome_of(error: &UfsError) -> PageFillError {
     if error.version_changed() {
-        return Failure::VersionGone(error.to_string().into());
+        return PageFillError::VersionGone(error.to_string().into());
     }
     match error {
         UfsError::Answer { answer: raw, .. } if matches!(raw.status.as_u16(), 404 | 416) => {
-            Failure::VersionGone(error.to_string().into())
+            PageFillError::VersionGone(error.to_string().into())
         }
-        UfsError::Answer { answer: raw, .. } => Failure::Ufs(Arc::new(answer(raw))),
+        UfsError::Answer { answer: raw, .. } => PageFillError::Ufs(Arc::new(to_ufs_answer(raw))),
         UfsError::Changed { .. } | UfsError::Untrusted { .. } => {
-            Failure::VersionGone(error.to_string().into())
+            PageFillError::VersionGone(error.to_string().into())
         }
         UfsError::Throttled { .. } => {
-            Failure::Busy("the ufs has its configured requests under way")
+            PageFillError::Busy("the ufs has its configured requests under way")
         }
         UfsError::Unreachable { .. } | UfsError::Truncated { .. } => {
-            Failure::Unreachable(error.to_string().into())
+            PageFillError::Unreachable(error.to_string().into())
         }
     }
 }

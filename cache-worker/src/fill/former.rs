@@ -10,16 +10,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum};
 use verbs3_client::{HeldRequest, NeighbourError};
-use verbs3_protocol::{BlockIndex, PageIndex, Piece, WorkerId};
+use verbs3_protocol::{BlockIndex, BlockPiece, PageIndex, WorkerId};
 
-use super::failure::Failure;
-use super::run::{Origin, Run};
-use super::{Filler, Target};
-use crate::attributes::Subject;
-use crate::memory::Urgency;
+use super::failure::PageFillError;
+use super::run::{FillRunOrigin, PageFillRun};
+use super::{FillTarget, PageFiller};
+use crate::attributes::AttributeQuery;
+use crate::memory::MemoryUrgency;
 
 /// What became of the pages of one piece.
-enum Taken {
+enum PieceOutcome {
     All,
     /// There is no memory for more.
     NoMemory,
@@ -27,23 +27,23 @@ enum Taken {
     Corrupt(u16),
 }
 
-impl Filler {
+impl PageFiller {
     /// Takes over what former owners of the block's slot hold of a run. Bounded in time; an error
     /// only when the worker stops.
     pub(super) async fn take_over(
         &self,
-        target: &Target,
+        target: &FillTarget,
         block: BlockIndex,
-        run: &Run,
-    ) -> Result<(), Failure> {
-        for id in self.former.of(target.object.block_slot(block), self.clock.now()) {
+        run: &PageFillRun,
+    ) -> Result<(), PageFillError> {
+        for id in self.former.former_owners(target.object.block_slot(block), self.clock.now()) {
             let missing = missing_pages(run);
             if missing == 0 {
                 break;
             }
             let taken = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Err(Failure::Stopping),
+                () = self.stop.cancelled() => return Err(PageFillError::Stopping),
                 taken = self.take_over_from(&id, target, block, run) => taken,
             };
             let left = missing_pages(run);
@@ -69,17 +69,17 @@ impl Filler {
     /// time, fails.
     pub(super) async fn take_from_owner(
         &self,
-        target: &Target,
+        target: &FillTarget,
         block: BlockIndex,
-        run: &Run,
-    ) -> Result<(), Failure> {
+        run: &PageFillRun,
+    ) -> Result<(), PageFillError> {
         let Some(id) = self.former.other_owner(target.object.block_slot(block)) else {
-            return Err(Failure::NotHeld);
+            return Err(PageFillError::NotHeld);
         };
         let (all, metrics) = (run.pages.len(), &self.metrics);
         let taken = tokio::select! {
             biased;
-            () = self.stop.cancelled() => return Err(Failure::Stopping),
+            () = self.stop.cancelled() => return Err(PageFillError::Stopping),
             taken = self.take_over_from(&id, target, block, run) => taken,
         };
         let missing = missing_pages(run);
@@ -96,10 +96,10 @@ impl Filler {
                 | NeighbourError::Resting(_)
                 | NeighbourError::Silent(_)
                 | NeighbourError::Transport(_),
-            ) => Err(Failure::OwnerSilent),
+            ) => Err(PageFillError::OwnerSilent),
             // What it gave and is not right is not asked of it again.
             Ok(()) | Err(NeighbourError::Malformed { .. } | NeighbourError::Corrupt { .. }) => {
-                Err(Failure::NotHeld)
+                Err(PageFillError::NotHeld)
             }
         }
     }
@@ -108,13 +108,13 @@ impl Filler {
     /// How many bytes came.
     pub(crate) async fn take_over_block(
         self: &Arc<Self>,
-        target: Arc<Target>,
+        target: Arc<FillTarget>,
         block: BlockIndex,
     ) -> u64 {
         let mut bytes = 0;
         for run in self.runs_of_absent(&target, block) {
             // An error: the runtime ends.
-            let _ = self.start(target.clone(), block, run.clone()).await;
+            let _ = self.start_run(target.clone(), block, run.clone()).await;
             let came = run.pages.iter().enumerate().filter(|(index, _)| !run.is_missing(*index));
             bytes += came.map(|(_, page)| u64::from(page.bytes)).sum::<u64>();
         }
@@ -127,29 +127,29 @@ impl Filler {
     }
 
     /// Bytes of a block that are here, in memory or on disk.
-    pub(crate) fn held_bytes(&self, target: &Target, block: BlockIndex) -> u64 {
+    pub(crate) fn held_bytes(&self, target: &FillTarget, block: BlockIndex) -> u64 {
         let block_len = self.geometry.block_len(target.version.bytes, block);
         let is_held = |page: &u16| {
-            let key = target.digest.page(block, *page);
-            self.memory.holds(key) || self.is_on_disk(key)
+            let key = target.digest.page_key(block, *page);
+            self.memory.holds_page(key) || self.is_on_disk(key)
         };
-        let held = self.geometry.pages(&(0..block_len)).filter(is_held);
+        let held = self.geometry.touched_pages(&(0..block_len)).filter(is_held);
         held.map(|page| u64::from(self.geometry.page_len(block_len, PageIndex(page)))).sum()
     }
 
     /// Whether a former owner seems to hold the page of block 0 that begins at this byte.
-    pub(crate) async fn former_holds(&self, subject: &Subject, first_byte: u64) -> bool {
+    pub(crate) async fn former_holds(&self, subject: &AttributeQuery, first_byte: u64) -> bool {
         let page = (first_byte / u64::from(self.geometry.page_bytes)) as u16;
         let object = (&subject.object, subject.version_id.as_deref());
-        self.former.hold(object, self.geometry, page, self.clock.now()).await
+        self.former.former_owner_holds(object, self.geometry, page, self.clock.now()).await
     }
 
     async fn take_over_from(
         &self,
         id: &WorkerId,
-        target: &Target,
+        target: &FillTarget,
         block: BlockIndex,
-        run: &Run,
+        run: &PageFillRun,
     ) -> Result<(), NeighbourError> {
         let missing = |index: &usize| run.is_missing(*index);
         let Some(first) = (0..run.pages.len()).find(missing) else { return Ok(()) };
@@ -161,69 +161,72 @@ impl Filler {
         let mut read =
             self.former.read_held(id, HeldRequest { object, version, block, range }).await?;
         while let Some((piece, data)) = read.next().await? {
-            match self.take(target, block, run, (&piece, &data)) {
-                Taken::All => {}
-                Taken::NoMemory => break,
-                Taken::Corrupt(page) => return Err(read.corrupt(page)),
+            match self.take_piece(target, block, run, (&piece, &data)) {
+                PieceOutcome::All => {}
+                PieceOutcome::NoMemory => break,
+                PieceOutcome::Corrupt(page) => return Err(read.reject_corrupt(page)),
             }
         }
         Ok(())
     }
 
     /// Copies a piece into cells, and keeps each page that is what its checksum says.
-    fn take(
+    fn take_piece(
         &self,
-        target: &Target,
+        target: &FillTarget,
         block: BlockIndex,
-        run: &Run,
-        (piece, data): (&Piece, &[Bytes]),
-    ) -> Taken {
+        run: &PageFillRun,
+        (piece, data): (&BlockPiece, &[Bytes]),
+    ) -> PieceOutcome {
         let first_page = (piece.start / self.geometry.page_bytes) as u16;
-        let mut source = Source { chunks: data, at: 0 };
+        let mut source = PieceByteCursor { chunks: data, at: 0 };
         for (page, &expected) in (first_page..).zip(&piece.checksums) {
             let index = usize::from(page - run.first_page);
             let Some(of_run) = run.pages.get(index) else { break };
             let bytes = of_run.bytes as usize;
             if !run.is_missing(index) {
-                source.skip(bytes);
+                source.skip_bytes(bytes);
                 continue;
             }
-            let urgency = if run.is_ahead(index) { Urgency::Ahead } else { Urgency::Demand };
-            let Some(cell) = self.memory.lease(bytes, urgency) else { return Taken::NoMemory };
-            let (mut writer, reader) = cell.split();
+            let urgency =
+                if run.is_ahead(index) { MemoryUrgency::Ahead } else { MemoryUrgency::Demand };
+            let Some(cell) = self.memory.allocate_cell(bytes, urgency) else {
+                return PieceOutcome::NoMemory;
+            };
+            let (mut writer, reader) = cell.split_writer_reader();
             // Copied first, and checked where it can't change any more: the other side may be able
             // to write to its memory.
-            let spare = &mut writer.spare()[..bytes];
+            let spare = &mut writer.spare_bytes()[..bytes];
             source.copy_to(spare);
             if checksum(CrcAlgorithm::Crc64Nvme, spare) != expected {
-                return Taken::Corrupt(page);
+                return PieceOutcome::Corrupt(page);
             }
-            writer.advance(bytes);
+            writer.publish_bytes(bytes);
             run.set_cell(index, reader);
-            let taken = if run.origin == Origin::Owner {
+            let taken = if run.origin == FillRunOrigin::Owner {
                 &self.metrics.owner_bytes
             } else {
                 &self.metrics.former_bytes
             };
             taken.inc_by(bytes as u64);
-            self.keep(target, block, run, (index, expected));
-            run.publish(of_run.end());
+            self.keep_page(target, block, run, (index, expected));
+            run.publish_progress(of_run.end_offset());
         }
-        Taken::All
+        PieceOutcome::All
     }
 }
 
-fn missing_pages(run: &Run) -> usize {
+fn missing_pages(run: &PageFillRun) -> usize {
     (0..run.pages.len()).filter(|&index| run.is_missing(index)).count()
 }
 
 /// Bytes in chunks, from the first to the last. The sum of their lengths has been checked.
-struct Source<'a> {
+struct PieceByteCursor<'a> {
     chunks: &'a [Bytes],
     at: usize,
 }
 
-impl Source<'_> {
+impl PieceByteCursor<'_> {
     fn copy_to(&mut self, mut into: &mut [u8]) {
         while !into.is_empty()
             && let Some(chunk) = self.chunks.first()
@@ -232,21 +235,21 @@ impl Source<'_> {
             let (now, later) = into.split_at_mut(bytes);
             now.copy_from_slice(&chunk[self.at..self.at + bytes]);
             into = later;
-            self.forward(bytes);
+            self.advance_chunk(bytes);
         }
     }
 
-    fn skip(&mut self, mut bytes: usize) {
+    fn skip_bytes(&mut self, mut bytes: usize) {
         while bytes > 0
             && let Some(chunk) = self.chunks.first()
         {
             let step = bytes.min(chunk.len() - self.at);
             bytes -= step;
-            self.forward(step);
+            self.advance_chunk(step);
         }
     }
 
-    fn forward(&mut self, bytes: usize) {
+    fn advance_chunk(&mut self, bytes: usize) {
         self.at += bytes;
         if self.at == self.chunks[0].len() {
             (self.chunks, self.at) = (&self.chunks[1..], 0);

@@ -2,18 +2,24 @@
 
 use verbs3_protocol::BlockIndex;
 
-use super::{Filler, Target};
-use crate::memory::Unsaved;
+use super::{FillTarget, PageFiller};
+use crate::memory::DemotionEvidence;
 
-impl Filler {
+impl PageFiller {
     /// Offers a page that is in memory to the disk as one that will be read again.
-    pub(crate) fn send_to_disk(&self, target: &Target, block: BlockIndex, page: u16) {
-        let key = target.digest.page(block, page);
+    pub(crate) fn send_to_disk(&self, target: &FillTarget, block: BlockIndex, page: u16) {
+        let key = target.digest.page_key(block, page);
         if self.is_on_disk(key) {
             return;
         }
-        if let Some((kept, _)) = self.memory.get_to_save(key, self.clock.now().seconds()) {
-            self.save(target, block, page, &kept, Unsaved { uses: 0, returned: true });
+        if let Some((kept, _)) = self.memory.get_to_save(key, self.clock.now().as_secs()) {
+            self.offer_to_disk(
+                target,
+                block,
+                page,
+                &kept,
+                DemotionEvidence { uses: 0, returned: true },
+            );
         }
     }
 }

@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use verbs3_rdma::arena::CellReader;
 
-use super::failure::Failure;
-use super::{Flight, FlightMap};
+use super::failure::PageFillError;
+use super::{FlightMap, PageInFlight};
 use crate::digest::PageKey;
 
 /// A page of a run.
@@ -22,12 +22,12 @@ pub(crate) struct RunPage {
     /// Whether this run fills it. A page that is held, or is being filled by another run, is passed
     /// over.
     pub(super) owned: bool,
-    slot: Mutex<Slot>,
+    slot: Mutex<RunPageMemory>,
 }
 
 /// A page's memory while it is filled.
 #[derive(Default)]
-struct Slot {
+struct RunPageMemory {
     cell: Option<CellReader>,
     /// Readers that wait for just this page, or are about to take it.
     waiting: u32,
@@ -35,7 +35,7 @@ struct Slot {
     kept: bool,
 }
 
-impl Slot {
+impl RunPageMemory {
     /// A kept page is found in memory: the run would only keep it from being given up.
     fn release_if_idle(&mut self) {
         if self.kept && self.waiting == 0 {
@@ -45,7 +45,7 @@ impl Slot {
 }
 
 /// What a run has of a page now.
-pub(crate) enum Filled {
+pub(crate) enum PageFillState {
     /// The cell, and how many bytes of it can be read.
     Some(CellReader, u32),
     /// The page was whole and is kept in memory; if it isn't there, it was given up since.
@@ -57,22 +57,22 @@ impl RunPage {
         Self { key, start, bytes, owned: true, slot: Mutex::default() }
     }
 
-    pub(super) fn end(&self) -> u32 {
+    pub(super) fn end_offset(&self) -> u32 {
         self.start + self.bytes
     }
 }
 
 /// How far a run has come.
 #[derive(Debug, Clone, Default)]
-struct Progress {
+struct FillRunProgress {
     written: u32,
     /// Pages that end beyond this many bytes of the run will not come.
-    failed: Option<(u32, Failure)>,
+    failed: Option<(u32, PageFillError)>,
 }
 
 /// Where a run's bytes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Origin {
+pub(crate) enum FillRunOrigin {
     Ufs,
     /// What turns out not to be there comes from the UFS after all.
     Disk,
@@ -86,7 +86,7 @@ pub(crate) enum Origin {
     Owner,
 }
 
-impl Origin {
+impl FillRunOrigin {
     /// Whether the bytes prove that the UFS has this version now.
     pub(crate) fn is_ufs(self) -> bool {
         self == Self::Ufs
@@ -99,20 +99,20 @@ impl Origin {
 }
 
 /// Pages that one UFS request brings, or one pass over the disk.
-pub(crate) struct Run {
-    pub(crate) origin: Origin,
+pub(crate) struct PageFillRun {
+    pub(crate) origin: FillRunOrigin,
     pub(super) first_page: u16,
     pub(super) pages: Vec<RunPage>,
     /// Pages from this index on are read ahead: filled even if nobody waits for them.
     pub(super) ahead_from: usize,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<FillRunProgress>,
     /// How many readers want the pages up to each index.
     wanted_to: Mutex<Vec<u32>>,
 }
 
-impl Run {
+impl PageFillRun {
     pub(super) fn new(
-        origin: Origin,
+        origin: FillRunOrigin,
         first_page: u16,
         pages: Vec<RunPage>,
         ahead_from: usize,
@@ -123,31 +123,35 @@ impl Run {
             first_page,
             pages,
             ahead_from,
-            progress: watch::Sender::new(Progress::default()),
+            progress: watch::Sender::new(FillRunProgress::default()),
             wanted_to,
         }
     }
 
-    pub(super) fn bytes(&self) -> u32 {
-        self.pages.last().map_or(0, RunPage::end)
+    pub(super) fn total_bytes(&self) -> u32 {
+        self.pages.last().map_or(0, RunPage::end_offset)
     }
 
     /// What there is of the page; nothing at first.
-    pub(crate) fn filled(&self, index: usize) -> Option<Filled> {
+    pub(crate) fn page_state(&self, index: usize) -> Option<PageFillState> {
         let slot = self.pages[index].slot.lock();
         match &slot.cell {
-            Some(cell) => Some(Filled::Some(cell.clone(), cell.written() as u32)),
-            None => slot.kept.then_some(Filled::Kept),
+            Some(cell) => Some(PageFillState::Some(cell.clone(), cell.written_bytes() as u32)),
+            None => slot.kept.then_some(PageFillState::Kept),
         }
     }
 
-    /// Waits until the page's first `bytes` are there. While a reader waits here, the page can't be
+    /// Waits until the page's first `total_bytes` are there. While a reader waits here, the page can't be
     /// given up; the other pages of the run can, so that readers in a queue hold no memory.
-    pub(crate) async fn wait(&self, index: usize, bytes: u32) -> Result<Filled, Failure> {
+    pub(crate) async fn wait_for_page(
+        &self,
+        index: usize,
+        bytes: u32,
+    ) -> Result<PageFillState, PageFillError> {
         let page = &self.pages[index];
-        let _waiting = Waiting::new(page);
-        let enough = || match self.filled(index) {
-            Some(Filled::Some(_, there)) if there < bytes => None,
+        let _waiting = PageWaiterGuard::new(page);
+        let enough = || match self.page_state(index) {
+            Some(PageFillState::Some(_, there)) if there < bytes => None,
             filled => filled,
         };
         let mut progress = self.progress.subscribe();
@@ -159,7 +163,7 @@ impl Run {
                     return Ok(filled);
                 }
                 if let Some((from, failure)) = &now.failed
-                    && page.end() > *from
+                    && page.end_offset() > *from
                 {
                     return Err(failure.clone());
                 }
@@ -174,12 +178,12 @@ impl Run {
     }
 
     /// The page's cell, to be kept now that it is whole.
-    pub(super) fn cell(&self, index: usize) -> Option<CellReader> {
+    pub(super) fn page_cell(&self, index: usize) -> Option<CellReader> {
         self.pages[index].slot.lock().cell.clone()
     }
 
     /// The page can be found in memory from now on.
-    pub(super) fn kept(&self, index: usize) {
+    pub(super) fn mark_kept(&self, index: usize) {
         let mut slot = self.pages[index].slot.lock();
         slot.kept = true;
         slot.release_if_idle();
@@ -201,23 +205,23 @@ impl Run {
         }
     }
 
-    pub(super) fn publish(&self, written: u32) {
+    pub(super) fn publish_progress(&self, written: u32) {
         self.progress.send_modify(|progress| progress.written = written);
     }
 
     /// Pages that end beyond `from` will not come. The earliest such word holds.
-    pub(super) fn fail(&self, from: u32, failure: Failure) {
+    pub(super) fn fail_pages(&self, from: u32, failure: PageFillError) {
         self.progress.send_modify(|progress| match &progress.failed {
             Some((earlier, _)) if *earlier <= from => {}
             _ => progress.failed = Some((from, failure)),
         });
     }
 
-    /// Registers a reader of the pages before `end`. Called under the lock that guards the pages in
+    /// Registers a reader of the pages before `end_offset`. Called under the lock that guards the pages in
     /// flight.
-    pub(super) fn want(self: &Arc<Self>, end: usize) -> Interest {
+    pub(super) fn register_interest(self: &Arc<Self>, end: usize) -> RunInterest {
         self.wanted_to.lock()[end] += 1;
-        Interest { run: self.clone(), end }
+        RunInterest { run: self.clone(), end }
     }
 
     /// Whether the page at `index`, or one after it, is to be filled.
@@ -240,7 +244,7 @@ impl Run {
 
     /// The same of one page.
     pub(super) fn take_page_out_of(&self, flights: &mut FlightMap, index: usize) {
-        let is_own = |flight: &Flight| std::ptr::eq(&*flight.run, self);
+        let is_own = |flight: &PageInFlight| std::ptr::eq(&*flight.run, self);
         let page = &self.pages[index];
         if page.owned && flights.get(&page.key).is_some_and(is_own) {
             flights.remove(&page.key);
@@ -253,18 +257,18 @@ impl Run {
 }
 
 /// A reader that waits for one page.
-struct Waiting<'a> {
+struct PageWaiterGuard<'a> {
     page: &'a RunPage,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> PageWaiterGuard<'a> {
     fn new(page: &'a RunPage) -> Self {
         page.slot.lock().waiting += 1;
         Self { page }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PageWaiterGuard<'_> {
     fn drop(&mut self) {
         let mut slot = self.page.slot.lock();
         slot.waiting -= 1;
@@ -273,20 +277,20 @@ impl Drop for Waiting<'_> {
 }
 
 /// A reader's wish for the pages of a run. Dropping it lets the run stop, if it was the last.
-pub(crate) struct Interest {
-    run: Arc<Run>,
+pub(crate) struct RunInterest {
+    run: Arc<PageFillRun>,
     end: usize,
 }
 
-impl Interest {
+impl RunInterest {
     /// Whether the run fills this page of its block.
-    pub(crate) fn brings(&self, page: u16) -> bool {
+    pub(crate) fn fills_page(&self, page: u16) -> bool {
         let index = page.checked_sub(self.run.first_page).map(usize::from);
         index.and_then(|index| self.run.pages.get(index)).is_some_and(|page| page.owned)
     }
 }
 
-impl Drop for Interest {
+impl Drop for RunInterest {
     fn drop(&mut self) {
         self.run.wanted_to.lock()[self.end] -= 1;
     }

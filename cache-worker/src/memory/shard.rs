@@ -8,15 +8,15 @@
 use hashbrown::HashTable;
 use verbs3_rdma::arena::{CellReader, ExtentId};
 
-use super::ghost::Ghosts;
-use super::queue::List;
-use super::slab::{Entry, NONE, Queue, Slab, halves};
-use super::{Heat, Page, Unsaved};
+use super::ghost::GhostFingerprints;
+use super::queue::ShardPageList;
+use super::slab::{EvictionQueue, MemoryPageEntry, NONE, PageEntrySlab, split_key};
+use super::{CachedPage, DemotionEvidence, PageHeat};
 use crate::digest::PageKey;
 
 /// What a search for a page to give up came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Evicted {
+pub(super) enum EvictionOutcome {
     Page,
     Nothing,
 }
@@ -30,26 +30,26 @@ const SMALL_SHARE: u64 = 10;
 
 const USES_MAX: u8 = 3;
 
-pub(super) struct Shard {
+pub(super) struct MemoryTierShard {
     table: HashTable<u32>,
-    slab: Slab,
-    small: List,
-    main: List,
-    ghosts: Ghosts,
+    slab: PageEntrySlab,
+    small: ShardPageList,
+    main: ShardPageList,
+    ghosts: GhostFingerprints,
     /// First entry of each extent's list.
     extents: Vec<u32>,
     /// Where the search for idle pages goes on.
     sweep_at: u32,
 }
 
-impl Shard {
+impl MemoryTierShard {
     pub(super) fn new(ghosts: usize) -> Self {
         Self {
             table: HashTable::new(),
-            slab: Slab::default(),
-            small: List::default(),
-            main: List::default(),
-            ghosts: Ghosts::new(ghosts),
+            slab: PageEntrySlab::default(),
+            small: ShardPageList::default(),
+            main: ShardPageList::default(),
+            ghosts: GhostFingerprints::new(ghosts),
             extents: Vec::new(),
             sweep_at: 0,
         }
@@ -59,57 +59,64 @@ impl Shard {
         self.table.len()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.small.bytes() + self.main.bytes()
+    pub(super) fn total_bytes(&self) -> u64 {
+        self.small.total_bytes() + self.main.total_bytes()
     }
 
-    pub(super) fn get(&mut self, key: PageKey, now_s: u32) -> Option<(Page, Option<Unsaved>)> {
-        let slot = self.find(key)?;
-        let entry = self.slab.at(slot);
+    pub(super) fn get(
+        &mut self,
+        key: PageKey,
+        now_s: u32,
+    ) -> Option<(CachedPage, Option<DemotionEvidence>)> {
+        let slot = self.find_entry(key)?;
+        let entry = self.slab.get_mut(slot);
         entry.uses = (entry.uses + 1).min(USES_MAX);
         entry.used_s = now_s;
         let cell = entry.cell.clone()?;
-        let unsaved = (!entry.saved)
-            .then_some(Unsaved { uses: entry.uses, returned: entry.queue == Queue::Main });
-        Some((Page { cell, bytes: entry.bytes, checksum: entry.checksum }, unsaved))
+        let unsaved = (!entry.saved).then_some(DemotionEvidence {
+            uses: entry.uses,
+            returned: entry.queue == EvictionQueue::Main,
+        });
+        Some((CachedPage { cell, bytes: entry.bytes, checksum: entry.checksum }, unsaved))
     }
 
-    pub(super) fn peek(&self, key: PageKey) -> Option<Page> {
-        let entry = self.slab.get(self.find(key)?);
+    pub(super) fn peek_page(&self, key: PageKey) -> Option<CachedPage> {
+        let entry = self.slab.get(self.find_entry(key)?);
         let cell = entry.cell.clone()?;
-        Some(Page { cell, bytes: entry.bytes, checksum: entry.checksum })
+        Some(CachedPage { cell, bytes: entry.bytes, checksum: entry.checksum })
     }
 
-    pub(super) fn saved(&mut self, key: PageKey) {
-        if let Some(slot) = self.find(key) {
-            self.slab.at(slot).saved = true;
+    pub(super) fn mark_saved(&mut self, key: PageKey) {
+        if let Some(slot) = self.find_entry(key) {
+            self.slab.get_mut(slot).saved = true;
         }
     }
 
-    pub(super) fn holds(&self, key: PageKey) -> bool {
-        self.find(key).is_some()
+    pub(super) fn holds_page(&self, key: PageKey) -> bool {
+        self.find_entry(key).is_some()
     }
 
-    pub(super) fn heat(&self, key: PageKey, now_s: u32) -> Option<Heat> {
-        let entry = self.slab.get(self.find(key)?);
-        Some(Heat { uses: entry.uses, idle_s: now_s.saturating_sub(entry.used_s) })
+    pub(super) fn page_heat(&self, key: PageKey, now_s: u32) -> Option<PageHeat> {
+        let entry = self.slab.get(self.find_entry(key)?);
+        Some(PageHeat { uses: entry.uses, idle_s: now_s.saturating_sub(entry.used_s) })
     }
 
     /// Whether it was there.
     pub(super) fn drop_page(&mut self, key: PageKey) -> bool {
-        let found = self.find(key);
-        found.inspect(|&slot| self.remove(slot)).is_some()
+        let found = self.find_entry(key);
+        found.inspect(|&slot| self.remove_entry(slot)).is_some()
     }
 
     /// Whether the page was here before, not long ago.
-    pub(super) fn insert(&mut self, key: PageKey, page: Page, now_s: u32) -> bool {
-        if self.holds(key) {
+    pub(super) fn insert_page(&mut self, key: PageKey, page: CachedPage, now_s: u32) -> bool {
+        if self.holds_page(key) {
             return false;
         }
-        let key = halves(key.0);
-        let queue = if self.ghosts.recall(key) { Queue::Main } else { Queue::Small };
-        let extent = page.cell.extent();
-        let slot = self.slab.add(Entry {
+        let key = split_key(key.0);
+        let queue =
+            if self.ghosts.recall_page(key) { EvictionQueue::Main } else { EvictionQueue::Small };
+        let extent = page.cell.extent_id();
+        let slot = self.slab.insert(MemoryPageEntry {
             key,
             cell: Some(page.cell),
             checksum: page.checksum,
@@ -123,52 +130,52 @@ impl Shard {
             uses: 0,
             saved: false,
         });
-        let (list, slab) = self.list(queue);
+        let (list, slab) = self.select_list(queue);
         list.push(slab, slot);
         self.link_extent(slot, extent);
         let Self { table, slab, .. } = self;
         table.insert_unique(key[0], slot, |&slot| slab.get(slot).key[0]);
-        queue == Queue::Main
+        queue == EvictionQueue::Main
     }
 
     /// Gives up one page.
-    pub(super) fn evict(&mut self) -> Evicted {
+    pub(super) fn evict_coldest(&mut self) -> EvictionOutcome {
         let mut last_resort = None;
         for _ in 0..STEPS_MAX.min(2 * self.len()) {
-            let Some(slot) = self.next_candidate() else { return Evicted::Nothing };
-            let entry = self.slab.at(slot);
+            let Some(slot) = self.next_candidate() else { return EvictionOutcome::Nothing };
+            let entry = self.slab.get_mut(slot);
             let (queue, uses) = (entry.queue, entry.uses);
             if entry.cell.as_ref().is_some_and(CellReader::is_shared) {
-                self.requeue(slot, queue);
+                self.requeue_entry(slot, queue);
                 continue;
             }
             if uses == 0 {
                 self.give_up(slot, queue);
-                return Evicted::Page;
+                return EvictionOutcome::Page;
             }
-            entry.uses = if queue == Queue::Small { 0 } else { uses - 1 };
+            entry.uses = if queue == EvictionQueue::Small { 0 } else { uses - 1 };
             last_resort.get_or_insert(slot);
-            self.requeue(slot, Queue::Main);
+            self.requeue_entry(slot, EvictionQueue::Main);
         }
         // Every entry in reach is in use again and again: age, then, decides.
         match last_resort {
             Some(slot) if !self.is_held_by_reader(slot) => {
-                let queue = self.slab.at(slot).queue;
+                let queue = self.slab.get_mut(slot).queue;
                 self.give_up(slot, queue);
-                Evicted::Page
+                EvictionOutcome::Page
             }
-            _ => Evicted::Nothing,
+            _ => EvictionOutcome::Nothing,
         }
     }
 
     /// Gives up every page of an extent that no reader holds.
-    pub(super) fn empty(&mut self, extent: ExtentId) -> usize {
+    pub(super) fn empty_extent(&mut self, extent: ExtentId) -> usize {
         let mut slot = self.extents.get(extent.0 as usize).copied().unwrap_or(NONE);
         let mut evicted = 0;
         while slot != NONE {
-            let next = self.slab.at(slot).extent_next;
+            let next = self.slab.get_mut(slot).extent_next;
             if !self.is_held_by_reader(slot) {
-                self.remove(slot);
+                self.remove_entry(slot);
                 evicted += 1;
             }
             slot = next;
@@ -179,20 +186,20 @@ impl Shard {
     /// Looks at the next `steps` entries for pages that were not used since `cutoff_s`.
     pub(super) fn sweep_idle(&mut self, cutoff_s: u32, steps: usize) -> usize {
         let mut evicted = 0;
-        for _ in 0..steps.min(self.slab.end() as usize) {
+        for _ in 0..steps.min(self.slab.end_index() as usize) {
             let slot = self.sweep_at;
-            self.sweep_at = (slot + 1) % self.slab.end();
-            let entry = self.slab.at(slot);
+            self.sweep_at = (slot + 1) % self.slab.end_index();
+            let entry = self.slab.get_mut(slot);
             if entry.cell.is_some() && entry.used_s < cutoff_s && !self.is_held_by_reader(slot) {
-                self.remove(slot);
+                self.remove_entry(slot);
                 evicted += 1;
             }
         }
         evicted
     }
 
-    fn find(&self, key: PageKey) -> Option<u32> {
-        let key = halves(key.0);
+    fn find_entry(&self, key: PageKey) -> Option<u32> {
+        let key = split_key(key.0);
         self.table.find(key[0], |&slot| self.slab.get(slot).key == key).copied()
     }
 
@@ -201,34 +208,34 @@ impl Shard {
     }
 
     fn next_candidate(&self) -> Option<u32> {
-        let small_is_large = self.small.bytes() * SMALL_SHARE > self.bytes();
+        let small_is_large = self.small.total_bytes() * SMALL_SHARE > self.total_bytes();
         let (first, second) =
             if small_is_large { (&self.small, &self.main) } else { (&self.main, &self.small) };
-        first.oldest().or_else(|| second.oldest())
+        first.oldest_entry().or_else(|| second.oldest_entry())
     }
 
-    fn requeue(&mut self, slot: u32, to: Queue) {
-        let from = self.slab.at(slot).queue;
-        let (list, slab) = self.list(from);
-        list.unlink(slab, slot);
-        self.slab.at(slot).queue = to;
-        let (list, slab) = self.list(to);
+    fn requeue_entry(&mut self, slot: u32, to: EvictionQueue) {
+        let from = self.slab.get_mut(slot).queue;
+        let (list, slab) = self.select_list(from);
+        list.unlink_entry(slab, slot);
+        self.slab.get_mut(slot).queue = to;
+        let (list, slab) = self.select_list(to);
         list.push(slab, slot);
     }
 
-    fn give_up(&mut self, slot: u32, queue: Queue) {
-        if queue == Queue::Small {
-            let key = self.slab.at(slot).key;
-            self.ghosts.remember(key);
+    fn give_up(&mut self, slot: u32, queue: EvictionQueue) {
+        if queue == EvictionQueue::Small {
+            let key = self.slab.get_mut(slot).key;
+            self.ghosts.remember_page(key);
         }
-        self.remove(slot);
+        self.remove_entry(slot);
     }
 
-    fn remove(&mut self, slot: u32) {
-        let entry = self.slab.at(slot);
+    fn remove_entry(&mut self, slot: u32) {
+        let entry = self.slab.get_mut(slot);
         let (queue, hash) = (entry.queue, entry.key[0]);
-        let (list, slab) = self.list(queue);
-        list.unlink(slab, slot);
+        let (list, slab) = self.select_list(queue);
+        list.unlink_entry(slab, slot);
         self.unlink_extent(slot);
         if let Ok(found) = self.table.find_entry(hash, |&other| other == slot) {
             found.remove();
@@ -236,10 +243,10 @@ impl Shard {
         drop(self.slab.remove(slot));
     }
 
-    fn list(&mut self, queue: Queue) -> (&mut List, &mut Slab) {
+    fn select_list(&mut self, queue: EvictionQueue) -> (&mut ShardPageList, &mut PageEntrySlab) {
         match queue {
-            Queue::Small => (&mut self.small, &mut self.slab),
-            Queue::Main => (&mut self.main, &mut self.slab),
+            EvictionQueue::Small => (&mut self.small, &mut self.slab),
+            EvictionQueue::Main => (&mut self.main, &mut self.slab),
         }
     }
 
@@ -249,21 +256,21 @@ impl Shard {
             self.extents.resize(extent + 1, NONE);
         }
         let head = std::mem::replace(&mut self.extents[extent], slot);
-        self.slab.at(slot).extent_next = head;
+        self.slab.get_mut(slot).extent_next = head;
         if head != NONE {
-            self.slab.at(head).extent_previous = slot;
+            self.slab.get_mut(head).extent_previous = slot;
         }
     }
 
     fn unlink_extent(&mut self, slot: u32) {
-        let entry = self.slab.at(slot);
+        let entry = self.slab.get_mut(slot);
         let (previous, next) = (entry.extent_previous, entry.extent_next);
-        let extent = entry.cell.as_ref().map(|cell| cell.extent().0 as usize);
+        let extent = entry.cell.as_ref().map(|cell| cell.extent_id().0 as usize);
         if next != NONE {
-            self.slab.at(next).extent_previous = previous;
+            self.slab.get_mut(next).extent_previous = previous;
         }
         if previous != NONE {
-            self.slab.at(previous).extent_next = next;
+            self.slab.get_mut(previous).extent_next = next;
         } else if let Some(extent) = extent {
             self.extents[extent] = next;
         }

@@ -13,13 +13,13 @@ const CHUNK: usize = 512;
 
 /// Which list an entry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Queue {
+pub(super) enum EvictionQueue {
     Small,
     Main,
 }
 
 /// A held page. 64 bytes.
-pub(super) struct Entry {
+pub(super) struct MemoryPageEntry {
     /// Two halves, because a `u128` would align the entry to 16 bytes.
     pub(super) key: [u64; 2],
     /// `None` while the entry is free.
@@ -32,27 +32,27 @@ pub(super) struct Entry {
     pub(super) older: u32,
     pub(super) extent_next: u32,
     pub(super) extent_previous: u32,
-    pub(super) queue: Queue,
+    pub(super) queue: EvictionQueue,
     /// Uses since it was inserted or last passed over, up to 3.
     pub(super) uses: u8,
     /// On disk too, or on its way there.
     pub(super) saved: bool,
 }
 
-pub(super) fn halves(key: u128) -> [u64; 2] {
+pub(super) fn split_key(key: u128) -> [u64; 2] {
     [key as u64, (key >> 64) as u64]
 }
 
 #[derive(Default)]
-pub(super) struct Slab {
-    chunks: Vec<Vec<Entry>>,
+pub(super) struct PageEntrySlab {
+    chunks: Vec<Vec<MemoryPageEntry>>,
     free: Vec<u32>,
 }
 
-impl Slab {
-    pub(super) fn add(&mut self, entry: Entry) -> u32 {
+impl PageEntrySlab {
+    pub(super) fn insert(&mut self, entry: MemoryPageEntry) -> u32 {
         if let Some(slot) = self.free.pop() {
-            *self.at(slot) = entry;
+            *self.get_mut(slot) = entry;
             return slot;
         }
         if self.chunks.last().is_none_or(|chunk| chunk.len() == CHUNK) {
@@ -66,24 +66,24 @@ impl Slab {
     /// Frees the entry and returns its cell.
     pub(super) fn remove(&mut self, slot: u32) -> Option<CellReader> {
         self.free.push(slot);
-        self.at(slot).cell.take()
+        self.get_mut(slot).cell.take()
     }
 
-    pub(super) fn at(&mut self, slot: u32) -> &mut Entry {
+    pub(super) fn get_mut(&mut self, slot: u32) -> &mut MemoryPageEntry {
         &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }
 
-    pub(super) fn get(&self, slot: u32) -> &Entry {
+    pub(super) fn get(&self, slot: u32) -> &MemoryPageEntry {
         &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }
 
     /// One above the largest number in use.
-    pub(super) fn end(&self) -> u32 {
+    pub(super) fn end_index(&self) -> u32 {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len()) as u32
     }
 
     #[cfg(test)]
     pub(super) fn allocated_bytes(&self) -> usize {
-        self.chunks.len() * CHUNK * size_of::<Entry>() + self.free.capacity() * 4
+        self.chunks.len() * CHUNK * size_of::<MemoryPageEntry>() + self.free.capacity() * 4
     }
 }

@@ -1,33 +1,37 @@
-//! Answers `Forget`: drops what is known of these keys. Blocks stay: they belong to versions, which
+//! Answers `ForgetMessage`: drops what is known of these keys. Blocks stay: they belong to versions, which
 //! do not change.
 
-use verbs3_protocol::{Forget, ForgetPrefix, Generation};
+use verbs3_protocol::{ForgetMessage, ForgetPrefix, KeyGeneration};
 
-use super::{News, Noted};
-use crate::attributes::Concerned;
-use crate::standing::Hold;
-use crate::worker::Worker;
+use super::{ChangeReceipt, ChangeResult};
+use crate::attributes::RecallScope;
+use crate::standing::WriteLeaseState;
+use crate::worker::CacheWorker;
 
-impl Worker {
-    pub(super) fn forget(&self, forget: &Forget) -> Noted {
+impl CacheWorker {
+    pub(super) fn answer_forget(&self, forget: &ForgetMessage) -> ChangeResult {
         self.metrics.forgets.inc();
-        self.source(&forget.volume)?;
-        let hashes = self.hashes(&forget.volume, &forget.keys)?;
+        self.volume_source(&forget.volume)?;
+        let hashes = self.hash_keys(&forget.volume, &forget.keys)?;
         self.metrics.generations_raised.inc_by(hashes.len() as u64);
-        let generation = self.coherence.raise(&hashes, self.clock.now());
-        Ok(News { generation, hold: Hold::Leased, concerned: Concerned::Keys(hashes) })
+        let generation = self.coherence.raise_generations(&hashes, self.clock.now());
+        Ok(ChangeReceipt {
+            generation,
+            hold: WriteLeaseState::Leased,
+            concerned: RecallScope::Keys(hashes),
+        })
     }
 
     /// Raises no generation, and recalls all leases: which keys begin so is not known.
-    pub(super) fn forget_prefix(&self, forget: &ForgetPrefix) -> Noted {
+    pub(super) fn forget_prefix(&self, forget: &ForgetPrefix) -> ChangeResult {
         self.metrics.forgets.inc();
-        self.source(&forget.volume)?;
-        self.voids.add(&forget.volume, &forget.prefix, self.clock.now());
+        self.volume_source(&forget.volume)?;
+        self.voids.add_prefix(&forget.volume, &forget.prefix, self.clock.now());
         self.grants.recall_all();
-        Ok(News {
-            generation: Generation::default(),
-            hold: Hold::Leased,
-            concerned: Concerned::All,
+        Ok(ChangeReceipt {
+            generation: KeyGeneration::default(),
+            hold: WriteLeaseState::Leased,
+            concerned: RecallScope::All,
         })
     }
 }

@@ -2,49 +2,51 @@
 //! and their leases recalled. So are they where this worker itself finds it gone. What is known of
 //! any other version stays: the reader's news may be old.
 
-use verbs3_protocol::{Generation, GoneVersion, ObjectKey, Version};
+use verbs3_protocol::{ContentVersion, GoneVersion, KeyGeneration, ObjectKey};
 
-use super::{News, Noted};
-use crate::attributes::Concerned;
-use crate::standing::Hold;
-use crate::worker::Worker;
+use super::{ChangeReceipt, ChangeResult};
+use crate::attributes::RecallScope;
+use crate::standing::WriteLeaseState;
+use crate::worker::CacheWorker;
 
-impl Worker {
-    pub(super) fn drop_gone_version(&self, gone: &GoneVersion) -> Noted {
+impl CacheWorker {
+    pub(super) fn drop_gone_version(&self, gone: &GoneVersion) -> ChangeResult {
         let GoneVersion { object, version } = gone;
-        self.source(&object.volume)?;
+        self.volume_source(&object.volume)?;
         let (generation, concerned) = match self.void_version(object, version) {
-            Some(generation) => (generation, Concerned::Keys(vec![object.hash()])),
-            None => (Generation::default(), Concerned::Nobody),
+            Some(generation) => (generation, RecallScope::Keys(vec![object.hash()])),
+            None => (KeyGeneration::default(), RecallScope::Nobody),
         };
-        Ok(News { generation, hold: Hold::Leased, concerned })
+        Ok(ChangeReceipt { generation, hold: WriteLeaseState::Leased, concerned })
     }
 
     /// Of a version that this worker has found gone. Afterwards no gateway reads on from it by a
     /// lease.
-    pub(super) async fn recall_version(&self, object: &ObjectKey, version: &Version) {
+    pub(super) async fn recall_version(&self, object: &ObjectKey, version: &ContentVersion) {
         self.void_version(object, version);
-        self.grants.settled(&Concerned::Keys(vec![object.hash()]), &*self.clock).await;
+        self.grants.wait_for_recalls(&RecallScope::Keys(vec![object.hash()]), &*self.clock).await;
     }
 
     /// Makes void what is known of the key, if that is this version's.
-    fn void_version(&self, object: &ObjectKey, version: &Version) -> Option<Generation> {
+    fn void_version(&self, object: &ObjectKey, version: &ContentVersion) -> Option<KeyGeneration> {
         let (hash, now) = (object.hash(), self.clock.now());
         // While a write is open nothing is answered from here, and its report makes all void.
-        let generation = self.coherence.admit(hash, now).ok()?;
-        let key = self.digests.attributes(object, None);
-        let named = self.digests.attributes(object, version.version_id.as_deref());
+        let generation = self.coherence.admit_key(hash, now).ok()?;
+        let key = self.digests.attributes_key(object, None);
+        let named = self.digests.attributes_key(object, version.version_id.as_deref());
         // First: what a check installs from here on is held against it there.
         self.asker.checks.note_gone(key, version);
         self.asker.checks.note_gone(named, version);
         let is_known = |key| {
-            self.attributes.hint(key, generation).is_some_and(|known| known.version == *version)
+            self.attributes
+                .peek_attributes(key, generation)
+                .is_some_and(|known| known.version == *version)
         };
         if !is_known(key) && !is_known(named) && !self.is_leased_unseen(hash, key, generation) {
             return None;
         }
         self.metrics.gone_versions.inc();
         self.metrics.generations_raised.inc();
-        Some(self.coherence.raise(&[hash], now))
+        Some(self.coherence.raise_generations(&[hash], now))
     }
 }

@@ -8,35 +8,37 @@
 //! The answers go with the next renewal of the lease, which must not wait for gateways to drop
 //! theirs: a report that would have to is refused for now, and its writer comes again.
 
-use verbs3_protocol::{Heard, Refusal, RefusalKind, Word};
+use verbs3_protocol::{NoticeAnswer, RefusalKind, WorkerRefusal, WriteNotice};
 
-use super::{News, Refused};
-use crate::standing::Hold;
-use crate::worker::Worker;
+use super::{ChangeReceipt, ServeRefusal};
+use crate::standing::WriteLeaseState;
+use crate::worker::CacheWorker;
 
-impl Worker {
+impl CacheWorker {
     /// Never waits. The same word may come more than once, and also directly: hearing it twice is
     /// hearing it once.
-    pub fn hear(&self, word: &Word) -> Heard {
+    pub fn apply_relayed_word(&self, word: &WriteNotice) -> NoticeAnswer {
         let noted = match word {
-            Word::Announce(announce) => self.announce(announce),
-            Word::Report(report) => self.report(report),
+            WriteNotice::Announce(announce) => self.answer_announce(announce),
+            WriteNotice::Report(report) => self.answer_report(report),
         };
-        let settled = |news: News| match self.grants.outstanding(&news.concerned, self.clock.now())
+        let settled = |news: ChangeReceipt| match self
+            .grants
+            .latest_recalled_end(&news.concerned, self.clock.now())
         {
             None => Ok(news.hold),
-            Some(_) => Err(Refused::new(
+            Some(_) => Err(ServeRefusal::new(
                 RefusalKind::Busy,
                 "gateways hold leases on these keys for a moment yet",
             )),
         };
         let (counter, heard) = match noted.and_then(settled) {
-            Ok(Hold::Leased) => (&self.metrics.heard_done, Heard::Done),
-            Ok(Hold::Unleased) => (&self.metrics.heard_unleased, Heard::Unleased),
+            Ok(WriteLeaseState::Leased) => (&self.metrics.heard_done, NoticeAnswer::Done),
+            Ok(WriteLeaseState::Unleased) => (&self.metrics.heard_unleased, NoticeAnswer::Unleased),
             Err(refused) => {
                 self.count_refused(&refused);
-                let refusal = Refusal { kind: refused.kind, reason: refused.reason };
-                (&self.metrics.heard_refused, Heard::Refused(refusal))
+                let refusal = WorkerRefusal { kind: refused.kind, reason: refused.reason };
+                (&self.metrics.heard_refused, NoticeAnswer::Refused(refusal))
             }
         };
         counter.inc();

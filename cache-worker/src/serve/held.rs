@@ -3,81 +3,92 @@
 //! it.
 
 use bytes::Bytes;
-use verbs3_protocol::{BlockIndex, CacheVerdict, Holds, PageIndex, Piece, Read, Reply as Message};
-use verbs3_rdma::transport::{Reply, TransportError};
+use verbs3_protocol::{
+    BlockIndex, BlockPiece, CacheVerdict, HoldsMessage, PageIndex, ReadMessage,
+    WorkerReply as Message,
+};
+use verbs3_rdma::transport::{ReplySender, TransportError};
 
-use super::{Refused, end};
+use super::{ServeRefusal, send_last_part};
 use crate::digest::VersionDigest;
-use crate::memory::Page;
-use crate::worker::Worker;
+use crate::memory::CachedPage;
+use crate::worker::CacheWorker;
 
 /// Pages of one part: as many as a message with their checksums has room for, and more than a block
 /// of default size has.
 const PAGES_PER_PART_MAX: usize = 256;
 
 /// What is sent, as pages are found.
-struct Sending {
-    reply: Reply,
+struct HeldPageSender {
+    reply: ReplySender,
     block: BlockIndex,
     /// First byte asked for.
     start: u32,
     block_bytes: u32,
     page_bytes: u32,
     /// Adjacent pages that were not sent yet, the first one's number, and their bytes.
-    pages: Vec<Page>,
+    pages: Vec<CachedPage>,
     first_page: u16,
 }
 
-impl Worker {
-    pub(super) async fn serve_held(&self, read: Read, landing_bytes: u64, reply: Reply) {
+impl CacheWorker {
+    pub(super) async fn serve_held(
+        &self,
+        read: ReadMessage,
+        landing_bytes: u64,
+        reply: ReplySender,
+    ) {
         self.metrics.held_reads.inc();
         if let Err(refused) = self.check_held(&read, landing_bytes) {
-            return self.refuse(reply, refused).await;
+            return self.refuse_request(reply, refused).await;
         }
-        let digest = self.digests.version(&read.object, &read.version);
+        let digest = self.digests.digest_version(&read.object, &read.version);
         let (block, start, page_bytes) = (read.block, read.start, self.geometry.page_bytes);
         let block_bytes = self.geometry.block_len(read.version.bytes, block);
         let pages = Vec::new();
         let mut sending =
-            Sending { reply, block, start, block_bytes, page_bytes, pages, first_page: 0 };
-        for page in self.geometry.pages(&(read.start..read.end)) {
+            HeldPageSender { reply, block, start, block_bytes, page_bytes, pages, first_page: 0 };
+        for page in self.geometry.touched_pages(&(read.start..read.end)) {
             if let Err(error) = self.send_held(&mut sending, digest, page).await {
                 return tracing::debug!(%error, "a worker has given up its question");
             }
         }
-        if let Err(error) = self.flush(&mut sending).await {
+        if let Err(error) = self.flush_pages(&mut sending).await {
             return tracing::debug!(%error, "a worker has given up its question");
         }
-        end(sending.reply, nothing_more(block).encode(), 0, Vec::new()).await;
+        send_last_part(sending.reply, nothing_more(block).encode(), 0, Vec::new()).await;
     }
 
-    pub(super) fn holds(&self, holds: &Holds) -> Result<Message, Refused> {
+    pub(super) fn answer_holds(&self, holds: &HoldsMessage) -> Result<Message, ServeRefusal> {
         self.metrics.holds.inc();
         self.check_geometry(holds.geometry)?;
         let (object, page) = (&holds.object, holds.page.0);
-        let key = self.digests.attributes(object, holds.version_id.as_deref());
+        let key = self.digests.attributes_key(object, holds.version_id.as_deref());
         // Whether this worker may still answer for the attributes does not matter: only which pages
         // it has.
-        let known = self.attributes.hint(key, self.coherence.generation(object.hash()));
+        let known =
+            self.attributes.peek_attributes(key, self.coherence.current_generation(object.hash()));
         let likely = match known {
-            Some(known) => self.filler.holds(self.digests.version(object, &known.version), page),
+            Some(known) => self
+                .filler
+                .holds_first_page(self.digests.digest_version(object, &known.version), page),
             None => self.filler.may_hold(object, page),
         };
         Ok(Message::Holds { likely })
     }
 
-    fn check_held(&self, read: &Read, landing_bytes: u64) -> Result<(), Refused> {
+    fn check_held(&self, read: &ReadMessage, landing_bytes: u64) -> Result<(), ServeRefusal> {
         self.check_geometry(read.geometry)?;
         let block_len = self.geometry.block_len(read.version.bytes, read.block);
         let (start, end) = (read.start, read.end);
         let is_border = |at: u32| at == block_len || at.is_multiple_of(self.geometry.page_bytes);
         if start >= end || end > block_len || !is_border(start) || !is_border(end) {
-            return Err(Refused::malformed(format!(
+            return Err(ServeRefusal::new_malformed(format!(
                 "pages {start} to {end} of a block of {block_len} bytes"
             )));
         }
         if u64::from(end - start) > landing_bytes {
-            return Err(Refused::malformed(format!(
+            return Err(ServeRefusal::new_malformed(format!(
                 "bytes {start} to {end} for a landing of {landing_bytes} bytes"
             )));
         }
@@ -87,16 +98,16 @@ impl Worker {
     /// Sends the page, or notes it to be sent with those that follow. Not held: nothing.
     async fn send_held(
         &self,
-        sending: &mut Sending,
+        sending: &mut HeldPageSender,
         digest: VersionDigest,
         page: u16,
     ) -> Result<(), TransportError> {
-        let key = digest.page(sending.block, page);
-        let found = match self.filler.memory().peek(key) {
+        let key = digest.page_key(sending.block, page);
+        let found = match self.filler.memory_tier().peek_page(key) {
             Some(found) => Some(found),
             None if self.filler.is_on_disk(key) => {
                 // Nothing is held while the disk is waited for.
-                self.flush(sending).await?;
+                self.flush_pages(sending).await?;
                 let bytes = self.geometry.page_len(sending.block_bytes, PageIndex(page));
                 self.filler.read_from_disk(key, bytes).await
             }
@@ -104,7 +115,7 @@ impl Worker {
         };
         let adjoins = usize::from(page - sending.first_page) == sending.pages.len();
         if found.is_none() || !adjoins || sending.pages.len() == PAGES_PER_PART_MAX {
-            self.flush(sending).await?;
+            self.flush_pages(sending).await?;
         }
         if let Some(found) = found {
             if sending.pages.is_empty() {
@@ -115,7 +126,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn flush(&self, sending: &mut Sending) -> Result<(), TransportError> {
+    async fn flush_pages(&self, sending: &mut HeldPageSender) -> Result<(), TransportError> {
         if sending.pages.is_empty() {
             return Ok(());
         }
@@ -123,12 +134,19 @@ impl Worker {
         let start = u32::from(sending.first_page) * sending.page_bytes;
         let length = pages.iter().map(|page| page.bytes).sum();
         let checksums = pages.iter().map(|page| page.checksum).collect();
-        let data: Vec<Bytes> =
-            pages.iter().filter_map(|page| page.cell.bytes(0..page.bytes as usize)).collect();
-        let piece =
-            Piece { block: sending.block, start, length, checksums, verdict: CacheVerdict::Hit };
+        let data: Vec<Bytes> = pages
+            .iter()
+            .filter_map(|page| page.cell.pinned_bytes(0..page.bytes as usize))
+            .collect();
+        let piece = BlockPiece {
+            block: sending.block,
+            start,
+            length,
+            checksums,
+            verdict: CacheVerdict::Hit,
+        };
         let offset = u64::from(start - sending.start);
-        sending.reply.part(Message::Data(piece).encode(), offset, data).await?;
+        sending.reply.send_part(Message::Data(piece).encode(), offset, data).await?;
         self.metrics.given_bytes.inc_by(u64::from(length));
         Ok(())
     }
@@ -136,5 +154,5 @@ impl Worker {
 
 fn nothing_more(block: BlockIndex) -> Message {
     let verdict = CacheVerdict::Hit;
-    Message::Data(Piece { block, start: 0, length: 0, checksums: Vec::new(), verdict })
+    Message::Data(BlockPiece { block, start: 0, length: 0, checksums: Vec::new(), verdict })
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
-use verbs3_protocol::{BlockIndex, CacheVerdict, Piece, Reply as Message};
-use verbs3_rdma::transport::Reply;
+use verbs3_protocol::{BlockIndex, BlockPiece, CacheVerdict, WorkerReply as Message};
+use verbs3_rdma::transport::ReplySender;
 
 /// Wait before the first sign: well below the time after which a requester asks a replica as well
 /// (`hedge_after`, 250 ms by default), or every slow fill would be asked of the UFS twice.
@@ -25,7 +25,10 @@ const EVERY: Duration = Duration::from_millis(500);
 ///
 /// Costs nothing where `work` is ready at once. `work` is not polled while a sign waits for room in
 /// the connection's queue: it must not hold what others wait for.
-pub(super) async fn while_alive<T>(reply: &mut Reply, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn while_alive<T>(
+    reply: &mut ReplySender,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut work = pin!(work);
     let mut next = Instant::now() + FIRST;
     loop {
@@ -34,7 +37,7 @@ pub(super) async fn while_alive<T>(reply: &mut Reply, work: impl Future<Output =
             done = &mut work => return Some(done),
             () = sleep_until(next) => {}
         }
-        if let Err(error) = reply.part(sign(), 0, Vec::new()).await {
+        if let Err(error) = reply.send_part(keep_alive_message(), 0, Vec::new()).await {
             tracing::debug!(%error, "a reader has gone");
             return None;
         }
@@ -42,8 +45,8 @@ pub(super) async fn while_alive<T>(reply: &mut Reply, work: impl Future<Output =
     }
 }
 
-fn sign() -> Bytes {
-    let nothing = Piece {
+fn keep_alive_message() -> Bytes {
+    let nothing = BlockPiece {
         block: BlockIndex(0),
         start: 0,
         length: 0,

@@ -1,40 +1,40 @@
-//! Answers `Listed`: what is known of these keys is held against what a listing showed, and dropped
+//! Answers `ListingMessage`: what is known of these keys is held against what a listing showed, and dropped
 //! where it says otherwise. Installs nothing: a listing knows less of an object than its
 //! attributes. What is being asked is held against it when it is answered, and a lease on what is
 //! not known here any more is recalled.
 
-use verbs3_protocol::{Generation, Listed, ObjectKey};
+use verbs3_protocol::{KeyGeneration, ListingMessage, ObjectKey};
 
-use super::{News, Noted};
-use crate::attributes::Concerned;
-use crate::standing::Hold;
-use crate::worker::Worker;
+use super::{ChangeReceipt, ChangeResult};
+use crate::attributes::RecallScope;
+use crate::standing::WriteLeaseState;
+use crate::worker::CacheWorker;
 
-impl Worker {
-    pub(super) fn listed(&self, listed: Listed) -> Noted {
+impl CacheWorker {
+    pub(super) fn answer_listed(&self, listed: ListingMessage) -> ChangeResult {
         self.metrics.listings.inc();
         self.check_keys(&listed.volume, listed.entries.len())?;
         let now = self.clock.now();
         let mut object = ObjectKey { volume: listed.volume, key: String::new() };
-        let (mut newest, mut void) = (Generation::default(), Vec::new());
+        let (mut newest, mut void) = (KeyGeneration::default(), Vec::new());
         for entry in listed.entries {
             object.key = entry.key;
             let hash = object.hash();
             // While a write is open nothing is answered from here, and its report makes all void.
-            let Ok(generation) = self.coherence.admit(hash, now) else { continue };
-            let key = self.digests.attributes(&object, None);
+            let Ok(generation) = self.coherence.admit_key(hash, now) else { continue };
+            let key = self.digests.attributes_key(&object, None);
             // First: what a check installs from here on is held against it there.
             self.asker.checks.note_listed(key, entry.shown.as_ref());
             if self.attributes.is_contradicted(key, generation, entry.shown.as_ref())
                 || self.is_leased_unseen(hash, key, generation)
             {
-                newest = newest.max(self.coherence.raise(&[hash], now));
+                newest = newest.max(self.coherence.raise_generations(&[hash], now));
                 void.push(hash);
                 self.metrics.listing_contradictions.inc();
                 self.metrics.generations_raised.inc();
             }
         }
-        let concerned = if void.is_empty() { Concerned::Nobody } else { Concerned::Keys(void) };
-        Ok(News { generation: newest, hold: Hold::Leased, concerned })
+        let concerned = if void.is_empty() { RecallScope::Nobody } else { RecallScope::Keys(void) };
+        Ok(ChangeReceipt { generation: newest, hold: WriteLeaseState::Leased, concerned })
     }
 }

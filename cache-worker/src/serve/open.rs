@@ -1,36 +1,42 @@
-//! Answers `Open`: attributes, and with them the wanted bytes of block 0.
+//! Answers `OpenMessage`: attributes, and with them the wanted bytes of block 0.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use verbs3_protocol::{
-    Absent, Attributes, BlockIndex, ByteRange, Epoch, Generation, Holder, Lease, Open, Opened,
-    RefusalKind, Reply as Message, UfsAnswer,
+    AbsentReply, AttributeLease, BlockIndex, ByteRange, Epoch, HeadAttributes, KeyGeneration,
+    LeaseHolder, OpenMessage, OpenObjectReply, RefusalKind, UfsAnswer, WorkerReply as Message,
 };
-use verbs3_rdma::transport::Reply;
+use verbs3_rdma::transport::ReplySender;
 
-use super::{Chunk, Reading, Refused, bounded, end, plan, say, while_alive};
-use crate::attributes::{Age, Ages, Asking, Found, Needs, Outcome, Plan, Subject};
-use crate::clock::Moment;
-use crate::fill::{Failure, Interest, Target};
-use crate::worker::Worker;
+use super::{
+    BlockSpanReader, ServeRefusal, SpanReplyChunk, bound_message, plan, send_last_part,
+    send_message, while_alive,
+};
+use crate::attributes::{
+    AnswerAgeLimits, AnswerRequirements, AttributeCheckOutcome, AttributeCheckPlan,
+    AttributeMaxAge, AttributeQuery, ObjectPresence, PendingAttributeRead,
+};
+use crate::clock::WorkerInstant;
+use crate::fill::{FillTarget, PageFillError, RunInterest};
+use crate::worker::CacheWorker;
 
 /// Checks and fills tried for one open while writes pass. An object that changes as often within
 /// one read is read at the UFS.
 pub(super) const ATTEMPTS_MAX: usize = 4;
 
 /// An open on its way to an answer.
-pub(super) struct Opening {
+pub(super) struct OpenOperation {
     want: Option<ByteRange>,
-    pub(super) subject: Subject,
+    pub(super) subject: AttributeQuery,
     pub(super) epoch: Epoch,
     /// Who would have a lease with the answer.
-    pub(super) holder: Option<Holder>,
+    pub(super) holder: Option<LeaseHolder>,
     /// As it was asked for, whatever this worker may answer.
-    pub(super) attributes_age: Age,
-    needs: Needs,
-    ages: Ages,
-    pub(super) arrived: Moment,
+    pub(super) attributes_age: AttributeMaxAge,
+    needs: AnswerRequirements,
+    ages: AnswerAgeLimits,
+    pub(super) arrived: WorkerInstant,
     /// Most bytes to answer with.
     bytes_max: u64,
     /// How long the object is, as a listing shows it.
@@ -38,64 +44,64 @@ pub(super) struct Opening {
 }
 
 /// What an open is answered with.
-enum Answer<'a> {
-    Present(Present<'a>),
-    Absent { answer: Arc<UfsAnswer>, generation: Generation, cached: bool },
+enum OpenObjectAnswer<'a> {
+    Present(PresentObjectAnswer<'a>),
+    Absent { answer: Arc<UfsAnswer>, generation: KeyGeneration, cached: bool },
 }
 
-struct Present<'a> {
-    attributes: Arc<Attributes>,
-    generation: Generation,
+struct PresentObjectAnswer<'a> {
+    attributes: Arc<HeadAttributes>,
+    generation: KeyGeneration,
     cached: bool,
-    lease: Lease,
+    lease: AttributeLease,
     /// The first bytes, and what brings the others.
-    bytes: Option<(Chunk, Reading<'a>)>,
+    bytes: Option<(SpanReplyChunk, BlockSpanReader<'a>)>,
 }
 
 /// What is known of the object, and whence.
-pub(super) struct Learnt {
-    pub(super) found: Found,
-    pub(super) generation: Generation,
+pub(super) struct LearnedAttributes {
+    pub(super) found: ObjectPresence,
+    pub(super) generation: KeyGeneration,
     pub(super) cached: bool,
     /// When the UFS was asked, where that was not done for this open.
-    pub(super) asked: Option<Moment>,
+    pub(super) asked: Option<WorkerInstant>,
     /// Keeps the pages coming that were asked together with the attributes.
-    outcome: Option<Arc<Outcome>>,
+    outcome: Option<Arc<AttributeCheckOutcome>>,
 }
 
-impl Learnt {
-    pub(super) fn brought(&self) -> Option<&Interest> {
+impl LearnedAttributes {
+    pub(super) fn page_interest(&self) -> Option<&RunInterest> {
         match self.outcome.as_deref() {
-            Some(Outcome::Present { coming, .. }) => coming.as_ref(),
+            Some(AttributeCheckOutcome::Present { coming, .. }) => coming.as_ref(),
             _ => None,
         }
     }
 }
 
 /// Why an attempt did not end in an answer.
-pub(super) enum Missed {
+pub(super) enum OpenAttemptError {
     /// Worth another attempt.
-    Again(Refused),
-    Refused(Refused),
+    Again(ServeRefusal),
+    Refused(ServeRefusal),
 }
 
-impl From<Refused> for Missed {
-    fn from(refused: Refused) -> Self {
+impl From<ServeRefusal> for OpenAttemptError {
+    fn from(refused: ServeRefusal) -> Self {
         Self::Refused(refused)
     }
 }
 
-impl Worker {
+impl CacheWorker {
     pub(super) async fn serve_open(
         &self,
-        open: Open,
-        holder: Option<Holder>,
+        open: OpenMessage,
+        holder: Option<LeaseHolder>,
         landing_bytes: u64,
-        mut reply: Reply,
+        mut reply: ReplySender,
     ) {
         self.metrics.opens.inc();
         let opening =
-            self.opening(open, landing_bytes).map(|opening| Opening { holder, ..opening });
+            self.begin_open(open, landing_bytes).map(|opening| OpenOperation { holder, ..opening });
         let answer = match opening {
             Ok(opening) => match while_alive(&mut reply, self.answer_open(&opening)).await {
                 Some(answer) => answer,
@@ -104,45 +110,54 @@ impl Worker {
             Err(refused) => Err(refused),
         };
         match answer {
-            Ok(Answer::Present(present)) => self.send_opened(present, reply).await,
-            Ok(Answer::Absent { answer, generation, cached }) => {
+            Ok(OpenObjectAnswer::Present(present)) => self.send_opened(present, reply).await,
+            Ok(OpenObjectAnswer::Absent { answer, generation, cached }) => {
                 self.metrics.absences.inc();
-                let absent = Absent { answer: UfsAnswer::clone(&answer), generation, cached };
-                say(reply, &Message::Absent(absent)).await;
+                let absent = AbsentReply { answer: UfsAnswer::clone(&answer), generation, cached };
+                send_message(reply, &Message::Absent(absent)).await;
             }
-            Err(refused) => self.refuse(reply, refused).await,
+            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 
-    pub(super) fn opening(&self, open: Open, landing_bytes: u64) -> Result<Opening, Refused> {
-        let times = self.clock.times();
+    pub(super) fn begin_open(
+        &self,
+        open: OpenMessage,
+        landing_bytes: u64,
+    ) -> Result<OpenOperation, ServeRefusal> {
+        let times = self.clock.read_times();
         let arrived = times.now;
         let right = self.standing.to_answer(open.epoch, open.object.home_slot(), times);
-        let right = right.map_err(|denied| Self::denied(denied, open.epoch))?;
-        let right = right.within(self.voids.since(&open.object, arrived));
+        let right = right.map_err(|denied| Self::refusal_for_denial(denied, open.epoch))?;
+        let right = right.limit_to_age(self.voids.latest_age(&open.object, arrived));
         self.check_geometry(open.geometry)?;
-        let source = self.source(&open.object.volume)?;
+        let source = self.volume_source(&open.object.volume)?;
         if open.version_id.as_deref() == Some("null") {
             // The null version is overwritten in place, and its pages can't be asked for by a name
             // of their own.
-            return Err(Refused::new(RefusalKind::Uncacheable, "version id null names no version"));
+            return Err(ServeRefusal::new(
+                RefusalKind::Uncacheable,
+                "version id null names no version",
+            ));
         }
-        let subject = Subject {
+        let subject = AttributeQuery {
             hash: open.object.hash(),
-            key: self.digests.attributes(&open.object, open.version_id.as_deref()),
+            key: self.digests.attributes_key(&open.object, open.version_id.as_deref()),
             version_id: open.version_id,
             object: open.object,
             source,
         };
         let bytes_max = u64::from(open.piece_bytes_max).min(landing_bytes);
-        let needs = Needs { checksums: open.checksums, error_body: open.want.is_some() };
-        let (epoch, attributes_age) = (open.epoch, Age::from_ms(open.attributes_age_ms_max));
-        let ages = Ages {
-            attributes: attributes_age.within(right),
-            absence: Age::from_ms(open.absence_age_ms_max).within(right),
+        let needs =
+            AnswerRequirements { checksums: open.checksums, error_body: open.want.is_some() };
+        let (epoch, attributes_age) =
+            (open.epoch, AttributeMaxAge::from_ms(open.attributes_age_ms_max));
+        let ages = AnswerAgeLimits {
+            attributes: attributes_age.limit_to_right(right),
+            absence: AttributeMaxAge::from_ms(open.absence_age_ms_max).limit_to_right(right),
         };
         let (want, holder, listed) = (open.want, None, None);
-        Ok(Opening {
+        Ok(OpenOperation {
             want,
             subject,
             epoch,
@@ -156,57 +171,76 @@ impl Worker {
         })
     }
 
-    async fn answer_open(&self, opening: &Opening) -> Result<Answer<'_>, Refused> {
-        let mut last = Refused::new(
+    async fn answer_open(
+        &self,
+        opening: &OpenOperation,
+    ) -> Result<OpenObjectAnswer<'_>, ServeRefusal> {
+        let mut last = ServeRefusal::new(
             RefusalKind::Uncertain,
             "the object changes faster than it can be asked about",
         );
         for _ in 0..ATTEMPTS_MAX {
-            match self.attempt(opening).await {
+            match self.attempt_open(opening).await {
                 Ok(answer) => return Ok(answer),
-                Err(Missed::Refused(refused)) => return Err(refused),
-                Err(Missed::Again(refused)) => last = refused,
+                Err(OpenAttemptError::Refused(refused)) => return Err(refused),
+                Err(OpenAttemptError::Again(refused)) => last = refused,
             }
         }
         Err(last)
     }
 
-    async fn attempt(&self, opening: &Opening) -> Result<Answer<'_>, Missed> {
-        let learnt = self.learn(opening).await?;
+    async fn attempt_open(
+        &self,
+        opening: &OpenOperation,
+    ) -> Result<OpenObjectAnswer<'_>, OpenAttemptError> {
+        let learnt = self.learn_attributes(opening).await?;
         let attributes = match &learnt.found {
-            Found::Present(attributes) => attributes.clone(),
-            Found::Absent(answer) => {
-                return Ok(Answer::Absent {
+            ObjectPresence::Present(attributes) => attributes.clone(),
+            ObjectPresence::Absent(answer) => {
+                return Ok(OpenObjectAnswer::Absent {
                     answer: answer.clone(),
                     generation: learnt.generation,
                     cached: learnt.cached,
                 });
             }
         };
-        let span =
-            plan::span(opening.want, attributes.version.bytes, self.geometry, opening.bytes_max);
+        let span = plan::answer_span(
+            opening.want,
+            attributes.version.bytes,
+            self.geometry,
+            opening.bytes_max,
+        );
         let bytes = match span {
             Some(span) => Some(self.first_bytes(opening, &attributes, span, &learnt).await?),
             None => None,
         };
         let (generation, cached, lease) =
             (learnt.generation, learnt.cached, self.lease_on(opening, &learnt));
-        Ok(Answer::Present(Present { attributes, generation, cached, lease, bytes }))
+        Ok(OpenObjectAnswer::Present(PresentObjectAnswer {
+            attributes,
+            generation,
+            cached,
+            lease,
+            bytes,
+        }))
     }
 
     /// What the cache or the UFS knows of the object.
-    pub(super) async fn learn(&self, opening: &Opening) -> Result<Learnt, Missed> {
+    pub(super) async fn learn_attributes(
+        &self,
+        opening: &OpenOperation,
+    ) -> Result<LearnedAttributes, OpenAttemptError> {
         let subject = &opening.subject;
-        let times = self.clock.times();
-        let Ok(generation) = self.coherence.admit(subject.hash, times.now) else {
-            return Err(uncertain().into());
+        let times = self.clock.read_times();
+        let Ok(generation) = self.coherence.admit_key(subject.hash, times.now) else {
+            return Err(uncertain_refusal().into());
         };
         let ages = opening.ages.at_most(self.coherence.doubted_age(subject.hash));
         let (key, needs) = (subject.key, opening.needs);
         if let Some(known) = self.attributes.get(key, generation, times, ages, needs) {
             self.metrics.attributes_hits.inc();
             let asked = known.asked_by(times);
-            return Ok(Learnt {
+            return Ok(LearnedAttributes {
                 found: known.found,
                 generation,
                 cached: true,
@@ -217,74 +251,87 @@ impl Worker {
         // An absence may be asked for more often than attributes: who joins must accept the age of
         // either.
         let age = if accepts_less(ages) { ages.absence } else { ages.attributes };
-        let asking = Asking { arrived: opening.arrived, age, generation };
-        let plan = self.plan(opening, generation);
-        let Some(mut waiting) = self.asker.check(subject, plan, &asking) else {
+        let asking = PendingAttributeRead { arrived: opening.arrived, age, generation };
+        let plan = self.plan_check(opening, generation);
+        let Some(mut waiting) = self.asker.request_check(subject, plan, &asking) else {
             let reason = "too many objects are being asked about; raise checks_in_flight_max";
-            return Err(Refused::new(RefusalKind::Busy, reason).into());
+            return Err(ServeRefusal::new(RefusalKind::Busy, reason).into());
         };
         // An error: the task that asked was dropped, which only a shutdown does.
         let outcome = match waiting.wait_for(Option::is_some).await {
             Ok(answered) => answered.clone(),
             Err(_) => None,
         };
-        let Some(outcome) = outcome else { return Err(Refused::from(Failure::Stopping).into()) };
+        let Some(outcome) = outcome else {
+            return Err(ServeRefusal::from(PageFillError::Stopping).into());
+        };
         let (found, generation) = match &*outcome {
-            Outcome::Present { attributes, generation, .. } => {
-                (Found::Present(attributes.clone()), *generation)
+            AttributeCheckOutcome::Present { attributes, generation, .. } => {
+                (ObjectPresence::Present(attributes.clone()), *generation)
             }
-            Outcome::Absent { answer, generation } => (Found::Absent(answer.clone()), *generation),
-            Outcome::Moved => return Err(Missed::Again(uncertain())),
-            Outcome::Uncertain => return Err(uncertain().into()),
-            Outcome::Refused(kind, reason) => {
-                return Err(Refused::new(kind.clone(), reason.clone()).into());
+            AttributeCheckOutcome::Absent { answer, generation } => {
+                (ObjectPresence::Absent(answer.clone()), *generation)
+            }
+            AttributeCheckOutcome::Moved => {
+                return Err(OpenAttemptError::Again(uncertain_refusal()));
+            }
+            AttributeCheckOutcome::Uncertain => return Err(uncertain_refusal().into()),
+            AttributeCheckOutcome::Refused(kind, reason) => {
+                return Err(ServeRefusal::new(kind.clone(), reason.clone()).into());
             }
         };
-        Ok(Learnt { found, generation, cached: false, asked: None, outcome: Some(outcome) })
+        Ok(LearnedAttributes {
+            found,
+            generation,
+            cached: false,
+            asked: None,
+            outcome: Some(outcome),
+        })
     }
 
     /// With the pages, unless they seem to be here already: then only the attributes have to be
     /// renewed.
-    fn plan(&self, opening: &Opening, generation: Generation) -> Plan {
+    fn plan_check(&self, opening: &OpenOperation, generation: KeyGeneration) -> AttributeCheckPlan {
         let get = plan::get(opening.want, self.geometry).filter(|_| opening.bytes_max > 0).filter(
             |range| {
                 let page = (range.start() / u64::from(self.geometry.page_bytes)) as u16;
-                let Some(known) = self.attributes.hint(opening.subject.key, generation) else {
+                let Some(known) = self.attributes.peek_attributes(opening.subject.key, generation)
+                else {
                     // Pages outlive a restart, attributes don't: a question without bytes tells
                     // whether they are of use.
                     return !self.filler.may_hold(&opening.subject.object, page);
                 };
-                let digest = self.digests.version(&opening.subject.object, &known.version);
-                known.version.bytes > *range.start() && !self.filler.holds(digest, page)
+                let digest = self.digests.digest_version(&opening.subject.object, &known.version);
+                known.version.bytes > *range.start() && !self.filler.holds_first_page(digest, page)
             },
         );
         let fits = |bytes: &u64| {
             get.as_ref().is_some_and(|get| *get.start() == 0 && *bytes <= get.end() + 1)
         };
-        Plan { whole: opening.listed.filter(fits), get, needs: opening.needs }
+        AttributeCheckPlan { whole: opening.listed.filter(fits), get, needs: opening.needs }
     }
 
     /// Waits for the first bytes of the span: an answer that turns out to be of a version that is
     /// gone was not given yet.
     async fn first_bytes(
         &self,
-        opening: &Opening,
-        attributes: &Attributes,
+        opening: &OpenOperation,
+        attributes: &HeadAttributes,
         span: Range<u32>,
-        learnt: &Learnt,
-    ) -> Result<(Chunk, Reading<'_>), Missed> {
+        learnt: &LearnedAttributes,
+    ) -> Result<(SpanReplyChunk, BlockSpanReader<'_>), OpenAttemptError> {
         let version = &attributes.version;
-        let target = Arc::new(Target {
+        let target = Arc::new(FillTarget {
             source: opening.subject.source.clone(),
             object: opening.subject.object.clone(),
             version: version.clone(),
-            digest: self.digests.version(&opening.subject.object, version),
+            digest: self.digests.digest_version(&opening.subject.object, version),
         });
         let got = async {
-            let mut reading = Reading::start(self, target, BlockIndex(0), span, 0)?;
-            reading.verdict = reading.claim().verdict(learnt.brought());
+            let mut reading = BlockSpanReader::start_read(self, target, BlockIndex(0), span, 0)?;
+            reading.verdict = reading.page_claim().cache_verdict(learnt.page_interest());
             // What was asked for this open is current, and what never changes needs no proof.
-            if learnt.cached && opening.attributes_age != Age::Any {
+            if learnt.cached && opening.attributes_age != AttributeMaxAge::Any {
                 reading.confirm_version().await?;
             }
             let chunk = reading.next().await?;
@@ -292,19 +339,19 @@ impl Worker {
         };
         match got.await {
             Ok(got) => Ok(got),
-            Err(failure @ Failure::VersionGone(_)) => {
+            Err(failure @ PageFillError::VersionGone(_)) => {
                 self.recall_version(&opening.subject.object, version).await;
-                Err(Missed::Again(failure.into()))
+                Err(OpenAttemptError::Again(failure.into()))
             }
-            Err(failure) => Err(Missed::Refused(failure.into())),
+            Err(failure) => Err(OpenAttemptError::Refused(failure.into())),
         }
     }
 
-    async fn send_opened(&self, present: Present<'_>, mut reply: Reply) {
-        let Present { attributes, generation, cached, lease, bytes } = present;
+    async fn send_opened(&self, present: PresentObjectAnswer<'_>, mut reply: ReplySender) {
+        let PresentObjectAnswer { attributes, generation, cached, lease, bytes } = present;
         let opened = |piece| {
-            let attributes = Attributes::clone(&attributes);
-            Message::Opened(Box::new(Opened {
+            let attributes = HeadAttributes::clone(&attributes);
+            Message::Opened(Box::new(OpenObjectReply {
                 attributes,
                 generation,
                 lease,
@@ -314,24 +361,24 @@ impl Worker {
             .encode()
         };
         let Some((chunk, reading)) = bytes else {
-            return end(
+            return send_last_part(
                 reply,
-                bounded(opened(None)).unwrap_or_else(|refusal| refusal),
+                bound_message(opened(None)).unwrap_or_else(|refusal| refusal),
                 0,
                 Vec::new(),
             )
             .await;
         };
         self.count_served(&chunk);
-        let Chunk { piece, offset, data } = chunk;
-        let message = match bounded(opened(Some(piece))) {
+        let SpanReplyChunk { piece, offset, data } = chunk;
+        let message = match bound_message(opened(Some(piece))) {
             Ok(message) => message,
-            Err(refusal) => return end(reply, refusal, 0, Vec::new()).await,
+            Err(refusal) => return send_last_part(reply, refusal, 0, Vec::new()).await,
         };
         if reading.is_done() {
-            return end(reply, message, offset, data).await;
+            return send_last_part(reply, message, offset, data).await;
         }
-        match reply.part(message, offset, data).await {
+        match reply.send_part(message, offset, data).await {
             Ok(()) => self.send_rest(reading, reply).await,
             Err(error) => tracing::debug!(%error, "a reader has gone"),
         }
@@ -339,14 +386,17 @@ impl Worker {
 }
 
 /// Whether an absence may be less old than attributes.
-fn accepts_less(Ages { attributes, absence }: Ages) -> bool {
+fn accepts_less(AnswerAgeLimits { attributes, absence }: AnswerAgeLimits) -> bool {
     match (absence, attributes) {
-        (Age::AlwaysAsk, _) | (Age::UpTo(_), Age::Any) => true,
-        (Age::UpTo(absence), Age::UpTo(attributes)) => absence < attributes,
-        (Age::UpTo(_), Age::AlwaysAsk) | (Age::Any, _) => false,
+        (AttributeMaxAge::AlwaysAsk, _) | (AttributeMaxAge::UpTo(_), AttributeMaxAge::Any) => true,
+        (AttributeMaxAge::UpTo(absence), AttributeMaxAge::UpTo(attributes)) => absence < attributes,
+        (AttributeMaxAge::UpTo(_), AttributeMaxAge::AlwaysAsk) | (AttributeMaxAge::Any, _) => false,
     }
 }
 
-fn uncertain() -> Refused {
-    Refused::new(RefusalKind::Uncertain, "a write of this key is under way, or was lost sight of")
+fn uncertain_refusal() -> ServeRefusal {
+    ServeRefusal::new(
+        RefusalKind::Uncertain,
+        "a write of this key is under way, or was lost sight of",
+    )
 }

@@ -2,11 +2,11 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use verbs3_protocol::{ByteRange, Geometry};
+use verbs3_protocol::{BlockGeometry, ByteRange};
 
 /// Page-aligned bytes of block 0 to get together with the attributes; `None` where the wanted bytes
 /// begin elsewhere, or where the length decides where.
-pub(super) fn get(want: Option<ByteRange>, geometry: Geometry) -> Option<RangeInclusive<u64>> {
+pub(super) fn get(want: Option<ByteRange>, geometry: BlockGeometry) -> Option<RangeInclusive<u64>> {
     let (page_bytes, block_bytes) =
         (u64::from(geometry.page_bytes), u64::from(geometry.block_bytes));
     match want? {
@@ -24,13 +24,13 @@ pub(super) fn get(want: Option<ByteRange>, geometry: Geometry) -> Option<RangeIn
 }
 
 /// The bytes of block 0 to answer with, at most `bytes_max` of them; `None`: there are none.
-pub(super) fn span(
+pub(super) fn answer_span(
     want: Option<ByteRange>,
     object_bytes: u64,
-    geometry: Geometry,
+    geometry: BlockGeometry,
     bytes_max: u64,
 ) -> Option<Range<u32>> {
-    let range = want?.resolve(object_bytes)?;
+    let range = want?.resolve_range(object_bytes)?;
     let end =
         range.end.min(u64::from(geometry.block_bytes)).min(range.start.saturating_add(bytes_max));
     (range.start < end).then_some(range.start as u32..end as u32)
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const GEOMETRY: Geometry = Geometry::DEFAULT;
+    const GEOMETRY: BlockGeometry = BlockGeometry::DEFAULT;
     const PAGE: u64 = 256 << 10;
     const BLOCK: u64 = 4 << 20;
 
@@ -73,10 +73,13 @@ mod tests {
 
     #[test]
     fn an_unsatisfiable_range_is_answered_without_bytes() {
-        assert_eq!(span(from(10, None), 10, GEOMETRY, u64::MAX), None);
-        assert_eq!(span(Some(ByteRange::All), 0, GEOMETRY, u64::MAX), None);
-        assert_eq!(span(Some(ByteRange::Suffix { bytes: 0 }), 10, GEOMETRY, u64::MAX), None);
-        assert_eq!(span(Some(ByteRange::Suffix { bytes: 5 }), BLOCK + 5, GEOMETRY, u64::MAX), None);
+        assert_eq!(answer_span(from(10, None), 10, GEOMETRY, u64::MAX), None);
+        assert_eq!(answer_span(Some(ByteRange::All), 0, GEOMETRY, u64::MAX), None);
+        assert_eq!(answer_span(Some(ByteRange::Suffix { bytes: 0 }), 10, GEOMETRY, u64::MAX), None);
+        assert_eq!(
+            answer_span(Some(ByteRange::Suffix { bytes: 5 }), BLOCK + 5, GEOMETRY, u64::MAX),
+            None
+        );
     }
 
     proptest! {
@@ -85,7 +88,7 @@ mod tests {
             first in 0u64..5 << 20, length in 0u64..5 << 20, open in any::<bool>(), bytes in 1u64..6 << 20, max in 1u64..5 << 20
         ) {
             let want = from(first, (!open).then_some(first + length));
-            let Some(span) = span(want, bytes, GEOMETRY, max) else { return Ok(()) };
+            let Some(span) = answer_span(want, bytes, GEOMETRY, max) else { return Ok(()) };
             let asked = get(want, GEOMETRY).unwrap();
             prop_assert!(*asked.start() <= u64::from(span.start) && u64::from(span.end) <= asked.end() + 1);
             prop_assert!(asked.start().is_multiple_of(PAGE) && (asked.end() + 1).is_multiple_of(PAGE));

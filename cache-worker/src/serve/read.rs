@@ -1,71 +1,89 @@
-//! Answers `Read` and `ReadReplica`: bytes of one block of one version.
+//! Answers `ReadMessage` and `ReadReplica`: bytes of one block of one version.
 //!
 //! Asks no coherence question: a version never changes, and the reader has named it.
 
 use std::sync::Arc;
 
-use verbs3_protocol::{ObjectKey, Read, Version, is_strong_etag};
-use verbs3_rdma::transport::Reply;
+use verbs3_protocol::{ContentVersion, ObjectKey, ReadMessage, is_strong_etag};
+use verbs3_rdma::transport::ReplySender;
 
-use super::{Reading, Refused};
-use crate::fill::Target;
-use crate::worker::Worker;
+use super::{BlockSpanReader, ServeRefusal};
+use crate::fill::FillTarget;
+use crate::worker::CacheWorker;
 
-impl Worker {
-    pub(super) async fn serve_read(&self, read: Read, landing_bytes: u64, reply: Reply) {
+impl CacheWorker {
+    pub(super) async fn serve_read(
+        &self,
+        read: ReadMessage,
+        landing_bytes: u64,
+        reply: ReplySender,
+    ) {
         self.metrics.reads.inc();
         match self.read(read, landing_bytes, false) {
             Ok(reading) => self.send_rest(reading, reply).await,
-            Err(refused) => self.refuse(reply, refused).await,
+            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 
     /// Of a hot block. By this worker's own map it may be the owner: then it is a read like any
     /// other.
-    pub(super) async fn serve_read_replica(&self, read: Read, landing_bytes: u64, reply: Reply) {
+    pub(super) async fn serve_read_replica(
+        &self,
+        read: ReadMessage,
+        landing_bytes: u64,
+        reply: ReplySender,
+    ) {
         self.metrics.replica_reads.inc();
         let replica = !self.former.is_mine(read.object.block_slot(read.block));
         match self.read(read, landing_bytes, replica) {
             Ok(reading) => self.send_rest(reading, reply).await,
-            Err(refused) => self.refuse(reply, refused).await,
+            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 
-    fn read(&self, read: Read, landing_bytes: u64, replica: bool) -> Result<Reading<'_>, Refused> {
+    fn read(
+        &self,
+        read: ReadMessage,
+        landing_bytes: u64,
+        replica: bool,
+    ) -> Result<BlockSpanReader<'_>, ServeRefusal> {
         self.check_geometry(read.geometry)?;
         let block_len = self.geometry.block_len(read.version.bytes, read.block);
         let range = read.start..read.end;
         if range.is_empty() || range.end > block_len {
-            return Err(Refused::malformed(format!(
+            return Err(ServeRefusal::new_malformed(format!(
                 "bytes {range:?} of a block of {block_len} bytes"
             )));
         }
         if u64::from(range.end - range.start) > landing_bytes {
-            return Err(Refused::malformed(format!(
+            return Err(ServeRefusal::new_malformed(format!(
                 "bytes {range:?} for a landing of {landing_bytes} bytes"
             )));
         }
-        let target = self.target(read.object, read.version)?;
+        let target = self.fill_target(read.object, read.version)?;
         if replica {
-            return Ok(Reading::start_replica(self, target, read.block, range)?);
+            return Ok(BlockSpanReader::start_replica(self, target, read.block, range)?);
         }
-        Ok(Reading::start(self, target, read.block, range, read.ahead_bytes)?)
+        Ok(BlockSpanReader::start_read(self, target, read.block, range, read.ahead_bytes)?)
     }
 
     /// What is asked of, if that names a version of an object that this worker can fill.
-    pub(super) fn target(
+    pub(super) fn fill_target(
         &self,
         object: ObjectKey,
-        version: Version,
-    ) -> Result<Arc<Target>, Refused> {
-        let source = self.source(&object.volume)?;
+        version: ContentVersion,
+    ) -> Result<Arc<FillTarget>, ServeRefusal> {
+        let source = self.volume_source(&object.volume)?;
         if !is_strong_etag(&version.etag) {
-            return Err(Refused::malformed(format!("etag {:?} names no version", version.etag)));
+            return Err(ServeRefusal::new_malformed(format!(
+                "etag {:?} names no version",
+                version.etag
+            )));
         }
         if version.version_id.as_deref() == Some("null") {
-            return Err(Refused::malformed("version id null names no version"));
+            return Err(ServeRefusal::new_malformed("version id null names no version"));
         }
-        let digest = self.digests.version(&object, &version);
-        Ok(Arc::new(Target { source, object, version, digest }))
+        let digest = self.digests.digest_version(&object, &version);
+        Ok(Arc::new(FillTarget { source, object, version, digest }))
     }
 }

@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum};
-use verbs3_protocol::{BlockIndex, CacheVerdict, Piece};
+use verbs3_protocol::{BlockIndex, BlockPiece, CacheVerdict};
 use verbs3_rdma::arena::CellReader;
 
-use crate::fill::{Claim, Failure, Filled, PageSource, Target, Wanted};
-use crate::memory::Page;
-use crate::worker::Worker;
+use crate::fill::{
+    FillTarget, PageClaim, PageClaimRequest, PageFillError, PageFillState, PageSource,
+};
+use crate::memory::CachedPage;
+use crate::worker::CacheWorker;
 
 /// A first part that is not a whole page is sent once this many bytes are there: enough that a
 /// part's cost is small beside it, few enough that the client's first byte does not wait for a page
@@ -26,72 +28,77 @@ const FIRST_PART_BYTES: u32 = 32 << 10;
 const RECLAIMS_MAX: usize = 8;
 
 /// The bytes of a span, on their way out.
-pub(super) struct Reading<'a> {
-    worker: &'a Worker,
-    target: Arc<Target>,
-    claim: Claim,
+pub(super) struct BlockSpanReader<'a> {
+    worker: &'a CacheWorker,
+    target: Arc<FillTarget>,
+    claim: PageClaim,
     block: BlockIndex,
     range: Range<u32>,
     /// First byte, within the block, that was not handed out.
     at: u32,
     pub(super) verdict: CacheVerdict,
     reclaims: usize,
-    /// As in [`Wanted`].
+    /// As in [`PageClaimRequest`].
     replica: bool,
 }
 
 /// Bytes for one part.
-pub(super) struct Chunk {
-    pub(super) piece: Piece,
+pub(super) struct SpanReplyChunk {
+    pub(super) piece: BlockPiece,
     /// From the start of the span.
     pub(super) offset: u64,
     pub(super) data: Vec<Bytes>,
 }
 
 /// What there is of a page.
-enum There {
-    Whole(Page),
+enum PageAvailability {
+    Whole(CachedPage),
     Some(CellReader, u32),
     Nothing,
     /// It was given up.
     Lost,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> BlockSpanReader<'a> {
     /// Claims the pages that `range` of the block touches, and starts what fills are needed.
-    pub(super) fn start(
-        worker: &'a Worker,
-        target: Arc<Target>,
+    pub(super) fn start_read(
+        worker: &'a CacheWorker,
+        target: Arc<FillTarget>,
         block: BlockIndex,
         range: Range<u32>,
         ahead_bytes: u32,
-    ) -> Result<Self, Failure> {
-        let reading = Self::claimed(worker, target, (block, range), ahead_bytes, false)?;
+    ) -> Result<Self, PageFillError> {
+        let reading = Self::claim_span(worker, target, (block, range), ahead_bytes, false)?;
         reading.note_heat();
         Ok(reading)
     }
 
-    /// As [`Reading::start`] of a hot block whose owner is another worker: nothing is filled from
+    /// As [`BlockSpanReader::start_read`] of a hot block whose owner is another worker: nothing is filled from
     /// the UFS.
     pub(super) fn start_replica(
-        worker: &'a Worker,
-        target: Arc<Target>,
+        worker: &'a CacheWorker,
+        target: Arc<FillTarget>,
         block: BlockIndex,
         range: Range<u32>,
-    ) -> Result<Self, Failure> {
-        Self::claimed(worker, target, (block, range), 0, true)
+    ) -> Result<Self, PageFillError> {
+        Self::claim_span(worker, target, (block, range), 0, true)
     }
 
-    fn claimed(
-        worker: &'a Worker,
-        target: Arc<Target>,
+    fn claim_span(
+        worker: &'a CacheWorker,
+        target: Arc<FillTarget>,
         (block, range): (BlockIndex, Range<u32>),
         ahead_bytes: u32,
         replica: bool,
-    ) -> Result<Self, Failure> {
-        let wanted = Wanted { block, pages: worker.geometry.pages(&range), ahead_bytes, replica };
-        let claim = worker.filler.claim(&target, &wanted)?;
-        let verdict = claim.verdict(None);
+    ) -> Result<Self, PageFillError> {
+        let wanted = PageClaimRequest {
+            block,
+            pages: worker.geometry.touched_pages(&range),
+            ahead_bytes,
+            replica,
+        };
+        let claim = worker.filler.claim_pages(&target, &wanted)?;
+        let verdict = claim.cache_verdict(None);
         Ok(Self {
             worker,
             target,
@@ -106,11 +113,11 @@ impl<'a> Reading<'a> {
     }
 
     fn note_heat(&self) {
-        let now_s = self.worker.clock.now().seconds();
+        let now_s = self.worker.clock.now().as_secs();
         self.worker.heat.read(&self.target, self.block, self.range.end - self.range.start, now_s);
     }
 
-    pub(super) fn claim(&self) -> &Claim {
+    pub(super) fn page_claim(&self) -> &PageClaim {
         &self.claim
     }
 
@@ -121,7 +128,7 @@ impl<'a> Reading<'a> {
     /// Waits until the UFS has answered for one of the pages that it fills, if there is one. What
     /// is here already was not given out by then: a version that is gone is found before its first
     /// byte.
-    pub(super) async fn confirm_version(&mut self) -> Result<(), Failure> {
+    pub(super) async fn confirm_version(&mut self) -> Result<(), PageFillError> {
         let filling = self.claim.sources.iter().find_map(|source| match source {
             PageSource::Filling { run, index } if run.origin.is_ufs() => {
                 Some((run.clone(), *index))
@@ -129,9 +136,9 @@ impl<'a> Reading<'a> {
             PageSource::Filling { .. } | PageSource::Held(_) | PageSource::Released => None,
         });
         let Some((run, index)) = filling else { return Ok(()) };
-        self.claim.release();
-        match run.wait(index, 1).await {
-            Err(Failure::VersionGone(reason)) => Err(Failure::VersionGone(reason)),
+        self.claim.release_pages();
+        match run.wait_for_page(index, 1).await {
+            Err(PageFillError::VersionGone(reason)) => Err(PageFillError::VersionGone(reason)),
             // Any other failure is told when the reader comes to these pages.
             Ok(_) | Err(_) => Ok(()),
         }
@@ -139,7 +146,7 @@ impl<'a> Reading<'a> {
 
     /// The next bytes: every whole page that is there, or the beginning of the first. Waits until
     /// there are some.
-    pub(super) async fn next(&mut self) -> Result<Chunk, Failure> {
+    pub(super) async fn next(&mut self) -> Result<SpanReplyChunk, PageFillError> {
         let chunk = self.wait_for_next().await?;
         // What a replica refuses is read at the owner, and counted there.
         if self.replica && chunk.offset == 0 {
@@ -148,121 +155,131 @@ impl<'a> Reading<'a> {
         Ok(chunk)
     }
 
-    async fn wait_for_next(&mut self) -> Result<Chunk, Failure> {
+    async fn wait_for_next(&mut self) -> Result<SpanReplyChunk, PageFillError> {
         loop {
             if let Some(chunk) = self.there_now() {
                 return Ok(chunk);
             }
-            self.claim.release();
+            self.claim.release_pages();
             let (source, bytes) = self.part_at(self.at);
             let enough = match self.at == self.range.start {
                 true => bytes.end.min(bytes.start + FIRST_PART_BYTES),
                 false => bytes.end,
             };
             let PageSource::Filling { run, index } = &self.claim.sources[source] else {
-                self.reclaim()?;
+                self.reclaim_pages()?;
                 continue;
             };
             let run = run.clone();
-            match run.wait(*index, enough).await {
-                Err(Failure::Abandoned) => self.reclaim()?,
+            match run.wait_for_page(*index, enough).await {
+                Err(PageFillError::Abandoned) => self.reclaim_pages()?,
                 // A replica's question that this reader has joined: it asks for itself.
-                Err(Failure::NotHeld | Failure::OwnerSilent) if !self.replica => self.reclaim()?,
+                Err(PageFillError::NotHeld | PageFillError::OwnerSilent) if !self.replica => {
+                    self.reclaim_pages()?
+                }
                 Err(failure) => return Err(failure),
                 // Taken from what was waited for, which is sure to be there; a look-up is not.
-                Ok(Filled::Some(cell, there)) => {
+                Ok(PageFillState::Some(cell, there)) => {
                     let end = bytes.end.min(there);
-                    let mut chunk = self.begin();
-                    self.push(&mut chunk, &cell, bytes.start..end, None);
+                    let mut chunk = self.begin_chunk();
+                    self.push_bytes(&mut chunk, &cell, bytes.start..end, None);
                     return Ok(chunk);
                 }
-                Ok(Filled::Kept) => {
-                    if let There::Lost = self.there(source) {
-                        self.reclaim()?;
+                Ok(PageFillState::Kept) => {
+                    if let PageAvailability::Lost = self.page_availability(source) {
+                        self.reclaim_pages()?;
                     }
                 }
             }
         }
     }
 
-    fn there_now(&mut self) -> Option<Chunk> {
-        let mut chunk = self.begin();
+    fn there_now(&mut self) -> Option<SpanReplyChunk> {
+        let mut chunk = self.begin_chunk();
         while !self.is_done() {
             let (source, bytes) = self.part_at(self.at);
-            match self.there(source) {
-                There::Whole(page) => {
+            match self.page_availability(source) {
+                PageAvailability::Whole(page) => {
                     let whole = bytes == (0..page.bytes);
-                    self.push(&mut chunk, &page.cell, bytes, whole.then_some(page.checksum));
+                    self.push_bytes(&mut chunk, &page.cell, bytes, whole.then_some(page.checksum));
                 }
-                There::Some(cell, there) if there >= bytes.end => {
-                    self.push(&mut chunk, &cell, bytes, None)
+                PageAvailability::Some(cell, there) if there >= bytes.end => {
+                    self.push_bytes(&mut chunk, &cell, bytes, None)
                 }
-                There::Some(cell, there) => {
+                PageAvailability::Some(cell, there) => {
                     if self.at == self.range.start && there >= bytes.start + FIRST_PART_BYTES {
-                        self.push(&mut chunk, &cell, bytes.start..there, None);
+                        self.push_bytes(&mut chunk, &cell, bytes.start..there, None);
                     }
                     break;
                 }
-                There::Nothing | There::Lost => break,
+                PageAvailability::Nothing | PageAvailability::Lost => break,
             }
         }
         (!chunk.data.is_empty()).then_some(chunk)
     }
 
-    fn there(&self, source: usize) -> There {
+    fn page_availability(&self, source: usize) -> PageAvailability {
         let looked_up = || {
-            let key = self.target.digest.page(self.block, self.claim.first_page + source as u16);
+            let key =
+                self.target.digest.page_key(self.block, self.claim.first_page + source as u16);
             // The claim has counted this read of what was here. Who reads what is filled for it is no
             // second use: a scan would look as used as what is read again.
-            self.worker.filler.memory().peek(key).map_or(There::Lost, There::Whole)
+            self.worker
+                .filler
+                .memory_tier()
+                .peek_page(key)
+                .map_or(PageAvailability::Lost, PageAvailability::Whole)
         };
         match &self.claim.sources[source] {
-            PageSource::Held(page) => There::Whole(page.clone()),
+            PageSource::Held(page) => PageAvailability::Whole(page.clone()),
             PageSource::Released => looked_up(),
-            PageSource::Filling { run, index } => match run.filled(*index) {
-                Some(Filled::Some(cell, there)) => There::Some(cell, there),
-                Some(Filled::Kept) => looked_up(),
-                None => There::Nothing,
+            PageSource::Filling { run, index } => match run.page_state(*index) {
+                Some(PageFillState::Some(cell, there)) => PageAvailability::Some(cell, there),
+                Some(PageFillState::Kept) => looked_up(),
+                None => PageAvailability::Nothing,
             },
         }
     }
 
     /// Claims the pages from here on once more.
-    fn reclaim(&mut self) -> Result<(), Failure> {
+    fn reclaim_pages(&mut self) -> Result<(), PageFillError> {
         if self.reclaims >= RECLAIMS_MAX {
             self.worker.metrics.busy_memory.inc();
-            return Err(Failure::Busy(
+            return Err(PageFillError::Busy(
                 "pages are given up before they can be read; raise memory.capacity",
             ));
         }
         self.reclaims += 1;
-        let pages = self.worker.geometry.pages(&(self.at..self.range.end));
-        let wanted = Wanted { block: self.block, pages, ahead_bytes: 0, replica: self.replica };
-        self.claim = self.worker.filler.claim(&self.target, &wanted)?;
+        let pages = self.worker.geometry.touched_pages(&(self.at..self.range.end));
+        let wanted =
+            PageClaimRequest { block: self.block, pages, ahead_bytes: 0, replica: self.replica };
+        self.claim = self.worker.filler.claim_pages(&self.target, &wanted)?;
         Ok(())
     }
 
-    fn begin(&self) -> Chunk {
-        let piece = Piece {
+    fn begin_chunk(&self) -> SpanReplyChunk {
+        let piece = BlockPiece {
             block: self.block,
             start: self.at,
             length: 0,
             checksums: Vec::new(),
             verdict: self.verdict,
         };
-        Chunk { piece, offset: u64::from(self.at - self.range.start), data: Vec::new() }
+        SpanReplyChunk { piece, offset: u64::from(self.at - self.range.start), data: Vec::new() }
     }
 
     /// Adds bytes of the page at hand, which are there. `stored`: their checksum, if they are the
     /// whole page.
-    fn push(
+    fn push_bytes(
         &mut self,
-        chunk: &mut Chunk,
+        chunk: &mut SpanReplyChunk,
         cell: &CellReader,
         range: Range<u32>,
         stored: Option<u64>,
     ) {
-        let Some(bytes) = cell.bytes(range.start as usize..range.end as usize) else { return };
+        let Some(bytes) = cell.pinned_bytes(range.start as usize..range.end as usize) else {
+            return;
+        };
         chunk
             .piece
             .checksums

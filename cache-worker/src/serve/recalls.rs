@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use verbs3_protocol::{
-    Generation, KeyHash, LEASE_MS_MAX, Lease, RECALLS_WAIT_MS, Recalls, RefusalKind,
-    Reply as Message,
+    AttributeLease, KeyGeneration, KeyHash, LEASE_MS_MAX, RECALLS_WAIT_MS, RecallPollMessage,
+    RefusalKind, WorkerReply as Message,
 };
 
-use super::Refused;
-use super::open::{Learnt, Opening};
-use crate::attributes::{Age, Ungranted};
+use super::ServeRefusal;
+use super::open::{LearnedAttributes, OpenOperation};
+use crate::attributes::{AttributeMaxAge, LeaseGrantError};
 use crate::digest::AttributesKey;
-use crate::worker::Worker;
+use crate::worker::CacheWorker;
 
 /// A lease of less is worth no recall.
 const LEASE_MIN: Duration = Duration::from_millis(50);
@@ -21,19 +21,23 @@ const LEASE_MIN: Duration = Duration::from_millis(50);
 /// Of a lease, where there is one: nobody asks for it by its number.
 const ID: u64 = 1;
 
-impl Worker {
+impl CacheWorker {
     /// With attributes that were known, of a key that is read often and was not written for a
     /// while.
-    pub(super) fn lease_on(&self, opening: &Opening, learnt: &Learnt) -> Lease {
-        let (none, subject) = (Lease::default(), &opening.subject);
+    pub(super) fn lease_on(
+        &self,
+        opening: &OpenOperation,
+        learnt: &LearnedAttributes,
+    ) -> AttributeLease {
+        let (none, subject) = (AttributeLease::default(), &opening.subject);
         if self.leases.length.is_zero() || subject.version_id.is_some() {
             return none;
         }
-        let times = self.clock.times();
+        let times = self.clock.read_times();
         let now = times.now;
         let reads = opening.holder.map_or(0, |holder| holder.answered).saturating_add(1);
         // Whatever is known of it, it was read.
-        if self.reads.count(subject.hash, reads, now) < self.leases.reads_min
+        if self.reads.count_reads(subject.hash, reads, now) < self.leases.reads_min
             || !self.coherence.is_quiet(subject.hash, self.leases.quiet, now)
         {
             return none;
@@ -41,46 +45,46 @@ impl Worker {
         let Some(asked) = learnt.asked else { return none };
         // What the UFS said may be used no longer than as if it were asked for here.
         let old = match opening.attributes_age.at_most(self.coherence.doubted_age(subject.hash)) {
-            Age::AlwaysAsk => return none,
-            Age::UpTo(age) => Some(asked.after(age)),
-            Age::Any => None,
+            AttributeMaxAge::AlwaysAsk => return none,
+            AttributeMaxAge::UpTo(age) => Some(asked.saturating_add(age)),
+            AttributeMaxAge::Any => None,
         };
         let length = self.leases.length.min(Duration::from_millis(LEASE_MS_MAX.into()));
         let granted = self.standing.to_grant(opening.epoch, times, |own_end| {
             // Counted from when the question came, which its asker counts as later than it was
             // sent.
-            let end = opening.arrived.after(length).min(own_end);
-            let left = end.min(old.unwrap_or(end)).since(opening.arrived);
-            if left < LEASE_MIN || now.since(opening.arrived) >= left {
+            let end = opening.arrived.saturating_add(length).min(own_end);
+            let left = end.min(old.unwrap_or(end)).duration_since(opening.arrived);
+            if left < LEASE_MIN || now.duration_since(opening.arrived) >= left {
                 return None;
             }
             let milliseconds = u32::try_from(left.as_millis()).unwrap_or(u32::MAX);
             let Some(holder) =
                 opening.holder.filter(|holder| self.grants.is_polled_by(holder.id, now))
             else {
-                return Some(Lease { id: ID, milliseconds: 0 });
+                return Some(AttributeLease { id: ID, milliseconds: 0 });
             };
             let valid = || {
-                let voided = self.voids.since(&subject.object, now);
-                self.coherence.holds(subject.hash, learnt.generation, now)
+                let voided = self.voids.latest_age(&subject.object, now);
+                self.coherence.is_generation_valid(subject.hash, learnt.generation, now)
                     && self.attributes.is_still_known(subject.key, learnt.generation, asked)
-                    && voided.is_none_or(|since| now.since(asked) <= since)
+                    && voided.is_none_or(|since| now.duration_since(asked) <= since)
             };
-            match self.grants.grant(
+            match self.grants.grant_lease(
                 subject.hash,
-                (holder.id, opening.arrived.after(left)),
+                (holder.id, opening.arrived.saturating_add(left)),
                 now,
                 valid,
             ) {
                 Ok(()) => {
                     self.metrics.leases_granted.inc();
-                    Some(Lease { id: ID, milliseconds })
+                    Some(AttributeLease { id: ID, milliseconds })
                 }
-                Err(Ungranted::Full) => {
+                Err(LeaseGrantError::Full) => {
                     self.metrics.leases_full.inc();
                     None
                 }
-                Err(Ungranted::Void) => None,
+                Err(LeaseGrantError::Void) => None,
             }
         });
         granted.unwrap_or(none)
@@ -92,26 +96,30 @@ impl Worker {
         &self,
         hash: KeyHash,
         key: AttributesKey,
-        generation: Generation,
+        generation: KeyGeneration,
     ) -> bool {
-        !self.attributes.knows(key, generation) && self.grants.is_granted(hash, self.clock.now())
+        !self.attributes.has_entry(key, generation)
+            && self.grants.is_granted(hash, self.clock.now())
     }
 
     /// Waits for a recall, but not for ever: the next poll says that the holder is there.
-    pub(super) async fn recalls(&self, asked: Recalls) -> Result<Message, Refused> {
+    pub(super) async fn answer_recalls(
+        &self,
+        asked: RecallPollMessage,
+    ) -> Result<Message, ServeRefusal> {
         self.metrics.recalls.inc();
-        let Recalls { holder, life, through } = asked;
+        let RecallPollMessage { holder, life, through } = asked;
         // Another process has numbered its own recalls.
         let through = if life == self.life { through } else { 0 };
         let poll = self.grants.poll(holder, through, self.clock.now());
         let mut poll = poll.map_err(|_| {
             self.metrics.busy_holders.inc();
-            Refused::new(
+            ServeRefusal::new(
                 RefusalKind::Busy,
                 "no lease is granted to another gateway; raise worker.leases.holders_max",
             )
         })?;
-        let _ = timeout(Duration::from_millis(RECALLS_WAIT_MS), poll.recalled()).await;
-        Ok(Message::Recalled(poll.answer(self.life, self.clock.now())))
+        let _ = timeout(Duration::from_millis(RECALLS_WAIT_MS), poll.wait_for_recall()).await;
+        Ok(Message::Recalled(poll.build_answer(self.life, self.clock.now())))
     }
 }

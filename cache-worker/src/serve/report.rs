@@ -1,30 +1,32 @@
-//! Answers `Report`: whatever was known of these keys is void. Installs nothing.
+//! Answers `ReportMessage`: whatever was known of these keys is void. Installs nothing.
 
-use verbs3_protocol::{RefusalKind, Report};
+use verbs3_protocol::{RefusalKind, ReportMessage};
 
-use super::{News, Noted, Refused};
-use crate::attributes::Concerned;
-use crate::worker::Worker;
+use super::{ChangeReceipt, ChangeResult, ServeRefusal};
+use crate::attributes::RecallScope;
+use crate::worker::CacheWorker;
 
-impl Worker {
-    pub(super) fn report(&self, report: &Report) -> Noted {
+impl CacheWorker {
+    pub(super) fn answer_report(&self, report: &ReportMessage) -> ChangeResult {
         self.metrics.reports.inc();
-        let hashes = self.hashes(&report.volume, &report.keys)?;
-        let (coherence, times) = (&self.coherence, self.clock.times());
+        let hashes = self.hash_keys(&report.volume, &report.keys)?;
+        let (coherence, times) = (&self.coherence, self.clock.read_times());
         let now = times.now;
-        let note =
-            || coherence.report(&hashes, report.write, report.outcome, self.uncertain_max, now);
+        let note = || {
+            coherence.report_write(&hashes, report.write, report.outcome, self.uncertain_max, now)
+        };
         let noted = self.standing.to_note(report.epoch, times, note);
-        let (raised, hold) = noted.map_err(|denied| Self::denied(denied, report.epoch))?;
+        let (raised, hold) =
+            noted.map_err(|denied| Self::refusal_for_denial(denied, report.epoch))?;
         self.metrics.open_writes.set(coherence.open_writes() as i64);
         match raised {
             Ok(generation) => {
                 self.metrics.generations_raised.inc_by(hashes.len() as u64);
-                Ok(News { generation, hold, concerned: Concerned::Keys(hashes) })
+                Ok(ChangeReceipt { generation, hold, concerned: RecallScope::Keys(hashes) })
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();
-                Err(Refused::new(
+                Err(ServeRefusal::new(
                     RefusalKind::Busy,
                     "too many announced writes are open; raise open_writes_max",
                 ))

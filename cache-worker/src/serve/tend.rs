@@ -1,41 +1,42 @@
-//! Answers `Tend`: what is here of blocks, and gives it up or lets go of it where that is asked.
+//! Answers `TendMessage`: what is here of blocks, and gives it up or lets go of it where that is asked.
 //! Fills nothing.
 //!
 //! What is filled, read or written to disk at this very moment may be here again afterwards:
 //! nothing waits for it.
 
 use verbs3_protocol::{
-    BlockIndex, PageIndex, Reply as Message, TENDED_BLOCKS_MAX, Tend, TendAct, Tended, TendedBlock,
+    BlockIndex, PageIndex, TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage, TendedBlock,
+    WorkerReply as Message,
 };
-use verbs3_rdma::transport::Reply;
+use verbs3_rdma::transport::ReplySender;
 
-use super::{Refused, say, while_alive};
+use super::{ServeRefusal, send_message, while_alive};
 use crate::digest::VersionDigest;
-use crate::worker::Worker;
+use crate::worker::CacheWorker;
 
-impl Worker {
-    pub(super) async fn serve_tend(&self, tend: Tend, mut reply: Reply) {
-        let Some(tended) = while_alive(&mut reply, self.tend(tend)).await else { return };
+impl CacheWorker {
+    pub(super) async fn serve_tend(&self, tend: TendMessage, mut reply: ReplySender) {
+        let Some(tended) = while_alive(&mut reply, self.tend_blocks(tend)).await else { return };
         match tended {
-            Ok(tended) => say(reply, &Message::Tended(tended)).await,
-            Err(refused) => self.refuse(reply, refused).await,
+            Ok(tended) => send_message(reply, &Message::Tended(tended)).await,
+            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 
-    async fn tend(&self, tend: Tend) -> Result<Tended, Refused> {
+    async fn tend_blocks(&self, tend: TendMessage) -> Result<TendBlocksReply, ServeRefusal> {
         self.check_geometry(tend.geometry)?;
-        self.source(&tend.object.volume)?;
+        self.volume_source(&tend.object.volume)?;
         if tend.blocks > TENDED_BLOCKS_MAX {
-            return Err(Refused::malformed(format!(
+            return Err(ServeRefusal::new_malformed(format!(
                 "{} blocks; ask for {TENDED_BLOCKS_MAX} at most",
                 tend.blocks
             )));
         }
-        let digest = self.digests.version(&tend.object, &tend.version);
+        let digest = self.digests.digest_version(&tend.object, &tend.version);
         let all = tend.version.bytes.div_ceil(u64::from(self.geometry.block_bytes));
         let first = tend.first_block.0;
         let end = all.min(u64::from(first) + u64::from(tend.blocks));
-        let mut tended = Tended::default();
+        let mut tended = TendBlocksReply::default();
         for block in u64::from(first)..end {
             let block = BlockIndex(u32::try_from(block).unwrap_or(u32::MAX));
             let block_len = self.geometry.block_len(tend.version.bytes, block);
@@ -58,14 +59,14 @@ impl Worker {
         block: BlockIndex,
         block_len: u32,
     ) -> (Option<TendedBlock>, bool) {
-        let now_s = self.clock.now().seconds();
+        let now_s = self.clock.now().as_secs();
         let (mut memory_bytes, mut disk_bytes, mut pinned_bytes, mut uses) = (0, 0, 0, 0);
         let mut idle_s: Option<u32> = None;
-        for page in self.geometry.pages(&(0..block_len)) {
+        for page in self.geometry.touched_pages(&(0..block_len)) {
             let (key, length) =
-                (digest.page(block, page), self.geometry.page_len(block_len, PageIndex(page)));
-            let in_memory = self.filler.memory().heat(key, now_s);
-            let on_disk = self.filler.disk().and_then(|disk| disk.heat(key));
+                (digest.page_key(block, page), self.geometry.page_len(block_len, PageIndex(page)));
+            let in_memory = self.filler.memory_tier().page_heat(key, now_s);
+            let on_disk = self.filler.disk_tier().and_then(|disk| disk.page_heat(key));
             memory_bytes += in_memory.map_or(0, |_| length);
             disk_bytes += on_disk.map_or(0, |_| length);
             pinned_bytes += on_disk.filter(|(_, pinned)| *pinned).map_or(0, |_| length);
@@ -93,19 +94,21 @@ impl Worker {
         block_len: u32,
         on_disk: bool,
     ) {
-        let keys = self.geometry.pages(&(0..block_len)).map(|page| digest.page(block, page));
+        let keys =
+            self.geometry.touched_pages(&(0..block_len)).map(|page| digest.page_key(block, page));
         if act == TendAct::Evict {
-            keys.clone().for_each(|key| self.filler.memory().give_up(key));
+            keys.clone().for_each(|key| self.filler.memory_tier().give_up(key));
         }
-        let Some(disk) = self.filler.disk().filter(|_| on_disk).cloned() else { return };
+        let Some(disk) = self.filler.disk_tier().filter(|_| on_disk).cloned() else { return };
         if act == TendAct::Unpin {
-            disk.pin(keys, None);
+            disk.pin_pages(keys, None);
             return;
         }
         let keys: Vec<_> = keys.collect();
         // An error: the runtime ends, and with it this process.
-        let _ =
-            tokio::task::spawn_blocking(move || keys.into_iter().for_each(|key| disk.evict(key)))
-                .await;
+        let _ = tokio::task::spawn_blocking(move || {
+            keys.into_iter().for_each(|key| disk.evict_page(key))
+        })
+        .await;
     }
 }

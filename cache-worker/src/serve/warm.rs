@@ -1,4 +1,4 @@
-//! Answers `Warm`: has pages of one block ready before anybody reads them, and says what became of
+//! Answers `WarmMessage`: has pages of one block ready before anybody reads them, and says what became of
 //! them. Sends no bytes.
 //!
 //! A page that is being filled for a reader is waited for, and a reader joins what is filled here:
@@ -10,70 +10,91 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use verbs3_protocol::{
-    Absent, BlockIndex, ByteRange, Open, PageIndex, RefusalKind, Reply as Message, UfsAnswer,
-    Version, Warm, WarmTier, Warmed, is_strong_etag,
+    AbsentReply, BlockIndex, ByteRange, ContentVersion, OpenMessage, PageIndex, RefusalKind,
+    UfsAnswer, WarmMessage, WarmPagesReply, WarmTier, WorkerReply as Message, is_strong_etag,
 };
-use verbs3_rdma::transport::Reply;
+use verbs3_rdma::transport::ReplySender;
 
-use super::open::{ATTEMPTS_MAX, Missed, Opening};
-use super::{Refused, say, while_alive};
-use crate::attributes::Found;
-use crate::fill::{Claim, Failure, Interest, PageSource, Target, Wanted};
-use crate::worker::Worker;
+use super::open::{ATTEMPTS_MAX, OpenAttemptError, OpenOperation};
+use super::{ServeRefusal, send_message, while_alive};
+use crate::attributes::ObjectPresence;
+use crate::fill::{
+    FillTarget, PageClaim, PageClaimRequest, PageFillError, PageSource, RunInterest,
+};
+use crate::worker::CacheWorker;
 
 /// How often one warm-up claims pages again whose fill was given up.
 const RECLAIMS_MAX: usize = 8;
 
 /// What a warm-up is answered with.
-enum Answer {
-    Warmed(Warmed),
-    Absent(Absent),
+enum WarmupAnswer {
+    Warmed(WarmPagesReply),
+    Absent(AbsentReply),
 }
 
 /// What became of pages.
 #[derive(Default)]
-struct Bytes {
+struct WarmupByteCounts {
     held: u32,
     loaded: u32,
     missing: u32,
 }
 
-impl Bytes {
+impl WarmupByteCounts {
     /// What a page counts for that is here now, or is not. One that the asker's own check has
     /// brought was not here before.
-    fn of_page(&mut self, page: u16, is_here: bool, brought: Option<&Interest>) -> &mut u32 {
-        match is_here && !brought.is_some_and(|brought| brought.brings(page)) {
+    fn of_page(&mut self, page: u16, is_here: bool, brought: Option<&RunInterest>) -> &mut u32 {
+        match is_here && !brought.is_some_and(|brought| brought.fills_page(page)) {
             true => &mut self.held,
             false => &mut self.loaded,
         }
     }
 
-    fn of(self, version: Version, life: u64) -> Warmed {
+    fn into_warmed(self, version: ContentVersion, life: u64) -> WarmPagesReply {
         let Self { held, loaded, missing } = self;
-        Warmed { version, held_bytes: held, loaded_bytes: loaded, missing_bytes: missing, life }
+        WarmPagesReply {
+            version,
+            held_bytes: held,
+            loaded_bytes: loaded,
+            missing_bytes: missing,
+            life,
+        }
     }
 }
 
-impl Worker {
+impl CacheWorker {
     /// `listed`: the length of the object, as a listing shows it.
-    pub(super) async fn serve_warm(&self, warm: Warm, listed: Option<u64>, mut reply: Reply) {
+    pub(super) async fn serve_warm(
+        &self,
+        warm: WarmMessage,
+        listed: Option<u64>,
+        mut reply: ReplySender,
+    ) {
         self.metrics.warms.inc();
-        let Some(answer) = while_alive(&mut reply, self.warm(warm, listed)).await else { return };
+        let Some(answer) = while_alive(&mut reply, self.warm_block(warm, listed)).await else {
+            return;
+        };
         match answer {
-            Ok(Answer::Warmed(warmed)) => {
+            Ok(WarmupAnswer::Warmed(warmed)) => {
                 self.metrics.warm_held.inc_by(u64::from(warmed.held_bytes));
                 self.metrics.warm_loaded.inc_by(u64::from(warmed.loaded_bytes));
-                say(reply, &Message::Warmed(warmed)).await;
+                send_message(reply, &Message::Warmed(warmed)).await;
             }
-            Ok(Answer::Absent(absent)) => say(reply, &Message::Absent(absent)).await,
-            Err(refused) => self.refuse(reply, refused).await,
+            Ok(WarmupAnswer::Absent(absent)) => send_message(reply, &Message::Absent(absent)).await,
+            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 
-    async fn warm(&self, warm: Warm, listed: Option<u64>) -> Result<Answer, Refused> {
-        self.standing.is_at(warm.epoch).map_err(|denied| Self::denied(denied, warm.epoch))?;
+    async fn warm_block(
+        &self,
+        warm: WarmMessage,
+        listed: Option<u64>,
+    ) -> Result<WarmupAnswer, ServeRefusal> {
+        self.standing
+            .is_at(warm.epoch)
+            .map_err(|denied| Self::refusal_for_denial(denied, warm.epoch))?;
         self.check_geometry(warm.geometry)?;
-        let source = self.source(&warm.object.volume)?;
+        let source = self.volume_source(&warm.object.volume)?;
         self.check_tier(&warm)?;
         // A small object takes what it has, and not what its pages could have: many are warmed at
         // once.
@@ -85,51 +106,61 @@ impl Worker {
             .min(there.unwrap_or(u64::MAX));
         let _turn = match warm.look_only {
             true => None,
-            false => Some(self.warming.turn(&self.filler, self.clock.now(), bytes).await?),
+            false => {
+                Some(self.warming.acquire_permit(&self.filler, self.clock.now(), bytes).await?)
+            }
         };
         let Some(version) = warm.version.clone() else {
             return self.warm_current(&warm, listed).await;
         };
         if !is_strong_etag(&version.etag) || version.version_id.as_deref() == Some("null") {
-            return Err(Refused::malformed(format!("{version:?} names no version")));
+            return Err(ServeRefusal::new_malformed(format!("{version:?} names no version")));
         }
-        let digest = self.digests.version(&warm.object, &version);
+        let digest = self.digests.digest_version(&warm.object, &version);
         let target =
-            Target { source, object: warm.object.clone(), version: version.clone(), digest };
+            FillTarget { source, object: warm.object.clone(), version: version.clone(), digest };
         let bytes = self.warm_pages(Arc::new(target), &warm, None).await?;
-        Ok(Answer::Warmed(bytes.of(version, self.life)))
+        Ok(WarmupAnswer::Warmed(bytes.into_warmed(version, self.life)))
     }
 
     /// Of what the UFS has now: attributes and pages come in one request where neither is here.
-    async fn warm_current(&self, warm: &Warm, listed: Option<u64>) -> Result<Answer, Refused> {
+    async fn warm_current(
+        &self,
+        warm: &WarmMessage,
+        listed: Option<u64>,
+    ) -> Result<WarmupAnswer, ServeRefusal> {
         if warm.block != BlockIndex(0) {
-            return Err(Refused::malformed(
+            return Err(ServeRefusal::new_malformed(
                 "a block other than the first is warmed by its version",
             ));
         }
-        let mut opening = self.opening(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
+        let mut opening = self.begin_open(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
         opening.listed = listed;
-        let mut last = Refused::new(
+        let mut last = ServeRefusal::new(
             RefusalKind::Uncertain,
             "the object changes faster than it can be asked about",
         );
         for _ in 0..ATTEMPTS_MAX {
             match self.warm_once(warm, &opening).await {
                 Ok(answer) => return Ok(answer),
-                Err(Missed::Refused(refused)) => return Err(refused),
-                Err(Missed::Again(refused)) => last = refused,
+                Err(OpenAttemptError::Refused(refused)) => return Err(refused),
+                Err(OpenAttemptError::Again(refused)) => last = refused,
             }
         }
         Err(last)
     }
 
-    async fn warm_once(&self, warm: &Warm, opening: &Opening) -> Result<Answer, Missed> {
-        let learnt = self.learn(opening).await?;
+    async fn warm_once(
+        &self,
+        warm: &WarmMessage,
+        opening: &OpenOperation,
+    ) -> Result<WarmupAnswer, OpenAttemptError> {
+        let learnt = self.learn_attributes(opening).await?;
         let attributes = match &learnt.found {
-            Found::Present(attributes) => attributes.clone(),
-            Found::Absent(answer) => {
+            ObjectPresence::Present(attributes) => attributes.clone(),
+            ObjectPresence::Absent(answer) => {
                 let answer = UfsAnswer::clone(answer);
-                return Ok(Answer::Absent(Absent {
+                return Ok(WarmupAnswer::Absent(AbsentReply {
                     answer,
                     generation: learnt.generation,
                     cached: learnt.cached,
@@ -137,47 +168,47 @@ impl Worker {
             }
         };
         let version = &attributes.version;
-        let target = Arc::new(Target {
+        let target = Arc::new(FillTarget {
             source: opening.subject.source.clone(),
             object: warm.object.clone(),
-            digest: self.digests.version(&warm.object, version),
+            digest: self.digests.digest_version(&warm.object, version),
             version: version.clone(),
         });
-        match self.warm_pages(target, warm, learnt.brought()).await {
-            Ok(bytes) => Ok(Answer::Warmed(bytes.of(version.clone(), self.life))),
-            Err(failure @ Failure::VersionGone(_)) => {
+        match self.warm_pages(target, warm, learnt.page_interest()).await {
+            Ok(bytes) => Ok(WarmupAnswer::Warmed(bytes.into_warmed(version.clone(), self.life))),
+            Err(failure @ PageFillError::VersionGone(_)) => {
                 self.recall_version(&opening.subject.object, version).await;
-                Err(Missed::Again(failure.into()))
+                Err(OpenAttemptError::Again(failure.into()))
             }
-            Err(failure) => Err(Missed::Refused(failure.into())),
+            Err(failure) => Err(OpenAttemptError::Refused(failure.into())),
         }
     }
 
-    /// Waits until every page is here. Pages that the asker's own check has `brought` were not here
+    /// Waits until every page is here. Pages that the asker's own check has `page_interest` were not here
     /// when it came.
     async fn warm_pages(
         &self,
-        target: Arc<Target>,
-        warm: &Warm,
-        brought: Option<&Interest>,
-    ) -> Result<Bytes, Failure> {
+        target: Arc<FillTarget>,
+        warm: &WarmMessage,
+        brought: Option<&RunInterest>,
+    ) -> Result<WarmupByteCounts, PageFillError> {
         let block_len = self.geometry.block_len(target.version.bytes, warm.block);
         let end = self
             .geometry
-            .pages(&(0..block_len))
+            .touched_pages(&(0..block_len))
             .end
             .min(warm.first_page.saturating_add(warm.pages));
         let pages = warm.first_page..end;
         if pages.is_empty() {
-            return Ok(Bytes::default());
+            return Ok(WarmupByteCounts::default());
         }
         let length = |page: u16| self.geometry.page_len(block_len, PageIndex(page));
         if warm.look_only {
-            return Ok(self.look(&target, warm, pages, length));
+            return Ok(self.count_held_bytes(&target, warm, pages, length));
         }
-        let mut bytes = Bytes::default();
+        let mut bytes = WarmupByteCounts::default();
         if warm.tier == WarmTier::Disk
-            && pages.clone().all(|page| self.is_on_disk(target.digest.page(warm.block, page)))
+            && pages.clone().all(|page| self.is_on_disk(target.digest.page_key(warm.block, page)))
         {
             self.settle_on_disk(&target, warm, pages.clone()).await?;
             pages.for_each(|page| *bytes.of_page(page, true, brought) += length(page));
@@ -192,20 +223,22 @@ impl Worker {
             };
             *bytes.of_page(page, is_here, brought) += length(page);
         }
-        claim.release();
+        claim.release_pages();
         let mut reclaims = 0;
         for page in pages.clone() {
             while let PageSource::Filling { run, index } =
                 &claim.sources[usize::from(page - claim.first_page)]
             {
-                match run.clone().wait(*index, length(page)).await {
+                match run.clone().wait_for_page(*index, length(page)).await {
                     Ok(_) => break,
-                    Err(Failure::Abandoned | Failure::NotHeld | Failure::OwnerSilent)
-                        if reclaims < RECLAIMS_MAX =>
-                    {
+                    Err(
+                        PageFillError::Abandoned
+                        | PageFillError::NotHeld
+                        | PageFillError::OwnerSilent,
+                    ) if reclaims < RECLAIMS_MAX => {
                         reclaims += 1;
                         claim = self.warm_claim(&target, warm.block, page..pages.end)?;
-                        claim.release();
+                        claim.release_pages();
                     }
                     Err(failure) => return Err(failure),
                 }
@@ -220,23 +253,26 @@ impl Worker {
     /// time, and comes back.
     async fn copy_from_owner(
         &self,
-        target: &Arc<Target>,
+        target: &Arc<FillTarget>,
         block: BlockIndex,
         pages: Range<u16>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), PageFillError> {
         if self.former.other_owner(target.object.block_slot(block)).is_none() {
             return Ok(());
         }
         let block_len = self.geometry.block_len(target.version.bytes, block);
-        let wanted = Wanted { block, pages: pages.clone(), ahead_bytes: 0, replica: true };
-        let mut claim = self.filler.claim(target, &wanted)?;
-        claim.release();
+        let wanted =
+            PageClaimRequest { block, pages: pages.clone(), ahead_bytes: 0, replica: true };
+        let mut claim = self.filler.claim_pages(target, &wanted)?;
+        claim.release_pages();
         for (page, source) in pages.zip(&claim.sources) {
             if let PageSource::Filling { run, index } = source {
                 let bytes = self.geometry.page_len(block_len, PageIndex(page));
                 // What does not come in another way is claimed again.
-                if let Err(Failure::OwnerSilent) = run.clone().wait(*index, bytes).await {
-                    return Err(Failure::Busy(
+                if let Err(PageFillError::OwnerSilent) =
+                    run.clone().wait_for_page(*index, bytes).await
+                {
+                    return Err(PageFillError::Busy(
                         "the owner of the block does not give its pages now",
                     ));
                 }
@@ -247,21 +283,22 @@ impl Worker {
 
     fn warm_claim(
         &self,
-        target: &Arc<Target>,
+        target: &Arc<FillTarget>,
         block: BlockIndex,
         pages: Range<u16>,
-    ) -> Result<Claim, Failure> {
-        self.filler.claim(target, &Wanted { block, pages, ahead_bytes: 0, replica: false })
+    ) -> Result<PageClaim, PageFillError> {
+        self.filler
+            .claim_pages(target, &PageClaimRequest { block, pages, ahead_bytes: 0, replica: false })
     }
 
-    fn look(
+    fn count_held_bytes(
         &self,
-        target: &Target,
-        warm: &Warm,
+        target: &FillTarget,
+        warm: &WarmMessage,
         pages: Range<u16>,
         length: impl Fn(u16) -> u32,
-    ) -> Bytes {
-        let mut bytes = Bytes::default();
+    ) -> WarmupByteCounts {
+        let mut bytes = WarmupByteCounts::default();
         for page in pages {
             let is_here = self.is_page_here(target.digest, warm.block, page, warm.tier);
             *(if is_here { &mut bytes.held } else { &mut bytes.missing }) += length(page);
@@ -272,12 +309,12 @@ impl Worker {
 
 /// The question of which a warm-up wants the answer, and not the bytes. With checksums: clients ask
 /// for them by default.
-fn as_open(warm: &Warm, page_bytes: u32) -> Open {
+fn as_open(warm: &WarmMessage, page_bytes: u32) -> OpenMessage {
     let byte = |page: u32| u64::from(page) * u64::from(page_bytes);
     let (first, end) =
         (byte(warm.first_page.into()), byte(u32::from(warm.first_page) + u32::from(warm.pages)));
     let want = ByteRange::From { first, last: Some(end.saturating_sub(1)) };
-    Open {
+    OpenMessage {
         object: warm.object.clone(),
         version_id: None,
         epoch: warm.epoch,

@@ -7,12 +7,16 @@ use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use indicatif::BinaryBytes;
 use serde_json::Value;
-use verbs3_coordinator_client::Client;
-use verbs3_preload::api::{Invalidation, JobView, Notified, ObjectView, Selection};
+use verbs3_coordinator_client::CoordinatorClient;
+use verbs3_preload::api::{
+    InvalidationRequest, JobView, NotificationSummary, ObjectView, PreloadSelection,
+};
 
 use crate::command::preload::arguments::{AskArguments, JobNames};
-use crate::command::preload::{answered, client, exit, is_yet_to_be_done, shown};
-use crate::wiring::lease::escaped;
+use crate::command::preload::{
+    exit_with, is_yet_to_be_done, preload_client, present_job, require_answer,
+};
+use crate::wiring::lease::escape_path_segment;
 
 /// How long a coordinator may try: longer than homes are waited for.
 const WAIT: Duration = Duration::from_secs(30);
@@ -53,17 +57,17 @@ enum CacheAction {
     /// still right stay
     Invalidate {
         #[command(flatten)]
-        names: Names,
+        names: InvalidationNames,
     },
     /// Give up pages at the workers that own their blocks, pinned or not
     Evict {
         #[command(flatten)]
-        job: Job,
+        job: CacheJobArguments,
     },
     /// Load onto disk, and keep there
     Pin {
         #[command(flatten)]
-        job: Job,
+        job: CacheJobArguments,
         /// Seconds for which pages are kept
         #[arg(long, value_name = "SECONDS")]
         ttl: u64,
@@ -71,7 +75,7 @@ enum CacheAction {
     /// Pinned pages may be given up again
     Unpin {
         #[command(flatten)]
-        job: Job,
+        job: CacheJobArguments,
     },
     /// Hand in a bucket notification (S3 event JSON)
     Notify {
@@ -87,7 +91,7 @@ enum CacheAction {
 }
 
 #[derive(Debug, Args)]
-struct Names {
+struct InvalidationNames {
     /// What names of objects begin with: s3://BUCKET/PREFIX
     #[arg(value_name = "PREFIX", required_unless_present = "path")]
     prefixes: Vec<String>,
@@ -97,7 +101,7 @@ struct Names {
 }
 
 #[derive(Debug, Args)]
-struct Job {
+struct CacheJobArguments {
     #[command(flatten)]
     names: JobNames,
     /// Stay until the job is over, and show how far it is
@@ -105,29 +109,30 @@ struct Job {
     follow: bool,
 }
 
-impl Job {
-    fn selection(&self, ttl: Option<u64>) -> Selection {
+impl CacheJobArguments {
+    fn to_selection(&self, ttl: Option<u64>) -> PreloadSelection {
         let JobNames { prefixes, path: paths, manifest, id } = self.names.clone();
-        Selection { id, paths, prefixes, manifest, ttl }
+        PreloadSelection { id, paths, prefixes, manifest, ttl }
     }
 }
 
-pub fn run(arguments: &CacheArguments) -> ExitCode {
-    exit(ask(arguments))
+pub fn run_cache_command(arguments: &CacheArguments) -> ExitCode {
+    exit_with(execute_action(arguments))
 }
 
 /// Whether all went well.
-async fn ask(arguments: &CacheArguments) -> anyhow::Result<bool> {
-    let client = client(&arguments.asking)?;
+async fn execute_action(arguments: &CacheArguments) -> anyhow::Result<bool> {
+    let client = preload_client(&arguments.asking)?;
     let json = arguments.asking.json;
-    let begun = async |verb: &str, job: &Job, ttl: Option<u64>| {
+    let begun = async |verb: &str, job: &CacheJobArguments, ttl: Option<u64>| {
         let path = format!("/v1/{verb}");
-        let mut selection = job.selection(ttl);
+        let mut selection = job.to_selection(ttl);
         if !is_yet_to_be_done(&client, &mut selection.id, json).await? {
             return Ok(false);
         }
-        let view: JobView = answered(client.post(&path, &selection, Duration::ZERO).await)?;
-        shown(&client, view, job.follow, json).await
+        let view: JobView =
+            require_answer(client.post_json(&path, &selection, Duration::ZERO).await)?;
+        present_job(&client, view, job.follow, json).await
     };
     match &arguments.action {
         CacheAction::Evict { job } => begun("evict", job, None).await,
@@ -136,9 +141,10 @@ async fn ask(arguments: &CacheArguments) -> anyhow::Result<bool> {
         CacheAction::Where { object, first_block } => {
             where_is(&client, object, *first_block, json).await
         }
-        CacheAction::Invalidate { names: Names { prefixes, path } } => {
-            let asked = Invalidation { paths: path.clone(), prefixes: prefixes.clone() };
-            let said: Value = answered(client.post("/v1/invalidate", &asked, WAIT).await)?;
+        CacheAction::Invalidate { names: InvalidationNames { prefixes, path } } => {
+            let asked = InvalidationRequest { paths: path.clone(), prefixes: prefixes.clone() };
+            let said: Value =
+                require_answer(client.post_json("/v1/invalidate", &asked, WAIT).await)?;
             match json {
                 true => println!("{said}"),
                 false => println!("whatever begins to be read from now on is as the store has it"),
@@ -146,13 +152,13 @@ async fn ask(arguments: &CacheArguments) -> anyhow::Result<bool> {
             Ok(true)
         }
         CacheAction::Notify { file, ufs, warm } => {
-            notify(&client, file, ufs.as_deref(), *warm, json).await
+            send_notification(&client, file, ufs.as_deref(), *warm, json).await
         }
     }
 }
 
-async fn notify(
-    client: &Client,
+async fn send_notification(
+    client: &CoordinatorClient,
     file: &str,
     ufs: Option<&str>,
     warm: bool,
@@ -163,14 +169,15 @@ async fn notify(
         file => std::fs::read_to_string(file).with_context(|| format!("can't read {file}"))?,
     };
     let event: Value = serde_json::from_str(&text).with_context(|| format!("{file} is no JSON"))?;
-    let ufs = ufs.map(|ufs| format!("&ufs={}", escaped(ufs))).unwrap_or_default();
-    let said: Notified =
-        answered(client.post(&format!("/v1/notifications?warm={warm}{ufs}"), &event, WAIT).await)?;
+    let ufs = ufs.map(|ufs| format!("&ufs={}", escape_path_segment(ufs))).unwrap_or_default();
+    let said: NotificationSummary = require_answer(
+        client.post_json(&format!("/v1/notifications?warm={warm}{ufs}"), &event, WAIT).await,
+    )?;
     if json {
         println!("{}", serde_json::to_string(&said).unwrap_or_default());
         return Ok(true);
     }
-    let Notified { invalidated, ignored, unknown, job } = said;
+    let NotificationSummary { invalidated, ignored, unknown, job } = said;
     println!(
         "{invalidated} objects are asked anew; {ignored} events change nothing, {unknown} are of \
         no mounted bucket"
@@ -182,7 +189,7 @@ async fn notify(
 }
 
 async fn where_is(
-    client: &Client,
+    client: &CoordinatorClient,
     object: &str,
     first_block: u32,
     json: bool,
@@ -191,17 +198,20 @@ async fn where_is(
     else {
         bail!("{object:?} is not s3://BUCKET/KEY");
     };
-    let path =
-        format!("/v1/objects/{}/{}?first_block={first_block}", escaped(bucket), escaped(key));
-    let view: ObjectView = answered(client.get(&path, WAIT).await)?;
+    let path = format!(
+        "/v1/objects/{}/{}?first_block={first_block}",
+        escape_path_segment(bucket),
+        escape_path_segment(key)
+    );
+    let view: ObjectView = require_answer(client.get(&path, WAIT).await)?;
     match json {
         true => println!("{}", serde_json::to_string(&view).unwrap_or_default()),
-        false => print!("{}", text(&view)),
+        false => print!("{}", render_object_view(&view)),
     }
     Ok(view.silent.is_empty())
 }
 
-fn text(view: &ObjectView) -> String {
+fn render_object_view(view: &ObjectView) -> String {
     let size = |bytes: u64| BinaryBytes(bytes).to_string();
     let home = view.home.as_deref().unwrap_or("nobody");
     let mut text =

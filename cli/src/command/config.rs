@@ -2,16 +2,16 @@
 
 use std::process::ExitCode;
 
-use verbs3_config::{Role, load, roles_in};
+use verbs3_config::{ProcessRole, load_config, roles_in};
 
 use crate::arguments::ConfigArguments;
 use crate::process::MISCONFIGURED;
 
 /// Prints all problems, and for whom they were looked for; 2 if one of them keeps a process from
 /// starting.
-pub fn check(arguments: &ConfigArguments) -> ExitCode {
+pub fn check_config(arguments: &ConfigArguments) -> ExitCode {
     let file = arguments.file.display();
-    let named = arguments.roles();
+    let named = arguments.process_roles();
     let roles = match if named.is_empty() { roles_in(&arguments.file) } else { Ok(named) } {
         Ok(roles) => roles,
         Err(problems) => {
@@ -19,7 +19,7 @@ pub fn check(arguments: &ConfigArguments) -> ExitCode {
             return ExitCode::from(MISCONFIGURED);
         }
     };
-    match load(&arguments.layers(), &roles) {
+    match load_config(&arguments.config_layers(), &roles) {
         Ok(loaded) => {
             for warning in &loaded.warnings {
                 println!("{warning}");
@@ -31,14 +31,14 @@ pub fn check(arguments: &ConfigArguments) -> ExitCode {
                         starts from it"
                     )
                 }
-                false => println!("{file} is fine for {}", spoken(&roles)),
+                false => println!("{file} is fine for {}", join_role_names(&roles)),
             }
             ExitCode::SUCCESS
         }
         Err(problems) => {
             println!("{problems}");
             if !roles.is_empty() {
-                println!("{file} was checked for {}; --role names others", spoken(&roles));
+                println!("{file} was checked for {}; --role names others", join_role_names(&roles));
             }
             ExitCode::from(MISCONFIGURED)
         }
@@ -46,7 +46,7 @@ pub fn check(arguments: &ConfigArguments) -> ExitCode {
 }
 
 /// `gateway, worker and coordinator`
-fn spoken(roles: &[Role]) -> String {
+fn join_role_names(roles: &[ProcessRole]) -> String {
     let names: Vec<String> = roles.iter().map(ToString::to_string).collect();
     match names.split_last() {
         Some((last, [])) => last.clone(),
@@ -56,10 +56,10 @@ fn spoken(roles: &[Role]) -> String {
 }
 
 /// Prints the effective configuration, complete or not.
-pub fn show(arguments: &ConfigArguments) -> ExitCode {
-    match load(&arguments.layers(), &arguments.roles()) {
+pub fn show_config(arguments: &ConfigArguments) -> ExitCode {
+    match load_config(&arguments.config_layers(), &arguments.process_roles()) {
         Ok(loaded) => {
-            print!("{}", loaded.show());
+            print!("{}", loaded.show_settings());
             ExitCode::SUCCESS
         }
         Err(problems) => {

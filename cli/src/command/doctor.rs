@@ -9,64 +9,67 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use verbs3_config::{Config, load};
+use verbs3_config::{RootSettings, load_config};
 use verbs3_rdma::doctor::{
-    Addresses, Finding, Host, Needs, PeerProbe, PortState, ProbeOptions, addresses, examine,
-    judge_peer, probe_peer, verdict,
+    DeviceAddresses, HostDescription, HostFinding, HostRequirements, PeerProbe, PortState,
+    ProbeOptions, examine_host, judge_peer, list_addresses, probe_peer, worst_severity,
 };
-use verbs3_rdma::verbs::{NoRdma, active_mtu, probe};
+use verbs3_rdma::verbs::{NoRdma, active_mtu, probe_devices};
 
 use crate::arguments::{DoctorArguments, RoleArgument};
 use crate::process::MISCONFIGURED;
 
 /// Everything that is printed.
-struct Report {
-    host: Host,
-    findings: Vec<Finding>,
+struct DoctorReport {
+    host: HostDescription,
+    findings: Vec<HostFinding>,
     peer: Option<PeerProbe>,
 }
 
 /// Status 0: all well. 1: warnings. 2: failures, or a configuration that can't be used.
-pub fn run(arguments: &DoctorArguments) -> ExitCode {
-    let config = match configuration(arguments) {
+pub fn run_doctor(arguments: &DoctorArguments) -> ExitCode {
+    let config = match load_configuration(arguments) {
         Ok(config) => config,
         Err(complaint) => {
             eprintln!("{complaint}");
             return ExitCode::from(MISCONFIGURED);
         }
     };
-    let needs = config.as_ref().map(|config| needs(config, &arguments.role)).unwrap_or_default();
+    let needs =
+        config.as_ref().map(|config| arena_needs(config, &arguments.role)).unwrap_or_default();
     let config = config.unwrap_or_default();
-    let target = match arguments.peer.as_deref().map(|peer| peer::target(peer, &config)).transpose()
-    {
-        Ok(target) => target,
-        Err(complaint) => {
-            eprintln!("--peer {complaint}");
-            return ExitCode::from(MISCONFIGURED);
-        }
-    };
-    let host = look(&arguments.root);
-    let mut findings = examine(&host, &needs);
-    let peer = target.map(|(name, port)| probe_peer(&host, &name, port, &options(&config)));
+    let target =
+        match arguments.peer.as_deref().map(|peer| peer::parse_target(peer, &config)).transpose() {
+            Ok(target) => target,
+            Err(complaint) => {
+                eprintln!("--peer {complaint}");
+                return ExitCode::from(MISCONFIGURED);
+            }
+        };
+    let host = inspect_host(&arguments.root);
+    let mut findings = examine_host(&host, &needs);
+    let peer = target.map(|(name, port)| probe_peer(&host, &name, port, &probe_options(&config)));
     if let Some(peer) = &peer {
         findings.extend(judge_peer(&host, peer));
     }
-    let status = verdict(&findings).exit_status();
-    let report = Report { host, findings, peer };
-    let printed = if arguments.json { json::render(&report) } else { text::render(&report) };
+    let status = worst_severity(&findings).exit_status();
+    let report = DoctorReport { host, findings, peer };
+    let printed =
+        if arguments.json { json::render_json(&report) } else { text::render_text(&report) };
     // Whoever closed the pipe has read enough; the status still says it.
     let _ = std::io::stdout().write_all(printed.as_bytes());
     ExitCode::from(status)
 }
 
-fn configuration(arguments: &DoctorArguments) -> Result<Option<Config>, String> {
-    let Some(layers) = arguments.layers() else { return Ok(None) };
-    let loaded = load(&layers, &arguments.roles()).map_err(|problems| problems.to_string())?;
+fn load_configuration(arguments: &DoctorArguments) -> Result<Option<RootSettings>, String> {
+    let Some(layers) = arguments.config_layers() else { return Ok(None) };
+    let loaded = load_config(&layers, &arguments.process_roles())
+        .map_err(|problems| problems.to_string())?;
     Ok(Some(loaded.config))
 }
 
 /// The arenas of the roles asked for, or else of those whose required settings are there.
-fn needs(config: &Config, roles: &[RoleArgument]) -> Needs {
+fn arena_needs(config: &RootSettings, roles: &[RoleArgument]) -> HostRequirements {
     let has = |role: RoleArgument, complete: bool| {
         roles.contains(&role) || (roles.is_empty() && complete)
     };
@@ -78,16 +81,16 @@ fn needs(config: &Config, roles: &[RoleArgument]) -> Needs {
     if has(RoleArgument::Gateway, config.gateway.identities.is_some()) {
         arenas.push(("gateway.memory.capacity".to_owned(), config.gateway.memory.capacity.0));
     }
-    Needs { arenas }
+    HostRequirements { arenas }
 }
 
 /// A root other than this host's has neither its addresses nor its libraries.
-fn look(root: &Path) -> Host {
+fn inspect_host(root: &Path) -> HostDescription {
     if root != Path::new("/") {
-        return Host::read(root, &Addresses::new());
+        return HostDescription::read(root, &DeviceAddresses::new());
     }
-    let mut host = Host::read(root, &addresses().unwrap_or_default());
-    host.listed = Some(match probe() {
+    let mut host = HostDescription::read(root, &list_addresses().unwrap_or_default());
+    host.listed = Some(match probe_devices() {
         Ok(devices) => Ok(devices.into_iter().map(|device| device.name).collect()),
         // The libraries' absence is found by itself, with its remedy.
         Err(NoRdma::NoLibrary) => return host,
@@ -102,7 +105,7 @@ fn look(root: &Path) -> Host {
     host
 }
 
-fn options(config: &Config) -> ProbeOptions {
+fn probe_options(config: &RootSettings) -> ProbeOptions {
     ProbeOptions {
         deadline: config.tcp.connect_deadline.0,
         bind_device: config.tcp.bind_device.clone(),

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use verbs3_coordinator_client::api::{ClusterView, HandingOver, PREFIX, WorkerState};
-use verbs3_coordinator_client::{AskError, Client};
+use verbs3_coordinator_client::api::{ClusterView, DrainProgress, PREFIX, WorkerState};
+use verbs3_coordinator_client::{AskError, CoordinatorClient};
 
 /// How often it is asked how far the worker is, and said.
 const EVERY: Duration = Duration::from_millis(500);
@@ -16,7 +16,7 @@ const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// What a leader's view says of a worker that was told to drain.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum DrainStanding {
     Drained,
     /// With what.
     Busy(String),
@@ -26,7 +26,7 @@ enum Standing {
 
 /// `Ok`: it may be stopped. Else why not.
 pub async fn until_drained(
-    client: &Client,
+    client: &CoordinatorClient,
     id: &str,
     within: Duration,
 ) -> Result<Result<(), String>, AskError> {
@@ -37,23 +37,23 @@ pub async fn until_drained(
         let standing = match client.get::<ClusterView>(&path, Duration::ZERO).await {
             Ok(Some(view)) => {
                 heard = Instant::now();
-                standing(&view, id)
+                judge_drain(&view, id)
             }
-            Ok(None) => Standing::Busy("is not spoken of".to_owned()),
+            Ok(None) => DrainStanding::Busy("is not spoken of".to_owned()),
             Err(AskError::Away(reason)) if heard.elapsed() < AWAY_MAX => {
-                Standing::Busy(format!("can't be asked after: {reason}"))
+                DrainStanding::Busy(format!("can't be asked after: {reason}"))
             }
             Err(error) => return Err(error),
         };
         match standing {
-            Standing::Drained => return Ok(Ok(())),
-            Standing::Hopeless(why) => return Ok(Err(format!("{id} {why}"))),
-            Standing::Busy(with) if began.elapsed() >= within => {
+            DrainStanding::Drained => return Ok(Ok(())),
+            DrainStanding::Hopeless(why) => return Ok(Err(format!("{id} {why}"))),
+            DrainStanding::Busy(with) if began.elapsed() >= within => {
                 return Ok(Err(format!(
                     "{id} is not done after {within:?}, and drains on: it {with}"
                 )));
             }
-            Standing::Busy(with) => {
+            DrainStanding::Busy(with) => {
                 if said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
                     eprintln!("{id} {with}");
                     said = Some(Instant::now());
@@ -64,35 +64,35 @@ pub async fn until_drained(
     }
 }
 
-fn standing(view: &ClusterView, id: &str) -> Standing {
+fn judge_drain(view: &ClusterView, id: &str) -> DrainStanding {
     let Some(worker) = view.workers.iter().find(|worker| worker.id.0 == id) else {
-        return Standing::Hopeless("has left before it was drained".to_owned());
+        return DrainStanding::Hopeless("has left before it was drained".to_owned());
     };
     let others = view.workers.iter().filter(|other| other.id != worker.id);
     let takes = |state| matches!(state, WorkerState::Serving | WorkerState::Joining);
     match worker.state {
-        _ if worker.drained => Standing::Drained,
+        _ if worker.drained => DrainStanding::Drained,
         WorkerState::Lost | WorkerState::Missing => {
-            Standing::Hopeless("does not answer any more".to_owned())
+            DrainStanding::Hopeless("does not answer any more".to_owned())
         }
-        WorkerState::Serving => Standing::Hopeless(
+        WorkerState::Serving => DrainStanding::Hopeless(
             "does not drain any more: that was undone, or the leader ended that was told; ask \
             again"
                 .to_owned(),
         ),
         WorkerState::Joining | WorkerState::Unknown => {
-            Standing::Busy("is in no map yet".to_owned())
+            DrainStanding::Busy("is in no map yet".to_owned())
         }
         WorkerState::Draining if worker.slots > 0 => {
             if !others.into_iter().any(|other| takes(other.state)) {
                 let why = "owns its slots on: no other worker is there to take them; start one, or \
                     stop it as it is";
-                return Standing::Hopeless(why.to_owned());
+                return DrainStanding::Hopeless(why.to_owned());
             }
-            Standing::Busy(format!("owns {} slots still", worker.slots))
+            DrainStanding::Busy(format!("owns {} slots still", worker.slots))
         }
-        WorkerState::Draining => Standing::Busy(match worker.handing_over {
-            Some(HandingOver { blocks, blocks_left, .. }) => {
+        WorkerState::Draining => DrainStanding::Busy(match worker.handing_over {
+            Some(DrainProgress { blocks, blocks_left, .. }) => {
                 format!(
                     "hands over what is hot: {} of {blocks} blocks",
                     blocks.saturating_sub(blocks_left)
@@ -144,10 +144,10 @@ mod tests {
     }
 
     fn of(workers: Vec<WorkerView>) -> String {
-        match standing(&view(workers), "a") {
-            Standing::Drained => "drained".to_owned(),
-            Standing::Busy(with) => format!("busy: {with}"),
-            Standing::Hopeless(why) => format!("hopeless: {why}"),
+        match judge_drain(&view(workers), "a") {
+            DrainStanding::Drained => "drained".to_owned(),
+            DrainStanding::Busy(with) => format!("busy: {with}"),
+            DrainStanding::Hopeless(why) => format!("hopeless: {why}"),
         }
     }
 
@@ -155,7 +155,7 @@ mod tests {
     fn only_who_has_handed_everything_over_is_done() {
         use WorkerState::{Draining, Joining, Lost, Serving};
         let other = || worker("b", Serving, 1);
-        let handing = |blocks_left| HandingOver { blocks: 5, blocks_left, bytes: 1 };
+        let handing = |blocks_left| DrainProgress { blocks: 5, blocks_left, bytes: 1 };
         let mut hands_over = worker("a", Draining, 0);
         hands_over.handing_over = Some(handing(2));
         let mut done = worker("a", Draining, 0);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use verbs3_config::{Layers, load};
-use verbs3_coordinator_client::{AskError, Client};
+use verbs3_config::{ConfigLayers, load_config};
+use verbs3_coordinator_client::{AskError, CoordinatorClient};
 
 use crate::arguments::{
     CoordinatorsArguments, DrainArguments, WorkerAction, WorkerActionArguments,
@@ -20,19 +20,24 @@ use crate::wiring::{coordinator, lease};
 /// Exit status where a coordinator refused, or what was asked for did not come about.
 const REFUSED: u8 = 1;
 
-pub fn run(action: &WorkerAction) -> ExitCode {
+pub fn run_worker_action(action: &WorkerAction) -> ExitCode {
     let (word, WorkerActionArguments { id, coordinators }) = match action {
         WorkerAction::Drain(arguments) => ("drain", &arguments.worker),
         WorkerAction::Undrain(arguments) => ("undrain", arguments),
         WorkerAction::Forget(arguments) => ("forget", arguments),
     };
-    let answer = ask(coordinators, async |client| {
-        let path =
-            format!("{}/workers/{}", verbs3_coordinator_client::api::PREFIX, lease::escaped(id));
+    let answer = ask_coordinators(coordinators, async |client| {
+        let path = format!(
+            "{}/workers/{}",
+            verbs3_coordinator_client::api::PREFIX,
+            lease::escape_path_segment(id)
+        );
         if let WorkerAction::Forget(_) = action {
-            return client.delete(&path).await.map(Ok);
+            return client.delete_path(&path).await.map(Ok);
         }
-        client.post::<_, serde_json::Value>(&format!("{path}/{word}"), &(), Duration::ZERO).await?;
+        client
+            .post_json::<_, serde_json::Value>(&format!("{path}/{word}"), &(), Duration::ZERO)
+            .await?;
         match action {
             WorkerAction::Drain(DrainArguments { wait: Some(within), .. }) => {
                 drain::until_drained(&client, id, within.0).await
@@ -65,7 +70,7 @@ pub fn run(action: &WorkerAction) -> ExitCode {
         }
         Ok(Err(error)) => {
             eprintln!("{error}");
-            ExitCode::from(if error.kind().is_some() { REFUSED } else { MISCONFIGURED })
+            ExitCode::from(if error.refusal_kind().is_some() { REFUSED } else { MISCONFIGURED })
         }
         Err(exit) => exit,
     }
@@ -73,15 +78,15 @@ pub fn run(action: &WorkerAction) -> ExitCode {
 
 /// Runs `question` with a client of the coordinators that the arguments name; says what keeps it
 /// from that.
-pub fn ask<T>(
+pub fn ask_coordinators<T>(
     arguments: &CoordinatorsArguments,
-    question: impl AsyncFnOnce(Arc<Client>) -> Result<T, AskError>,
+    question: impl AsyncFnOnce(Arc<CoordinatorClient>) -> Result<T, AskError>,
 ) -> Result<Result<T, AskError>, ExitCode> {
     let misconfigured = |problem: &dyn std::fmt::Display| {
         eprintln!("{problem}");
         ExitCode::from(MISCONFIGURED)
     };
-    let client = client(&arguments.layers(), &arguments.coordinator);
+    let client = client_from_layers(&arguments.config_layers(), &arguments.coordinator);
     let client = client.map_err(|error| misconfigured(&format!("{error:#}")))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| misconfigured(&error))?;
@@ -90,9 +95,13 @@ pub fn ask<T>(
 
 /// A client of the coordinators that are named on the command line (`urls`) or in the
 /// configuration, or else of the `verbs3 dev` that was started in this folder.
-pub fn client(layers: &Layers, urls: &[String]) -> anyhow::Result<Arc<Client>> {
-    let read =
-        |layers: &Layers| load(layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"));
+pub fn client_from_layers(
+    layers: &ConfigLayers,
+    urls: &[String],
+) -> anyhow::Result<Arc<CoordinatorClient>> {
+    let read = |layers: &ConfigLayers| {
+        load_config(layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"))
+    };
     let mut config = read(layers)?.config;
     if !urls.is_empty() {
         config.cluster.coordinators = urls.to_vec();
@@ -103,7 +112,7 @@ pub fn client(layers: &Layers, urls: &[String]) -> anyhow::Result<Arc<Client>> {
         eprintln!(
             "asking the `verbs3 dev` of {dir}; name others by --config FILE or --coordinator URL"
         );
-        config = read(&Layers { file: Some(file), ..layers.clone() })?.config;
+        config = read(&ConfigLayers { file: Some(file), ..layers.clone() })?.config;
     }
     if config.cluster.coordinators.is_empty() {
         bail!("no coordinator is named; write --config FILE or --coordinator URL");
@@ -113,5 +122,5 @@ pub fn client(layers: &Layers, urls: &[String]) -> anyhow::Result<Arc<Client>> {
             "the cluster's secret is missing; write --config FILE, or set VERBS3_CLUSTER__SECRET"
         );
     }
-    coordinator::client(&config.cluster)?.context("a coordinator is named")
+    coordinator::coordinator_client(&config.cluster)?.context("a coordinator is named")
 }

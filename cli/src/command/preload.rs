@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use verbs3_coordinator_client::api::RefusedKind;
-use verbs3_coordinator_client::{AskError, Client};
+use verbs3_coordinator_client::api::CoordinatorRefusalKind;
+use verbs3_coordinator_client::{AskError, CoordinatorClient};
 use verbs3_preload::api::{JobState, JobView, JobsPage};
 
 use self::arguments::{AskArguments, PreloadAction, PreloadArguments};
-use self::show::Bars;
+use self::show::ProgressBars;
 use crate::command::membership;
 use crate::process::MISCONFIGURED;
 
@@ -30,12 +30,12 @@ const JOBS_MAX: usize = 10_000;
 const PATH: &str = "/v1/preload";
 
 /// Status 0: as asked. 1: something is missing. 2: refused, or nobody answers.
-pub fn run(arguments: &PreloadArguments) -> ExitCode {
-    exit(ask(arguments))
+pub fn run_preload(arguments: &PreloadArguments) -> ExitCode {
+    exit_with(execute_action(arguments))
 }
 
 /// Runs a question to its end; says what kept it from that.
-pub fn exit(question: impl Future<Output = anyhow::Result<bool>>) -> ExitCode {
+pub fn exit_with(question: impl Future<Output = anyhow::Result<bool>>) -> ExitCode {
     let asked = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -52,18 +52,20 @@ pub fn exit(question: impl Future<Output = anyhow::Result<bool>>) -> ExitCode {
 }
 
 /// Whether all went well.
-async fn ask(arguments: &PreloadArguments) -> anyhow::Result<bool> {
-    let client = client(&arguments.asking)?;
+async fn execute_action(arguments: &PreloadArguments) -> anyhow::Result<bool> {
+    let client = preload_client(&arguments.asking)?;
     let json = arguments.asking.json;
     let view = match &arguments.action {
         Some(PreloadAction::Ls) => {
-            show::list(&all(&client).await?, json);
+            show::print_jobs(&list_jobs(&client).await?, json);
             return Ok(true);
         }
-        Some(PreloadAction::Show { id }) => answered(client.get(&path(id)?, Duration::ZERO).await)?,
+        Some(PreloadAction::Show { id }) => {
+            require_answer(client.get(&job_path(id)?, Duration::ZERO).await)?
+        }
         Some(PreloadAction::Stop { id }) => {
-            let view = stopped(&client, id).await?;
-            show::one(&view, json);
+            let view = stop_job(&client, id).await?;
+            show::print_job(&view, json);
             if !view.state.is_over() {
                 eprintln!(
                     "it was told to end, and has not yet: ask again, `verbs3 preload show {id}`"
@@ -72,22 +74,22 @@ async fn ask(arguments: &PreloadArguments) -> anyhow::Result<bool> {
             return Ok(view.state.is_over());
         }
         None => {
-            let mut spec = arguments.job.spec();
+            let mut spec = arguments.job.job_spec();
             if !is_yet_to_be_done(&client, &mut spec.id, json).await? {
                 return Ok(false);
             }
-            answered(client.post::<_, JobView>(PATH, &spec, Duration::ZERO).await)?
+            require_answer(client.post_json::<_, JobView>(PATH, &spec, Duration::ZERO).await)?
         }
     };
-    shown(&client, view, arguments.follow, json).await
+    present_job(&client, view, arguments.follow, json).await
 }
 
 /// All jobs, a page after the other. One that comes or goes meanwhile may be there or not.
-async fn all(client: &Client) -> anyhow::Result<Vec<JobView>> {
+async fn list_jobs(client: &CoordinatorClient) -> anyhow::Result<Vec<JobView>> {
     let mut jobs = Vec::new();
     let mut path = PATH.to_owned();
     loop {
-        let page: JobsPage = answered(client.get(&path, Duration::ZERO).await)?;
+        let page: JobsPage = require_answer(client.get(&path, Duration::ZERO).await)?;
         jobs.extend(page.jobs);
         match page.next {
             // Nothing of it has to be escaped.
@@ -100,7 +102,7 @@ async fn all(client: &Client) -> anyhow::Result<Vec<JobView>> {
 /// Before a job is handed in. False: one of this name is over, and is shown. A job without a name
 /// is given one: the client may send it twice, and it is one job nevertheless.
 pub async fn is_yet_to_be_done(
-    client: &Client,
+    client: &CoordinatorClient,
     id: &mut Option<String>,
     json: bool,
 ) -> anyhow::Result<bool> {
@@ -111,12 +113,14 @@ pub async fn is_yet_to_be_done(
             return Ok(true);
         }
     };
-    let known = match client.get::<JobView>(&path(id)?, Duration::ZERO).await {
-        Err(error) if error.kind() == Some(RefusedKind::Unknown) => return Ok(true),
-        answer => answered(answer)?,
+    let known = match client.get::<JobView>(&job_path(id)?, Duration::ZERO).await {
+        Err(error) if error.refusal_kind() == Some(CoordinatorRefusalKind::Unknown) => {
+            return Ok(true);
+        }
+        answer => require_answer(answer)?,
     };
     if known.state.is_over() {
-        show::one(&known, json);
+        show::print_job(&known, json);
         eprintln!(
             "job {id} has ended before, and nothing was done now; give this one another --id"
         );
@@ -125,73 +129,78 @@ pub async fn is_yet_to_be_done(
 }
 
 /// Ends a job, and waits for that: what runs may have to wait for its store.
-async fn stopped(client: &Client, id: &str) -> anyhow::Result<JobView> {
-    let path = path(id)?;
-    client.delete(&path).await?;
+async fn stop_job(client: &CoordinatorClient, id: &str) -> anyhow::Result<JobView> {
+    let path = job_path(id)?;
+    client.delete_path(&path).await?;
     let asked = Instant::now();
-    let mut view: JobView = answered(client.get(&path, Duration::ZERO).await)?;
+    let mut view: JobView = require_answer(client.get(&path, Duration::ZERO).await)?;
     while !view.state.is_over() && asked.elapsed() < STOP_WAIT {
         let news = format!("{path}?news={}&wait_ms={}", view.news, EVERY.as_millis());
-        view = answered(client.get(&news, EVERY).await)?;
+        view = require_answer(client.get(&news, EVERY).await)?;
     }
     Ok(view)
 }
 
 /// Shows a job, once it is over where it is to be followed. Whether all went well.
-pub async fn shown(
-    client: &Client,
+pub async fn present_job(
+    client: &CoordinatorClient,
     view: JobView,
     to_follow: bool,
     json: bool,
 ) -> anyhow::Result<bool> {
     let view = match to_follow && !view.state.is_over() {
-        true => follow(client, view, json).await?,
+        true => follow_job(client, view, json).await?,
         false => view,
     };
     if !(json && to_follow) {
-        show::one(&view, json);
+        show::print_job(&view, json);
     }
     Ok(matches!(view.state, JobState::Done | JobState::Queued | JobState::Running))
 }
 
 /// Until the job is over. A coordinator that ends meanwhile is waited for, or for the one that
 /// takes over.
-async fn follow(client: &Client, mut view: JobView, json: bool) -> anyhow::Result<JobView> {
-    let bars = Bars::new(json);
+async fn follow_job(
+    client: &CoordinatorClient,
+    mut view: JobView,
+    json: bool,
+) -> anyhow::Result<JobView> {
+    let bars = ProgressBars::new(json);
     let mut heard = Instant::now();
     while !view.state.is_over() {
         if json {
-            show::one(&view, true);
+            show::print_job(&view, true);
         }
-        bars.show(&view);
-        let path = format!("{}?news={}&wait_ms={}", path(&view.id)?, view.news, EVERY.as_millis());
+        bars.show_job(&view);
+        let path =
+            format!("{}?news={}&wait_ms={}", job_path(&view.id)?, view.news, EVERY.as_millis());
         match client.get::<JobView>(&path, EVERY).await {
             Ok(Some(newer)) => (view, heard) = (newer, Instant::now()),
             Ok(None) => bail!("the coordinator said nothing of the job"),
             Err(AskError::Away(reason)) if heard.elapsed() < AWAY_MAX => {
-                bars.say(&format!("waiting for a coordinator: {reason}"));
+                bars.print_line(&format!("waiting for a coordinator: {reason}"));
                 tokio::time::sleep(EVERY).await;
             }
             Err(error) => return Err(error.into()),
         }
     }
-    bars.end(&view);
+    bars.finish_job(&view);
     if json {
-        show::one(&view, true);
+        show::print_job(&view, true);
     }
     Ok(view)
 }
 
-pub fn client(arguments: &AskArguments) -> anyhow::Result<Arc<Client>> {
-    membership::client(&arguments.layers(), &arguments.coordinator)
+pub fn preload_client(arguments: &AskArguments) -> anyhow::Result<Arc<CoordinatorClient>> {
+    membership::client_from_layers(&arguments.config_layers(), &arguments.coordinator)
 }
 
-pub fn answered<T>(answer: Result<Option<T>, AskError>) -> anyhow::Result<T> {
+pub fn require_answer<T>(answer: Result<Option<T>, AskError>) -> anyhow::Result<T> {
     answer?.context("the coordinator gave an empty answer")
 }
 
 /// Ids have nothing that a path would have to hide.
-fn path(id: &str) -> anyhow::Result<String> {
+fn job_path(id: &str) -> anyhow::Result<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if id.is_empty() || id.starts_with('.') || !id.chars().all(fits) {
         bail!("{id:?} is no job's id: these are letters, digits, `.`, `_` and `-`");

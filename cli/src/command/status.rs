@@ -9,11 +9,11 @@ use verbs3_coordinator_client::api::{
     ClusterView, MapAnswer, PREFIX, PreloadView, UnfinishedJob, WorkerState, WorkerView,
 };
 use verbs3_coordinator_client::hot::{HotBlockView, HotView};
-use verbs3_coordinator_client::{AskError, Client};
-use verbs3_protocol::{Epoch, Membership};
+use verbs3_coordinator_client::{AskError, CoordinatorClient};
+use verbs3_protocol::{Epoch, MemberRoster};
 
 use crate::arguments::StatusArguments;
-use crate::command::membership::ask;
+use crate::command::membership::ask_coordinators;
 use crate::process::MISCONFIGURED;
 
 /// Exit status where something is to be done.
@@ -23,16 +23,16 @@ const TO_BE_DONE: u8 = 1;
 const NEWS_WAIT: Duration = Duration::from_secs(1);
 
 /// What one coordinator says of the map; `None`: it knows none yet.
-type Said = (String, Result<Option<Membership>, AskError>);
+type CoordinatorReply = (String, Result<Option<MemberRoster>, AskError>);
 
-pub fn run(arguments: &StatusArguments) -> ExitCode {
+pub fn run_status(arguments: &StatusArguments) -> ExitCode {
     let path = format!("{PREFIX}/cluster");
-    let asked = ask(&arguments.coordinators, async |client| {
+    let asked = ask_coordinators(&arguments.coordinators, async |client| {
         let view = async {
             let view = client.get::<ClusterView>(&path, Duration::ZERO).await?;
             view.ok_or_else(|| AskError::Away("an empty answer".to_owned()))
         };
-        let (view, said) = tokio::join!(view, each(&client));
+        let (view, said) = tokio::join!(view, ask_each_coordinator(&client));
         let said = match &view {
             Ok(view) => given_time(&client, view.epoch, said).await,
             Err(_) => said,
@@ -59,7 +59,7 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(&view).unwrap_or_default());
     } else {
-        print!("{}", screen(&view));
+        print!("{}", render_screen(&view));
     }
     if view.findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(TO_BE_DONE) }
 }
@@ -68,20 +68,24 @@ pub fn run(arguments: &StatusArguments) -> ExitCode {
 const GOES_ON: &str = "Reads go on with the last map and ask the store about attributes; writes go on while all its workers answer";
 
 /// Asks every coordinator, at once.
-async fn each(client: &Client) -> Vec<Said> {
+async fn ask_each_coordinator(client: &CoordinatorClient) -> Vec<CoordinatorReply> {
     let path = format!("{PREFIX}/map?epoch=0&wait_ms=0");
-    let ask = async |(url, client): (String, Client)| {
+    let ask = async |(url, client): (String, CoordinatorClient)| {
         let answer = client.get::<MapAnswer>(&path, Duration::ZERO).await;
-        (url, answer.map(|answer| answer.and_then(|answer| answer.resolved(None))))
+        (url, answer.map(|answer| answer.and_then(|answer| answer.resolve_membership(None))))
     };
     join_all(client.each_alone().into_iter().map(ask)).await
 }
 
 /// Asks those again whose map is older than the leader's: a map that has just come into force may
 /// be on its way to them.
-async fn given_time(client: &Client, leaders: Epoch, said: Vec<Said>) -> Vec<Said> {
+async fn given_time(
+    client: &CoordinatorClient,
+    leaders: Epoch,
+    said: Vec<CoordinatorReply>,
+) -> Vec<CoordinatorReply> {
     let alone = client.each_alone();
-    let again = async |(url, said): Said| {
+    let again = async |(url, said): CoordinatorReply| {
         let known = match &said {
             Ok(known) if epoch_of(known) < leaders => known,
             _ => return (url, said),
@@ -92,7 +96,7 @@ async fn given_time(client: &Client, leaders: Epoch, said: Vec<Said>) -> Vec<Sai
         let path =
             format!("{PREFIX}/map?epoch={}&wait_ms={}", epoch_of(known).0, NEWS_WAIT.as_millis());
         match client.get::<MapAnswer>(&path, NEWS_WAIT).await {
-            Ok(Some(answer)) => (url, Ok(answer.resolved(known.as_ref()))),
+            Ok(Some(answer)) => (url, Ok(answer.resolve_membership(known.as_ref()))),
             Ok(None) => (url, said),
             Err(error) => (url, Err(error)),
         }
@@ -100,18 +104,18 @@ async fn given_time(client: &Client, leaders: Epoch, said: Vec<Said>) -> Vec<Sai
     join_all(said.into_iter().map(again)).await
 }
 
-fn epoch_of(known: &Option<Membership>) -> Epoch {
+fn epoch_of(known: &Option<MemberRoster>) -> Epoch {
     known.as_ref().map_or(Epoch(0), |known| known.epoch)
 }
 
 /// The leader's view, and which of the coordinators don't answer or don't follow it.
-fn with_coordinators(mut view: ClusterView, said: &[Said]) -> ClusterView {
-    view.findings.extend(silent(said));
-    view.findings.extend(lagging(view.epoch, said));
+fn with_coordinators(mut view: ClusterView, said: &[CoordinatorReply]) -> ClusterView {
+    view.findings.extend(silent_findings(said));
+    view.findings.extend(lagging_findings(view.epoch, said));
     view
 }
 
-fn lagging(leaders: Epoch, said: &[Said]) -> impl Iterator<Item = String> {
+fn lagging_findings(leaders: Epoch, said: &[CoordinatorReply]) -> impl Iterator<Item = String> {
     let epochs = said.iter().filter_map(|(url, said)| Some((url, epoch_of(said.as_ref().ok()?))));
     epochs.filter(move |(_, epoch)| *epoch < leaders).map(move |(url, epoch)| {
         format!(
@@ -122,7 +126,7 @@ fn lagging(leaders: Epoch, said: &[Said]) -> impl Iterator<Item = String> {
     })
 }
 
-fn silent(said: &[Said]) -> impl Iterator<Item = String> {
+fn silent_findings(said: &[CoordinatorReply]) -> impl Iterator<Item = String> {
     let silent = said.iter().filter_map(|(url, said)| Some((url, said.as_ref().err()?)));
     // The error says who, where nobody answers.
     silent.map(|(url, error)| match error {
@@ -136,7 +140,7 @@ fn silent(said: &[Said]) -> impl Iterator<Item = String> {
 }
 
 /// What is known where coordinators answer, and none of them leads.
-fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
+fn without_leader(error: &AskError, said: &[CoordinatorReply]) -> ClusterView {
     let maps = said.iter().filter_map(|(_, said)| said.as_ref().ok()?.as_ref());
     let map = maps.max_by_key(|map| map.epoch).cloned().unwrap_or_default();
     let view = |member: verbs3_protocol::ClusterMember| WorkerView {
@@ -156,7 +160,7 @@ fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
     };
     let mut findings =
         vec![format!("{error}. {GOES_ON}; if this lasts, see to etcd and to the coordinators")];
-    findings.extend(silent(said));
+    findings.extend(silent_findings(said));
     ClusterView {
         name: String::new(),
         leader: None,
@@ -170,7 +174,7 @@ fn without_leader(error: &AskError, said: &[Said]) -> ClusterView {
     }
 }
 
-fn screen(view: &ClusterView) -> String {
+fn render_screen(view: &ClusterView) -> String {
     use std::fmt::Write as _;
     let mut text = String::new();
     let ClusterView { name, leader, epoch, replicas, workers, .. } = view;
@@ -211,7 +215,7 @@ fn screen(view: &ClusterView) -> String {
             WorkerState::Missing => "MISSING",
             WorkerState::Unknown => "unknown",
         };
-        let disk = column(has_disk, format!("{:>10}", size(tier_bytes(worker, "disk"))));
+        let disk = column(has_disk, format!("{:>10}", format_size(tier_bytes(worker, "disk"))));
         let rails = column(has_rails, format!("{:>5}", rails_up(worker)));
         let zone =
             if worker.zone.is_empty() { String::new() } else { format!("  zone {}", worker.zone) };
@@ -224,7 +228,7 @@ fn screen(view: &ClusterView) -> String {
             "{:width$}  {state:9}  {:>6}  {:>10}{disk}{rails}  {}{zone}{share}",
             worker.id.0,
             worker.slots,
-            size(tier_bytes(worker, "memory")),
+            format_size(tier_bytes(worker, "memory")),
             worker.address
         );
     }
@@ -241,7 +245,7 @@ fn screen(view: &ClusterView) -> String {
         let name = format!("{volume}/{key}").escape_debug().to_string();
         let _ = writeln!(text, "- {name}, block {block}: {workers} workers, {rate:.1} MiB/s");
     }
-    text.push_str(&jobs(&view.preload));
+    text.push_str(&render_jobs(&view.preload));
     if !view.findings.is_empty() {
         let _ = writeln!(text, "\nTo be done:");
         for finding in &view.findings {
@@ -255,7 +259,7 @@ fn tier_bytes(worker: &WorkerView, kind: &str) -> u64 {
     worker.tiers.iter().filter(|tier| tier.kind == kind).map(|tier| tier.bytes).sum()
 }
 
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     match bytes {
         0 => "-".to_owned(),
         _ if bytes >= 1 << 40 => format!("{:.1} TiB", bytes as f64 / (1u64 << 40) as f64),
@@ -274,7 +278,7 @@ fn rails_up(worker: &WorkerView) -> String {
 }
 
 /// Preload jobs, if there is something to say of them. None of it makes a cluster unwell.
-fn jobs(PreloadView { running, waiting, unfinished }: &PreloadView) -> String {
+fn render_jobs(PreloadView { running, waiting, unfinished }: &PreloadView) -> String {
     let mut text = String::new();
     if running + waiting > 0 {
         text.push_str(&format!("\npreload: {running} jobs run, {waiting} wait\n"));
@@ -295,7 +299,7 @@ fn jobs(PreloadView { running, waiting, unfinished }: &PreloadView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbs3_coordinator_client::api::{Tier, WorkerView};
+    use verbs3_coordinator_client::api::{WorkerTierCapacity, WorkerView};
     use verbs3_protocol::WorkerId;
 
     #[test]
@@ -326,7 +330,7 @@ mod tests {
             preload: PreloadView::default(),
             findings: vec!["worker gpu-07 does not answer; start it again".into()],
         };
-        let shown = screen(&view);
+        let shown = render_screen(&view);
         for part in [
             "NOT WELL",
             "LOST",
@@ -339,15 +343,15 @@ mod tests {
             assert!(shown.contains(part), "{part} is not in\n{shown}");
         }
         view.findings.clear();
-        let shown = screen(&view);
+        let shown = render_screen(&view);
         assert!(shown.contains("cluster train: well") && !shown.contains("hot"), "{shown}");
         for nothing in ["disk", "rails", "reload"] {
             assert!(!shown.contains(nothing), "{nothing} is in\n{shown}");
         }
-        let tier = |kind: &str, bytes| Tier { kind: kind.into(), bytes };
+        let tier = |kind: &str, bytes| WorkerTierCapacity { kind: kind.into(), bytes };
         view.workers[0].tiers = vec![tier("memory", 64 << 30), tier("disk", 3 << 40)];
         view.workers[0].rails = vec!["10.0.0.7:9403".into(), String::new()];
-        let shown = screen(&view);
+        let shown = render_screen(&view);
         for part in
             ["memory        disk  rails  address", "  64.0 GiB     3.0 TiB    1/2  10.0.0.7:9400"]
         {
@@ -357,7 +361,7 @@ mod tests {
 
     #[test]
     fn jobs_that_are_not_done_are_shown_and_nobody_is_unwell_for_them() {
-        let said: [Said; 0] = [];
+        let said: [CoordinatorReply; 0] = [];
         let job = UnfinishedJob {
             id: "night-22".into(),
             state: "incomplete".into(),
@@ -368,7 +372,7 @@ mod tests {
         let mut view =
             ClusterView { preload, ..without_leader(&AskError::Away("nobody".into()), &said) };
         view.findings.clear();
-        let shown = screen(&view);
+        let shown = render_screen(&view);
         let parts = [
             "cluster: well",
             "preload: 1 jobs run, 2 wait",
@@ -389,9 +393,9 @@ mod tests {
             bytes_per_second: 5 << 19,
         };
         let hot = HotView { blocks: 7, hottest: vec![hottest] };
-        let said: [Said; 0] = [];
+        let said: [CoordinatorReply; 0] = [];
         let view = ClusterView { hot, ..without_leader(&AskError::Away("nobody".into()), &said) };
-        let shown = screen(&view);
+        let shown = render_screen(&view);
         assert!(shown.contains("7 hot blocks are served by several workers"), "{shown}");
         assert!(
             shown.contains("- store/train/a\\nb.tar, block 3: 4 workers, 2.5 MiB/s"),
@@ -401,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_coordinator_that_follows_an_older_map_is_named() {
-        let map = |epoch| Ok(Some(Membership::new(Epoch(epoch), 2, Vec::new())));
+        let map = |epoch| Ok(Some(MemberRoster::new(Epoch(epoch), 2, Vec::new())));
         let said = [
             ("http://c0:9500".to_owned(), map(8)),
             ("http://c1:9500".to_owned(), map(7)),
@@ -409,7 +413,7 @@ mod tests {
             // It has heard of the next one before the leader was asked.
             ("http://c3:9500".to_owned(), map(9)),
         ];
-        let nobody: [Said; 0] = [];
+        let nobody: [CoordinatorReply; 0] = [];
         let view = ClusterView {
             epoch: Epoch(8),
             findings: Vec::new(),
@@ -419,7 +423,7 @@ mod tests {
         let [first, second] = &view.findings[..] else { panic!("{:?}", view.findings) };
         assert!(first.contains("http://c1:9500 is at map 7, the leader at 8"), "{first}");
         assert!(second.contains("http://c2:9500 is at map 0, the leader at 8"), "{second}");
-        assert!(screen(&view).contains("NOT WELL"));
+        assert!(render_screen(&view).contains("NOT WELL"));
     }
 
     #[test]
@@ -432,7 +436,7 @@ mod tests {
             draining: false,
         };
         let map = |epoch, ids: &[&str]| {
-            Membership::new(Epoch(epoch), 2, ids.iter().map(|id| member(id)).collect())
+            MemberRoster::new(Epoch(epoch), 2, ids.iter().map(|id| member(id)).collect())
         };
         let said = [
             ("http://c0:9500".to_owned(), Ok(Some(map(7, &["a"])))),
@@ -442,7 +446,7 @@ mod tests {
         let error = AskError::Away(
             "http://c0:9500: no coordinator leads: the store at etcd can't be used".into(),
         );
-        let shown = screen(&without_leader(&error, &said));
+        let shown = render_screen(&without_leader(&error, &said));
         let parts = [
             "cluster: NOT WELL",
             "2 workers in map 8, led by nobody",

@@ -18,26 +18,26 @@ use hyper_util::client::legacy::Client as Http;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-use super::dataset::{Content, Sample};
-use crate::dev::Key;
+use super::dataset::{DemoSample, SampleContent};
+use crate::dev::DevAccessKey;
 
-pub struct Client {
+pub struct DemoClient {
     http: Http<HttpConnector, Full<Bytes>>,
     address: SocketAddr,
-    key: Key,
+    key: DevAccessKey,
     bucket: &'static str,
 }
 
-impl Client {
-    pub fn new(address: SocketAddr, key: Key, bucket: &'static str) -> Self {
+impl DemoClient {
+    pub fn new(address: SocketAddr, key: DevAccessKey, bucket: &'static str) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         Self { http: Http::builder(TokioExecutor::new()).build(connector), address, key, bucket }
     }
 
     /// Length of an object; `None` if there is none.
-    pub async fn length(&self, key: &str) -> anyhow::Result<Option<u64>> {
-        let answer = self.send(Method::HEAD, key, Bytes::new()).await?;
+    pub async fn object_length(&self, key: &str) -> anyhow::Result<Option<u64>> {
+        let answer = self.send_request(Method::HEAD, key, Bytes::new()).await?;
         match answer.status() {
             StatusCode::NOT_FOUND => Ok(None),
             StatusCode::OK => Ok(Some(content_length(&answer)?)),
@@ -45,17 +45,17 @@ impl Client {
         }
     }
 
-    pub async fn put(&self, sample: &Sample) -> anyhow::Result<()> {
+    pub async fn put_sample(&self, sample: &DemoSample) -> anyhow::Result<()> {
         let mut bytes = vec![0; usize::try_from(sample.bytes)?];
-        Content::of(&sample.key).fill(&mut bytes);
-        let answer = self.send(Method::PUT, &sample.key, bytes.into()).await?;
+        SampleContent::for_key(&sample.key).fill_next(&mut bytes);
+        let answer = self.send_request(Method::PUT, &sample.key, bytes.into()).await?;
         expect_ok(answer, "PUT").await?;
         Ok(())
     }
 
     /// Reads an object whole and checks every byte; gives the cache's verdict.
-    pub async fn read(&self, sample: &Sample) -> anyhow::Result<String> {
-        let answer = self.send(Method::GET, &sample.key, Bytes::new()).await?;
+    pub async fn read(&self, sample: &DemoSample) -> anyhow::Result<String> {
+        let answer = self.send_request(Method::GET, &sample.key, Bytes::new()).await?;
         let mut answer = expect_ok(answer, "GET").await?;
         let verdict = answer
             .headers()
@@ -63,11 +63,11 @@ impl Client {
             .and_then(|value| value.to_str().ok())
             .unwrap_or("none");
         let verdict = verdict.to_owned();
-        let (mut content, mut got) = (Content::of(&sample.key), 0);
+        let (mut content, mut got) = (SampleContent::for_key(&sample.key), 0);
         while let Some(frame) = answer.body_mut().frame().await {
             if let Ok(data) = frame.context("the body broke off")?.into_data() {
                 content
-                    .check(&data)
+                    .verify_next(&data)
                     .map_err(|at| anyhow!("WRONG BYTES at offset {at}; please report this"))?;
                 got += data.len() as u64;
             }
@@ -76,7 +76,7 @@ impl Client {
         Ok(verdict)
     }
 
-    async fn send(
+    async fn send_request(
         &self,
         method: Method,
         key: &str,

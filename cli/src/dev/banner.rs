@@ -4,19 +4,24 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use super::identities::Key;
+use super::identities::DevAccessKey;
 
 /// Where it serves, and lines to paste.
-pub fn serving(listen: SocketAddr, admin: SocketAddr, folder: &Path, key: Option<&Key>) {
-    let endpoint = format!("http://{}", reachable(listen));
+pub fn print_banner(
+    listen: SocketAddr,
+    admin: SocketAddr,
+    folder: &Path,
+    key: Option<&DevAccessKey>,
+) {
+    let endpoint = format!("http://{}", reachable_address(listen));
     println!("verbs3 serves S3 on {endpoint}");
     println!("  data     {}", folder.display());
-    println!("  metrics  http://{}/metrics", reachable(admin));
+    println!("  metrics  http://{}/metrics", reachable_address(admin));
     println!(
         "  control  verbs3 status · preload · cache, with --config {}",
         folder.join("cluster.toml").display()
     );
-    let Some(Key { access_key, secret_key }) = key else { return };
+    let Some(DevAccessKey { access_key, secret_key }) = key else { return };
     println!(
         "\n  export AWS_ACCESS_KEY_ID={access_key} AWS_SECRET_ACCESS_KEY={secret_key} \
         AWS_DEFAULT_REGION=us-east-1"
@@ -35,7 +40,7 @@ pub fn until_stopped() {
 
 /// An address that a client of this host can use: one that listens everywhere is reached on
 /// loopback.
-fn reachable(address: SocketAddr) -> SocketAddr {
+fn reachable_address(address: SocketAddr) -> SocketAddr {
     let mut address = address;
     if address.ip().is_unspecified() {
         address.set_ip(match address {

@@ -17,17 +17,22 @@ use prometheus::Registry;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::Worker;
-use verbs3_client::Tier;
-use verbs3_config::{Cluster, Coordinator, Environment, Layers, Mount, Secret};
+use verbs3_cache_worker::CacheWorker;
+use verbs3_client::CacheTierClient;
+use verbs3_config::{
+    ClusterSettings, ConfigLayers, ConfigSecret, CoordinatorSettings, EnvironmentLayer,
+    MountSettings,
+};
 use verbs3_coordinator::store::file::FileStore;
-use verbs3_coordinator_client::api::{Incarnation, Registration, Tier as TierView};
+use verbs3_coordinator_client::api::{
+    WorkerIncarnation, WorkerRegistration, WorkerTierCapacity as TierView,
+};
 use verbs3_protocol::WorkerId;
 use verbs3_ufs::Ufs;
 
-use super::identities::random;
-use crate::wiring::lease::Tenant;
-use crate::wiring::transports::Rails;
+use super::identities::random_letters;
+use crate::wiring::lease::WorkerLeaseKeeper;
+use crate::wiring::transports::WorkerRailAddresses;
 use crate::wiring::{coordinator, preload};
 
 /// What others find this process by; also a configuration file for `--config`.
@@ -38,28 +43,32 @@ const LEADS_EVERY: Duration = Duration::from_millis(5);
 const SECRET_LETTERS: usize = 40;
 
 /// What is told of this process's parts.
-pub struct Parts<'a> {
+pub struct DevCoordinatorParts<'a> {
     pub dir: &'a Path,
     pub listen: std::net::SocketAddr,
-    pub cluster: &'a Cluster,
-    pub coordinator: &'a Coordinator,
-    pub mounts: &'a [Mount],
+    pub cluster: &'a ClusterSettings,
+    pub coordinator: &'a CoordinatorSettings,
+    pub mounts: &'a [MountSettings],
     pub stores: &'a HashMap<String, Ufs>,
-    pub tier: Arc<Tier>,
+    pub tier: Arc<CacheTierClient>,
     /// With what they keep pages in.
-    pub workers: Vec<(WorkerId, Arc<Worker>, Vec<TierView>)>,
+    pub workers: Vec<(WorkerId, Arc<CacheWorker>, Vec<TierView>)>,
 }
 
 /// A coordinator that serves.
-pub struct Inside {
-    coordinator: Arc<verbs3_coordinator::Coordinator>,
+pub struct DevCoordinator {
+    coordinator: Arc<verbs3_coordinator::CoordinatorServer>,
     tenants: Vec<JoinHandle<()>>,
     stop: CancellationToken,
 }
 
 /// Serves, and writes down how it is found.
-pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Inside> {
-    let Parts { dir, listen, cluster, coordinator, mounts, stores, tier, workers } = parts;
+pub async fn start_coordinator(
+    parts: DevCoordinatorParts<'_>,
+    registry: &Registry,
+) -> anyhow::Result<DevCoordinator> {
+    let DevCoordinatorParts { dir, listen, cluster, coordinator, mounts, stores, tier, workers } =
+        parts;
     let socket = TcpListener::bind(listen).await.with_context(|| {
         format!("can't listen on {listen} for the coordinator; choose another address with dev.coordinator")
     })?;
@@ -68,34 +77,36 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
     // One worker has no replicas, and lacks none.
     let replicas = cluster.replicas.min(u16::try_from(workers.len()).unwrap_or(u16::MAX)).max(1);
     let coordinators = vec![format!("http://{address}")];
-    let mut cluster = Cluster { workers: Vec::new(), coordinators, replicas, ..cluster.clone() };
+    let mut cluster =
+        ClusterSettings { workers: Vec::new(), coordinators, replicas, ..cluster.clone() };
     if cluster.resolve_secret()?.is_none() {
-        cluster.secret =
-            Some(Secret::new(kept_secret(&file).unwrap_or_else(|| random(SECRET_LETTERS))));
+        cluster.secret = Some(ConfigSecret::new(
+            kept_secret(&file).unwrap_or_else(|| random_letters(SECRET_LETTERS)),
+        ));
     }
     write(&file, &cluster)?;
     let folder = dir.join("coordinator");
     let kept = folder.clone();
-    let store = tokio::task::spawn_blocking(move || FileStore::open(&kept))
+    let store = tokio::task::spawn_blocking(move || FileStore::open_folder(&kept))
         .await
         .context("the store's thread panicked")?;
     let store = store.with_context(|| format!("can't use {}", folder.display()))?;
-    let options = coordinator::options(coordinator, &cluster, address)?;
-    let made = verbs3_coordinator::Coordinator::new(options, Arc::new(store), registry).await;
+    let options = coordinator::coordinator_options(coordinator, &cluster, address)?;
+    let made = verbs3_coordinator::CoordinatorServer::new(options, Arc::new(store), registry).await;
     let made =
         made.with_context(|| format!("can't use {}; remove it to begin anew", folder.display()))?;
-    let settings = verbs3_config::CoordinatorPreload {
+    let settings = verbs3_config::CoordinatorPreloadSettings {
         failures: dir.join("preload"),
         ..coordinator.preload.clone()
     };
-    made.preload_with(preload::made(&settings, tier, mounts, stores, registry)?);
+    made.preload_with(preload::build_preload(&settings, tier, mounts, stores, registry)?);
     made.start(socket);
-    let client = coordinator::client(&cluster)?.context("a coordinator was named")?;
+    let client = coordinator::coordinator_client(&cluster)?.context("a coordinator was named")?;
     let stop = CancellationToken::new();
     let tenants = workers.into_iter().map(|(id, worker, tiers)| {
-        let registration = Registration {
+        let registration = WorkerRegistration {
             id,
-            incarnation: Incarnation::new(),
+            incarnation: WorkerIncarnation::new(),
             // The same for every process over this folder, of which there is one: it takes its own
             // place again.
             address: "in-process".to_owned(),
@@ -107,7 +118,12 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
             place: 0,
         };
         // No neighbours: of several workers in one process, each has its slots for good.
-        let tenant = Tenant::new(client.clone(), worker, (registration, Rails::none()), None);
+        let tenant = WorkerLeaseKeeper::new(
+            client.clone(),
+            worker,
+            (registration, WorkerRailAddresses::no_rails()),
+            None,
+        );
         let (made, stop) = (made.clone(), stop.clone());
         // Joined at the end. Asked before, the coordinator would say that it leads not yet, and
         // that be warned of.
@@ -123,10 +139,10 @@ pub async fn start(parts: Parts<'_>, registry: &Registry) -> anyhow::Result<Insi
         })
     });
     let tenants = tenants.collect();
-    Ok(Inside { coordinator: made, tenants, stop })
+    Ok(DevCoordinator { coordinator: made, tenants, stop })
 }
 
-impl Inside {
+impl DevCoordinator {
     /// Jobs under way go on at the next start.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         self.stop.cancel();
@@ -146,25 +162,26 @@ pub fn file_of(dir: &Path) -> Option<PathBuf> {
 
 /// The coordinator knows its cluster again by the secret.
 fn kept_secret(file: &Path) -> Option<String> {
-    let layers = Layers {
+    let layers = ConfigLayers {
         file: Some(file.to_owned()),
-        environment: Environment::default(),
+        environment: EnvironmentLayer::default(),
         flags: Vec::new(),
     };
     if !file.is_file() {
         return None;
     }
-    let kept = verbs3_config::load(&layers, &[]).ok()?.config.cluster.resolve_secret().ok()??;
-    Some(kept.reveal().to_owned())
+    let kept =
+        verbs3_config::load_config(&layers, &[]).ok()?.config.cluster.resolve_secret().ok()??;
+    Some(kept.reveal_text().to_owned())
 }
 
-fn write(file: &Path, cluster: &Cluster) -> anyhow::Result<()> {
+fn write(file: &Path, cluster: &ClusterSettings) -> anyhow::Result<()> {
     let secret = cluster.resolve_secret()?.context("a secret was made")?;
     let text = format!(
         "# How `verbs3 preload`, `verbs3 cache` and `verbs3 status` find the `verbs3 dev` of this folder. Written at each start.\n\
          [cluster]\nname = {:?}\nsecret = {:?}\ncoordinators = {:?}\n",
         cluster.name,
-        secret.reveal(),
+        secret.reveal_text(),
         cluster.coordinators
     );
     // Beside it and renamed: who reads it meanwhile has the one or the other.

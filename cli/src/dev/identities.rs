@@ -11,7 +11,7 @@ use rand::RngExt;
 
 /// An access key that the demonstration, and the user, sign with.
 #[derive(Clone)]
-pub struct Key {
+pub struct DevAccessKey {
     pub access_key: String,
     pub secret_key: String,
 }
@@ -20,9 +20,11 @@ pub struct Key {
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
 /// The key in `file`, which is made with a new key where it is not there.
-pub fn generated(file: &Path) -> anyhow::Result<Key> {
-    let key =
-        Key { access_key: format!("VERBS3{}", random(14).to_uppercase()), secret_key: random(40) };
+pub fn load_or_create_key(file: &Path) -> anyhow::Result<DevAccessKey> {
+    let key = DevAccessKey {
+        access_key: format!("VERBS3{}", random_letters(14).to_uppercase()),
+        secret_key: random_letters(40),
+    };
     let text = format!(
         "# Access keys and what they may do. Read again when it changes.\n\
          [[identity]]\nname = \"dev\"\naccess_key = \"{}\"\nsecret_key = \"{}\"\n\
@@ -52,15 +54,15 @@ pub fn generated(file: &Path) -> anyhow::Result<Key> {
 
 /// The first identity of a file that has its secret in plain text. What else the file says is the
 /// gateway's to check.
-pub fn first_key(file: &Path) -> Option<Key> {
+pub fn first_key(file: &Path) -> Option<DevAccessKey> {
     let table: toml::Table = std::fs::read_to_string(file).ok()?.parse().ok()?;
     table.get("identity")?.as_array()?.iter().find_map(|identity| {
         let text = |name: &str| identity.get(name)?.as_str().map(str::to_owned);
-        Some(Key { access_key: text("access_key")?, secret_key: text("secret_key")? })
+        Some(DevAccessKey { access_key: text("access_key")?, secret_key: text("secret_key")? })
     })
 }
 
-pub(super) fn random(length: usize) -> String {
+pub(super) fn random_letters(length: usize) -> String {
     let mut random = rand::rng();
     (0..length).map(|_| char::from(LETTERS[random.random_range(0..LETTERS.len())])).collect()
 }
@@ -79,9 +81,9 @@ mod tests {
     fn credentials_are_made_once_and_are_private() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("identities.toml");
-        let made = generated(&file).unwrap();
+        let made = load_or_create_key(&file).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        let again = generated(&file).unwrap();
+        let again = load_or_create_key(&file).unwrap();
         assert_eq!((made.access_key, made.secret_key), (again.access_key, again.secret_key));
     }
 
@@ -90,7 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("identities.toml");
         std::fs::write(&file, "# mine\n").unwrap();
-        assert!(generated(&file).is_err());
+        assert!(load_or_create_key(&file).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine\n");
     }
 }

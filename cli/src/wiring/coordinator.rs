@@ -9,22 +9,25 @@ use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_config::{
-    Cluster, Config, Coordinator, CoordinatorHot, CoordinatorStore, CoordinatorStoreKind,
+    ClusterSettings, CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind,
+    CoordinatorStoreSettings, RootSettings,
 };
 use verbs3_coordinator::cluster::ClusterOptions;
 use verbs3_coordinator::hot::HotOptions;
-use verbs3_coordinator::store::SharedStore;
+use verbs3_coordinator::store::SharedClusterStore;
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
 use verbs3_coordinator::store::file::FileStore;
-use verbs3_coordinator::{ClaimError, CoordinatorError, CoordinatorOptions, RelayOptions};
-use verbs3_coordinator_client::proof::Secret;
-use verbs3_coordinator_client::{Client, ClientOptions};
-use verbs3_gateway::{Admin, Readiness};
+use verbs3_coordinator::{
+    ClusterClaimError, CoordinatorError, CoordinatorOptions, RelayQueueOptions,
+};
+use verbs3_coordinator_client::proof::ClusterSecret;
+use verbs3_coordinator_client::{CoordinatorClient, CoordinatorClientOptions};
+use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
 
 use super::gateway::admin_limits;
-use super::listen::Place;
-use super::preload::Settings;
-use crate::process::Started;
+use super::listen::ListenEndpoint;
+use super::preload::PreloadWiring;
+use crate::process::RunningProcess;
 
 /// For connecting to a coordinator, and for its answer. Nobody's request waits for either.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
@@ -33,9 +36,9 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves until it is told to stop.
-pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
+pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config {
+    let RootSettings {
         cluster,
         coordinator,
         ufs,
@@ -50,21 +53,26 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
         telemetry,
     } = config;
     let registry = Registry::new();
-    let socket = place(coordinator.listen, "coordinator.listen").listen()?;
+    let socket = listen_endpoint(coordinator.listen, "coordinator.listen").open_listener()?;
     let listen = socket.local_addr()?;
     let store = open_store(&coordinator.store).await?;
-    let options = options(&coordinator, &cluster, listen)?;
+    let options = coordinator_options(&coordinator, &cluster, listen)?;
     let advertised = options.advertise.clone();
-    let made = started.stop.run_until_cancelled(claimed(options, store, &registry)).await;
+    let made =
+        started.stop.run_until_cancelled(create_coordinator(options, store, &registry)).await;
     let Some(made) = made else { return Ok(()) };
     let serving = made?;
-    let admin_socket = place(coordinator.admin_listen, "coordinator.admin_listen").listen()?;
+    let admin_socket =
+        listen_endpoint(coordinator.admin_listen, "coordinator.admin_listen").open_listener()?;
     let admin_address = admin_socket.local_addr()?;
-    let exported =
-        super::telemetry::start(&telemetry, ("verbs3-coordinator", &advertised), &registry)?;
+    let exported = super::telemetry::start_telemetry(
+        &telemetry,
+        ("verbs3-coordinator", &advertised),
+        &registry,
+    )?;
     let preload = &coordinator.preload;
-    let own = format!("http://{}", nearest(listen));
-    let settings = Settings {
+    let own = format!("http://{}", loopback_address(listen));
+    let settings = PreloadWiring {
         own,
         cluster: &cluster,
         ufs: &ufs,
@@ -73,7 +81,7 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
         verbs: &verbs,
         preload,
     };
-    let beside = match super::preload::start(&settings, &registry).await? {
+    let beside = match super::preload::start_preload(&settings, &registry).await? {
         Some((preload, beside)) => {
             serving.preload_with(preload);
             Some(beside)
@@ -83,38 +91,42 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     serving.start(socket);
     let ready = serving.clone();
     let readiness = vec![
-        Readiness::until_shutdown(started.stop.clone()),
-        Readiness::new("map", move || ready.is_ready()),
+        ReadinessCheck::until_shutdown(started.stop.clone()),
+        ReadinessCheck::new("map", move || ready.is_ready()),
     ];
     let (over, limits) = (CancellationToken::new(), admin_limits(&process));
     // Joined below, once all else has ended.
-    let admin =
-        tokio::spawn(Admin { registry, readiness, stop: over.clone(), limits }.serve(admin_socket));
-    started.ready(listen, Some(admin_address))?;
+    let admin = tokio::spawn(
+        AdminEndpoints { registry, readiness, stop: over.clone(), limits }
+            .serve_endpoints(admin_socket),
+    );
+    started.signal_ready(listen, Some(admin_address))?;
     started.stop.cancelled().await;
     serving.shutdown().await;
     if let Some(beside) = beside {
         beside.shutdown().await?;
     }
-    super::telemetry::end(exported).await;
+    super::telemetry::shutdown_telemetry(exported).await;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
 }
 
-fn place(address: SocketAddr, address_setting: &str) -> Place<'_> {
-    Place { address, address_setting, device: None, device_setting: "" }
+fn listen_endpoint(address: SocketAddr, address_setting: &str) -> ListenEndpoint<'_> {
+    ListenEndpoint { address, address_setting, device: None, device_setting: "" }
 }
 
 /// Waits for a store that is away: coordinators and etcd may be started in any order.
-async fn claimed(
+async fn create_coordinator(
     options: CoordinatorOptions,
-    store: SharedStore,
+    store: SharedClusterStore,
     registry: &Registry,
-) -> anyhow::Result<Arc<verbs3_coordinator::Coordinator>> {
+) -> anyhow::Result<Arc<verbs3_coordinator::CoordinatorServer>> {
     loop {
-        match verbs3_coordinator::Coordinator::new(options.clone(), store.clone(), registry).await {
+        match verbs3_coordinator::CoordinatorServer::new(options.clone(), store.clone(), registry)
+            .await
+        {
             Ok(made) => return Ok(made),
-            Err(CoordinatorError::Claim(ClaimError::Store(error))) => {
+            Err(CoordinatorError::Claim(ClusterClaimError::Store(error))) => {
                 tracing::warn!(%error, "waiting for the coordinators' store");
                 tokio::time::sleep(STORE_PAUSE).await;
             }
@@ -124,51 +136,53 @@ async fn claimed(
 }
 
 /// A client of the coordinators; `None` where the configuration names none.
-pub fn client(cluster: &Cluster) -> anyhow::Result<Option<Arc<Client>>> {
+pub fn coordinator_client(
+    cluster: &ClusterSettings,
+) -> anyhow::Result<Option<Arc<CoordinatorClient>>> {
     client_within(cluster, CONNECT_DEADLINE, DEADLINE)
 }
 
 /// The same with other deadlines.
 pub fn client_within(
-    cluster: &Cluster,
+    cluster: &ClusterSettings,
     connect: Duration,
     deadline: Duration,
-) -> anyhow::Result<Option<Arc<Client>>> {
+) -> anyhow::Result<Option<Arc<CoordinatorClient>>> {
     if cluster.coordinators.is_empty() {
         return Ok(None);
     }
-    let options = ClientOptions {
+    let options = CoordinatorClientOptions {
         coordinators: cluster
             .coordinators
             .iter()
             .map(|url| url.trim_end_matches('/').to_owned())
             .collect(),
-        secret: secret(cluster)?,
+        secret: load_cluster_secret(cluster)?,
         connect_deadline: connect,
         deadline,
     };
-    Ok(Some(Arc::new(Client::new(options))))
+    Ok(Some(Arc::new(CoordinatorClient::new(options))))
 }
 
-fn secret(cluster: &Cluster) -> anyhow::Result<Secret> {
+fn load_cluster_secret(cluster: &ClusterSettings) -> anyhow::Result<ClusterSecret> {
     let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
-    Ok(Secret::new(&cluster.name, secret.reveal()))
+    Ok(ClusterSecret::new(&cluster.name, secret.reveal_text()))
 }
 
-fn token(file: &Path) -> anyhow::Result<Secret> {
-    let token = verbs3_config::Secret::read(file)?;
-    if token.reveal().len() < 16 {
+fn read_token(file: &Path) -> anyhow::Result<ClusterSecret> {
+    let token = verbs3_config::ConfigSecret::read(file)?;
+    if token.reveal_text().len() < 16 {
         bail!("the token in {} has less than 16 characters", file.display());
     }
-    Ok(Secret::token(token.reveal()))
+    Ok(ClusterSecret::from_token(token.reveal_text()))
 }
 
-pub fn options(
-    coordinator: &Coordinator,
-    cluster: &Cluster,
+pub fn coordinator_options(
+    coordinator: &CoordinatorSettings,
+    cluster: &ClusterSettings,
     listen: SocketAddr,
 ) -> anyhow::Result<CoordinatorOptions> {
-    let Coordinator {
+    let CoordinatorSettings {
         listen: _,
         admin_listen: _,
         advertise,
@@ -193,12 +207,12 @@ pub fn options(
     } = coordinator;
     let advertise = match advertise {
         Some(url) => url.trim_end_matches('/').to_owned(),
-        None => format!("http://{}", reachable(listen)?),
+        None => format!("http://{}", advertised_address(listen)?),
     };
     Ok(CoordinatorOptions {
         name: cluster.name.clone(),
-        secret: secret(cluster)?,
-        notification_token: notification_token_file.as_deref().map(token).transpose()?,
+        secret: load_cluster_secret(cluster)?,
+        notification_token: notification_token_file.as_deref().map(read_token).transpose()?,
         advertise,
         cluster: ClusterOptions {
             lease: lease.0,
@@ -216,15 +230,15 @@ pub fn options(
         unproven_per_address_max: *unproven_per_address_max as usize,
         proof_deadline: proof_deadline.0,
         wait_max: wait_max.0,
-        relays: RelayOptions {
+        relays: RelayQueueOptions {
             words_max: *relays_max as usize,
             bytes_max: usize::try_from(relays_memory.0).unwrap_or(usize::MAX),
         },
     })
 }
 
-fn hot_options(hot: &CoordinatorHot) -> HotOptions {
-    let CoordinatorHot {
+fn hot_options(hot: &CoordinatorHotSettings) -> HotOptions {
+    let CoordinatorHotSettings {
         rate,
         workers_max,
         blocks_max,
@@ -245,7 +259,7 @@ fn hot_options(hot: &CoordinatorHot) -> HotOptions {
 }
 
 /// Where this process reaches what it listens at itself.
-fn nearest(listen: SocketAddr) -> SocketAddr {
+fn loopback_address(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -254,9 +268,9 @@ fn nearest(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-/// `host:port` at which others reach what listens at `listen`: that address, or this host's name
+/// `host:port` at which others reach what listens at `open_listener`: that address, or this host's name
 /// where it is all of them.
-pub fn reachable(listen: SocketAddr) -> anyhow::Result<String> {
+pub fn advertised_address(listen: SocketAddr) -> anyhow::Result<String> {
     if !listen.ip().is_unspecified() {
         return Ok(listen.to_string());
     }
@@ -269,8 +283,8 @@ pub fn reachable(listen: SocketAddr) -> anyhow::Result<String> {
     Ok(format!("{host}:{}", listen.port()))
 }
 
-async fn open_store(store: &CoordinatorStore) -> anyhow::Result<SharedStore> {
-    let CoordinatorStore {
+async fn open_store(store: &CoordinatorStoreSettings) -> anyhow::Result<SharedClusterStore> {
+    let CoordinatorStoreSettings {
         kind,
         path,
         endpoints,
@@ -287,13 +301,14 @@ async fn open_store(store: &CoordinatorStore) -> anyhow::Result<SharedStore> {
     Ok(match kind {
         CoordinatorStoreKind::Folder => {
             let path = path.clone();
-            let opened = tokio::task::spawn_blocking(move || FileStore::open(&path)).await;
+            let opened = tokio::task::spawn_blocking(move || FileStore::open_folder(&path)).await;
             Arc::new(
                 opened.context("the store's thread panicked")?.context("coordinator.store.path")?,
             )
         }
         CoordinatorStoreKind::Etcd => {
-            let password = password_file.as_deref().map(verbs3_config::Secret::read).transpose()?;
+            let password =
+                password_file.as_deref().map(verbs3_config::ConfigSecret::read).transpose()?;
             let options = EtcdOptions {
                 endpoints: endpoints.clone(),
                 prefix: prefix.clone(),
@@ -302,7 +317,7 @@ async fn open_store(store: &CoordinatorStore) -> anyhow::Result<SharedStore> {
                     (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
                     _ => None,
                 },
-                user: user.clone().zip(password.map(|password| password.reveal().to_owned())),
+                user: user.clone().zip(password.map(|password| password.reveal_text().to_owned())),
                 deadline: deadline.0,
             };
             Arc::new(EtcdStore::connect(options).await.context("coordinator.store.endpoints")?)

@@ -8,39 +8,42 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use verbs3_client::Tier;
+use verbs3_client::CacheTierClient;
 use verbs3_config::{
-    AttributesTtl, Coherence, Config, Gateway, GatewayLimits, GatewayRead, GatewayTimeouts,
-    GatewayTls, Memory, Mount, Process,
+    AttributesTtl, CoherenceSetting, GatewayLimitsSettings, GatewayReadSettings, GatewaySettings,
+    GatewayTimeoutsSettings, GatewayTlsSettings, MemorySettings, MountSettings, ProcessSettings,
+    RootSettings,
 };
-use verbs3_gateway::auth::Identities;
-use verbs3_gateway::mount::{self, Freshness, Mounts};
-use verbs3_gateway::read::{Reader, ReaderOptions};
-use verbs3_gateway::{AdminLimits, GatewayOptions, Listener, RateMin, Readiness, TlsFiles};
-use verbs3_telemetry::Telemetry;
+use verbs3_gateway::auth::IdentityStore;
+use verbs3_gateway::mount::{self, AttributeFreshness, MountTable};
+use verbs3_gateway::read::{ObjectReader, ReaderOptions};
+use verbs3_gateway::{
+    AdminLimits, GatewayOptions, HttpListener, RateMin, ReadinessCheck, TlsFiles,
+};
+use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
-use super::listen::Place;
-use super::tier::Ways;
-use super::{arena, coordinator, following, geometry, relay, stores, tier};
-use crate::process::Started;
+use super::listen::ListenEndpoint;
+use super::tier::WorkerConnector;
+use super::{cluster_geometry, coordinator, following, map_arena, relay, stores, tier};
+use crate::process::RunningProcess;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
 const WORKERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A gateway that serves.
-pub struct Serving {
-    gateway: verbs3_gateway::Gateway,
-    tier: Arc<Tier>,
-    telemetry: Option<Telemetry>,
+pub struct ServingGateway {
+    gateway: verbs3_gateway::GatewayService,
+    tier: Arc<CacheTierClient>,
+    telemetry: Option<TelemetryHandle>,
     pub listen: SocketAddr,
     pub admin: SocketAddr,
 }
 
 /// Serves until it is told to stop, then lets requests under way end.
-pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
+pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config {
+    let RootSettings {
         cluster,
         ufs,
         mount,
@@ -56,34 +59,45 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
-    verbs3_rdma::metrics::register(&registry)?;
-    let geometry = geometry(&cluster)?;
-    let arena = arena(&gateway.memory, 1, geometry)?;
+    verbs3_rdma::metrics::register_metrics(&registry)?;
+    let geometry = cluster_geometry(&cluster)?;
+    let arena = map_arena(&gateway.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
-    let stores = stores::open(&ufs, &registry).await?;
-    let ways = Arc::new(Ways::to_workers(&cluster, &tcp, &verbs, &gateway.peers, &arena).await?);
-    let tier = tier::start(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
-    relay::start(&tier, &gateway.tier, &cluster)?;
+    let stores = stores::open_stores(&ufs, &registry).await?;
+    let ways = Arc::new(
+        WorkerConnector::to_workers(&cluster, &tcp, &verbs, &gateway.peers, &arena).await?,
+    );
+    let tier = tier::start_tier(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
+    relay::start_relay(&tier, &gateway.tier, &cluster)?;
     let unfollow = CancellationToken::new();
     // Without a map yet, or with the last one while no coordinator answers, clients are served all
     // the same.
-    let following = coordinator::client(&cluster)?.map(|client| {
+    let following = coordinator::coordinator_client(&cluster)?.map(|client| {
         let known = tier.clone();
         let missing = warn_without_workers(WORKERS_WITHIN, move || known.workers_up().1);
         let missing = unfollow.clone().run_until_cancelled_owned(missing);
-        let follow = following::follow(client, tier.clone(), ways.clone(), unfollow.clone());
+        let follow = following::follow_map(client, tier.clone(), ways.clone(), unfollow.clone());
         tokio::spawn(async move { tokio::join!(follow, missing) })
     });
-    let following_hot = coordinator::client(&cluster)?
+    let following_hot = coordinator::coordinator_client(&cluster)?
         .map(|client| tokio::spawn(following::follow_hot(client, tier.clone(), unfollow.clone())));
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
-    let identities = Identities::load(file)?;
-    let exported = super::telemetry::start(&telemetry, ("verbs3-gateway", &instance()), &registry)?;
-    let around = Around { registry: &registry, telemetry: exported, admin: admin_limits(&process) };
-    let serving = serve(&gateway, mounts(&mount, &stores)?, tier, identities, around).await?;
-    started.ready(serving.listen, Some(serving.admin))?;
+    let identities = IdentityStore::load_file(file)?;
+    let exported = super::telemetry::start_telemetry(
+        &telemetry,
+        ("verbs3-gateway", &random_instance_id()),
+        &registry,
+    )?;
+    let around = GatewayObservability {
+        registry: &registry,
+        telemetry: exported,
+        admin: admin_limits(&process),
+    };
+    let serving =
+        serve_gateway(&gateway, build_mounts(&mount, &stores)?, tier, identities, around).await?;
+    started.signal_ready(serving.listen, Some(serving.admin))?;
     started.stop.cancelled().await;
-    serving.end(process.drain_for.0).await;
+    serving.drain_gateway(process.drain_for.0).await;
     unfollow.cancel();
     if let Some(following) = following {
         following.await.context("the following of the placement map ended badly")?;
@@ -96,15 +110,15 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
 }
 
 /// What a gateway is measured and looked at by.
-pub struct Around<'a> {
+pub struct GatewayObservability<'a> {
     pub registry: &'a Registry,
-    pub telemetry: Option<Telemetry>,
+    pub telemetry: Option<TelemetryHandle>,
     pub admin: AdminLimits,
 }
 
 /// Bounds of the admin endpoints of any process.
-pub fn admin_limits(process: &Process) -> AdminLimits {
-    let Process {
+pub fn admin_limits(process: &ProcessSettings) -> AdminLimits {
+    let ProcessSettings {
         threads: _,
         drain_for: _,
         admin_connections_max,
@@ -119,15 +133,15 @@ pub fn admin_limits(process: &Process) -> AdminLimits {
 }
 
 /// Binds both addresses and serves. The tier is the gateway's from here on.
-pub async fn serve(
-    config: &Gateway,
-    mounts: Mounts,
-    tier: Arc<Tier>,
-    identities: Arc<Identities>,
-    Around { registry, telemetry, admin: admin_limits }: Around<'_>,
-) -> anyhow::Result<Serving> {
+pub async fn serve_gateway(
+    config: &GatewaySettings,
+    mounts: MountTable,
+    tier: Arc<CacheTierClient>,
+    identities: Arc<IdentityStore>,
+    GatewayObservability { registry, telemetry, admin: admin_limits }: GatewayObservability<'_>,
+) -> anyhow::Result<ServingGateway> {
     // Identities, memory, tier and peers have become arguments.
-    let Gateway {
+    let GatewaySettings {
         listen,
         bind_device,
         admin_listen,
@@ -148,41 +162,48 @@ pub async fn serve(
         ufs_bypass_share_percent: limits.identity_share_percent,
         ..reader_options(read, memory)
     };
-    let reader = Reader::new(reading, tier.clone(), registry)?;
+    let reader = ObjectReader::new(reading, tier.clone(), registry)?;
     let options = gateway_options(domains, (*sigv2, cors_ttl.0), limits, timeouts);
     let options = GatewayOptions { admin: admin_limits, ..options };
-    let http = Place {
+    let http = ListenEndpoint {
         address: *listen,
         address_setting: "gateway.listen",
         device: bind_device.as_deref(),
         device_setting: "gateway.bind_device",
     };
-    let listener = Listener::on(http.listen()?, tls_files(tls).as_ref()).context("gateway.tls")?;
-    let control = Place {
+    let listener = HttpListener::from_socket(http.open_listener()?, tls_files(tls).as_ref())
+        .context("gateway.tls")?;
+    let control = ListenEndpoint {
         address: *admin_listen,
         address_setting: "gateway.admin_listen",
         device: admin_bind_device.as_deref(),
         device_setting: "gateway.admin_bind_device",
     };
-    let admin_socket = control.listen()?;
-    let (listen, admin) = (listener.address()?, admin_socket.local_addr()?);
-    let gateway =
-        verbs3_gateway::Gateway::new(options, mounts, reader, tier.clone(), identities, registry)?;
-    if let Some(tracer) = telemetry.as_ref().and_then(Telemetry::tracer) {
+    let admin_socket = control.open_listener()?;
+    let (listen, admin) = (listener.local_address()?, admin_socket.local_addr()?);
+    let gateway = verbs3_gateway::GatewayService::new(
+        options,
+        mounts,
+        reader,
+        tier.clone(),
+        identities,
+        registry,
+    )?;
+    if let Some(tracer) = telemetry.as_ref().and_then(TelemetryHandle::request_tracer) {
         gateway.trace_with(tracer);
     }
     gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);
-    gateway.serve(listener);
-    Ok(Serving { gateway, tier, telemetry, listen, admin })
+    gateway.serve_s3(listener);
+    Ok(ServingGateway { gateway, tier, telemetry, listen, admin })
 }
 
-impl Serving {
+impl ServingGateway {
     /// Requests under way may end for up to `drain_for`; then the words to the homes are waited
     /// for, and telemetry's last ones.
-    pub async fn end(self, drain_for: Duration) {
+    pub async fn drain_gateway(self, drain_for: Duration) {
         self.gateway.shutdown(drain_for).await;
         self.tier.shutdown().await;
-        super::telemetry::end(self.telemetry).await;
+        super::telemetry::shutdown_telemetry(self.telemetry).await;
     }
 }
 
@@ -199,26 +220,26 @@ async fn warn_without_workers(within: Duration, workers: impl Fn() -> usize) {
 }
 
 /// Tells gateways apart where nobody has named them.
-pub fn instance() -> String {
+pub fn random_instance_id() -> String {
     format!("{:016x}", rand::random::<u64>())
 }
 
 /// One worker is enough: without it every read goes to the UFS and strict writes are refused.
-fn workers_are_up(tier: Arc<Tier>) -> Readiness {
+fn workers_are_up(tier: Arc<CacheTierClient>) -> ReadinessCheck {
     let check = move || match tier.workers_up() {
         (0, all) => Err(format!("none of {all} workers answers")),
         _ => Ok(()),
     };
-    Readiness::new("workers", check)
+    ReadinessCheck::new("workers", check)
 }
 
 fn gateway_options(
     domains: &[String],
     (sigv2, cors_ttl): (bool, Duration),
-    limits: &GatewayLimits,
-    timeouts: &GatewayTimeouts,
+    limits: &GatewayLimitsSettings,
+    timeouts: &GatewayTimeoutsSettings,
 ) -> GatewayOptions {
-    let GatewayLimits {
+    let GatewayLimitsSettings {
         connections_max,
         connections_per_address_max,
         unproven_connections_max,
@@ -238,7 +259,7 @@ fn gateway_options(
         form_max,
         forms_max,
     } = limits;
-    let GatewayTimeouts {
+    let GatewayTimeoutsSettings {
         header,
         proof,
         tls_handshake,
@@ -283,8 +304,8 @@ fn gateway_options(
     }
 }
 
-fn reader_options(read: &GatewayRead, memory: &Memory) -> ReaderOptions {
-    let GatewayRead {
+fn reader_options(read: &GatewayReadSettings, memory: &MemorySettings) -> ReaderOptions {
+    let GatewayReadSettings {
         window,
         bytes_in_flight_max,
         admission_wait_max,
@@ -307,32 +328,38 @@ fn reader_options(read: &GatewayRead, memory: &Memory) -> ReaderOptions {
     }
 }
 
-fn tls_files(tls: &GatewayTls) -> Option<TlsFiles> {
-    let GatewayTls { certificate, key } = tls;
+fn tls_files(tls: &GatewayTlsSettings) -> Option<TlsFiles> {
+    let GatewayTlsSettings { certificate, key } = tls;
     Some(TlsFiles { certificate: certificate.clone()?, key: key.clone()? })
 }
 
 /// The mount table.
-pub fn mounts(list: &[Mount], stores: &HashMap<String, Ufs>) -> anyhow::Result<Mounts> {
+pub fn build_mounts(
+    list: &[MountSettings],
+    stores: &HashMap<String, Ufs>,
+) -> anyhow::Result<MountTable> {
     let mut named = Vec::new();
     let mut whole = None;
     for mount in list {
-        let made = made(mount, stores)?;
+        let made = build_mount(mount, stores)?;
         if mount.is_wildcard() {
             whole = Some(made);
         } else {
             named.push(made);
         }
     }
-    let mounts = Mounts::new(named)?;
+    let mounts = MountTable::new(named)?;
     Ok(match whole {
         Some(pattern) => mounts.with_open(pattern),
         None => mounts,
     })
 }
 
-fn made(mount: &Mount, stores: &HashMap<String, Ufs>) -> anyhow::Result<mount::Mount> {
-    let Mount {
+fn build_mount(
+    mount: &MountSettings,
+    stores: &HashMap<String, Ufs>,
+) -> anyhow::Result<mount::MountedBucket> {
+    let MountSettings {
         name,
         ufs,
         bucket: _,
@@ -346,21 +373,21 @@ fn made(mount: &Mount, stores: &HashMap<String, Ufs>) -> anyhow::Result<mount::M
     let ufs = stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
     // Of a mount of a whole store, neither is used.
     let bucket = mount.ufs_bucket().unwrap_or(name).to_owned();
-    Ok(mount::Mount {
+    Ok(mount::MountedBucket {
         name: name.clone(),
-        volume: verbs3_protocol::Volume::new(ufs.name(), &bucket),
+        volume: verbs3_protocol::ObjectVolume::new(ufs.ufs_name(), &bucket),
         ufs: ufs.clone(),
         bucket,
         prefix: prefix.clone(),
         attributes: match attributes_ttl {
-            AttributesTtl::AlwaysAsk => Freshness::AlwaysAsk,
-            AttributesTtl::For(ttl) => Freshness::Ttl(*ttl),
-            AttributesTtl::Immutable => Freshness::Immutable,
+            AttributesTtl::AlwaysAsk => AttributeFreshness::AlwaysAsk,
+            AttributesTtl::For(ttl) => AttributeFreshness::Ttl(*ttl),
+            AttributesTtl::Immutable => AttributeFreshness::Immutable,
         },
         absence_ttl: absence_ttl.0,
         coherence: match coherence {
-            Coherence::Strict => mount::Coherence::Strict,
-            Coherence::Ttl => mount::Coherence::Ttl,
+            CoherenceSetting::Strict => mount::WriteCoherence::Strict,
+            CoherenceSetting::Ttl => mount::WriteCoherence::Ttl,
         },
         read_only: *read_only,
         cached: *cached,

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 const BACKLOG: i32 = 1024;
 
 /// Where a role listens, and the settings that say so.
-pub struct Place<'a> {
+pub struct ListenEndpoint<'a> {
     pub address: SocketAddr,
     pub address_setting: &'a str,
     /// Only what comes in over this device is answered, whatever the address; none: over any.
@@ -24,9 +24,9 @@ pub struct Place<'a> {
     pub device_setting: &'a str,
 }
 
-impl Place<'_> {
+impl ListenEndpoint<'_> {
     /// Listens, or says which setting to change. Needs a tokio runtime.
-    pub fn listen(&self) -> anyhow::Result<TcpListener> {
+    pub fn open_listener(&self) -> anyhow::Result<TcpListener> {
         let Self { address, address_setting, .. } = self;
         let wrong = || {
             format!(
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
     use tokio::net::TcpStream;
 
-    fn place(device: Option<&str>) -> Place<'_> {
-        Place {
+    fn place(device: Option<&str>) -> ListenEndpoint<'_> {
+        ListenEndpoint {
             address: "127.0.0.1:0".parse().unwrap(),
             address_setting: "gateway.listen",
             device,
@@ -80,18 +80,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_listener_on_a_device_hears_who_comes_over_it() {
-        let listener = place(Some("lo")).listen().unwrap();
+        let listener = place(Some("lo")).open_listener().unwrap();
         let bound = socket2::SockRef::from(&listener).device().unwrap();
         assert_eq!(bound.as_deref(), Some(&b"lo"[..]));
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
         assert_eq!(client.unwrap().local_addr().unwrap(), accepted.unwrap().1);
-        assert_eq!(socket2::SockRef::from(&place(None).listen().unwrap()).device().unwrap(), None);
+        assert_eq!(
+            socket2::SockRef::from(&place(None).open_listener().unwrap()).device().unwrap(),
+            None
+        );
     }
 
     #[tokio::test]
     async fn a_device_that_is_not_there_is_an_error_that_names_it_and_its_setting() {
-        let error = format!("{:#}", place(Some("ib77")).listen().unwrap_err());
+        let error = format!("{:#}", place(Some("ib77")).open_listener().unwrap_err());
         for part in ["ib77", "ip link", "gateway.bind_device", "No such device"] {
             assert!(error.contains(part), "{error}");
         }
@@ -99,9 +102,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_address_that_is_taken_is_an_error_that_names_its_setting() {
-        let first = place(None).listen().unwrap();
-        let again = Place { address: first.local_addr().unwrap(), ..place(None) };
-        let error = format!("{:#}", again.listen().unwrap_err());
+        let first = place(None).open_listener().unwrap();
+        let again = ListenEndpoint { address: first.local_addr().unwrap(), ..place(None) };
+        let error = format!("{:#}", again.open_listener().unwrap_err());
         assert!(error.contains("another process") && error.contains("gateway.listen"), "{error}");
     }
 }

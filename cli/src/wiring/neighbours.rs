@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use verbs3_client::{HealthOptions, NeighbourOptions, Neighbours};
-use verbs3_config::{Cluster, GatewayPeers, Memory, Tcp, Verbs, Worker, WorkerNeighbours};
-use verbs3_protocol::{ClusterMember, Geometry, WorkerId};
+use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
+use verbs3_config::{
+    ClusterSettings, GatewayPeersSettings, MemorySettings, TcpSettings, VerbsSettings,
+    WorkerNeighboursSettings, WorkerSettings,
+};
+use verbs3_protocol::{BlockGeometry, ClusterMember, WorkerId};
 
-use super::arena;
-use super::following::{Known, RESOLVE_PAUSE, all_found, peers_of};
-use super::tier::Ways;
+use super::following::{KnownPeers, RESOLVE_PAUSE, all_found, peers_of};
+use super::map_arena;
+use super::tier::WorkerConnector;
 
 /// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be
 /// given up any time.
@@ -21,20 +24,20 @@ const HEALTH: HealthOptions = HealthOptions {
 };
 
 /// The other workers, as they are reached.
-pub struct Neighbourhood {
+pub struct WorkerNeighbourhood {
     me: WorkerId,
-    ways: Ways,
-    neighbours: Arc<Neighbours>,
-    known: Mutex<Known>,
+    ways: WorkerConnector,
+    neighbours: Arc<NeighbourClient>,
+    known: Mutex<KnownPeers>,
 }
 
 /// `None`: former owners are not to be asked.
-pub async fn start(
-    worker: &Worker,
-    (cluster, tcp, verbs): (&Cluster, &Tcp, &Verbs),
-    geometry: Geometry,
-) -> anyhow::Result<Option<Arc<Neighbourhood>>> {
-    let WorkerNeighbours {
+pub async fn start_neighbourhood(
+    worker: &WorkerSettings,
+    (cluster, tcp, verbs): (&ClusterSettings, &TcpSettings, &VerbsSettings),
+    geometry: BlockGeometry,
+) -> anyhow::Result<Option<Arc<WorkerNeighbourhood>>> {
+    let WorkerNeighboursSettings {
         asked_for,
         memory,
         wait_max,
@@ -47,10 +50,12 @@ pub async fn start(
     if asked_for.0.is_zero() {
         return Ok(None);
     }
-    let memory = Memory { capacity: *memory, populate: false };
-    let arena = arena(&memory, 1, geometry)?;
+    let memory = MemorySettings { capacity: *memory, populate: false };
+    let arena = map_arena(&memory, 1, geometry)?;
     // As gateways reach workers by default.
-    let ways = Ways::to_workers(cluster, tcp, verbs, &GatewayPeers::default(), &arena).await?;
+    let ways =
+        WorkerConnector::to_workers(cluster, tcp, verbs, &GatewayPeersSettings::default(), &arena)
+            .await?;
     let options = NeighbourOptions {
         geometry,
         wait_max: wait_max.0,
@@ -58,24 +63,24 @@ pub async fn start(
         deadline: deadline.0,
         health: HEALTH,
     };
-    let (me, neighbours) = (WorkerId(worker.id.clone()), Neighbours::new(options, arena));
-    Ok(Some(Arc::new(Neighbourhood { me, ways, neighbours, known: Mutex::default() })))
+    let (me, neighbours) = (WorkerId(worker.id.clone()), NeighbourClient::new(options, arena));
+    Ok(Some(Arc::new(WorkerNeighbourhood { me, ways, neighbours, known: Mutex::default() })))
 }
 
-impl Neighbourhood {
-    pub fn neighbours(&self) -> Arc<Neighbours> {
+impl WorkerNeighbourhood {
+    pub fn neighbour_table(&self) -> Arc<NeighbourClient> {
         self.neighbours.clone()
     }
 
     /// These are asked from here on; returns once all have an address. May be cancelled at any
     /// time.
-    pub async fn adopt(&self, members: &[ClusterMember]) {
+    pub async fn adopt_members(&self, members: &[ClusterMember]) {
         let others: Vec<ClusterMember> =
             members.iter().filter(|member| member.id != self.me).cloned().collect();
         loop {
             let mut known = self.known.lock().await;
             let Some(peers) = peers_of(&others, &self.ways, &known).await else { return };
-            self.neighbours.adopt(
+            self.neighbours.adopt_peers(
                 &peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect(),
             );
             // Peers that are in neither close by being dropped, once their calls have ended.

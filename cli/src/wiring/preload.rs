@@ -7,39 +7,39 @@ use anyhow::Context;
 use prometheus::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use verbs3_client::Tier;
+use verbs3_client::CacheTierClient;
 use verbs3_config::{
-    AttributesTtl, Cluster, CoordinatorPreload, GatewayPeers, GatewayTier, Memory, Mount, Tcp,
-    Ufs as UfsSettings, Verbs,
+    AttributesTtl, ClusterSettings, CoordinatorPreloadSettings, GatewayPeersSettings,
+    GatewayTierSettings, MemorySettings, MountSettings, TcpSettings, UfsSettings, VerbsSettings,
 };
-use verbs3_coordinator::Preload;
-use verbs3_preload::metrics::Metrics;
-use verbs3_preload::{Mounts, PreloadOptions};
-use verbs3_protocol::Geometry;
+use verbs3_coordinator::PreloadSetup;
+use verbs3_preload::metrics::PreloadMetrics;
+use verbs3_preload::{PreloadMountTable, PreloadOptions};
+use verbs3_protocol::BlockGeometry;
 use verbs3_ufs::Ufs;
 
-use super::tier::Ways;
-use super::{arena, coordinator, following, geometry, stores, tier};
+use super::tier::WorkerConnector;
+use super::{cluster_geometry, coordinator, following, map_arena, stores, tier};
 
 /// The settings that preload jobs are made of.
-pub struct Settings<'a> {
+pub struct PreloadWiring<'a> {
     /// URL at which this process reaches its own coordinator.
     pub own: String,
-    pub cluster: &'a Cluster,
+    pub cluster: &'a ClusterSettings,
     pub ufs: &'a [UfsSettings],
-    pub mounts: &'a [Mount],
-    pub tcp: &'a Tcp,
-    pub verbs: &'a Verbs,
-    pub preload: &'a CoordinatorPreload,
+    pub mounts: &'a [MountSettings],
+    pub tcp: &'a TcpSettings,
+    pub verbs: &'a VerbsSettings,
+    pub preload: &'a CoordinatorPreloadSettings,
 }
 
 /// What goes on beside the jobs until they are over.
-pub struct Beside {
-    ways: Arc<Ways>,
+pub struct PreloadBackground {
+    ways: Arc<WorkerConnector>,
     following: Option<(CancellationToken, JoinHandle<()>)>,
 }
 
-impl Beside {
+impl PreloadBackground {
     pub async fn shutdown(self) -> anyhow::Result<()> {
         if let Some((unfollow, following)) = self.following {
             unfollow.cancel();
@@ -53,54 +53,70 @@ impl Beside {
 /// `None` where the configuration has nothing that could be loaded. Workers are those of the
 /// configuration, or of this coordinator's own map, which it follows as gateways do: whichever
 /// coordinator leads.
-pub async fn start(
-    settings: &Settings<'_>,
+pub async fn start_preload(
+    settings: &PreloadWiring<'_>,
     registry: &Registry,
-) -> anyhow::Result<Option<(Preload, Beside)>> {
-    let Settings { own, cluster, ufs, mounts, tcp, verbs, preload } = settings;
+) -> anyhow::Result<Option<(PreloadSetup, PreloadBackground)>> {
+    let PreloadWiring { own, cluster, ufs, mounts, tcp, verbs, preload } = settings;
     if mounts.is_empty() {
         tracing::info!("no preload jobs: they need [[ufs]] and [[mount]]");
         return Ok(None);
     }
-    let mut cluster = Cluster::clone(cluster);
+    let mut cluster = ClusterSettings::clone(cluster);
     cluster.coordinators = if cluster.workers.is_empty() { vec![own.clone()] } else { Vec::new() };
     let cluster = &cluster;
     verbs3_ufs::metrics::register(registry)?;
-    verbs3_rdma::metrics::register(registry)?;
-    let geometry = geometry(cluster)?;
-    let memory = Memory { capacity: preload.memory, populate: false };
-    let arena = arena(&memory, 1, geometry)?;
+    verbs3_rdma::metrics::register_metrics(registry)?;
+    let geometry = cluster_geometry(cluster)?;
+    let memory = MemorySettings { capacity: preload.memory, populate: false };
+    let arena = map_arena(&memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(registry, arena.clone())?;
-    let stores = stores::open(ufs, registry).await?;
-    let ways =
-        Arc::new(Ways::to_workers(cluster, tcp, verbs, &GatewayPeers::default(), &arena).await?);
-    let tier = tier::start(&GatewayTier::default(), cluster, geometry, &ways, arena, registry)?;
-    let following = coordinator::client(cluster)?.map(|client| {
+    let stores = stores::open_stores(ufs, registry).await?;
+    let ways = Arc::new(
+        WorkerConnector::to_workers(cluster, tcp, verbs, &GatewayPeersSettings::default(), &arena)
+            .await?,
+    );
+    let tier = tier::start_tier(
+        &GatewayTierSettings::default(),
+        cluster,
+        geometry,
+        &ways,
+        arena,
+        registry,
+    )?;
+    let following = coordinator::coordinator_client(cluster)?.map(|client| {
         let stop = CancellationToken::new();
-        (stop.clone(), tokio::spawn(following::follow(client, tier.clone(), ways.clone(), stop)))
+        (
+            stop.clone(),
+            tokio::spawn(following::follow_map(client, tier.clone(), ways.clone(), stop)),
+        )
     });
-    let made = made(preload, tier, mounts, &stores, registry)?;
-    Ok(Some((made, Beside { ways, following })))
+    let made = build_preload(preload, tier, mounts, &stores, registry)?;
+    Ok(Some((made, PreloadBackground { ways, following })))
 }
 
 /// Jobs over a tier that is there.
-pub fn made(
-    preload: &CoordinatorPreload,
-    tier: Arc<Tier>,
-    mounts: &[Mount],
+pub fn build_preload(
+    preload: &CoordinatorPreloadSettings,
+    tier: Arc<CacheTierClient>,
+    mounts: &[MountSettings],
     stores: &HashMap<String, Ufs>,
     registry: &Registry,
-) -> anyhow::Result<Preload> {
-    Ok(Preload {
-        options: options(preload, tier.options().geometry),
+) -> anyhow::Result<PreloadSetup> {
+    Ok(PreloadSetup {
+        options: preload_options(preload, tier.tier_options().geometry),
         tier,
         mounts: Arc::new(mount_table(mounts, stores)?),
-        metrics: Metrics::new(registry).context("can't register the metrics of preload jobs")?,
+        metrics: PreloadMetrics::new(registry)
+            .context("can't register the metrics of preload jobs")?,
     })
 }
 
-fn options(preload: &CoordinatorPreload, geometry: Geometry) -> PreloadOptions {
-    let CoordinatorPreload {
+fn preload_options(
+    preload: &CoordinatorPreloadSettings,
+    geometry: BlockGeometry,
+) -> PreloadOptions {
+    let CoordinatorPreloadSettings {
         jobs_running_max,
         jobs_max,
         notified_jobs_max,
@@ -127,10 +143,13 @@ fn options(preload: &CoordinatorPreload, geometry: Geometry) -> PreloadOptions {
     }
 }
 
-fn mount_table(list: &[Mount], stores: &HashMap<String, Ufs>) -> anyhow::Result<Mounts> {
+fn mount_table(
+    list: &[MountSettings],
+    stores: &HashMap<String, Ufs>,
+) -> anyhow::Result<PreloadMountTable> {
     let (mut named, mut whole) = (BTreeMap::new(), None);
     for mount in list {
-        let Mount {
+        let MountSettings {
             name,
             ufs,
             bucket: _,
@@ -143,7 +162,7 @@ fn mount_table(list: &[Mount], stores: &HashMap<String, Ufs>) -> anyhow::Result<
         } = mount;
         let ufs =
             stores.get(ufs).with_context(|| format!("mount {name}: there is no ufs {ufs}"))?;
-        let made = verbs3_preload::Mount {
+        let made = verbs3_preload::PreloadMount {
             name: name.clone(),
             ufs: ufs.clone(),
             bucket: mount.ufs_bucket().unwrap_or(name).to_owned(),
@@ -161,5 +180,5 @@ fn mount_table(list: &[Mount], stores: &HashMap<String, Ufs>) -> anyhow::Result<
             named.insert(name.clone(), Arc::new(made));
         }
     }
-    Ok(Mounts { named, whole })
+    Ok(PreloadMountTable { named, whole })
 }

@@ -1,18 +1,18 @@
 //! The export of telemetry of a process, where it is configured.
 
 use prometheus::Registry;
-use verbs3_config::{OtlpProtocol, Telemetry, TelemetryOtlp};
+use verbs3_config::{OtlpProtocol, TelemetryOtlpSettings, TelemetrySettings};
 use verbs3_telemetry::{TelemetryError, TelemetryOptions};
 
 /// Begins to export; `None` where no receiver is configured. `service` and `instance`: who this
 /// process is.
-pub fn start(
-    telemetry: &Telemetry,
+pub fn start_telemetry(
+    telemetry: &TelemetrySettings,
     (service, instance): (&str, &str),
     registry: &Registry,
-) -> Result<Option<verbs3_telemetry::Telemetry>, TelemetryError> {
-    let Telemetry { otlp } = telemetry;
-    let TelemetryOtlp {
+) -> Result<Option<verbs3_telemetry::TelemetryHandle>, TelemetryError> {
+    let TelemetrySettings { otlp } = telemetry;
+    let TelemetryOtlpSettings {
         endpoint,
         protocol: OtlpProtocol::HttpProtobuf,
         ca_file,
@@ -30,7 +30,7 @@ pub fn start(
     let Some(endpoint) = endpoint else { return Ok(None) };
     let options = TelemetryOptions {
         endpoint: endpoint.clone(),
-        headers: headers.iter().map(|header| header.reveal().to_owned()).collect(),
+        headers: headers.iter().map(|header| header.reveal_text().to_owned()).collect(),
         ca_file: ca_file.clone(),
         service: service.to_owned(),
         instance: instance.to_owned(),
@@ -44,11 +44,11 @@ pub fn start(
         spans_max: *spans_max as usize,
         flush_max: flush_max.0,
     };
-    verbs3_telemetry::Telemetry::start(options, registry).map(Some)
+    verbs3_telemetry::TelemetryHandle::start(options, registry).map(Some)
 }
 
 /// What is left is sent, for a bounded time.
-pub async fn end(telemetry: Option<verbs3_telemetry::Telemetry>) {
+pub async fn shutdown_telemetry(telemetry: Option<verbs3_telemetry::TelemetryHandle>) {
     if let Some(telemetry) = telemetry {
         telemetry.shutdown().await;
     }

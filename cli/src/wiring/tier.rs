@@ -7,58 +7,64 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use prometheus::Registry;
-use verbs3_client::{HealthOptions, Tier, TierOptions};
-use verbs3_config::{Cluster, ClusterWorker, GatewayPeers, GatewayTier, Tcp, Verbs};
-use verbs3_protocol::{Geometry, Member, Placement, WorkerId};
+use verbs3_client::{CacheTierClient, HealthOptions, TierOptions};
+use verbs3_config::{
+    ClusterSettings, ClusterWorkerSettings, GatewayPeersSettings, GatewayTierSettings, TcpSettings,
+    VerbsSettings,
+};
+use verbs3_protocol::{BlockGeometry, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::peer::{BackoffOptions, Peer, PeerOptions, QueuePairs, RestOptions};
+use verbs3_rdma::peer::{BackoffOptions, PeerOptions, QueuePairs, RestOptions, TransportPeer};
 use verbs3_rdma::transport::PeerAddress;
 
-use super::transports::Requesters;
+use super::transports::RequesterTransports;
 
 /// The workers that the configuration lists.
-pub fn members(cluster: &Cluster) -> Vec<Member> {
-    let member = |ClusterWorker { id, address: _, weight, zone }: &ClusterWorker| Member {
-        zone: zone.clone(),
-        ..Member::new(WorkerId(id.clone()), *weight)
-    };
+pub fn cluster_members(cluster: &ClusterSettings) -> Vec<PlacementMember> {
+    let member =
+        |ClusterWorkerSettings { id, address: _, weight, zone }: &ClusterWorkerSettings| {
+            PlacementMember {
+                zone: zone.clone(),
+                ..PlacementMember::new(WorkerId(id.clone()), *weight)
+            }
+        };
     cluster.workers.iter().map(member).collect()
 }
 
 /// What a process needs to ask workers.
-pub struct Ways {
-    members: Vec<Member>,
-    peers: HashMap<WorkerId, Arc<Peer>>,
+pub struct WorkerConnector {
+    members: Vec<PlacementMember>,
+    peers: HashMap<WorkerId, Arc<TransportPeer>>,
     /// `None` within one process.
-    dialling: Option<Dialling>,
+    dialling: Option<PeerFactory>,
 }
 
 /// How peers are made.
-struct Dialling {
-    requesters: Requesters,
+struct PeerFactory {
+    requesters: RequesterTransports,
     options: PeerOptions,
 }
 
-impl Ways {
+impl WorkerConnector {
     /// Ways to the workers that the configuration lists, over whatever transport both hosts have.
     /// Landings lie in `arena`.
     pub async fn to_workers(
-        cluster: &Cluster,
-        tcp: &Tcp,
-        verbs: &Verbs,
-        peers: &GatewayPeers,
+        cluster: &ClusterSettings,
+        tcp: &TcpSettings,
+        verbs: &VerbsSettings,
+        peers: &GatewayPeersSettings,
         arena: &Arena,
     ) -> anyhow::Result<Self> {
-        let requesters = Requesters::new(tcp, verbs, cluster, &gateway_name(), arena)?;
+        let requesters = RequesterTransports::new(tcp, verbs, cluster, &gateway_name(), arena)?;
         let options = peer_options(peers, verbs);
-        let dialling = Some(Dialling { requesters, options });
-        let mut ways = Self { members: members(cluster), peers: HashMap::new(), dialling };
-        for ClusterWorker { id, address, weight: _, zone: _ } in &cluster.workers {
-            let tcp = resolve(address)
+        let dialling = Some(PeerFactory { requesters, options });
+        let mut ways = Self { members: cluster_members(cluster), peers: HashMap::new(), dialling };
+        for ClusterWorkerSettings { id, address, weight: _, zone: _ } in &cluster.workers {
+            let tcp = resolve_address(address)
                 .await
                 .with_context(|| format!("worker {id}: can't find the address {address}"))?;
             let id = WorkerId(id.clone());
-            if let Some(peer) = ways.peer(&id, tcp) {
+            if let Some(peer) = ways.make_peer(&id, tcp) {
                 ways.peers.insert(id, peer);
             }
         }
@@ -66,10 +72,10 @@ impl Ways {
     }
 
     /// A peer that is reached at this address; `None` within one process.
-    pub fn peer(&self, id: &WorkerId, address: SocketAddr) -> Option<Arc<Peer>> {
-        let Dialling { requesters, options } = self.dialling.as_ref()?;
-        let address = PeerAddress::named(address, id.0.clone());
-        Some(Arc::new(Peer::new(
+    pub fn make_peer(&self, id: &WorkerId, address: SocketAddr) -> Option<Arc<TransportPeer>> {
+        let PeerFactory { requesters, options } = self.dialling.as_ref()?;
+        let address = PeerAddress::with_name(address, id.0.clone());
+        Some(Arc::new(TransportPeer::new(
             id.0.clone(),
             address,
             requesters.transports.clone(),
@@ -78,10 +84,10 @@ impl Ways {
     }
 
     /// Ways within this process.
-    pub fn local(peers: impl IntoIterator<Item = (WorkerId, Peer)>) -> Self {
+    pub fn in_process(peers: impl IntoIterator<Item = (WorkerId, TransportPeer)>) -> Self {
         let peers: HashMap<_, _> =
             peers.into_iter().map(|(id, peer)| (id, Arc::new(peer))).collect();
-        let members = peers.keys().map(|id| Member::new(id.clone(), 1.0)).collect();
+        let members = peers.keys().map(|id| PlacementMember::new(id.clone(), 1.0)).collect();
         Self { members, peers, dialling: None }
     }
 
@@ -94,15 +100,15 @@ impl Ways {
 }
 
 /// The client of the tier; landings are leased from `arena`.
-pub fn start(
-    tier: &GatewayTier,
-    cluster: &Cluster,
-    geometry: Geometry,
-    ways: &Ways,
+pub fn start_tier(
+    tier: &GatewayTierSettings,
+    cluster: &ClusterSettings,
+    geometry: BlockGeometry,
+    ways: &WorkerConnector,
     arena: Arena,
     registry: &Registry,
-) -> anyhow::Result<Arc<Tier>> {
-    let GatewayTier {
+) -> anyhow::Result<Arc<CacheTierClient>> {
+    let GatewayTierSettings {
         open_landing,
         first_progress,
         idle,
@@ -138,20 +144,20 @@ pub fn start(
         coordinated: !cluster.coordinators.is_empty(),
     };
     if options.coordinated {
-        let none = (Placement::nobody(), HashMap::new());
-        return Tier::new(options, none.0, none.1, arena, registry)
+        let none = (PlacementMap::without_members(), HashMap::new());
+        return CacheTierClient::new(options, none.0, none.1, arena, registry)
             .context("can't make the client of the tier");
     }
     let replicas = usize::from(cluster.replicas);
-    let epoch = Placement::static_epoch(&ways.members, replicas);
-    let placement = Placement::new(epoch, ways.members.clone(), replicas)
+    let epoch = PlacementMap::static_epoch(&ways.members, replicas);
+    let placement = PlacementMap::new(epoch, ways.members.clone(), replicas)
         .context("cluster.workers can't be used")?;
-    Tier::new(options, placement, ways.peers.clone(), arena, registry)
+    CacheTierClient::new(options, placement, ways.peers.clone(), arena, registry)
         .context("can't make the client of the tier")
 }
 
-fn peer_options(peers: &GatewayPeers, verbs: &Verbs) -> PeerOptions {
-    let GatewayPeers {
+fn peer_options(peers: &GatewayPeersSettings, verbs: &VerbsSettings) -> PeerOptions {
+    let GatewayPeersSettings {
         connections_max,
         calls_per_connection,
         idle_max,
@@ -185,7 +191,7 @@ fn peer_options(peers: &GatewayPeers, verbs: &Verbs) -> PeerOptions {
     }
 }
 
-pub async fn resolve(address: &str) -> anyhow::Result<SocketAddr> {
+pub async fn resolve_address(address: &str) -> anyhow::Result<SocketAddr> {
     let found: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
     ensure!(!found.is_empty(), "the name has no address");
     Ok(found.iter().find(|found| found.is_ipv4()).copied().unwrap_or(found[0]))

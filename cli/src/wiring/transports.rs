@@ -12,42 +12,45 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use futures::future::join_all;
 use tokio::runtime::Handle;
-use verbs3_config::{Cluster, Feature, Process, Tcp, Verbs, VerbsMode, Worker, WorkerShm};
+use verbs3_config::{
+    ClusterSettings, FeatureSwitch, ProcessSettings, TcpSettings, VerbsMode, VerbsSettings,
+    WorkerSettings, WorkerShmSettings,
+};
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::calls::{CallOptions, Secret};
-use verbs3_rdma::peer::{ShmWay, Told, Ways};
+use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
+use verbs3_rdma::peer::{ShmWay, TransportWays, WaysProvider};
 use verbs3_rdma::rails::{self, RailPort};
 use verbs3_rdma::shm::{PinQuota, ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
-use verbs3_rdma::transport::{Service, Transport};
+use verbs3_rdma::transport::{CallService, PeerTransport};
 use verbs3_rdma::verbs::{
-    self, NoRdma, PinnedRuntime, Rail, RailAddress, RailPlace, VerbsOptions, VerbsServer,
+    self, NoRdma, PinnedRuntime, RailAddress, RailIdentity, RailPlace, VerbsOptions, VerbsServer,
     VerbsServerOptions, VerbsTransport,
 };
 
 /// What a gateway reaches workers by.
-pub struct Requesters {
-    pub transports: Vec<Arc<dyn Transport>>,
+pub struct RequesterTransports {
+    pub transports: Vec<Arc<dyn PeerTransport>>,
     /// Lives as long as the connections that it drives.
     _polling: Option<PinnedRuntime>,
 }
 
-impl Requesters {
+impl RequesterTransports {
     /// Landings lie in `arena`.
     pub fn new(
-        tcp: &Tcp,
-        verbs: &Verbs,
-        cluster: &Cluster,
+        tcp: &TcpSettings,
+        verbs: &VerbsSettings,
+        cluster: &ClusterSettings,
         name: &str,
         arena: &Arena,
     ) -> anyhow::Result<Self> {
         let options = tcp_options(tcp, cluster, name)?;
         let calls = options.calls.clone();
         let shm = ShmTransport::new(ShmOptions { calls: calls.clone() });
-        let mut transports: Vec<Arc<dyn Transport>> =
+        let mut transports: Vec<Arc<dyn PeerTransport>> =
             vec![Arc::new(TcpTransport::new(options)), Arc::new(shm)];
         let places = places_of(verbs)?;
-        let polling = polling(verbs, &places)?;
+        let polling = start_polling(verbs, &places)?;
         let mut errors = Vec::new();
         for place in &places {
             let options = verbs_options(verbs, calls.clone(), polling.as_ref());
@@ -55,13 +58,13 @@ impl Requesters {
             errors.push(error);
             transports.push(Arc::new(transport));
         }
-        insist(verbs, &places, errors)?;
+        require_rail(verbs, &places, errors)?;
         Ok(Self { transports, _polling: polling })
     }
 }
 
 /// What a worker is reached by.
-pub struct Servers {
+pub struct WorkerServers {
     tcp: TcpServer,
     shm: Option<ShmServer>,
     rails: Vec<VerbsServer>,
@@ -71,36 +74,44 @@ pub struct Servers {
 
 /// The addresses of a worker's rails, in their order; `None` while one is down.
 #[derive(Clone)]
-pub struct Rails(Vec<RailAddress>);
+pub struct WorkerRailAddresses(Vec<RailAddress>);
 
-impl Rails {
+impl WorkerRailAddresses {
     /// Of a worker that others reach in another way, or not at all.
-    pub fn none() -> Self {
+    pub fn no_rails() -> Self {
         Self(Vec::new())
     }
 
-    pub fn now(&self) -> Vec<Option<SocketAddr>> {
+    pub fn current_addresses(&self) -> Vec<Option<SocketAddr>> {
         self.0.iter().map(RailAddress::get).collect()
     }
 }
 
-impl Servers {
+impl WorkerServers {
     /// Listens on every way that there is. Tcp, which tells of the others, comes last.
     pub async fn start(
-        worker: &Worker,
-        (tcp, verbs, cluster, process): (&Tcp, &Verbs, &Cluster, &Process),
+        worker: &WorkerSettings,
+        (tcp, verbs, cluster, process): (
+            &TcpSettings,
+            &VerbsSettings,
+            &ClusterSettings,
+            &ProcessSettings,
+        ),
         arena: &Arena,
-        service: Arc<dyn Service>,
+        service: Arc<dyn CallService>,
         runtimes: Vec<Handle>,
     ) -> anyhow::Result<Self> {
         let tcp_options = tcp_options(tcp, cluster, &worker.id)?;
         let (calls, drain_deadline) = (tcp_options.calls.clone(), process.drain_for.0);
         let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
         let (rails, polling) = serve_rails(verbs, calls, drain_deadline, arena, &service)?;
-        let socket = shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.path()).ok());
-        let addresses = Rails(rails.iter().map(VerbsServer::address).collect());
-        let ways = Told::new(move || Ways { shm: socket.clone(), rails: addresses.now() });
-        let Tcp { connections_max, handshakes_max, handshakes_per_address_max, .. } = tcp;
+        let socket = shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.socket_path()).ok());
+        let addresses = WorkerRailAddresses(rails.iter().map(VerbsServer::rail_address).collect());
+        let ways = WaysProvider::new(move || TransportWays {
+            shm: socket.clone(),
+            rails: addresses.current_addresses(),
+        });
+        let TcpSettings { connections_max, handshakes_max, handshakes_per_address_max, .. } = tcp;
         let options = TcpServerOptions {
             tcp: tcp_options,
             ways: ways.clone(),
@@ -113,7 +124,7 @@ impl Servers {
         let tcp =
             TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
         tracing::info!(
-            tcp = %tcp.local_addr(), shm = shm.as_ref().map(|shm| shm.path().display().to_string()), rails = ?rails.iter().map(VerbsServer::local_addr).collect::<Vec<_>>(),
+            tcp = %tcp.local_addr(), shm = shm.as_ref().map(|shm| shm.socket_path().display().to_string()), rails = ?rails.iter().map(VerbsServer::local_addr).collect::<Vec<_>>(),
             "gateways can reach this worker"
         );
         Ok(Self { tcp, shm, rails, polling })
@@ -124,8 +135,8 @@ impl Servers {
         self.tcp.local_addr()
     }
 
-    pub fn rails(&self) -> Rails {
-        Rails(self.rails.iter().map(VerbsServer::address).collect())
+    pub fn rail_addresses(&self) -> WorkerRailAddresses {
+        WorkerRailAddresses(self.rails.iter().map(VerbsServer::rail_address).collect())
     }
 
     /// Lets calls under way end, on all ways at once.
@@ -142,13 +153,13 @@ impl Servers {
 }
 
 async fn serve_shm(
-    worker: &Worker,
+    worker: &WorkerSettings,
     calls: CallOptions,
     drain_deadline: Duration,
     arena: &Arena,
-    service: &Arc<dyn Service>,
+    service: &Arc<dyn CallService>,
 ) -> Option<ShmServer> {
-    let WorkerShm { enabled, socket, connections_max, pins_max, pinned_max, copy_max } =
+    let WorkerShmSettings { enabled, socket, connections_max, pins_max, pinned_max, copy_max } =
         &worker.shm;
     if !enabled {
         return None;
@@ -198,14 +209,14 @@ fn default_socket(id: &str) -> PathBuf {
 }
 
 fn serve_rails(
-    verbs: &Verbs,
+    verbs: &VerbsSettings,
     calls: CallOptions,
     drain_deadline: Duration,
     arena: &Arena,
-    service: &Arc<dyn Service>,
+    service: &Arc<dyn CallService>,
 ) -> anyhow::Result<(Vec<VerbsServer>, Option<PinnedRuntime>)> {
     let places = places_of(verbs)?;
-    let polling = polling(verbs, &places)?;
+    let polling = start_polling(verbs, &places)?;
     let (mut servers, mut errors) = (Vec::new(), Vec::new());
     for place in &places {
         let options = VerbsServerOptions {
@@ -220,12 +231,15 @@ fn serve_rails(
         errors.push(error);
         servers.push(server);
     }
-    insist(verbs, &places, errors)?;
+    require_rail(verbs, &places, errors)?;
     Ok((servers, polling))
 }
 
 /// Threads of their own for the connections of the rails, where the configuration names CPUs.
-fn polling(verbs: &Verbs, rails: &[RailPlace]) -> anyhow::Result<Option<PinnedRuntime>> {
+fn start_polling(
+    verbs: &VerbsSettings,
+    rails: &[RailPlace],
+) -> anyhow::Result<Option<PinnedRuntime>> {
     if rails.is_empty() || verbs.poll_cpus.is_empty() {
         return Ok(None);
     }
@@ -235,14 +249,14 @@ fn polling(verbs: &Verbs, rails: &[RailPlace]) -> anyhow::Result<Option<PinnedRu
 
 /// Each rail that is to be used, there or not; empty where verbs are off, or there is no RDMA and
 /// nobody insists.
-fn places_of(verbs: &Verbs) -> anyhow::Result<Vec<RailPlace>> {
+fn places_of(verbs: &VerbsSettings) -> anyhow::Result<Vec<RailPlace>> {
     let insists = match verbs.mode {
         VerbsMode::Off => return Ok(Vec::new()),
         VerbsMode::Auto => false,
         VerbsMode::On => true,
     };
     let auto = verbs.rails.len() == 1 && verbs.rails[0] == "auto";
-    if let Err(reason) = verbs::probe() {
+    if let Err(reason) = verbs::probe_devices() {
         if insists {
             bail!("verbs.mode is \"on\", and there is {reason}");
         }
@@ -253,7 +267,10 @@ fn places_of(verbs: &Verbs) -> anyhow::Result<Vec<RailPlace>> {
         }
     }
     let names = if auto {
-        rails::auto(&rails::interfaces().context("can't list the network devices")?, port_of)
+        rails::detect_rails(
+            &rails::list_interfaces().context("can't list the network devices")?,
+            port_of,
+        )
     } else {
         verbs.rails.clone()
     };
@@ -265,7 +282,8 @@ fn places_of(verbs: &Verbs) -> anyhow::Result<Vec<RailPlace>> {
     let place = |index: usize| {
         let all = names.clone();
         let find = move || {
-            let found = rails::resolve(&all, &rails::interfaces()?, port_of).swap_remove(index);
+            let found =
+                rails::resolve_rails(&all, &rails::list_interfaces()?, port_of).swap_remove(index);
             found.map_err(|error| io::Error::new(io::ErrorKind::NotFound, error))
         };
         RailPlace::new(index, names[index].as_str(), find)
@@ -274,13 +292,14 @@ fn places_of(verbs: &Verbs) -> anyhow::Result<Vec<RailPlace>> {
 }
 
 fn port_of(address: IpAddr) -> Option<RailPort> {
-    let Rail { device, port, address: _ } = Rail::at(address).ok().flatten()?;
+    let RailIdentity { device, port, address: _ } =
+        RailIdentity::find_by_address(address).ok().flatten()?;
     Some(RailPort { device, port })
 }
 
 /// One rail that works is enough: the others were told of, and are tried again.
-fn insist(
-    verbs: &Verbs,
+fn require_rail(
+    verbs: &VerbsSettings,
     places: &[RailPlace],
     errors: Vec<Option<io::Error>>,
 ) -> anyhow::Result<()> {
@@ -290,7 +309,7 @@ fn insist(
     let told = places
         .iter()
         .zip(errors.iter().flatten())
-        .map(|(place, error)| format!("{}: {error}", place.name()));
+        .map(|(place, error)| format!("{}: {error}", place.rail_name()));
     bail!(
         "verbs.mode is \"on\", and no rail can be used ({}); `verbs3 doctor` says more",
         told.collect::<Vec<_>>().join("; ")
@@ -298,16 +317,16 @@ fn insist(
 }
 
 fn verbs_options(
-    verbs: &Verbs,
+    verbs: &VerbsSettings,
     calls: CallOptions,
     polling: Option<&PinnedRuntime>,
 ) -> VerbsOptions {
-    let Verbs {
+    let VerbsSettings {
         // Decide whether and where.
         mode: _,
         rails: _,
         port: _,
-        // Became `polling`.
+        // Became `start_polling`.
         poll_cpus: _,
         // The cap of the peers, and the server's.
         connections_max: _,
@@ -334,9 +353,9 @@ fn verbs_options(
         calls,
         receive_count: *receive_count,
         receive_bytes: short(*receive_buffer),
-        shared_receive: *shared_receive == Feature::Auto,
+        shared_receive: *shared_receive == FeatureSwitch::Auto,
         shared_receives: *shared_receives,
-        windows: *windows == Feature::Auto,
+        windows: *windows == FeatureSwitch::Auto,
         send_queue: *send_queue,
         inline_bytes: short(*inline_max),
         ack_timeout: *ack_timeout,
@@ -347,13 +366,17 @@ fn verbs_options(
         busy_poll: busy_poll.0,
         heartbeat: heartbeat.0,
         reopen_max: reopen_max.0,
-        runtime: polling.map(PinnedRuntime::handle),
+        runtime: polling.map(PinnedRuntime::runtime_handle),
     }
 }
 
-/// The TCP transport of a process that calls itself `name`.
-fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<TcpOptions> {
-    let Tcp {
+/// The TCP transport of a process that calls itself `rail_name`.
+fn tcp_options(
+    tcp: &TcpSettings,
+    cluster: &ClusterSettings,
+    name: &str,
+) -> anyhow::Result<TcpOptions> {
+    let TcpSettings {
         bind_device,
         bind_address,
         connect_deadline,
@@ -371,7 +394,7 @@ fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<TcpOp
     } = tcp;
     let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
     let calls = CallOptions {
-        secret: Secret::new(cluster_secret(cluster, secret.reveal())),
+        secret: HandshakeSecret::new(cluster_secret(cluster, secret.reveal_text())),
         name: name.to_owned(),
         connect_deadline: connect_deadline.0,
         calls_in_flight_max: *calls_in_flight_max,
@@ -391,6 +414,6 @@ fn tcp_options(tcp: &Tcp, cluster: &Cluster, name: &str) -> anyhow::Result<TcpOp
 
 /// Clusters that share a secret by accident still refuse each other: the proof is over the name
 /// too.
-fn cluster_secret(cluster: &Cluster, secret: &str) -> String {
+fn cluster_secret(cluster: &ClusterSettings, secret: &str) -> String {
     format!("{}\n{secret}", cluster.name)
 }

@@ -8,31 +8,31 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::{DiskFolder, DiskOptions, DiskVolume, Volumes, WorkerOptions};
+use verbs3_cache_worker::{DiskFolder, DiskOptions, DiskVolume, WorkerOptions, WorkerVolumes};
 use verbs3_config::{
-    Config, Worker, WorkerDisk, WorkerDiskFolder, WorkerDiskVolume, WorkerFill, WorkerIndex,
-    WorkerLeases, WorkerWrites,
+    DiskFolderSettings, DiskVolumeSettings, RootSettings, WorkerDiskSettings, WorkerFillSettings,
+    WorkerIndexSettings, WorkerLeasesSettings, WorkerSettings, WorkerWritesSettings,
 };
-use verbs3_coordinator_client::api::{Incarnation, Registration, Tier};
-use verbs3_gateway::{Admin, Readiness};
-use verbs3_protocol::{Epoch, Geometry, Placement, Volume, WorkerId};
+use verbs3_coordinator_client::api::{WorkerIncarnation, WorkerRegistration, WorkerTierCapacity};
+use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
+use verbs3_protocol::{BlockGeometry, Epoch, ObjectVolume, PlacementMap, WorkerId};
 use verbs3_rdma::arena::Arena;
-use verbs3_telemetry::Telemetry;
+use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
 use super::gateway::admin_limits;
-use super::lease::Tenant;
-use super::listen::Place;
-use super::tier::members;
-use super::transports::Servers;
-use super::{arena, coordinator, geometry, neighbours, stores};
-use crate::process::Started;
-use crate::reactors::Reactors;
+use super::lease::WorkerLeaseKeeper;
+use super::listen::ListenEndpoint;
+use super::tier::cluster_members;
+use super::transports::WorkerServers;
+use super::{cluster_geometry, coordinator, map_arena, neighbours, stores};
+use crate::process::RunningProcess;
+use crate::reactors::ReactorThreads;
 
 /// Serves until it is told to stop, then lets calls under way end.
-pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
+pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow::Result<()> {
     // The sections that other processes read, and those that `process` has read.
-    let Config {
+    let RootSettings {
         cluster,
         ufs,
         mount: _,
@@ -48,90 +48,104 @@ pub async fn run(config: Config, started: Started) -> anyhow::Result<()> {
     } = config;
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
-    verbs3_rdma::metrics::register(&registry)?;
-    let geometry = geometry(&cluster)?;
-    let arena = arena(&worker.memory, 1, geometry)?;
+    verbs3_rdma::metrics::register_metrics(&registry)?;
+    let geometry = cluster_geometry(&cluster)?;
+    let arena = map_arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
-    let stores = stores::open(&ufs, &registry).await?;
-    let coordinators = coordinator::client(&cluster)?;
+    let stores = stores::open_stores(&ufs, &registry).await?;
+    let coordinators = coordinator::coordinator_client(&cluster)?;
     let map = match &coordinators {
-        Some(_) => Map::Coordinated,
+        Some(_) => WorkerMapSource::Coordinated,
         // The same computation as a gateway's, from this worker's own list.
-        None => Map::Of(Placement::static_epoch(&members(&cluster), usize::from(cluster.replicas))),
+        None => WorkerMapSource::Of(PlacementMap::static_epoch(
+            &cluster_members(&cluster),
+            usize::from(cluster.replicas),
+        )),
     };
-    let cache = start(&worker, geometry, map, arena.clone(), &stores, &registry)?;
+    let cache = start_worker(&worker, geometry, map, arena.clone(), &stores, &registry)?;
 
-    let telemetry = super::telemetry::start(&telemetry, ("verbs3-worker", &worker.id), &registry)?;
-    if let Some(tracer) = telemetry.as_ref().and_then(Telemetry::tracer) {
+    let telemetry =
+        super::telemetry::start_telemetry(&telemetry, ("verbs3-worker", &worker.id), &registry)?;
+    if let Some(tracer) = telemetry.as_ref().and_then(TelemetryHandle::request_tracer) {
         cache.trace_with(tracer);
     }
-    let reactors = Reactors::start(usize::from(process.threads))
+    let reactors = ReactorThreads::start(usize::from(process.threads))
         .context("can't start threads; raise the process's thread limit")?;
     let settings = (&tcp, &verbs, &cluster, &process);
     let servers =
-        Servers::start(&worker, settings, &arena, cache.clone(), reactors.handles()).await?;
-    let control = Place {
+        WorkerServers::start(&worker, settings, &arena, cache.clone(), reactors.runtime_handles())
+            .await?;
+    let control = ListenEndpoint {
         address: worker.admin_listen,
         address_setting: "worker.admin_listen",
         device: worker.admin_bind_device.as_deref(),
         device_setting: "worker.admin_bind_device",
     };
-    let socket = control.listen()?;
+    let socket = control.open_listener()?;
     let admin_address = socket.local_addr()?;
-    let readiness = vec![Readiness::until_shutdown(started.stop.clone())];
+    let readiness = vec![ReadinessCheck::until_shutdown(started.stop.clone())];
     let (over, limits) = (CancellationToken::new(), admin_limits(&process));
     // Joined below, once all else has ended.
-    let admin =
-        tokio::spawn(Admin { registry, readiness, stop: over.clone(), limits }.serve(socket));
+    let admin = tokio::spawn(
+        AdminEndpoints { registry, readiness, stop: over.clone(), limits }.serve_endpoints(socket),
+    );
     // Once gateways can connect, and until they need not any more.
     let tenancy = match coordinators {
         Some(client) => {
-            let registration = registration(&worker, servers.local_addr())?;
+            let registration = build_registration(&worker, servers.local_addr())?;
             let neighbourhood =
-                neighbours::start(&worker, (&cluster, &tcp, &verbs), geometry).await?;
+                neighbours::start_neighbourhood(&worker, (&cluster, &tcp, &verbs), geometry)
+                    .await?;
             if let Some(neighbourhood) = &neighbourhood {
-                cache.reach(neighbourhood.neighbours());
+                cache.set_neighbours(neighbourhood.neighbour_table());
             }
-            let tenant =
-                Tenant::new(client, cache.clone(), (registration, servers.rails()), neighbourhood);
+            let tenant = WorkerLeaseKeeper::new(
+                client,
+                cache.clone(),
+                (registration, servers.rail_addresses()),
+                neighbourhood,
+            );
             Some(tokio::spawn(tenant.run(started.stop.clone())))
         }
         None => None,
     };
-    started.ready(servers.local_addr(), Some(admin_address))?;
+    started.signal_ready(servers.local_addr(), Some(admin_address))?;
     started.stop.cancelled().await;
     if let Some(tenancy) = tenancy {
         tenancy.await.context("the talk with the coordinators ended badly")?;
     }
     servers.shutdown().await;
     cache.shutdown().await;
-    reactors.end();
-    super::telemetry::end(telemetry).await;
+    reactors.shutdown();
+    super::telemetry::shutdown_telemetry(telemetry).await;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
 }
 
 /// What the coordinators are told of this worker, but for its rails, which come and go.
-fn registration(worker: &Worker, listen: SocketAddr) -> anyhow::Result<Registration> {
-    Ok(Registration {
+fn build_registration(
+    worker: &WorkerSettings,
+    listen: SocketAddr,
+) -> anyhow::Result<WorkerRegistration> {
+    Ok(WorkerRegistration {
         id: WorkerId(worker.id.clone()),
-        incarnation: Incarnation::new(),
+        incarnation: WorkerIncarnation::new(),
         address: match &worker.advertise {
             Some(address) => address.clone(),
-            None => coordinator::reachable(listen)?,
+            None => coordinator::advertised_address(listen)?,
         },
-        weight: weight(worker),
+        weight: worker_weight(worker),
         zone: worker.zone.clone(),
-        tiers: tiers(worker.memory.capacity.0, &worker.disk),
+        tiers: tier_sizes(worker.memory.capacity.0, &worker.disk),
         rails: Vec::new(),
         knows: Epoch(0),
-        place: place(listen),
+        place: host_fingerprint(listen),
     })
 }
 
 /// Of this host since it was started, in this process's network: nobody else listens there while
 /// this process does. 0: the host does not say who it is.
-fn place(listen: SocketAddr) -> u64 {
+fn host_fingerprint(listen: SocketAddr) -> u64 {
     let Ok(boot) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return 0 };
     let Ok(network) = std::fs::read_link("/proc/self/ns/net") else { return 0 };
     // Another release may count differently: then a worker that is started again waits for its
@@ -144,7 +158,7 @@ fn place(listen: SocketAddr) -> u64 {
 /// Of memory alone, in GiB (only the proportion counts): hot blocks are read from memory, and
 /// counting drives here would move nearly all slots to the first worker of a running cluster that
 /// is started with this release.
-fn weight(worker: &Worker) -> f64 {
+fn worker_weight(worker: &WorkerSettings) -> f64 {
     if worker.weight > 0.0 {
         worker.weight
     } else {
@@ -153,15 +167,15 @@ fn weight(worker: &Worker) -> f64 {
 }
 
 /// Where a worker keeps pages, as it was configured.
-pub fn tiers(memory_bytes: u64, disk: &WorkerDisk) -> Vec<Tier> {
-    let tier = |kind: &str, bytes| Tier { kind: kind.to_owned(), bytes };
+pub fn tier_sizes(memory_bytes: u64, disk: &WorkerDiskSettings) -> Vec<WorkerTierCapacity> {
+    let tier = |kind: &str, bytes| WorkerTierCapacity { kind: kind.to_owned(), bytes };
     let disk_bytes: u64 = disk.folders.iter().map(|folder| folder.capacity.0).sum();
     let disk = (disk_bytes > 0).then(|| tier("disk", disk_bytes));
     [tier("memory", memory_bytes)].into_iter().chain(disk).collect()
 }
 
 /// Whose askers a cache answers.
-pub enum Map {
+pub enum WorkerMapSource {
     /// Any: there is one asker, in this process.
     Any,
     /// Those of this epoch.
@@ -170,17 +184,17 @@ pub enum Map {
     Coordinated,
 }
 
-/// A cache over `arena`, for any bucket of `stores`.
-pub fn start(
-    worker: &Worker,
-    geometry: Geometry,
-    map: Map,
+/// A cache over `map_arena`, for any bucket of `stores`.
+pub fn start_worker(
+    worker: &WorkerSettings,
+    geometry: BlockGeometry,
+    map: WorkerMapSource,
     arena: Arena,
     stores: &HashMap<String, Ufs>,
     registry: &Registry,
-) -> anyhow::Result<Arc<verbs3_cache_worker::Worker>> {
+) -> anyhow::Result<Arc<verbs3_cache_worker::CacheWorker>> {
     // Addresses and memory are the caller's; the ways to it are the servers'.
-    let Worker {
+    let WorkerSettings {
         id: _,
         listen: _,
         admin_listen: _,
@@ -197,7 +211,7 @@ pub fn start(
         neighbours,
         shm: _,
     } = worker;
-    let WorkerFill {
+    let WorkerFillSettings {
         reserve,
         in_flight_max,
         queued_max,
@@ -209,20 +223,20 @@ pub fn start(
         read_ahead_max,
         page_idle_max,
     } = fill;
-    let WorkerIndex { attributes_max, checks_in_flight_max, generation_slots } = index;
-    let WorkerWrites {
+    let WorkerIndexSettings { attributes_max, checks_in_flight_max, generation_slots } = index;
+    let WorkerWritesSettings {
         uncertain_for_max,
         doubt_for,
         doubt_age_max,
         open_max,
         keys_per_message_max,
     } = writes;
-    let WorkerLeases { length, reads_min, quiet_for, leases_max, holders_max } = leases;
+    let WorkerLeasesSettings { length, reads_min, quiet_for, leases_max, holders_max } = leases;
     let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
     let options = WorkerOptions {
         geometry,
-        epoch: if let Map::Of(epoch) = map { Some(epoch) } else { None },
-        coordinated: matches!(map, Map::Coordinated),
+        epoch: if let WorkerMapSource::Of(epoch) = map { Some(epoch) } else { None },
+        coordinated: matches!(map, WorkerMapSource::Coordinated),
         fill_reserve: *reserve,
         fills_in_flight_max: *in_flight_max as usize,
         fills_queued_max: *queued_max as usize,
@@ -251,14 +265,14 @@ pub fn start(
         lease_holders_max: *holders_max as usize,
         disk: disk_options(disk),
     };
-    let volumes = Volumes::of_stores(stores.values().cloned());
-    verbs3_cache_worker::Worker::new(options, arena, volumes, registry)
+    let volumes = WorkerVolumes::of_stores(stores.values().cloned());
+    verbs3_cache_worker::CacheWorker::new(options, arena, volumes, registry)
         .context("can't start the worker")
 }
 
 /// `None`: no folder is configured.
-fn disk_options(disk: &WorkerDisk) -> Option<DiskOptions> {
-    let WorkerDisk {
+fn disk_options(disk: &WorkerDiskSettings) -> Option<DiskOptions> {
+    let WorkerDiskSettings {
         queue_max,
         write_rate_max,
         pages_max,
@@ -270,14 +284,14 @@ fn disk_options(disk: &WorkerDisk) -> Option<DiskOptions> {
         folders,
         volumes,
     } = disk;
-    let age = |period: &verbs3_config::Period| (!period.0.is_zero()).then_some(period.0);
-    let folder = |WorkerDiskFolder { path, capacity }: &WorkerDiskFolder| DiskFolder {
+    let age = |period: &verbs3_config::TimePeriod| (!period.0.is_zero()).then_some(period.0);
+    let folder = |DiskFolderSettings { path, capacity }: &DiskFolderSettings| DiskFolder {
         path: path.clone(),
         capacity_bytes: capacity.0,
     };
     let volume =
-        |WorkerDiskVolume { volume, capacity, page_age_max }: &WorkerDiskVolume| DiskVolume {
-            volume: Volume(volume.clone()),
+        |DiskVolumeSettings { volume, capacity, page_age_max }: &DiskVolumeSettings| DiskVolume {
+            volume: ObjectVolume(volume.clone()),
             bytes_max: (capacity.0 > 0).then_some(capacity.0),
             age_max: age(page_age_max),
         };
@@ -301,16 +315,16 @@ mod tests {
     use super::*;
     use verbs3_config::ByteSize;
 
-    fn registered(change: impl FnOnce(&mut Worker)) -> Registration {
-        let mut worker = Worker { id: "gpu-07".into(), ..Worker::default() };
+    fn registered(change: impl FnOnce(&mut WorkerSettings)) -> WorkerRegistration {
+        let mut worker = WorkerSettings { id: "gpu-07".into(), ..WorkerSettings::default() };
         worker.memory.capacity = ByteSize(64 << 30);
         change(&mut worker);
-        registration(&worker, "10.0.0.7:9400".parse().unwrap()).unwrap()
+        build_registration(&worker, "10.0.0.7:9400".parse().unwrap()).unwrap()
     }
 
     #[test]
     fn memory_and_drives_are_registered_and_memory_alone_is_the_weight() {
-        let tier = |kind: &str, bytes| Tier { kind: kind.to_owned(), bytes };
+        let tier = |kind: &str, bytes| WorkerTierCapacity { kind: kind.to_owned(), bytes };
         let plain = registered(|_| {});
         assert_eq!((plain.tiers, plain.weight), (vec![tier("memory", 64 << 30)], 64.0));
         let with_drives = registered(|worker| {
@@ -318,7 +332,7 @@ mod tests {
                 worker
                     .disk
                     .folders
-                    .push(WorkerDiskFolder { path: drive.into(), capacity: ByteSize(capacity) });
+                    .push(DiskFolderSettings { path: drive.into(), capacity: ByteSize(capacity) });
             }
         });
         assert_eq!(with_drives.tiers, [tier("memory", 64 << 30), tier("disk", 4 << 40)]);

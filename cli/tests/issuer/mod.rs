@@ -221,7 +221,7 @@ impl S3Auth for Guard {
 
 impl Store {
     pub async fn start(folder: &Path, buckets: &[&str], keys: Keys) -> Self {
-        let store = LocalStore::open(LocalOptions {
+        let store = LocalStore::open_store(LocalOptions {
             sync: false,
             ..LocalOptions::new(folder.join("store"))
         })

@@ -2,17 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use super::{Findings, Role};
-use crate::cluster::{Cluster, ClusterWorker};
-use crate::mount::{Coherence, Mount};
+use super::{CheckFindings, ProcessRole};
+use crate::cluster::{ClusterSettings, ClusterWorkerSettings};
+use crate::mount::{CoherenceSetting, MountSettings};
 use crate::quantity::ByteSize;
-use crate::secret::Secret;
+use crate::secret::ConfigSecret;
 
 /// Shorter secrets can be guessed off line from one recorded handshake.
 const SECRET_CHARS_MIN: usize = 16;
 
-pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
-    let Cluster {
+pub(super) fn check_cluster(
+    cluster: &ClusterSettings,
+    roles: &[ProcessRole],
+    findings: &mut CheckFindings,
+) {
+    let ClusterSettings {
         name,
         secret: _,
         secret_file: _,
@@ -25,11 +29,11 @@ pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) 
         coordinators,
     } = cluster;
     if name.trim().is_empty() {
-        findings.error("cluster.name", "is empty; name the cluster");
+        findings.add_error("cluster.name", "is empty; name the cluster");
     }
     check_secret(cluster, roles, findings);
     check_geometry(*block, *page, findings);
-    findings.range("cluster.replicas", *replicas, 1, 8);
+    findings.check_range("cluster.replicas", *replicas, 1, 8);
     check_workers(workers, findings);
     for (index, url) in coordinators.iter().enumerate() {
         super::coordinator::check_url(
@@ -39,16 +43,17 @@ pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) 
             findings,
         );
     }
-    let needs_workers = roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker));
+    let needs_workers =
+        roles.iter().any(|role| matches!(role, ProcessRole::Gateway | ProcessRole::Worker));
     if workers.is_empty() && coordinators.is_empty() && needs_workers {
-        findings.error(
+        findings.add_error(
             "cluster.workers",
             "is empty; list every worker: [[cluster.workers]] id = \"…\", address = \"host:9400\"; \
             or name cluster.coordinators",
         );
     }
     if !workers.is_empty() && !coordinators.is_empty() && needs_workers {
-        findings.error(
+        findings.add_error(
             "cluster.coordinators",
             "cluster.workers is set too; keep one: a map has one maker",
         );
@@ -59,21 +64,22 @@ pub(super) fn check(cluster: &Cluster, roles: &[Role], findings: &mut Findings) 
 /// nothing of each other: a write is told to one, and the other answers what it knows. Only an age
 /// bounds that.
 pub(super) fn check_list(
-    cluster: &Cluster,
-    mounts: &[Mount],
-    roles: &[Role],
-    findings: &mut Findings,
+    cluster: &ClusterSettings,
+    mounts: &[MountSettings],
+    roles: &[ProcessRole],
+    findings: &mut CheckFindings,
 ) {
     if cluster.workers_fixed && cluster.workers.is_empty() {
-        findings.error("cluster.workers_fixed", "does nothing without cluster.workers");
+        findings.add_error("cluster.workers_fixed", "does nothing without cluster.workers");
     }
-    if cluster.workers.is_empty() || cluster.workers_fixed || !roles.contains(&Role::Gateway) {
+    if cluster.workers.is_empty() || cluster.workers_fixed || !roles.contains(&ProcessRole::Gateway)
+    {
         return;
     }
     let strict =
-        mounts.iter().position(|mount| mount.cached && mount.coherence == Coherence::Strict);
+        mounts.iter().position(|mount| mount.cached && mount.coherence == CoherenceSetting::Strict);
     if let Some(index) = strict {
-        findings.error(
+        findings.add_error(
             "cluster.workers",
             format!(
                 "while a list changes, processes of the old one are alive, and reads through them miss writes for as long as mount[{index}] \
@@ -84,28 +90,28 @@ pub(super) fn check_list(
     }
 }
 
-fn check_secret(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
+fn check_secret(cluster: &ClusterSettings, roles: &[ProcessRole], findings: &mut CheckFindings) {
     if cluster.secret.is_some() && cluster.secret_file.is_some() {
-        findings.error("cluster.secret_file", "cluster.secret is set too; keep one of them");
+        findings.add_error("cluster.secret_file", "cluster.secret is set too; keep one of them");
     }
     let (path, secret) = match (&cluster.secret, &cluster.secret_file) {
         (Some(secret), _) => ("cluster.secret", Some(secret.clone())),
         // Whoever plays no role reads it when it is needed.
         (None, Some(_)) if roles.is_empty() => return,
-        (None, Some(file)) => match Secret::read(file) {
+        (None, Some(file)) => match ConfigSecret::read(file) {
             Ok(secret) => ("cluster.secret_file", Some(secret)),
             Err(error) => {
                 let cause = std::error::Error::source(&error)
                     .map(|source| format!(": {source}"))
                     .unwrap_or_default();
-                return findings.error("cluster.secret_file", format!("{error}{cause}"));
+                return findings.add_error("cluster.secret_file", format!("{error}{cause}"));
             }
         },
         (None, None) => ("cluster.secret", None),
     };
     match secret {
-        Some(secret) if secret.reveal().chars().count() < SECRET_CHARS_MIN => {
-            findings.error(
+        Some(secret) if secret.reveal_text().chars().count() < SECRET_CHARS_MIN => {
+            findings.add_error(
                 path,
                 format!(
                     "is shorter than {SECRET_CHARS_MIN} characters; `openssl \
@@ -113,7 +119,7 @@ fn check_secret(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
                 ),
             );
         }
-        None if roles.iter().any(|role| !matches!(role, Role::Dev)) => findings.error(
+        None if roles.iter().any(|role| !matches!(role, ProcessRole::Dev)) => findings.add_error(
             path,
             "gateways and workers prove a shared secret to each other; set cluster.secret_file, or \
             VERBS3_CLUSTER__SECRET",
@@ -122,31 +128,37 @@ fn check_secret(cluster: &Cluster, roles: &[Role], findings: &mut Findings) {
     }
 }
 
-fn check_geometry(block: ByteSize, page: ByteSize, findings: &mut Findings) {
-    findings.range("cluster.block", block, ByteSize::mib(1), ByteSize::mib(16));
-    findings.range("cluster.page", page, ByteSize::kib(64), ByteSize::mib(1));
+fn check_geometry(block: ByteSize, page: ByteSize, findings: &mut CheckFindings) {
+    findings.check_range("cluster.block", block, ByteSize::from_mib(1), ByteSize::from_mib(16));
+    findings.check_range("cluster.page", page, ByteSize::from_kib(64), ByteSize::from_mib(1));
     if !page.0.is_power_of_two() {
-        findings.error("cluster.page", format!("{page} is not a power of two"));
+        findings.add_error("cluster.page", format!("{page} is not a power of two"));
     } else if !block.0.is_multiple_of(page.0) {
-        findings
-            .error("cluster.block", format!("{block} is not a multiple of cluster.page ({page})"));
+        findings.add_error(
+            "cluster.block",
+            format!("{block} is not a multiple of cluster.page ({page})"),
+        );
     }
 }
 
 /// What the handshake of the transports has room for.
 const WORKER_ID_BYTES_MAX: usize = 64;
 
-fn check_workers(workers: &[ClusterWorker], findings: &mut Findings) {
+fn check_workers(workers: &[ClusterWorkerSettings], findings: &mut CheckFindings) {
     let mut ids = BTreeMap::new();
     let mut addresses = BTreeMap::new();
-    for (index, ClusterWorker { id, address, weight, zone: _ }) in workers.iter().enumerate() {
+    for (index, ClusterWorkerSettings { id, address, weight, zone: _ }) in
+        workers.iter().enumerate()
+    {
         let path = |field: &str| format!("cluster.workers[{index}].{field}");
         if id.trim().is_empty() {
-            findings
-                .error(path("id"), "is missing; a worker has the name that its own worker.id says");
+            findings.add_error(
+                path("id"),
+                "is missing; a worker has the name that its own worker.id says",
+            );
         } else if id.len() > WORKER_ID_BYTES_MAX || id.chars().any(char::is_control) {
             let why = "workers say who they are in so many bytes when gateways connect";
-            findings.error(
+            findings.add_error(
                 path("id"),
                 format!(
                     "{id:?} is longer than {WORKER_ID_BYTES_MAX} bytes or has control \
@@ -154,16 +166,16 @@ fn check_workers(workers: &[ClusterWorker], findings: &mut Findings) {
                 ),
             );
         } else if let Some(first) = ids.insert(id.as_str(), index) {
-            findings.error(
+            findings.add_error(
                 path("id"),
                 format!("{id:?} is the name of cluster.workers[{first}] too; names are unique"),
             );
         }
         match check_address(address) {
-            Err(message) => findings.error(path("address"), message),
+            Err(message) => findings.add_error(path("address"), message),
             Ok(()) => {
                 if let Some(first) = addresses.insert(address.as_str(), index) {
-                    findings.error(
+                    findings.add_error(
                         path("address"),
                         format!("{address:?} is the address of cluster.workers[{first}] too"),
                     );
@@ -171,12 +183,12 @@ fn check_workers(workers: &[ClusterWorker], findings: &mut Findings) {
             }
         }
         if !weight.is_finite() {
-            findings.error(
+            findings.add_error(
                 path("weight"),
                 format!("{weight} is not a number that weights can be compared with"),
             );
         } else {
-            findings.range(path("weight"), *weight, 0.001, 1_000_000.0);
+            findings.check_range(path("weight"), *weight, 0.001, 1_000_000.0);
         }
     }
 }

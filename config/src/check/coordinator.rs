@@ -1,11 +1,15 @@
 //! Checks of `[coordinator]`.
 
-use super::{Findings, Role};
-use crate::coordinator::{Coordinator, CoordinatorStore, CoordinatorStoreKind};
-use crate::quantity::{ByteSize, Period};
+use super::{CheckFindings, ProcessRole};
+use crate::coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
+use crate::quantity::{ByteSize, TimePeriod};
 
-pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Findings) {
-    let Coordinator {
+pub(super) fn check_coordinator(
+    coordinator: &CoordinatorSettings,
+    roles: &[ProcessRole],
+    findings: &mut CheckFindings,
+) {
+    let CoordinatorSettings {
         listen,
         admin_listen,
         advertise,
@@ -29,7 +33,7 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         hot,
     } = coordinator;
     if listen == admin_listen && listen.port() != 0 {
-        findings.error(
+        findings.add_error(
             "coordinator.admin_listen",
             format!("{admin_listen} is coordinator.listen too; choose another port"),
         );
@@ -38,24 +42,69 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         check_url("coordinator.advertise", url, &["http://"], findings);
     }
     let at = |name: &str| format!("coordinator.{name}");
-    findings.range(at("lease"), *lease, Period::seconds(1), Period::seconds(300));
-    findings.range(at("outage"), *outage, Period::millis(0), Period::seconds(86_400));
-    findings.range(at("gather"), *gather, Period::millis(0), Period::seconds(60));
-    findings.range(at("move_for"), *move_for, Period::millis(0), Period::seconds(3600));
-    findings.range(at("leadership"), *leadership, Period::seconds(2), Period::seconds(300));
-    findings.range(at("clock_skew"), *clock_skew, Period::seconds(1), Period::seconds(3600));
-    findings.range(at("workers_max"), *workers_max, 1, 4000);
-    findings.range(at("connections_max"), *connections_max, 16, 1_000_000);
-    findings.range(at("unproven_connections_max"), *unproven_connections_max, 16, 1_000_000);
-    findings.range(at("unproven_per_address_max"), *unproven_per_address_max, 1, 1_000_000);
-    findings.range(at("proof_deadline"), *proof_deadline, Period::seconds(1), Period::seconds(300));
-    findings.range(at("wait_max"), *wait_max, Period::seconds(1), Period::seconds(600));
-    findings.range(at("relays_max"), *relays_max, 0, 1_000_000);
-    findings.range(at("relays_memory"), *relays_memory, ByteSize::mib(2), ByteSize::mib(1024));
+    findings.check_range(
+        at("lease"),
+        *lease,
+        TimePeriod::from_seconds(1),
+        TimePeriod::from_seconds(300),
+    );
+    findings.check_range(
+        at("outage"),
+        *outage,
+        TimePeriod::from_millis(0),
+        TimePeriod::from_seconds(86_400),
+    );
+    findings.check_range(
+        at("gather"),
+        *gather,
+        TimePeriod::from_millis(0),
+        TimePeriod::from_seconds(60),
+    );
+    findings.check_range(
+        at("move_for"),
+        *move_for,
+        TimePeriod::from_millis(0),
+        TimePeriod::from_seconds(3600),
+    );
+    findings.check_range(
+        at("leadership"),
+        *leadership,
+        TimePeriod::from_seconds(2),
+        TimePeriod::from_seconds(300),
+    );
+    findings.check_range(
+        at("clock_skew"),
+        *clock_skew,
+        TimePeriod::from_seconds(1),
+        TimePeriod::from_seconds(3600),
+    );
+    findings.check_range(at("workers_max"), *workers_max, 1, 4000);
+    findings.check_range(at("connections_max"), *connections_max, 16, 1_000_000);
+    findings.check_range(at("unproven_connections_max"), *unproven_connections_max, 16, 1_000_000);
+    findings.check_range(at("unproven_per_address_max"), *unproven_per_address_max, 1, 1_000_000);
+    findings.check_range(
+        at("proof_deadline"),
+        *proof_deadline,
+        TimePeriod::from_seconds(1),
+        TimePeriod::from_seconds(300),
+    );
+    findings.check_range(
+        at("wait_max"),
+        *wait_max,
+        TimePeriod::from_seconds(1),
+        TimePeriod::from_seconds(600),
+    );
+    findings.check_range(at("relays_max"), *relays_max, 0, 1_000_000);
+    findings.check_range(
+        at("relays_memory"),
+        *relays_memory,
+        ByteSize::from_mib(2),
+        ByteSize::from_mib(1024),
+    );
     // Until then nobody leads who could renew a lease. The rest is for noticing, for the election,
     // and for coming back.
     if store.kind == CoordinatorStoreKind::Etcd && lease.0 < 3 * leadership.0 {
-        findings.warning(
+        findings.add_warning(
             at("lease"),
             format!(
                 "{lease} is less than three times leadership ({leadership}): when a leader \
@@ -64,12 +113,16 @@ pub(super) fn check(coordinator: &Coordinator, roles: &[Role], findings: &mut Fi
         );
     }
     check_store(store, roles, findings);
-    super::preload::check(preload, findings);
-    super::hot::check(hot, findings);
+    super::preload::check_preload(preload, findings);
+    super::hot::check_hot(hot, findings);
 }
 
-fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings) {
-    let CoordinatorStore {
+fn check_store(
+    store: &CoordinatorStoreSettings,
+    roles: &[ProcessRole],
+    findings: &mut CheckFindings,
+) {
+    let CoordinatorStoreSettings {
         kind,
         path,
         endpoints,
@@ -81,24 +134,26 @@ fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings
         password_file,
         deadline,
     } = store;
-    findings.range(
+    findings.check_range(
         "coordinator.store.deadline",
         *deadline,
-        Period::millis(100),
-        Period::seconds(60),
+        TimePeriod::from_millis(100),
+        TimePeriod::from_seconds(60),
     );
     if path.as_os_str().is_empty() {
-        findings.error("coordinator.store.path", "is empty; name a folder");
+        findings.add_error("coordinator.store.path", "is empty; name a folder");
     }
     if prefix.trim_matches('/').is_empty() {
-        findings
-            .error("coordinator.store.prefix", "is empty; each cluster needs a prefix of its own");
+        findings.add_error(
+            "coordinator.store.prefix",
+            "is empty; each cluster needs a prefix of its own",
+        );
     }
     if *kind == CoordinatorStoreKind::Etcd
         && endpoints.is_empty()
-        && roles.contains(&Role::Coordinator)
+        && roles.contains(&ProcessRole::Coordinator)
     {
-        findings.error(
+        findings.add_error(
             "coordinator.store.endpoints",
             "is empty; name etcd's members: [\"http://etcd-0:2379\"]",
         );
@@ -116,7 +171,7 @@ fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings
     for [(one, has_one), (other, has_other)] in [both, user] {
         if has_one != has_other {
             let (missing, there) = if has_one { (other, one) } else { (one, other) };
-            findings.error(
+            findings.add_error(
                 format!("coordinator.store.{missing}"),
                 format!("is missing, and {there} is set"),
             );
@@ -125,16 +180,16 @@ fn check_store(store: &CoordinatorStore, roles: &[Role], findings: &mut Findings
 }
 
 /// A URL of scheme, host and port.
-pub(super) fn check_url(path: &str, url: &str, schemes: &[&str], findings: &mut Findings) {
+pub(super) fn check_url(path: &str, url: &str, schemes: &[&str], findings: &mut CheckFindings) {
     let Some(rest) = schemes.iter().find_map(|scheme| url.strip_prefix(scheme)) else {
         return findings
-            .error(path, format!("{url:?} does not begin with {}", schemes.join(" or ")));
+            .add_error(path, format!("{url:?} does not begin with {}", schemes.join(" or ")));
     };
     let host = rest.trim_end_matches('/');
     let port = host
         .rsplit_once(':')
         .and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>().ok())?);
     if host.contains('/') || port.is_none_or(|port| port == 0) {
-        findings.error(path, format!("{url:?} is not {}HOST:PORT", schemes[0]));
+        findings.add_error(path, format!("{url:?} is not {}HOST:PORT", schemes[0]));
     }
 }

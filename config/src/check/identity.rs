@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use super::Findings;
-use crate::ufs::{Ufs, UfsKind};
+use super::CheckFindings;
+use crate::ufs::{UfsKind, UfsSettings};
 
 /// Where a store is, however it is spelled. What name service or routing make of it is not known
 /// here.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Location {
+enum StoreLocation {
     /// AWS itself, by whichever of its names; buckets of another region are not reached there.
     Aws {
         region: String,
@@ -21,18 +21,18 @@ enum Location {
     },
 }
 
-pub(super) fn check(list: &[Ufs], findings: &mut Findings) {
-    let mut known: BTreeMap<(Location, &str), usize> = BTreeMap::new();
+pub(super) fn check_store_identity(list: &[UfsSettings], findings: &mut CheckFindings) {
+    let mut known: BTreeMap<(StoreLocation, &str), usize> = BTreeMap::new();
     // The folder of a local store is locked by whoever opens it.
     for (index, ufs) in list.iter().enumerate().filter(|(_, ufs)| ufs.kind == UfsKind::S3) {
-        let place = (location(ufs), ufs.namespace.as_str());
+        let place = (store_location(ufs), ufs.namespace.as_str());
         let Some(&first) = known.get(&place) else {
             known.insert(place, index);
             continue;
         };
         let path = if ufs.endpoint.is_some() { "endpoint" } else { "region" };
         let other = if list[first].endpoint.is_some() { "endpoint" } else { "region" };
-        findings.error(
+        findings.add_error(
             format!("ufs[{index}].{path}"),
             format!(
                 "is the store of ufs[{first}].{other} too: an object would have two identities, and readers of one would miss writes of \
@@ -42,8 +42,10 @@ pub(super) fn check(list: &[Ufs], findings: &mut Findings) {
     }
 }
 
-fn location(ufs: &Ufs) -> Location {
-    let Some(endpoint) = &ufs.endpoint else { return Location::Aws { region: ufs.region.clone() } };
+fn store_location(ufs: &UfsSettings) -> StoreLocation {
+    let Some(endpoint) = &ufs.endpoint else {
+        return StoreLocation::Aws { region: ufs.region.clone() };
+    };
     let (authority, standard) = match endpoint.split_once("://") {
         Some(("https", rest)) => (rest, 443),
         Some((_, rest)) => (rest, 80),
@@ -59,8 +61,8 @@ fn location(ufs: &Ufs) -> Location {
     };
     let host = host.trim_end_matches('.');
     if host.ends_with(".amazonaws.com") || host.ends_with(".amazonaws.com.cn") {
-        return Location::Aws { region: ufs.region.clone() };
+        return StoreLocation::Aws { region: ufs.region.clone() };
     }
     // Both schemes at their own ports lead to one store, as far as anybody can tell.
-    Location::Host { host: host.to_owned(), port: port.filter(|port| *port != standard) }
+    StoreLocation::Host { host: host.to_owned(), port: port.filter(|port| *port != standard) }
 }

@@ -2,15 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use super::{Findings, Role};
-use crate::mount::{AttributesTtl, Coherence, Mount};
-use crate::problem::suggestion;
-use crate::quantity::Period;
-use crate::ufs::Ufs;
+use super::{CheckFindings, ProcessRole};
+use crate::mount::{AttributesTtl, CoherenceSetting, MountSettings};
+use crate::problem::suggest_name;
+use crate::quantity::TimePeriod;
+use crate::ufs::UfsSettings;
 
-pub(super) fn check(mounts: &[Mount], list: &[Ufs], roles: &[Role], findings: &mut Findings) {
-    if mounts.is_empty() && roles.contains(&Role::Gateway) {
-        findings.error(
+pub(super) fn check_mounts(
+    mounts: &[MountSettings],
+    list: &[UfsSettings],
+    roles: &[ProcessRole],
+    findings: &mut CheckFindings,
+) {
+    if mounts.is_empty() && roles.contains(&ProcessRole::Gateway) {
+        findings.add_error(
             "mount",
             "there is none; add [[mount]] with a name (\"*\" for every bucket) and a ufs",
         );
@@ -19,12 +24,12 @@ pub(super) fn check(mounts: &[Mount], list: &[Ufs], roles: &[Role], findings: &m
     for (index, mount) in mounts.iter().enumerate() {
         let path = |field: &str| format!("mount[{index}].{field}");
         if mount.name.is_empty() {
-            findings.error(
+            findings.add_error(
                 path("name"),
                 "is missing; it is the bucket name that clients see, or \"*\"",
             );
         } else if let Some(first) = names.insert(mount.name.as_str(), index) {
-            findings.error(
+            findings.add_error(
                 path("name"),
                 format!("{:?} is the name of mount[{first}] too; names are unique", mount.name),
             );
@@ -37,29 +42,29 @@ pub(super) fn check(mounts: &[Mount], list: &[Ufs], roles: &[Role], findings: &m
 
 fn check_target(
     index: usize,
-    mount: &Mount,
-    list: &[Ufs],
-    roles: &[Role],
-    findings: &mut Findings,
+    mount: &MountSettings,
+    list: &[UfsSettings],
+    roles: &[ProcessRole],
+    findings: &mut CheckFindings,
 ) {
     let path = format!("mount[{index}].ufs");
     if mount.ufs.is_empty() {
-        findings.error(path, "is missing; it is the name of a [[ufs]]");
+        findings.add_error(path, "is missing; it is the name of a [[ufs]]");
     } else if !list.iter().any(|ufs| ufs.name == mount.ufs) {
         // The development process brings a store of its own, whose name is fixed.
-        if roles.contains(&Role::Dev) && list.is_empty() {
-            return findings.error(
+        if roles.contains(&ProcessRole::Dev) && list.is_empty() {
+            return findings.add_error(
                 path,
                 "add the [[ufs]] that it names, or leave out all mounts to get the built-in ones",
             );
         }
-        let close = suggestion(&mount.ufs, list.iter().map(|ufs| ufs.name.as_str()));
-        findings.error(path, format!("no [[ufs]] is named {:?}{close}", mount.ufs));
+        let close = suggest_name(&mount.ufs, list.iter().map(|ufs| ufs.name.as_str()));
+        findings.add_error(path, format!("no [[ufs]] is named {:?}{close}", mount.ufs));
     }
 }
 
-fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
-    let Mount {
+fn check_one(index: usize, mount: &MountSettings, findings: &mut CheckFindings) {
+    let MountSettings {
         name,
         ufs: _,
         bucket,
@@ -73,20 +78,20 @@ fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
     let path = |field: &str| format!("mount[{index}].{field}");
     if mount.is_wildcard() {
         if bucket.is_some() {
-            findings.error(
+            findings.add_error(
                 path("bucket"),
                 "does nothing with name = \"*\": every bucket keeps its own name",
             );
         }
         if !prefix.is_empty() {
-            findings.error(
+            findings.add_error(
                 path("prefix"),
                 "does nothing with name = \"*\": every bucket is seen whole",
             );
         }
     } else {
         if !name.is_empty() && !is_bucket_name(name) {
-            findings.error(
+            findings.add_error(
                 path("name"),
                 format!(
                     "{name:?} is not a bucket name: 3 to 63 lower-case letters, digits, dots \
@@ -95,21 +100,26 @@ fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
             );
         }
         if bucket.as_deref().is_some_and(|bucket| bucket.is_empty() || bucket.contains('/')) {
-            findings.error(path("bucket"), "is not a bucket name; put a folder into prefix");
+            findings.add_error(path("bucket"), "is not a bucket name; put a folder into prefix");
         }
     }
     if !prefix.is_empty() && !prefix.ends_with('/') {
-        findings.error(path("prefix"), format!("{prefix:?} does not end in '/'"));
+        findings.add_error(path("prefix"), format!("{prefix:?} does not end in '/'"));
     }
     if prefix.len() >= 1024 {
-        findings.error(
+        findings.add_error(
             path("prefix"),
             "is as long as a key may be (1024 bytes); nothing fits below it",
         );
     }
-    findings.range(path("absence_ttl"), *absence_ttl, Period::millis(0), Period::seconds(3600));
-    if (*coherence, *attributes_ttl) == (Coherence::Ttl, AttributesTtl::Immutable) {
-        findings.error(
+    findings.check_range(
+        path("absence_ttl"),
+        *absence_ttl,
+        TimePeriod::from_millis(0),
+        TimePeriod::from_seconds(3600),
+    );
+    if (*coherence, *attributes_ttl) == (CoherenceSetting::Ttl, AttributesTtl::Immutable) {
+        findings.add_error(
             path("coherence"),
             "\"ttl\" lets a write through that readers see after attributes_ttl, which is \
             \"immutable\": never; set a duration, or coherence = \"strict\"",
@@ -117,13 +127,13 @@ fn check_one(index: usize, mount: &Mount, findings: &mut Findings) {
     }
     match attributes_ttl {
         AttributesTtl::For(ttl) if *ttl < absence_ttl.0 => {
-            findings.warning(
+            findings.add_warning(
                 path("absence_ttl"),
                 format!("{absence_ttl} is longer than attributes_ttl ({attributes_ttl})"),
             );
         }
         AttributesTtl::AlwaysAsk if !absence_ttl.0.is_zero() => {
-            findings.warning(
+            findings.add_warning(
                 path("absence_ttl"),
                 format!(
                     "attributes are asked for on every read, \
@@ -147,7 +157,7 @@ fn is_bucket_name(name: &str) -> bool {
 
 /// Two mounts that show the same object: allowed (they share its cache), but rules such as
 /// `read_only` then hold for one way in and not for the other.
-fn check_overlaps(mounts: &[Mount], findings: &mut Findings) {
+fn check_overlaps(mounts: &[MountSettings], findings: &mut CheckFindings) {
     for (index, mount) in mounts.iter().enumerate() {
         for (other_index, other) in mounts.iter().enumerate().take(index) {
             if mount.ufs.is_empty() || mount.ufs != other.ufs {
@@ -161,7 +171,7 @@ fn check_overlaps(mounts: &[Mount], findings: &mut Findings) {
                     let nested = mount.prefix.starts_with(&other.prefix)
                         || other.prefix.starts_with(&mount.prefix);
                     if bucket == other_bucket && nested {
-                        findings.warning(
+                        findings.add_warning(
                             path,
                             format!(
                                 "{:?} and {:?} (mount[{other_index}]) show the same objects of \
@@ -176,7 +186,7 @@ fn check_overlaps(mounts: &[Mount], findings: &mut Findings) {
                     // Under its own name the named mount takes the place of the bucket; under
                     // another, both show it.
                     if named.name != bucket {
-                        findings.warning(
+                        findings.add_warning(
                             path,
                             format!(
                                 "{:?} and \"*\" both show {}/{bucket}; the rules of each hold only \

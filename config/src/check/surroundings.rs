@@ -4,58 +4,58 @@
 
 use std::path::Path;
 
-use super::{Findings, Role};
-use crate::coordinator::CoordinatorStore;
-use crate::environment::Environment;
-use crate::gateway::Gateway;
-use crate::root::Config;
-use crate::telemetry::Telemetry;
-use crate::ufs::{Credentials, CredentialsKind, Ufs, UfsKind};
+use super::{CheckFindings, ProcessRole};
+use crate::coordinator::CoordinatorStoreSettings;
+use crate::environment::EnvironmentLayer;
+use crate::gateway::GatewaySettings;
+use crate::root::RootSettings;
+use crate::telemetry::TelemetrySettings;
+use crate::ufs::{CredentialsKind, CredentialsSettings, UfsKind, UfsSettings};
 
-pub(super) fn check(
-    config: &Config,
-    roles: &[Role],
-    environment: &Environment,
-    findings: &mut Findings,
+pub(super) fn check_surroundings(
+    config: &RootSettings,
+    roles: &[ProcessRole],
+    environment: &EnvironmentLayer,
+    findings: &mut CheckFindings,
 ) {
-    let plays = |wanted: &[Role]| roles.iter().any(|role| wanted.contains(role));
-    if plays(&[Role::Gateway, Role::Dev]) {
+    let plays = |wanted: &[ProcessRole]| roles.iter().any(|role| wanted.contains(role));
+    if plays(&[ProcessRole::Gateway, ProcessRole::Dev]) {
         check_gateway(&config.gateway, findings);
     }
     // A coordinator asks stores for preload jobs, and has none without mounts.
-    if plays(&[Role::Gateway, Role::Worker, Role::Dev])
-        || plays(&[Role::Coordinator]) && !config.mount.is_empty()
+    if plays(&[ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Dev])
+        || plays(&[ProcessRole::Coordinator]) && !config.mount.is_empty()
     {
         for (index, ufs) in config.ufs.iter().enumerate() {
             check_store(&format!("ufs[{index}]"), ufs, environment, findings);
         }
     }
-    if plays(&[Role::Coordinator]) {
+    if plays(&[ProcessRole::Coordinator]) {
         let token = &config.coordinator.notification_token_file;
-        readable("coordinator.notification_token_file", token.as_deref(), findings);
+        check_optional_file("coordinator.notification_token_file", token.as_deref(), findings);
         check_coordinators_store(&config.coordinator.store, findings);
     }
     if !roles.is_empty() {
-        let Telemetry { otlp } = &config.telemetry;
-        readable("telemetry.otlp.ca_file", otlp.ca_file.as_deref(), findings);
+        let TelemetrySettings { otlp } = &config.telemetry;
+        check_optional_file("telemetry.otlp.ca_file", otlp.ca_file.as_deref(), findings);
     }
 }
 
-fn readable(path: &str, file: Option<&Path>, findings: &mut Findings) {
+fn check_optional_file(path: &str, file: Option<&Path>, findings: &mut CheckFindings) {
     if let Some(file) = file {
-        findings.readable(path, file);
+        findings.check_readable(path, file);
     }
 }
 
-fn check_gateway(gateway: &Gateway, findings: &mut Findings) {
-    readable("gateway.identities", gateway.identities.as_deref(), findings);
+fn check_gateway(gateway: &GatewaySettings, findings: &mut CheckFindings) {
+    check_optional_file("gateway.identities", gateway.identities.as_deref(), findings);
     if let (Some(certificate), Some(key)) = (&gateway.tls.certificate, &gateway.tls.key) {
-        findings.readable("gateway.tls.certificate", certificate);
-        findings.readable("gateway.tls.key", key);
+        findings.check_readable("gateway.tls.certificate", certificate);
+        findings.check_readable("gateway.tls.key", key);
     }
 }
 
-fn check_coordinators_store(store: &CoordinatorStore, findings: &mut Findings) {
+fn check_coordinators_store(store: &CoordinatorStoreSettings, findings: &mut CheckFindings) {
     let files = [
         ("ca_file", &store.ca_file),
         ("certificate", &store.certificate),
@@ -63,13 +63,18 @@ fn check_coordinators_store(store: &CoordinatorStore, findings: &mut Findings) {
         ("password_file", &store.password_file),
     ];
     for (name, file) in files {
-        readable(&format!("coordinator.store.{name}"), file.as_deref(), findings);
+        check_optional_file(&format!("coordinator.store.{name}"), file.as_deref(), findings);
     }
 }
 
-fn check_store(path: &str, ufs: &Ufs, environment: &Environment, findings: &mut Findings) {
-    readable(&format!("{path}.ca_file"), ufs.ca_file.as_deref(), findings);
-    let Credentials { kind, secret_access_key_file, token_file, profile_file, .. } =
+fn check_store(
+    path: &str,
+    ufs: &UfsSettings,
+    environment: &EnvironmentLayer,
+    findings: &mut CheckFindings,
+) {
+    check_optional_file(&format!("{path}.ca_file"), ufs.ca_file.as_deref(), findings);
+    let CredentialsSettings { kind, secret_access_key_file, token_file, profile_file, .. } =
         &ufs.credentials;
     let files = [
         ("secret_access_key_file", secret_access_key_file),
@@ -77,13 +82,13 @@ fn check_store(path: &str, ufs: &Ufs, environment: &Environment, findings: &mut 
         ("profile_file", profile_file),
     ];
     for (name, file) in files {
-        readable(&format!("{path}.credentials.{name}"), file.as_deref(), findings);
+        check_optional_file(&format!("{path}.credentials.{name}"), file.as_deref(), findings);
     }
     // Else the process would start, say that it is ready, and refuse whatever needs the store.
     if *kind == CredentialsKind::Environment && ufs.kind == UfsKind::S3 {
         let missing = environment.missing_store_keys();
         if !missing.is_empty() {
-            findings.error(
+            findings.add_error(
                 format!("{path}.credentials.kind"),
                 format!(
                     "\"environment\" takes the store's keys from variables, and {} is not set",

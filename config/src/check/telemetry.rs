@@ -1,12 +1,12 @@
 //! Checks of `[telemetry]`.
 
-use super::Findings;
-use crate::quantity::Period;
-use crate::telemetry::{Telemetry, TelemetryOtlp};
+use super::CheckFindings;
+use crate::quantity::TimePeriod;
+use crate::telemetry::{TelemetryOtlpSettings, TelemetrySettings};
 
-pub(super) fn check(telemetry: &Telemetry, findings: &mut Findings) {
-    let Telemetry { otlp } = telemetry;
-    let TelemetryOtlp {
+pub(super) fn check_telemetry(telemetry: &TelemetrySettings, findings: &mut CheckFindings) {
+    let TelemetrySettings { otlp } = telemetry;
+    let TelemetryOtlpSettings {
         endpoint,
         protocol: _,
         ca_file: _,
@@ -23,23 +23,39 @@ pub(super) fn check(telemetry: &Telemetry, findings: &mut Findings) {
     } = otlp;
     let at = |name: &str| format!("telemetry.otlp.{name}");
     if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
-        findings.error(at("endpoint"), message);
+        findings.add_error(at("endpoint"), message);
     }
     for (index, header) in headers.iter().enumerate() {
-        let name = header.reveal().split_once(':').map(|(name, _)| name.trim()).unwrap_or_default();
+        let name =
+            header.reveal_text().split_once(':').map(|(name, _)| name.trim()).unwrap_or_default();
         if name.is_empty()
             || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
         {
-            findings.error(format!("{}[{index}]", at("headers")), "is not \"name: value\"");
+            findings.add_error(format!("{}[{index}]", at("headers")), "is not \"name: value\"");
         }
     }
-    findings.range(at("sample_ratio"), *sample_ratio, 0.0, 1.0);
-    findings.range(at("interval"), *interval, Period::millis(100), Period::seconds(3600));
-    findings.range(at("timeout"), *timeout, Period::millis(100), Period::seconds(300));
-    findings.range(at("queue_max"), *queue_max, 1, 1_000_000);
-    findings.range(at("batch_max"), *batch_max, 1, 100_000);
-    findings.range(at("spans_max"), *spans_max, 0, 1000);
-    findings.range(at("flush_max"), *flush_max, Period::millis(0), Period::seconds(300));
+    findings.check_range(at("sample_ratio"), *sample_ratio, 0.0, 1.0);
+    findings.check_range(
+        at("interval"),
+        *interval,
+        TimePeriod::from_millis(100),
+        TimePeriod::from_seconds(3600),
+    );
+    findings.check_range(
+        at("timeout"),
+        *timeout,
+        TimePeriod::from_millis(100),
+        TimePeriod::from_seconds(300),
+    );
+    findings.check_range(at("queue_max"), *queue_max, 1, 1_000_000);
+    findings.check_range(at("batch_max"), *batch_max, 1, 100_000);
+    findings.check_range(at("spans_max"), *spans_max, 0, 1000);
+    findings.check_range(
+        at("flush_max"),
+        *flush_max,
+        TimePeriod::from_millis(0),
+        TimePeriod::from_seconds(300),
+    );
 }
 
 /// A URL that may have a path, as receivers behind a gateway have.
@@ -70,21 +86,24 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::secret::Secret;
+    use crate::secret::ConfigSecret;
 
-    fn problems(otlp: TelemetryOtlp) -> Vec<String> {
-        let mut findings = Findings::default();
-        check(&Telemetry { otlp }, &mut findings);
+    fn problems(otlp: TelemetryOtlpSettings) -> Vec<String> {
+        let mut findings = CheckFindings::default();
+        check_telemetry(&TelemetrySettings { otlp }, &mut findings);
         findings.problems.iter().map(|problem| problem.path.clone()).collect()
     }
 
     #[test]
     fn receivers_are_urls_and_headers_have_names() {
-        assert!(problems(TelemetryOtlp::default()).is_empty());
+        assert!(problems(TelemetryOtlpSettings::default()).is_empty());
         for good in ["http://127.0.0.1:4318", "https://otel.example/ingest/"] {
             assert!(
-                problems(TelemetryOtlp { endpoint: Some(good.to_owned()), ..Default::default() })
-                    .is_empty(),
+                problems(TelemetryOtlpSettings {
+                    endpoint: Some(good.to_owned()),
+                    ..Default::default()
+                })
+                .is_empty(),
                 "{good}"
             );
         }
@@ -96,17 +115,21 @@ mod tests {
             "https://user:pass@host",
             "http://h/?q=1",
         ] {
-            let found =
-                problems(TelemetryOtlp { endpoint: Some(bad.to_owned()), ..Default::default() });
+            let found = problems(TelemetryOtlpSettings {
+                endpoint: Some(bad.to_owned()),
+                ..Default::default()
+            });
             assert_eq!(found, ["telemetry.otlp.endpoint"], "{bad}");
         }
-        let headers = vec![Secret::new("authorization: Bearer x"), Secret::new("no name")];
+        let headers =
+            vec![ConfigSecret::new("authorization: Bearer x"), ConfigSecret::new("no name")];
         assert_eq!(
-            problems(TelemetryOtlp { headers, ..Default::default() }),
+            problems(TelemetryOtlpSettings { headers, ..Default::default() }),
             ["telemetry.otlp.headers[1]"]
         );
         let (sample_ratio, queue_max) = (1.5, 0);
-        let found = problems(TelemetryOtlp { sample_ratio, queue_max, ..Default::default() });
+        let found =
+            problems(TelemetryOtlpSettings { sample_ratio, queue_max, ..Default::default() });
         assert_eq!(found, ["telemetry.otlp.sample_ratio", "telemetry.otlp.queue_max"]);
     }
 }

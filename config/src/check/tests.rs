@@ -6,8 +6,8 @@ mod surroundings;
 
 use std::path::PathBuf;
 
-use super::Role;
-use crate::layers::{Layers, load, roles_in};
+use super::ProcessRole;
+use crate::layers::{ConfigLayers, load_config, roles_in};
 
 /// Two UFSs, two mounts, one worker; complete for a gateway and for a worker, but for the files.
 const GOOD: &str = r#"
@@ -34,23 +34,24 @@ id = "w0"
 "#;
 
 /// What is wrong with `text`, one line each.
-fn findings(text: &str, roles: &[Role]) -> Vec<String> {
+fn findings(text: &str, roles: &[ProcessRole]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let identities = folder.path().join("identities.toml");
     std::fs::write(&identities, "").unwrap();
     let file = folder.path().join("verbs3.toml");
     std::fs::write(&file, text.replace("IDENTITIES", identities.to_str().unwrap())).unwrap();
-    let problems = match load(&Layers { file: Some(file), ..Layers::default() }, roles) {
-        Ok(loaded) => loaded.warnings,
-        Err(problems) => problems.0,
-    };
+    let problems =
+        match load_config(&ConfigLayers { file: Some(file), ..ConfigLayers::default() }, roles) {
+            Ok(loaded) => loaded.warnings,
+            Err(problems) => problems.0,
+        };
     problems
         .iter()
         .map(|problem| problem.to_string().replace(folder.path().to_str().unwrap(), "DIR"))
         .collect()
 }
 
-const BOTH: &[Role] = &[Role::Gateway, Role::Worker];
+const BOTH: &[ProcessRole] = &[ProcessRole::Gateway, ProcessRole::Worker];
 
 /// `GOOD` with one text replaced has exactly `wanted` wrong.
 #[track_caller]
@@ -76,7 +77,7 @@ fn an_empty_configuration_lists_all_that_is_missing() {
 
 #[test]
 fn the_development_process_needs_nothing() {
-    assert_eq!(findings("", &[Role::Dev]), [""; 0]);
+    assert_eq!(findings("", &[ProcessRole::Dev]), [""; 0]);
 }
 
 #[test]
@@ -84,9 +85,9 @@ fn the_sections_of_a_file_say_whose_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("verbs3.toml");
     for (text, wanted) in [
-        ("[worker]\n[cluster]\n", &[Role::Worker][..]),
-        ("[coordinator.store]\n[gateway]\n", &[Role::Gateway, Role::Coordinator]),
-        ("dev = {}\n", &[Role::Dev]),
+        ("[worker]\n[cluster]\n", &[ProcessRole::Worker][..]),
+        ("[coordinator.store]\n[gateway]\n", &[ProcessRole::Gateway, ProcessRole::Coordinator]),
+        ("dev = {}\n", &[ProcessRole::Dev]),
         ("", &[]),
     ] {
         std::fs::write(&file, text).unwrap();
@@ -400,8 +401,9 @@ fn what_is_not_toml_is_located_without_its_text() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let layers = Layers { file: Some(PathBuf::from("/no/such.toml")), ..Layers::default() };
-    let problems = load(&layers, &[]).unwrap_err();
+    let layers =
+        ConfigLayers { file: Some(PathBuf::from("/no/such.toml")), ..ConfigLayers::default() };
+    let problems = load_config(&layers, &[]).unwrap_err();
     assert_eq!(
         problems.to_string(),
         "can't read /no/such.toml: No such file or directory (os error 2)"
@@ -497,7 +499,7 @@ volume = "ceph/scratch"
 [[worker.disk.volumes]]
 volume = "ceph/scratch"
 "#;
-    let found = findings(&format!("{GOOD}{disk}"), &[Role::Worker]);
+    let found = findings(&format!("{GOOD}{disk}"), &[ProcessRole::Worker]);
     for wanted in [
         "worker.disk.folders[0].capacity: 1MiB is not between 16MiB and 1024TiB",
         "worker.disk.folders[1].path: /mnt/a is worker.disk.folders[0] too",
@@ -507,7 +509,8 @@ volume = "ceph/scratch"
     ] {
         assert!(found.iter().any(|line| line.contains(wanted)), "{wanted} in {found:#?}");
     }
-    let found = findings(&format!("{GOOD}[dev]\nworkers = 4\ndisk = \"32MiB\"\n"), &[Role::Worker]);
+    let found =
+        findings(&format!("{GOOD}[dev]\nworkers = 4\ndisk = \"32MiB\"\n"), &[ProcessRole::Worker]);
     assert!(
         found.iter().any(|line| line.contains("dev.disk: 32MiB is too small for 4 workers")),
         "{found:#?}"
@@ -522,7 +525,7 @@ fn a_list_of_workers_wants_a_promise_or_an_age() {
                            processes are stopped before the list changes";
     let changing = GOOD.replacen("workers_fixed = true\n", "", 1);
     assert_eq!(findings(&changing, BOTH), [WHY]);
-    assert_eq!(findings(&changing, &[Role::Worker]), [""; 0], "a worker has no mounts");
+    assert_eq!(findings(&changing, &[ProcessRole::Worker]), [""; 0], "a worker has no mounts");
     let aged = changing.replace("[[mount]]", "[[mount]]\ncoherence = \"ttl\"");
     assert_eq!(findings(&aged, BOTH), [""; 0]);
     let half = changing.replacen("[[mount]]", "[[mount]]\ncoherence = \"ttl\"", 1);
@@ -541,7 +544,7 @@ fn a_list_of_workers_wants_a_promise_or_an_age() {
 fn a_lease_that_a_leaders_death_would_end_is_warned_of() {
     let of = |lines: &str| {
         let text = format!("[cluster]\nsecret = \"0123456789abcdef\"\n[coordinator]\n{lines}\n");
-        findings(&text, &[Role::Coordinator])
+        findings(&text, &[ProcessRole::Coordinator])
     };
     let etcd = "store = { kind = \"etcd\", endpoints = [\"http://10.0.0.1:2379\"] }";
     assert_eq!(of(etcd), [""; 0]);

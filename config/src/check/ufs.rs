@@ -2,39 +2,50 @@
 
 use std::collections::BTreeMap;
 
-use super::{Findings, Role};
-use crate::quantity::{ByteSize, Period};
+use super::{CheckFindings, ProcessRole};
+use crate::quantity::{ByteSize, TimePeriod};
 use crate::ufs::{
-    Credentials, CredentialsKind, Ufs, UfsCircuit, UfsDeadlines, UfsKind, UfsLimits, UfsRetries,
+    CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsDeadlinesSettings, UfsKind,
+    UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
 };
 
-pub(super) fn check(list: &[Ufs], roles: &[Role], findings: &mut Findings) {
-    if list.is_empty() && roles.iter().any(|role| matches!(role, Role::Gateway | Role::Worker)) {
-        findings.error("ufs", "there is none; add [[ufs]] with a name and an endpoint");
+pub(super) fn check_ufs_list(
+    list: &[UfsSettings],
+    roles: &[ProcessRole],
+    findings: &mut CheckFindings,
+) {
+    if list.is_empty()
+        && roles.iter().any(|role| matches!(role, ProcessRole::Gateway | ProcessRole::Worker))
+    {
+        findings.add_error("ufs", "there is none; add [[ufs]] with a name and an endpoint");
     }
     let mut names = BTreeMap::new();
     for (index, ufs) in list.iter().enumerate() {
         let path = format!("ufs[{index}]");
         if ufs.name.trim().is_empty() {
-            findings.error(format!("{path}.name"), "is missing; mounts refer to a UFS by its name");
+            findings
+                .add_error(format!("{path}.name"), "is missing; mounts refer to a UFS by its name");
         } else if ufs.name.contains('/') {
-            findings.error(
+            findings.add_error(
                 format!("{path}.name"),
                 format!("{:?} contains '/', which separates a UFS from its bucket", ufs.name),
             );
         } else if let Some(first) = names.insert(ufs.name.as_str(), index) {
-            findings.error(
+            findings.add_error(
                 format!("{path}.name"),
                 format!("{:?} is the name of ufs[{first}] too; names are unique", ufs.name),
             );
         }
         // Its folder is locked by whoever opens it.
         if ufs.kind == UfsKind::Local
-            && roles
-                .iter()
-                .any(|role| matches!(role, Role::Gateway | Role::Worker | Role::Coordinator))
+            && roles.iter().any(|role| {
+                matches!(
+                    role,
+                    ProcessRole::Gateway | ProcessRole::Worker | ProcessRole::Coordinator
+                )
+            })
         {
-            findings.error(
+            findings.add_error(
                 format!("{path}.kind"),
                 "a local store belongs to one process; let `verbs3 dev` serve it, and name that \
                 here as an s3 store",
@@ -44,8 +55,8 @@ pub(super) fn check(list: &[Ufs], roles: &[Role], findings: &mut Findings) {
     }
 }
 
-fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
-    let Ufs {
+fn check_one(path: &str, ufs: &UfsSettings, findings: &mut CheckFindings) {
+    let UfsSettings {
         name: _,
         kind,
         path: folder,
@@ -66,16 +77,16 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
     match kind {
         UfsKind::S3 => {
             if folder.is_some() {
-                findings.error(
+                findings.add_error(
                     format!("{path}.path"),
                     "does nothing with kind = \"s3\"; a folder needs kind = \"local\"",
                 );
             }
             if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
-                findings.error(format!("{path}.endpoint"), message);
+                findings.add_error(format!("{path}.endpoint"), message);
             }
             if region.trim().is_empty() {
-                findings.error(
+                findings.add_error(
                     format!("{path}.region"),
                     "is empty; stores without regions take \"us-east-1\"",
                 );
@@ -83,10 +94,12 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
         }
         UfsKind::Local => {
             match folder {
-                None => findings
-                    .error(format!("{path}.path"), "is missing; kind = \"local\" needs a folder"),
+                None => findings.add_error(
+                    format!("{path}.path"),
+                    "is missing; kind = \"local\" needs a folder",
+                ),
                 Some(folder) if folder.exists() && !folder.is_dir() => {
-                    findings.error(
+                    findings.add_error(
                         format!("{path}.path"),
                         format!("{} is not a folder", folder.display()),
                     );
@@ -94,10 +107,11 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
                 Some(_) => {}
             }
             if endpoint.is_some() {
-                findings.error(format!("{path}.endpoint"), "does nothing with kind = \"local\"");
+                findings
+                    .add_error(format!("{path}.endpoint"), "does nothing with kind = \"local\"");
             }
             if credentials.kind != CredentialsKind::Default {
-                findings.error(
+                findings.add_error(
                     format!("{path}.credentials.kind"),
                     "does nothing with kind = \"local\"",
                 );
@@ -110,62 +124,113 @@ fn check_one(path: &str, ufs: &Ufs, findings: &mut Findings) {
     check_retries(path, retries, circuit, findings);
 }
 
-fn check_limits(path: &str, limits: &UfsLimits, findings: &mut Findings) {
-    let UfsLimits { connections_max, requests_in_flight_max, wait_max, skip_max } = limits;
-    findings.range(format!("{path}.connections_max"), *connections_max, 1, 65_536);
-    findings.range(format!("{path}.requests_in_flight_max"), *requests_in_flight_max, 1, 65_536);
-    findings.range(format!("{path}.wait_max"), *wait_max, Period::millis(10), Period::seconds(300));
-    findings.range(format!("{path}.skip_max"), *skip_max, ByteSize(0), ByteSize::mib(1024));
+fn check_limits(path: &str, limits: &UfsLimitsSettings, findings: &mut CheckFindings) {
+    let UfsLimitsSettings { connections_max, requests_in_flight_max, wait_max, skip_max } = limits;
+    findings.check_range(format!("{path}.connections_max"), *connections_max, 1, 65_536);
+    findings.check_range(
+        format!("{path}.requests_in_flight_max"),
+        *requests_in_flight_max,
+        1,
+        65_536,
+    );
+    findings.check_range(
+        format!("{path}.wait_max"),
+        *wait_max,
+        TimePeriod::from_millis(10),
+        TimePeriod::from_seconds(300),
+    );
+    findings.check_range(
+        format!("{path}.skip_max"),
+        *skip_max,
+        ByteSize(0),
+        ByteSize::from_mib(1024),
+    );
     if requests_in_flight_max > connections_max {
-        findings.error(
+        findings.add_error(
             format!("{path}.requests_in_flight_max"),
             format!("{requests_in_flight_max} is more than connections_max ({connections_max})"),
         );
     }
 }
 
-fn check_deadlines(path: &str, deadlines: &UfsDeadlines, findings: &mut Findings) {
-    let UfsDeadlines { connect, first_byte, answer, idle_body, keep_alive } = deadlines;
-    findings.range(format!("{path}.connect"), *connect, Period::millis(10), Period::seconds(60));
-    findings.range(
+fn check_deadlines(path: &str, deadlines: &UfsDeadlinesSettings, findings: &mut CheckFindings) {
+    let UfsDeadlinesSettings { connect, first_byte, answer, idle_body, keep_alive } = deadlines;
+    findings.check_range(
+        format!("{path}.connect"),
+        *connect,
+        TimePeriod::from_millis(10),
+        TimePeriod::from_seconds(60),
+    );
+    findings.check_range(
         format!("{path}.first_byte"),
         *first_byte,
-        Period::millis(100),
-        Period::seconds(600),
+        TimePeriod::from_millis(100),
+        TimePeriod::from_seconds(600),
     );
-    findings.range(format!("{path}.answer"), *answer, Period::millis(100), Period::seconds(3600));
-    findings.range(
+    findings.check_range(
+        format!("{path}.answer"),
+        *answer,
+        TimePeriod::from_millis(100),
+        TimePeriod::from_seconds(3600),
+    );
+    findings.check_range(
         format!("{path}.idle_body"),
         *idle_body,
-        Period::millis(100),
-        Period::seconds(600),
+        TimePeriod::from_millis(100),
+        TimePeriod::from_seconds(600),
     );
-    findings.range(
+    findings.check_range(
         format!("{path}.keep_alive"),
         *keep_alive,
-        Period::seconds(1),
-        Period::seconds(600),
+        TimePeriod::from_seconds(1),
+        TimePeriod::from_seconds(600),
     );
 }
 
-fn check_retries(path: &str, retries: &UfsRetries, circuit: &UfsCircuit, findings: &mut Findings) {
-    let UfsRetries { attempts_max, budget_max, budget_per_second, pause, pause_max } = retries;
+fn check_retries(
+    path: &str,
+    retries: &UfsRetriesSettings,
+    circuit: &UfsCircuitSettings,
+    findings: &mut CheckFindings,
+) {
+    let UfsRetriesSettings { attempts_max, budget_max, budget_per_second, pause, pause_max } =
+        retries;
     let at = |field: &str| format!("{path}.retries.{field}");
-    findings.range(at("attempts_max"), *attempts_max, 1, 10);
-    findings.range(at("budget_max"), *budget_max, 0, 10_000);
-    findings.range(at("budget_per_second"), *budget_per_second, 0.01, 1000.0);
-    findings.range(at("pause"), *pause, Period::millis(1), Period::seconds(10));
-    findings.range(at("pause_max"), *pause_max, Period::millis(1), Period::seconds(60));
-    let UfsCircuit { failures_max, open_for, open_for_max } = circuit;
+    findings.check_range(at("attempts_max"), *attempts_max, 1, 10);
+    findings.check_range(at("budget_max"), *budget_max, 0, 10_000);
+    findings.check_range(at("budget_per_second"), *budget_per_second, 0.01, 1000.0);
+    findings.check_range(
+        at("pause"),
+        *pause,
+        TimePeriod::from_millis(1),
+        TimePeriod::from_seconds(10),
+    );
+    findings.check_range(
+        at("pause_max"),
+        *pause_max,
+        TimePeriod::from_millis(1),
+        TimePeriod::from_seconds(60),
+    );
+    let UfsCircuitSettings { failures_max, open_for, open_for_max } = circuit;
     let at = |field: &str| format!("{path}.circuit.{field}");
-    findings.range(at("failures_max"), *failures_max, 1, 10_000);
-    findings.range(at("open_for"), *open_for, Period::millis(10), Period::seconds(60));
-    findings.range(at("open_for_max"), *open_for_max, Period::millis(10), Period::seconds(600));
+    findings.check_range(at("failures_max"), *failures_max, 1, 10_000);
+    findings.check_range(
+        at("open_for"),
+        *open_for,
+        TimePeriod::from_millis(10),
+        TimePeriod::from_seconds(60),
+    );
+    findings.check_range(
+        at("open_for_max"),
+        *open_for_max,
+        TimePeriod::from_millis(10),
+        TimePeriod::from_seconds(600),
+    );
     for (name, first, most) in
         [("retries.pause", pause, pause_max), ("circuit.open_for", open_for, open_for_max)]
     {
         if first > most {
-            findings.error(
+            findings.add_error(
                 format!("{path}.{name}"),
                 format!("{first} is more than its own maximum ({most})"),
             );
@@ -192,9 +257,9 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
 }
 
 /// Which settings count for which kind, and which of them it can't do without.
-fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findings) {
+fn check_credentials(path: &str, credentials: &CredentialsSettings, findings: &mut CheckFindings) {
     use CredentialsKind::{AssumeRole, Instance, Profile, Static, WebIdentity};
-    let Credentials {
+    let CredentialsSettings {
         kind,
         access_key_id,
         secret_access_key,
@@ -227,7 +292,7 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
         if set && !kinds.contains(kind) {
             let fitting: Vec<String> =
                 kinds.iter().map(|kind| format!("{:?}", kind_name(*kind))).collect();
-            findings.error(
+            findings.add_error(
                 format!("{path}.{name}"),
                 format!(
                     "does nothing with kind = {:?}; it belongs to {}",
@@ -239,7 +304,7 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
     }
     let mut need = |name: &str, set: bool| {
         if !set {
-            findings.error(
+            findings.add_error(
                 format!("{path}.{name}"),
                 format!("is missing; kind = {:?} needs it", kind_name(*kind)),
             );
@@ -268,11 +333,11 @@ fn check_credentials(path: &str, credentials: &Credentials, findings: &mut Findi
         [("sts_endpoint", sts_endpoint), ("metadata_endpoint", metadata_endpoint)]
     {
         if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
-            findings.error(format!("{path}.{name}"), message);
+            findings.add_error(format!("{path}.{name}"), message);
         }
     }
     if secret_access_key.is_some() && secret_access_key_file.is_some() {
-        findings.error(
+        findings.add_error(
             format!("{path}.secret_access_key_file"),
             "secret_access_key is set too; keep one of them",
         );

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::Findings;
-use crate::gateway::Gateway;
-use crate::quantity::{ByteSize, Period};
-use crate::verbs::{Verbs, VerbsMode};
-use crate::worker::{Worker, WorkerShm};
+use super::CheckFindings;
+use crate::gateway::GatewaySettings;
+use crate::quantity::{ByteSize, TimePeriod};
+use crate::verbs::{VerbsMode, VerbsSettings};
+use crate::worker::{WorkerSettings, WorkerShmSettings};
 
 /// What a welcome has room for; more than any host has.
 const RAILS_MAX: usize = 32;
@@ -15,8 +15,13 @@ const RAILS_MAX: usize = 32;
 /// What fits a `sockaddr_un` with its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings: &mut Findings) {
-    let Verbs {
+pub(super) fn check_verbs(
+    verbs: &VerbsSettings,
+    worker: &WorkerSettings,
+    gateway: &GatewaySettings,
+    findings: &mut CheckFindings,
+) {
+    let VerbsSettings {
         mode,
         rails,
         port,
@@ -41,31 +46,51 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
         reopen_max,
     } = verbs;
     let at = |field: &str| format!("verbs.{field}");
-    findings.range(at("port"), *port, 1, 65_535);
-    findings.range(at("connections_max"), *connections_max, 1, 1_000_000);
-    findings.range(at("handshakes_max"), *handshakes_max, 1, 65_536);
-    findings.range(at("handshakes_per_address_max"), *handshakes_per_address_max, 1, 65_536);
-    findings.range(at("receive_count"), *receive_count, 4, 4096);
-    findings.range(at("receive_buffer"), *receive_buffer, ByteSize::kib(1), ByteSize::kib(64));
-    findings.range(at("shared_receives"), *shared_receives, 64, 32_768);
-    findings.range(at("send_queue"), *send_queue, 16, 16_384);
-    findings.range(at("inline_max"), *inline_max, ByteSize(0), ByteSize::kib(1));
-    findings.range(at("ack_timeout"), *ack_timeout, 0, 31);
-    findings.range(at("retry_count"), *retry_count, 0, 7);
-    findings.range(at("rnr_retry"), *rnr_retry, 0, 7);
-    findings.range(at("busy_poll"), *busy_poll, Period::millis(0), Period::seconds(1));
-    findings.range(at("reopen_max"), *reopen_max, Period::seconds(1), Period::seconds(3600));
-    findings.range(at("heartbeat"), *heartbeat, Period::seconds(1), Period::seconds(600));
+    findings.check_range(at("port"), *port, 1, 65_535);
+    findings.check_range(at("connections_max"), *connections_max, 1, 1_000_000);
+    findings.check_range(at("handshakes_max"), *handshakes_max, 1, 65_536);
+    findings.check_range(at("handshakes_per_address_max"), *handshakes_per_address_max, 1, 65_536);
+    findings.check_range(at("receive_count"), *receive_count, 4, 4096);
+    findings.check_range(
+        at("receive_buffer"),
+        *receive_buffer,
+        ByteSize::from_kib(1),
+        ByteSize::from_kib(64),
+    );
+    findings.check_range(at("shared_receives"), *shared_receives, 64, 32_768);
+    findings.check_range(at("send_queue"), *send_queue, 16, 16_384);
+    findings.check_range(at("inline_max"), *inline_max, ByteSize(0), ByteSize::from_kib(1));
+    findings.check_range(at("ack_timeout"), *ack_timeout, 0, 31);
+    findings.check_range(at("retry_count"), *retry_count, 0, 7);
+    findings.check_range(at("rnr_retry"), *rnr_retry, 0, 7);
+    findings.check_range(
+        at("busy_poll"),
+        *busy_poll,
+        TimePeriod::from_millis(0),
+        TimePeriod::from_seconds(1),
+    );
+    findings.check_range(
+        at("reopen_max"),
+        *reopen_max,
+        TimePeriod::from_seconds(1),
+        TimePeriod::from_seconds(3600),
+    );
+    findings.check_range(
+        at("heartbeat"),
+        *heartbeat,
+        TimePeriod::from_seconds(1),
+        TimePeriod::from_seconds(600),
+    );
     if let Some(bytes) = path_mtu_max.filter(|bytes| ![256, 512, 1024, 2048, 4096].contains(bytes))
     {
-        findings.error(
+        findings.add_error(
             at("path_mtu_max"),
             format!("{bytes} is no path MTU: 256, 512, 1024, 2048 or 4096"),
         );
     }
     // CPU_SETSIZE of Linux.
     if let Some(cpu) = poll_cpus.iter().find(|&&cpu| cpu >= 1024) {
-        findings.error(
+        findings.add_error(
             at("poll_cpus"),
             format!("there is no CPU {cpu}; `nproc` says how many there are"),
         );
@@ -76,7 +101,7 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
         [("worker.listen", worker.listen), ("worker.admin_listen", worker.admin_listen)]
     {
         if *mode != VerbsMode::Off && address.port() == *port {
-            findings.error(
+            findings.add_error(
                 at("port"),
                 format!("{port} is the port of {what} too; give it another one"),
             );
@@ -86,16 +111,17 @@ pub(super) fn check(verbs: &Verbs, worker: &Worker, gateway: &Gateway, findings:
     let peers = &gateway.peers;
     if peers.rest_min > peers.rest_max {
         let (min, max) = (peers.rest_min, peers.rest_max);
-        findings.error("gateway.peers.rest_min", format!("{min} is more than rest_max ({max})"));
+        findings
+            .add_error("gateway.peers.rest_min", format!("{min} is more than rest_max ({max})"));
     }
 }
 
-fn check_rails(mode: VerbsMode, rails: &[String], findings: &mut Findings) {
+fn check_rails(mode: VerbsMode, rails: &[String], findings: &mut CheckFindings) {
     if rails.is_empty() && mode != VerbsMode::Off {
-        findings.error("verbs.rails", "is empty; write [\"auto\"], or verbs.mode = \"off\"");
+        findings.add_error("verbs.rails", "is empty; write [\"auto\"], or verbs.mode = \"off\"");
     }
     if rails.len() > RAILS_MAX {
-        findings.error(
+        findings.add_error(
             "verbs.rails",
             format!("{} rails; at most {RAILS_MAX} can be told to peers", rails.len()),
         );
@@ -104,11 +130,11 @@ fn check_rails(mode: VerbsMode, rails: &[String], findings: &mut Findings) {
     for (index, rail) in rails.iter().enumerate() {
         let path = format!("verbs.rails[{index}]");
         if let Err(why) = check_rail(rail) {
-            findings.error(path, format!("{rail:?} {why}"));
+            findings.add_error(path, format!("{rail:?} {why}"));
         } else if rail == "auto" && rails.len() > 1 {
-            findings.error(path, "\"auto\" stands alone: it takes every rail that there is");
+            findings.add_error(path, "\"auto\" stands alone: it takes every rail that there is");
         } else if !seen.insert(rail) {
-            findings.error(path, format!("{rail:?} is listed twice; a rail is one NIC port"));
+            findings.add_error(path, format!("{rail:?} is listed twice; a rail is one NIC port"));
         }
     }
 }
@@ -136,15 +162,16 @@ fn check_rail(rail: &str) -> Result<(), &'static str> {
     }
 }
 
-fn check_shm(shm: &WorkerShm, findings: &mut Findings) {
-    let WorkerShm { enabled: _, socket, connections_max, pins_max, pinned_max, copy_max } = shm;
+fn check_shm(shm: &WorkerShmSettings, findings: &mut CheckFindings) {
+    let WorkerShmSettings { enabled: _, socket, connections_max, pins_max, pinned_max, copy_max } =
+        shm;
     let at = |field: &str| format!("worker.shm.{field}");
     if let Some(socket) = socket {
         let fits = socket.to_str().is_some_and(|text| {
             text.len() <= SOCKET_PATH_BYTES_MAX && !text.chars().any(char::is_control)
         });
         if !socket.is_absolute() || !fits {
-            findings.error(
+            findings.add_error(
                 at("socket"),
                 format!(
                     "{} is no absolute path of at most {SOCKET_PATH_BYTES_MAX} bytes",
@@ -153,8 +180,8 @@ fn check_shm(shm: &WorkerShm, findings: &mut Findings) {
             );
         }
     }
-    findings.range(at("connections_max"), *connections_max, 1, 4096);
-    findings.range(at("pins_max"), *pins_max, 1, 1_000_000);
-    findings.range(at("pinned_max"), *pinned_max, ByteSize::mib(1), ByteSize(1 << 40));
-    findings.range(at("copy_max"), *copy_max, ByteSize(0), ByteSize::mib(16));
+    findings.check_range(at("connections_max"), *connections_max, 1, 4096);
+    findings.check_range(at("pins_max"), *pins_max, 1, 1_000_000);
+    findings.check_range(at("pinned_max"), *pinned_max, ByteSize::from_mib(1), ByteSize(1 << 40));
+    findings.check_range(at("copy_max"), *copy_max, ByteSize(0), ByteSize::from_mib(16));
 }

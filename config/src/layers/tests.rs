@@ -4,33 +4,37 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::{Flag, Layers, Loaded, load};
-use crate::check::Role;
-use crate::environment::Environment;
-use crate::problem::Problems;
+use super::{CommandFlag, ConfigLayers, LoadedConfig, load_config};
+use crate::check::ProcessRole;
+use crate::environment::EnvironmentLayer;
+use crate::problem::ConfigError;
 use crate::quantity::ByteSize;
 
-fn environment(variables: &[(&str, &str)]) -> Environment {
-    Environment::from_variables(
+fn environment(variables: &[(&str, &str)]) -> EnvironmentLayer {
+    EnvironmentLayer::from_variables(
         variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))),
     )
 }
 
-fn flag(name: &str, path: &str, value: &str) -> Flag {
-    Flag { name: name.into(), path: path.into(), value: value.into() }
+fn flag(name: &str, path: &str, value: &str) -> CommandFlag {
+    CommandFlag { name: name.into(), path: path.into(), value: value.into() }
 }
 
 fn load_text(
     folder: &Path,
     text: &str,
     variables: &[(&str, &str)],
-    flags: &[Flag],
-) -> Result<Loaded, Problems> {
+    flags: &[CommandFlag],
+) -> Result<LoadedConfig, ConfigError> {
     let file = folder.join("verbs3.toml");
     std::fs::write(&file, text).unwrap();
-    load(
-        &Layers { file: Some(file), environment: environment(variables), flags: flags.to_vec() },
-        &[Role::Dev],
+    load_config(
+        &ConfigLayers {
+            file: Some(file),
+            environment: environment(variables),
+            flags: flags.to_vec(),
+        },
+        &[ProcessRole::Dev],
     )
 }
 
@@ -51,7 +55,7 @@ fn file_environment_and_flags_win_in_this_order() {
     assert_eq!(config.gateway.admin_listen.port(), 20);
     assert_eq!(config.worker.listen.port(), 300);
     assert_eq!(config.worker.admin_listen.port(), 9401);
-    let shown = loaded.show();
+    let shown = loaded.show_settings();
     for (setting, origin) in [
         ("gateway.listen = \"127.0.0.1:1\"", "verbs3.toml"),
         (
@@ -83,7 +87,7 @@ fn texts_from_the_environment_keep_their_type() {
     ];
     let config =
         load_text(folder.path(), "[log]\nlevel = \"warn\"\n", &variables, &[]).unwrap().config;
-    assert_eq!(config.cluster.secret.unwrap().reveal(), "00000000000000001234");
+    assert_eq!(config.cluster.secret.unwrap().reveal_text(), "00000000000000001234");
     assert_eq!(config.cluster.name, "true");
     assert_eq!(config.worker.fill.reserve, 0.25);
     assert!(config.worker.memory.populate);
@@ -136,7 +140,7 @@ fn secrets_are_shown_nowhere() {
         \"a\"\n[ufs.credentials]\nkind = \"static\"\naccess_key_id = \"AK\"\nsecret_access_key = \
         \"hunter2\"\nsession_token = \"hunter2\"\n";
     let loaded = load_text(folder.path(), text, &[], &[]).unwrap();
-    let (shown, debug) = (loaded.show(), format!("{loaded:?}"));
+    let (shown, debug) = (loaded.show_settings(), format!("{loaded:?}"));
     assert!(!shown.contains("hunter2") && !debug.contains("hunter2"), "{shown}\n{debug}");
     assert_eq!(shown.matches("(redacted)").count(), 3, "{shown}");
     assert!(shown.contains("ufs[0].credentials.access_key_id = \"AK\""), "{shown}");

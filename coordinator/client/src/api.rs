@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use verbs3_protocol::{
-    Epoch, Heard, KeyHash, Membership, MembershipChange, Word, WorkerId, WriteId,
+    Epoch, KeyHash, MemberRoster, MembershipChange, NoticeAnswer, WorkerId, WriteId, WriteNotice,
 };
 
-use crate::hot::{HotBlock, HotView, HotWish};
-use crate::proof::Recipient;
-use crate::tenure::up;
+use crate::hot::{HotBlockRate, HotView, HotWish};
+use crate::proof::ProofRecipient;
+use crate::tenure::ceil_millis;
 
 /// Every path begins with it.
 pub const PREFIX: &str = "/v1";
@@ -22,15 +22,15 @@ pub const OPEN_WRITES_MAX: usize = 1000;
 
 /// One life of a worker process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Incarnation(pub String);
+pub struct WorkerIncarnation(pub String);
 
-impl Incarnation {
+impl WorkerIncarnation {
     pub fn new() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()))
     }
 }
 
-impl Default for Incarnation {
+impl Default for WorkerIncarnation {
     fn default() -> Self {
         Self::new()
     }
@@ -38,17 +38,17 @@ impl Default for Incarnation {
 
 /// A place where a worker keeps blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tier {
+pub struct WorkerTierCapacity {
     /// `memory` or `disk`.
     pub kind: String,
     pub bytes: u64,
 }
 
-/// `POST /v1/workers`: a worker that wants to belong. Answered with [`Granted`].
+/// `POST /v1/workers`: a worker that wants to belong. Answered with [`WorkerLeaseGrant`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Registration {
+pub struct WorkerRegistration {
     pub id: WorkerId,
-    pub incarnation: Incarnation,
+    pub incarnation: WorkerIncarnation,
     /// Where gateways reach it by tcp, `host:port`.
     pub address: String,
     /// Share of the slots, relative to the other workers; usually its memory.
@@ -56,7 +56,7 @@ pub struct Registration {
     #[serde(default)]
     pub zone: String,
     #[serde(default)]
-    pub tiers: Vec<Tier>,
+    pub tiers: Vec<WorkerTierCapacity>,
     /// Addresses of its rails in their order, `""` where one is down.
     #[serde(default)]
     pub rails: Vec<String>,
@@ -69,11 +69,11 @@ pub struct Registration {
     pub place: u64,
 }
 
-/// `POST /v1/workers/ID/renew`. Answered with [`Granted`], at once if there is news, else after
+/// `POST /v1/workers/ID/renew`. Answered with [`WorkerLeaseGrant`], at once if there is news, else after
 /// `wait_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Renewal {
-    pub incarnation: Incarnation,
+pub struct WorkerLeaseRenewal {
+    pub incarnation: WorkerIncarnation,
     /// Epoch under which the worker answers; 0: none.
     pub active: Epoch,
     /// Epoch for which it has given up the active one; 0: none. From here on it answers under no
@@ -82,32 +82,32 @@ pub struct Renewal {
     /// Together with `prepared`: writes that are announced and not reported. `None`: too many to
     /// say.
     #[serde(default)]
-    pub open_writes: Option<Vec<OpenWrite>>,
+    pub open_writes: Option<Vec<OpenWriteReport>>,
     #[serde(default)]
     pub wait_ms: u64,
-    /// As in [`Registration::knows`].
+    /// As in [`WorkerRegistration::knows`].
     #[serde(default)]
     pub knows: Epoch,
     /// Of a worker that drains.
     #[serde(default)]
-    pub handing_over: Option<HandingOver>,
+    pub handing_over: Option<DrainProgress>,
     /// To the words that came with the answer before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heard: Vec<HeardWord>,
     /// What it serves most, as the leader wished; `None`: not with this renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hot: Option<Vec<HotBlock>>,
+    pub hot: Option<Vec<HotBlockRate>>,
     /// Together with `prepared`.
-    #[serde(default, skip_serializing_if = "GivenUp::is_none")]
-    pub given_up: GivenUp,
-    /// As in [`Registration::rails`]; `None`: as before.
+    #[serde(default, skip_serializing_if = "RelinquishedEpoch::is_none")]
+    pub given_up: RelinquishedEpoch,
+    /// As in [`WorkerRegistration::rails`]; `None`: as before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rails: Option<Vec<String>>,
 }
 
 /// What a worker's open writes are all the open writes of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GivenUp {
+pub struct RelinquishedEpoch {
     /// The last map that it answered under; 0: none. Of a later one it took over nothing, and can't
     /// say all.
     pub epoch: Epoch,
@@ -116,7 +116,7 @@ pub struct GivenUp {
     pub uncertain_ms: u64,
 }
 
-impl GivenUp {
+impl RelinquishedEpoch {
     fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -124,7 +124,7 @@ impl GivenUp {
 
 /// How far a worker that drains has come with handing over the blocks that are read most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandingOver {
+pub struct DrainProgress {
     pub blocks: u64,
     pub blocks_left: u64,
     /// What their new owners have taken.
@@ -133,35 +133,35 @@ pub struct HandingOver {
 
 /// `POST /v1/workers/ID/leave`: the worker ends, and has answered its last question already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leave {
-    pub incarnation: Incarnation,
+pub struct WorkerDeparture {
+    pub incarnation: WorkerIncarnation,
     #[serde(default)]
-    pub open_writes: Option<Vec<OpenWrite>>,
+    pub open_writes: Option<Vec<OpenWriteReport>>,
     #[serde(default)]
-    pub given_up: GivenUp,
+    pub given_up: RelinquishedEpoch,
 }
 
 /// A write that is announced and not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenWrite {
+pub struct OpenWriteReport {
     pub hash: u64,
     pub gateway: u64,
     pub sequence: u64,
     pub remaining_ms: u64,
 }
 
-impl OpenWrite {
+impl OpenWriteReport {
     /// `remaining`: for how long it may still be under way; told as no shorter.
     pub fn new(hash: KeyHash, write: WriteId, remaining: Duration) -> Self {
         Self {
             hash: hash.0,
             gateway: write.gateway,
             sequence: write.sequence,
-            remaining_ms: up(remaining),
+            remaining_ms: ceil_millis(remaining),
         }
     }
 
-    pub fn parts(self) -> (KeyHash, WriteId, Duration) {
+    pub fn into_parts(self) -> (KeyHash, WriteId, Duration) {
         let Self { hash, gateway, sequence, remaining_ms } = self;
         (KeyHash(hash), WriteId { gateway, sequence }, Duration::from_millis(remaining_ms))
     }
@@ -169,7 +169,7 @@ impl OpenWrite {
 
 /// A lease, and what the worker is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Granted {
+pub struct WorkerLeaseGrant {
     /// From the moment at which the worker sent its question.
     pub lease_ms: u64,
     /// How long after the lease's end the worker may take part in writes that all members of its
@@ -194,8 +194,8 @@ pub struct Granted {
 /// `POST /v1/workers/ID/relay`: a writer can't reach this worker, which is to hear its word by its
 /// renewals. Answered with [`Relayed`](verbs3_protocol::Relayed).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Relay {
-    pub word: Word,
+pub struct RelayRequest {
+    pub word: WriteNotice,
     /// How long the worker's answer is waited for.
     pub wait_ms: u64,
 }
@@ -205,28 +205,28 @@ pub struct Relay {
 pub struct RelayedWord {
     /// Of this way: the same word may be on several.
     pub id: u64,
-    pub word: Word,
+    pub word: WriteNotice,
 }
 
 /// A worker's answer to a [`RelayedWord`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeardWord {
     pub id: u64,
-    pub heard: Heard,
+    pub heard: NoticeAnswer,
 }
 
 /// A map that came into force, and what a worker has to know of the one before.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Activation {
-    pub membership: Membership,
+pub struct MembershipActivation {
+    pub membership: MemberRoster,
     /// The map before; without members: there was none.
-    pub former: Membership,
+    pub former: MemberRoster,
     /// Members of the former map that gave it up and handed over their open writes.
     pub handed_over: Vec<WorkerId>,
-    pub open_writes: Vec<OpenWrite>,
+    pub open_writes: Vec<OpenWriteReport>,
     /// The process of this worker before this one ended in order, under this very map, and handed
     /// over these.
-    pub resumes: Option<Vec<OpenWrite>>,
+    pub resumes: Option<Vec<OpenWriteReport>>,
     /// For so long there may be writes in slots that were handed over, or are resumed, which nobody
     /// could tell of.
     pub uncertain_ms: u64,
@@ -234,7 +234,7 @@ pub struct Activation {
     pub restarted: bool,
 }
 
-/// An [`Activation`] as it travels: of two maps of a thousand workers, told to each of a thousand
+/// An [`MembershipActivation`] as it travels: of two maps of a thousand workers, told to each of a thousand
 /// workers, only what differs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActivationNews {
@@ -244,9 +244,9 @@ pub struct ActivationNews {
     pub former: MembershipChange,
     pub handed_over: HandedOver,
     #[serde(default)]
-    pub open_writes: Vec<OpenWrite>,
+    pub open_writes: Vec<OpenWriteReport>,
     #[serde(default)]
-    pub resumes: Option<Vec<OpenWrite>>,
+    pub resumes: Option<Vec<OpenWriteReport>>,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uncertain_ms: u64,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -271,9 +271,9 @@ pub enum HandedOver {
 
 impl ActivationNews {
     /// `known`: the map that the worker said it knows. `None`: this starts from another.
-    pub fn resolved(self, known: Option<&Membership>) -> Option<Activation> {
-        let membership = self.map.resolved(known)?;
-        let former = membership.apply(&self.former)?;
+    pub fn resolve_activation(self, known: Option<&MemberRoster>) -> Option<MembershipActivation> {
+        let membership = self.map.resolve_membership(known)?;
+        let former = membership.apply_change(&self.former)?;
         let handed_over = match self.handed_over {
             HandedOver::Only(ids) => ids,
             HandedOver::AllBut(silent) => {
@@ -282,7 +282,7 @@ impl ActivationNews {
             }
         };
         let Self { open_writes, resumes, uncertain_ms, restarted, .. } = self;
-        Some(Activation {
+        Some(MembershipActivation {
             membership,
             former,
             handed_over,
@@ -299,36 +299,36 @@ impl ActivationNews {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MapAnswer {
-    Membership(Membership),
+    Membership(MemberRoster),
     Change(MembershipChange),
 }
 
 impl MapAnswer {
     /// `None`: a change from another map than the one that is known.
-    pub fn resolved(self, known: Option<&Membership>) -> Option<Membership> {
+    pub fn resolve_membership(self, known: Option<&MemberRoster>) -> Option<MemberRoster> {
         match self {
             Self::Membership(membership) => Some(membership),
-            Self::Change(change) => known?.apply(&change),
+            Self::Change(change) => known?.apply_change(&change),
         }
     }
 }
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
-    pub kind: RefusedKind,
+pub struct CoordinatorRefusal {
+    pub kind: CoordinatorRefusalKind,
     pub reason: String,
-    /// With [`RefusedKind::NotLeader`]: who is.
+    /// With [`CoordinatorRefusalKind::NotLeader`]: who is.
     #[serde(default)]
     pub leader: Option<String>,
-    /// With [`RefusedKind::Clock`], and with [`RefusedKind::Recipient`] where the clocks differ
+    /// With [`CoordinatorRefusalKind::Clock`], and with [`CoordinatorRefusalKind::ProofRecipient`] where the clocks differ
     /// too: milliseconds since 1970, here.
     #[serde(default)]
     pub now_ms: Option<u64>,
-    /// With [`RefusedKind::Recipient`]: whom to address.
+    /// With [`CoordinatorRefusalKind::ProofRecipient`]: whom to address.
     #[serde(default)]
-    pub recipient: Option<Recipient>,
-    /// With [`RefusedKind::Taken`], where another process has the worker's id: what is left of its
+    pub recipient: Option<ProofRecipient>,
+    /// With [`CoordinatorRefusalKind::Taken`], where another process has the worker's id: what is left of its
     /// lease, if it is not heard of again.
     #[serde(default)]
     pub left_ms: Option<u64>,
@@ -336,7 +336,7 @@ pub struct Refused {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum RefusedKind {
+pub enum CoordinatorRefusalKind {
     /// 421: ask the leader.
     NotLeader,
     /// 401: the proof's time is too far from this host's.
@@ -367,8 +367,8 @@ pub struct WorkerView {
     pub state: WorkerState,
     /// What is left of its lease, as the leader sees it.
     pub lease_ms: u64,
-    pub tiers: Vec<Tier>,
-    /// As in [`Registration::rails`].
+    pub tiers: Vec<WorkerTierCapacity>,
+    /// As in [`WorkerRegistration::rails`].
     pub rails: Vec<String>,
     /// Epoch that the worker said last that it answers under.
     pub active: Epoch,
@@ -379,7 +379,7 @@ pub struct WorkerView {
     pub share_percent: u8,
     /// Of a worker that drains.
     #[serde(default)]
-    pub handing_over: Option<HandingOver>,
+    pub handing_over: Option<DrainProgress>,
     /// It drains, owns nothing, and what is hot has been handed over: it may be stopped.
     #[serde(default)]
     pub drained: bool,
@@ -408,7 +408,7 @@ pub struct ClusterView {
     pub leader: Option<String>,
     pub epoch: Epoch,
     /// An epoch that is being prepared, and the members that have not given up the present one.
-    pub preparing: Option<Preparing>,
+    pub preparing: Option<EpochPreparation>,
     pub replicas: u16,
     pub workers: Vec<WorkerView>,
     /// Blocks that several workers serve because they are read so much.
@@ -441,7 +441,7 @@ pub struct UnfinishedJob {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Preparing {
+pub struct EpochPreparation {
     pub epoch: Epoch,
     pub waiting_for: Vec<WorkerId>,
 }

@@ -16,8 +16,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
-use crate::api::{REQUEST_BYTES_MAX, Refused, RefusedKind};
-use crate::proof::{ANSWER_HEADER, REQUEST_HEADER, Recipient, Said, Secret, wall_clock_ms};
+use crate::api::{CoordinatorRefusal, CoordinatorRefusalKind, REQUEST_BYTES_MAX};
+use crate::proof::{
+    ANSWER_HEADER, ClusterSecret, ProofRecipient, ProvenRequest, REQUEST_HEADER, wall_clock_ms,
+};
 
 /// Longest answer that is read: a map of some ten thousand workers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -29,10 +31,10 @@ const CORRECTIONS_MAX: usize = 2;
 const RECIPIENTS_MAX: usize = 64;
 
 #[derive(Debug, Clone)]
-pub struct ClientOptions {
+pub struct CoordinatorClientOptions {
     /// `http://host:port`, at least one.
     pub coordinators: Vec<String>,
-    pub secret: Secret,
+    pub secret: ClusterSecret,
     /// For connecting.
     pub connect_deadline: Duration,
     /// For one coordinator to answer one question; waiting that the question asks for comes on top.
@@ -45,7 +47,7 @@ pub enum AskError {
     #[error("no coordinator answers: {0}")]
     Away(String),
     #[error("{url} refused: {}", refused.reason)]
-    Refused { url: String, refused: Box<Refused> },
+    Refused { url: String, refused: Box<CoordinatorRefusal> },
     #[error(
         "the question is {bytes} bytes long, and coordinators read {REQUEST_BYTES_MAX} at most; \
         ask about fewer things at once"
@@ -58,7 +60,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    pub fn kind(&self) -> Option<RefusedKind> {
+    pub fn refusal_kind(&self) -> Option<CoordinatorRefusalKind> {
         match self {
             Self::Refused { refused, .. } => Some(refused.kind),
             Self::Away(_) | Self::TooLong { .. } | Self::Senseless { .. } => None,
@@ -67,8 +69,8 @@ impl AskError {
 }
 
 /// The client. Cheap to share.
-pub struct Client {
-    options: ClientOptions,
+pub struct CoordinatorClient {
+    options: CoordinatorClientOptions,
     http: Http<HttpConnector, Full<Bytes>>,
     /// Who is asked first.
     preferred: Mutex<String>,
@@ -76,11 +78,11 @@ pub struct Client {
     ahead_ms: AtomicI64,
     /// What coordinators call themselves, by URL. Each says so when it is asked for the first time
     /// after its start.
-    recipients: Mutex<HashMap<String, Recipient>>,
+    recipients: Mutex<HashMap<String, ProofRecipient>>,
 }
 
 /// What came of one question to one coordinator.
-enum Once {
+enum CoordinatorAttempt {
     Answer(StatusCode, Bytes),
     /// Says who leads, if that is known, and why it does not answer itself.
     Elsewhere(Option<String>, String),
@@ -89,8 +91,8 @@ enum Once {
     Failed(AskError),
 }
 
-impl Client {
-    pub fn new(options: ClientOptions) -> Self {
+impl CoordinatorClient {
+    pub fn new(options: CoordinatorClientOptions) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(options.connect_deadline));
         connector.set_nodelay(true);
@@ -104,14 +106,17 @@ impl Client {
     }
 
     /// What the coordinator at `url` called itself last. `None`: it was not asked yet.
-    pub fn recipient(&self, url: &str) -> Option<Recipient> {
+    pub fn known_recipient(&self, url: &str) -> Option<ProofRecipient> {
         self.recipients.lock().get(url).cloned()
     }
 
     /// A client of each coordinator alone, to see which of them answer.
     pub fn each_alone(&self) -> Vec<(String, Self)> {
         let alone = |url: &String| {
-            let options = ClientOptions { coordinators: vec![url.clone()], ..self.options.clone() };
+            let options = CoordinatorClientOptions {
+                coordinators: vec![url.clone()],
+                ..self.options.clone()
+            };
             (url.clone(), Self::new(options))
         };
         self.options.coordinators.iter().map(alone).collect()
@@ -134,10 +139,10 @@ impl Client {
         path: &str,
         wait: Duration,
     ) -> Result<Option<A>, AskError> {
-        self.ask(Method::GET, path, Bytes::new(), wait).await
+        self.send_request(Method::GET, path, Bytes::new(), wait).await
     }
 
-    pub async fn post<Q: Serialize, A: DeserializeOwned>(
+    pub async fn post_json<Q: Serialize, A: DeserializeOwned>(
         &self,
         path: &str,
         question: &Q,
@@ -148,16 +153,16 @@ impl Client {
         if body.len() > REQUEST_BYTES_MAX {
             return Err(AskError::TooLong { bytes: body.len() });
         }
-        self.ask(Method::POST, path, body.into(), wait).await
+        self.send_request(Method::POST, path, body.into(), wait).await
     }
 
-    pub async fn delete(&self, path: &str) -> Result<(), AskError> {
-        self.ask::<serde_json::Value>(Method::DELETE, path, Bytes::new(), Duration::ZERO)
+    pub async fn delete_path(&self, path: &str) -> Result<(), AskError> {
+        self.send_request::<serde_json::Value>(Method::DELETE, path, Bytes::new(), Duration::ZERO)
             .await
             .map(|_| ())
     }
 
-    async fn ask<A: DeserializeOwned>(
+    async fn send_request<A: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -172,47 +177,64 @@ impl Client {
         let mut last = AskError::Away("cluster.coordinators is empty".to_owned());
         while let Some(url) = order.get(at).cloned() {
             let until = Instant::now() + self.options.deadline + wait;
-            let once = timeout_at(until, self.once(&url, &method, path, body.clone())).await;
             let once =
-                once.unwrap_or_else(|_| Once::Failed(AskError::Away(format!("{url} was silent"))));
-            if matches!(once, Once::Corrected) && corrections < CORRECTIONS_MAX {
+                timeout_at(until, self.try_coordinator(&url, &method, path, body.clone())).await;
+            let once = once.unwrap_or_else(|_| {
+                CoordinatorAttempt::Failed(AskError::Away(format!("{url} was silent")))
+            });
+            if matches!(once, CoordinatorAttempt::Corrected) && corrections < CORRECTIONS_MAX {
                 corrections += 1;
                 continue;
             }
             (at, corrections) = (at + 1, 0);
             match once {
-                Once::Answer(status, body) => {
+                CoordinatorAttempt::Answer(status, body) => {
                     self.preferred.lock().clone_from(&url);
-                    return decoded(&url, status, &body);
+                    return decode_response(&url, status, &body);
                 }
-                Once::Elsewhere(Some(leader), _) if hints < HINTS_MAX && leader != url => {
+                CoordinatorAttempt::Elsewhere(Some(leader), _)
+                    if hints < HINTS_MAX && leader != url =>
+                {
                     hints += 1;
                     order.insert(at, leader);
                 }
-                Once::Elsewhere(_, reason) => last = AskError::Away(format!("{url}: {reason}")),
-                Once::Corrected => {
+                CoordinatorAttempt::Elsewhere(_, reason) => {
+                    last = AskError::Away(format!("{url}: {reason}"))
+                }
+                CoordinatorAttempt::Corrected => {
                     last = AskError::Away(format!(
                         "{url} does not accept the name or time that it said"
                     ))
                 }
-                Once::Failed(error) => last = error,
+                CoordinatorAttempt::Failed(error) => last = error,
             }
         }
         Err(last)
     }
 
-    async fn once(&self, url: &str, method: &Method, path: &str, body: Bytes) -> Once {
+    async fn try_coordinator(
+        &self,
+        url: &str,
+        method: &Method,
+        path: &str,
+        body: Bytes,
+    ) -> CoordinatorAttempt {
         let away = |reason: &dyn std::fmt::Display| {
-            Once::Failed(AskError::Away(format!("{url}: {reason}")))
+            CoordinatorAttempt::Failed(AskError::Away(format!("{url}: {reason}")))
         };
         let uri: Uri = match format!("{}{path}", url.trim_end_matches('/')).parse() {
             Ok(uri) => uri,
             Err(error) => return away(&error),
         };
-        let said = Said { method: method.as_str(), path_and_query: path, body: &body };
+        let said = ProvenRequest { method: method.as_str(), path_and_query: path, body: &body };
         let time = wall_clock_ms().saturating_add_signed(self.ahead_ms.load(Ordering::Relaxed));
-        let recipient = self.recipients.lock().get(url).cloned().unwrap_or_else(Recipient::unknown);
-        let (header, proof) = self.options.secret.prove(said, &recipient, time);
+        let recipient = self
+            .recipients
+            .lock()
+            .get(url)
+            .cloned()
+            .unwrap_or_else(ProofRecipient::unknown_recipient);
+        let (header, proof) = self.options.secret.prove_request(said, &recipient, time);
         let request = Request::builder()
             .method(method)
             .uri(uri)
@@ -248,48 +270,57 @@ impl Client {
                     cluster.secret",
             );
         }
-        self.judged(url, status, body)
+        self.classify_response(url, status, body)
     }
 
-    fn judged(&self, url: &str, status: StatusCode, body: Bytes) -> Once {
+    fn classify_response(&self, url: &str, status: StatusCode, body: Bytes) -> CoordinatorAttempt {
         if status.is_success() {
-            return Once::Answer(status, body);
+            return CoordinatorAttempt::Answer(status, body);
         }
-        let refused: Refused = match serde_json::from_slice(&body) {
+        let refused: CoordinatorRefusal = match serde_json::from_slice(&body) {
             Ok(refused) => refused,
             Err(error) => {
                 let reason = format!("status {status} with a body that is no refusal: {error}");
-                return Once::Failed(AskError::Senseless { url: url.to_owned(), reason });
+                return CoordinatorAttempt::Failed(AskError::Senseless {
+                    url: url.to_owned(),
+                    reason,
+                });
             }
         };
-        if let Some(there) = refused
-            .now_ms
-            .filter(|_| matches!(refused.kind, RefusedKind::Clock | RefusedKind::Recipient))
-        {
+        if let Some(there) = refused.now_ms.filter(|_| {
+            matches!(
+                refused.kind,
+                CoordinatorRefusalKind::Clock | CoordinatorRefusalKind::Recipient
+            )
+        }) {
             self.ahead_ms
                 .store(there.wrapping_sub(wall_clock_ms()).cast_signed(), Ordering::Relaxed);
         }
         match (refused.kind, refused.recipient) {
-            (RefusedKind::NotLeader, _) => Once::Elsewhere(refused.leader, refused.reason),
-            (RefusedKind::Clock, _) if refused.now_ms.is_some() => Once::Corrected,
-            (RefusedKind::Recipient, Some(recipient)) => {
+            (CoordinatorRefusalKind::NotLeader, _) => {
+                CoordinatorAttempt::Elsewhere(refused.leader, refused.reason)
+            }
+            (CoordinatorRefusalKind::Clock, _) if refused.now_ms.is_some() => {
+                CoordinatorAttempt::Corrected
+            }
+            (CoordinatorRefusalKind::Recipient, Some(recipient)) => {
                 let mut recipients = self.recipients.lock();
                 if recipients.len() >= RECIPIENTS_MAX {
                     recipients.clear();
                 }
                 recipients.insert(url.to_owned(), recipient);
-                Once::Corrected
+                CoordinatorAttempt::Corrected
             }
-            (RefusedKind::Unavailable, _) => {
-                Once::Failed(AskError::Away(format!("{url}: {}", refused.reason)))
+            (CoordinatorRefusalKind::Unavailable, _) => {
+                CoordinatorAttempt::Failed(AskError::Away(format!("{url}: {}", refused.reason)))
             }
             // The others would say the same.
-            _ => Once::Answer(status, body),
+            _ => CoordinatorAttempt::Answer(status, body),
         }
     }
 }
 
-fn decoded<A: DeserializeOwned>(
+fn decode_response<A: DeserializeOwned>(
     url: &str,
     status: StatusCode,
     body: &[u8],

@@ -12,9 +12,9 @@ use verbs3_protocol::PauseWatch;
 
 /// Nanoseconds since this host was started. Means nothing to another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct Moment(u64);
+pub struct LeaseInstant(u64);
 
-impl Moment {
+impl LeaseInstant {
     /// Never.
     pub const END: Self = Self(u64::MAX);
 
@@ -22,50 +22,50 @@ impl Moment {
         Self(nanos)
     }
 
-    pub fn nanos(self) -> u64 {
+    pub fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// The moment `duration` later, or the end of time.
     #[must_use]
-    pub fn after(self, duration: Duration) -> Self {
+    pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long after `earlier` this is; zero if it is not.
-    pub fn since(self, earlier: Self) -> Duration {
+    pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
 /// Where the time comes from.
-pub trait Clock: Send + Sync + 'static {
-    fn now(&self) -> Moment;
+pub trait LeaseClock: Send + Sync + 'static {
+    fn now(&self) -> LeaseInstant;
 
     /// The latest that it may be, where this host's own clock may have stood still: for the ends of
     /// one's own rights, and never for what others are waited for.
-    fn latest(&self) -> Moment {
+    fn latest_now(&self) -> LeaseInstant {
         self.now()
     }
 }
 
-pub type SharedClock = Arc<dyn Clock>;
+pub type SharedLeaseClock = Arc<dyn LeaseClock>;
 
 /// The machine's clock that counts sleep, too.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct BootClock;
+pub struct BootLeaseClock;
 
 /// Of this process.
 static PAUSES: PauseWatch = PauseWatch::new();
 
-impl Clock for BootClock {
-    fn now(&self) -> Moment {
-        Moment::default().after(read(ClockId::Boottime))
+impl LeaseClock for BootLeaseClock {
+    fn now(&self) -> LeaseInstant {
+        LeaseInstant::default().saturating_add(read(ClockId::Boottime))
     }
 
-    fn latest(&self) -> Moment {
+    fn latest_now(&self) -> LeaseInstant {
         let (wall, own) = (read(ClockId::Realtime), read(ClockId::Boottime));
-        Moment::default().after(own).after(PAUSES.missed(own, wall))
+        LeaseInstant::default().saturating_add(own).saturating_add(PAUSES.missed_time(own, wall))
     }
 }
 
@@ -79,19 +79,19 @@ fn read(clock: ClockId) -> Duration {
 
 /// A clock that moves when it is told to.
 #[derive(Debug, Default)]
-pub struct ManualClock {
+pub struct ManualLeaseClock {
     nanos: AtomicU64,
 }
 
-impl ManualClock {
-    pub fn advance(&self, duration: Duration) {
+impl ManualLeaseClock {
+    pub fn advance_by(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(nanos, Ordering::SeqCst);
     }
 }
 
-impl Clock for ManualClock {
-    fn now(&self) -> Moment {
-        Moment(self.nanos.load(Ordering::SeqCst))
+impl LeaseClock for ManualLeaseClock {
+    fn now(&self) -> LeaseInstant {
+        LeaseInstant(self.nanos.load(Ordering::SeqCst))
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use verbs3_protocol::{Epoch, Membership};
+use verbs3_protocol::{Epoch, MemberRoster};
 
 use crate::api::{MapAnswer, PREFIX};
-use crate::client::Client;
-use crate::pause::Pause;
+use crate::client::CoordinatorClient;
+use crate::pause::CoordinatorBackoff;
 
 /// How long a coordinator may wait for news before it says that there is none.
 const WAIT: Duration = Duration::from_secs(20);
@@ -20,17 +20,17 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The newest membership; `None` before the first.
-pub type MapWatch = watch::Receiver<Option<Arc<Membership>>>;
+pub type MapWatch = watch::Receiver<Option<Arc<MemberRoster>>>;
 
 /// Asks for the map, again and again.
-pub struct Follower {
-    client: Arc<Client>,
-    sender: watch::Sender<Option<Arc<Membership>>>,
+pub struct MapFollower {
+    client: Arc<CoordinatorClient>,
+    sender: watch::Sender<Option<Arc<MemberRoster>>>,
     wait: Duration,
 }
 
-impl Follower {
-    pub fn new(client: Arc<Client>) -> (Self, MapWatch) {
+impl MapFollower {
+    pub fn new(client: Arc<CoordinatorClient>) -> (Self, MapWatch) {
         let (sender, receiver) = watch::channel(None);
         (Self { client, sender, wait: WAIT }, receiver)
     }
@@ -43,17 +43,17 @@ impl Follower {
 
     /// Runs until it is told to stop. May be cancelled at any time.
     pub async fn run(self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.follow()).await;
+        stop.run_until_cancelled(self.follow_map()).await;
     }
 
-    async fn follow(self) {
-        let mut pause = Pause::new(PAUSE_MIN, PAUSE_MAX);
+    async fn follow_map(self) {
+        let mut pause = CoordinatorBackoff::new(PAUSE_MIN, PAUSE_MAX);
         loop {
             let known = self.sender.borrow().clone();
             let epoch = known.as_ref().map_or(Epoch(0), |known| known.epoch);
             let path = format!("{PREFIX}/map?epoch={}&wait_ms={}", epoch.0, self.wait.as_millis());
             let failed = match self.client.get::<MapAnswer>(&path, self.wait).await {
-                Ok(Some(answer)) => !self.take(known.as_deref(), answer),
+                Ok(Some(answer)) => !self.adopt_answer(known.as_deref(), answer),
                 Ok(None) => {
                     self.client.turn_to_another();
                     false
@@ -67,16 +67,16 @@ impl Follower {
                 }
             };
             if failed {
-                pause.rest().await;
+                pause.sleep_delay().await;
             } else {
-                pause.over();
+                pause.reset_delay();
             }
         }
     }
 
     /// Says whether the answer was of use.
-    fn take(&self, known: Option<&Membership>, answer: MapAnswer) -> bool {
-        let newer = answer.resolved(known);
+    fn adopt_answer(&self, known: Option<&MemberRoster>, answer: MapAnswer) -> bool {
+        let newer = answer.resolve_membership(known);
         // A coordinator that lags behind knows an older map than another has told.
         let newer = newer.filter(|newer| known.is_none_or(|known| newer.epoch > known.epoch));
         let Some(newer) = newer else { return false };

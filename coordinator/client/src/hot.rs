@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{BlockHash, BlockIndex, ObjectKey};
 
 use crate::api::PREFIX;
-use crate::client::Client;
-use crate::pause::Pause;
+use crate::client::CoordinatorClient;
+use crate::pause::CoordinatorBackoff;
 
 /// With a lease: what the leader wants to hear of hot blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub struct HotWish {
 
 /// With a renewal: a block, and how fast the worker serves it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HotBlock {
+pub struct HotBlockRate {
     pub object: ObjectKey,
     pub block: BlockIndex,
     pub bytes_per_second: u64,
@@ -73,7 +73,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Asks the leader for the list, again and again.
 pub struct HotFollower<F> {
-    client: Arc<Client>,
+    client: Arc<CoordinatorClient>,
     adopt: F,
     version: u64,
     /// The list may be gone by until then. `None`: it is empty.
@@ -83,17 +83,17 @@ pub struct HotFollower<F> {
 impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
     /// `adopt` is given every list; an empty one when the last has become too old. The client
     /// should be nobody else's: it comes to ask the leader first, which others need not do.
-    pub fn new(client: Arc<Client>, adopt: F) -> Self {
+    pub fn new(client: Arc<CoordinatorClient>, adopt: F) -> Self {
         Self { client, adopt, version: 0, good_until: None }
     }
 
     /// Runs until it is told to stop. May be cancelled at any time.
     pub async fn run(mut self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.follow()).await;
+        stop.run_until_cancelled(self.follow_list()).await;
     }
 
-    async fn follow(&mut self) {
-        let mut pause = Pause::new(PAUSE_MIN, PAUSE_MAX);
+    async fn follow_list(&mut self) {
+        let mut pause = CoordinatorBackoff::new(PAUSE_MIN, PAUSE_MAX);
         let mut good_for = Duration::ZERO;
         loop {
             let path = format!("{PREFIX}/hot?seen={}&wait_ms={}", self.version, WAIT.as_millis());
@@ -109,20 +109,20 @@ impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
                         (self.adopt)(blocks.into_iter().collect());
                     }
                     self.good_until = Some(Instant::now() + good_for);
-                    pause.over();
+                    pause.reset_delay();
                 }
                 Err(error) => {
                     // Who follows the map warns of coordinators that are away.
                     tracing::debug!(%error, "the list of hot blocks can't be followed");
-                    self.age();
-                    pause.rest().await;
+                    self.expire_list();
+                    pause.sleep_delay().await;
                 }
             }
         }
     }
 
     /// A list that nobody vouches for any more is given up.
-    fn age(&mut self) {
+    fn expire_list(&mut self) {
         if self.good_until.take_if(|until| Instant::now() >= *until).is_some() {
             tracing::debug!("the list of hot blocks is too old to go by");
             self.version = 0;

@@ -11,6 +11,6 @@ mod pause;
 pub mod proof;
 pub mod tenure;
 
-pub use client::{AskError, Client, ClientOptions};
-pub use follow::{Follower, MapWatch};
+pub use client::{AskError, CoordinatorClient, CoordinatorClientOptions};
+pub use follow::{MapFollower, MapWatch};
 pub use hot::HotFollower;

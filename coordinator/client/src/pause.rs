@@ -3,28 +3,28 @@
 
 use std::time::Duration;
 
-pub(crate) struct Pause {
+pub(crate) struct CoordinatorBackoff {
     min: Duration,
     max: Duration,
     next: Duration,
 }
 
-impl Pause {
+impl CoordinatorBackoff {
     pub(crate) const fn new(min: Duration, max: Duration) -> Self {
         Self { min, max, next: min }
     }
 
     /// Somebody has answered.
-    pub(crate) fn over(&mut self) {
+    pub(crate) fn reset_delay(&mut self) {
         self.next = self.min;
     }
 
     /// Waits. May be cancelled: the next one is longer all the same.
-    pub(crate) async fn rest(&mut self) {
-        tokio::time::sleep(self.drawn(rand::random_range(0.5..1.0))).await;
+    pub(crate) async fn sleep_delay(&mut self) {
+        tokio::time::sleep(self.next_delay(rand::random_range(0.5..1.0))).await;
     }
 
-    fn drawn(&mut self, part: f64) -> Duration {
+    fn next_delay(&mut self, part: f64) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(self.max);
         pause.mul_f64(part)
@@ -38,10 +38,10 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_bound_until_somebody_answers() {
         let seconds = Duration::from_secs;
-        let mut pause = Pause::new(seconds(2), seconds(10));
-        let taken = [0.5, 1.0, 0.5, 1.0, 1.0].map(|part| pause.drawn(part));
+        let mut pause = CoordinatorBackoff::new(seconds(2), seconds(10));
+        let taken = [0.5, 1.0, 0.5, 1.0, 1.0].map(|part| pause.next_delay(part));
         assert_eq!(taken, [1, 4, 4, 10, 10].map(seconds));
-        pause.over();
-        assert_eq!(pause.drawn(1.0), seconds(2));
+        pause.reset_delay();
+        assert_eq!(pause.next_delay(1.0), seconds(2));
     }
 }

@@ -4,9 +4,9 @@
 //! has an HMAC-SHA256 over these, its method and its path with the query. So it is proved before
 //! its body is read. An answer carries an HMAC over the request's nonce, its status and its body.
 //! So neither can be made, changed, or used elsewhere without the secret; a request that changes
-//! something can't be used again either ([`Seen`]), unless twice is as good as once.
+//! something can't be used again either ([`ReplayGuard`]), unless twice is as good as once.
 //!
-//! The coordinator is named by what it drew at its start ([`Recipient`]): a request that was heard
+//! The coordinator is named by what it drew at its start ([`ProofRecipient`]): a request that was heard
 //! is of no use at another coordinator, nor at the same one once it has been started again and has
 //! forgotten what it has seen.
 
@@ -24,22 +24,22 @@ pub const REQUEST_HEADER: &str = "x-verbs3-proof";
 /// Header of answers: the MAC.
 pub const ANSWER_HEADER: &str = "x-verbs3-answer-proof";
 
-/// Header of answers: the [`Recipient`]. Proves nothing, and tells nothing.
+/// Header of answers: the [`ProofRecipient`]. Proves nothing, and tells nothing.
 pub const RECIPIENT_HEADER: &str = "x-verbs3-coordinator";
 
 const NONCE_BYTES: usize = 16;
 
 /// Shared by the cluster. Not shown by `Debug`.
 #[derive(Clone)]
-pub struct Secret(Vec<u8>);
+pub struct ClusterSecret(Vec<u8>);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for ClusterSecret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(…)")
     }
 }
 
-impl Secret {
+impl ClusterSecret {
     /// Of a cluster: two that share a secret by accident do not understand each other.
     pub fn new(cluster: &str, secret: &str) -> Self {
         Self(format!("{cluster}\n{secret}").into_bytes())
@@ -47,21 +47,21 @@ impl Secret {
 
     /// Tells one cluster from another, and nothing about the secret.
     pub fn cluster_id(&self) -> String {
-        hex::encode(&self.mac(&[b"verbs3 cluster id 1"])[..16])
+        hex::encode(&self.compute_mac(&[b"verbs3 cluster id 1"])[..16])
     }
 
-    /// Whether a token is this secret, as it was given to [`Secret::token`]. Takes as long whatever
+    /// Whether a token is this secret, as it was given to [`ClusterSecret::from_token`]. Takes as long whatever
     /// it is.
-    pub fn is(&self, token: &str) -> bool {
+    pub fn matches_token(&self, token: &str) -> bool {
         bool::from(Sha256::digest(&self.0).ct_eq(&Sha256::digest(token.as_bytes())))
     }
 
     /// A secret that is shown itself, by who can't prove it.
-    pub fn token(token: &str) -> Self {
+    pub fn from_token(token: &str) -> Self {
         Self(token.as_bytes().to_vec())
     }
 
-    fn mac(&self, parts: &[&[u8]]) -> Vec<u8> {
+    fn compute_mac(&self, parts: &[&[u8]]) -> Vec<u8> {
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
             .expect("HMAC takes keys of any length");
         for part in parts {
@@ -75,22 +75,22 @@ impl Secret {
 
 /// One run of one coordinator: 32 hexadecimal digits, drawn at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recipient(pub String);
+pub struct ProofRecipient(pub String);
 
-impl Recipient {
-    pub fn draw() -> Self {
+impl ProofRecipient {
+    pub fn draw_random() -> Self {
         Self(hex::encode(rand::random::<[u8; NONCE_BYTES]>()))
     }
 
     /// Of who has not asked yet. The coordinator says which it is.
-    pub fn unknown() -> Self {
+    pub fn unknown_recipient() -> Self {
         Self(hex::encode([0; NONCE_BYTES]))
     }
 }
 
 /// What is proved of a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Said<'a> {
+pub struct ProvenRequest<'a> {
     pub method: &'a str,
     pub path_and_query: &'a str,
     pub body: &'a [u8],
@@ -98,30 +98,30 @@ pub struct Said<'a> {
 
 /// What is known of a request before its body is read.
 #[derive(Debug, Clone, Copy)]
-pub struct SaidHead<'a> {
+pub struct ProvenRequestHead<'a> {
     pub method: &'a str,
     pub path_and_query: &'a str,
 }
 
-impl<'a> Said<'a> {
-    pub fn head(&self) -> SaidHead<'a> {
-        SaidHead { method: self.method, path_and_query: self.path_and_query }
+impl<'a> ProvenRequest<'a> {
+    pub fn request_head(&self) -> ProvenRequestHead<'a> {
+        ProvenRequestHead { method: self.method, path_and_query: self.path_and_query }
     }
 }
 
 /// What a request was proved by; its answer refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proof {
+pub struct RequestProof {
     pub time_ms: u64,
     pub nonce: String,
-    pub recipient: Recipient,
+    pub recipient: ProofRecipient,
     /// SHA-256.
     body: [u8; 32],
 }
 
-impl Proof {
+impl RequestProof {
     /// Whether this is the body that was proved.
-    pub fn covers(&self, body: &[u8]) -> bool {
+    pub fn covers_body(&self, body: &[u8]) -> bool {
         bool::from(Sha256::digest(body)[..].ct_eq(&self.body[..]))
     }
 }
@@ -149,21 +149,30 @@ pub fn wall_clock_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Secret {
+impl ClusterSecret {
     /// The header of a request that is sent to `recipient` at `time_ms`, and what its answer will
     /// refer to.
-    pub fn prove(&self, said: Said<'_>, recipient: &Recipient, time_ms: u64) -> (String, Proof) {
+    pub fn prove_request(
+        &self,
+        said: ProvenRequest<'_>,
+        recipient: &ProofRecipient,
+        time_ms: u64,
+    ) -> (String, RequestProof) {
         let nonce = hex::encode(rand::random::<[u8; NONCE_BYTES]>());
         let body = Sha256::digest(said.body).into();
-        let proof = Proof { time_ms, nonce, recipient: recipient.clone(), body };
-        let mac = hex::encode(self.of_request(said.head(), &proof));
-        let Proof { time_ms, nonce, recipient: Recipient(recipient), body } = &proof;
+        let proof = RequestProof { time_ms, nonce, recipient: recipient.clone(), body };
+        let mac = hex::encode(self.request_mac(said.request_head(), &proof));
+        let RequestProof { time_ms, nonce, recipient: ProofRecipient(recipient), body } = &proof;
         (format!("{time_ms}.{nonce}.{recipient}.{}.{mac}", hex::encode(body)), proof)
     }
 
     /// Checks a request's header, but for its time, for whom it is, for whether it was seen before,
     /// and for its body.
-    pub fn check(&self, head: SaidHead<'_>, header: Option<&str>) -> Result<Proof, ProofError> {
+    pub fn check_request(
+        &self,
+        head: ProvenRequestHead<'_>,
+        header: Option<&str>,
+    ) -> Result<RequestProof, ProofError> {
         let header = header.ok_or(ProofError::Missing)?;
         let parts: Vec<&str> = header.splitn(6, '.').collect();
         let [time, nonce, recipient, body, mac] = parts[..] else {
@@ -179,42 +188,42 @@ impl Secret {
         {
             return Err(ProofError::Wrong);
         }
-        let recipient = Recipient(recipient.to_owned());
-        let proof = Proof { time_ms, nonce: nonce.to_owned(), recipient, body: digest };
-        match bool::from(self.of_request(head, &proof).ct_eq(&mac)) {
+        let recipient = ProofRecipient(recipient.to_owned());
+        let proof = RequestProof { time_ms, nonce: nonce.to_owned(), recipient, body: digest };
+        match bool::from(self.request_mac(head, &proof).ct_eq(&mac)) {
             true => Ok(proof),
             false => Err(ProofError::Wrong),
         }
     }
 
     /// The header of an answer.
-    pub fn prove_answer(&self, proof: &Proof, status: u16, body: &[u8]) -> String {
-        hex::encode(self.of_answer(proof, status, body))
+    pub fn prove_answer(&self, proof: &RequestProof, status: u16, body: &[u8]) -> String {
+        hex::encode(self.answer_mac(proof, status, body))
     }
 
     pub fn check_answer(
         &self,
-        proof: &Proof,
+        proof: &RequestProof,
         status: u16,
         body: &[u8],
         header: Option<&str>,
     ) -> bool {
         let given = header.and_then(|header| hex::decode(header).ok());
-        given.is_some_and(|given| bool::from(self.of_answer(proof, status, body).ct_eq(&given)))
+        given.is_some_and(|given| bool::from(self.answer_mac(proof, status, body).ct_eq(&given)))
     }
 
     /// Of one line of an answer that comes in lines; they are numbered from 0.
-    pub fn prove_line(&self, proof: &Proof, number: u64, line: &[u8]) -> String {
-        hex::encode(self.of_line(proof, number, line))
+    pub fn prove_line(&self, proof: &RequestProof, number: u64, line: &[u8]) -> String {
+        hex::encode(self.line_mac(proof, number, line))
     }
 
-    pub fn check_line(&self, proof: &Proof, number: u64, line: &[u8], given: &str) -> bool {
+    pub fn check_line(&self, proof: &RequestProof, number: u64, line: &[u8], given: &str) -> bool {
         hex::decode(given)
-            .is_ok_and(|given| bool::from(self.of_line(proof, number, line).ct_eq(&given)))
+            .is_ok_and(|given| bool::from(self.line_mac(proof, number, line).ct_eq(&given)))
     }
 
-    fn of_line(&self, proof: &Proof, number: u64, line: &[u8]) -> Vec<u8> {
-        self.mac(&[
+    fn line_mac(&self, proof: &RequestProof, number: u64, line: &[u8]) -> Vec<u8> {
+        self.compute_mac(&[
             b"verbs3 coordinator line 1",
             proof.nonce.as_bytes(),
             &number.to_be_bytes(),
@@ -222,8 +231,8 @@ impl Secret {
         ])
     }
 
-    fn of_request(&self, head: SaidHead<'_>, proof: &Proof) -> Vec<u8> {
-        self.mac(&[
+    fn request_mac(&self, head: ProvenRequestHead<'_>, proof: &RequestProof) -> Vec<u8> {
+        self.compute_mac(&[
             b"verbs3 coordinator request 2",
             head.method.as_bytes(),
             head.path_and_query.as_bytes(),
@@ -234,9 +243,9 @@ impl Secret {
         ])
     }
 
-    fn of_answer(&self, proof: &Proof, status: u16, body: &[u8]) -> Vec<u8> {
+    fn answer_mac(&self, proof: &RequestProof, status: u16, body: &[u8]) -> Vec<u8> {
         let body = Sha256::digest(body);
-        self.mac(&[
+        self.compute_mac(&[
             b"verbs3 coordinator answer 1",
             proof.nonce.as_bytes(),
             &status.to_be_bytes(),
@@ -248,13 +257,13 @@ impl Secret {
 /// Requests that were seen, as long as their times would be believed. Bounded by the rate at which
 /// proven requests come: who has no secret adds nothing.
 #[derive(Debug)]
-pub struct Seen {
+pub struct ReplayGuard {
     skew: Duration,
-    state: Mutex<SeenState>,
+    state: Mutex<ReplayGuardState>,
 }
 
 #[derive(Debug, Default)]
-struct SeenState {
+struct ReplayGuardState {
     /// Of this stretch of time, and of the one before; each is two skews long, as long as a proof
     /// may be believed.
     now: HashSet<String>,
@@ -262,19 +271,19 @@ struct SeenState {
     began_ms: u64,
 }
 
-impl Seen {
+impl ReplayGuard {
     /// `skew`: how far clocks may be apart.
     pub fn new(skew: Duration) -> Self {
         Self { skew, state: Mutex::default() }
     }
 
     /// Whether a proven request is of our time.
-    pub fn is_timely(&self, proof: &Proof, now_ms: u64) -> bool {
+    pub fn is_timely(&self, proof: &RequestProof, now_ms: u64) -> bool {
         now_ms.abs_diff(proof.time_ms) <= self.skew_ms()
     }
 
     /// Takes a proven request, once.
-    pub fn admit(&self, proof: &Proof, now_ms: u64) -> Result<(), ProofError> {
+    pub fn admit_proof(&self, proof: &RequestProof, now_ms: u64) -> Result<(), ProofError> {
         if !self.is_timely(proof, now_ms) {
             return Err(ProofError::Clock);
         }
@@ -290,7 +299,7 @@ impl Seen {
     }
 
     /// Requests that are remembered.
-    pub fn count(&self) -> usize {
+    pub fn nonce_count(&self) -> usize {
         let state = self.state.lock();
         state.now.len() + state.before.len()
     }
@@ -305,38 +314,46 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const SAID: Said<'static> =
-        Said { method: "POST", path_and_query: "/v1/workers?x=1", body: b"{}" };
+    const SAID: ProvenRequest<'static> =
+        ProvenRequest { method: "POST", path_and_query: "/v1/workers?x=1", body: b"{}" };
 
-    fn secret() -> Secret {
-        Secret::new("train", "a secret of some length")
+    fn secret() -> ClusterSecret {
+        ClusterSecret::new("train", "a secret of some length")
     }
 
-    fn prove(time_ms: u64) -> (String, Proof) {
-        secret().prove(SAID, &Recipient("0123456789abcdef0123456789abcdef".to_owned()), time_ms)
+    fn prove(time_ms: u64) -> (String, RequestProof) {
+        secret().prove_request(
+            SAID,
+            &ProofRecipient("0123456789abcdef0123456789abcdef".to_owned()),
+            time_ms,
+        )
     }
 
     #[test]
     fn a_proof_holds_for_one_request_alone() {
         let (header, proof) = prove(1000);
-        assert_eq!(secret().check(SAID.head(), Some(&header)), Ok(proof.clone()));
+        assert_eq!(secret().check_request(SAID.request_head(), Some(&header)), Ok(proof.clone()));
         let others = [
-            Said { method: "GET", ..SAID },
-            Said { path_and_query: "/v1/workers?x=2", ..SAID },
-            Said { method: "POS", path_and_query: "T/v1/workers?x=1", ..SAID },
+            ProvenRequest { method: "GET", ..SAID },
+            ProvenRequest { path_and_query: "/v1/workers?x=2", ..SAID },
+            ProvenRequest { method: "POS", path_and_query: "T/v1/workers?x=1", ..SAID },
         ];
         for said in others {
             assert_eq!(
-                secret().check(said.head(), Some(&header)),
+                secret().check_request(said.request_head(), Some(&header)),
                 Err(ProofError::Wrong),
                 "{said:?}"
             );
         }
-        assert!(proof.covers(b"{}") && !proof.covers(b"{} ") && !proof.covers(b""));
-        for other in
-            [Secret::new("train", "another secret"), Secret::new("prod", "a secret of some length")]
-        {
-            assert_eq!(other.check(SAID.head(), Some(&header)), Err(ProofError::Wrong));
+        assert!(proof.covers_body(b"{}") && !proof.covers_body(b"{} ") && !proof.covers_body(b""));
+        for other in [
+            ClusterSecret::new("train", "another secret"),
+            ClusterSecret::new("prod", "a secret of some length"),
+        ] {
+            assert_eq!(
+                other.check_request(SAID.request_head(), Some(&header)),
+                Err(ProofError::Wrong)
+            );
             assert_ne!(other.cluster_id(), secret().cluster_id());
         }
         // Another time, recipient or body than was proved.
@@ -348,7 +365,11 @@ mod tests {
         ] {
             let changed = header.replacen(from, to, 1);
             assert_ne!(changed, header);
-            assert_eq!(secret().check(SAID.head(), Some(&changed)), Err(ProofError::Wrong), "{to}");
+            assert_eq!(
+                secret().check_request(SAID.request_head(), Some(&changed)),
+                Err(ProofError::Wrong),
+                "{to}"
+            );
         }
         for garbage in [
             "",
@@ -361,9 +382,9 @@ mod tests {
             ".....",
             &format!("{header}.0"),
         ] {
-            assert!(secret().check(SAID.head(), Some(garbage)).is_err());
+            assert!(secret().check_request(SAID.request_head(), Some(garbage)).is_err());
         }
-        assert_eq!(secret().check(SAID.head(), None), Err(ProofError::Missing));
+        assert_eq!(secret().check_request(SAID.request_head(), None), Err(ProofError::Missing));
     }
 
     #[test]
@@ -380,21 +401,21 @@ mod tests {
 
     #[test]
     fn a_request_is_taken_once_and_in_time() {
-        let seen = Seen::new(Duration::from_secs(60));
+        let seen = ReplayGuard::new(Duration::from_secs(60));
         let at = |time_ms| prove(time_ms).1;
         let first = at(1_000_000);
-        assert_eq!(seen.admit(&first, 1_000_000), Ok(()));
+        assert_eq!(seen.admit_proof(&first, 1_000_000), Ok(()));
         // As long as its time is believed, whenever that is within the stretches.
         for now in (1_000_000..=1_060_000).step_by(1000) {
-            assert_eq!(seen.admit(&first, now), Err(ProofError::Replayed));
-            assert_eq!(seen.admit(&at(now), now), Ok(()));
+            assert_eq!(seen.admit_proof(&first, now), Err(ProofError::Replayed));
+            assert_eq!(seen.admit_proof(&at(now), now), Ok(()));
         }
-        assert_eq!(seen.admit(&first, 1_060_001), Err(ProofError::Clock));
+        assert_eq!(seen.admit_proof(&first, 1_060_001), Err(ProofError::Clock));
         let ahead = at(1_200_000);
-        assert_eq!(seen.admit(&ahead, 1_140_000), Ok(()));
+        assert_eq!(seen.admit_proof(&ahead, 1_140_000), Ok(()));
         for now in (1_140_000..=1_260_000).step_by(1000) {
-            assert_eq!(seen.admit(&ahead, now), Err(ProofError::Replayed), "{now}");
-            assert_eq!(seen.admit(&at(now), now), Ok(()));
+            assert_eq!(seen.admit_proof(&ahead, now), Err(ProofError::Replayed), "{now}");
+            assert_eq!(seen.admit_proof(&at(now), now), Ok(()));
         }
     }
 }

@@ -7,12 +7,13 @@
 
 use std::time::Duration;
 
-use verbs3_protocol::{Epoch, Membership};
+use verbs3_protocol::{Epoch, MemberRoster};
 
 use crate::api::{
-    Activation, GivenUp, Granted, HeardWord, Incarnation, Leave, OpenWrite, RelayedWord, Renewal,
+    HeardWord, MembershipActivation, OpenWriteReport, RelayedWord, RelinquishedEpoch,
+    WorkerDeparture, WorkerIncarnation, WorkerLeaseGrant, WorkerLeaseRenewal,
 };
-use crate::clock::Moment;
+use crate::clock::LeaseInstant;
 
 /// Part of a lease by which this host's clock may be slow against the coordinator's.
 const DRIFT: u32 = 10;
@@ -23,16 +24,16 @@ pub const RENEWALS: u32 = 8;
 
 /// What a worker has to do after an answer, in this order.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Duty {
+pub enum WorkerLeaseDuty {
     /// Answer under the present epoch no more: another is in force.
     GiveUp,
     /// Answer under the present epoch no more; then ask again at once, and say so.
     Prepare(Epoch),
     /// Answer under this map.
-    Activate(Box<Activation>),
+    Activate(Box<MembershipActivation>),
     /// It answers from what it knows until the first moment, and takes part in writes of an outage
     /// until the second. After those above: nothing old is answered under a new lease.
-    Lease { until: Moment, outage_until: Moment },
+    Lease { until: LeaseInstant, outage_until: LeaseInstant },
     /// Hear these words of writers that can't reach this worker; then ask again at once, with the
     /// answers. After the lease, by which they are judged.
     Hear(Vec<RelayedWord>),
@@ -40,32 +41,32 @@ pub enum Duty {
 
 /// What a worker holds.
 #[derive(Debug, Clone)]
-pub struct Tenure {
-    incarnation: Incarnation,
+pub struct WorkerLease {
+    incarnation: WorkerIncarnation,
     active: Epoch,
     prepared: Epoch,
-    open_writes: Option<Vec<OpenWrite>>,
-    /// Together with `prepared`.
-    given_up: GivenUp,
+    open_writes: Option<Vec<OpenWriteReport>>,
+    /// Together with `confirm_prepare`.
+    given_up: RelinquishedEpoch,
     /// The last map under which the worker answered.
     last: Epoch,
     lease: Duration,
     /// The newest that was told: the next one is told as what differs.
-    known: Option<Membership>,
+    known: Option<MemberRoster>,
     /// To words of the last answer; said until an answer comes. Who waits for one that is lost has
     /// the word said again.
     heard: Vec<HeardWord>,
 }
 
-impl Tenure {
-    pub fn new(incarnation: Incarnation) -> Self {
+impl WorkerLease {
+    pub fn new(incarnation: WorkerIncarnation) -> Self {
         let none = Epoch(0);
         Self {
             incarnation,
             active: none,
             prepared: none,
             open_writes: None,
-            given_up: GivenUp::default(),
+            given_up: RelinquishedEpoch::default(),
             last: none,
             lease: Duration::ZERO,
             known: None,
@@ -73,26 +74,26 @@ impl Tenure {
         }
     }
 
-    pub fn incarnation(&self) -> &Incarnation {
+    pub fn worker_incarnation(&self) -> &WorkerIncarnation {
         &self.incarnation
     }
 
     /// The newest map that was told; 0: none.
-    pub fn knows(&self) -> Epoch {
+    pub fn known_epoch(&self) -> Epoch {
         self.known.as_ref().map_or(Epoch(0), |known| known.epoch)
     }
 
     /// The next question. The answer may wait for news also of who has given up a map: that is when
     /// news is wanted most, and nobody has use for a lease.
-    pub fn renewal(&self) -> Renewal {
+    pub fn next_renewal(&self) -> WorkerLeaseRenewal {
         let wait = self.lease / RENEWALS;
-        Renewal {
+        WorkerLeaseRenewal {
             incarnation: self.incarnation.clone(),
             active: self.active,
             prepared: self.prepared,
             open_writes: self.open_writes.clone(),
             wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
-            knows: self.knows(),
+            knows: self.known_epoch(),
             handing_over: None,
             heard: self.heard.clone(),
             hot: None,
@@ -102,61 +103,74 @@ impl Tenure {
     }
 
     /// How long to pause before the next question, where the coordinator did not wait.
-    pub fn pause(&self) -> Duration {
+    pub fn renewal_pause(&self) -> Duration {
         self.lease / RENEWALS / 8
     }
 
     /// `uncertain`: for so long there may be writes that the worker was not told of.
-    pub fn leave(&self, open_writes: Option<Vec<OpenWrite>>, uncertain: Duration) -> Leave {
-        Leave {
+    pub fn make_departure(
+        &self,
+        open_writes: Option<Vec<OpenWriteReport>>,
+        uncertain: Duration,
+    ) -> WorkerDeparture {
+        WorkerDeparture {
             incarnation: self.incarnation.clone(),
             open_writes,
             given_up: self.given_up(uncertain),
         }
     }
 
-    fn given_up(&self, uncertain: Duration) -> GivenUp {
-        GivenUp { epoch: self.last, uncertain_ms: up(uncertain) }
+    fn given_up(&self, uncertain: Duration) -> RelinquishedEpoch {
+        RelinquishedEpoch { epoch: self.last, uncertain_ms: ceil_millis(uncertain) }
     }
 
     /// The answer to a question that was sent at `sent`. Answers to older questions must not be
     /// given.
-    pub fn granted(&mut self, sent: Moment, granted: Granted) -> Vec<Duty> {
+    pub fn apply_grant(
+        &mut self,
+        sent: LeaseInstant,
+        granted: WorkerLeaseGrant,
+    ) -> Vec<WorkerLeaseDuty> {
         self.lease = Duration::from_millis(granted.lease_ms);
         let outage = Duration::from_millis(granted.outage_ms);
-        let until = sent.after(self.lease - self.lease / DRIFT);
+        let until = sent.saturating_add(self.lease - self.lease / DRIFT);
         let mut duties = Vec::new();
         self.heard.clear();
         if self.active.0 != 0 && self.active != granted.active {
             self.active = Epoch(0);
-            duties.push(Duty::GiveUp);
+            duties.push(WorkerLeaseDuty::GiveUp);
         }
         if let Some(epoch) = granted.prepare {
-            duties.push(Duty::Prepare(epoch));
+            duties.push(WorkerLeaseDuty::Prepare(epoch));
         } else if let Some(news) = granted.activation {
-            let activation = news.resolved(self.known.as_ref());
+            let activation = news.resolve_activation(self.known.as_ref());
             // What does not follow from the map that is known: then all of it is asked for.
             self.known = activation.as_ref().map(|activation| activation.membership.clone());
-            duties.extend(activation.map(|activation| Duty::Activate(Box::new(activation))));
+            duties.extend(
+                activation.map(|activation| WorkerLeaseDuty::Activate(Box::new(activation))),
+            );
         }
-        duties.push(Duty::Lease { until, outage_until: until.after(outage - outage / DRIFT) });
+        duties.push(WorkerLeaseDuty::Lease {
+            until,
+            outage_until: until.saturating_add(outage - outage / DRIFT),
+        });
         if !granted.words.is_empty() {
-            duties.push(Duty::Hear(granted.words));
+            duties.push(WorkerLeaseDuty::Hear(granted.words));
         }
         duties
     }
 
     /// The worker has done so; its answers.
-    pub fn heard(&mut self, heard: Vec<HeardWord>) {
+    pub fn record_heard_words(&mut self, heard: Vec<HeardWord>) {
         self.heard = heard;
     }
 
     /// The worker has done so: it answers under no epoch, and hands over its open writes (`None`:
     /// too many). `uncertain`: for so long there may be others, of which it was not told.
-    pub fn prepared(
+    pub fn confirm_prepare(
         &mut self,
         epoch: Epoch,
-        open_writes: Option<Vec<OpenWrite>>,
+        open_writes: Option<Vec<OpenWriteReport>>,
         uncertain: Duration,
     ) {
         (self.active, self.prepared, self.open_writes) = (Epoch(0), epoch, open_writes);
@@ -164,18 +178,18 @@ impl Tenure {
     }
 
     /// Another process has this worker's name: it answers under no epoch, and hands over nothing.
-    pub fn replaced(&mut self) {
+    pub fn mark_replaced(&mut self) {
         (self.active, self.prepared, self.open_writes) = (Epoch(0), Epoch(0), None);
     }
 
     /// The worker has done so.
-    pub fn activated(&mut self, epoch: Epoch) {
+    pub fn confirm_activation(&mut self, epoch: Epoch) {
         (self.active, self.prepared, self.open_writes) = (epoch, Epoch(0), None);
-        (self.last, self.given_up) = (epoch, GivenUp::default());
+        (self.last, self.given_up) = (epoch, RelinquishedEpoch::default());
     }
 }
 
 /// Never a shorter time.
-pub(crate) fn up(duration: Duration) -> u64 {
+pub(crate) fn ceil_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

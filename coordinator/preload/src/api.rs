@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 /// `POST /v1/preload`: what is to be loaded, and how. Answered with a [`JobView`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Spec {
+pub struct PreloadJobSpec {
     /// Names the job: 1 to 64 letters, digits, `.`, `_` and `-`. The same job sent again under its
     /// id is the same job. Default: a random one.
     pub id: Option<String>,
-    pub action: Action,
+    pub action: PreloadJobAction,
     /// Objects: `s3://mount/key`.
     pub paths: Vec<String>,
     /// All objects whose names begin so: `s3://mount/prefix`.
@@ -17,15 +17,15 @@ pub struct Spec {
     /// An object that lists objects, one `s3://mount/key` a line.
     pub manifest: Option<String>,
     /// Only these bytes of each object. Default: all.
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<PreloadByteRange>,
     /// Owners of a block that load it, of those that the map gives it. Each reads the UFS itself.
     pub replicas: u16,
-    pub tier: Tier,
+    pub tier: PreloadTier,
     /// Seconds from the job's creation for which pages are kept on disk. With `"tier": "disk"`
     /// only.
     pub pin_ttl: Option<u64>,
     /// Which of the waiting jobs begins first.
-    pub priority: Priority,
+    pub priority: PreloadPriority,
     /// When the job ends, finished or not, as RFC 3339 has it: `2026-11-22T08:00:00Z`.
     pub deadline: Option<String>,
     /// Bytes that the job takes from UFSs, at most.
@@ -42,19 +42,19 @@ pub struct Spec {
     pub dry_run: bool,
 }
 
-impl Default for Spec {
+impl Default for PreloadJobSpec {
     fn default() -> Self {
         Self {
             id: None,
-            action: Action::Load,
+            action: PreloadJobAction::Load,
             paths: Vec::new(),
             prefixes: Vec::new(),
             manifest: None,
             ranges: Vec::new(),
             replicas: 1,
-            tier: Tier::Memory,
+            tier: PreloadTier::Memory,
             pin_ttl: None,
-            priority: Priority::Normal,
+            priority: PreloadPriority::Normal,
             deadline: None,
             bandwidth_bytes_per_second: None,
             skip_if_cached: true,
@@ -68,7 +68,7 @@ impl Default for Spec {
 /// What is done with each object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum PreloadJobAction {
     #[default]
     Load,
     /// Its pages are given up, pinned or not, at all owners of its blocks.
@@ -80,7 +80,7 @@ pub enum Action {
 /// Bytes of an object, the last one included; without one, to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Range {
+pub struct PreloadByteRange {
     pub first: u64,
     #[serde(default)]
     pub last: Option<u64>,
@@ -88,14 +88,14 @@ pub struct Range {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Tier {
+pub enum PreloadTier {
     Memory,
     Disk,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Priority {
+pub enum PreloadPriority {
     Low,
     Normal,
     High,
@@ -126,7 +126,7 @@ impl JobState {
 /// What a running job does. Each phase goes through the whole list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum PreloadPhase {
     /// Counts.
     Count,
     Load,
@@ -137,7 +137,7 @@ pub enum Phase {
 /// What a job has done so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counters {
+pub struct PreloadCounters {
     /// Objects that were counted, and the wanted bytes of those whose length the list said.
     pub objects: u64,
     pub bytes: u64,
@@ -166,7 +166,7 @@ pub struct Counters {
 
 /// Why an object was not loaded, or is not there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
+pub struct PreloadFailure {
     pub path: String,
     pub reason: String,
 }
@@ -174,14 +174,14 @@ pub struct Failure {
 /// What failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Failures {
+pub struct PreloadFailureSummary {
     pub count: u64,
     /// The file that has them all, a JSON object a line, on the host that ran the job.
     pub file: Option<String>,
     /// Those that the file has no room for.
     pub left_out: u64,
     /// The first few.
-    pub first: Vec<Failure>,
+    pub first: Vec<PreloadFailure>,
 }
 
 /// `GET /v1/preload?limit=N&after=NEXT`: the newest jobs first, not all in one answer.
@@ -198,11 +198,11 @@ pub struct JobsPage {
 pub struct JobView {
     pub id: String,
     pub state: JobState,
-    pub phase: Phase,
+    pub phase: PreloadPhase,
     /// Why the job is not done.
     pub reason: Option<String>,
-    pub counters: Counters,
-    pub failures: Failures,
+    pub counters: PreloadCounters,
+    pub failures: PreloadFailureSummary,
     /// Milliseconds since 1970.
     pub created_ms: u64,
     pub ended_ms: Option<u64>,
@@ -213,13 +213,13 @@ pub struct JobView {
     pub rounds: u32,
     /// Grows with every change of this view, within one life of its coordinator.
     pub news: u64,
-    pub spec: Spec,
+    pub spec: PreloadJobSpec,
 }
 
-/// `POST /v1/evict`, `/v1/unpin` and `/v1/pin`: a job for these objects, as in [`Spec`].
+/// `POST /v1/evict`, `/v1/unpin` and `/v1/pin`: a job for these objects, as in [`PreloadJobSpec`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Selection {
+pub struct PreloadSelection {
     pub id: Option<String>,
     pub paths: Vec<String>,
     pub prefixes: Vec<String>,
@@ -231,7 +231,7 @@ pub struct Selection {
 /// `POST /v1/invalidate`: what is known of these objects may be out of date.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Invalidation {
+pub struct InvalidationRequest {
     /// Objects: `s3://mount/key`.
     pub paths: Vec<String>,
     /// All objects whose names begin so, those that are there no more included.
@@ -240,7 +240,7 @@ pub struct Invalidation {
 
 /// What became of a notification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notified {
+pub struct NotificationSummary {
     /// Objects whose homes have been told.
     pub invalidated: u64,
     /// Events that change nothing that is cached.

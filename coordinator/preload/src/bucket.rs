@@ -5,13 +5,13 @@ use std::time::Duration;
 /// Tokens for one second at most are saved up. Who takes more than there are waits until they would
 /// have come.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct PreloadTokenBucket {
     rate: f64,
     tokens: f64,
     at: Duration,
 }
 
-impl Bucket {
+impl PreloadTokenBucket {
     /// Begins full. `rate` is above 0.
     pub(crate) fn new(rate: u64, now: Duration) -> Self {
         let rate = rate.max(1) as f64;
@@ -19,8 +19,8 @@ impl Bucket {
     }
 
     /// Takes tokens for `bytes`; how long to wait before they may be used.
-    pub(crate) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
-        self.refill(now);
+    pub(crate) fn take_tokens(&mut self, bytes: u64, now: Duration) -> Duration {
+        self.refill_tokens(now);
         self.tokens -= bytes as f64;
         if self.tokens >= 0.0 {
             Duration::ZERO
@@ -34,7 +34,7 @@ impl Bucket {
         self.tokens = (self.tokens + bytes as f64).min(self.rate);
     }
 
-    fn refill(&mut self, now: Duration) {
+    fn refill_tokens(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.at);
         self.at = self.at.max(now);
         self.tokens = (self.tokens + passed.as_secs_f64() * self.rate).min(self.rate);
@@ -51,12 +51,12 @@ mod tests {
         fn no_more_is_used_in_any_time_than_the_rate_and_what_was_saved(
             rate in 1u64..10_000_000, asked in prop::collection::vec((0u64..20_000_000, 0u64..3000), 1..50)
         ) {
-            let mut bucket = Bucket::new(rate, Duration::ZERO);
+            let mut bucket = PreloadTokenBucket::new(rate, Duration::ZERO);
             let mut now = Duration::ZERO;
             let mut used: Vec<(Duration, u64)> = Vec::new();
             for (bytes, pause_ms) in asked {
                 now += Duration::from_millis(pause_ms);
-                let wait = bucket.take(bytes, now);
+                let wait = bucket.take_tokens(bytes, now);
                 used.push((now + wait, bytes));
             }
             let longest = used.iter().map(|(at, _)| *at).max().unwrap_or_default();
@@ -71,17 +71,17 @@ mod tests {
 
     #[test]
     fn what_was_not_needed_can_be_taken_by_others() {
-        let mut bucket = Bucket::new(100, Duration::ZERO);
-        assert_eq!(bucket.take(300, Duration::ZERO), Duration::from_secs(2));
+        let mut bucket = PreloadTokenBucket::new(100, Duration::ZERO);
+        assert_eq!(bucket.take_tokens(300, Duration::ZERO), Duration::from_secs(2));
         bucket.give_back(250);
-        assert_eq!(bucket.take(50, Duration::ZERO), Duration::ZERO);
-        assert_eq!(bucket.take(50, Duration::from_secs(1)), Duration::ZERO);
+        assert_eq!(bucket.take_tokens(50, Duration::ZERO), Duration::ZERO);
+        assert_eq!(bucket.take_tokens(50, Duration::from_secs(1)), Duration::ZERO);
     }
 
     #[test]
     fn nothing_is_saved_beyond_a_second() {
-        let mut bucket = Bucket::new(100, Duration::ZERO);
+        let mut bucket = PreloadTokenBucket::new(100, Duration::ZERO);
         bucket.give_back(1000);
-        assert_eq!(bucket.take(200, Duration::from_secs(3600)), Duration::from_secs(1));
+        assert_eq!(bucket.take_tokens(200, Duration::from_secs(3600)), Duration::from_secs(1));
     }
 }

@@ -6,34 +6,40 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use verbs3_client::{
-    BypassReason, Found, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest, WarmRequest,
+    BypassReason, OpenOutcome, OpenRequest, OpenedObject, SpanItem, SpanRead, SpanRequest,
+    WarmRequest,
 };
-use verbs3_protocol::{BlockIndex, CacheVerdict, ObjectKey, Span, Version, Warmed};
+use verbs3_protocol::{
+    BlockIndex, BlockSpan, CacheVerdict, ContentVersion, ObjectKey, WarmPagesReply,
+};
 
-use crate::compare::Compare;
-use crate::list::Item;
-use crate::load::{Piece, Trouble, spread};
-use crate::run::Run;
+use crate::compare::ChecksumComparison;
+use crate::list::PreloadListItem;
+use crate::load::{PreloadItemError, PreloadPiece, jitter_pause};
+use crate::run::PreloadRun;
 
 /// What an object has in the tier.
-struct Looked {
-    version: Arc<Version>,
+struct PreloadCoverage {
+    version: Arc<ContentVersion>,
     held: u64,
     missing: u64,
 }
 
-impl Run<'_> {
+impl PreloadRun<'_> {
     /// Counts what is there. An error: something is not.
-    pub(crate) async fn check(&self, item: &Item) -> Result<(), Trouble> {
-        let Looked { version, held, missing } = self.look(item).await?;
-        self.job.count(|page| {
+    pub(crate) async fn check_object(
+        &self,
+        item: &PreloadListItem,
+    ) -> Result<(), PreloadItemError> {
+        let PreloadCoverage { version, held, missing } = self.measure_coverage(item).await?;
+        self.job.update_counters(|page| {
             page.bytes_checked += held;
             page.bytes_missing += missing;
         });
         if missing > 0 {
             let reason =
                 format!("{missing} of {} bytes are not in the tier any more", held + missing);
-            return Err(Trouble::Failed(reason));
+            return Err(PreloadItemError::Failed(reason));
         }
         match self.plan.verify {
             true => self.read_back(item, &version).await,
@@ -42,75 +48,95 @@ impl Run<'_> {
     }
 
     /// Bytes that are there, and bytes that are not, of the version that readers get now.
-    async fn look(&self, item: &Item) -> Result<Looked, Trouble> {
-        let (mount, object) = (&item.mount, item.mount.object(&item.key));
-        let geometry = self.engine.tier.options().geometry;
-        let piece = |version: Option<Arc<Version>>, block, pages, replica| {
+    async fn measure_coverage(
+        &self,
+        item: &PreloadListItem,
+    ) -> Result<PreloadCoverage, PreloadItemError> {
+        let (mount, object) = (&item.mount, item.mount.object_key(&item.key));
+        let geometry = self.engine.tier.tier_options().geometry;
+        let piece = |version: Option<Arc<ContentVersion>>, block, pages, replica| {
             let object = object.clone();
-            Piece { object, version, block, pages, replica }
+            PreloadPiece { object, version, block, pages, replica }
         };
         // Of most objects these are all the pages.
         let first = self.plan.first_pages(geometry, item.listed_bytes());
-        let request = self.request(mount, piece(None, BlockIndex(0), first.clone(), 0), true);
-        let Warmed { version, held_bytes, missing_bytes, .. } = self.current(item, request).await?;
+        let request =
+            self.build_warm_request(mount, piece(None, BlockIndex(0), first.clone(), 0), true);
+        let WarmPagesReply { version, held_bytes, missing_bytes, .. } =
+            self.probe_current_version(item, request).await?;
         let (version, mut held, mut missing) =
             (Arc::new(version), u64::from(held_bytes), u64::from(missing_bytes));
-        let replicas = self.plan.replicas.min(self.engine.tier.owners(&object, BlockIndex(0)));
+        let replicas =
+            self.plan.replicas.min(self.engine.tier.owners_count(&object, BlockIndex(0)));
         for (block, pages, replica) in
             self.plan.other_pieces(geometry, version.bytes, first, replicas)
         {
-            let request =
-                self.request(mount, piece(Some(version.clone()), block, pages, replica), true);
-            let looked = self.ask(mount, &request, 0).await?;
+            let request = self.build_warm_request(
+                mount,
+                piece(Some(version.clone()), block, pages, replica),
+                true,
+            );
+            let looked = self.warm_with_retries(mount, &request, 0).await?;
             held += u64::from(looked.held_bytes);
             missing += u64::from(looked.missing_bytes);
         }
-        Ok(Looked { version, held, missing })
+        Ok(PreloadCoverage { version, held, missing })
     }
 
     /// What was loaded may have been replaced since, behind the tier's back. The listing shows
     /// that, where there is one; a named object is known to its home as long as gateways would
     /// believe it.
-    async fn current(&self, item: &Item, first: WarmRequest) -> Result<Warmed, Trouble> {
+    async fn probe_current_version(
+        &self,
+        item: &PreloadListItem,
+        first: WarmRequest,
+    ) -> Result<WarmPagesReply, PreloadItemError> {
         let first = WarmRequest { attributes_age_ms_max: item.believed_ms(), ..first };
-        let looked = self.ask(&item.mount, &first, 0).await?;
+        let looked = self.warm_with_retries(&item.mount, &first, 0).await?;
         if !item.shows_another(&looked.version) {
             return Ok(looked);
         }
         // Its home was not told what the list shows, or knows a newer one.
         let now = WarmRequest { attributes_age_ms_max: 0, ..first };
-        self.ask(&item.mount, &now, 0).await
+        self.warm_with_retries(&item.mount, &now, 0).await
     }
 
     /// Reads the wanted bytes through the tier's client, which holds each page against its
     /// checksum; whole objects are held against the UFS's, too.
-    async fn read_back(&self, item: &Item, looked: &Version) -> Result<(), Trouble> {
-        let object = item.mount.object(&item.key);
-        let found = self.open(&object).await?;
+    async fn read_back(
+        &self,
+        item: &PreloadListItem,
+        looked: &ContentVersion,
+    ) -> Result<(), PreloadItemError> {
+        let object = item.mount.object_key(&item.key);
+        let found = self.open_object(&object).await?;
         let attributes = &found.opened.attributes;
         let version = Arc::new(attributes.version.clone());
         if *version != *looked {
-            return Err(changed());
+            return Err(changed_error());
         }
-        let mut compare = Compare::new(attributes).filter(|_| self.plan.is_whole());
-        let geometry = self.engine.tier.options().geometry;
-        for (block, pages) in self.plan.pieces(geometry, version.bytes) {
+        let mut compare = ChecksumComparison::new(attributes).filter(|_| self.plan.is_whole());
+        let geometry = self.engine.tier.tier_options().geometry;
+        for (block, pages) in self.plan.wanted_pieces(geometry, version.bytes) {
             let length = geometry.block_len(version.bytes, block);
             let byte = |page: u16| (u32::from(page) * geometry.page_bytes).min(length);
-            let span = Span { block, range: byte(pages.start)..byte(pages.end) };
+            let span = BlockSpan { block, range: byte(pages.start)..byte(pages.end) };
             self.read_span((&object, &version), span, compare.as_mut()).await?;
         }
         let Some(compare) = compare else { return Ok(()) };
-        self.job.count(|page| page.objects_compared += 1);
-        match compare.agrees() {
+        self.job.update_counters(|page| page.objects_compared += 1);
+        match compare.matches_checksum() {
             true => Ok(()),
-            false => Err(Trouble::Failed(
+            false => Err(PreloadItemError::Failed(
                 "read back: its bytes are not those of the ufs's checksum".to_owned(),
             )),
         }
     }
 
-    async fn open(&self, object: &Arc<ObjectKey>) -> Result<Box<Found>, Trouble> {
+    async fn open_object(
+        &self,
+        object: &Arc<ObjectKey>,
+    ) -> Result<Box<OpenedObject>, PreloadItemError> {
         let open = OpenRequest {
             object: object.clone(),
             version_id: None,
@@ -120,13 +146,13 @@ impl Run<'_> {
             want: None,
             trace: None,
         };
-        let mut tries = self.tries();
+        let mut tries = self.begin_retries();
         loop {
-            match self.engine.tier.open(&open).await {
+            match self.engine.tier.open_object(&open).await {
                 OpenOutcome::Found(found) => return Ok(found),
-                OpenOutcome::Absent(_) => return Err(Trouble::Absent),
+                OpenOutcome::Absent(_) => return Err(PreloadItemError::Absent),
                 OpenOutcome::Ufs(answer) => {
-                    return Err(Trouble::Failed(format!(
+                    return Err(PreloadItemError::Failed(format!(
                         "read back: the ufs answered {}",
                         answer.status
                     )));
@@ -136,36 +162,40 @@ impl Run<'_> {
         }
     }
 
-    fn tries(&self) -> Tries {
-        Tries { began: Instant::now(), pause: self.engine.options.pause_min }
+    fn begin_retries(&self) -> ReadBackRetries {
+        ReadBackRetries { began: Instant::now(), pause: self.engine.options.pause_min }
     }
 
     /// Waits before another try. An error: there is none.
-    async fn before_another(&self, tries: &mut Tries, reason: BypassReason) -> Result<(), Trouble> {
+    async fn before_another(
+        &self,
+        tries: &mut ReadBackRetries,
+        reason: BypassReason,
+    ) -> Result<(), PreloadItemError> {
         let options = &self.engine.options;
         let is_final = matches!(reason, BypassReason::Uncacheable | BypassReason::Misconfigured);
         if is_final || tries.began.elapsed() >= options.patience {
-            return Err(Trouble::Failed(format!(
+            return Err(PreloadItemError::Failed(format!(
                 "read back: the tier does not give it ({})",
                 reason.as_str()
             )));
         }
-        self.job.count(|page| page.retries += 1);
+        self.job.update_counters(|page| page.retries += 1);
         self.engine.metrics.retries.inc();
-        sleep(spread(tries.pause)).await;
+        sleep(jitter_pause(tries.pause)).await;
         tries.pause = (tries.pause * 2).min(options.pause_max);
         Ok(())
     }
 
     async fn read_span(
         &self,
-        (object, version): (&Arc<ObjectKey>, &Arc<Version>),
-        span: Span,
-        mut compare: Option<&mut Compare>,
-    ) -> Result<(), Trouble> {
+        (object, version): (&Arc<ObjectKey>, &Arc<ContentVersion>),
+        span: BlockSpan,
+        mut compare: Option<&mut ChecksumComparison>,
+    ) -> Result<(), PreloadItemError> {
         // Held over pauses, too: whoever has begun is to end first.
         let _turn = self.engine.reads.acquire().await;
-        let (mut span, mut tries) = (span, self.tries());
+        let (mut span, mut tries) = (span, self.begin_retries());
         loop {
             let mut read = self.engine.tier.read_span(SpanRequest {
                 object: object.clone(),
@@ -178,18 +208,18 @@ impl Run<'_> {
                 match read.next().await {
                     SpanItem::Bytes(data) => {
                         if let Some(compare) = compare.as_deref_mut() {
-                            data.iter().for_each(|bytes| compare.update(bytes));
+                            data.iter().for_each(|bytes| compare.update_digest(bytes));
                         }
                     }
                     SpanItem::End => return came_from_tier(&read),
-                    SpanItem::VersionGone => return Err(changed()),
+                    SpanItem::VersionGone => return Err(changed_error()),
                     SpanItem::Bypass(reason) => break reason,
                 }
             };
             came_from_tier(&read)?;
-            if read.at() > span.range.start {
-                span.range.start = read.at();
-                tries = self.tries();
+            if read.next_byte() > span.range.start {
+                span.range.start = read.next_byte();
+                tries = self.begin_retries();
             }
             self.before_another(&mut tries, reason).await?;
         }
@@ -197,22 +227,22 @@ impl Run<'_> {
 }
 
 /// Whether what was read was there already.
-fn came_from_tier(read: &SpanRead) -> Result<(), Trouble> {
-    match read.origin() {
+fn came_from_tier(read: &SpanRead) -> Result<(), PreloadItemError> {
+    match read.bytes_origin() {
         None | Some((CacheVerdict::Hit, _)) => Ok(()),
         Some((CacheVerdict::Partial | CacheVerdict::Miss, _)) => {
-            let block = read.request().span.block.0;
-            Err(Trouble::Failed(format!("read back: block {block} was not in the tier")))
+            let block = read.span_request().span.block.0;
+            Err(PreloadItemError::Failed(format!("read back: block {block} was not in the tier")))
         }
     }
 }
 
-fn changed() -> Trouble {
-    Trouble::Failed("read back: it has changed".to_owned())
+fn changed_error() -> PreloadItemError {
+    PreloadItemError::Failed("read back: it has changed".to_owned())
 }
 
 /// Of one question or one span.
-struct Tries {
+struct ReadBackRetries {
     began: Instant,
     pause: Duration,
 }

@@ -5,23 +5,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crc_fast::{CrcAlgorithm, Digest};
 use md5::{Digest as _, Md5};
-use verbs3_protocol::Attributes;
+use verbs3_protocol::HeadAttributes;
 
 /// Takes the object's bytes, in order.
-pub(crate) struct Compare {
-    state: State,
+pub(crate) struct ChecksumComparison {
+    state: ComparisonDigest,
     expected: String,
 }
 
-enum State {
+enum ComparisonDigest {
     /// And the bytes of it that the UFS shows.
     Crc(Box<Digest>, usize),
     Md5(Box<Md5>),
 }
 
-impl Compare {
+impl ChecksumComparison {
     /// `None`: the UFS has none.
-    pub(crate) fn new(attributes: &Attributes) -> Option<Self> {
+    pub(crate) fn new(attributes: &HeadAttributes) -> Option<Self> {
         let header = |name: &str| {
             let (_, value) = attributes.headers.iter().find(|(known, _)| known == name)?;
             std::str::from_utf8(value).ok()
@@ -38,7 +38,7 @@ impl Compare {
             if let Some(expected) =
                 header(name).filter(|value| !is_of_parts && !value.contains('-'))
             {
-                let state = State::Crc(Box::new(Digest::new(algorithm)), bytes);
+                let state = ComparisonDigest::Crc(Box::new(Digest::new(algorithm)), bytes);
                 return Some(Self { state, expected: expected.to_owned() });
             }
         }
@@ -50,25 +50,25 @@ impl Compare {
         let is_md5 =
             etag.len() == 32 && etag.bytes().all(|byte| byte.is_ascii_hexdigit()) && !is_encrypted;
         is_md5.then(|| Self {
-            state: State::Md5(Box::default()),
+            state: ComparisonDigest::Md5(Box::default()),
             expected: etag.to_ascii_lowercase(),
         })
     }
 
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update_digest(&mut self, bytes: &[u8]) {
         match &mut self.state {
-            State::Crc(digest, _) => digest.update(bytes),
-            State::Md5(digest) => digest.update(bytes),
+            ComparisonDigest::Crc(digest, _) => digest.update(bytes),
+            ComparisonDigest::Md5(digest) => digest.update(bytes),
         }
     }
 
     /// Whether the bytes are the object's.
-    pub(crate) fn agrees(self) -> bool {
+    pub(crate) fn matches_checksum(self) -> bool {
         let found = match self.state {
-            State::Crc(digest, bytes) => {
+            ComparisonDigest::Crc(digest, bytes) => {
                 STANDARD.encode(&digest.finalize().to_be_bytes()[8 - bytes..])
             }
-            State::Md5(digest) => {
+            ComparisonDigest::Md5(digest) => {
                 digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
             }
         };
@@ -80,21 +80,21 @@ impl Compare {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use verbs3_protocol::Version;
+    use verbs3_protocol::ContentVersion;
 
-    fn attributes(etag: &str, headers: &[(&str, &str)]) -> Attributes {
-        let version = Version { etag: etag.into(), bytes: 9, version_id: None };
+    fn attributes(etag: &str, headers: &[(&str, &str)]) -> HeadAttributes {
+        let version = ContentVersion { etag: etag.into(), bytes: 9, version_id: None };
         let headers = headers
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
             .collect();
-        Attributes { version, last_modified: None, headers, checksums_known: true }
+        HeadAttributes { version, last_modified: None, headers, checksums_known: true }
     }
 
-    fn is_equal(attributes: &Attributes, bytes: &[u8]) -> Option<bool> {
-        let mut compare = Compare::new(attributes)?;
-        bytes.chunks(4).for_each(|chunk| compare.update(chunk));
-        Some(compare.agrees())
+    fn is_equal(attributes: &HeadAttributes, bytes: &[u8]) -> Option<bool> {
+        let mut compare = ChecksumComparison::new(attributes)?;
+        bytes.chunks(4).for_each(|chunk| compare.update_digest(chunk));
+        Some(compare.matches_checksum())
     }
 
     #[test]

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use verbs3_protocol::{Epoch, WorkerId};
 
-use crate::api::{Counters, Failures, JobState, Phase, Spec};
+use crate::api::{JobState, PreloadCounters, PreloadFailureSummary, PreloadJobSpec, PreloadPhase};
 
 /// Under `ID/spec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct PreloadJobRecord {
     pub(crate) id: String,
-    pub(crate) spec: Spec,
+    pub(crate) spec: PreloadJobSpec,
     pub(crate) created_ms: u64,
 }
 
 /// The next page of the list. The first one by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Cursor {
+pub(crate) struct PreloadListCursor {
     /// Which of the plan's sources.
     pub(crate) source: usize,
     /// Of a prefix: the last key of the page before.
@@ -31,14 +31,14 @@ pub(crate) struct Cursor {
     pub(crate) bytes: u64,
 }
 
-impl Cursor {
+impl PreloadListCursor {
     /// Where the next source begins.
     pub(crate) fn of_next_source(&self) -> Self {
-        Self { source: self.source + 1, ..self.anew() }
+        Self { source: self.source + 1, ..self.rewind_list() }
     }
 
     /// Where the list begins: the same manifest.
-    pub(crate) fn anew(&self) -> Self {
+    pub(crate) fn rewind_list(&self) -> Self {
         Self { etag: self.etag.clone(), bytes: self.bytes, ..Self::default() }
     }
 }
@@ -47,7 +47,7 @@ impl Cursor {
 /// map gives blocks to others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Heard {
+pub(crate) struct WorkerLifeTracker {
     /// What workers call their present lives.
     lives: BTreeMap<String, u64>,
     epoch: Option<u64>,
@@ -55,8 +55,8 @@ pub(crate) struct Heard {
     pub(crate) is_unsettled: bool,
 }
 
-impl Heard {
-    pub(crate) fn of(&mut self, worker: &WorkerId, life: u64, epoch: Epoch) {
+impl WorkerLifeTracker {
+    pub(crate) fn record_answer(&mut self, worker: &WorkerId, life: u64, epoch: Epoch) {
         let before = match self.lives.get_mut(&worker.0) {
             Some(known) => Some(std::mem::replace(known, life)),
             None => self.lives.insert(worker.0.clone(), life),
@@ -70,12 +70,12 @@ impl Heard {
 /// Under `ID/progress`, after each page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Progress {
+pub(crate) struct PreloadProgress {
     pub(crate) state: JobState,
-    pub(crate) phase: Phase,
-    pub(crate) cursor: Cursor,
-    pub(crate) counters: Counters,
-    pub(crate) failures: Failures,
+    pub(crate) phase: PreloadPhase,
+    pub(crate) cursor: PreloadListCursor,
+    pub(crate) counters: PreloadCounters,
+    pub(crate) failures: PreloadFailureSummary,
     /// Of the file of failures: what lies beyond belongs to a page that is gone through again.
     pub(crate) failures_bytes: u64,
     pub(crate) reason: Option<String>,
@@ -83,23 +83,23 @@ pub(crate) struct Progress {
     pub(crate) resumed: u32,
     /// How often the list was gone through again because what had been loaded may be gone.
     pub(crate) rounds: u32,
-    pub(crate) heard: Heard,
+    pub(crate) heard: WorkerLifeTracker,
 }
 
-impl Default for Progress {
+impl Default for PreloadProgress {
     fn default() -> Self {
         Self {
             state: JobState::Queued,
-            phase: Phase::Count,
-            cursor: Cursor::default(),
-            counters: Counters::default(),
-            failures: Failures::default(),
+            phase: PreloadPhase::Count,
+            cursor: PreloadListCursor::default(),
+            counters: PreloadCounters::default(),
+            failures: PreloadFailureSummary::default(),
             failures_bytes: 0,
             reason: None,
             ended_ms: None,
             resumed: 0,
             rounds: 0,
-            heard: Heard::default(),
+            heard: WorkerLifeTracker::default(),
         }
     }
 }

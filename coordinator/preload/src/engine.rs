@@ -17,26 +17,26 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_client::Tier;
+use verbs3_client::CacheTierClient;
 
-use crate::api::{JobState, JobView, Spec};
-use crate::document::{Progress, Record, progress_key, spec_key};
+use crate::api::{JobState, JobView, PreloadJobSpec};
+use crate::document::{PreloadJobRecord, PreloadProgress, progress_key, spec_key};
 use crate::failures::file_of;
-use crate::job::{Begun, Job, now_ms};
-use crate::load::spread;
-use crate::metrics::Metrics;
-use crate::mounts::Mounts;
+use crate::job::{JobRunGuard, PreloadJob, now_ms};
+use crate::load::jitter_pause;
+use crate::metrics::PreloadMetrics;
+use crate::mounts::PreloadMountTable;
 use crate::notified::NOTIFIED;
 use crate::options::PreloadOptions;
-use crate::plan::{Plan, SpecError, deadline_of};
-use crate::run::{Ended, conclude, run};
+use crate::plan::{PreloadPlan, SpecError, deadline_of};
+use crate::run::{PreloadRunEnd, conclude_job, run_job};
 use crate::store::{JobStore, JobStoreError};
 
 /// How long a `DELETE` waits for the job's run to end.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum EngineError {
+pub enum PreloadEngineError {
     #[error(transparent)]
     Spec(#[from] SpecError),
     #[error("job {0} exists, and asks for something else; give this one another id")]
@@ -54,35 +54,35 @@ pub enum EngineError {
 }
 
 /// Runs the jobs of one store.
-pub struct Engine {
+pub struct PreloadEngine {
     pub(crate) options: PreloadOptions,
-    pub(crate) tier: Arc<Tier>,
-    pub(crate) mounts: Arc<Mounts>,
-    pub(crate) metrics: Metrics,
+    pub(crate) tier: Arc<CacheTierClient>,
+    pub(crate) mounts: Arc<PreloadMountTable>,
+    pub(crate) metrics: PreloadMetrics,
     pub(crate) stop: CancellationToken,
     store: Arc<dyn JobStore>,
-    pub(crate) jobs: Mutex<BTreeMap<String, Arc<Job>>>,
+    pub(crate) jobs: Mutex<BTreeMap<String, Arc<PreloadJob>>>,
     budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
     pub(crate) reads: Semaphore,
     /// One job at a time is taken in.
     taking: Arc<tokio::sync::Mutex<()>>,
     /// When the newest job was made, in ms since 1970. No two have the same: they keep their order.
     newest_ms: AtomicU64,
-    /// What goes on though whoever asked for it may have hung up. Joined by [`Engine::run`].
+    /// What goes on though whoever asked for it may have hung up. Joined by [`PreloadEngine::run_job`].
     tasks: TaskTracker,
     happened: Notify,
 }
 
-impl Engine {
-    /// With the jobs that the store has. Runs none before [`Engine::run`].
-    pub async fn open(
+impl PreloadEngine {
+    /// With the jobs that the store has. Runs none before [`PreloadEngine::run_job`].
+    pub async fn load_from_store(
         options: PreloadOptions,
-        tier: Arc<Tier>,
-        mounts: Arc<Mounts>,
+        tier: Arc<CacheTierClient>,
+        mounts: Arc<PreloadMountTable>,
         store: Arc<dyn JobStore>,
-        metrics: Metrics,
+        metrics: PreloadMetrics,
     ) -> Result<Arc<Self>, JobStoreError> {
-        let jobs = jobs_of(store.all().await?);
+        let jobs = jobs_of(store.list_entries().await?);
         let reads = Semaphore::new(options.reads_max.clamp(1, Semaphore::MAX_PERMITS));
         Ok(Arc::new(Self {
             options,
@@ -110,15 +110,15 @@ impl Engine {
                 let Some(job) = self.next() else { break };
                 let engine = self.clone();
                 runs.spawn(async move {
-                    let _begun = Begun(job.clone());
-                    if AssertUnwindSafe(run(&engine, &job)).catch_unwind().await.is_err() {
+                    let _begun = JobRunGuard(job.clone());
+                    if AssertUnwindSafe(run_job(&engine, &job)).catch_unwind().await.is_err() {
                         let reason = "a defect of this program has ended it; the coordinator's log \
                             says which";
-                        conclude(&engine, &job, Ended::Failed(reason.to_owned())).await;
+                        conclude_job(&engine, &job, PreloadRunEnd::Failed(reason.to_owned())).await;
                     }
                 });
             }
-            self.show(runs.len());
+            self.update_job_gauges(runs.len());
             tokio::select! {
                 // First: a run that the stop has ended must not make room for another.
                 biased;
@@ -133,10 +133,10 @@ impl Engine {
         while runs.join_next().await.is_some() {}
         self.tasks.close();
         self.tasks.wait().await;
-        self.show(0);
+        self.update_job_gauges(0);
     }
 
-    pub fn stop(&self) {
+    pub fn request_stop(&self) {
         self.stop.cancel();
     }
 
@@ -155,12 +155,18 @@ impl Engine {
     }
 
     /// Takes a job in. Whether it is a new one.
-    pub async fn create(self: &Arc<Self>, spec: Spec) -> Result<(JobView, bool), EngineError> {
+    pub async fn create_job(
+        self: &Arc<Self>,
+        spec: PreloadJobSpec,
+    ) -> Result<(JobView, bool), PreloadEngineError> {
         let created_ms = self.created_now();
-        Plan::new(&spec, &self.mounts, created_ms)?;
+        PreloadPlan::new(&spec, &self.mounts, created_ms)?;
         let id = spec.id.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
-        let record =
-            Record { spec: Spec { id: Some(id.clone()), ..spec }, id: id.clone(), created_ms };
+        let record = PreloadJobRecord {
+            spec: PreloadJobSpec { id: Some(id.clone()), ..spec },
+            id: id.clone(),
+            created_ms,
+        };
         let value = serde_json::to_vec(&record).unwrap_or_default();
         if value.len() > self.options.spec_bytes_max {
             return Err(
@@ -180,30 +186,34 @@ impl Engine {
     }
 
     /// By one at a time.
-    async fn take_in(&self, record: Record, value: Bytes) -> Result<(JobView, bool), EngineError> {
+    async fn take_in(
+        &self,
+        record: PreloadJobRecord,
+        value: Bytes,
+    ) -> Result<(JobView, bool), PreloadEngineError> {
         let id = record.id.clone();
-        if let Some(known) = self.find(&id) {
+        if let Some(known) = self.find_job(&id) {
             return match known.record.spec == record.spec {
-                true => Ok((known.view(), false)),
-                false => Err(EngineError::Other(id)),
+                true => Ok((known.job_view(), false)),
+                false => Err(PreloadEngineError::Other(id)),
             };
         }
         self.check_notified(&id)?;
         self.make_room().await?;
         // Of a job of this name that was forgotten halfway. It would be taken for this one's.
-        self.store.delete(&progress_key(&id)).await?;
-        let record = match self.store.put(&spec_key(&id), value, true).await {
+        self.store.delete_entry(&progress_key(&id)).await?;
+        let record = match self.store.put_entry(&spec_key(&id), value, true).await {
             Ok(()) => record,
             // Written before, and the answer was lost: nobody has run it.
             Err(JobStoreError::Exists(_)) => {
-                let stored = jobs_of(self.store.all().await?).remove(&id);
+                let stored = jobs_of(self.store.list_entries().await?).remove(&id);
                 let stored = stored.filter(|stored| stored.record.spec == record.spec);
-                stored.ok_or(EngineError::Other(id.clone()))?.record.clone()
+                stored.ok_or(PreloadEngineError::Other(id.clone()))?.record.clone()
             }
             Err(error) => return Err(error.into()),
         };
-        let job = Arc::new(Job::new(record, Progress::default()));
-        let view = job.view();
+        let job = Arc::new(PreloadJob::new(record, PreloadProgress::default()));
+        let view = job.job_view();
         self.jobs.lock().insert(id, job);
         self.happened.notify_one();
         Ok((view, true))
@@ -211,20 +221,20 @@ impl Engine {
 
     /// Notifications come at the rate of writes, from whoever has the token: their jobs have places
     /// of their own, or people's would find none.
-    fn check_notified(&self, id: &str) -> Result<(), EngineError> {
+    fn check_notified(&self, id: &str) -> Result<(), PreloadEngineError> {
         if !id.starts_with(NOTIFIED) {
             return Ok(());
         }
-        let unfinished = self.notified(|job| job.is_waiting() || job.is_running());
+        let unfinished = self.count_notification_jobs(|job| job.is_waiting() || job.is_running());
         if unfinished < self.options.notified_jobs_max {
             return Ok(());
         }
         self.metrics.notified_refused.inc();
-        Err(EngineError::NotifiedFull(unfinished))
+        Err(PreloadEngineError::NotifiedFull(unfinished))
     }
 
     /// Counts jobs of notifications.
-    fn notified(&self, which: impl Fn(&Job) -> bool) -> usize {
+    fn count_notification_jobs(&self, which: impl Fn(&PreloadJob) -> bool) -> usize {
         let jobs = self.jobs.lock();
         jobs.iter().filter(|(id, job)| id.starts_with(NOTIFIED) && which(job)).count()
     }
@@ -236,21 +246,22 @@ impl Engine {
         id: &str,
         news: Option<u64>,
         wait: Duration,
-    ) -> Result<JobView, EngineError> {
-        let job = self.find(id).ok_or_else(|| EngineError::Unknown(id.to_owned()))?;
+    ) -> Result<JobView, PreloadEngineError> {
+        let job = self.find_job(id).ok_or_else(|| PreloadEngineError::Unknown(id.to_owned()))?;
         if let Some(news) = news {
-            let _ = tokio::time::timeout(wait, job.follow().wait_for(|now| *now != news)).await;
+            let _ =
+                tokio::time::timeout(wait, job.subscribe_news().wait_for(|now| *now != news)).await;
         }
-        Ok(job.view())
+        Ok(job.job_view())
     }
 
     /// Ends a job; one that is over stays as it is.
-    pub async fn end(self: &Arc<Self>, id: &str) -> Result<JobView, EngineError> {
-        let job = self.find(id).ok_or_else(|| EngineError::Unknown(id.to_owned()))?;
+    pub async fn end_job(self: &Arc<Self>, id: &str) -> Result<JobView, PreloadEngineError> {
+        let job = self.find_job(id).ok_or_else(|| PreloadEngineError::Unknown(id.to_owned()))?;
         job.deleted.cancel();
-        self.end_waiting(&job, Ended::Deleted);
+        self.end_waiting(&job, PreloadRunEnd::Deleted);
         let over = async {
-            let mut news = job.follow();
+            let mut news = job.subscribe_news();
             while !job.job_state().is_over() {
                 if news.changed().await.is_err() {
                     return;
@@ -258,27 +269,31 @@ impl Engine {
             }
         };
         let _ = tokio::time::timeout(STOP_WAIT, over).await;
-        Ok(job.view())
+        Ok(job.job_view())
     }
 
     /// Persists, for as long as the store belongs to this engine.
-    pub(crate) async fn persist(&self, job: &Job, progress: Progress) -> Result<(), Ended> {
+    pub(crate) async fn persist_progress(
+        &self,
+        job: &PreloadJob,
+        progress: PreloadProgress,
+    ) -> Result<(), PreloadRunEnd> {
         let value = Bytes::from(serde_json::to_vec(&progress).unwrap_or_default());
         let mut pause = self.options.pause_min;
         loop {
-            match self.store.put(&progress_key(&job.record.id), value.clone(), false).await {
+            match self.store.put_entry(&progress_key(&job.record.id), value.clone(), false).await {
                 Ok(()) => {
-                    job.persisted(progress);
+                    job.record_persisted(progress);
                     return Ok(());
                 }
                 // It would be refused again.
                 Err(error @ JobStoreError::Refused(_)) => {
-                    return Err(Ended::Failed(error.to_string()));
+                    return Err(PreloadRunEnd::Failed(error.to_string()));
                 }
                 Err(error @ JobStoreError::Deposed(_)) => {
                     tracing::info!(%error, "preload jobs stop here");
                     self.stop.cancel();
-                    return Err(Ended::Interrupted);
+                    return Err(PreloadRunEnd::Interrupted);
                 }
                 Err(error) => {
                     self.metrics.store_failures.inc();
@@ -286,8 +301,8 @@ impl Engine {
                         %error, job = job.record.id,
                         "a preload job waits for its store"
                     );
-                    if self.stop.run_until_cancelled(sleep(spread(pause))).await.is_none() {
-                        return Err(Ended::Interrupted);
+                    if self.stop.run_until_cancelled(sleep(jitter_pause(pause))).await.is_none() {
+                        return Err(PreloadRunEnd::Interrupted);
                     }
                     pause = (pause * 2).min(self.options.pause_max);
                 }
@@ -296,7 +311,7 @@ impl Engine {
     }
 
     /// How many blocks of a UFS may be under way.
-    pub(crate) fn budget(&self, ufs: &str) -> Arc<Semaphore> {
+    pub(crate) fn block_budget(&self, ufs: &str) -> Arc<Semaphore> {
         let mut budgets = self.budgets.lock();
         if let Some(known) = budgets.get(ufs) {
             return known.clone();
@@ -319,31 +334,33 @@ impl Engine {
         self.metrics.ended.with_label_values(&[state]).inc();
     }
 
-    fn find(&self, id: &str) -> Option<Arc<Job>> {
+    fn find_job(&self, id: &str) -> Option<Arc<PreloadJob>> {
         self.jobs.lock().get(id).cloned()
     }
 
     /// Ends a job that waits for its turn. It does not wait for that: runs may take hours.
-    fn end_waiting(self: &Arc<Self>, job: &Arc<Job>, why: Ended) {
-        if !job.begin() {
+    fn end_waiting(self: &Arc<Self>, job: &Arc<PreloadJob>, why: PreloadRunEnd) {
+        if !job.try_begin_run() {
             return;
         }
-        let (engine, begun) = (self.clone(), Begun(job.clone()));
+        let (engine, begun) = (self.clone(), JobRunGuard(job.clone()));
         self.tasks.spawn(async move {
-            conclude(&engine, &begun.0, why).await;
+            conclude_job(&engine, &begun.0, why).await;
             engine.happened.notify_one();
         });
     }
 
     /// Ends jobs whose deadline comes before their turn. How long until the next one's does.
     fn end_overdue(self: &Arc<Self>) -> Option<Duration> {
-        let waiting: Vec<Arc<Job>> =
+        let waiting: Vec<Arc<PreloadJob>> =
             self.jobs.lock().values().filter(|job| job.is_waiting()).cloned().collect();
         let now = now_ms();
         let mut next: Option<u64> = None;
         for job in waiting {
             match deadline_of(&job.record.spec) {
-                Ok(Some(deadline)) if deadline <= now => self.end_waiting(&job, Ended::Deadline),
+                Ok(Some(deadline)) if deadline <= now => {
+                    self.end_waiting(&job, PreloadRunEnd::Deadline)
+                }
                 Ok(Some(deadline)) => next = Some(next.unwrap_or(u64::MAX).min(deadline - now)),
                 // What is no time is said when the job runs.
                 Ok(None) | Err(_) => {}
@@ -354,29 +371,29 @@ impl Engine {
 
     /// The job to run next: of the highest priority, the oldest. Those of notifications leave a
     /// place to others.
-    fn next(&self) -> Option<Arc<Job>> {
-        let has_place =
-            self.notified(Job::is_running) < self.options.jobs_running_max.saturating_sub(1).max(1);
+    fn next(&self) -> Option<Arc<PreloadJob>> {
+        let has_place = self.count_notification_jobs(PreloadJob::is_running)
+            < self.options.jobs_running_max.saturating_sub(1).max(1);
         let jobs = self.jobs.lock();
-        let may_run = |job: &&Arc<Job>| {
+        let may_run = |job: &&Arc<PreloadJob>| {
             job.is_waiting() && (has_place || !job.record.id.starts_with(NOTIFIED))
         };
         let waiting = jobs.values().filter(may_run);
-        let order = |job: &&Arc<Job>| {
+        let order = |job: &&Arc<PreloadJob>| {
             let priority = std::cmp::Reverse(job.record.spec.priority);
             (priority, job.record.created_ms)
         };
-        waiting.min_by_key(order).filter(|job| job.begin()).cloned()
+        waiting.min_by_key(order).filter(|job| job.try_begin_run()).cloned()
     }
 
-    fn show(&self, running: usize) {
+    fn update_job_gauges(&self, running: usize) {
         let waiting = self.jobs.lock().values().filter(|job| job.is_waiting()).count();
         self.metrics.running.set(i64::try_from(running).unwrap_or(i64::MAX));
         self.metrics.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
     /// Forgets the oldest job that is over, if there are as many as may be.
-    async fn make_room(&self) -> Result<(), EngineError> {
+    async fn make_room(&self) -> Result<(), PreloadEngineError> {
         let oldest = {
             let jobs = self.jobs.lock();
             if jobs.len() < self.options.jobs_max {
@@ -384,14 +401,15 @@ impl Engine {
             }
             let over = jobs.values().filter(|job| !job.is_waiting() && !job.is_running());
             // Nobody follows those that notifications have begun.
-            let order =
-                |job: &&Arc<Job>| (!job.record.id.starts_with(NOTIFIED), job.record.created_ms);
+            let order = |job: &&Arc<PreloadJob>| {
+                (!job.record.id.starts_with(NOTIFIED), job.record.created_ms)
+            };
             let oldest = over.min_by_key(order).map(|job| job.record.id.clone());
-            oldest.ok_or(EngineError::Full(jobs.len()))?
+            oldest.ok_or(PreloadEngineError::Full(jobs.len()))?
         };
         // In this order: a description without progress would be run again.
-        self.store.delete(&spec_key(&oldest)).await?;
-        self.store.delete(&progress_key(&oldest)).await?;
+        self.store.delete_entry(&spec_key(&oldest)).await?;
+        self.store.delete_entry(&progress_key(&oldest)).await?;
         self.jobs.lock().remove(&oldest);
         if let Some(folder) = &self.options.failures_folder {
             // Most have none.
@@ -402,11 +420,11 @@ impl Engine {
 }
 
 /// What is kept, put together. What can't be read is left where it is, and said.
-fn jobs_of(entries: Vec<(String, Bytes)>) -> BTreeMap<String, Arc<Job>> {
+fn jobs_of(entries: Vec<(String, Bytes)>) -> BTreeMap<String, Arc<PreloadJob>> {
     let entries: HashMap<String, Bytes> = entries.into_iter().collect();
     let mut jobs = BTreeMap::new();
     for (key, value) in entries.iter().filter(|(key, _)| key.ends_with("/spec")) {
-        let record = match serde_json::from_slice::<Record>(value) {
+        let record = match serde_json::from_slice::<PreloadJobRecord>(value) {
             Ok(record) if spec_key(&record.id) == *key => record,
             Ok(_) | Err(_) => {
                 tracing::error!(key, "a preload job in the store can't be read, and is left out");
@@ -416,17 +434,17 @@ fn jobs_of(entries: Vec<(String, Bytes)>) -> BTreeMap<String, Arc<Job>> {
         let progress =
             match entries.get(&progress_key(&record.id)).map(|value| serde_json::from_slice(value))
             {
-                None => Progress::default(),
+                None => PreloadProgress::default(),
                 Some(Ok(progress)) => progress,
                 Some(Err(error)) => {
                     tracing::error!(
                         job = record.id, %error,
                         "a preload job's progress can't be read; it begins anew"
                     );
-                    Progress::default()
+                    PreloadProgress::default()
                 }
             };
-        jobs.insert(record.id.clone(), Arc::new(Job::new(record, progress)));
+        jobs.insert(record.id.clone(), Arc::new(PreloadJob::new(record, progress)));
     }
     jobs
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tokio::fs::{self, OpenOptions};
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
-use crate::api::{Failure, Failures};
+use crate::api::{PreloadFailure, PreloadFailureSummary};
 
 /// Failures that a job's view has.
 const FIRST_MAX: usize = 20;
@@ -17,7 +17,7 @@ const FIRST_MAX: usize = 20;
 /// long, and a job's progress has to fit into the coordinators' store.
 const TEXT_MAX: usize = 1000;
 
-pub(crate) fn cut(text: &str) -> String {
+pub(crate) fn truncate_text(text: &str) -> String {
     text.chars().take(TEXT_MAX).collect()
 }
 
@@ -28,17 +28,19 @@ pub(crate) fn file_of(folder: &Path, id: &str) -> PathBuf {
 /// Adds a page's failures to the file and to what the job says of them. `bytes`: of the file, as
 /// persisted. A file that can't be written is no reason to stop: the job says how many it does not
 /// have.
-pub(crate) async fn add(
+pub(crate) async fn append_failures(
     file: Option<&Path>,
     bytes_max: u64,
-    page: &[Failure],
-    failures: &mut Failures,
+    page: &[PreloadFailure],
+    failures: &mut PreloadFailureSummary,
     bytes: &mut u64,
 ) {
     failures.count += page.len() as u64;
     let room = FIRST_MAX.saturating_sub(failures.first.len());
-    let short =
-        |failure: &Failure| Failure { path: cut(&failure.path), reason: cut(&failure.reason) };
+    let short = |failure: &PreloadFailure| PreloadFailure {
+        path: truncate_text(&failure.path),
+        reason: truncate_text(&failure.reason),
+    };
     failures.first.extend(page.iter().take(room).map(short));
     let Some(file) = file.filter(|_| !page.is_empty()) else {
         failures.left_out += page.len() as u64;
@@ -89,23 +91,24 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn failure(number: usize) -> Failure {
-        Failure { path: format!("s3://train/{number}"), reason: "why".into() }
+    fn failure(number: usize) -> PreloadFailure {
+        PreloadFailure { path: format!("s3://train/{number}"), reason: "why".into() }
     }
 
     #[tokio::test]
     async fn a_page_that_is_gone_through_again_is_listed_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = file_of(folder.path(), "job");
-        let (mut failures, mut bytes) = (Failures::default(), 0);
-        add(Some(&file), 1 << 20, &[failure(1)], &mut failures, &mut bytes).await;
+        let (mut failures, mut bytes) = (PreloadFailureSummary::default(), 0);
+        append_failures(Some(&file), 1 << 20, &[failure(1)], &mut failures, &mut bytes).await;
         let persisted = (failures.clone(), bytes);
-        add(Some(&file), 1 << 20, &[failure(2), failure(3)], &mut failures, &mut bytes).await;
+        append_failures(Some(&file), 1 << 20, &[failure(2), failure(3)], &mut failures, &mut bytes)
+            .await;
         // Killed before the page was persisted.
         let (mut failures, mut bytes) = persisted;
-        add(Some(&file), 1 << 20, &[failure(2)], &mut failures, &mut bytes).await;
+        append_failures(Some(&file), 1 << 20, &[failure(2)], &mut failures, &mut bytes).await;
         let text = std::fs::read_to_string(&file).unwrap();
-        let listed: Vec<Failure> =
+        let listed: Vec<PreloadFailure> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(listed, [failure(1), failure(2)]);
         assert_eq!((failures.count, failures.left_out, text.len() as u64), (2, 0, bytes));
@@ -114,13 +117,20 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_is_on_another_host_is_begun_anew() {
         let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (mut failures, mut bytes) = (Failures::default(), 0);
+        let (mut failures, mut bytes) = (PreloadFailureSummary::default(), 0);
         let page = [failure(1), failure(2)];
-        add(Some(&file_of(here.path(), "job")), 1 << 20, &page, &mut failures, &mut bytes).await;
+        append_failures(
+            Some(&file_of(here.path(), "job")),
+            1 << 20,
+            &page,
+            &mut failures,
+            &mut bytes,
+        )
+        .await;
         let file = file_of(there.path(), "job");
-        add(Some(&file), 1 << 20, &[failure(3)], &mut failures, &mut bytes).await;
+        append_failures(Some(&file), 1 << 20, &[failure(3)], &mut failures, &mut bytes).await;
         let text = std::fs::read_to_string(&file).unwrap();
-        let listed: Vec<Failure> =
+        let listed: Vec<PreloadFailure> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(listed, [failure(3)]);
         assert_eq!((failures.count, failures.left_out, text.len() as u64), (3, 2, bytes));
@@ -131,10 +141,10 @@ mod tests {
     async fn neither_the_file_nor_the_view_grows_without_bound() {
         let folder = tempfile::tempdir().unwrap();
         let file = file_of(folder.path(), "job");
-        let (mut failures, mut bytes) = (Failures::default(), 0);
-        let page: Vec<Failure> = (0..100).map(failure).collect();
+        let (mut failures, mut bytes) = (PreloadFailureSummary::default(), 0);
+        let page: Vec<PreloadFailure> = (0..100).map(failure).collect();
         for _ in 0..10 {
-            add(Some(&file), 2000, &page, &mut failures, &mut bytes).await;
+            append_failures(Some(&file), 2000, &page, &mut failures, &mut bytes).await;
         }
         let lines = std::fs::read_to_string(&file).unwrap().lines().count() as u64;
         assert!(bytes <= 2000 && lines > 20, "{bytes} {lines}");

@@ -9,50 +9,50 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{Epoch, WorkerId};
 
-use crate::api::{Counters, JobState, JobView};
-use crate::document::{Heard, Progress, Record};
+use crate::api::{JobState, JobView, PreloadCounters};
+use crate::document::{PreloadJobRecord, PreloadProgress, WorkerLifeTracker};
 
-pub(crate) struct Job {
-    pub(crate) record: Record,
-    state: Mutex<State>,
+pub(crate) struct PreloadJob {
+    pub(crate) record: PreloadJobRecord,
+    state: Mutex<PreloadJobInner>,
     /// Ends the job's run; by `DELETE`.
     pub(crate) deleted: CancellationToken,
     news: watch::Sender<u64>,
 }
 
 /// Of a job that has begun: dropped, it waits again, unless it is over.
-pub(crate) struct Begun(pub(crate) Arc<Job>);
+pub(crate) struct JobRunGuard(pub(crate) Arc<PreloadJob>);
 
-impl Drop for Begun {
+impl Drop for JobRunGuard {
     fn drop(&mut self) {
-        self.0.ended();
+        self.0.finish_run();
     }
 }
 
-struct State {
-    progress: Progress,
+struct PreloadJobInner {
+    progress: PreloadProgress,
     /// Of the page that is gone through.
-    page: Counters,
+    page: PreloadCounters,
     /// Of the page before, while that is persisted.
-    turned: Counters,
-    heard: Heard,
+    turned: PreloadCounters,
+    heard: WorkerLifeTracker,
     is_running: bool,
 }
 
-impl Job {
-    pub(crate) fn new(record: Record, progress: Progress) -> Self {
+impl PreloadJob {
+    pub(crate) fn new(record: PreloadJobRecord, progress: PreloadProgress) -> Self {
         let heard = progress.heard.clone();
-        let state = Mutex::new(State {
+        let state = Mutex::new(PreloadJobInner {
             progress,
-            page: Counters::default(),
-            turned: Counters::default(),
+            page: PreloadCounters::default(),
+            turned: PreloadCounters::default(),
             heard,
             is_running: false,
         });
         Self { record, state, deleted: CancellationToken::new(), news: watch::Sender::new(0) }
     }
 
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress_snapshot(&self) -> PreloadProgress {
         self.state.lock().progress.clone()
     }
 
@@ -60,8 +60,8 @@ impl Job {
         self.state.lock().progress.state
     }
 
-    /// Whether it waits for a run. From then on it does not, until [`Job::ended`].
-    pub(crate) fn begin(&self) -> bool {
+    /// Whether it waits for a run. From then on it does not, until [`PreloadJob::finish_run`].
+    pub(crate) fn try_begin_run(&self) -> bool {
         let mut state = self.state.lock();
         let begins = !state.is_running && !state.progress.state.is_over();
         state.is_running |= begins;
@@ -77,41 +77,41 @@ impl Job {
         self.state.lock().is_running
     }
 
-    fn ended(&self) {
+    fn finish_run(&self) {
         self.state.lock().is_running = false;
     }
 
     /// What is persisted now, the page before included.
-    pub(crate) fn persisted(&self, progress: Progress) {
+    pub(crate) fn record_persisted(&self, progress: PreloadProgress) {
         {
             let mut state = self.state.lock();
             state.progress = progress;
-            state.turned = Counters::default();
+            state.turned = PreloadCounters::default();
         }
         self.news.send_modify(|news| *news += 1);
     }
 
-    pub(crate) fn count(&self, add: impl FnOnce(&mut Counters)) {
+    pub(crate) fn update_counters(&self, add: impl FnOnce(&mut PreloadCounters)) {
         add(&mut self.state.lock().page);
     }
 
     /// Of whom an answer came.
-    pub(crate) fn heard_of(&self, worker: &WorkerId, life: u64, epoch: Epoch) {
-        self.state.lock().heard.of(worker, life, epoch);
+    pub(crate) fn record_worker_life(&self, worker: &WorkerId, life: u64, epoch: Epoch) {
+        self.state.lock().heard.record_answer(worker, life, epoch);
     }
 
-    pub(crate) fn heard(&self) -> Heard {
+    pub(crate) fn worker_lives(&self) -> WorkerLifeTracker {
         self.state.lock().heard.clone()
     }
 
     /// A round begins.
     pub(crate) fn forget_heard(&self) {
-        self.state.lock().heard = Heard::default();
+        self.state.lock().heard = WorkerLifeTracker::default();
     }
 
     /// The present page is done: what it has done is to be persisted. From here on the next one is
     /// counted.
-    pub(crate) fn turn_page(&self) -> Counters {
+    pub(crate) fn turn_page(&self) -> PreloadCounters {
         let mut state = self.state.lock();
         state.turned = std::mem::take(&mut state.page);
         state.turned
@@ -120,12 +120,12 @@ impl Job {
     /// A page that is to be gone through again.
     pub(crate) fn forget_page(&self) {
         let mut state = self.state.lock();
-        (state.page, state.turned) = (Counters::default(), Counters::default());
+        (state.page, state.turned) = (PreloadCounters::default(), PreloadCounters::default());
     }
 
-    pub(crate) fn view(&self) -> JobView {
+    pub(crate) fn job_view(&self) -> JobView {
         let state = self.state.lock();
-        let Progress {
+        let PreloadProgress {
             phase,
             ref counters,
             ref failures,
@@ -140,7 +140,7 @@ impl Job {
             state: state.progress.state,
             phase,
             reason: reason.clone(),
-            counters: sum(&sum(counters, &state.turned), &state.page),
+            counters: sum_counters(&sum_counters(counters, &state.turned), &state.page),
             failures: failures.clone(),
             created_ms: self.record.created_ms,
             ended_ms,
@@ -151,13 +151,13 @@ impl Job {
         }
     }
 
-    pub(crate) fn follow(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe_news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 }
 
-pub(crate) fn sum(a: &Counters, b: &Counters) -> Counters {
-    Counters {
+pub(crate) fn sum_counters(a: &PreloadCounters, b: &PreloadCounters) -> PreloadCounters {
+    PreloadCounters {
         objects: a.objects + b.objects,
         bytes: a.bytes + b.bytes,
         objects_loaded: a.objects_loaded + b.objects_loaded,

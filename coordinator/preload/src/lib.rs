@@ -1,8 +1,8 @@
 //! Preload jobs: a list of objects is loaded into the cache tier before anybody reads it, and is
 //! said to be there only if it is.
 //!
-//! Also what people ask and say of single objects ([`Objects`]). Owns jobs, their progress and
-//! their bounds. Knows no HTTP, and no election: whoever leads runs the [`Engine`] over a store of
+//! Also what people ask and say of single objects ([`ObjectAdmin`]). Owns jobs, their progress and
+//! their bounds. Knows no HTTP, and no election: whoever leads runs the [`PreloadEngine`] over a store of
 //! its own. Loads nothing itself: the owners of blocks do.
 #![forbid(unsafe_code)]
 
@@ -28,11 +28,11 @@ mod run;
 mod store;
 mod tend;
 
-pub use engine::{Engine, EngineError};
-pub use mounts::{Mount, Mounts};
-pub use notified::{Notification, NotifiedError};
-pub use objects::{ObjectError, Objects};
+pub use engine::{PreloadEngine, PreloadEngineError};
+pub use mounts::{PreloadMount, PreloadMountTable};
+pub use notified::{BucketNotification, NotificationError};
+pub use objects::{ObjectAdmin, ObjectError};
 pub use options::PreloadOptions;
-pub use pages::{After, AfterError, Glance, PAGE_JOBS_MAX};
+pub use pages::{JobsOverview, JobsPageToken, JobsPageTokenError, PAGE_JOBS_MAX};
 pub use plan::SpecError;
 pub use store::{JobStore, JobStoreError, MemoryJobs};

@@ -9,36 +9,36 @@ use http::Method;
 use percent_encoding::percent_decode_str;
 use s3s::dto::{ETag, EncodingType, ListObjectsV2Input, ListObjectsV2Output, Object, Timestamp};
 use time::OffsetDateTime;
-use verbs3_protocol::{Shown, Version};
-use verbs3_ufs::capture::{answer_of, observe};
-use verbs3_ufs::{ReadObject, Retry, Ufs, UfsError, request};
+use verbs3_protocol::{ContentVersion, ListedAttributes};
+use verbs3_ufs::capture::{answer_of, observe_answer};
+use verbs3_ufs::{ReadObject, RetryAdvice, Ufs, UfsError, s3_request};
 
-use crate::api::{Failure, Phase};
-use crate::document::Cursor;
-use crate::failures::cut;
-use crate::mounts::{Mount, Mounts};
-use crate::plan::{Plan, Source, object};
+use crate::api::{PreloadFailure, PreloadPhase};
+use crate::document::PreloadListCursor;
+use crate::failures::truncate_text;
+use crate::mounts::{PreloadMount, PreloadMountTable};
+use crate::plan::{PreloadPlan, PreloadSource, parse_object_path};
 
 /// Bytes of a manifest that are read at once, which also bounds a line.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// One object of the list.
 #[derive(Clone)]
-pub(crate) struct Item {
-    pub(crate) mount: Arc<Mount>,
+pub(crate) struct PreloadListItem {
+    pub(crate) mount: Arc<PreloadMount>,
     /// As the UFS names it.
     pub(crate) key: String,
     /// What a listing says of it; `None`: it was named.
-    pub(crate) shown: Option<Shown>,
+    pub(crate) shown: Option<ListedAttributes>,
 }
 
-impl Item {
-    pub(crate) fn path(&self) -> String {
-        self.mount.path(&self.key)
+impl PreloadListItem {
+    pub(crate) fn client_path(&self) -> String {
+        self.mount.client_path(&self.key)
     }
 
     /// Whether a listing shows another version than this.
-    pub(crate) fn shows_another(&self, version: &Version) -> bool {
+    pub(crate) fn shows_another(&self, version: &ContentVersion) -> bool {
         self.shown.as_ref().is_some_and(|shown| {
             shown.etag.as_ref().is_some_and(|etag| *etag != version.etag)
                 || shown.bytes.is_some_and(|bytes| bytes != version.bytes)
@@ -59,17 +59,17 @@ impl Item {
 
 /// A page of the list, and where the next one begins.
 #[derive(Clone)]
-pub(crate) struct Page {
-    pub(crate) items: Vec<Item>,
+pub(crate) struct PreloadListPage {
+    pub(crate) items: Vec<PreloadListItem>,
     /// Lines of a manifest that name no object.
-    pub(crate) bad: Vec<Failure>,
-    pub(crate) next: Cursor,
+    pub(crate) bad: Vec<PreloadFailure>,
+    pub(crate) next: PreloadListCursor,
 }
 
 /// The pages of a list that is so short that it need not be fetched again to be loaded, once it was
 /// counted.
-pub(crate) struct Counted {
-    pages: VecDeque<(Cursor, Page)>,
+pub(crate) struct ShortListCache {
+    pages: VecDeque<(PreloadListCursor, PreloadListPage)>,
     is_short: bool,
 }
 
@@ -77,12 +77,12 @@ pub(crate) struct Counted {
 /// of named objects.
 const SHORT_PAGES: usize = 6;
 
-impl Counted {
+impl ShortListCache {
     pub(crate) fn new() -> Self {
         Self { pages: VecDeque::new(), is_short: true }
     }
 
-    pub(crate) fn keep(&mut self, cursor: &Cursor, page: &Page) {
+    pub(crate) fn store_page(&mut self, cursor: &PreloadListCursor, page: &PreloadListPage) {
         if self.pages.len() == SHORT_PAGES {
             (self.pages, self.is_short) = (VecDeque::new(), false);
         }
@@ -92,9 +92,13 @@ impl Counted {
     }
 
     /// The page at the cursor, to be loaded: once.
-    pub(crate) fn take(&mut self, phase: Phase, cursor: &Cursor) -> Option<Page> {
+    pub(crate) fn take_page(
+        &mut self,
+        phase: PreloadPhase,
+        cursor: &PreloadListCursor,
+    ) -> Option<PreloadListPage> {
         let is_next =
-            phase == Phase::Load && self.pages.front().is_some_and(|(at, _)| at == cursor);
+            phase == PreloadPhase::Load && self.pages.front().is_some_and(|(at, _)| at == cursor);
         is_next.then(|| self.pages.pop_front())?.map(|(_, page)| page)
     }
 }
@@ -115,50 +119,57 @@ impl ListError {
     }
 
     fn of_ufs(what: &str, error: &UfsError) -> Self {
-        Self { again: error.retry() != Retry::Never, ..Self::new(what, error.to_string()) }
+        Self {
+            again: error.retry_advice() != RetryAdvice::Never,
+            ..Self::new(what, error.to_string())
+        }
     }
 }
 
 /// The page at the cursor; `None`: the list is over.
-pub(crate) async fn page(
-    plan: &Plan,
-    mounts: &Mounts,
-    cursor: &Cursor,
+pub(crate) async fn fetch_page(
+    plan: &PreloadPlan,
+    mounts: &PreloadMountTable,
+    cursor: &PreloadListCursor,
     keys_max: i32,
-) -> Result<Option<Page>, ListError> {
+) -> Result<Option<PreloadListPage>, ListError> {
     match plan.sources.get(cursor.source) {
         None => Ok(None),
-        Some(Source::Paths(paths)) => Ok(Some(named(paths, cursor, keys_max))),
-        Some(Source::Prefix(mount, prefix)) => {
-            listed(mount, prefix, cursor, keys_max).await.map(Some)
+        Some(PreloadSource::Paths(paths)) => Ok(Some(take_paths_page(paths, cursor, keys_max))),
+        Some(PreloadSource::Prefix(mount, prefix)) => {
+            list_prefix_page(mount, prefix, cursor, keys_max).await.map(Some)
         }
-        Some(Source::Manifest(mount, key)) => {
-            manifest((mount, key), mounts, cursor, keys_max).await.map(Some)
+        Some(PreloadSource::Manifest(mount, key)) => {
+            read_manifest_page((mount, key), mounts, cursor, keys_max).await.map(Some)
         }
     }
 }
 
-fn named(paths: &[(Arc<Mount>, String)], cursor: &Cursor, keys_max: i32) -> Page {
+fn take_paths_page(
+    paths: &[(Arc<PreloadMount>, String)],
+    cursor: &PreloadListCursor,
+    keys_max: i32,
+) -> PreloadListPage {
     let (from, most) = (cursor.offset as usize, keys_max.max(1) as usize);
     let items = paths.iter().skip(from).take(most);
-    let items: Vec<Item> = items
-        .map(|(mount, key)| Item { mount: mount.clone(), key: key.clone(), shown: None })
+    let items: Vec<PreloadListItem> = items
+        .map(|(mount, key)| PreloadListItem { mount: mount.clone(), key: key.clone(), shown: None })
         .collect();
     let end = from + items.len();
     let next = match end < paths.len() {
-        true => Cursor { offset: end as u64, ..cursor.clone() },
+        true => PreloadListCursor { offset: end as u64, ..cursor.clone() },
         false => cursor.of_next_source(),
     };
-    Page { items, bad: Vec::new(), next }
+    PreloadListPage { items, bad: Vec::new(), next }
 }
 
-async fn listed(
-    mount: &Arc<Mount>,
+async fn list_prefix_page(
+    mount: &Arc<PreloadMount>,
     prefix: &str,
-    cursor: &Cursor,
+    cursor: &PreloadListCursor,
     keys_max: i32,
-) -> Result<Page, ListError> {
-    let what = format!("can't list {}", mount.path(prefix));
+) -> Result<PreloadListPage, ListError> {
+    let what = format!("can't list {}", mount.client_path(prefix));
     let mut input = ListObjectsV2Input {
         bucket: mount.bucket.clone(),
         prefix: Some(prefix.to_owned()),
@@ -168,7 +179,7 @@ async fn listed(
         ..ListObjectsV2Input::default()
     };
     loop {
-        let output = ask(&mount.ufs, input.clone(), &what).await?;
+        let output = request_listing(&mount.ufs, input.clone(), &what).await?;
         let is_url = output
             .encoding_type
             .as_ref()
@@ -176,24 +187,28 @@ async fn listed(
         let mut items = Vec::new();
         let mut last = None;
         for object in output.contents.iter().flatten() {
-            let key = object.key.as_deref().and_then(|key| decoded(key, is_url));
+            let key = object.key.as_deref().and_then(|key| decode_key(key, is_url));
             let Some(key) = key else {
                 return Err(ListError::new(&what, "the ufs lists a key that is no text"));
             };
             last = Some(key.clone());
-            items.push(Item { mount: mount.clone(), key, shown: Some(shown(object)) });
+            items.push(PreloadListItem {
+                mount: mount.clone(),
+                key,
+                shown: Some(convert_listed_object(object)),
+            });
         }
         if output.is_truncated != Some(true) {
-            return Ok(Page { items, bad: Vec::new(), next: cursor.of_next_source() });
+            return Ok(PreloadListPage { items, bad: Vec::new(), next: cursor.of_next_source() });
         }
         if last.is_some() {
             if last <= cursor.after {
                 return Err(ListError::new(&what, "the ufs lists the same keys again and again"));
             }
-            return Ok(Page {
+            return Ok(PreloadListPage {
                 items,
                 bad: Vec::new(),
-                next: Cursor { after: last, ..cursor.clone() },
+                next: PreloadListCursor { after: last, ..cursor.clone() },
             });
         }
         // A page without keys that is not the last: only the store's own token leads on.
@@ -205,35 +220,39 @@ async fn listed(
     }
 }
 
-async fn ask(
+async fn request_listing(
     ufs: &Ufs,
     input: ListObjectsV2Input,
     what: &str,
 ) -> Result<ListObjectsV2Output, ListError> {
-    let (result, raw) = observe(ufs.s3().list_objects_v2(request(Method::GET, input))).await;
+    let (result, raw) =
+        observe_answer(ufs.s3_store().list_objects_v2(s3_request(Method::GET, input))).await;
     result.map(|response| response.output).map_err(|error| {
         let answer = answer_of(&error, raw);
         let reason = format!("the ufs answered {}: {error}", answer.status);
-        ListError { again: answer.retry() != Retry::Never, ..ListError::new(what, reason) }
+        ListError {
+            again: answer.retry_advice() != RetryAdvice::Never,
+            ..ListError::new(what, reason)
+        }
     })
 }
 
 /// S3 writes a space as `+`.
-fn decoded(key: &str, is_url: bool) -> Option<String> {
+fn decode_key(key: &str, is_url: bool) -> Option<String> {
     match is_url {
         true => Some(percent_decode_str(&key.replace('+', " ")).decode_utf8().ok()?.into_owned()),
         false => Some(key.to_owned()),
     }
 }
 
-fn shown(object: &Object) -> Shown {
+fn convert_listed_object(object: &Object) -> ListedAttributes {
     let milliseconds = |time: &Timestamp| {
         i64::try_from(
             OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000),
         )
         .ok()
     };
-    Shown {
+    ListedAttributes {
         etag: object.e_tag.as_ref().and_then(|etag| match etag {
             ETag::Strong(value) => Some(format!("\"{value}\"")),
             ETag::Weak(_) => None,
@@ -244,15 +263,15 @@ fn shown(object: &Object) -> Shown {
 }
 
 /// A manifest is read under the version that it had first: a job's list does not change under it.
-async fn manifest(
-    (mount, key): (&Arc<Mount>, &str),
-    mounts: &Mounts,
-    cursor: &Cursor,
+async fn read_manifest_page(
+    (mount, key): (&Arc<PreloadMount>, &str),
+    mounts: &PreloadMountTable,
+    cursor: &PreloadListCursor,
     keys_max: i32,
-) -> Result<Page, ListError> {
-    let what = format!("can't read the manifest {}", mount.path(key));
+) -> Result<PreloadListPage, ListError> {
+    let what = format!("can't read the manifest {}", mount.client_path(key));
     let failed = |error: UfsError| ListError::of_ufs(&what, &error);
-    let read = |cursor: &Cursor, range| ReadObject {
+    let read = |cursor: &PreloadListCursor, range| ReadObject {
         bucket: mount.bucket.clone(),
         key: key.to_owned(),
         version_id: None,
@@ -262,13 +281,13 @@ async fn manifest(
     };
     let mut cursor = cursor.clone();
     if cursor.etag.is_none() {
-        let head = mount.ufs.head(read(&cursor, None)).await.map_err(failed)?;
+        let head = mount.ufs.head_object(read(&cursor, None)).await.map_err(failed)?;
         let Some(etag) = head.etag else { return Err(ListError::new(&what, "it has no ETag")) };
         (cursor.etag, cursor.bytes) = (Some(etag), head.bytes);
     }
     let after = cursor.of_next_source();
     if cursor.offset >= cursor.bytes {
-        return Ok(Page { items: Vec::new(), bad: Vec::new(), next: after });
+        return Ok(PreloadListPage { items: Vec::new(), bad: Vec::new(), next: after });
     }
     let end = cursor.bytes.min(cursor.offset + CHUNK_BYTES);
     let mut stream =
@@ -287,14 +306,17 @@ async fn manifest(
     };
     let (mut items, mut bad) = (Vec::new(), Vec::new());
     for line in lines {
-        match object(mounts, line) {
-            Ok((mount, key)) => items.push(Item { mount, key, shown: None }),
-            Err(error) => bad.push(Failure { path: cut(line), reason: cut(&error.to_string()) }),
+        match parse_object_path(mounts, line) {
+            Ok((mount, key)) => items.push(PreloadListItem { mount, key, shown: None }),
+            Err(error) => bad.push(PreloadFailure {
+                path: truncate_text(line),
+                reason: truncate_text(&error.to_string()),
+            }),
         }
     }
     cursor.offset += used as u64;
     let next = if cursor.offset < cursor.bytes { cursor } else { after };
-    Ok(Page { items, bad, next })
+    Ok(PreloadListPage { items, bad, next })
 }
 
 /// The first lines that are whole and not empty, and the bytes that they take. `is_end`: nothing
@@ -334,8 +356,8 @@ mod tests {
 
     #[test]
     fn keys_are_decoded_where_the_listing_is_encoded() {
-        assert_eq!(decoded("a%2Bb+c/%C3%BC", true).as_deref(), Some("a+b c/ü"));
-        assert_eq!(decoded("a%2Bb+c", false).as_deref(), Some("a%2Bb+c"));
-        assert_eq!(decoded("%ff", true), None);
+        assert_eq!(decode_key("a%2Bb+c/%C3%BC", true).as_deref(), Some("a+b c/ü"));
+        assert_eq!(decode_key("a%2Bb+c", false).as_deref(), Some("a%2Bb+c"));
+        assert_eq!(decode_key("%ff", true), None);
     }
 }

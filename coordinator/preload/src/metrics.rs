@@ -38,7 +38,7 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
 
 /// Of one process; clones share them.
 #[derive(Clone)]
-pub struct Metrics {
+pub struct PreloadMetrics {
     pub(crate) running: IntGauge,
     pub(crate) waiting: IntGauge,
     pub(crate) ended: IntCounterVec,
@@ -50,7 +50,7 @@ pub struct Metrics {
     pub(crate) notified_refused: IntCounter,
 }
 
-impl Metrics {
+impl PreloadMetrics {
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let row = |name: &str| {
             let row = TABLE.iter().find(|(known, ..)| *known == name);

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use verbs3_protocol::{ObjectKey, Volume};
+use verbs3_protocol::{ObjectKey, ObjectVolume};
 use verbs3_ufs::Ufs;
 
 /// One bucket name that clients see.
 #[derive(Clone)]
-pub struct Mount {
+pub struct PreloadMount {
     pub name: String,
     pub ufs: Ufs,
     pub bucket: String,
@@ -20,17 +20,17 @@ pub struct Mount {
     pub cached: bool,
 }
 
-impl Mount {
-    pub(crate) fn volume(&self) -> Volume {
-        Volume::new(self.ufs.name(), &self.bucket)
+impl PreloadMount {
+    pub(crate) fn object_volume(&self) -> ObjectVolume {
+        ObjectVolume::new(self.ufs.ufs_name(), &self.bucket)
     }
 
-    pub(crate) fn object(&self, ufs_key: &str) -> Arc<ObjectKey> {
-        Arc::new(ObjectKey { volume: self.volume(), key: ufs_key.to_owned() })
+    pub(crate) fn object_key(&self, ufs_key: &str) -> Arc<ObjectKey> {
+        Arc::new(ObjectKey { volume: self.object_volume(), key: ufs_key.to_owned() })
     }
 
     /// As the client writes it.
-    pub(crate) fn path(&self, ufs_key: &str) -> String {
+    pub(crate) fn client_path(&self, ufs_key: &str) -> String {
         format!(
             "s3://{}/{}",
             self.name,
@@ -41,14 +41,14 @@ impl Mount {
 
 /// The mount table.
 #[derive(Default)]
-pub struct Mounts {
-    pub named: BTreeMap<String, Arc<Mount>>,
+pub struct PreloadMountTable {
+    pub named: BTreeMap<String, Arc<PreloadMount>>,
     /// Every other name is a bucket of this one's store.
-    pub whole: Option<Mount>,
+    pub whole: Option<PreloadMount>,
 }
 
-impl Mounts {
-    pub(crate) fn find(&self, name: &str) -> Option<Arc<Mount>> {
+impl PreloadMountTable {
+    pub(crate) fn find_mount(&self, name: &str) -> Option<Arc<PreloadMount>> {
         if let Some(mount) = self.named.get(name) {
             return Some(mount.clone());
         }
@@ -58,6 +58,10 @@ impl Mounts {
         let is_bucket =
             (3..=255).contains(&name.len()) && name.chars().all(fits) && !name.contains("..");
         let whole = self.whole.as_ref().filter(|_| is_bucket)?;
-        Some(Arc::new(Mount { name: name.to_owned(), bucket: name.to_owned(), ..whole.clone() }))
+        Some(Arc::new(PreloadMount {
+            name: name.to_owned(),
+            bucket: name.to_owned(),
+            ..whole.clone()
+        }))
     }
 }

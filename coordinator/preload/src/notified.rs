@@ -9,26 +9,26 @@ use std::collections::BTreeMap;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
-use verbs3_protocol::Volume;
+use verbs3_protocol::ObjectVolume;
 
-use crate::api::{Notified, Priority, Spec};
-use crate::objects::{NAMES_MAX, ObjectError, Objects};
+use crate::api::{NotificationSummary, PreloadJobSpec, PreloadPriority};
+use crate::objects::{NAMES_MAX, ObjectAdmin, ObjectError};
 
 /// What ids of jobs begin with that notifications have begun.
 pub(crate) const NOTIFIED: &str = "notified-";
 
 /// What is of use in a notification; the rest is the store's.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct Notification {
+pub struct BucketNotification {
     #[serde(rename = "Records", default)]
-    records: Vec<Record>,
+    records: Vec<NotificationRecord>,
     /// Of a test message: `s3:TestEvent`.
     #[serde(rename = "Event", default)]
     event: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-struct Record {
+struct NotificationRecord {
     #[serde(rename = "eventName")]
     name: String,
     s3: Value,
@@ -36,7 +36,7 @@ struct Record {
 
 /// Why a notification was not taken.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum NotifiedError {
+pub enum NotificationError {
     #[error("a notification has Records, or is an Event that tests the way; this is neither")]
     Empty,
     #[error("record {0} names no s3.bucket.name and s3.object.key")]
@@ -45,28 +45,28 @@ pub enum NotifiedError {
     Object(#[from] ObjectError),
 }
 
-impl Objects {
+impl ObjectAdmin {
     /// Homes ask the UFS again before they answer for what was created or removed. Says what was
     /// done, and the job that would load what was created.
-    pub async fn notified(
+    pub async fn apply_notification(
         &self,
-        said: &Notification,
+        said: &BucketNotification,
         ufs: Option<&str>,
-    ) -> Result<(Notified, Option<Spec>), NotifiedError> {
+    ) -> Result<(NotificationSummary, Option<PreloadJobSpec>), NotificationError> {
         if said.records.is_empty() && said.event.is_none() {
-            return Err(NotifiedError::Empty);
+            return Err(NotificationError::Empty);
         }
         if said.records.len() > NAMES_MAX {
             return Err(ObjectError::TooMany(said.records.len()).into());
         }
-        let mut keys: BTreeMap<Volume, Vec<String>> = BTreeMap::new();
-        let (mut notified, mut created) = (Notified::default(), Vec::new());
+        let mut keys: BTreeMap<ObjectVolume, Vec<String>> = BTreeMap::new();
+        let (mut notified, mut created) = (NotificationSummary::default(), Vec::new());
         for (number, record) in said.records.iter().enumerate() {
             let text = |path: &str| record.s3.pointer(path).and_then(Value::as_str);
             let (Some(bucket), Some(raw)) = (text("/bucket/name"), text("/object/key")) else {
-                return Err(NotifiedError::Record(number));
+                return Err(NotificationError::Record(number));
             };
-            let Some(kind) = Kind::of(&record.name) else {
+            let Some(kind) = ObjectEventKind::from_event_name(&record.name) else {
                 notified.ignored += 1;
                 continue;
             };
@@ -76,7 +76,7 @@ impl Objects {
                 notified.unknown += 1;
             }
             for volume in volumes {
-                if kind == Kind::Created {
+                if kind == ObjectEventKind::Created {
                     created.extend(self.path_of(&volume, &key));
                 }
                 let of_volume = keys.entry(volume).or_default();
@@ -92,22 +92,27 @@ impl Objects {
         created.sort();
         created.dedup();
         let id = Some(format!("{NOTIFIED}{:016x}", rand::random::<u64>()));
-        let job = Spec { id, paths: created, priority: Priority::Low, ..Spec::default() };
+        let job = PreloadJobSpec {
+            id,
+            paths: created,
+            priority: PreloadPriority::Low,
+            ..PreloadJobSpec::default()
+        };
         Ok((notified, (!job.paths.is_empty()).then_some(job)))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ObjectEventKind {
     Created,
     Removed,
     /// Attributes have changed: tags, ACLs, a restore.
     Changed,
 }
 
-impl Kind {
+impl ObjectEventKind {
     /// `None`: it changes nothing that is cached.
-    fn of(event: &str) -> Option<Self> {
+    fn from_event_name(event: &str) -> Option<Self> {
         let event = event.strip_prefix("s3:").unwrap_or(event);
         match event.split(':').next().unwrap_or_default() {
             "ObjectCreated" => Some(Self::Created),
@@ -132,30 +137,44 @@ mod tests {
         for event in
             ["ObjectCreated:Put", "s3:ObjectCreated:CompleteMultipartUpload", "ObjectCreated:Copy"]
         {
-            assert_eq!(Kind::of(event), Some(Kind::Created), "{event}");
+            assert_eq!(
+                ObjectEventKind::from_event_name(event),
+                Some(ObjectEventKind::Created),
+                "{event}"
+            );
         }
         for event in [
             "ObjectRemoved:Delete",
             "s3:ObjectRemoved:DeleteMarkerCreated",
             "s3:ObjectLifecycle:Expiration:Current",
         ] {
-            assert_eq!(Kind::of(event), Some(Kind::Removed), "{event}");
+            assert_eq!(
+                ObjectEventKind::from_event_name(event),
+                Some(ObjectEventKind::Removed),
+                "{event}"
+            );
         }
-        assert_eq!(Kind::of("s3:ObjectTagging:Put"), Some(Kind::Changed));
-        assert_eq!(Kind::of("s3:ObjectAccessed:Get"), None);
-        assert_eq!(Kind::of("Replication:OperationFailedReplication"), None);
+        assert_eq!(
+            ObjectEventKind::from_event_name("s3:ObjectTagging:Put"),
+            Some(ObjectEventKind::Changed)
+        );
+        assert_eq!(ObjectEventKind::from_event_name("s3:ObjectAccessed:Get"), None);
+        assert_eq!(
+            ObjectEventKind::from_event_name("Replication:OperationFailedReplication"),
+            None
+        );
     }
 
     #[test]
     fn a_store_may_say_more_than_we_know() {
         let text = r#"{"EventName":"s3:ObjectCreated:Put","Key":"b/k","Records":[{"eventVersion":"2.1","eventName":"s3:ObjectCreated:Put",
             "s3":{"bucket":{"name":"b","arn":"arn"},"object":{"key":"a%2Fb+c","size":5,"eTag":"x"}},"opaqueData":""}]}"#;
-        let said: Notification = serde_json::from_str(text).unwrap();
+        let said: BucketNotification = serde_json::from_str(text).unwrap();
         assert_eq!(
             (said.records.len(), said.records[0].name.as_str()),
             (1, "s3:ObjectCreated:Put")
         );
-        let test: Notification =
+        let test: BucketNotification =
             serde_json::from_str(r#"{"Service":"Amazon S3","Event":"s3:TestEvent"}"#).unwrap();
         assert!(test.event.is_some());
     }

@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbs3_client::{Invalid, TendError, Tier, WarmOutcome, WarmRequest};
+use verbs3_client::{CacheTierClient, InvalidObjects, TendError, WarmOutcome, WarmRequest};
 use verbs3_protocol::{
-    Absent, BlockIndex, ObjectKey, Refusal, TENDED_BLOCKS_MAX, TendAct, Version, Volume, WarmTier,
-    Warmed, WorkerId,
+    AbsentReply, BlockIndex, ContentVersion, ObjectKey, ObjectVolume, TENDED_BLOCKS_MAX, TendAct,
+    WarmPagesReply, WarmTier, WorkerId, WorkerRefusal,
 };
 
-use crate::api::{BlockView, Invalidation, ObjectView, PlaceView};
-use crate::mounts::{Mount, Mounts};
-use crate::plan::{SpecError, object, parse};
+use crate::api::{BlockView, InvalidationRequest, ObjectView, PlaceView};
+use crate::mounts::{PreloadMount, PreloadMountTable};
+use crate::plan::{SpecError, parse_object_path, parse_path};
 
 /// How long homes are tried that do not answer, or change: longer than a lease, after which a dead
 /// one is none any more.
@@ -39,53 +39,55 @@ pub enum ObjectError {
 }
 
 /// Objects as the tier has them.
-pub struct Objects {
-    tier: Arc<Tier>,
-    mounts: Arc<Mounts>,
+pub struct ObjectAdmin {
+    tier: Arc<CacheTierClient>,
+    mounts: Arc<PreloadMountTable>,
 }
 
-impl Objects {
-    pub fn new(tier: Arc<Tier>, mounts: Arc<Mounts>) -> Self {
+impl ObjectAdmin {
+    pub fn new(tier: Arc<CacheTierClient>, mounts: Arc<PreloadMountTable>) -> Self {
         Self { tier, mounts }
     }
 
     /// `Ok`: every read that begins from now on sees what the UFS has now, or later
-    pub async fn invalidate(&self, asked: &Invalidation) -> Result<(), ObjectError> {
+    pub async fn invalidate_objects(&self, asked: &InvalidationRequest) -> Result<(), ObjectError> {
         let names = asked.paths.len() + asked.prefixes.len();
         match names {
             0 => return Err(SpecError::Nothing.into()),
             _ if names > NAMES_MAX => return Err(ObjectError::TooMany(names)),
             _ => {}
         }
-        let mut keys: BTreeMap<Volume, Vec<String>> = BTreeMap::new();
+        let mut keys: BTreeMap<ObjectVolume, Vec<String>> = BTreeMap::new();
         for path in &asked.paths {
-            let (mount, key) = object(&self.mounts, path)?;
-            keys.entry(mount.volume()).or_default().push(key);
+            let (mount, key) = parse_object_path(&self.mounts, path)?;
+            keys.entry(mount.object_volume()).or_default().push(key);
         }
         let mut prefixes = BTreeSet::new();
         for path in &asked.prefixes {
-            let (mount, key) = parse(&self.mounts, path)?;
-            prefixes.insert((mount.volume(), format!("{}{key}", mount.prefix)));
+            let (mount, key) = parse_path(&self.mounts, path)?;
+            prefixes.insert((mount.object_volume(), format!("{}{key}", mount.prefix)));
         }
         self.invalidate_keys(keys).await?;
         for (volume, prefix) in prefixes {
-            self.tier.invalidate(&volume, &Invalid::Prefix(prefix), PATIENCE).await?;
+            self.tier
+                .invalidate_objects(&volume, &InvalidObjects::Prefix(prefix), PATIENCE)
+                .await?;
         }
         Ok(())
     }
 
     pub(crate) async fn invalidate_keys(
         &self,
-        keys: BTreeMap<Volume, Vec<String>>,
+        keys: BTreeMap<ObjectVolume, Vec<String>>,
     ) -> Result<(), TendError> {
         for (volume, keys) in keys {
-            self.tier.invalidate(&volume, &Invalid::Keys(keys), PATIENCE).await?;
+            self.tier.invalidate_objects(&volume, &InvalidObjects::Keys(keys), PATIENCE).await?;
         }
         Ok(())
     }
 
     /// This bucket in this UFS; where none is named, in each that has a mount of it.
-    pub(crate) fn volumes_of(&self, ufs: Option<&str>, bucket: &str) -> BTreeSet<Volume> {
+    pub(crate) fn volumes_of(&self, ufs: Option<&str>, bucket: &str) -> BTreeSet<ObjectVolume> {
         let named = self
             .mounts
             .named
@@ -93,30 +95,37 @@ impl Objects {
             .filter(|mount| mount.bucket == bucket)
             .map(|mount| &mount.ufs);
         let whole = self.mounts.whole.iter().map(|mount| &mount.ufs);
-        let fitting = named.chain(whole).filter(|found| ufs.is_none_or(|ufs| found.name() == ufs));
-        fitting.map(|found| Volume::new(found.name(), bucket)).collect()
+        let fitting =
+            named.chain(whole).filter(|found| ufs.is_none_or(|ufs| found.ufs_name() == ufs));
+        fitting.map(|found| ObjectVolume::new(found.ufs_name(), bucket)).collect()
     }
 
     /// As clients name it. `None`: they can't, or it is not cached.
-    pub(crate) fn path_of(&self, volume: &Volume, key: &str) -> Option<String> {
-        let shows = |mount: &&Arc<Mount>| {
-            mount.volume() == *volume && key.starts_with(mount.prefix.as_str())
+    pub(crate) fn path_of(&self, volume: &ObjectVolume, key: &str) -> Option<String> {
+        let shows = |mount: &&Arc<PreloadMount>| {
+            mount.object_volume() == *volume && key.starts_with(mount.prefix.as_str())
         };
         if let Some(mount) = self.mounts.named.values().find(shows) {
-            return mount.cached.then(|| mount.path(key));
+            return mount.cached.then(|| mount.client_path(key));
         }
         let bucket = volume.0.split_once('/')?.1;
-        let whole =
-            self.mounts.find(bucket).filter(|mount| mount.volume() == *volume && mount.cached);
-        whole.map(|mount| mount.path(key))
+        let whole = self
+            .mounts
+            .find_mount(bucket)
+            .filter(|mount| mount.object_volume() == *volume && mount.cached);
+        whole.map(|mount| mount.client_path(key))
     }
 
     /// What an object is, and where its blocks are: up to 1024 of them, from `first_block` on.
-    pub async fn find(&self, path: &str, first_block: u32) -> Result<ObjectView, ObjectError> {
-        let (mount, key) = object(&self.mounts, path)?;
-        let object = mount.object(&key);
-        let version = self.version(&mount, &object, path).await?;
-        let geometry = self.tier.options().geometry;
+    pub async fn locate_object(
+        &self,
+        path: &str,
+        first_block: u32,
+    ) -> Result<ObjectView, ObjectError> {
+        let (mount, key) = parse_object_path(&self.mounts, path)?;
+        let object = mount.object_key(&key);
+        let version = self.fetch_home_version(&mount, &object, path).await?;
+        let geometry = self.tier.tier_options().geometry;
         let all = version.bytes.div_ceil(u64::from(geometry.block_bytes));
         let count = all.saturating_sub(first_block.into()).min(TENDED_BLOCKS_MAX.into()) as u16;
         let range = first_block..first_block.saturating_add(count.into());
@@ -132,7 +141,7 @@ impl Objects {
         let mut silent = Vec::new();
         for worker in owners {
             let asked = (BlockIndex(first_block), count);
-            match self.tier.tend(&worker, (&object, &version), asked, TendAct::Look).await {
+            match self.tier.tend_blocks(&worker, (&object, &version), asked, TendAct::Look).await {
                 Ok(found) => {
                     for found in found {
                         let Some(view) = blocks.get_mut(&found.block.0) else { continue };
@@ -166,12 +175,12 @@ impl Objects {
     }
 
     /// As its home knows it, or has learnt of the UFS for this.
-    async fn version(
+    async fn fetch_home_version(
         &self,
-        mount: &Mount,
+        mount: &PreloadMount,
         object: &Arc<ObjectKey>,
         path: &str,
-    ) -> Result<Version, ObjectError> {
+    ) -> Result<ContentVersion, ObjectError> {
         let request = WarmRequest {
             object: object.clone(),
             version: None,
@@ -184,16 +193,16 @@ impl Objects {
             pin_until_ms: 0,
             look_only: true,
         };
-        match self.tier.warm(&request).await {
-            WarmOutcome::Warmed { warmed: Warmed { version, .. }, .. } => Ok(version),
-            WarmOutcome::Absent(Absent { answer, .. }) if answer.status == 404 => {
+        match self.tier.warm_pages(&request).await {
+            WarmOutcome::Warmed { warmed: WarmPagesReply { version, .. }, .. } => Ok(version),
+            WarmOutcome::Absent(AbsentReply { answer, .. }) if answer.status == 404 => {
                 Err(ObjectError::Absent(path.to_owned()))
             }
-            WarmOutcome::Absent(Absent { answer, .. }) => {
+            WarmOutcome::Absent(AbsentReply { answer, .. }) => {
                 let reason = format!("the ufs answered {}", answer.status);
                 Err(ObjectError::Ufs { path: path.to_owned(), reason })
             }
-            WarmOutcome::Refused { worker, refusal: Refusal { reason, .. } } => {
+            WarmOutcome::Refused { worker, refusal: WorkerRefusal { reason, .. } } => {
                 Err(TendError::Refused { worker, reason }.into())
             }
             WarmOutcome::Away { worker, reason } => Err(TendError::Away { worker, reason }.into()),

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::api::{JobState, JobView, JobsPage};
-use crate::document::Record;
-use crate::engine::Engine;
-use crate::job::{Job, now_ms};
+use crate::document::PreloadJobRecord;
+use crate::engine::PreloadEngine;
+use crate::job::{PreloadJob, now_ms};
 use crate::plan::is_id;
 
 /// Jobs of one page. Everything that is remembered by default.
@@ -22,7 +22,7 @@ const RECENT_MAX: usize = 5;
 
 /// The last job of a page: the next one begins after it. Jobs are told the newest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct After {
+pub struct JobsPageToken {
     created_ms: u64,
     id: String,
 }
@@ -30,13 +30,13 @@ pub struct After {
 /// A text that no page has ended with.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not what `next` of a page said")]
-pub struct AfterError(String);
+pub struct JobsPageTokenError(String);
 
-impl FromStr for After {
-    type Err = AfterError;
+impl FromStr for JobsPageToken {
+    type Err = JobsPageTokenError;
 
-    fn from_str(text: &str) -> Result<Self, AfterError> {
-        let wrong = || AfterError(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, JobsPageTokenError> {
+        let wrong = || JobsPageTokenError(text.to_owned());
         let (created_ms, id) = text.split_once('.').ok_or_else(wrong)?;
         if created_ms.len() > 16
             || !created_ms.bytes().all(|byte| byte.is_ascii_digit())
@@ -48,45 +48,46 @@ impl FromStr for After {
     }
 }
 
-impl fmt::Display for After {
+impl fmt::Display for JobsPageToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.created_ms, self.id)
     }
 }
 
 /// The newest first; two of one moment, which two leaders may have taken in, by name.
-fn order(created_ms: u64, id: &str) -> (Reverse<u64>, &str) {
+fn job_sort_key(created_ms: u64, id: &str) -> (Reverse<u64>, &str) {
     (Reverse(created_ms), id)
 }
 
-fn place(record: &Record) -> (Reverse<u64>, &str) {
-    order(record.created_ms, &record.id)
+fn record_sort_key(record: &PreloadJobRecord) -> (Reverse<u64>, &str) {
+    job_sort_key(record.created_ms, &record.id)
 }
 
 /// Jobs at a glance.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Glance {
+pub struct JobsOverview {
     pub running: usize,
     pub waiting: usize,
     /// Of the last day, with something missing, the last one first; not all where there are many.
     pub unfinished: Vec<JobView>,
 }
 
-impl Engine {
+impl PreloadEngine {
     /// The newest jobs, or those after the last one of a page before: `jobs_max` at most, or fewer
     /// where they are long.
-    pub fn page(&self, after: Option<&After>, jobs_max: usize) -> JobsPage {
-        let jobs = self.sorted(|job| {
-            let after = after.map(|after| order(after.created_ms, &after.id));
-            after.is_none_or(|after| place(&job.record) > after)
+    pub fn jobs_page(&self, after: Option<&JobsPageToken>, jobs_max: usize) -> JobsPage {
+        let jobs = self.sorted_jobs(|job| {
+            let after = after.map(|after| job_sort_key(after.created_ms, &after.id));
+            after.is_none_or(|after| record_sort_key(&job.record) > after)
         });
         let (mut page, mut bytes) = (JobsPage::default(), 0);
-        let mut last: Option<&Record> = None;
+        let mut last: Option<&PreloadJobRecord> = None;
         for job in &jobs {
-            let view = job.view();
+            let view = job.job_view();
             bytes += serde_json::to_vec(&view).map_or(0, |json| json.len());
             if page.jobs.len() >= jobs_max || (bytes > PAGE_BYTES_MAX && last.is_some()) {
-                page.next = last.map(|Record { created_ms, id, .. }| format!("{created_ms}.{id}"));
+                page.next = last
+                    .map(|PreloadJobRecord { created_ms, id, .. }| format!("{created_ms}.{id}"));
                 break;
             }
             page.jobs.push(view);
@@ -96,27 +97,32 @@ impl Engine {
     }
 
     /// What a person should know of the jobs.
-    pub fn glance(&self) -> Glance {
+    pub fn jobs_overview(&self) -> JobsOverview {
         let recent = now_ms().saturating_sub(RECENT_MS);
         let mut unfinished: Vec<JobView> = Vec::new();
-        for job in
-            self.sorted(|job| matches!(job.job_state(), JobState::Incomplete | JobState::Failed))
+        for job in self
+            .sorted_jobs(|job| matches!(job.job_state(), JobState::Incomplete | JobState::Failed))
         {
-            let view = job.view();
+            let view = job.job_view();
             if view.ended_ms.is_some_and(|ended| ended >= recent) {
                 unfinished.push(view);
             }
         }
         unfinished.sort_by_key(|view| Reverse(view.ended_ms));
         unfinished.truncate(RECENT_MAX);
-        let count = |is: fn(&Job) -> bool| self.jobs.lock().values().filter(|job| is(job)).count();
-        Glance { running: count(Job::is_running), waiting: count(Job::is_waiting), unfinished }
+        let count =
+            |is: fn(&PreloadJob) -> bool| self.jobs.lock().values().filter(|job| is(job)).count();
+        JobsOverview {
+            running: count(PreloadJob::is_running),
+            waiting: count(PreloadJob::is_waiting),
+            unfinished,
+        }
     }
 
-    fn sorted(&self, is_wanted: impl Fn(&Job) -> bool) -> Vec<Arc<Job>> {
-        let mut jobs: Vec<Arc<Job>> =
+    fn sorted_jobs(&self, is_wanted: impl Fn(&PreloadJob) -> bool) -> Vec<Arc<PreloadJob>> {
+        let mut jobs: Vec<Arc<PreloadJob>> =
             self.jobs.lock().values().filter(|job| is_wanted(job)).cloned().collect();
-        jobs.sort_by(|a, b| place(&a.record).cmp(&place(&b.record)));
+        jobs.sort_by(|a, b| record_sort_key(&a.record).cmp(&record_sort_key(&b.record)));
         jobs
     }
 }
@@ -129,12 +135,12 @@ mod tests {
     #[test]
     fn the_end_of_a_page_is_read_back_and_nothing_else_is() {
         for text in ["17.a", "1763780000000.night-22.again"] {
-            assert_eq!(text.parse::<After>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<JobsPageToken>().unwrap().to_string(), text);
         }
         for text in
             ["", "17", "17.", ".a", "x.a", "+1.a", "-1.a", "17.a/b", "17..a", "99999999999999999.a"]
         {
-            assert_eq!(text.parse::<After>(), Err(AfterError(text.to_owned())));
+            assert_eq!(text.parse::<JobsPageToken>(), Err(JobsPageTokenError(text.to_owned())));
         }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use verbs3_protocol::{BlockIndex, Geometry, WarmTier};
+use verbs3_protocol::{BlockGeometry, BlockIndex, WarmTier};
 
-use crate::api::{Action, Range, Spec, Tier};
-use crate::mounts::{Mount, Mounts};
+use crate::api::{PreloadByteRange, PreloadJobAction, PreloadJobSpec, PreloadTier};
+use crate::mounts::{PreloadMount, PreloadMountTable};
 
 /// Why a job is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,16 +49,16 @@ pub enum SpecError {
 }
 
 /// Where objects are named.
-pub(crate) enum Source {
-    Paths(Vec<(Arc<Mount>, String)>),
+pub(crate) enum PreloadSource {
+    Paths(Vec<(Arc<PreloadMount>, String)>),
     /// The mount, and what keys begin with in the UFS.
-    Prefix(Arc<Mount>, String),
-    Manifest(Arc<Mount>, String),
+    Prefix(Arc<PreloadMount>, String),
+    Manifest(Arc<PreloadMount>, String),
 }
 
-pub(crate) struct Plan {
-    pub(crate) sources: Vec<Source>,
-    ranges: Vec<Range>,
+pub(crate) struct PreloadPlan {
+    pub(crate) sources: Vec<PreloadSource>,
+    ranges: Vec<PreloadByteRange>,
     pub(crate) replicas: usize,
     pub(crate) tier: WarmTier,
     pub(crate) pin_until_ms: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Plan {
     pub(crate) verify: bool,
     pub(crate) metadata_only: bool,
     pub(crate) dry_run: bool,
-    pub(crate) action: Action,
+    pub(crate) action: PreloadJobAction,
 }
 
 pub(crate) fn is_id(id: &str) -> bool {
@@ -77,10 +77,10 @@ pub(crate) fn is_id(id: &str) -> bool {
 }
 
 /// The mount and the client's key that a path names. The key may be empty.
-pub(crate) fn parse<'a>(
-    mounts: &Mounts,
+pub(crate) fn parse_path<'a>(
+    mounts: &PreloadMountTable,
     path: &'a str,
-) -> Result<(Arc<Mount>, &'a str), SpecError> {
+) -> Result<(Arc<PreloadMount>, &'a str), SpecError> {
     let rest = path.strip_prefix("s3://").ok_or_else(|| SpecError::Path(path.to_owned()))?;
     let (name, key) = rest.split_once('/').unwrap_or((rest, ""));
     if name.is_empty() {
@@ -88,7 +88,7 @@ pub(crate) fn parse<'a>(
     }
     let mount = || name.to_owned();
     let found = mounts
-        .find(name)
+        .find_mount(name)
         .ok_or_else(|| SpecError::Mount { path: path.to_owned(), mount: mount() })?;
     if !found.cached {
         return Err(SpecError::Uncached { path: path.to_owned(), mount: mount() });
@@ -97,8 +97,11 @@ pub(crate) fn parse<'a>(
 }
 
 /// The mount and the UFS's key of one object.
-pub(crate) fn object(mounts: &Mounts, path: &str) -> Result<(Arc<Mount>, String), SpecError> {
-    let (mount, key) = parse(mounts, path)?;
+pub(crate) fn parse_object_path(
+    mounts: &PreloadMountTable,
+    path: &str,
+) -> Result<(Arc<PreloadMount>, String), SpecError> {
+    let (mount, key) = parse_path(mounts, path)?;
     if key.is_empty() {
         return Err(SpecError::Path(path.to_owned()));
     }
@@ -106,29 +109,34 @@ pub(crate) fn object(mounts: &Mounts, path: &str) -> Result<(Arc<Mount>, String)
     Ok((mount, key))
 }
 
-impl Plan {
+impl PreloadPlan {
     /// `created_ms`: when the job was, which pins begin with.
-    pub(crate) fn new(spec: &Spec, mounts: &Mounts, created_ms: u64) -> Result<Self, SpecError> {
-        check(spec)?;
+    pub(crate) fn new(
+        spec: &PreloadJobSpec,
+        mounts: &PreloadMountTable,
+        created_ms: u64,
+    ) -> Result<Self, SpecError> {
+        validate_spec(spec)?;
         let mut sources = Vec::new();
-        let paths: Result<Vec<_>, _> = spec.paths.iter().map(|path| object(mounts, path)).collect();
-        sources.push(Source::Paths(paths?));
+        let paths: Result<Vec<_>, _> =
+            spec.paths.iter().map(|path| parse_object_path(mounts, path)).collect();
+        sources.push(PreloadSource::Paths(paths?));
         for prefix in &spec.prefixes {
-            let (mount, key) = parse(mounts, prefix)?;
+            let (mount, key) = parse_path(mounts, prefix)?;
             let key = format!("{}{key}", mount.prefix);
-            sources.push(Source::Prefix(mount, key));
+            sources.push(PreloadSource::Prefix(mount, key));
         }
         if let Some(manifest) = &spec.manifest {
-            let (mount, key) = object(mounts, manifest)?;
-            sources.push(Source::Manifest(mount, key));
+            let (mount, key) = parse_object_path(mounts, manifest)?;
+            sources.push(PreloadSource::Manifest(mount, key));
         }
         Ok(Self {
             sources,
-            ranges: merged(&spec.ranges),
+            ranges: merge_ranges(&spec.ranges),
             replicas: usize::from(spec.replicas),
             tier: match spec.tier {
-                Tier::Memory => WarmTier::Memory,
-                Tier::Disk => WarmTier::Disk,
+                PreloadTier::Memory => WarmTier::Memory,
+                PreloadTier::Disk => WarmTier::Disk,
             },
             pin_until_ms: spec
                 .pin_ttl
@@ -144,7 +152,7 @@ impl Plan {
 
     /// Of what is not to be there, nothing can be missing.
     pub(crate) fn is_over_without_check(&self) -> bool {
-        self.action != Action::Load
+        self.action != PreloadJobAction::Load
     }
 
     /// Whether whole objects are wanted.
@@ -153,13 +161,13 @@ impl Plan {
     }
 
     /// The wanted pages of an object of this length, block by block, in runs of adjacent ones.
-    pub(crate) fn pieces(
+    pub(crate) fn wanted_pieces(
         &self,
-        geometry: Geometry,
+        geometry: BlockGeometry,
         object_bytes: u64,
     ) -> impl Iterator<Item = (BlockIndex, std::ops::Range<u16>)> + Send + use<> {
         let per_block = u64::from(geometry.pages_per_block());
-        self.runs(geometry, object_bytes).into_iter().flat_map(move |run| {
+        self.page_runs(geometry, object_bytes).into_iter().flat_map(move |run| {
             (run.start / per_block..run.end.div_ceil(per_block)).map(move |block| {
                 let base = block * per_block;
                 let start = run.start.max(base) - base;
@@ -171,11 +179,11 @@ impl Plan {
     }
 
     /// The wanted pages of an object of this length, in runs of adjacent ones.
-    fn runs(&self, geometry: Geometry, object_bytes: u64) -> Vec<std::ops::Range<u64>> {
+    fn page_runs(&self, geometry: BlockGeometry, object_bytes: u64) -> Vec<std::ops::Range<u64>> {
         let page_bytes = u64::from(geometry.page_bytes);
         let end = object_bytes.div_ceil(page_bytes);
         let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
-        let whole = [Range { first: 0, last: None }];
+        let whole = [PreloadByteRange { first: 0, last: None }];
         let ranges = if self.ranges.is_empty() || self.metadata_only {
             &whole[..]
         } else {
@@ -200,11 +208,12 @@ impl Plan {
     /// known for sure. `listed`: as a listing shows it.
     pub(crate) fn first_pages(
         &self,
-        geometry: Geometry,
+        geometry: BlockGeometry,
         listed: Option<u64>,
     ) -> std::ops::Range<u16> {
         let block_bytes = u64::from(geometry.block_bytes);
-        let first = self.pieces(geometry, listed.unwrap_or(block_bytes).min(block_bytes)).next();
+        let first =
+            self.wanted_pieces(geometry, listed.unwrap_or(block_bytes).min(block_bytes)).next();
         first.map_or(0..0, |(_, pages)| pages)
     }
 
@@ -212,12 +221,12 @@ impl Plan {
     /// attributes.
     pub(crate) fn other_pieces(
         &self,
-        geometry: Geometry,
+        geometry: BlockGeometry,
         object_bytes: u64,
         first: std::ops::Range<u16>,
         replicas: usize,
     ) -> impl Iterator<Item = (BlockIndex, std::ops::Range<u16>, usize)> + Send + use<> {
-        let pieces = self.pieces(geometry, object_bytes);
+        let pieces = self.wanted_pieces(geometry, object_bytes);
         let of_all = pieces.flat_map(move |(block, pages)| {
             (0..replicas).map(move |replica| (block, pages.clone(), replica))
         });
@@ -230,9 +239,9 @@ impl Plan {
     }
 
     /// Bytes of the wanted pages.
-    pub(crate) fn wanted_bytes(&self, geometry: Geometry, object_bytes: u64) -> u64 {
+    pub(crate) fn wanted_bytes(&self, geometry: BlockGeometry, object_bytes: u64) -> u64 {
         let byte = |page: u64| (page * u64::from(geometry.page_bytes)).min(object_bytes);
-        self.runs(geometry, object_bytes)
+        self.page_runs(geometry, object_bytes)
             .into_iter()
             .map(|run| byte(run.end) - byte(run.start))
             .sum()
@@ -241,7 +250,7 @@ impl Plan {
 
 /// Bytes of these pages of an object of this length.
 pub(crate) fn piece_bytes(
-    geometry: Geometry,
+    geometry: BlockGeometry,
     object_bytes: u64,
     block: BlockIndex,
     pages: &std::ops::Range<u16>,
@@ -251,7 +260,7 @@ pub(crate) fn piece_bytes(
     u64::from(byte(pages.end) - byte(pages.start))
 }
 
-fn check(spec: &Spec) -> Result<(), SpecError> {
+fn validate_spec(spec: &PreloadJobSpec) -> Result<(), SpecError> {
     if let Some(id) = spec.id.as_ref().filter(|id| !is_id(id)) {
         return Err(SpecError::Id(id.clone()));
     }
@@ -265,22 +274,23 @@ fn check(spec: &Spec) -> Result<(), SpecError> {
     }
     let problems = [
         (spec.replicas == 0, SpecError::Replicas),
-        (spec.pin_ttl.is_some() && spec.tier != Tier::Disk, SpecError::Pin),
+        (spec.pin_ttl.is_some() && spec.tier != PreloadTier::Disk, SpecError::Pin),
         (!spec.skip_if_cached, SpecError::SkipIfCached),
         (spec.bandwidth_bytes_per_second == Some(0), SpecError::Bandwidth),
         (spec.metadata_only && !spec.ranges.is_empty(), SpecError::MetadataOnly("ranges")),
         (spec.metadata_only && spec.verify, SpecError::MetadataOnly("verify")),
-        (spec.metadata_only && spec.tier == Tier::Disk, SpecError::MetadataOnly("tier")),
+        (spec.metadata_only && spec.tier == PreloadTier::Disk, SpecError::MetadataOnly("tier")),
     ];
     let loads_only = [
         (!spec.ranges.is_empty(), "ranges"),
-        (spec.tier != Tier::Memory, "tier"),
+        (spec.tier != PreloadTier::Memory, "tier"),
         (spec.pin_ttl.is_some(), "pin_ttl"),
         (spec.verify, "verify"),
         (spec.metadata_only, "metadata_only"),
     ];
-    let idle =
-        loads_only.into_iter().find(|(is_there, _)| *is_there && spec.action != Action::Load);
+    let idle = loads_only
+        .into_iter()
+        .find(|(is_there, _)| *is_there && spec.action != PreloadJobAction::Load);
     if let Some((_, field)) = idle {
         return Err(SpecError::LoadsOnly(field));
     }
@@ -288,7 +298,7 @@ fn check(spec: &Spec) -> Result<(), SpecError> {
 }
 
 /// Milliseconds since 1970.
-pub(crate) fn deadline_of(spec: &Spec) -> Result<Option<u64>, SpecError> {
+pub(crate) fn deadline_of(spec: &PreloadJobSpec) -> Result<Option<u64>, SpecError> {
     spec.deadline.as_deref().map(deadline_ms).transpose()
 }
 
@@ -299,10 +309,10 @@ fn deadline_ms(text: &str) -> Result<u64, SpecError> {
 }
 
 /// Sorted, and none overlaps another.
-fn merged(ranges: &[Range]) -> Vec<Range> {
+fn merge_ranges(ranges: &[PreloadByteRange]) -> Vec<PreloadByteRange> {
     let mut sorted = ranges.to_vec();
     sorted.sort_by_key(|range| range.first);
-    let mut merged: Vec<Range> = Vec::new();
+    let mut merged: Vec<PreloadByteRange> = Vec::new();
     for range in sorted {
         match merged.last_mut() {
             Some(before) if before.last.is_none_or(|last| last >= range.first) => {

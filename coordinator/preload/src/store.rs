@@ -24,12 +24,12 @@ pub enum JobStoreError {
 #[async_trait]
 pub trait JobStore: Send + Sync + 'static {
     /// Everything, by key.
-    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError>;
+    async fn list_entries(&self) -> Result<Vec<(String, Bytes)>, JobStoreError>;
 
     /// Writes; where `new` is said, only what is not there yet.
-    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError>;
+    async fn put_entry(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError>;
 
-    async fn delete(&self, key: &str) -> Result<(), JobStoreError>;
+    async fn delete_entry(&self, key: &str) -> Result<(), JobStoreError>;
 }
 
 /// Jobs that end with the process.
@@ -40,11 +40,11 @@ pub struct MemoryJobs {
 
 #[async_trait]
 impl JobStore for MemoryJobs {
-    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
+    async fn list_entries(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
         Ok(self.entries.lock().iter().map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
+    async fn put_entry(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
         let mut entries = self.entries.lock();
         if new && entries.contains_key(key) {
             return Err(JobStoreError::Exists(key.to_owned()));
@@ -53,7 +53,7 @@ impl JobStore for MemoryJobs {
         Ok(())
     }
 
-    async fn delete(&self, key: &str) -> Result<(), JobStoreError> {
+    async fn delete_entry(&self, key: &str) -> Result<(), JobStoreError> {
         self.entries.lock().remove(key);
         Ok(())
     }

@@ -6,32 +6,35 @@ use std::collections::BTreeSet;
 use tokio::time::{Instant, sleep};
 use verbs3_client::TendError;
 use verbs3_protocol::{
-    BlockIndex, ObjectKey, TENDED_BLOCKS_MAX, TendAct, TendedBlock, Version, WorkerId,
+    BlockIndex, ContentVersion, ObjectKey, TENDED_BLOCKS_MAX, TendAct, TendedBlock, WorkerId,
 };
 
-use crate::api::Action;
-use crate::list::Item;
-use crate::load::{Piece, Trouble, spread};
-use crate::run::Run;
+use crate::api::PreloadJobAction;
+use crate::list::PreloadListItem;
+use crate::load::{PreloadItemError, PreloadPiece, jitter_pause};
+use crate::run::PreloadRun;
 
-impl Run<'_> {
+impl PreloadRun<'_> {
     /// Of the version that the object's home knows, or else the UFS.
-    pub(crate) async fn tend(&self, item: &Item) -> Result<(), Trouble> {
+    pub(crate) async fn tend_object(&self, item: &PreloadListItem) -> Result<(), PreloadItemError> {
         let act = match self.plan.action {
-            Action::Load => return Ok(()),
-            Action::Evict => TendAct::Evict,
-            Action::Unpin => TendAct::Unpin,
+            PreloadJobAction::Load => return Ok(()),
+            PreloadJobAction::Evict => TendAct::Evict,
+            PreloadJobAction::Unpin => TendAct::Unpin,
         };
-        let (mount, object) = (&item.mount, item.mount.object(&item.key));
-        let first = Piece {
+        let (mount, object) = (&item.mount, item.mount.object_key(&item.key));
+        let first = PreloadPiece {
             object: object.clone(),
             version: None,
             block: BlockIndex(0),
             pages: 0..0,
             replica: 0,
         };
-        let version = self.ask(mount, &self.request(mount, first, true), 0).await?.version;
-        let geometry = self.engine.tier.options().geometry;
+        let version = self
+            .warm_with_retries(mount, &self.build_warm_request(mount, first, true), 0)
+            .await?
+            .version;
+        let geometry = self.engine.tier.tier_options().geometry;
         let blocks = version.bytes.div_ceil(u64::from(geometry.block_bytes));
         for first in (0..blocks).step_by(usize::from(TENDED_BLOCKS_MAX)) {
             let count = (blocks - first).min(u64::from(TENDED_BLOCKS_MAX)) as u16;
@@ -47,8 +50,9 @@ impl Run<'_> {
                     let bytes = |block: &TendedBlock| {
                         u64::from(block.memory_bytes) + u64::from(block.disk_bytes)
                     };
-                    self.job
-                        .count(|page| page.bytes_evicted += tended.iter().map(bytes).sum::<u64>());
+                    self.job.update_counters(|page| {
+                        page.bytes_evicted += tended.iter().map(bytes).sum::<u64>()
+                    });
                 }
             }
         }
@@ -58,13 +62,13 @@ impl Run<'_> {
     async fn tend_at(
         &self,
         worker: &WorkerId,
-        what: (&ObjectKey, &Version),
+        what: (&ObjectKey, &ContentVersion),
         blocks: (BlockIndex, u16),
         act: TendAct,
-    ) -> Result<Vec<TendedBlock>, Trouble> {
+    ) -> Result<Vec<TendedBlock>, PreloadItemError> {
         let (began, mut pause) = (Instant::now(), self.engine.options.pause_min);
         loop {
-            match self.engine.tier.tend(worker, what, blocks, act).await {
+            match self.engine.tier.tend_blocks(worker, what, blocks, act).await {
                 Ok(tended) => return Ok(tended),
                 // It has left meanwhile, and takes what it had with it.
                 Err(TendError::Unknown { .. }) => return Ok(Vec::new()),
@@ -72,12 +76,12 @@ impl Run<'_> {
                     if began.elapsed() < self.engine.options.patience =>
                 {
                     tracing::debug!(%error, "a worker is asked again");
-                    self.job.count(|page| page.retries += 1);
+                    self.job.update_counters(|page| page.retries += 1);
                     self.engine.metrics.retries.inc();
-                    sleep(spread(pause)).await;
+                    sleep(jitter_pause(pause)).await;
                     pause = (pause * 2).min(self.engine.options.pause_max);
                 }
-                Err(error) => return Err(Trouble::Failed(error.to_string())),
+                Err(error) => return Err(PreloadItemError::Failed(error.to_string())),
             }
         }
     }

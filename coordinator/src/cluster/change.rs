@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use verbs3_coordinator_client::clock::Moment;
-use verbs3_protocol::{ClusterMember, Epoch, Membership, WorkerId};
+use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, WorkerId};
 
-use super::share::Wanted;
-use super::{Cluster, Document, MISSING_MAX, Moving, Noted, Step, Told};
+use super::share::TargetMembers;
+use super::{
+    ClusterDocument, MISSING_MAX, MapAnnouncement, MembershipController, MembershipStep,
+    OpenWriteHandover, SlotShareMove,
+};
 
 /// A map on its way into force. Its epoch is persisted as used.
-pub(super) struct Change {
-    pub(super) membership: Membership,
+pub(super) struct PendingMapChange {
+    pub(super) membership: MemberRoster,
     /// Its members that have a part of their share.
-    pub(super) moving: BTreeMap<WorkerId, Moving>,
+    pub(super) moving: BTreeMap<WorkerId, SlotShareMove>,
     /// Members of the present map that answer under it no more, with their open writes (`None`:
     /// they could not say all).
-    pub(super) prepared: BTreeMap<WorkerId, Option<Noted>>,
+    pub(super) prepared: BTreeMap<WorkerId, Option<OpenWriteHandover>>,
 }
 
 /// Open writes that members are told of with a map, in all: about 2 MB in JSON, to each of them,
@@ -24,7 +27,9 @@ pub(super) const HANDED_OVER_WRITES_MAX: usize = 20_000;
 
 /// Leaves out members with many open writes where there are too many in all: these count as silent,
 /// so that their slots are asked at the UFS for a while.
-fn as_can_be_told(mut handed: Vec<(WorkerId, Noted)>) -> BTreeMap<WorkerId, Noted> {
+fn limit_handover_writes(
+    mut handed: Vec<(WorkerId, OpenWriteHandover)>,
+) -> BTreeMap<WorkerId, OpenWriteHandover> {
     handed.sort_by_key(|(_, noted)| noted.open_writes.len());
     let mut writes = 0;
     let told = handed.into_iter().take_while(|(_, noted)| {
@@ -36,33 +41,36 @@ fn as_can_be_told(mut handed: Vec<(WorkerId, Noted)>) -> BTreeMap<WorkerId, Note
 
 /// Whether a change may come into force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Readiness {
+pub(super) enum ChangeReadiness {
     Ready,
     /// Of these members, until then at the latest.
-    WaitsFor(Vec<WorkerId>, Moment),
+    WaitsFor(Vec<WorkerId>, LeaseInstant),
 }
 
-impl Cluster {
+impl MembershipController {
     /// What is to be done now. Called after every event, and when its moment has come. What is to
     /// be persisted must be: a leader whose write fails, or may have failed, has to step down.
-    pub fn step(&mut self, now: Moment) -> Step {
+    pub fn decide_step(&mut self, now: LeaseInstant) -> MembershipStep {
         // Beside a change: a member gives up the present map only once it has a lease.
         let new_places = std::mem::take(&mut self.new_places);
         if !new_places.is_empty() {
             let mut places = self.document.places.clone();
             places.extend(new_places);
-            return Step::Persist(Box::new(Document { places, ..self.document.clone() }));
+            return MembershipStep::Persist(Box::new(ClusterDocument {
+                places,
+                ..self.document.clone()
+            }));
         }
         if let Some(change) = &self.change {
-            if let Readiness::WaitsFor(_, until) = self.readiness(change, now) {
-                return Step::Wait(until);
+            if let ChangeReadiness::WaitsFor(_, until) = self.change_readiness(change, now) {
+                return MembershipStep::Wait(until);
             }
             let ((active, moving), former) =
-                (self.newest(change, now), self.document.active.clone());
+                (self.replan_map(change, now), self.document.active.clone());
             self.activating = true;
-            let missing = self.missing(&active, &former);
-            let places = self.places(&active);
-            return Step::Persist(Box::new(Document {
+            let missing = self.missing_members(&active, &former);
+            let places = self.listen_places(&active);
+            return MembershipStep::Persist(Box::new(ClusterDocument {
                 active,
                 former,
                 moving,
@@ -73,22 +81,25 @@ impl Cluster {
         }
         self.records
             .retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
-        if !self.is_wanted(&self.wanted(now)) {
+        if !self.is_wanted(&self.target_members(now)) {
             self.differs_since = None;
             // Only of who is in no map: the others' word is still needed.
-            let missing = self.missing(&self.document.active, &self.document.active);
+            let missing = self.missing_members(&self.document.active, &self.document.active);
             if missing != self.document.missing {
-                return Step::Persist(Box::new(Document { missing, ..self.document.clone() }));
+                return MembershipStep::Persist(Box::new(ClusterDocument {
+                    missing,
+                    ..self.document.clone()
+                }));
             }
             self.forgotten.retain(|id| self.document.active.get(id).is_some());
-            return Step::Wait(self.next_end(now));
+            return MembershipStep::Wait(self.next_end(now));
         }
         let since = *self.differs_since.get_or_insert(now);
-        let due = since.after(self.options.gather);
+        let due = since.saturating_add(self.options.gather);
         if now < due {
-            return Step::Wait(due.min(self.next_end(now)));
+            return MembershipStep::Wait(due.min(self.next_end(now)));
         }
-        Step::Persist(Box::new(Document {
+        MembershipStep::Persist(Box::new(ClusterDocument {
             highest: Epoch(self.document.highest.0 + 1),
             ..self.document.clone()
         }))
@@ -96,11 +107,15 @@ impl Cluster {
 
     /// A map that nobody was told of yet, with whoever is there by now: a rack that dies is one
     /// change, though its leases end one after the other, and so is a crowd that joins.
-    fn newest(&self, planned: &Change, now: Moment) -> (Membership, BTreeMap<WorkerId, Moving>) {
-        let wanted = self.wanted(now);
+    fn replan_map(
+        &self,
+        planned: &PendingMapChange,
+        now: LeaseInstant,
+    ) -> (MemberRoster, BTreeMap<WorkerId, SlotShareMove>) {
+        let wanted = self.target_members(now);
         if wanted.is_owned() {
             (
-                Membership::new(planned.membership.epoch, self.options.replicas, wanted.members),
+                MemberRoster::new(planned.membership.epoch, self.options.replicas, wanted.members),
                 wanted.moving,
             )
         } else {
@@ -109,7 +124,7 @@ impl Cluster {
     }
 
     /// The document of the last step is durable.
-    pub fn persisted(&mut self, document: Document, now: Moment) {
+    pub fn confirm_persisted(&mut self, document: ClusterDocument, now: LeaseInstant) {
         let before = std::mem::replace(&mut self.document, document);
         // The process before, which did not say, is taken to be where its next one is.
         for (id, record) in self.records.iter_mut().filter(|(_, record)| record.place == 0) {
@@ -118,31 +133,32 @@ impl Cluster {
             }
         }
         if self.document.active.epoch != before.active.epoch {
-            self.activated(&before.active);
+            self.finish_activation(&before.active);
             self.shares_moved(&before, now);
         } else if self.document.highest != before.highest {
-            let wanted = self.wanted(now);
+            let wanted = self.target_members(now);
             // A worker may have come or gone while this was written; what is not wanted any more
             // has only used up a number.
             if self.is_wanted(&wanted) {
-                let Wanted { members, moving } = wanted;
+                let TargetMembers { members, moving } = wanted;
                 let membership =
-                    Membership::new(self.document.highest, self.options.replicas, members);
-                self.change = Some(Change { membership, moving, prepared: BTreeMap::new() });
+                    MemberRoster::new(self.document.highest, self.options.replicas, members);
+                self.change =
+                    Some(PendingMapChange { membership, moving, prepared: BTreeMap::new() });
             }
             self.differs_since = None;
         }
     }
 
     /// The next leader knows by them who was started again, and who is another.
-    fn places(&self, active: &Membership) -> BTreeMap<WorkerId, u64> {
+    fn listen_places(&self, active: &MemberRoster) -> BTreeMap<WorkerId, u64> {
         let place = |id: &WorkerId| self.records.get(id).map_or(0, |record| record.place);
         let all = active.members.iter().map(|member| (member.id.clone(), place(&member.id)));
         all.filter(|(_, place)| *place != 0).collect()
     }
 
     /// Members that went without a word, once `active` has come after `former`.
-    fn missing(&self, active: &Membership, former: &Membership) -> Vec<ClusterMember> {
+    fn missing_members(&self, active: &MemberRoster, former: &MemberRoster) -> Vec<ClusterMember> {
         let silent = former.members.iter().filter(|member| !self.left.contains_key(&member.id));
         let known =
             self.document.missing.iter().filter(|missing| former.get(&missing.id).is_none());
@@ -155,16 +171,16 @@ impl Cluster {
     }
 
     /// Members that the present change waits for.
-    pub(super) fn waiting_for(&self, now: Moment) -> Option<(Epoch, Vec<WorkerId>)> {
+    pub(super) fn waiting_for(&self, now: LeaseInstant) -> Option<(Epoch, Vec<WorkerId>)> {
         let change = self.change.as_ref()?;
-        let waiting = match self.readiness(change, now) {
-            Readiness::Ready => Vec::new(),
-            Readiness::WaitsFor(waiting, _) => waiting,
+        let waiting = match self.change_readiness(change, now) {
+            ChangeReadiness::Ready => Vec::new(),
+            ChangeReadiness::WaitsFor(waiting, _) => waiting,
         };
         Some((change.membership.epoch, waiting))
     }
 
-    fn activated(&mut self, former: &Membership) {
+    fn finish_activation(&mut self, former: &MemberRoster) {
         self.activating = false;
         for record in self.records.values_mut() {
             (record.resumes, record.restarted) = (None, false);
@@ -174,8 +190,8 @@ impl Cluster {
         // Only of members, and only of those that could say all.
         let handed =
             all.filter_map(|(id, noted)| former.get(&id).and(noted).map(|noted| (id, noted)));
-        self.handed_over = as_can_be_told(handed.collect());
-        self.told = Told::new(&self.document, &self.handed_over);
+        self.handed_over = limit_handover_writes(handed.collect());
+        self.told = MapAnnouncement::new(&self.document, &self.handed_over);
         // Who has left answers under the new map as little as under the old one.
         // A process that has come up since, elsewhere, is another one.
         let (left, forgotten) =
@@ -187,9 +203,9 @@ impl Cluster {
         (self.left, self.forgotten) = (left, forgotten);
     }
 
-    fn readiness(&self, change: &Change, now: Moment) -> Readiness {
+    fn change_readiness(&self, change: &PendingMapChange, now: LeaseInstant) -> ChangeReadiness {
         let mut waiting = Vec::new();
-        let (mut gave_up, mut latest_end) = (0, Moment::default());
+        let (mut gave_up, mut latest_end) = (0, LeaseInstant::default());
         for member in &self.document.active.members {
             // A process elsewhere is not the one that the present map means.
             let record = self.names(&member.id);
@@ -207,19 +223,22 @@ impl Cluster {
         }
         if !waiting.is_empty() {
             let until = waiting.iter().map(|(_, end)| *end).max().unwrap_or(now);
-            return Readiness::WaitsFor(waiting.into_iter().map(|(id, _)| id).collect(), until);
+            return ChangeReadiness::WaitsFor(
+                waiting.into_iter().map(|(id, _)| id).collect(),
+                until,
+            );
         }
-        let certain = latest_end.after(self.options.outage);
+        let certain = latest_end.saturating_add(self.options.outage);
         if gave_up > 0 || self.document.active.members.is_empty() || now >= certain {
-            return Readiness::Ready;
+            return ChangeReadiness::Ready;
         }
         let all = self.document.active.members.iter().map(|member| member.id.clone()).collect();
-        Readiness::WaitsFor(all, certain)
+        ChangeReadiness::WaitsFor(all, certain)
     }
 
     /// Another map than the present one, that somebody owns.
-    fn is_wanted(&self, wanted: &Wanted) -> bool {
-        let Membership { members, replicas, .. } = &self.document.active;
+    fn is_wanted(&self, wanted: &TargetMembers) -> bool {
+        let MemberRoster { members, replicas, .. } = &self.document.active;
         // Where a process is another one at a member's address, the map has to mean that.
         let is_another = |member: &ClusterMember| {
             self.document.active.get(&member.id).is_some() && self.names(&member.id).is_none()
@@ -231,12 +250,12 @@ impl Cluster {
     }
 
     /// The next moment at which a lease ends, or a share may move.
-    fn next_end(&self, now: Moment) -> Moment {
+    fn next_end(&self, now: LeaseInstant) -> LeaseInstant {
         let ends = self
             .records
             .values()
             .filter(|record| record.is_live(now))
             .map(|record| record.lease_until);
-        ends.min().unwrap_or(Moment::END).min(self.next_step(now))
+        ends.min().unwrap_or(LeaseInstant::END).min(self.next_step(now))
     }
 }

@@ -5,8 +5,8 @@ mod chaos;
 mod moving;
 mod uncertain;
 
-use verbs3_coordinator_client::api::{Activation, OPEN_WRITES_MAX, WorkerState};
-use verbs3_protocol::Relayed;
+use verbs3_coordinator_client::api::{MembershipActivation, OPEN_WRITES_MAX, WorkerState};
+use verbs3_protocol::NoticeRelayOutcome;
 
 use super::*;
 
@@ -14,32 +14,39 @@ const LEASE: Duration = Duration::from_secs(10);
 const OUTAGE: Duration = Duration::from_secs(600);
 const GATHER: Duration = Duration::from_millis(500);
 
-fn shown_rails(cluster: &Cluster, name: &str) -> Vec<String> {
-    let view = cluster.view("tests", "here", &BTreeMap::new(), seconds(1));
+fn shown_rails(cluster: &MembershipController, name: &str) -> Vec<String> {
+    let view = cluster.build_cluster_view("tests", "here", &BTreeMap::new(), seconds(1));
     view.workers.into_iter().find(|worker| worker.id == id(name)).unwrap().rails
 }
 
 #[test]
 fn rails_are_shown_as_they_come_and_go() {
-    let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
+    let mut cluster =
+        MembershipController::new(options(), ClusterDocument::new(Epoch(100), 2), seconds(0));
     let (up, down) = ("10.0.0.7:9403".to_owned(), String::new());
     let rails = vec![up.clone(), down.clone()];
     cluster
-        .register(Registration { rails: rails.clone(), ..registration("a", "a1") }, seconds(1))
+        .register_worker(
+            WorkerRegistration { rails: rails.clone(), ..registration("a", "a1") },
+            seconds(1),
+        )
         .unwrap();
     assert_eq!(shown_rails(&cluster, "a"), rails);
     // Who says nothing of them has them as before.
     let mut renew = |rails: Option<Vec<String>>| {
-        let asked = Renewal { rails, ..renewal("a1", Epoch(0), Epoch(0)) };
-        cluster.renew(&id("a"), &asked, seconds(1)).unwrap();
+        let asked = WorkerLeaseRenewal { rails, ..renewal("a1", Epoch(0), Epoch(0)) };
+        cluster.renew_lease(&id("a"), &asked, seconds(1)).unwrap();
         shown_rails(&cluster, "a")
     };
     assert_eq!(renew(None), rails);
     assert_eq!(renew(Some(vec![down.clone(), up.clone()])), [down.clone(), up.clone()]);
     // More than can be are not taken, and cost no lease.
     assert_eq!(renew(Some(vec![up.clone(); RAILS_MAX + 1])), [down, up.clone()]);
-    let many = Registration { rails: vec![up; RAILS_MAX + 1], ..registration("b", "b1") };
-    assert!(matches!(cluster.register(many, seconds(1)), Err(MembershipError::Malformed { .. })));
+    let many = WorkerRegistration { rails: vec![up; RAILS_MAX + 1], ..registration("b", "b1") };
+    assert!(matches!(
+        cluster.register_worker(many, seconds(1)),
+        Err(MembershipError::Malformed { .. })
+    ));
 }
 
 fn options() -> ClusterOptions {
@@ -53,14 +60,14 @@ fn options() -> ClusterOptions {
     }
 }
 
-fn seconds(seconds: u64) -> Moment {
-    Moment::default().after(Duration::from_secs(seconds))
+fn seconds(seconds: u64) -> LeaseInstant {
+    LeaseInstant::default().saturating_add(Duration::from_secs(seconds))
 }
 
-fn registration(id: &str, incarnation: &str) -> Registration {
-    Registration {
+fn registration(id: &str, incarnation: &str) -> WorkerRegistration {
+    WorkerRegistration {
         id: WorkerId(id.into()),
-        incarnation: Incarnation(incarnation.into()),
+        incarnation: WorkerIncarnation(incarnation.into()),
         address: format!("{id}:9400"),
         weight: 1.0,
         zone: String::new(),
@@ -71,11 +78,12 @@ fn registration(id: &str, incarnation: &str) -> Registration {
     }
 }
 
-fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
+fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> WorkerLeaseRenewal {
     let open_writes = (prepared.0 > 0).then(Vec::new);
-    let given_up = GivenUp { epoch: Epoch(prepared.0.saturating_sub(1)), uncertain_ms: 0 };
-    Renewal {
-        incarnation: Incarnation(incarnation.into()),
+    let given_up =
+        RelinquishedEpoch { epoch: Epoch(prepared.0.saturating_sub(1)), uncertain_ms: 0 };
+    WorkerLeaseRenewal {
+        incarnation: WorkerIncarnation(incarnation.into()),
         active,
         prepared,
         open_writes,
@@ -90,14 +98,18 @@ fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> Renewal {
 }
 
 /// In order, having answered under epoch 101.
-fn leave(incarnation: &str, open_writes: Option<Vec<OpenWrite>>, uncertain_ms: u64) -> Leave {
-    let given_up = GivenUp { epoch: Epoch(101), uncertain_ms };
-    Leave { incarnation: Incarnation(incarnation.into()), open_writes, given_up }
+fn leave(
+    incarnation: &str,
+    open_writes: Option<Vec<OpenWriteReport>>,
+    uncertain_ms: u64,
+) -> WorkerDeparture {
+    let given_up = RelinquishedEpoch { epoch: Epoch(101), uncertain_ms };
+    WorkerDeparture { incarnation: WorkerIncarnation(incarnation.into()), open_writes, given_up }
 }
 
 /// To a worker that knew no map.
-fn activation(granted: Granted) -> Activation {
-    granted.activation.unwrap().resolved(None).unwrap()
+fn activation(granted: WorkerLeaseGrant) -> MembershipActivation {
+    granted.activation.unwrap().resolve_activation(None).unwrap()
 }
 
 fn id(id: &str) -> WorkerId {
@@ -105,38 +117,39 @@ fn id(id: &str) -> WorkerId {
 }
 
 /// Does what is due at `now`; the moment of the next step.
-fn settle(cluster: &mut Cluster, now: Moment) -> Moment {
+fn settle(cluster: &mut MembershipController, now: LeaseInstant) -> LeaseInstant {
     loop {
-        match cluster.step(now) {
-            Step::Wait(until) => return until,
-            Step::Persist(document) => cluster.persisted(*document, now),
+        match cluster.decide_step(now) {
+            MembershipStep::Wait(until) => return until,
+            MembershipStep::Persist(document) => cluster.confirm_persisted(*document, now),
         }
     }
 }
 
-fn members(cluster: &Cluster) -> Vec<&str> {
-    cluster.document().active.members.iter().map(|member| member.id.0.as_str()).collect()
+fn members(cluster: &MembershipController) -> Vec<&str> {
+    cluster.cluster_document().active.members.iter().map(|member| member.id.0.as_str()).collect()
 }
 
 /// A cluster in whose map these workers are, at second 1. Each is its own incarnation.
-fn cluster_of(ids: &[&str]) -> Cluster {
-    let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
+fn cluster_of(ids: &[&str]) -> MembershipController {
+    let mut cluster =
+        MembershipController::new(options(), ClusterDocument::new(Epoch(100), 2), seconds(0));
     for id in ids {
-        cluster.register(registration(id, id), seconds(0)).unwrap();
+        cluster.register_worker(registration(id, id), seconds(0)).unwrap();
     }
     settle(&mut cluster, seconds(0));
     settle(&mut cluster, seconds(1));
     assert_eq!(members(&cluster), ids);
     for name in ids {
         let granted =
-            cluster.renew(&id(name), &renewal(name, Epoch(0), Epoch(0)), seconds(1)).unwrap();
-        assert_eq!(activation(granted).membership, cluster.document().active);
+            cluster.renew_lease(&id(name), &renewal(name, Epoch(0), Epoch(0)), seconds(1)).unwrap();
+        assert_eq!(activation(granted).membership, cluster.cluster_document().active);
     }
     cluster
 }
 
-fn epoch(cluster: &Cluster) -> Epoch {
-    cluster.document().active.epoch
+fn epoch(cluster: &MembershipController) -> Epoch {
+    cluster.cluster_document().active.epoch
 }
 
 #[test]
@@ -148,18 +161,20 @@ fn joins_of_one_moment_are_one_change() {
 #[test]
 fn a_map_comes_into_force_when_all_members_have_given_up_the_one_before() {
     let mut cluster = cluster_of(&["a", "b"]);
-    cluster.register(registration("c", "c"), seconds(2)).unwrap();
+    cluster.register_worker(registration("c", "c"), seconds(2)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
-    let granted = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3)).unwrap();
+    let granted =
+        cluster.renew_lease(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3)).unwrap();
     assert_eq!((granted.prepare, granted.activation), (Some(Epoch(102)), None));
-    cluster.renew(&id("a"), &renewal("a", Epoch(0), Epoch(102)), seconds(3)).unwrap();
+    cluster.renew_lease(&id("a"), &renewal("a", Epoch(0), Epoch(102)), seconds(3)).unwrap();
     settle(&mut cluster, seconds(3));
     assert_eq!(members(&cluster), ["a", "b"], "b has not prepared");
-    cluster.renew(&id("b"), &renewal("b", Epoch(0), Epoch(102)), seconds(3)).unwrap();
+    cluster.renew_lease(&id("b"), &renewal("b", Epoch(0), Epoch(102)), seconds(3)).unwrap();
     settle(&mut cluster, seconds(3));
     assert_eq!(members(&cluster), ["a", "b", "c"]);
-    let granted = cluster.renew(&id("a"), &renewal("a", Epoch(0), Epoch(102)), seconds(3)).unwrap();
+    let granted =
+        cluster.renew_lease(&id("a"), &renewal("a", Epoch(0), Epoch(102)), seconds(3)).unwrap();
     let activation = activation(granted);
     assert_eq!(activation.handed_over, [id("a"), id("b")]);
     assert_eq!(activation.former.members.len(), 2);
@@ -170,20 +185,22 @@ fn a_silent_worker_is_waited_for_until_its_lease_is_over_and_then_left_out() {
     let mut cluster = cluster_of(&["a", "b"]);
     for second in 2..=12 {
         let prepared = cluster
-            .renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(second))
+            .renew_lease(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(second))
             .unwrap()
             .prepare;
         if let Some(epoch) = prepared {
-            cluster.renew(&id("a"), &renewal("a", Epoch(0), epoch), seconds(second)).unwrap();
+            cluster.renew_lease(&id("a"), &renewal("a", Epoch(0), epoch), seconds(second)).unwrap();
         }
         settle(&mut cluster, seconds(second));
         assert_eq!(members(&cluster).len(), 2, "at {second}");
     }
     // Its lease ended at 11; the change was gathered from then on, and a has prepared since.
-    let prepare =
-        cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(13)).unwrap().prepare;
+    let prepare = cluster
+        .renew_lease(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(13))
+        .unwrap()
+        .prepare;
     cluster
-        .renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap_or(Epoch(0))), seconds(13))
+        .renew_lease(&id("a"), &renewal("a", Epoch(0), prepare.unwrap_or(Epoch(0))), seconds(13))
         .unwrap();
     settle(&mut cluster, seconds(13));
     assert_eq!(members(&cluster), ["a"]);
@@ -192,13 +209,13 @@ fn a_silent_worker_is_waited_for_until_its_lease_is_over_and_then_left_out() {
 #[test]
 fn without_any_member_that_gave_up_the_outage_time_is_waited_for() {
     let mut cluster = cluster_of(&["a"]);
-    cluster.register(registration("b", "b"), seconds(20)).unwrap();
+    cluster.register_worker(registration("b", "b"), seconds(20)).unwrap();
     settle(&mut cluster, seconds(20));
     let until = settle(&mut cluster, seconds(21));
     assert_eq!(members(&cluster), ["a"]);
-    assert_eq!(until, seconds(11).after(OUTAGE));
+    assert_eq!(until, seconds(11).saturating_add(OUTAGE));
     // A person who knows better.
-    cluster.forget(&id("a")).unwrap();
+    cluster.forget_worker(&id("a")).unwrap();
     settle(&mut cluster, seconds(21));
     assert_eq!(members(&cluster), ["b"]);
 }
@@ -206,26 +223,27 @@ fn without_any_member_that_gave_up_the_outage_time_is_waited_for() {
 #[test]
 fn who_is_declared_dead_and_comes_up_elsewhere_has_its_old_lease_waited_for() {
     let mut cluster = cluster_of(&["a"]);
-    cluster.forget(&id("a")).unwrap();
-    let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "a2") };
-    cluster.register(moved, seconds(5)).unwrap();
+    cluster.forget_worker(&id("a")).unwrap();
+    let moved = WorkerRegistration { address: "elsewhere:1".into(), ..registration("a", "a2") };
+    cluster.register_worker(moved, seconds(5)).unwrap();
     settle(&mut cluster, seconds(5));
     assert_eq!(settle(&mut cluster, seconds(6)), seconds(11));
-    assert_eq!(cluster.document().active.members[0].address, "a:9400");
+    assert_eq!(cluster.cluster_document().active.members[0].address, "a:9400");
     settle(&mut cluster, seconds(11));
-    assert_eq!(cluster.document().active.members[0].address, "elsewhere:1");
+    assert_eq!(cluster.cluster_document().active.members[0].address, "elsewhere:1");
 }
 
 #[test]
 fn who_leaves_in_order_is_not_waited_for() {
     let mut cluster = cluster_of(&["a"]);
-    cluster.register(registration("b", "b"), seconds(2)).unwrap();
-    let writes = vec![OpenWrite { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }];
-    cluster.leave(&id("a"), leave("a", Some(writes.clone()), 0)).unwrap();
+    cluster.register_worker(registration("b", "b"), seconds(2)).unwrap();
+    let writes = vec![OpenWriteReport { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }];
+    cluster.record_departure(&id("a"), leave("a", Some(writes.clone()), 0)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
     assert_eq!(members(&cluster), ["b"]);
-    let granted = cluster.renew(&id("b"), &renewal("b", Epoch(0), Epoch(0)), seconds(3)).unwrap();
+    let granted =
+        cluster.renew_lease(&id("b"), &renewal("b", Epoch(0), Epoch(0)), seconds(3)).unwrap();
     let activation = activation(granted);
     assert_eq!((activation.handed_over, activation.open_writes), (vec![id("a")], writes));
 }
@@ -238,19 +256,19 @@ fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     names.sort_unstable();
     let mut cluster = cluster_of(&names);
-    cluster.register(registration("new", "new"), seconds(2)).unwrap();
+    cluster.register_worker(registration("new", "new"), seconds(2)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
     for name in names {
         let open = if name == "w24" { 1 } else { OPEN_WRITES_MAX };
         let open_writes =
-            Some(vec![OpenWrite { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }; open]);
-        let asked = Renewal { open_writes, ..renewal(name, Epoch(0), Epoch(102)) };
-        cluster.renew(&id(name), &asked, seconds(3)).unwrap();
+            Some(vec![OpenWriteReport { hash: 1, gateway: 2, sequence: 3, remaining_ms: 4 }; open]);
+        let asked = WorkerLeaseRenewal { open_writes, ..renewal(name, Epoch(0), Epoch(102)) };
+        cluster.renew_lease(&id(name), &asked, seconds(3)).unwrap();
     }
     settle(&mut cluster, seconds(3));
     let granted =
-        cluster.renew(&id("new"), &renewal("new", Epoch(0), Epoch(0)), seconds(3)).unwrap();
+        cluster.renew_lease(&id("new"), &renewal("new", Epoch(0), Epoch(0)), seconds(3)).unwrap();
     let activation = activation(granted);
     // The others are silent: their slots are asked at the UFS for a while.
     assert_eq!((activation.open_writes.len(), activation.handed_over.len()), (19_001, 20));
@@ -261,31 +279,31 @@ fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
 #[test]
 fn a_process_that_came_up_elsewhere_can_not_leave_for_the_one_before() {
     let mut cluster = cluster_of(&["a"]);
-    let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "a2") };
-    cluster.register(moved, seconds(20)).unwrap();
-    cluster.leave(&id("a"), leave("a2", Some(Vec::new()), 0)).unwrap();
-    cluster.register(registration("b", "b"), seconds(20)).unwrap();
+    let moved = WorkerRegistration { address: "elsewhere:1".into(), ..registration("a", "a2") };
+    cluster.register_worker(moved, seconds(20)).unwrap();
+    cluster.record_departure(&id("a"), leave("a2", Some(Vec::new()), 0)).unwrap();
+    cluster.register_worker(registration("b", "b"), seconds(20)).unwrap();
     settle(&mut cluster, seconds(20));
     let until = settle(&mut cluster, seconds(21));
-    assert_eq!((members(&cluster), until), (vec!["a"], seconds(11).after(OUTAGE)));
+    assert_eq!((members(&cluster), until), (vec!["a"], seconds(11).saturating_add(OUTAGE)));
 }
 
 /// Found by chance.
 #[test]
 fn who_left_and_came_back_elsewhere_has_not_left_the_next_map() {
     let mut cluster = cluster_of(&["a"]);
-    cluster.leave(&id("a"), leave("a", Some(Vec::new()), 0)).unwrap();
-    let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "a2") };
-    cluster.register(moved, seconds(2)).unwrap();
+    cluster.record_departure(&id("a"), leave("a", Some(Vec::new()), 0)).unwrap();
+    let moved = WorkerRegistration { address: "elsewhere:1".into(), ..registration("a", "a2") };
+    cluster.register_worker(moved, seconds(2)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
-    assert_eq!(cluster.document().active.members[0].address, "elsewhere:1");
+    assert_eq!(cluster.cluster_document().active.members[0].address, "elsewhere:1");
     cluster
-        .renew(&id("a"), &renewal("a2", Epoch(0), Epoch(0)), seconds(3))
+        .renew_lease(&id("a"), &renewal("a2", Epoch(0), Epoch(0)), seconds(3))
         .unwrap()
         .activation
         .unwrap();
-    cluster.register(registration("b", "b"), seconds(3)).unwrap();
+    cluster.register_worker(registration("b", "b"), seconds(3)).unwrap();
     settle(&mut cluster, seconds(3));
     settle(&mut cluster, seconds(4));
     assert_eq!(members(&cluster), ["a"], "it answers, and has not prepared");
@@ -294,10 +312,10 @@ fn who_left_and_came_back_elsewhere_has_not_left_the_next_map() {
 #[test]
 fn the_last_worker_that_leaves_stays_in_the_map_and_resumes() {
     let mut cluster = cluster_of(&["a"]);
-    cluster.leave(&id("a"), leave("a", Some(Vec::new()), 0)).unwrap();
+    cluster.record_departure(&id("a"), leave("a", Some(Vec::new()), 0)).unwrap();
     settle(&mut cluster, seconds(2));
     assert_eq!(members(&cluster), ["a"]);
-    let granted = cluster.register(registration("a", "a2"), seconds(3)).unwrap();
+    let granted = cluster.register_worker(registration("a", "a2"), seconds(3)).unwrap();
     let activation = activation(granted);
     assert_eq!((activation.membership.epoch, activation.resumes), (Epoch(101), Some(Vec::new())));
 }
@@ -305,31 +323,31 @@ fn the_last_worker_that_leaves_stays_in_the_map_and_resumes() {
 #[test]
 fn an_id_is_one_workers_as_long_as_its_lease_lasts() {
     let mut cluster = cluster_of(&["a", "b"]);
-    let moved = Registration { address: "elsewhere:1".into(), ..registration("a", "other") };
-    let refused = cluster.register(moved.clone(), seconds(5)).unwrap_err();
+    let moved = WorkerRegistration { address: "elsewhere:1".into(), ..registration("a", "other") };
+    let refused = cluster.register_worker(moved.clone(), seconds(5)).unwrap_err();
     assert_eq!(
         refused,
         MembershipError::Taken { id: id("a"), address: "a:9400".into(), left_ms: 6000 }
     );
-    cluster.register(moved, seconds(12)).unwrap();
+    cluster.register_worker(moved, seconds(12)).unwrap();
     // The same address is the same place: the process there was started again.
-    cluster.register(registration("b", "b2"), seconds(5)).unwrap();
-    let old = cluster.renew(&id("b"), &renewal("b", Epoch(101), Epoch(0)), seconds(6));
+    cluster.register_worker(registration("b", "b2"), seconds(5)).unwrap();
+    let old = cluster.renew_lease(&id("b"), &renewal("b", Epoch(101), Epoch(0)), seconds(6));
     assert_eq!(old.unwrap_err(), MembershipError::Superseded(id("b")));
 }
 
 #[test]
 fn a_new_leader_grants_to_nobody_it_does_not_know_and_waits_for_those_that_it_does() {
-    let document = cluster_of(&["a", "b"]).document().clone();
-    let mut cluster = Cluster::new(options(), document, seconds(50));
-    let unknown = cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(51));
+    let document = cluster_of(&["a", "b"]).cluster_document().clone();
+    let mut cluster = MembershipController::new(options(), document, seconds(50));
+    let unknown = cluster.renew_lease(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(51));
     assert_eq!(unknown.unwrap_err(), MembershipError::Unknown(id("a")));
-    cluster.register(registration("a", "a"), seconds(51)).unwrap();
+    cluster.register_worker(registration("a", "a"), seconds(51)).unwrap();
     settle(&mut cluster, seconds(59));
     assert_eq!(epoch(&cluster), Epoch(101));
     assert_eq!(
         cluster
-            .renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(59))
+            .renew_lease(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(59))
             .unwrap()
             .activation,
         None
@@ -339,36 +357,36 @@ fn a_new_leader_grants_to_nobody_it_does_not_know_and_waits_for_those_that_it_do
 #[test]
 fn drained_workers_stay_members_and_own_nothing() {
     let mut cluster = cluster_of(&["a", "b"]);
-    cluster.drain(&id("a"), true).unwrap();
+    cluster.set_draining(&id("a"), true).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
     for name in ["a", "b"] {
-        cluster.renew(&id(name), &renewal(name, Epoch(0), Epoch(102)), seconds(3)).unwrap();
+        cluster.renew_lease(&id(name), &renewal(name, Epoch(0), Epoch(102)), seconds(3)).unwrap();
     }
     settle(&mut cluster, seconds(3));
-    assert!(cluster.document().active.get(&id("a")).unwrap().draining);
-    cluster.drain(&id("b"), true).unwrap();
+    assert!(cluster.cluster_document().active.get(&id("a")).unwrap().draining);
+    cluster.set_draining(&id("b"), true).unwrap();
     settle(&mut cluster, seconds(4));
     settle(&mut cluster, seconds(6));
     assert_eq!(epoch(&cluster), Epoch(102), "a map that nobody owns is no map");
 }
 
-fn states(cluster: &Cluster, now: Moment) -> Vec<(String, WorkerState)> {
-    let view = cluster.view("tests", "here", &BTreeMap::new(), now);
+fn states(cluster: &MembershipController, now: LeaseInstant) -> Vec<(String, WorkerState)> {
+    let view = cluster.build_cluster_view("tests", "here", &BTreeMap::new(), now);
     view.workers.into_iter().map(|worker| (worker.id.0, worker.state)).collect()
 }
 
 /// Lets b die: from second 12 on the map is without it.
-fn without_b() -> Cluster {
+fn without_b() -> MembershipController {
     let mut cluster = cluster_of(&["a", "b"]);
     for second in 2..=13 {
         let active = epoch(&cluster);
         let prepare = cluster
-            .renew(&id("a"), &renewal("a", active, Epoch(0)), seconds(second))
+            .renew_lease(&id("a"), &renewal("a", active, Epoch(0)), seconds(second))
             .unwrap()
             .prepare;
         if let Some(epoch) = prepare {
-            cluster.renew(&id("a"), &renewal("a", Epoch(0), epoch), seconds(second)).unwrap();
+            cluster.renew_lease(&id("a"), &renewal("a", Epoch(0), epoch), seconds(second)).unwrap();
         }
         settle(&mut cluster, seconds(second));
     }
@@ -381,62 +399,67 @@ fn a_worker_that_went_without_a_word_is_missed_until_it_is_back_or_forgotten() {
     let mut cluster = without_b();
     let missed = [("a".to_owned(), WorkerState::Serving), ("b".to_owned(), WorkerState::Missing)];
     assert_eq!(states(&cluster, seconds(13)), missed);
-    let findings = cluster.view("tests", "here", &BTreeMap::new(), seconds(13)).findings;
+    let findings =
+        cluster.build_cluster_view("tests", "here", &BTreeMap::new(), seconds(13)).findings;
     assert!(
         findings.iter().any(|finding| finding.contains("verbs3 worker forget b")),
         "{findings:?}"
     );
     // Another leader misses it as well.
-    let document = Document { term: 2, ..cluster.document().clone() };
-    let mut next = Cluster::new(options(), document, seconds(14));
+    let document = ClusterDocument { term: 2, ..cluster.cluster_document().clone() };
+    let mut next = MembershipController::new(options(), document, seconds(14));
     assert_eq!(states(&next, seconds(14))[1], missed[1]);
-    next.forget(&id("b")).unwrap();
+    next.forget_worker(&id("b")).unwrap();
     settle(&mut next, seconds(14));
     assert_eq!(
-        (next.document().missing.len(), next.forget(&id("b"))),
+        (next.cluster_document().missing.len(), next.forget_worker(&id("b"))),
         (0, Err(MembershipError::Unknown(id("b"))))
     );
 
-    cluster.register(registration("b", "b2"), seconds(14)).unwrap();
+    cluster.register_worker(registration("b", "b2"), seconds(14)).unwrap();
     assert_eq!(states(&cluster, seconds(14))[1], ("b".to_owned(), WorkerState::Joining));
     settle(&mut cluster, seconds(14));
     settle(&mut cluster, seconds(15));
     let prepare = cluster
-        .renew(&id("a"), &renewal("a", epoch(&cluster), Epoch(0)), seconds(15))
+        .renew_lease(&id("a"), &renewal("a", epoch(&cluster), Epoch(0)), seconds(15))
         .unwrap()
         .prepare;
-    cluster.renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap()), seconds(15)).unwrap();
+    cluster.renew_lease(&id("a"), &renewal("a", Epoch(0), prepare.unwrap()), seconds(15)).unwrap();
     settle(&mut cluster, seconds(15));
-    assert_eq!((members(&cluster), cluster.document().missing.len()), (vec!["a", "b"], 0));
+    assert_eq!((members(&cluster), cluster.cluster_document().missing.len()), (vec!["a", "b"], 0));
 }
 
 #[test]
 fn a_worker_that_left_in_order_is_not_missed() {
     let mut cluster = cluster_of(&["a", "b"]);
-    cluster.leave(&id("b"), leave("b", Some(Vec::new()), 0)).unwrap();
+    cluster.record_departure(&id("b"), leave("b", Some(Vec::new()), 0)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
-    let prepare =
-        cluster.renew(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3)).unwrap().prepare;
-    cluster.renew(&id("a"), &renewal("a", Epoch(0), prepare.unwrap()), seconds(3)).unwrap();
+    let prepare = cluster
+        .renew_lease(&id("a"), &renewal("a", Epoch(101), Epoch(0)), seconds(3))
+        .unwrap()
+        .prepare;
+    cluster.renew_lease(&id("a"), &renewal("a", Epoch(0), prepare.unwrap()), seconds(3)).unwrap();
     settle(&mut cluster, seconds(3));
-    assert_eq!((members(&cluster), cluster.document().missing.len()), (vec!["a"], 0));
+    assert_eq!((members(&cluster), cluster.cluster_document().missing.len()), (vec!["a"], 0));
 }
 
 #[test]
 fn leases_that_end_one_after_the_other_while_a_map_is_prepared_are_one_change() {
     let mut cluster = cluster_of(&["a", "b", "c", "d"]);
     // c and d die at one moment, having renewed a second apart.
-    cluster.renew(&id("d"), &renewal("d", Epoch(101), Epoch(0)), seconds(2)).unwrap();
+    cluster.renew_lease(&id("d"), &renewal("d", Epoch(101), Epoch(0)), seconds(2)).unwrap();
     let mut maps = 0;
     for quarter in 8..=60 {
-        let now = Moment::default().after(Duration::from_millis(quarter * 250));
+        let now = LeaseInstant::default().saturating_add(Duration::from_millis(quarter * 250));
         for name in ["a", "b"] {
             let active = epoch(&cluster);
-            let prepare =
-                cluster.renew(&id(name), &renewal(name, active, Epoch(0)), now).unwrap().prepare;
+            let prepare = cluster
+                .renew_lease(&id(name), &renewal(name, active, Epoch(0)), now)
+                .unwrap()
+                .prepare;
             if let Some(epoch) = prepare {
-                cluster.renew(&id(name), &renewal(name, Epoch(0), epoch), now).unwrap();
+                cluster.renew_lease(&id(name), &renewal(name, Epoch(0), epoch), now).unwrap();
             }
         }
         let before = epoch(&cluster);
@@ -448,70 +471,86 @@ fn leases_that_end_one_after_the_other_while_a_map_is_prepared_are_one_change() 
 
 #[test]
 fn a_second_process_under_one_address_is_no_restart() {
-    let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
-    let at =
-        |incarnation: &str, place: u64| Registration { place, ..registration("a", incarnation) };
-    cluster.register(at("a1", 7), seconds(0)).unwrap();
-    cluster.register(registration("b", "b1"), seconds(0)).unwrap();
+    let mut cluster =
+        MembershipController::new(options(), ClusterDocument::new(Epoch(100), 2), seconds(0));
+    let at = |incarnation: &str, place: u64| WorkerRegistration {
+        place,
+        ..registration("a", incarnation)
+    };
+    cluster.register_worker(at("a1", 7), seconds(0)).unwrap();
+    cluster.register_worker(registration("b", "b1"), seconds(0)).unwrap();
     settle(&mut cluster, seconds(0));
     settle(&mut cluster, seconds(1));
-    let epoch = cluster.document().active.epoch;
-    cluster.renew(&id("a"), &renewal("a1", epoch, Epoch(0)), seconds(2)).unwrap();
+    let epoch = cluster.cluster_document().active.epoch;
+    cluster.renew_lease(&id("a"), &renewal("a1", epoch, Epoch(0)), seconds(2)).unwrap();
     // A name leads to both: the first answers from what it knows until its lease is over.
-    let taken = cluster.register(at("a2", 8), seconds(3));
+    let taken = cluster.register_worker(at("a2", 8), seconds(3));
     assert!(matches!(taken, Err(MembershipError::Taken { left_ms: 9000, .. })), "{taken:?}");
-    assert!(cluster.register(at("a2", 0), seconds(3)).is_err(), "it does not say where it is");
-    cluster.renew(&id("a"), &renewal("a1", epoch, Epoch(0)), seconds(4)).unwrap();
+    assert!(
+        cluster.register_worker(at("a2", 0), seconds(3)).is_err(),
+        "it does not say where it is"
+    );
+    cluster.renew_lease(&id("a"), &renewal("a1", epoch, Epoch(0)), seconds(4)).unwrap();
     // Where the first was, there is only one.
-    assert!(cluster.register(at("a3", 7), seconds(5)).is_ok());
+    assert!(cluster.register_worker(at("a3", 7), seconds(5)).is_ok());
     assert!(matches!(
-        cluster.register(at("a1", 8), seconds(5)),
+        cluster.register_worker(at("a1", 8), seconds(5)),
         Err(MembershipError::Taken { .. })
     ));
 
     // The next leader knows it, too, and lets the process go on that was there.
     settle(&mut cluster, seconds(6));
-    let document = cluster.document().clone();
-    let mut next = Cluster::new(options(), document.clone(), seconds(7));
-    assert!(matches!(next.register(at("a4", 8), seconds(8)), Err(MembershipError::Taken { .. })));
-    assert!(next.register(at("a3", 7), seconds(8)).is_ok());
-    let mut later = Cluster::new(options(), document, seconds(7));
-    later.register(registration("b", "b1"), seconds(16)).unwrap();
-    let granted = later.register(at("a4", 8), seconds(17));
+    let document = cluster.cluster_document().clone();
+    let mut next = MembershipController::new(options(), document.clone(), seconds(7));
+    assert!(matches!(
+        next.register_worker(at("a4", 8), seconds(8)),
+        Err(MembershipError::Taken { .. })
+    ));
+    assert!(next.register_worker(at("a3", 7), seconds(8)).is_ok());
+    let mut later = MembershipController::new(options(), document, seconds(7));
+    later.register_worker(registration("b", "b1"), seconds(16)).unwrap();
+    let granted = later.register_worker(at("a4", 8), seconds(17));
     // Every lease of the first is over. It may take part in writes under this map nevertheless.
     assert_eq!(granted.unwrap().activation, None, "the map names the first");
-    assert_eq!(later.unheard(&id("a"), epoch, seconds(17)), Some(Relayed::NoLease));
+    assert_eq!(
+        later.relay_refusal(&id("a"), epoch, seconds(17)),
+        Some(NoticeRelayOutcome::NoLease)
+    );
     settle(&mut later, seconds(17));
     settle(&mut later, seconds(18));
-    assert_eq!(later.document().places.get(&id("a")), Some(&7), "of the map in force");
+    assert_eq!(later.cluster_document().places.get(&id("a")), Some(&7), "of the map in force");
     // Only b can give it up: the process elsewhere is not even asked, and can't leave for it.
-    let renewed = later.renew(&id("a"), &renewal("a4", Epoch(0), Epoch(0)), seconds(18));
+    let renewed = later.renew_lease(&id("a"), &renewal("a4", Epoch(0), Epoch(0)), seconds(18));
     assert_eq!(renewed.unwrap().prepare, None);
     let next = Epoch(epoch.0 + 1);
-    later.renew(&id("b"), &renewal("b1", Epoch(0), next), seconds(18)).unwrap();
+    later.renew_lease(&id("b"), &renewal("b1", Epoch(0), next), seconds(18)).unwrap();
     settle(&mut later, seconds(18));
-    assert_eq!((later.document().active.epoch, members(&later)), (next, vec!["a", "b"]));
-    assert_eq!(later.document().places.get(&id("a")), Some(&8));
-    let renewed = later.renew(&id("a"), &renewal("a4", Epoch(0), Epoch(0)), seconds(18));
+    assert_eq!((later.cluster_document().active.epoch, members(&later)), (next, vec!["a", "b"]));
+    assert_eq!(later.cluster_document().places.get(&id("a")), Some(&8));
+    let renewed = later.renew_lease(&id("a"), &renewal("a4", Epoch(0), Epoch(0)), seconds(18));
     let news = activation(renewed.unwrap());
     assert_eq!((news.restarted, news.resumes, news.handed_over), (false, None, vec![id("b")]));
 }
 
 #[test]
 fn who_leaves_and_comes_back_at_another_place_resumes_nothing() {
-    let mut cluster = Cluster::new(options(), Document::new(Epoch(100), 2), seconds(0));
-    let at =
-        |incarnation: &str, place: u64| Registration { place, ..registration("a", incarnation) };
-    cluster.register(at("a1", 7), seconds(0)).unwrap();
+    let mut cluster =
+        MembershipController::new(options(), ClusterDocument::new(Epoch(100), 2), seconds(0));
+    let at = |incarnation: &str, place: u64| WorkerRegistration {
+        place,
+        ..registration("a", incarnation)
+    };
+    cluster.register_worker(at("a1", 7), seconds(0)).unwrap();
     settle(&mut cluster, seconds(0));
     settle(&mut cluster, seconds(1));
-    cluster.leave(&id("a"), leave("a1", Some(Vec::new()), 0)).unwrap();
-    let granted = cluster.register(at("a2", 8), seconds(2)).unwrap();
+    cluster.record_departure(&id("a"), leave("a1", Some(Vec::new()), 0)).unwrap();
+    let granted = cluster.register_worker(at("a2", 8), seconds(2)).unwrap();
     assert_eq!(granted.activation, None);
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
     assert_eq!(epoch(&cluster), Epoch(102), "the one before has given up its map");
-    let granted = cluster.renew(&id("a"), &renewal("a2", Epoch(0), Epoch(0)), seconds(3)).unwrap();
+    let granted =
+        cluster.renew_lease(&id("a"), &renewal("a2", Epoch(0), Epoch(0)), seconds(3)).unwrap();
     assert_eq!(activation(granted).handed_over, [id("a")]);
 }
 
@@ -519,23 +558,29 @@ fn who_leaves_and_comes_back_at_another_place_resumes_nothing() {
 fn a_place_is_durable_before_a_lease_is_granted_there() {
     // Nobody has said yet where it listens.
     let mut cluster = cluster_of(&["a", "b"]);
-    cluster.register(registration("c", "c"), seconds(2)).unwrap();
+    cluster.register_worker(registration("c", "c"), seconds(2)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
-    let at =
-        |incarnation: &str, place: u64| Registration { place, ..registration("a", incarnation) };
+    let at = |incarnation: &str, place: u64| WorkerRegistration {
+        place,
+        ..registration("a", incarnation)
+    };
     // A map is on its way, and waits for a.
-    assert_eq!(cluster.register(at("a2", 8), seconds(3)), Err(MembershipError::Changing));
+    assert_eq!(cluster.register_worker(at("a2", 8), seconds(3)), Err(MembershipError::Changing));
     settle(&mut cluster, seconds(3));
-    assert_eq!(cluster.document().places, BTreeMap::from([(id("a"), 8)]));
+    assert_eq!(cluster.cluster_document().places, BTreeMap::from([(id("a"), 8)]));
     // Whoever comes first now, the process before is waited for.
     assert!(matches!(
-        cluster.register(at("a3", 9), seconds(3)),
+        cluster.register_worker(at("a3", 9), seconds(3)),
         Err(MembershipError::Taken { .. })
     ));
-    assert!(cluster.register(at("a2", 8), seconds(3)).unwrap().prepare.is_some());
+    assert!(cluster.register_worker(at("a2", 8), seconds(3)).unwrap().prepare.is_some());
     // Another leader knows where the lease is.
-    let mut next = Cluster::new(options(), cluster.document().clone(), seconds(4));
-    assert!(matches!(next.register(at("a3", 9), seconds(4)), Err(MembershipError::Taken { .. })));
-    assert!(next.register(at("a2", 8), seconds(4)).is_ok());
+    let mut next =
+        MembershipController::new(options(), cluster.cluster_document().clone(), seconds(4));
+    assert!(matches!(
+        next.register_worker(at("a3", 9), seconds(4)),
+        Err(MembershipError::Taken { .. })
+    ));
+    assert!(next.register_worker(at("a2", 8), seconds(4)).is_ok());
 }

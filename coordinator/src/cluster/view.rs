@@ -3,30 +3,31 @@
 use std::collections::BTreeMap;
 
 use verbs3_coordinator_client::api::{
-    ClusterView, HandingOver, PreloadView, Preparing, WorkerState, WorkerView,
+    ClusterView, DrainProgress, EpochPreparation, PreloadView, WorkerState, WorkerView,
 };
-use verbs3_coordinator_client::clock::Moment;
+use verbs3_coordinator_client::clock::LeaseInstant;
 use verbs3_coordinator_client::hot::HotView;
-use verbs3_protocol::{Epoch, Membership, WorkerId};
+use verbs3_protocol::{Epoch, MemberRoster, WorkerId};
 
-use super::Cluster;
+use super::MembershipController;
 
-impl Cluster {
+impl MembershipController {
     /// `slots`: how many each worker owns in the map in force.
-    pub fn view(
+    pub fn build_cluster_view(
         &self,
         name: &str,
         leader: &str,
         slots: &BTreeMap<WorkerId, u32>,
-        now: Moment,
+        now: LeaseInstant,
     ) -> ClusterView {
-        let preparing =
-            self.waiting_for(now).map(|(epoch, waiting_for)| Preparing { epoch, waiting_for });
-        let mut workers = self.workers(slots, now);
+        let preparing = self
+            .waiting_for(now)
+            .map(|(epoch, waiting_for)| EpochPreparation { epoch, waiting_for });
+        let mut workers = self.worker_views(slots, now);
         for worker in &mut workers {
             worker.drained = is_drained(worker, &self.document.active);
         }
-        let findings = findings(&self.document.active, &workers, preparing.as_ref());
+        let findings = collect_findings(&self.document.active, &workers, preparing.as_ref());
         ClusterView {
             name: name.to_owned(),
             leader: Some(leader.to_owned()),
@@ -40,7 +41,7 @@ impl Cluster {
         }
     }
 
-    fn workers(&self, slots: &BTreeMap<WorkerId, u32>, now: Moment) -> Vec<WorkerView> {
+    fn worker_views(&self, slots: &BTreeMap<WorkerId, u32>, now: LeaseInstant) -> Vec<WorkerView> {
         let shown = self
             .records
             .iter()
@@ -58,8 +59,10 @@ impl Cluster {
                 weight: record.member.weight,
                 zone: record.member.zone.clone(),
                 state,
-                lease_ms: u64::try_from(record.lease_until.since(now).as_millis())
-                    .unwrap_or(u64::MAX),
+                lease_ms: u64::try_from(
+                    record.lease_until.saturating_duration_since(now).as_millis(),
+                )
+                .unwrap_or(u64::MAX),
                 tiers: record.tiers.clone(),
                 rails: record.rails.clone(),
                 active: record.active,
@@ -95,7 +98,7 @@ impl Cluster {
 
 /// Whether a worker has nothing left that anybody needs it for. What it hands over it says together
 /// with the map that it follows.
-fn is_drained(worker: &WorkerView, map: &Membership) -> bool {
+fn is_drained(worker: &WorkerView, map: &MemberRoster) -> bool {
     let is_told =
         map.get(&worker.id).is_some_and(|member| member.draining) && worker.active == map.epoch;
     let has_handed_over = worker.handing_over.is_none_or(|progress| progress.blocks_left == 0);
@@ -104,10 +107,10 @@ fn is_drained(worker: &WorkerView, map: &Membership) -> bool {
 }
 
 /// What is not as it should be, and the remedy.
-fn findings(
-    map: &Membership,
+fn collect_findings(
+    map: &MemberRoster,
     workers: &[WorkerView],
-    preparing: Option<&Preparing>,
+    preparing: Option<&EpochPreparation>,
 ) -> Vec<String> {
     let mut findings = Vec::new();
     if map.members.is_empty() {
@@ -136,7 +139,7 @@ fn findings(
     {
         let id = &worker.id;
         findings.push(match worker.handing_over {
-            Some(HandingOver { blocks, blocks_left, bytes }) if blocks_left > 0 => {
+            Some(DrainProgress { blocks, blocks_left, bytes }) if blocks_left > 0 => {
                 let (done, mebibytes) = (blocks - blocks_left.min(blocks), bytes >> 20);
                 format!(
                     "worker {id} hands over what is hot: {done} of {blocks} blocks, \
@@ -163,7 +166,7 @@ fn findings(
             map.replicas
         ));
     }
-    if let Some(Preparing { epoch, waiting_for }) = preparing
+    if let Some(EpochPreparation { epoch, waiting_for }) = preparing
         && !waiting_for.is_empty()
     {
         let ids: Vec<&str> = waiting_for.iter().map(|id| id.0.as_str()).collect();

@@ -5,137 +5,170 @@
 use http::StatusCode;
 use serde_json::json;
 use verbs3_client::TendError;
-use verbs3_coordinator_client::api::RefusedKind;
-use verbs3_preload::api::{Action, Invalidation, Selection, Spec, Tier};
-use verbs3_preload::{Notification, NotifiedError, ObjectError, Objects};
+use verbs3_coordinator_client::api::CoordinatorRefusalKind;
+use verbs3_preload::api::{
+    InvalidationRequest, PreloadJobAction, PreloadJobSpec, PreloadSelection, PreloadTier,
+};
+use verbs3_preload::{BucketNotification, NotificationError, ObjectAdmin, ObjectError};
 
-use super::preload::refused as engine_refused;
-use super::routes::{malformed, number, parsed, text};
-use super::{Answer, Asked};
-use crate::coordinator::Coordinator;
+use super::preload::preload_refusal as engine_refused;
+use super::routes::{malformed_response, parse_body, query_number, query_text};
+use super::{CoordinatorRequest, CoordinatorResponse};
+use crate::coordinator::CoordinatorServer;
 
 /// What is to be done with pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum ObjectPageAction {
     Evict,
     Pin,
     Unpin,
 }
 
-impl Coordinator {
+impl CoordinatorServer {
     /// `POST /v1/evict`, `/v1/pin`, `/v1/unpin`: a job, as `POST /v1/preload` answers.
-    pub(super) async fn tend_job(&self, act: Act, asked: &Asked) -> Answer {
-        let Selection { id, paths, prefixes, manifest, ttl } = match parsed(asked) {
+    pub(super) async fn tend_job(
+        &self,
+        act: ObjectPageAction,
+        asked: &CoordinatorRequest,
+    ) -> CoordinatorResponse {
+        let PreloadSelection { id, paths, prefixes, manifest, ttl } = match parse_body(asked) {
             Ok(selection) => selection,
             Err(answer) => return answer,
         };
-        let spec = Spec { id, paths, prefixes, manifest, ..Spec::default() };
+        let spec = PreloadJobSpec { id, paths, prefixes, manifest, ..PreloadJobSpec::default() };
         let spec = match (act, ttl) {
-            (Act::Pin, Some(_)) => Spec { tier: Tier::Disk, pin_ttl: ttl, ..spec },
-            (Act::Pin, None) => {
-                return malformed(
+            (ObjectPageAction::Pin, Some(_)) => {
+                PreloadJobSpec { tier: PreloadTier::Disk, pin_ttl: ttl, ..spec }
+            }
+            (ObjectPageAction::Pin, None) => {
+                return malformed_response(
                     StatusCode::BAD_REQUEST,
                     "ttl is missing: the seconds for which pages are kept",
                 );
             }
             (_, Some(_)) => {
-                return malformed(StatusCode::BAD_REQUEST, "only pins have a ttl; leave it out");
+                return malformed_response(
+                    StatusCode::BAD_REQUEST,
+                    "only pins have a ttl; leave it out",
+                );
             }
-            (Act::Evict, None) => Spec { action: Action::Evict, ..spec },
-            (Act::Unpin, None) => Spec { action: Action::Unpin, ..spec },
+            (ObjectPageAction::Evict, None) => {
+                PreloadJobSpec { action: PreloadJobAction::Evict, ..spec }
+            }
+            (ObjectPageAction::Unpin, None) => {
+                PreloadJobSpec { action: PreloadJobAction::Unpin, ..spec }
+            }
         };
         self.preload_begin(spec).await
     }
 
-    /// `POST /v1/invalidate`. 200: every read that begins from now on sees what the UFS has now, or
+    /// `POST /v1/invalidate_objects`. 200: every read that begins from now on sees what the UFS has now, or
     /// later.
-    pub(super) async fn invalidate(&self, asked: &Asked) -> Answer {
-        let invalidation: Invalidation = match parsed(asked) {
+    pub(super) async fn invalidate_objects(
+        &self,
+        asked: &CoordinatorRequest,
+    ) -> CoordinatorResponse {
+        let invalidation: InvalidationRequest = match parse_body(asked) {
             Ok(invalidation) => invalidation,
             Err(answer) => return answer,
         };
-        let Some(objects) = self.objects() else { return no_objects() };
-        match objects.invalidate(&invalidation).await {
+        let Some(objects) = self.object_admin() else { return no_objects() };
+        match objects.invalidate_objects(&invalidation).await {
             Ok(()) => {
                 let names = invalidation.paths.len() + invalidation.prefixes.len();
-                Answer::json(StatusCode::OK, &json!({ "invalidated": names }))
+                CoordinatorResponse::from_json(StatusCode::OK, &json!({ "invalidated": names }))
             }
-            Err(error) => refused(&error),
+            Err(error) => object_refusal(&error),
         }
     }
 
-    /// `POST /v1/notifications?ufs=NAME&warm=true`.
-    pub(super) async fn notifications(&self, asked: &Asked) -> Answer {
-        let said: Notification = match parsed(asked) {
+    /// `POST /v1/accept_notification?ufs=NAME&warm=true`.
+    pub(super) async fn accept_notification(
+        &self,
+        asked: &CoordinatorRequest,
+    ) -> CoordinatorResponse {
+        let said: BucketNotification = match parse_body(asked) {
             Ok(said) => said,
             Err(answer) => return answer,
         };
-        let Some(objects) = self.objects() else { return no_objects() };
-        let ufs = text(&asked.query, "ufs");
-        let warm = match text(&asked.query, "warm").as_deref() {
+        let Some(objects) = self.object_admin() else { return no_objects() };
+        let ufs = query_text(&asked.query, "ufs");
+        let warm = match query_text(&asked.query, "warm").as_deref() {
             None | Some("false") => false,
             Some("true") => true,
-            Some(_) => return malformed(StatusCode::BAD_REQUEST, "warm is true or false"),
+            Some(_) => return malformed_response(StatusCode::BAD_REQUEST, "warm is true or false"),
         };
-        let (mut notified, job) = match objects.notified(&said, ufs.as_deref()).await {
+        let (mut notified, job) = match objects.apply_notification(&said, ufs.as_deref()).await {
             Ok(done) => done,
-            Err(NotifiedError::Object(error)) => return refused(&error),
-            Err(error @ (NotifiedError::Empty | NotifiedError::Record(_))) => {
-                return malformed(StatusCode::BAD_REQUEST, error.to_string());
+            Err(NotificationError::Object(error)) => return object_refusal(&error),
+            Err(error @ (NotificationError::Empty | NotificationError::Record(_))) => {
+                return malformed_response(StatusCode::BAD_REQUEST, error.to_string());
             }
         };
         if let Some(job) = job.filter(|_| warm) {
-            let Some(engine) = self.engine() else { return self.no_engine().await };
-            match engine.create(job).await {
+            let Some(engine) = self.preload_engine() else { return self.no_engine().await };
+            match engine.create_job(job).await {
                 Ok((view, _)) => notified.job = Some(view.id),
                 Err(error) => return engine_refused(&error),
             }
         }
-        Answer::json(StatusCode::OK, &notified)
+        CoordinatorResponse::from_json(StatusCode::OK, &notified)
     }
 
-    /// `GET /v1/objects/BUCKET/KEY?first_block=N`.
-    pub(super) async fn object(&self, bucket: &str, key: &str, asked: &Asked) -> Answer {
-        let Some(objects) = self.objects() else { return no_objects() };
-        let first_block = match number(&asked.query, "first_block")
+    /// `GET /v1/object_admin/BUCKET/KEY?first_block=N`.
+    pub(super) async fn show_object(
+        &self,
+        bucket: &str,
+        key: &str,
+        asked: &CoordinatorRequest,
+    ) -> CoordinatorResponse {
+        let Some(objects) = self.object_admin() else { return no_objects() };
+        let first_block = match query_number(&asked.query, "first_block")
             .map(|number| number.map_or(Ok(0), u32::try_from))
         {
             Ok(Ok(first_block)) => first_block,
             Err(answer) => return answer,
             Ok(Err(_)) => {
-                return malformed(StatusCode::BAD_REQUEST, "first_block is a number below 2^32");
+                return malformed_response(
+                    StatusCode::BAD_REQUEST,
+                    "first_block is a number below 2^32",
+                );
             }
         };
-        match objects.find(&format!("s3://{bucket}/{key}"), first_block).await {
-            Ok(view) => Answer::json(StatusCode::OK, &view),
-            Err(error) => refused(&error),
+        match objects.locate_object(&format!("s3://{bucket}/{key}"), first_block).await {
+            Ok(view) => CoordinatorResponse::from_json(StatusCode::OK, &view),
+            Err(error) => object_refusal(&error),
         }
     }
 
-    fn objects(&self) -> Option<&Objects> {
+    fn object_admin(&self) -> Option<&ObjectAdmin> {
         self.preloading.objects.get()
     }
 }
 
-fn no_objects() -> Answer {
+fn no_objects() -> CoordinatorResponse {
     let reason =
         "this coordinator knows no objects: it needs [[ufs]] and [[mount]] in its configuration";
-    Answer::refused(StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable, reason)
+    CoordinatorResponse::refuse_request(
+        StatusCode::SERVICE_UNAVAILABLE,
+        CoordinatorRefusalKind::Unavailable,
+        reason,
+    )
 }
 
-fn refused(error: &ObjectError) -> Answer {
+fn object_refusal(error: &ObjectError) -> CoordinatorResponse {
     let (status, kind) = match error {
         ObjectError::Spec(_) | ObjectError::TooMany(_) => {
-            (StatusCode::BAD_REQUEST, RefusedKind::Malformed)
+            (StatusCode::BAD_REQUEST, CoordinatorRefusalKind::Malformed)
         }
-        ObjectError::Absent(_) => (StatusCode::NOT_FOUND, RefusedKind::Unknown),
+        ObjectError::Absent(_) => (StatusCode::NOT_FOUND, CoordinatorRefusalKind::Unknown),
         ObjectError::Ufs { .. }
         | ObjectError::Tier(
             TendError::NoMap
             | TendError::Unknown { .. }
             | TendError::Away { .. }
             | TendError::Refused { .. },
-        ) => (StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable),
+        ) => (StatusCode::SERVICE_UNAVAILABLE, CoordinatorRefusalKind::Unavailable),
     };
-    Answer::refused(status, kind, error.to_string())
+    CoordinatorResponse::refuse_request(status, kind, error.to_string())
 }

@@ -6,14 +6,14 @@ mod schemas;
 use serde_json::{Value, json};
 use verbs3_preload::PAGE_JOBS_MAX;
 
-use schemas::{number, reference, schemas};
+use schemas::{all_schemas, number_schema, schema_ref};
 
-fn answer(description: &str, schema: &str) -> Value {
-    json!({ "description": description, "content": { "application/json": { "schema": reference(schema) } } })
+fn json_response(description: &str, schema: &str) -> Value {
+    json!({ "description": description, "content": { "application/json": { "schema": schema_ref(schema) } } })
 }
 
-fn refusals() -> Vec<(&'static str, Value)> {
-    let refused = |what: &str| answer(what, "Refused");
+fn refusal_responses() -> Vec<(&'static str, Value)> {
+    let refused = |what: &str| json_response(what, "Refused");
     vec![
         ("400", refused("The request makes no sense; the reason says why")),
         ("401", refused("The proof of the cluster's secret is missing, wrong, or of another time")),
@@ -26,26 +26,26 @@ fn refusals() -> Vec<(&'static str, Value)> {
 }
 
 /// A route: its summary, its parameters, its body's schema, its answers.
-fn operation(
+fn route_operation(
     summary: &str,
     parameters: &[Value],
     body: Option<&str>,
     answers: &[(&str, Value)],
 ) -> Value {
     let mut responses = serde_json::Map::new();
-    for (status, answer) in refusals().iter().chain(answers) {
+    for (status, answer) in refusal_responses().iter().chain(answers) {
         responses.insert((*status).to_owned(), answer.clone());
     }
     let mut operation =
         json!({ "summary": summary, "parameters": parameters, "responses": responses });
     if let Some(body) = body {
-        let content = json!({ "application/json": { "schema": reference(body) } });
+        let content = json!({ "application/json": { "schema": schema_ref(body) } });
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
     operation
 }
 
-fn parameter(name: &str, place: &str, schema: &Value, description: &str) -> Value {
+fn route_parameter(name: &str, place: &str, schema: &Value, description: &str) -> Value {
     json!({
         "name": name, "in": place, "required": place == "path", "description": description,
             "schema": schema,
@@ -53,15 +53,15 @@ fn parameter(name: &str, place: &str, schema: &Value, description: &str) -> Valu
 }
 
 fn in_path(name: &str, description: &str) -> Value {
-    parameter(name, "path", &json!({ "type": "string", "minLength": 1 }), description)
+    route_parameter(name, "path", &json!({ "type": "string", "minLength": 1 }), description)
 }
 
 fn in_query(name: &str, schema: &Value, description: &str) -> Value {
-    parameter(name, "query", schema, description)
+    route_parameter(name, "query", schema, description)
 }
 
 /// The document.
-pub(super) fn document() -> Value {
+pub(super) fn openapi_document() -> Value {
     let mut paths = job_paths();
     if let Some(into) = paths.as_object_mut() {
         for more in [object_paths(), cluster_paths()] {
@@ -88,40 +88,40 @@ pub(super) fn document() -> Value {
         "security": [{ "proof": [] }],
         "paths": paths,
         "components": {
-            "schemas": schemas(),
+            "schemas": all_schemas(),
             "securitySchemes": { "proof": { "type": "apiKey", "in": "header", "name": "x-verbs3-proof" } },
         },
     })
 }
 
 fn job_paths() -> Value {
-    let job = || answer("The job", "Job");
+    let job = || json_response("The job", "Job");
     let id = || in_path("id", "Name of the job");
     let begins = |summary: &str, body: &str| {
-        let taken = ("409", answer("Another job has this id", "Refused"));
-        operation(summary, &[], Some(body), &[("200", job()), ("201", job()), taken])
+        let taken = ("409", json_response("Another job has this id", "Refused"));
+        route_operation(summary, &[], Some(body), &[("200", job()), ("201", job()), taken])
     };
     let lines = json!({
-        "description": "Lines", "content": { "application/x-ndjson": { "schema": reference("Line") } },
+        "description": "Lines", "content": { "application/x-ndjson": { "schema": schema_ref("Line") } },
     });
     json!({
         "/v1/preload": {
-            "get": operation("The jobs, newest first, a page at a time", &[
+            "get": route_operation("The jobs, newest first, a page at a time", &[
                 in_query("limit", &json!({ "type": "integer", "minimum": 1, "maximum": PAGE_JOBS_MAX, "default": PAGE_JOBS_MAX }), "Jobs of this page, at most; fewer come where they are long"),
                 in_query("after", &json!({ "type": "string", "pattern": "^[0-9]{1,16}[.][A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$" }), "`next` of the page before"),
-            ], None, &[("200", answer("The jobs", "Jobs"))]),
+            ], None, &[("200", json_response("The jobs", "Jobs"))]),
             "post": begins("Begin a job, or find the one of this id", "Spec"),
         },
         "/v1/preload/{id}": {
-            "get": operation("One job", &[
+            "get": route_operation("One job", &[
                 id(),
-                in_query("news", &number(), "Wait until the job's `news` is another number"),
-                in_query("wait_ms", &number(), "but no longer than this"),
+                in_query("news", &number_schema(), "Wait until the job's `news` is another number"),
+                in_query("wait_ms", &number_schema(), "but no longer than this"),
             ], None, &[("200", job())]),
-            "delete": operation("End a job; one that is over stays as it is", &[id()], None, &[("200", job())]),
+            "delete": route_operation("End a job; one that is over stays as it is", &[id()], None, &[("200", job())]),
         },
         "/v1/preload/{id}/progress": {
-            "get": operation(
+            "get": route_operation(
                 "The job, and whenever something of it changes, until it is over: a line each, \
                 with a proof of its own",
                 &[id()], None, &[("200", lines)],
@@ -137,25 +137,25 @@ fn job_paths() -> Value {
 fn object_paths() -> Value {
     json!({
         "/v1/objects/{bucket}/{key}": {
-            "get": operation("Where an object is: its blocks, who owns them, which of these have \
+            "get": route_operation("Where an object is: its blocks, who owns them, which of these have \
             them, in which tier, how hot", &[
                 in_path("bucket", "As clients name it"), in_path("key",
                     "Slashes of it need no escape"),
                 in_query("first_block", &json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }), "The first block to be shown; 1024 are"),
-            ], None, &[("200", answer("The object", "Object"))]),
+            ], None, &[("200", json_response("The object", "Object"))]),
         },
         "/v1/invalidate": {
-            "post": operation(
+            "post": route_operation(
                 "Have the UFS asked before anything else is answered of these objects: every read that begins after the answer sees what the UFS has then, or later",
-                &[], Some("Invalidation"), &[("200", answer("Done", "Invalidated"))],
+                &[], Some("Invalidation"), &[("200", json_response("Done", "Invalidated"))],
             ),
         },
         "/v1/notifications": {
-            "post": operation("A bucket notification: what it names is invalidated", &[
+            "post": route_operation("A bucket notification: what it names is invalidated", &[
                 in_query("ufs", &json!({ "type": "string" }),
                     "Name of the UFS that it is from; default: any with a mount of the bucket"),
                 in_query("warm", &json!({ "type": "boolean" }), "Load what was created"),
-            ], Some("Notification"), &[("200", answer("What was done", "Notified")), ("409", answer("A \
+            ], Some("Notification"), &[("200", json_response("What was done", "Notified")), ("409", json_response("A \
                 job of this name is there", "Refused"))]),
         },
     })
@@ -166,31 +166,31 @@ fn cluster_paths() -> Value {
     let id = || in_path("id", "Name of the worker");
     let done = || ("204", json!({ "description": "It is so" }));
     json!({
-        "/v1/cluster": { "get": operation("Whether the cluster is well", &[], None, &[("200", answer("The cluster", "Cluster"))]) },
-        "/v1/workers": { "get": operation("All workers", &[], None, &[("200", answer("The workers",
+        "/v1/cluster": { "get": route_operation("Whether the cluster is well", &[], None, &[("200", json_response("The cluster", "Cluster"))]) },
+        "/v1/workers": { "get": route_operation("All workers", &[], None, &[("200", json_response("The workers",
             "Workers"))]) },
         "/v1/workers/{id}": {
-            "delete": operation("Say that a worker is dead and will not come back, so that no map \
+            "delete": route_operation("Say that a worker is dead and will not come back, so that no map \
             waits for it longer than its lease", &[id()], None, &[done()]),
         },
         "/v1/workers/{id}/drain": {
-            "post": operation("Take a worker's slots away, and have others take over what is hot; \
+            "post": route_operation("Take a worker's slots away, and have others take over what is hot; \
             `drained` of the worker says when it may be stopped", &[id()], None, &[done()]),
         },
-        "/v1/workers/{id}/undrain": { "post": operation("Give a worker its slots back", &[id()], None, &[done()]) },
+        "/v1/workers/{id}/undrain": { "post": route_operation("Give a worker its slots back", &[id()], None, &[done()]) },
         "/v1/openapi.json": {
-            "get": operation("This document", &[], None, &[("200", json!({
+            "get": route_operation("This document", &[], None, &[("200", json!({
                 "description": "The document", "content": { "application/json": { "schema": { "type": "object" } } },
             }))]),
         },
         "/v1/placement": {
-            "get": operation("The workers of a block, or of a slot; without either, how many slots \
+            "get": route_operation("The workers of a block, or of a slot; without either, how many slots \
             each worker owns", &[
                 in_query("volume", &text, "UFS/BUCKET"), in_query("key", &text,
                     "As the UFS names it"),
                 in_query("block", &json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX }), "Default: 0"),
                 in_query("slot", &json!({ "type": "integer", "minimum": 0, "maximum": 65535 }), "In place of volume and key"),
-            ], None, &[("200", answer("The workers", "Placement"))]),
+            ], None, &[("200", json_response("The workers", "Placement"))]),
         },
     })
 }

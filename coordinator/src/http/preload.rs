@@ -7,80 +7,90 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use http::StatusCode;
 use tokio::time::Instant;
-use verbs3_coordinator_client::api::RefusedKind;
-use verbs3_preload::api::Spec;
-use verbs3_preload::{After, AfterError, Engine, EngineError, JobStoreError, PAGE_JOBS_MAX};
+use verbs3_coordinator_client::api::CoordinatorRefusalKind;
+use verbs3_preload::api::PreloadJobSpec;
+use verbs3_preload::{
+    JobStoreError, JobsPageToken, JobsPageTokenError, PAGE_JOBS_MAX, PreloadEngine,
+    PreloadEngineError,
+};
 
-use super::routes::{malformed, number, parsed, text};
-use super::{Answer, Asked};
-use crate::coordinator::Coordinator;
+use super::routes::{malformed_response, parse_body, query_number, query_text};
+use super::{CoordinatorRequest, CoordinatorResponse};
+use crate::coordinator::CoordinatorServer;
 
 /// How often a progress is looked at, and after which time a line comes though nothing has changed.
 const LINE_EVERY: Duration = Duration::from_millis(500);
 const LINE_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
-impl Coordinator {
+impl CoordinatorServer {
     /// `POST /v1/preload`: 201 for a new job, 200 for one that is known.
-    pub(super) async fn preload_create(&self, asked: &Asked) -> Answer {
-        let spec: Spec = match parsed(asked) {
+    pub(super) async fn preload_create(&self, asked: &CoordinatorRequest) -> CoordinatorResponse {
+        let spec: PreloadJobSpec = match parse_body(asked) {
             Ok(spec) => spec,
             Err(answer) => return answer,
         };
         self.preload_begin(spec).await
     }
 
-    pub(super) async fn preload_begin(&self, spec: Spec) -> Answer {
-        let Some(engine) = self.engine() else { return self.no_engine().await };
-        match engine.create(spec).await {
+    pub(super) async fn preload_begin(&self, spec: PreloadJobSpec) -> CoordinatorResponse {
+        let Some(engine) = self.preload_engine() else { return self.no_engine().await };
+        match engine.create_job(spec).await {
             Ok((view, true)) => {
                 tracing::info!(job = view.id, "a preload job was taken in");
-                Answer::json(StatusCode::CREATED, &view)
+                CoordinatorResponse::from_json(StatusCode::CREATED, &view)
             }
-            Ok((view, false)) => Answer::json(StatusCode::OK, &view),
-            Err(error) => refused(&error),
+            Ok((view, false)) => CoordinatorResponse::from_json(StatusCode::OK, &view),
+            Err(error) => preload_refusal(&error),
         }
     }
 
     /// `?limit=N&after=NEXT`: a page of the jobs.
-    pub(super) async fn preload_list(&self, asked: &Asked) -> Answer {
+    pub(super) async fn preload_list(&self, asked: &CoordinatorRequest) -> CoordinatorResponse {
         let (limit, after) = match page_of(&asked.query) {
             Ok(page) => page,
             Err(answer) => return answer,
         };
-        match self.engine() {
-            Some(engine) => Answer::json(StatusCode::OK, &engine.page(after.as_ref(), limit)),
+        match self.preload_engine() {
+            Some(engine) => CoordinatorResponse::from_json(
+                StatusCode::OK,
+                &engine.jobs_page(after.as_ref(), limit),
+            ),
             None => self.no_engine().await,
         }
     }
 
     /// `?news=N&wait_ms=W`: waits until there is later news than N.
-    pub(super) async fn preload_get(&self, id: &str, asked: &Asked) -> Answer {
-        let (news, wait_ms) = match (number(&asked.query, "news"), number(&asked.query, "wait_ms"))
-        {
-            (Ok(news), Ok(wait_ms)) => (news, wait_ms),
-            (Err(answer), _) | (_, Err(answer)) => return answer,
-        };
-        let Some(engine) = self.engine() else { return self.no_engine().await };
-        match engine.get(id, news, self.wait(wait_ms)).await {
-            Ok(view) => Answer::json(StatusCode::OK, &view),
-            Err(error) => refused(&error),
+    pub(super) async fn preload_get(
+        &self,
+        id: &str,
+        asked: &CoordinatorRequest,
+    ) -> CoordinatorResponse {
+        let (news, wait_ms) =
+            match (query_number(&asked.query, "news"), query_number(&asked.query, "wait_ms")) {
+                (Ok(news), Ok(wait_ms)) => (news, wait_ms),
+                (Err(answer), _) | (_, Err(answer)) => return answer,
+            };
+        let Some(engine) = self.preload_engine() else { return self.no_engine().await };
+        match engine.get(id, news, self.clamp_wait(wait_ms)).await {
+            Ok(view) => CoordinatorResponse::from_json(StatusCode::OK, &view),
+            Err(error) => preload_refusal(&error),
         }
     }
 
-    pub(super) async fn preload_end(&self, id: &str) -> Answer {
-        let Some(engine) = self.engine() else { return self.no_engine().await };
+    pub(super) async fn preload_end(&self, id: &str) -> CoordinatorResponse {
+        let Some(engine) = self.preload_engine() else { return self.no_engine().await };
         tracing::info!(job = id, "a preload job is to end");
-        match engine.end(id).await {
-            Ok(view) => Answer::json(StatusCode::OK, &view),
-            Err(error) => refused(&error),
+        match engine.end_job(id).await {
+            Ok(view) => CoordinatorResponse::from_json(StatusCode::OK, &view),
+            Err(error) => preload_refusal(&error),
         }
     }
 
     /// The job now, and whenever something of it has changed, until it is over: a line each.
-    pub(super) async fn preload_progress(&self, id: &str) -> Answer {
-        let Some(engine) = self.engine() else { return self.no_engine().await };
+    pub(super) async fn preload_progress(&self, id: &str) -> CoordinatorResponse {
+        let Some(engine) = self.preload_engine() else { return self.no_engine().await };
         if let Err(error) = engine.get(id, None, Duration::ZERO).await {
-            return refused(&error);
+            return preload_refusal(&error);
         }
         let id = id.to_owned();
         // The end of the connection ends it, and that of the leadership.
@@ -102,20 +112,20 @@ impl Coordinator {
                 let over = view.state.is_over();
                 Some((line, (engine, id, Some(view), over)))
             });
-        Answer::lines(views.boxed())
+        CoordinatorResponse::from_lines(views.boxed())
     }
 
-    pub(super) fn engine(&self) -> Option<Arc<Engine>> {
+    pub(super) fn preload_engine(&self) -> Option<Arc<PreloadEngine>> {
         self.preloading.engine.lock().clone()
     }
 
-    pub(super) async fn no_engine(&self) -> Answer {
+    pub(super) async fn no_engine(&self) -> CoordinatorResponse {
         if self.is_leader() {
             let reason = "this coordinator runs no preload jobs yet, or none at all: it needs \
                 [[ufs]], [[mount]] and workers in its configuration";
-            return Answer::refused(
+            return CoordinatorResponse::refuse_request(
                 StatusCode::SERVICE_UNAVAILABLE,
-                RefusedKind::Unavailable,
+                CoordinatorRefusalKind::Unavailable,
                 reason,
             );
         }
@@ -123,31 +133,31 @@ impl Coordinator {
     }
 }
 
-fn page_of(query: &str) -> Result<(usize, Option<After>), Answer> {
-    let wrong = |reason: String| malformed(StatusCode::BAD_REQUEST, reason);
-    let limit = match number(query, "limit")?.map(usize::try_from) {
+fn page_of(query: &str) -> Result<(usize, Option<JobsPageToken>), CoordinatorResponse> {
+    let wrong = |reason: String| malformed_response(StatusCode::BAD_REQUEST, reason);
+    let limit = match query_number(query, "limit")?.map(usize::try_from) {
         None => PAGE_JOBS_MAX,
         Some(Ok(limit)) if (1..=PAGE_JOBS_MAX).contains(&limit) => limit,
         Some(_) => return Err(wrong(format!("limit is a number from 1 to {PAGE_JOBS_MAX}"))),
     };
-    let after = text(query, "after").map(|after| after.parse()).transpose();
-    Ok((limit, after.map_err(|error: AfterError| wrong(format!("after={error}")))?))
+    let after = query_text(query, "after").map(|after| after.parse()).transpose();
+    Ok((limit, after.map_err(|error: JobsPageTokenError| wrong(format!("after={error}")))?))
 }
 
-pub(super) fn refused(error: &EngineError) -> Answer {
+pub(super) fn preload_refusal(error: &PreloadEngineError) -> CoordinatorResponse {
     let (status, kind) = match error {
-        EngineError::Spec(_) | EngineError::Store(JobStoreError::Refused(_)) => {
-            (StatusCode::BAD_REQUEST, RefusedKind::Malformed)
+        PreloadEngineError::Spec(_) | PreloadEngineError::Store(JobStoreError::Refused(_)) => {
+            (StatusCode::BAD_REQUEST, CoordinatorRefusalKind::Malformed)
         }
-        EngineError::Other(_) | EngineError::Store(JobStoreError::Exists(_)) => {
-            (StatusCode::CONFLICT, RefusedKind::Taken)
+        PreloadEngineError::Other(_) | PreloadEngineError::Store(JobStoreError::Exists(_)) => {
+            (StatusCode::CONFLICT, CoordinatorRefusalKind::Taken)
         }
-        EngineError::Unknown(_) => (StatusCode::NOT_FOUND, RefusedKind::Unknown),
-        EngineError::Full(_)
-        | EngineError::NotifiedFull(_)
-        | EngineError::Store(JobStoreError::Deposed(_) | JobStoreError::Unavailable(_)) => {
-            (StatusCode::SERVICE_UNAVAILABLE, RefusedKind::Unavailable)
+        PreloadEngineError::Unknown(_) => (StatusCode::NOT_FOUND, CoordinatorRefusalKind::Unknown),
+        PreloadEngineError::Full(_)
+        | PreloadEngineError::NotifiedFull(_)
+        | PreloadEngineError::Store(JobStoreError::Deposed(_) | JobStoreError::Unavailable(_)) => {
+            (StatusCode::SERVICE_UNAVAILABLE, CoordinatorRefusalKind::Unavailable)
         }
     };
-    Answer::refused(status, kind, error.to_string())
+    CoordinatorResponse::refuse_request(status, kind, error.to_string())
 }

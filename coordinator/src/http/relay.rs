@@ -1,4 +1,4 @@
-//! `POST /v1/workers/ID/relay`: a writer that can't reach a worker has it hear its word by the
+//! `POST /v1/workers/ID/relay_to_worker`: a writer that can't reach a worker has it hear its word by the
 //! renewals of its lease.
 //!
 //! Only the leader takes such words, because workers renew there; but nothing rests on its being
@@ -11,14 +11,14 @@ use std::time::Duration;
 use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
-use verbs3_coordinator_client::api::{HeardWord, Relay, RelayedWord};
-use verbs3_protocol::{Heard, Relayed, Word, WorkerId};
+use verbs3_coordinator_client::api::{HeardWord, RelayRequest, RelayedWord};
+use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WorkerId, WriteNotice};
 
-use super::routes::{malformed, parsed};
-use super::{Answer, Asked};
-use crate::coordinator::Coordinator;
-use crate::metrics::Metrics;
-use crate::relays::{Full, RelayOptions, Relays};
+use super::routes::{malformed_response, parse_body};
+use super::{CoordinatorRequest, CoordinatorResponse};
+use crate::coordinator::CoordinatorServer;
+use crate::metrics::CoordinatorMetrics;
+use crate::relays::{RelayQueueFull, RelayQueueOptions, RelayQueues};
 
 /// Keys of one word: as many as S3 allows in a batch delete, and a gateway sends in one message.
 const KEYS_MAX: usize = 1000;
@@ -26,32 +26,32 @@ const KEYS_MAX: usize = 1000;
 const BELLS_MIN: usize = 64;
 
 /// Words that wait, and bells for the workers' renewals that wait for news.
-pub(crate) struct Desk {
-    relays: Mutex<Relays<oneshot::Sender<Heard>>>,
-    bells: Mutex<Bells>,
-    metrics: Metrics,
+pub(crate) struct RelayDispatcher {
+    relays: Mutex<RelayQueues<oneshot::Sender<NoticeAnswer>>>,
+    bells: Mutex<RenewalNotifiers>,
+    metrics: CoordinatorMetrics,
 }
 
 /// One for each worker whose renewal waits.
 #[derive(Default)]
-struct Bells {
+struct RenewalNotifiers {
     bells: HashMap<WorkerId, Weak<Notify>>,
     /// From so many on, those that nobody listens to are looked for.
     sweep_at: usize,
 }
 
-impl Desk {
-    pub(crate) fn new(options: RelayOptions, metrics: Metrics) -> Self {
+impl RelayDispatcher {
+    pub(crate) fn new(options: RelayQueueOptions, metrics: CoordinatorMetrics) -> Self {
         Self {
-            relays: Mutex::new(Relays::new(options, rand::random())),
+            relays: Mutex::new(RelayQueues::new(options, rand::random())),
             bells: Mutex::default(),
             metrics,
         }
     }
 
     /// Rings when there are words for the worker. To be asked for before they are looked for.
-    pub(super) fn bell(&self, worker: &WorkerId) -> Arc<Notify> {
-        let Bells { bells, sweep_at } = &mut *self.bells.lock();
+    pub(super) fn renewal_notifier(&self, worker: &WorkerId) -> Arc<Notify> {
+        let RenewalNotifiers { bells, sweep_at } = &mut *self.bells.lock();
         if let Some(bell) = bells.get(worker).and_then(Weak::upgrade) {
             return bell;
         }
@@ -64,8 +64,8 @@ impl Desk {
         bell
     }
 
-    pub(super) fn answered(&self, worker: &WorkerId, heard: Vec<HeardWord>) {
-        let told = self.change(|relays| relays.answered(worker, heard));
+    pub(super) fn deliver_answers(&self, worker: &WorkerId, heard: Vec<HeardWord>) {
+        let told = self.update_relays(|relays| relays.take_answers(worker, heard));
         for (asker, heard) in told {
             // Who has gone meanwhile asks again, if it cares.
             let _ = asker.send(heard);
@@ -77,80 +77,99 @@ impl Desk {
     }
 
     /// Lets all askers go.
-    pub(crate) fn clear(&self) {
-        self.change(Relays::clear);
+    pub(crate) fn clear_relays(&self) {
+        self.update_relays(RelayQueues::clear);
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Relays<oneshot::Sender<Heard>>) -> T) -> T {
+    fn update_relays<T>(
+        &self,
+        change: impl FnOnce(&mut RelayQueues<oneshot::Sender<NoticeAnswer>>) -> T,
+    ) -> T {
         let mut relays = self.relays.lock();
         let changed = change(&mut relays);
-        let (words, bytes) = relays.size();
+        let (words, bytes) = relays.queued_size();
         self.metrics.relays_waiting.set(i64::try_from(words).unwrap_or(i64::MAX));
         self.metrics.relays_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
         changed
     }
 
     /// `None`: this coordinator leads no more.
-    async fn carry(&self, worker: &WorkerId, word: Word, wait: Duration) -> Option<Relayed> {
+    async fn dispatch_word(
+        &self,
+        worker: &WorkerId,
+        word: WriteNotice,
+        wait: Duration,
+    ) -> Option<NoticeRelayOutcome> {
         let (asker, answer) = oneshot::channel();
-        let id = match self.change(|relays| relays.offer(worker, word, asker)) {
+        let id = match self.update_relays(|relays| relays.enqueue_word(worker, word, asker)) {
             Ok(id) => id,
-            Err(Full) => return Some(Relayed::Full),
+            Err(RelayQueueFull) => return Some(NoticeRelayOutcome::Full),
         };
         // Also when the asker hangs up.
-        let _withdrawn = Withdrawn { desk: self, worker, id };
+        let _withdrawn = RelayWithdrawGuard { desk: self, worker, id };
         if let Some(bell) = self.bells.lock().bells.get(worker).and_then(Weak::upgrade) {
             bell.notify_one();
         }
         match tokio::time::timeout(wait, answer).await {
-            Ok(Ok(heard)) => Some(Relayed::Heard(heard)),
+            Ok(Ok(heard)) => Some(NoticeRelayOutcome::Heard(heard)),
             Ok(Err(_)) => None,
-            Err(_) => Some(Relayed::Silent),
+            Err(_) => Some(NoticeRelayOutcome::Silent),
         }
     }
 }
 
-struct Withdrawn<'a> {
-    desk: &'a Desk,
+struct RelayWithdrawGuard<'a> {
+    desk: &'a RelayDispatcher,
     worker: &'a WorkerId,
     id: u64,
 }
 
-impl Drop for Withdrawn<'_> {
+impl Drop for RelayWithdrawGuard<'_> {
     fn drop(&mut self) {
-        self.desk.change(|relays| relays.withdraw(self.worker, self.id));
+        self.desk.update_relays(|relays| relays.withdraw_word(self.worker, self.id));
     }
 }
 
-impl Coordinator {
-    pub(super) async fn relay(&self, id: &str, asked: &Asked) -> Answer {
-        let Relay { word, wait_ms } = match parsed(asked) {
+impl CoordinatorServer {
+    pub(super) async fn relay_to_worker(
+        &self,
+        id: &str,
+        asked: &CoordinatorRequest,
+    ) -> CoordinatorResponse {
+        let RelayRequest { word, wait_ms } = match parse_body(asked) {
             Ok(relay) => relay,
             Err(answer) => return answer,
         };
-        let keys = word.keys().len();
+        let keys = word.notice_keys().len();
         if keys == 0 || keys > KEYS_MAX {
-            return malformed(
+            return malformed_response(
                 StatusCode::BAD_REQUEST,
                 format!("{keys} keys in one word; name 1 to {KEYS_MAX}"),
             );
         }
-        let (id, wait) = (WorkerId(id.to_owned()), self.wait(Some(wait_ms)));
-        let relayed = match self.as_leader(|cluster, now| cluster.unheard(&id, word.epoch(), now)) {
+        let (id, wait) = (WorkerId(id.to_owned()), self.clamp_wait(Some(wait_ms)));
+        let relayed = match self
+            .as_leader(|cluster, now| cluster.relay_refusal(&id, word.map_epoch(), now))
+        {
             None => return self.not_leader().await,
             Some(Some(why)) => why,
-            Some(None) => match self.carried(&id, word, wait).await {
+            Some(None) => match self.relay_word(&id, word, wait).await {
                 Some(relayed) => relayed,
                 None => return self.not_leader().await,
             },
         };
-        self.metrics.relays.with_label_values(&[outcome(&relayed)]).inc();
-        Answer::json(StatusCode::OK, &relayed)
+        self.metrics.relays.with_label_values(&[outcome_label(&relayed)]).inc();
+        CoordinatorResponse::from_json(StatusCode::OK, &relayed)
     }
 
-    async fn carried(&self, id: &WorkerId, word: Word, wait: Duration) -> Option<Relayed> {
-        let (write, epoch) = (word.write(), word.epoch());
-        let relayed = self.desk.carry(id, word, wait).await;
+    async fn relay_word(
+        &self,
+        id: &WorkerId,
+        word: WriteNotice,
+        wait: Duration,
+    ) -> Option<NoticeRelayOutcome> {
+        let (write, epoch) = (word.write(), word.map_epoch());
+        let relayed = self.desk.dispatch_word(id, word, wait).await;
         tracing::debug!(
             worker = %id, ?write, epoch = epoch.0, ?relayed,
             "a writer's word was relayed"
@@ -159,14 +178,14 @@ impl Coordinator {
     }
 }
 
-fn outcome(relayed: &Relayed) -> &'static str {
+fn outcome_label(relayed: &NoticeRelayOutcome) -> &'static str {
     match relayed {
-        Relayed::Heard(Heard::Done) => "done",
-        Relayed::Heard(Heard::Unleased) => "unleased",
-        Relayed::Heard(Heard::Refused(_)) => "refused",
-        Relayed::Silent => "silent",
-        Relayed::NoLease => "no_lease",
-        Relayed::OtherEpoch(_) => "other_map",
-        Relayed::Full => "full",
+        NoticeRelayOutcome::Heard(NoticeAnswer::Done) => "done",
+        NoticeRelayOutcome::Heard(NoticeAnswer::Unleased) => "unleased",
+        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_)) => "refused",
+        NoticeRelayOutcome::Silent => "silent",
+        NoticeRelayOutcome::NoLease => "no_lease",
+        NoticeRelayOutcome::OtherEpoch(_) => "other_map",
+        NoticeRelayOutcome::Full => "full",
     }
 }

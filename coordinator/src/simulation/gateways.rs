@@ -6,56 +6,64 @@ use std::time::Duration;
 
 use rand::RngExt;
 use verbs3_coordinator_client::api::MapAnswer;
-use verbs3_protocol::{Epoch, Membership};
+use verbs3_protocol::{Epoch, MemberRoster};
 
-use super::world::{COORDINATORS, Event, World};
+use super::world::{COORDINATORS, SimulatedWorld, SimulationEvent};
 
 /// As `Follower` has it.
 const WAIT: Duration = Duration::from_secs(20);
 
-pub(super) struct Gateway {
+pub(super) struct SimulatedGateway {
     coordinator: usize,
-    known: Option<Arc<Membership>>,
+    known: Option<Arc<MemberRoster>>,
     /// By which requests are placed.
     adopted: Epoch,
     questions: u64,
 }
 
-pub(super) enum Happening {
+pub(super) enum SimulatedGatewayEvent {
     Asks,
     Arrives,
     WaitOver { question: u64 },
-    Told { membership: Arc<Membership> },
+    Told { membership: Arc<MemberRoster> },
     Adopted { epoch: Epoch },
 }
 
 /// One whose question waits for news.
-pub(super) struct Waiter {
+pub(super) struct WaitingGateway {
     pub(super) gateway: usize,
     question: u64,
 }
 
-impl World {
+impl SimulatedWorld {
     pub(super) fn add_gateway(&mut self, after: Duration) {
         let coordinator = self.rng.random_range(0..COORDINATORS);
         let at = self.gateways.len();
-        self.gateways.push(Gateway { coordinator, known: None, adopted: Epoch(0), questions: 0 });
+        self.gateways.push(SimulatedGateway {
+            coordinator,
+            known: None,
+            adopted: Epoch(0),
+            questions: 0,
+        });
         *self.gateways_at.entry(Epoch(0)).or_default() += 1;
-        self.plan(after, Event::Gateway { at, what: Happening::Asks });
+        self.plan_event(after, SimulationEvent::Gateway { at, what: SimulatedGatewayEvent::Asks });
     }
 
-    pub(super) fn gateway(&mut self, at: usize, what: Happening) {
+    pub(super) fn handle_gateway_event(&mut self, at: usize, what: SimulatedGatewayEvent) {
         match what {
-            Happening::Asks => {
+            SimulatedGatewayEvent::Asks => {
                 // Who answered last is asked first, then the others.
                 while !self.coordinators[self.gateways[at].coordinator].alive {
                     self.gateways[at].coordinator = self.rng.random_range(0..COORDINATORS);
                 }
                 self.counts.requests += 1;
-                let after = self.latency();
-                self.plan(after, Event::Gateway { at, what: Happening::Arrives });
+                let after = self.draw_latency();
+                self.plan_event(
+                    after,
+                    SimulationEvent::Gateway { at, what: SimulatedGatewayEvent::Arrives },
+                );
             }
-            Happening::Arrives => {
+            SimulatedGatewayEvent::Arrives => {
                 let gateway = &mut self.gateways[at];
                 gateway.questions += 1;
                 let (question, coordinator) = (gateway.questions, gateway.coordinator);
@@ -63,29 +71,43 @@ impl World {
                     return self.gateway_lost(at);
                 }
                 if !self.tell_gateway(coordinator, at) {
-                    self.coordinators[coordinator].waiting.push(Waiter { gateway: at, question });
-                    self.plan(WAIT, Event::Gateway { at, what: Happening::WaitOver { question } });
+                    self.coordinators[coordinator]
+                        .waiting
+                        .push(WaitingGateway { gateway: at, question });
+                    self.plan_event(
+                        WAIT,
+                        SimulationEvent::Gateway {
+                            at,
+                            what: SimulatedGatewayEvent::WaitOver { question },
+                        },
+                    );
                 }
             }
-            Happening::WaitOver { question } => {
+            SimulatedGatewayEvent::WaitOver { question } => {
                 let waiting = &mut self.coordinators[self.gateways[at].coordinator].waiting;
                 let found =
                     waiting.iter().position(|one| (one.gateway, one.question) == (at, question));
                 if let Some(found) = found {
                     waiting.swap_remove(found);
-                    let after = self.latency();
-                    self.plan(after, Event::Gateway { at, what: Happening::Asks });
+                    let after = self.draw_latency();
+                    self.plan_event(
+                        after,
+                        SimulationEvent::Gateway { at, what: SimulatedGatewayEvent::Asks },
+                    );
                 }
             }
-            Happening::Told { membership } => {
+            SimulatedGatewayEvent::Told { membership } => {
                 // It asks again while it computes.
                 let (epoch, compute) =
                     (membership.epoch, Duration::from_millis(self.scale.compute_ms));
                 self.gateways[at].known = Some(membership);
-                self.plan(compute, Event::Gateway { at, what: Happening::Adopted { epoch } });
-                self.gateway(at, Happening::Asks);
+                self.plan_event(
+                    compute,
+                    SimulationEvent::Gateway { at, what: SimulatedGatewayEvent::Adopted { epoch } },
+                );
+                self.handle_gateway_event(at, SimulatedGatewayEvent::Asks);
             }
-            Happening::Adopted { epoch } => {
+            SimulatedGatewayEvent::Adopted { epoch } => {
                 let before = std::mem::replace(&mut self.gateways[at].adopted, epoch);
                 *self.gateways_at.entry(before).or_default() -= 1;
                 *self.gateways_at.entry(epoch).or_default() += 1;
@@ -95,8 +117,8 @@ impl World {
 
     /// The coordinator that it asked is gone: another is asked at once.
     pub(super) fn gateway_lost(&mut self, at: usize) {
-        let after = self.latency();
-        self.plan(after, Event::Gateway { at, what: Happening::Asks });
+        let after = self.draw_latency();
+        self.plan_event(after, SimulationEvent::Gateway { at, what: SimulatedGatewayEvent::Asks });
     }
 
     pub(super) fn tell_gateways(&mut self, coordinator: usize) {
@@ -113,23 +135,26 @@ impl World {
         let known = self.gateways[at].known.clone();
         let published = &self.coordinators[coordinator].published;
         let (current, epoch) =
-            (published.current(), known.as_ref().map_or(Epoch(0), |known| known.epoch));
+            (published.current_map(), known.as_ref().map_or(Epoch(0), |known| known.epoch));
         if current.epoch <= epoch {
             return false;
         }
-        let encoded = published.answer(epoch, &current);
+        let encoded = published.encode_answer(epoch, &current);
         let decoded = self.decoded.entry((epoch, current.epoch)).or_insert_with(|| {
             let answer: MapAnswer =
                 serde_json::from_slice(&encoded).expect("answers can be decoded");
             let membership =
-                answer.resolved(known.as_deref()).expect("the answer fits what is known");
+                answer.resolve_membership(known.as_deref()).expect("the answer fits what is known");
             assert_eq!(membership, *current, "what is told is the map in force");
             Arc::new(membership)
         });
         let membership = decoded.clone();
         self.counts.bytes_to_gateways += encoded.len() as u64;
-        let after = self.sent(coordinator, encoded.len());
-        self.plan(after, Event::Gateway { at, what: Happening::Told { membership } });
+        let after = self.transfer_time(coordinator, encoded.len());
+        self.plan_event(
+            after,
+            SimulationEvent::Gateway { at, what: SimulatedGatewayEvent::Told { membership } },
+        );
         true
     }
 }

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::scenario::{Measured, Scale};
+use super::scenario::{SimulationMeasurement, SimulationScale};
 
-pub(super) fn table(scale: &Scale, all: &[Measured]) -> String {
-    let Scale { workers, gateways, racks, .. } = scale;
+pub(super) fn render_table(scale: &SimulationScale, all: &[SimulationMeasurement]) -> String {
+    let SimulationScale { workers, gateways, racks, .. } = scale;
     let mut text =
         format!("{workers} workers in {racks} racks, {gateways} gateways, 3 coordinators.\n\n");
     text.push_str(
@@ -15,7 +15,7 @@ pub(super) fn table(scale: &Scale, all: &[Measured]) -> String {
          |---|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for measured in all {
-        let Measured {
+        let SimulationMeasurement {
             name,
             in_a_map,
             converged,
@@ -26,31 +26,36 @@ pub(super) fn table(scale: &Scale, all: &[Measured]) -> String {
             imbalance,
             ..
         } = measured;
-        let Measured { bytes_to_workers, bytes_to_gateways, requests, asking_longest, .. } =
-            measured;
+        let SimulationMeasurement {
+            bytes_to_workers,
+            bytes_to_gateways,
+            requests,
+            asking_longest,
+            ..
+        } = measured;
         // Writing to a string can't fail.
         let _ = writeln!(
             text,
             "| {name} | {} | {} | {maps} | {:.2} % | {:.2} % | {:.2} % | {imbalance:.3} | {} | {} \
             | {requests} | {} |",
-            seconds(*in_a_map),
-            seconds(*converged),
+            format_seconds(*in_a_map),
+            format_seconds(*converged),
             moved * 100.0,
             share * 100.0,
             moved_at_once * 100.0,
-            bytes(*bytes_to_workers),
-            bytes(*bytes_to_gateways),
-            seconds(*asking_longest),
+            format_bytes(*bytes_to_workers),
+            format_bytes(*bytes_to_gateways),
+            format_seconds(*asking_longest),
         );
     }
     text
 }
 
-fn seconds(duration: Duration) -> String {
+fn format_seconds(duration: Duration) -> String {
     format!("{:.2} s", duration.as_secs_f64())
 }
 
-fn bytes(bytes: u64) -> String {
+fn format_bytes(bytes: u64) -> String {
     match bytes as f64 / 1e6 {
         mega if mega >= 1000.0 => format!("{:.2} GB", mega / 1000.0),
         mega if mega >= 10.0 => format!("{mega:.0} MB"),
@@ -58,20 +63,20 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-fn marks(part: &str) -> (String, String) {
+fn part_marks(part: &str) -> (String, String) {
     (format!("<!-- {part} -->\n"), format!("<!-- end of {part} -->"))
 }
 
 /// What the report has between the marks of a part.
-pub(super) fn part<'a>(report: &'a str, part: &str) -> Option<&'a str> {
-    let (begin, end) = marks(part);
+pub(super) fn find_part<'a>(report: &'a str, part: &str) -> Option<&'a str> {
+    let (begin, end) = part_marks(part);
     let (_, rest) = report.split_once(&begin)?;
     Some(rest.split_once(&end)?.0)
 }
 
 /// The report with another table in this part.
-pub(super) fn with(report: &str, part: &str, table: &str) -> String {
-    let (begin, end) = marks(part);
+pub(super) fn replace_part(report: &str, part: &str, table: &str) -> String {
+    let (begin, end) = part_marks(part);
     match report.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1)))
     {
         Some((head, tail)) => format!("{head}{begin}{table}{end}{tail}"),

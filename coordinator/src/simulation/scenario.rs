@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use verbs3_coordinator_client::clock::Moment;
-use verbs3_protocol::{Membership, Placement, SLOTS, Slot, WorkerId};
+use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_protocol::{HashSlot, MemberRoster, PlacementMap, SLOTS, WorkerId};
 
-use super::world::{Counts, World};
+use super::world::{SimulatedWorld, SimulationCounts};
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Scale {
+pub(super) struct SimulationScale {
     pub(super) workers: usize,
     pub(super) gateways: usize,
     pub(super) racks: usize,
@@ -25,7 +25,7 @@ pub(super) struct Scale {
 
 /// What came of one scenario.
 #[derive(Debug, Clone)]
-pub(super) struct Measured {
+pub(super) struct SimulationMeasurement {
     pub(super) name: String,
     /// Until a map of those that are there was in force, and all workers answered under it, and all
     /// gateways placed by it; or a later one.
@@ -53,12 +53,13 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// joins.
 const CALM: Duration = Duration::from_secs(20);
 
-pub(super) fn run(scale: &Scale, seed: u64) -> Vec<Measured> {
-    let mut run = Run { world: World::new(*scale, seed), last: None, all: Vec::new() };
+pub(super) fn run_scenarios(scale: &SimulationScale, seed: u64) -> Vec<SimulationMeasurement> {
+    let mut run =
+        SimulationRun { world: SimulatedWorld::new(*scale, seed), last: None, all: Vec::new() };
     let rack_of = |at: usize| format!("rack-{:02}", at % scale.racks);
     let second = Duration::from_secs(1);
 
-    run.scenario("all start within a second", |world| {
+    run.run_scenario("all start within a second", |world| {
         for at in 0..world.scale.workers {
             let after = second.mul_f64(world.rng.random());
             world.add_worker(rack_of(at));
@@ -69,77 +70,77 @@ pub(super) fn run(scale: &Scale, seed: u64) -> Vec<Measured> {
             world.add_gateway(after);
         }
     });
-    run.scenario("a quiet minute", |world| world.pass(60 * second));
+    run.run_scenario("a quiet minute", |world| world.pass_time(60 * second));
     let victim = scale.workers / 2;
-    run.scenario("a worker is killed", |world| world.kill_worker(victim));
-    run.scenario("it comes back", |world| world.start_worker(victim, Duration::ZERO));
+    run.run_scenario("a worker is killed", |world| world.kill_worker(victim));
+    run.run_scenario("it comes back", |world| world.start_worker(victim, Duration::ZERO));
     let rack: Vec<usize> = (0..scale.workers).filter(|&at| rack_of(at) == rack_of(1)).collect();
-    run.scenario(&format!("a rack of {} dies", rack.len()), |world| {
+    run.run_scenario(&format!("a rack of {} dies", rack.len()), |world| {
         rack.iter().for_each(|&at| world.kill_worker(at));
     });
-    run.scenario("it comes back within 5 s", |world| {
+    run.run_scenario("it comes back within 5 s", |world| {
         for &at in &rack {
             let after = 5 * second.mul_f64(world.rng.random());
             world.start_worker(at, after);
         }
     });
-    run.scenario(&format!("{} join within a second", scale.joining), |world| {
+    run.run_scenario(&format!("{} join within a second", scale.joining), |world| {
         for _ in 0..world.scale.joining {
             let at = world.add_worker(rack_of(world.workers.len()));
             let after = second.mul_f64(world.rng.random());
             world.start_worker(at, after);
         }
     });
-    run.scenario("the leader is killed", World::kill_leader);
+    run.run_scenario("the leader is killed", SimulatedWorld::kill_leader);
     run.world.revive_coordinators();
-    run.scenario("the leader and a worker are killed", |world| {
+    run.run_scenario("the leader and a worker are killed", |world| {
         world.kill_leader();
         world.kill_worker(victim);
     });
     run.world.revive_coordinators();
-    run.scenario("it comes back", |world| world.start_worker(victim, Duration::ZERO));
-    run.scenario(&format!("rolling upgrade of {} racks", scale.upgraded), |world| {
+    run.run_scenario("it comes back", |world| world.start_worker(victim, Duration::ZERO));
+    run.run_scenario(&format!("rolling upgrade of {} racks", scale.upgraded), |world| {
         for rack in 0..world.scale.upgraded {
             let of_rack: Vec<usize> =
                 (0..world.workers.len()).filter(|at| at % world.scale.racks == rack).collect();
             for &at in &of_rack {
-                world.pass(second.mul_f64(1.0 / of_rack.len() as f64));
+                world.pass_time(second.mul_f64(1.0 / of_rack.len() as f64));
                 world.end_worker(at);
                 world.start_worker(at, 10 * second);
             }
-            world.converge();
+            world.run_until_converged();
         }
     });
     run.all
 }
 
-struct Run {
-    world: World,
+struct SimulationRun {
+    world: SimulatedWorld,
     /// The last map, computed.
-    last: Option<(Membership, Placement)>,
-    all: Vec<Measured>,
+    last: Option<(MemberRoster, PlacementMap)>,
+    all: Vec<SimulationMeasurement>,
 }
 
-impl Run {
-    fn scenario(&mut self, name: &str, act: impl FnOnce(&mut World)) {
+impl SimulationRun {
+    fn run_scenario(&mut self, name: &str, act: impl FnOnce(&mut SimulatedWorld)) {
         let world = &mut self.world;
-        (world.counts, world.maps) = (Counts::default(), Vec::new());
+        (world.counts, world.maps) = (SimulationCounts::default(), Vec::new());
         let began = world.now;
         act(world);
-        let (in_a_map, converged) = world.converge();
+        let (in_a_map, converged) = world.run_until_converged();
         let counts = world.counts.clone();
         let maps = world.maps.len();
-        world.pass(CALM);
+        world.pass_time(CALM);
         assert_eq!(
             (world.maps.len(), world.is_converged()),
             (maps, true),
             "{name}: all was calm, and then it was not"
         );
 
-        let mut measured = Measured {
+        let mut measured = SimulationMeasurement {
             name: name.to_owned(),
-            in_a_map: in_a_map.since(began),
-            converged: converged.since(began),
+            in_a_map: in_a_map.saturating_duration_since(began),
+            converged: converged.saturating_duration_since(began),
             maps,
             moved: 0.0,
             moved_at_once: 0.0,
@@ -152,37 +153,42 @@ impl Run {
             asking_longest: counts.asking_longest,
         };
         for map in world.maps.clone() {
-            let placement = map.placement().expect("the map in force is one");
+            let placement = map.build_placement().expect("the map in force is one");
             if let Some((before, placed)) = &self.last {
-                let moved = placed.moved(&placement) as f64 / SLOTS as f64;
-                let share = share(before, &map);
+                let moved = placed.count_moved_slots(&placement) as f64 / SLOTS as f64;
+                let share = required_share(before, &map);
                 measured.moved += moved;
                 measured.moved_at_once = measured.moved_at_once.max(moved);
                 measured.share += share;
                 measured.moved_beyond_share = measured.moved_beyond_share.max(moved - share);
             }
-            self.last = Some((Membership::clone(&map), placement));
+            self.last = Some((MemberRoster::clone(&map), placement));
         }
-        measured.imbalance = self.last.as_ref().map_or(0.0, |(_, placement)| imbalance(placement));
+        measured.imbalance =
+            self.last.as_ref().map_or(0.0, |(_, placement)| slot_imbalance(placement));
         println!("{measured:?}");
         self.all.push(measured);
     }
 }
 
-impl World {
+impl SimulatedWorld {
     /// Lets time pass.
-    fn pass(&mut self, time: Duration) {
-        let until = self.now.after(time);
-        while self.step(until) {}
+    fn pass_time(&mut self, time: Duration) {
+        let until = self.now.saturating_add(time);
+        while self.run_next_event(until) {}
     }
 
     /// Until everybody agrees, and each has its whole share. When they first agreed, and when they
     /// did so at last.
-    fn converge(&mut self) -> (Moment, Moment) {
-        let (until, mut agreed) = (self.now.after(LIMIT), None);
+    fn run_until_converged(&mut self) -> (LeaseInstant, LeaseInstant) {
+        let (until, mut agreed) = (self.now.saturating_add(LIMIT), None);
         while !self.is_converged() {
-            assert!(self.step(until), "no agreement within {LIMIT:?}: map {}", self.map().epoch.0);
-            if agreed.is_none() && self.agree() {
+            assert!(
+                self.run_next_event(until),
+                "no agreement within {LIMIT:?}: map {}",
+                self.active_map().epoch.0
+            );
+            if agreed.is_none() && self.all_agree() {
                 agreed = Some(self.now);
             }
         }
@@ -190,20 +196,20 @@ impl World {
     }
 
     pub(super) fn is_converged(&self) -> bool {
-        self.rests() && self.agree()
+        self.shares_rest() && self.all_agree()
     }
 
     /// Every worker that lives is in the map, holds a lease of the present leader and answers under
     /// it; nobody else is in it; every gateway places by it.
-    fn agree(&self) -> bool {
-        let map = self.map();
+    fn all_agree(&self) -> bool {
+        let map = self.active_map();
         if self.leader.is_none() || self.gateways_at.get(&map.epoch) != Some(&self.gateways.len()) {
             return false;
         }
         let living = self.workers.iter().filter(|worker| worker.alive);
         let mut count = 0;
         for worker in living {
-            if worker.active != map.epoch || worker.term != self.term() {
+            if worker.active != map.epoch || worker.term != self.current_term() {
                 return false;
             }
             count += 1;
@@ -219,13 +225,14 @@ impl World {
 
 /// Part of all slots that must have another owner at least: what those had who left or weigh less,
 /// and what those get who joined or weigh more.
-fn share(before: &Membership, after: &Membership) -> f64 {
-    let all = |map: &Membership| {
+fn required_share(before: &MemberRoster, after: &MemberRoster) -> f64 {
+    let all = |map: &MemberRoster| {
         map.members.iter().map(|member| member.weight).sum::<f64>().max(f64::MIN_POSITIVE)
     };
-    let weight = |map: &Membership, id: &WorkerId| map.get(id).map_or(0.0, |member| member.weight);
+    let weight =
+        |map: &MemberRoster, id: &WorkerId| map.get(id).map_or(0.0, |member| member.weight);
     // What the members of one map have there more than in the other, if they weigh less in that.
-    let gained = |map: &Membership, other: &Membership| {
+    let gained = |map: &MemberRoster, other: &MemberRoster| {
         let (of_all, of_other) = (all(map), all(other));
         let more = map.members.iter().filter(|member| member.weight > weight(other, &member.id));
         more.map(|member| (member.weight / of_all - weight(other, &member.id) / of_other).max(0.0))
@@ -234,13 +241,13 @@ fn share(before: &Membership, after: &Membership) -> f64 {
     gained(before, after) + gained(after, before)
 }
 
-fn imbalance(placement: &Placement) -> f64 {
-    let mut owned = vec![0u32; placement.members().len()];
+fn slot_imbalance(placement: &PlacementMap) -> f64 {
+    let mut owned = vec![0u32; placement.map_members().len()];
     for slot in 0..SLOTS {
-        owned[usize::from(placement.owners(Slot(slot as u16))[0])] += 1;
+        owned[usize::from(placement.slot_owners(HashSlot(slot as u16))[0])] += 1;
     }
-    let weights: f64 = placement.members().iter().map(|member| member.weight).sum();
-    let of_share = owned.iter().zip(placement.members());
+    let weights: f64 = placement.map_members().iter().map(|member| member.weight).sum();
+    let of_share = owned.iter().zip(placement.map_members());
     let ratios = of_share
         .map(|(&owned, member)| f64::from(owned) / (member.weight / weights * SLOTS as f64));
     ratios.fold(0.0, f64::max)

@@ -1,15 +1,17 @@
-//! Workers of the simulation: what `Tenant` of the command line does with its [`Tenure`], under the
+//! Workers of the simulation: what `Tenant` of the command line does with its [`WorkerLease`], under the
 //! simulation's clock.
 
 use std::time::Duration;
 
 use rand::RngExt;
-use verbs3_coordinator_client::api::{Granted, Incarnation, OpenWrite, Registration, Renewal};
-use verbs3_coordinator_client::clock::Moment;
-use verbs3_coordinator_client::tenure::{Duty, Tenure};
+use verbs3_coordinator_client::api::{
+    OpenWriteReport, WorkerIncarnation, WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration,
+};
+use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_coordinator_client::tenure::{WorkerLease, WorkerLeaseDuty};
 use verbs3_protocol::{Epoch, WorkerId};
 
-use super::world::{Event, World};
+use super::world::{SimulatedWorld, SimulationEvent};
 use crate::cluster::MembershipError;
 
 /// As `Tenant` has them.
@@ -17,46 +19,46 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-pub(super) struct Worker {
+pub(super) struct SimulatedWorker {
     pub(super) id: WorkerId,
     pub(super) zone: String,
     weight: f64,
     pub(super) life: u32,
     pub(super) alive: bool,
-    tenure: Tenure,
+    tenure: WorkerLease,
     registered: bool,
     pause: Duration,
     /// Answers under this epoch; 0: under none.
     pub(super) active: Epoch,
     /// The last map that was computed.
     computed: Epoch,
-    lease_until: Moment,
+    lease_until: LeaseInstant,
     /// Since when it answers from what it knows no more; `None`: it does.
-    asks_since: Option<Moment>,
+    asks_since: Option<LeaseInstant>,
     /// Of the leader that granted the lease.
     pub(super) term: u64,
     questions: u64,
 }
 
 #[derive(Clone)]
-pub(super) enum Question {
+pub(super) enum SimulatedQuestion {
     Register,
-    Renew(Renewal),
+    Renew(WorkerLeaseRenewal),
 }
 
-pub(super) enum Happening {
+pub(super) enum SimulatedWorkerEvent {
     Asks,
     Arrives {
-        question: Question,
-        sent: Moment,
+        question: SimulatedQuestion,
+        sent: LeaseInstant,
     },
     /// The coordinator has waited for news in vain.
     WaitOver {
         question: u64,
     },
     Answered {
-        granted: Box<Granted>,
-        sent: Moment,
+        granted: Box<WorkerLeaseGrant>,
+        sent: LeaseInstant,
     },
     Refused {
         error: MembershipError,
@@ -68,27 +70,27 @@ pub(super) enum Happening {
 }
 
 /// One whose question waits for news.
-pub(super) struct Patient {
+pub(super) struct WaitingRenewal {
     worker: usize,
     life: u32,
     question: u64,
-    renewal: Renewal,
-    granted: Granted,
-    sent: Moment,
+    renewal: WorkerLeaseRenewal,
+    granted: WorkerLeaseGrant,
+    sent: LeaseInstant,
 }
 
-impl World {
+impl SimulatedWorld {
     /// A worker that has not started yet.
     pub(super) fn add_worker(&mut self, zone: String) -> usize {
         let at = self.workers.len();
-        self.workers.push(Worker {
+        self.workers.push(SimulatedWorker {
             id: WorkerId(format!("gpu-{at:04}")),
             zone,
             // Two generations of machines.
             weight: if at % 10 < 7 { 512.0 } else { 1024.0 },
             life: 0,
             alive: false,
-            tenure: Tenure::new(Incarnation(String::new())),
+            tenure: WorkerLease::new(WorkerIncarnation(String::new())),
             registered: false,
             pause: PAUSE_MIN,
             active: Epoch(0),
@@ -105,12 +107,13 @@ impl World {
     pub(super) fn start_worker(&mut self, at: usize, after: Duration) {
         let worker = &mut self.workers[at];
         worker.life += 1;
-        let incarnation = Incarnation(format!("{:026x}{at:04x}{:02x}", 0, worker.life));
-        (worker.alive, worker.tenure, worker.registered) = (true, Tenure::new(incarnation), false);
+        let incarnation = WorkerIncarnation(format!("{:026x}{at:04x}{:02x}", 0, worker.life));
+        (worker.alive, worker.tenure, worker.registered) =
+            (true, WorkerLease::new(incarnation), false);
         (worker.active, worker.computed, worker.pause) = (Epoch(0), Epoch(0), PAUSE_MIN);
         // It serves nobody until it has joined: what it lacks meanwhile, no reader feels.
         worker.asks_since = None;
-        self.plan_worker(at, after, Happening::Asks);
+        self.plan_worker(at, after, SimulatedWorkerEvent::Asks);
     }
 
     pub(super) fn kill_worker(&mut self, at: usize) {
@@ -120,38 +123,40 @@ impl World {
 
     /// In order: it answers nobody any more, and says so.
     pub(super) fn end_worker(&mut self, at: usize) {
-        let leave = self.workers[at].tenure.leave(Some(Vec::new()), Duration::ZERO);
+        let leave = self.workers[at].tenure.make_departure(Some(Vec::new()), Duration::ZERO);
         let id = self.workers[at].id.clone();
         self.kill_worker(at);
         if let Some(leader) = &mut self.leader {
-            let _ = leader.cluster.leave(&id, leave);
+            let _ = leader.cluster.record_departure(&id, leave);
         }
-        self.decide();
+        self.run_leader_step();
     }
 
-    fn plan_worker(&mut self, at: usize, after: Duration, what: Happening) {
+    fn plan_worker(&mut self, at: usize, after: Duration, what: SimulatedWorkerEvent) {
         let life = self.workers[at].life;
-        self.plan(after, Event::Worker { at, life, what });
+        self.plan_event(after, SimulationEvent::Worker { at, life, what });
     }
 
-    pub(super) fn worker(&mut self, at: usize, life: u32, what: Happening) {
+    pub(super) fn handle_worker_event(&mut self, at: usize, life: u32, what: SimulatedWorkerEvent) {
         if self.workers[at].life != life || !self.workers[at].alive {
             return;
         }
         match what {
-            Happening::Asks => {
+            SimulatedWorkerEvent::Asks => {
                 let worker = &self.workers[at];
                 let question = if worker.registered {
-                    Question::Renew(worker.tenure.renewal())
+                    SimulatedQuestion::Renew(worker.tenure.next_renewal())
                 } else {
-                    Question::Register
+                    SimulatedQuestion::Register
                 };
-                let (sent, latency) = (self.now, self.latency());
+                let (sent, latency) = (self.now, self.draw_latency());
                 self.counts.requests += 1;
-                self.plan_worker(at, latency, Happening::Arrives { question, sent });
+                self.plan_worker(at, latency, SimulatedWorkerEvent::Arrives { question, sent });
             }
-            Happening::Arrives { question, sent } => self.arrived(at, question, sent),
-            Happening::WaitOver { question } => {
+            SimulatedWorkerEvent::Arrives { question, sent } => {
+                self.handle_question(at, question, sent)
+            }
+            SimulatedWorkerEvent::WaitOver { question } => {
                 let Some(leader) = &mut self.leader else { return };
                 let found = leader
                     .waiting
@@ -159,80 +164,93 @@ impl World {
                     .position(|one| (one.worker, one.question) == (at, question));
                 if let Some(found) = found {
                     let patient = leader.waiting.swap_remove(found);
-                    self.answer(at, patient.granted, patient.sent);
+                    self.send_grant(at, patient.granted, patient.sent);
                 }
             }
-            Happening::Answered { granted, sent } => self.answered(at, *granted, sent),
-            Happening::Refused { error } => {
+            SimulatedWorkerEvent::Answered { granted, sent } => {
+                self.handle_grant(at, *granted, sent)
+            }
+            SimulatedWorkerEvent::Refused { error } => {
                 self.workers[at].registered = false;
                 let known = matches!(error, MembershipError::Unknown(_));
                 self.plan_worker(
                     at,
                     if known { Duration::ZERO } else { REFUSED_PAUSE },
-                    Happening::Asks,
+                    SimulatedWorkerEvent::Asks,
                 );
             }
-            Happening::Away => {
+            SimulatedWorkerEvent::Away => {
                 let pause = self.workers[at].pause;
                 self.workers[at].pause = (pause * 2).min(PAUSE_MAX);
                 let rest = pause.mul_f64(self.rng.random_range(0.5..1.0));
-                self.plan_worker(at, rest, Happening::Asks);
+                self.plan_worker(at, rest, SimulatedWorkerEvent::Asks);
             }
-            Happening::Computed { epoch } => {
-                self.workers[at].tenure.activated(epoch);
+            SimulatedWorkerEvent::Computed { epoch } => {
+                self.workers[at].tenure.confirm_activation(epoch);
                 (self.workers[at].active, self.workers[at].computed) = (epoch, epoch);
-                self.stands(at);
-                self.plan_worker(at, Duration::ZERO, Happening::Asks);
+                self.close_asking_period(at);
+                self.plan_worker(at, Duration::ZERO, SimulatedWorkerEvent::Asks);
             }
         }
     }
 
     /// As the API's routes for registering and renewing do.
-    fn arrived(&mut self, at: usize, question: Question, sent: Moment) {
-        let (now, latency) = (self.now, self.latency());
+    fn handle_question(&mut self, at: usize, question: SimulatedQuestion, sent: LeaseInstant) {
+        let (now, latency) = (self.now, self.draw_latency());
         let worker = &mut self.workers[at];
         let Some(leader) = &mut self.leader else {
-            return self.plan_worker(at, latency, Happening::Away);
+            return self.plan_worker(at, latency, SimulatedWorkerEvent::Away);
         };
         let result = match &question {
-            Question::Register => leader.cluster.register(
-                Registration {
+            SimulatedQuestion::Register => leader.cluster.register_worker(
+                WorkerRegistration {
                     id: worker.id.clone(),
-                    incarnation: worker.tenure.incarnation().clone(),
+                    incarnation: worker.tenure.worker_incarnation().clone(),
                     address: format!("{}.cluster.example:9400", worker.id),
                     weight: worker.weight,
                     zone: worker.zone.clone(),
                     tiers: Vec::new(),
                     rails: Vec::new(),
-                    knows: worker.tenure.knows(),
+                    knows: worker.tenure.known_epoch(),
                     place: 0,
                 },
                 now,
             ),
-            Question::Renew(renewal) => leader.cluster.renew(&worker.id, renewal, now),
+            SimulatedQuestion::Renew(renewal) => {
+                leader.cluster.renew_lease(&worker.id, renewal, now)
+            }
         };
         match (result, question) {
-            (Ok(granted), Question::Renew(renewal))
+            (Ok(granted), SimulatedQuestion::Renew(renewal))
                 if granted.activation.is_none() && granted.prepare.is_none() =>
             {
                 worker.questions += 1;
                 let (life, question) = (worker.life, worker.questions);
                 let wait = Duration::from_millis(renewal.wait_ms);
                 let news = renewal.prepared.0 > 0;
-                leader.waiting.push(Patient { worker: at, life, question, renewal, granted, sent });
-                self.plan_worker(at, wait, Happening::WaitOver { question });
+                leader.waiting.push(WaitingRenewal {
+                    worker: at,
+                    life,
+                    question,
+                    renewal,
+                    granted,
+                    sent,
+                });
+                self.plan_worker(at, wait, SimulatedWorkerEvent::WaitOver { question });
                 if news {
-                    self.decide();
+                    self.run_leader_step();
                 }
             }
             (Ok(granted), _) => {
-                self.answer(at, granted, sent);
-                self.decide();
+                self.send_grant(at, granted, sent);
+                self.run_leader_step();
             }
             (Err(MembershipError::TooMany(_) | MembershipError::Changing), _) => {
-                self.plan_worker(at, latency, Happening::Away);
+                self.plan_worker(at, latency, SimulatedWorkerEvent::Away);
             }
-            (Err(error), _) => self.plan_worker(at, latency, Happening::Refused { error }),
+            (Err(error), _) => {
+                self.plan_worker(at, latency, SimulatedWorkerEvent::Refused { error })
+            }
         }
     }
 
@@ -242,7 +260,8 @@ impl World {
         let waiting = std::mem::take(&mut leader.waiting);
         let mut told = Vec::new();
         for patient in waiting {
-            let news = leader.cluster.news(&self.workers[patient.worker].id, &patient.renewal);
+            let news =
+                leader.cluster.lease_news(&self.workers[patient.worker].id, &patient.renewal);
             if news.activation.is_some() || news.prepare.is_some() {
                 told.push((patient, news));
             } else {
@@ -251,30 +270,34 @@ impl World {
         }
         for (patient, news) in told {
             if self.workers[patient.worker].life == patient.life {
-                self.answer(patient.worker, news, patient.sent);
+                self.send_grant(patient.worker, news, patient.sent);
             }
         }
     }
 
-    pub(super) fn worker_lost(&mut self, patient: &Patient) {
+    pub(super) fn worker_lost(&mut self, patient: &WaitingRenewal) {
         if self.workers[patient.worker].life == patient.life {
-            let latency = self.latency();
-            self.plan_worker(patient.worker, latency, Happening::Away);
+            let latency = self.draw_latency();
+            self.plan_worker(patient.worker, latency, SimulatedWorkerEvent::Away);
         }
     }
 
-    fn answer(&mut self, at: usize, granted: Granted, sent: Moment) {
+    fn send_grant(&mut self, at: usize, granted: WorkerLeaseGrant, sent: LeaseInstant) {
         let bytes = serde_json::to_vec(&granted).expect("answers can be encoded").len();
         self.counts.bytes_to_workers += bytes as u64;
         let Some(coordinator) = self.leader.as_ref().map(|leader| leader.coordinator) else {
             return;
         };
-        let after = self.sent(coordinator, bytes);
-        self.plan_worker(at, after, Happening::Answered { granted: Box::new(granted), sent });
+        let after = self.transfer_time(coordinator, bytes);
+        self.plan_worker(
+            at,
+            after,
+            SimulatedWorkerEvent::Answered { granted: Box::new(granted), sent },
+        );
     }
 
-    fn answered(&mut self, at: usize, granted: Granted, sent: Moment) {
-        let (now, term) = (self.now, self.term());
+    fn handle_grant(&mut self, at: usize, granted: WorkerLeaseGrant, sent: LeaseInstant) {
+        let (now, term) = (self.now, self.current_term());
         let news = granted.prepare.is_some() || granted.activation.is_some();
         let worker = &mut self.workers[at];
         // An answer of a leader that has died since says nothing of the one after it.
@@ -284,36 +307,36 @@ impl World {
             worker.asks_since.get_or_insert(worker.lease_until);
         }
         let mut computes = None;
-        for duty in worker.tenure.granted(sent, granted) {
+        for duty in worker.tenure.apply_grant(sent, granted) {
             match duty {
-                Duty::GiveUp => {
+                WorkerLeaseDuty::GiveUp => {
                     worker.active = Epoch(0);
                     worker.asks_since.get_or_insert(now);
                 }
-                Duty::Prepare(epoch) => {
+                WorkerLeaseDuty::Prepare(epoch) => {
                     if worker.active.0 != 0 {
                         worker.asks_since.get_or_insert(now);
                     }
                     worker.active = Epoch(0);
-                    let open = |_| OpenWrite {
+                    let open = |_| OpenWriteReport {
                         hash: self.rng.random(),
                         gateway: self.rng.random(),
                         sequence: self.rng.random_range(0..1_000_000),
                         remaining_ms: self.rng.random_range(0..60_000),
                     };
                     let open_writes = (0..self.scale.open_writes).map(open).collect();
-                    worker.tenure.prepared(epoch, Some(open_writes), Duration::ZERO);
+                    worker.tenure.confirm_prepare(epoch, Some(open_writes), Duration::ZERO);
                 }
-                Duty::Activate(activation) => computes = Some(activation),
-                Duty::Lease { until, .. } => worker.lease_until = until,
+                WorkerLeaseDuty::Activate(activation) => computes = Some(activation),
+                WorkerLeaseDuty::Lease { until, .. } => worker.lease_until = until,
                 // Nobody writes here.
-                Duty::Hear(_) => {}
+                WorkerLeaseDuty::Hear(_) => {}
             }
         }
         let Some(activation) = computes else {
-            self.stands(at);
-            let rest = if news { Duration::ZERO } else { self.workers[at].tenure.pause() };
-            return self.plan_worker(at, rest, Happening::Asks);
+            self.close_asking_period(at);
+            let rest = if news { Duration::ZERO } else { self.workers[at].tenure.renewal_pause() };
+            return self.plan_worker(at, rest, SimulatedWorkerEvent::Asks);
         };
         let known = |epoch| epoch == worker.computed || epoch == Epoch(0);
         let maps = [activation.membership.epoch, activation.former.epoch]
@@ -321,18 +344,23 @@ impl World {
             .filter(|&e| !known(e))
             .count();
         let after = Duration::from_millis(self.scale.compute_ms) * maps as u32;
-        self.plan_worker(at, after, Happening::Computed { epoch: activation.membership.epoch });
+        self.plan_worker(
+            at,
+            after,
+            SimulatedWorkerEvent::Computed { epoch: activation.membership.epoch },
+        );
     }
 
     /// It answers from what it knows, if it has both a map and a lease.
-    fn stands(&mut self, at: usize) {
+    fn close_asking_period(&mut self, at: usize) {
         let now = self.now;
         let worker = &mut self.workers[at];
         if worker.active.0 != 0
             && worker.lease_until > now
             && let Some(since) = worker.asks_since.take()
         {
-            self.counts.asking_longest = self.counts.asking_longest.max(now.since(since));
+            self.counts.asking_longest =
+                self.counts.asking_longest.max(now.saturating_duration_since(since));
         }
     }
 }

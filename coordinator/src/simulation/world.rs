@@ -4,7 +4,7 @@
 //! Made up: a message takes 0.1 to 1 ms, and each coordinator sends at 10 Gb/s; a write to the
 //! store takes 5 ms, and other coordinators hear of it 5 ms later; a leader that dies is followed
 //! by another between three quarters of `coordinator.leadership` and all of it; computing a map
-//! takes as long as [`Scale::compute_ms`] says.
+//! takes as long as [`SimulationScale::compute_ms`] says.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use verbs3_coordinator_client::clock::Moment;
-use verbs3_protocol::{Epoch, Membership};
+use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_protocol::{Epoch, MemberRoster};
 
-use super::gateways::{Gateway, Waiter};
-use super::scenario::Scale;
-use super::workers::{Patient, Worker};
-use crate::cluster::{Cluster, ClusterOptions, Document, Step};
-use crate::publish::Published;
+use super::gateways::{SimulatedGateway, WaitingGateway};
+use super::scenario::SimulationScale;
+use super::workers::{SimulatedWorker, WaitingRenewal};
+use crate::cluster::{ClusterDocument, ClusterOptions, MembershipController, MembershipStep};
+use crate::publish::PublishedMap;
 
 pub(super) const COORDINATORS: usize = 3;
 const BYTES_PER_SECOND: u64 = 1_250_000_000;
@@ -29,7 +29,7 @@ const LEADERSHIP: Duration = Duration::from_secs(2);
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// The configuration's defaults.
-pub(super) fn options() -> ClusterOptions {
+pub(super) fn simulation_options() -> ClusterOptions {
     ClusterOptions {
         lease: Duration::from_secs(6),
         outage: Duration::from_secs(600),
@@ -40,59 +40,59 @@ pub(super) fn options() -> ClusterOptions {
     }
 }
 
-/// What happens to whom. Workers and coordinators may have died since: `life` and `term` tell.
-pub(super) enum Event {
+/// What happens to whom. Workers and coordinators may have died since: `life` and `current_term` tell.
+pub(super) enum SimulationEvent {
     LeaderWakes { term: u64 },
-    Persisted { term: u64, document: Box<Document> },
+    Persisted { term: u64, document: Box<ClusterDocument> },
     Elected,
-    Published { coordinator: usize, membership: Arc<Membership> },
-    Worker { at: usize, life: u32, what: super::workers::Happening },
-    Gateway { at: usize, what: super::gateways::Happening },
+    Published { coordinator: usize, membership: Arc<MemberRoster> },
+    Worker { at: usize, life: u32, what: super::workers::SimulatedWorkerEvent },
+    Gateway { at: usize, what: super::gateways::SimulatedGatewayEvent },
 }
 
-struct Due {
-    at: Moment,
+struct PlannedEvent {
+    at: LeaseInstant,
     serial: u64,
-    event: Event,
+    event: SimulationEvent,
 }
 
-impl PartialEq for Due {
+impl PartialEq for PlannedEvent {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.serial) == (other.at, other.serial)
     }
 }
-impl Eq for Due {}
-impl PartialOrd for Due {
+impl Eq for PlannedEvent {}
+impl PartialOrd for PlannedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Due {
+impl Ord for PlannedEvent {
     /// The earliest first; at one moment, in the order in which they were planned.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.serial).cmp(&(self.at, self.serial))
     }
 }
 
-pub(super) struct Leader {
+pub(super) struct SimulatedLeader {
     pub(super) coordinator: usize,
-    pub(super) cluster: Cluster,
+    pub(super) cluster: MembershipController,
     writing: bool,
     /// The next planned look at the clock.
-    wakes: Moment,
-    pub(super) waiting: Vec<Patient>,
+    wakes: LeaseInstant,
+    pub(super) waiting: Vec<WaitingRenewal>,
 }
 
-pub(super) struct Coordinator {
+pub(super) struct SimulatedCoordinator {
     pub(super) alive: bool,
-    pub(super) published: Published,
-    pub(super) waiting: Vec<Waiter>,
-    link_free: Moment,
+    pub(super) published: PublishedMap,
+    pub(super) waiting: Vec<WaitingGateway>,
+    link_free: LeaseInstant,
 }
 
 /// What is counted.
 #[derive(Default, Clone)]
-pub(super) struct Counts {
+pub(super) struct SimulationCounts {
     /// Of encoded answers.
     pub(super) bytes_to_workers: u64,
     pub(super) bytes_to_gateways: u64,
@@ -101,41 +101,41 @@ pub(super) struct Counts {
     pub(super) asking_longest: Duration,
 }
 
-pub(super) struct World {
-    pub(super) now: Moment,
-    pub(super) scale: Scale,
+pub(super) struct SimulatedWorld {
+    pub(super) now: LeaseInstant,
+    pub(super) scale: SimulationScale,
     pub(super) rng: SmallRng,
-    planned: BinaryHeap<Due>,
+    planned: BinaryHeap<PlannedEvent>,
     serial: u64,
     /// As the store has it.
-    document: Document,
-    pub(super) leader: Option<Leader>,
-    pub(super) coordinators: Vec<Coordinator>,
-    pub(super) workers: Vec<Worker>,
-    pub(super) gateways: Vec<Gateway>,
+    document: ClusterDocument,
+    pub(super) leader: Option<SimulatedLeader>,
+    pub(super) coordinators: Vec<SimulatedCoordinator>,
+    pub(super) workers: Vec<SimulatedWorker>,
+    pub(super) gateways: Vec<SimulatedGateway>,
     pub(super) gateways_at: BTreeMap<Epoch, usize>,
     /// What gateways were told, by what they knew.
-    pub(super) decoded: BTreeMap<(Epoch, Epoch), Arc<Membership>>,
+    pub(super) decoded: BTreeMap<(Epoch, Epoch), Arc<MemberRoster>>,
     /// All that came into force.
-    pub(super) maps: Vec<Arc<Membership>>,
-    pub(super) counts: Counts,
+    pub(super) maps: Vec<Arc<MemberRoster>>,
+    pub(super) counts: SimulationCounts,
 }
 
-impl World {
-    pub(super) fn new(scale: Scale, seed: u64) -> Self {
-        let fresh = || Coordinator {
+impl SimulatedWorld {
+    pub(super) fn new(scale: SimulationScale, seed: u64) -> Self {
+        let fresh = || SimulatedCoordinator {
             alive: true,
-            published: Published::new(),
+            published: PublishedMap::new(),
             waiting: Vec::new(),
-            link_free: Moment::default(),
+            link_free: LeaseInstant::default(),
         };
         let mut world = Self {
-            now: Moment::default().after(Duration::from_secs(1000)),
+            now: LeaseInstant::default().saturating_add(Duration::from_secs(1000)),
             scale,
             rng: SmallRng::seed_from_u64(seed),
             planned: BinaryHeap::new(),
             serial: 0,
-            document: Document::new(Epoch(1_790_000_000), 2),
+            document: ClusterDocument::new(Epoch(1_790_000_000), 2),
             leader: None,
             coordinators: (0..COORDINATORS).map(|_| fresh()).collect(),
             workers: Vec::new(),
@@ -143,19 +143,23 @@ impl World {
             gateways_at: BTreeMap::new(),
             decoded: BTreeMap::new(),
             maps: Vec::new(),
-            counts: Counts::default(),
+            counts: SimulationCounts::default(),
         };
-        world.elected();
+        world.elect_leader();
         world
     }
 
-    pub(super) fn plan(&mut self, after: Duration, event: Event) {
+    pub(super) fn plan_event(&mut self, after: Duration, event: SimulationEvent) {
         self.serial += 1;
-        self.planned.push(Due { at: self.now.after(after), serial: self.serial, event });
+        self.planned.push(PlannedEvent {
+            at: self.now.saturating_add(after),
+            serial: self.serial,
+            event,
+        });
     }
 
     /// Lets the next thing happen; `false`: it is later than `until`.
-    pub(super) fn step(&mut self, until: Moment) -> bool {
+    pub(super) fn run_next_event(&mut self, until: LeaseInstant) -> bool {
         if self.planned.peek().is_none_or(|due| due.at > until) {
             self.now = self.now.max(until);
             return false;
@@ -163,42 +167,46 @@ impl World {
         let Some(due) = self.planned.pop() else { return false };
         self.now = due.at;
         match due.event {
-            Event::LeaderWakes { term } if term == self.document.term => self.decide(),
-            Event::Persisted { term, document } if term == self.document.term => {
-                self.persisted(*document)
+            SimulationEvent::LeaderWakes { term } if term == self.document.term => {
+                self.run_leader_step()
             }
-            Event::LeaderWakes { .. } | Event::Persisted { .. } => {}
-            Event::Elected => self.elected(),
-            Event::Published { coordinator, membership } => self.publish(coordinator, &membership),
-            Event::Worker { at, life, what } => self.worker(at, life, what),
-            Event::Gateway { at, what } => self.gateway(at, what),
+            SimulationEvent::Persisted { term, document } if term == self.document.term => {
+                self.confirm_persisted(*document)
+            }
+            SimulationEvent::LeaderWakes { .. } | SimulationEvent::Persisted { .. } => {}
+            SimulationEvent::Elected => self.elect_leader(),
+            SimulationEvent::Published { coordinator, membership } => {
+                self.publish_map(coordinator, &membership)
+            }
+            SimulationEvent::Worker { at, life, what } => self.handle_worker_event(at, life, what),
+            SimulationEvent::Gateway { at, what } => self.handle_gateway_event(at, what),
         }
         true
     }
 
-    pub(super) fn latency(&mut self) -> Duration {
+    pub(super) fn draw_latency(&mut self) -> Duration {
         Duration::from_micros(self.rng.random_range(100..1000))
     }
 
     /// How long `bytes` take from a coordinator to whoever asked.
-    pub(super) fn sent(&mut self, coordinator: usize, bytes: usize) -> Duration {
+    pub(super) fn transfer_time(&mut self, coordinator: usize, bytes: usize) -> Duration {
         let wire = Duration::from_nanos(bytes as u64 * 1_000_000_000 / BYTES_PER_SECOND);
         let link = &mut self.coordinators[coordinator].link_free;
-        *link = self.now.max(*link).after(wire);
-        let queued = link.since(self.now);
-        queued + self.latency()
+        *link = self.now.max(*link).saturating_add(wire);
+        let queued = link.saturating_duration_since(self.now);
+        queued + self.draw_latency()
     }
 
-    pub(super) fn term(&self) -> u64 {
+    pub(super) fn current_term(&self) -> u64 {
         self.document.term
     }
 
     /// No worker's share of the slots is on its way.
-    pub(super) fn rests(&self) -> bool {
+    pub(super) fn shares_rest(&self) -> bool {
         self.document.moving.is_empty()
     }
 
-    pub(super) fn map(&self) -> &Membership {
+    pub(super) fn active_map(&self) -> &MemberRoster {
         &self.document.active
     }
 
@@ -208,82 +216,95 @@ impl World {
         let dead = &mut self.coordinators[leader.coordinator];
         dead.alive = false;
         let waiters = std::mem::take(&mut dead.waiting);
-        for Waiter { gateway, .. } in waiters {
+        for WaitingGateway { gateway, .. } in waiters {
             self.gateway_lost(gateway);
         }
         for patient in leader.waiting {
             self.worker_lost(&patient);
         }
         let after = LEADERSHIP.mul_f64(self.rng.random_range(0.75..1.0)) + STORE;
-        self.plan(after, Event::Elected);
+        self.plan_event(after, SimulationEvent::Elected);
     }
 
     pub(super) fn revive_coordinators(&mut self) {
         let current = Arc::new(self.document.active.clone());
         for coordinator in self.coordinators.iter_mut().filter(|coordinator| !coordinator.alive) {
-            (coordinator.alive, coordinator.published) = (true, Published::new());
-            coordinator.published.publish(&current);
+            (coordinator.alive, coordinator.published) = (true, PublishedMap::new());
+            coordinator.published.publish_map(&current);
         }
     }
 
-    fn elected(&mut self) {
+    fn elect_leader(&mut self) {
         let alive: Vec<usize> =
             (0..COORDINATORS).filter(|&at| self.coordinators[at].alive).collect();
         let coordinator = alive[self.rng.random_range(0..alive.len())];
         self.document.term += 1;
-        let cluster = Cluster::new(options(), self.document.clone(), self.now);
+        let cluster =
+            MembershipController::new(simulation_options(), self.document.clone(), self.now);
         let waiting = Vec::new();
-        self.leader =
-            Some(Leader { coordinator, cluster, writing: false, wakes: Moment::END, waiting });
-        self.decide();
+        self.leader = Some(SimulatedLeader {
+            coordinator,
+            cluster,
+            writing: false,
+            wakes: LeaseInstant::END,
+            waiting,
+        });
+        self.run_leader_step();
     }
 
     /// As the leader's loop does.
-    pub(super) fn decide(&mut self) {
+    pub(super) fn run_leader_step(&mut self) {
         let (now, term) = (self.now, self.document.term);
         let Some(leader) = self.leader.as_mut().filter(|leader| !leader.writing) else { return };
-        match leader.cluster.step(now) {
-            Step::Persist(document) => {
+        match leader.cluster.decide_step(now) {
+            MembershipStep::Persist(document) => {
                 leader.writing = true;
-                self.plan(STORE, Event::Persisted { term, document });
+                self.plan_event(STORE, SimulationEvent::Persisted { term, document });
             }
-            Step::Wait(until) => {
-                let until =
-                    until.min(now.after(SLEEP_MAX)).max(now.after(Duration::from_micros(1)));
+            MembershipStep::Wait(until) => {
+                let until = until
+                    .min(now.saturating_add(SLEEP_MAX))
+                    .max(now.saturating_add(Duration::from_micros(1)));
                 // Woken by every event: one planned look is enough.
                 if leader.wakes <= now || until < leader.wakes {
                     leader.wakes = until;
-                    self.plan(until.since(now), Event::LeaderWakes { term });
+                    self.plan_event(
+                        until.saturating_duration_since(now),
+                        SimulationEvent::LeaderWakes { term },
+                    );
                 }
             }
         }
     }
 
-    fn persisted(&mut self, document: Document) {
+    fn confirm_persisted(&mut self, document: ClusterDocument) {
         let Some(leader) = &mut self.leader else { return };
         leader.writing = false;
-        leader.cluster.persisted(document.clone(), self.now);
+        leader.cluster.confirm_persisted(document.clone(), self.now);
         let new_map = document.active.epoch != self.document.active.epoch;
         let coordinator = leader.coordinator;
         self.document = document;
         if new_map {
             let membership = Arc::new(self.document.active.clone());
             self.maps.push(membership.clone());
-            self.publish(coordinator, &membership);
+            self.publish_map(coordinator, &membership);
             for other in (0..COORDINATORS).filter(|&other| other != coordinator) {
-                self.plan(
+                self.plan_event(
                     STORE,
-                    Event::Published { coordinator: other, membership: membership.clone() },
+                    SimulationEvent::Published {
+                        coordinator: other,
+                        membership: membership.clone(),
+                    },
                 );
             }
         }
         self.tell_workers();
-        self.decide();
+        self.run_leader_step();
     }
 
-    fn publish(&mut self, coordinator: usize, membership: &Membership) {
+    fn publish_map(&mut self, coordinator: usize, membership: &MemberRoster) {
         if self.coordinators[coordinator].alive {
-            self.coordinators[coordinator].published.publish(membership);
+            self.coordinators[coordinator].published.publish_map(membership);
             self.tell_gateways(coordinator);
         }
     }

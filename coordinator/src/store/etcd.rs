@@ -1,6 +1,6 @@
 //! A store in etcd, below a prefix, for several coordinators.
 //!
-//! The leader is whoever made the key `…leader`, which lives as long as its etcd lease. A fenced
+//! The leader is whoever made the key `…current_leader`, which lives as long as its etcd lease. A fenced
 //! write happens only while that key is the one that was made at the election: the comparison and
 //! the write are one transaction.
 
@@ -20,7 +20,10 @@ use futures::future::try_join_all;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Entry, Expect, Fence, Leadership, Revision, Store, StoreError, Watch, check};
+use super::{
+    ClusterStore, ClusterStoreEntry, ClusterStoreError, ClusterStoreRevision, ClusterStoreWatch,
+    EntryPrecondition, FencingToken, LeadershipGuard, validate_entry,
+};
 use members::EtcdMembers;
 
 /// How to reach etcd.
@@ -58,14 +61,15 @@ pub struct EtcdStore {
 
 /// Says who this is: now, or where etcd does not answer, as soon as it does. What is asked before
 /// is refused, and asked again.
-async fn introduce(
+async fn authenticate_user(
     mut client: Client,
     user: (String, String),
     store: &str,
     deadline: Duration,
     stop: CancellationToken,
-) -> Result<(), StoreError> {
-    let unavailable = |reason: String| StoreError::Unavailable { store: store.to_owned(), reason };
+) -> Result<(), ClusterStoreError> {
+    let unavailable =
+        |reason: String| ClusterStoreError::Unavailable { store: store.to_owned(), reason };
     match tokio::time::timeout(deadline, client.update_user(Some(user.clone()))).await {
         Ok(Ok(())) => return Ok(()),
         // It has answered: "authentication failed", or "authentication is not enabled".
@@ -98,7 +102,7 @@ async fn introduce(
 impl EtcdStore {
     /// Connects when it is first needed: an etcd that is away is no reason not to start. One that
     /// does not take the user is.
-    pub async fn connect(options: EtcdOptions) -> Result<Self, StoreError> {
+    pub async fn connect(options: EtcdOptions) -> Result<Self, ClusterStoreError> {
         let EtcdOptions { endpoints, prefix, ca, identity, user, deadline } = options;
         let prefix = format!("{}/", prefix.trim_end_matches('/'));
         let name = format!("etcd {} {prefix}", endpoints.join(","));
@@ -122,14 +126,20 @@ impl EtcdStore {
             connect = connect.with_tls(tls);
         }
         let each = endpoints.iter().map(|url| Client::connect([url], Some(connect.clone())));
-        let clients = try_join_all(each).await.map_err(|error| StoreError::Unavailable {
+        let clients = try_join_all(each).await.map_err(|error| ClusterStoreError::Unavailable {
             store: name.clone(),
             reason: error.to_string(),
         })?;
         let introducing = CancellationToken::new();
         if let Some(user) = user {
             let each = clients.iter().map(|client| {
-                introduce(client.clone(), user.clone(), &name, deadline, introducing.clone())
+                authenticate_user(
+                    client.clone(),
+                    user.clone(),
+                    &name,
+                    deadline,
+                    introducing.clone(),
+                )
             });
             try_join_all(each).await?;
         }
@@ -137,35 +147,35 @@ impl EtcdStore {
         Ok(Self { members, name, prefix, _introducing: introducing.drop_guard() })
     }
 
-    fn full(&self, key: &str) -> String {
+    fn full_key(&self, key: &str) -> String {
         format!("{}{key}", self.prefix)
     }
 
-    fn entry(&self, found: &KeyValue) -> Option<Entry> {
+    fn decode_entry(&self, found: &KeyValue) -> Option<ClusterStoreEntry> {
         let key = found.key_str().ok()?.strip_prefix(&self.prefix)?.to_owned();
-        Some(Entry {
+        Some(ClusterStoreEntry {
             key,
             value: Bytes::copy_from_slice(found.value()),
-            revision: revision(found.mod_revision()),
+            revision: decode_revision(found.mod_revision()),
         })
     }
 
-    fn unavailable(&self, reason: impl ToString) -> StoreError {
-        StoreError::Unavailable { store: self.name.clone(), reason: reason.to_string() }
+    fn unavailable_error(&self, reason: impl ToString) -> ClusterStoreError {
+        ClusterStoreError::Unavailable { store: self.name.clone(), reason: reason.to_string() }
     }
 
-    async fn found(&self, key: &str) -> Result<Option<KeyValue>, StoreError> {
+    async fn found(&self, key: &str) -> Result<Option<KeyValue>, ClusterStoreError> {
         let found = self.members.ask_each(|client| {
-            let full = self.full(key);
+            let full = self.full_key(key);
             async move { client.kv_client().get(full, None).await }
         });
-        Ok(found.await.map_err(|reason| self.unavailable(reason))?.take_kvs().pop())
+        Ok(found.await.map_err(|reason| self.unavailable_error(reason))?.take_kvs().pop())
     }
 
     /// May have happened, if there is no answer.
-    async fn commit(&self, txn: Txn) -> Result<TxnResponse, StoreError> {
+    async fn commit(&self, txn: Txn) -> Result<TxnResponse, ClusterStoreError> {
         let commit = |client: Client| async move { client.kv_client().txn(txn).await };
-        self.members.ask_one(commit).await.map_err(|reason| self.unavailable(reason))
+        self.members.ask_one(commit).await.map_err(|reason| self.unavailable_error(reason))
     }
 
     /// One transaction: the write, if all comparisons hold; else the present entry and leader, to
@@ -174,32 +184,35 @@ impl EtcdStore {
         &self,
         key: &str,
         write: TxnOp,
-        expect: Expect,
-        fence: Option<&Fence>,
-    ) -> Result<Revision, StoreError> {
-        let full = self.full(key);
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError> {
+        let full = self.full_key(key);
         let mut compares = Vec::new();
         match expect {
-            Expect::Any => {}
-            Expect::Absent => {
+            EntryPrecondition::Any => {}
+            EntryPrecondition::Absent => {
                 compares.push(Compare::create_revision(full.clone(), CompareOp::Equal, 0))
             }
-            Expect::Revision(Revision(at)) => {
+            EntryPrecondition::Revision(ClusterStoreRevision(at)) => {
                 compares.push(Compare::mod_revision(full.clone(), CompareOp::Equal, at as i64));
             }
         }
-        if let Some(Fence { term }) = fence {
+        if let Some(FencingToken { term }) = fence {
             compares.push(Compare::create_revision(
-                self.full(LEADER),
+                self.full_key(LEADER),
                 CompareOp::Equal,
                 *term as i64,
             ));
         }
-        let otherwise = [TxnOp::get(self.full(LEADER), Some(GetOptions::new().with_keys_only()))];
+        let otherwise =
+            [TxnOp::get(self.full_key(LEADER), Some(GetOptions::new().with_keys_only()))];
         let txn = Txn::new().when(compares).and_then([write]).or_else(otherwise);
         let answer = self.commit(txn).await?;
         if answer.succeeded() {
-            return Ok(revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision)));
+            return Ok(decode_revision(
+                answer.header().map_or(0, etcd_client::ResponseHeader::revision),
+            ));
         }
         let term = answer.op_responses().iter().find_map(|response| match response {
             etcd_client::TxnOpResponse::Get(found) => {
@@ -209,56 +222,60 @@ impl EtcdStore {
         });
         match fence {
             Some(fence) if term != Some(fence.term as i64) => {
-                Err(StoreError::Fenced { key: key.to_owned() })
+                Err(ClusterStoreError::Fenced { key: key.to_owned() })
             }
-            _ => Err(StoreError::Conflict { key: key.to_owned() }),
+            _ => Err(ClusterStoreError::Conflict { key: key.to_owned() }),
         }
     }
 }
 
 #[async_trait]
-impl Store for EtcdStore {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        Ok(self.found(key).await?.and_then(|found| self.entry(&found)))
+impl ClusterStore for EtcdStore {
+    async fn get_entry(&self, key: &str) -> Result<Option<ClusterStoreEntry>, ClusterStoreError> {
+        Ok(self.found(key).await?.and_then(|found| self.decode_entry(&found)))
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
+    async fn list_entries(
+        &self,
+        prefix: &str,
+    ) -> Result<Vec<ClusterStoreEntry>, ClusterStoreError> {
         let answer = self.members.ask_each(|client| {
-            let (full, options) = (self.full(prefix), GetOptions::new().with_prefix());
+            let (full, options) = (self.full_key(prefix), GetOptions::new().with_prefix());
             let mut client = client.kv_client().max_decoding_message_size(LIST_BYTES_MAX);
             async move { client.get(full, Some(options)).await }
         });
-        let answer = answer.await.map_err(|reason| self.unavailable(reason))?;
+        let answer = answer.await.map_err(|reason| self.unavailable_error(reason))?;
         // The leader's key is this module's own.
-        let leader = self.full(LEADER);
+        let leader = self.full_key(LEADER);
         let shown = answer.kvs().iter().filter(|found| found.key() != leader.as_bytes());
-        Ok(shown.filter_map(|found| self.entry(found)).collect())
+        Ok(shown.filter_map(|found| self.decode_entry(found)).collect())
     }
 
-    async fn put(
+    async fn put_entry(
         &self,
         key: &str,
         value: Bytes,
-        expect: Expect,
-        fence: Option<&Fence>,
-    ) -> Result<Revision, StoreError> {
-        check(key, &value)?;
-        self.write(key, TxnOp::put(self.full(key), value, None), expect, fence).await
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError> {
+        validate_entry(key, &value)?;
+        self.write(key, TxnOp::put(self.full_key(key), value, None), expect, fence).await
     }
 
-    async fn delete(
+    async fn delete_entry(
         &self,
         key: &str,
-        expect: Expect,
-        fence: Option<&Fence>,
-    ) -> Result<(), StoreError> {
-        self.write(key, TxnOp::delete(self.full(key), None), expect, fence).await.map(|_| ())
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<(), ClusterStoreError> {
+        self.write(key, TxnOp::delete(self.full_key(key), None), expect, fence).await.map(|_| ())
     }
 
-    async fn watch(&self, prefix: &str) -> Result<Watch, StoreError> {
-        let (full, members) = (self.full(prefix), self.members.clone());
+    async fn watch_prefix(&self, prefix: &str) -> Result<ClusterStoreWatch, ClusterStoreError> {
+        let (full, members) = (self.full_key(prefix), self.members.clone());
         // Before the return: what changes afterwards must be told.
-        let mut stream = watched(&members, &full).await.map_err(|why| self.unavailable(why))?;
+        let mut stream =
+            watched(&members, &full).await.map_err(|why| self.unavailable_error(why))?;
         let (sender, changes) = watch::channel(0);
         let stop = CancellationToken::new();
         let (ended, name) = (stop.clone(), self.name.clone());
@@ -286,18 +303,22 @@ impl Store for EtcdStore {
                 sender.send_modify(|changes| *changes += 1);
             }
         }));
-        Ok(Watch { changes, _keeping: Some(stop.drop_guard()) })
+        Ok(ClusterStoreWatch { changes, _keeping: Some(stop.drop_guard()) })
     }
 
-    async fn campaign(&self, value: &str, lease: Duration) -> Result<Leadership, StoreError> {
-        self.elected(value, lease).await
+    async fn campaign_for_leader(
+        &self,
+        value: &str,
+        lease: Duration,
+    ) -> Result<LeadershipGuard, ClusterStoreError> {
+        self.win_election(value, lease).await
     }
 
-    async fn leader(&self) -> Result<Option<String>, StoreError> {
+    async fn current_leader(&self) -> Result<Option<String>, ClusterStoreError> {
         Ok(self.found(LEADER).await?.and_then(|found| found.value_str().ok().map(str::to_owned)))
     }
 
-    fn name(&self) -> &str {
+    fn store_name(&self) -> &str {
         &self.name
     }
 }
@@ -311,6 +332,6 @@ async fn watched(members: &EtcdMembers, prefix: &str) -> Result<WatchStream, Str
     members.ask_each(watch).await
 }
 
-fn revision(number: i64) -> Revision {
-    Revision(u64::try_from(number).unwrap_or_default())
+fn decode_revision(number: i64) -> ClusterStoreRevision {
+    ClusterStoreRevision(u64::try_from(number).unwrap_or_default())
 }

@@ -19,9 +19,12 @@ use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use verbs3_coordinator_client::clock::Moment;
+use verbs3_coordinator_client::clock::LeaseInstant;
 
-use super::{Entry, Expect, Fence, Leadership, Revision, Store, StoreError, Watch, check};
+use super::{
+    ClusterStore, ClusterStoreEntry, ClusterStoreError, ClusterStoreRevision, ClusterStoreWatch,
+    EntryPrecondition, FencingToken, LeadershipGuard, validate_entry,
+};
 
 /// File that is locked, and that counts the openings.
 const LOCK: &str = "lock";
@@ -32,23 +35,23 @@ const OPENING_SHIFT: u32 = 40;
 
 /// The store. Clones of its handle share it.
 pub struct FileStore {
-    inner: Arc<Inner>,
+    inner: Arc<FileStoreInner>,
 }
 
-struct Inner {
+struct FileStoreInner {
     name: String,
     entries: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<FileStoreState>,
     /// The place of the leader.
     seat: Arc<Semaphore>,
     /// Held for its lock.
     _lock: File,
 }
 
-struct State {
-    map: BTreeMap<String, Entry>,
+struct FileStoreState {
+    map: BTreeMap<String, ClusterStoreEntry>,
     revision: u64,
-    /// Counts elections; `leader` holds what the present one has said.
+    /// Counts elections; `current_leader` holds what the present one has said.
     term: u64,
     leader: Option<String>,
     watches: Vec<(String, watch::Sender<u64>)>,
@@ -56,9 +59,9 @@ struct State {
 
 impl FileStore {
     /// Opens the folder, and makes it if there is none. Blocks on the disk.
-    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+    pub fn open_folder(folder: &Path) -> Result<Self, ClusterStoreError> {
         let name = folder.display().to_string();
-        let failed = |what: &str, error: io::Error| StoreError::Unavailable {
+        let failed = |what: &str, error: io::Error| ClusterStoreError::Unavailable {
             store: name.clone(),
             reason: format!("can't {what}: {error}"),
         };
@@ -72,7 +75,7 @@ impl FileStore {
             .open(folder.join(LOCK))
             .map_err(|error| failed("open its lock", error))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            rustix::io::Errno::WOULDBLOCK => StoreError::Unavailable {
+            rustix::io::Errno::WOULDBLOCK => ClusterStoreError::Unavailable {
                 store: name.clone(),
                 reason: "another coordinator uses the folder; give this one its own, or use etcd \
                     for several"
@@ -83,8 +86,8 @@ impl FileStore {
         let opening = record::count_opening(&folder.join(LOCK), folder)
             .map_err(|error| failed("count", error))?;
         let map = record::read_all(&entries)
-            .map_err(|reason| StoreError::Damaged { store: name.clone(), reason })?;
-        let state = State {
+            .map_err(|reason| ClusterStoreError::Damaged { store: name.clone(), reason })?;
+        let state = FileStoreState {
             map,
             revision: opening << OPENING_SHIFT,
             term: 0,
@@ -93,19 +96,27 @@ impl FileStore {
         };
         let seat = Arc::new(Semaphore::new(1));
         Ok(Self {
-            inner: Arc::new(Inner { name, entries, state: Mutex::new(state), seat, _lock: lock }),
+            inner: Arc::new(FileStoreInner {
+                name,
+                entries,
+                state: Mutex::new(state),
+                seat,
+                _lock: lock,
+            }),
         })
     }
 
     /// Changes the store on a thread that may wait for the disk.
-    async fn change<T: Send + 'static>(
+    async fn apply_change<T: Send + 'static>(
         &self,
-        change: impl FnOnce(&Inner, &mut State) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+        change: impl FnOnce(&FileStoreInner, &mut FileStoreState) -> Result<T, ClusterStoreError>
+        + Send
+        + 'static,
+    ) -> Result<T, ClusterStoreError> {
         let inner = self.inner.clone();
         let task = tokio::task::spawn_blocking(move || change(&inner, &mut inner.state.lock()));
         task.await.unwrap_or_else(|error| {
-            Err(StoreError::Unavailable {
+            Err(ClusterStoreError::Unavailable {
                 store: self.inner.name.clone(),
                 reason: error.to_string(),
             })
@@ -113,20 +124,25 @@ impl FileStore {
     }
 }
 
-impl State {
-    fn admit(&self, key: &str, expect: Expect, fence: Option<&Fence>) -> Result<(), StoreError> {
+impl FileStoreState {
+    fn check_conditions(
+        &self,
+        key: &str,
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<(), ClusterStoreError> {
         if fence.is_some_and(|fence| self.leader.is_none() || fence.term != self.term) {
-            return Err(StoreError::Fenced { key: key.to_owned() });
+            return Err(ClusterStoreError::Fenced { key: key.to_owned() });
         }
         let met = match (expect, self.map.get(key)) {
-            (Expect::Any, _) | (Expect::Absent, None) => true,
-            (Expect::Revision(revision), Some(entry)) => entry.revision == revision,
-            (Expect::Absent, Some(_)) | (Expect::Revision(_), None) => false,
+            (EntryPrecondition::Any, _) | (EntryPrecondition::Absent, None) => true,
+            (EntryPrecondition::Revision(revision), Some(entry)) => entry.revision == revision,
+            (EntryPrecondition::Absent, Some(_)) | (EntryPrecondition::Revision(_), None) => false,
         };
-        if met { Ok(()) } else { Err(StoreError::Conflict { key: key.to_owned() }) }
+        if met { Ok(()) } else { Err(ClusterStoreError::Conflict { key: key.to_owned() }) }
     }
 
-    fn tell(&mut self, key: &str) {
+    fn notify_watches(&mut self, key: &str) {
         self.watches.retain(|(_, sender)| !sender.is_closed());
         for (_, sender) in
             self.watches.iter().filter(|(prefix, _)| key.starts_with(prefix.as_str()))
@@ -136,9 +152,9 @@ impl State {
     }
 }
 
-impl Inner {
-    fn failed(&self, key: &str, error: &io::Error) -> StoreError {
-        StoreError::Unavailable {
+impl FileStoreInner {
+    fn write_error(&self, key: &str, error: &io::Error) -> ClusterStoreError {
+        ClusterStoreError::Unavailable {
             store: self.name.clone(),
             reason: format!("can't write {key}: {error}"),
         }
@@ -146,12 +162,15 @@ impl Inner {
 }
 
 #[async_trait]
-impl Store for FileStore {
-    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+impl ClusterStore for FileStore {
+    async fn get_entry(&self, key: &str) -> Result<Option<ClusterStoreEntry>, ClusterStoreError> {
         Ok(self.inner.state.lock().map.get(key).cloned())
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<Entry>, StoreError> {
+    async fn list_entries(
+        &self,
+        prefix: &str,
+    ) -> Result<Vec<ClusterStoreEntry>, ClusterStoreError> {
         let state = self.inner.state.lock();
         let from = state.map.range(prefix.to_owned()..);
         Ok(from
@@ -160,54 +179,64 @@ impl Store for FileStore {
             .collect())
     }
 
-    async fn put(
+    async fn put_entry(
         &self,
         key: &str,
         value: Bytes,
-        expect: Expect,
-        fence: Option<&Fence>,
-    ) -> Result<Revision, StoreError> {
-        check(key, &value)?;
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError> {
+        validate_entry(key, &value)?;
         let (key, fence) = (key.to_owned(), fence.cloned());
-        self.change(move |inner, state| {
-            state.admit(&key, expect, fence.as_ref())?;
+        self.apply_change(move |inner, state| {
+            state.check_conditions(&key, expect, fence.as_ref())?;
             // Taken even if the write fails: it may have been written nevertheless.
             state.revision += 1;
-            let entry = Entry { key: key.clone(), value, revision: Revision(state.revision) };
-            record::write(&inner.entries, &entry).map_err(|error| inner.failed(&key, &error))?;
+            let entry = ClusterStoreEntry {
+                key: key.clone(),
+                value,
+                revision: ClusterStoreRevision(state.revision),
+            };
+            record::write_entry(&inner.entries, &entry)
+                .map_err(|error| inner.write_error(&key, &error))?;
             state.map.insert(key.clone(), entry);
-            state.tell(&key);
-            Ok(Revision(state.revision))
+            state.notify_watches(&key);
+            Ok(ClusterStoreRevision(state.revision))
         })
         .await
     }
 
-    async fn delete(
+    async fn delete_entry(
         &self,
         key: &str,
-        expect: Expect,
-        fence: Option<&Fence>,
-    ) -> Result<(), StoreError> {
+        expect: EntryPrecondition,
+        fence: Option<&FencingToken>,
+    ) -> Result<(), ClusterStoreError> {
         let (key, fence) = (key.to_owned(), fence.cloned());
-        self.change(move |inner, state| {
-            state.admit(&key, expect, fence.as_ref())?;
+        self.apply_change(move |inner, state| {
+            state.check_conditions(&key, expect, fence.as_ref())?;
             if state.map.contains_key(&key) {
-                record::remove(&inner.entries, &key).map_err(|error| inner.failed(&key, &error))?;
+                record::remove_entry(&inner.entries, &key)
+                    .map_err(|error| inner.write_error(&key, &error))?;
                 state.map.remove(&key);
-                state.tell(&key);
+                state.notify_watches(&key);
             }
             Ok(())
         })
         .await
     }
 
-    async fn watch(&self, prefix: &str) -> Result<Watch, StoreError> {
+    async fn watch_prefix(&self, prefix: &str) -> Result<ClusterStoreWatch, ClusterStoreError> {
         let (sender, changes) = watch::channel(0);
         self.inner.state.lock().watches.push((prefix.to_owned(), sender));
-        Ok(Watch { changes, _keeping: None })
+        Ok(ClusterStoreWatch { changes, _keeping: None })
     }
 
-    async fn campaign(&self, value: &str, _lease: Duration) -> Result<Leadership, StoreError> {
+    async fn campaign_for_leader(
+        &self,
+        value: &str,
+        _lease: Duration,
+    ) -> Result<LeadershipGuard, ClusterStoreError> {
         let seat = self.inner.seat.clone().acquire_owned().await;
         let Ok(seat) = seat else { return std::future::pending().await };
         let term = {
@@ -217,25 +246,30 @@ impl Store for FileStore {
             state.term
         };
         // Nobody else can have the folder.
-        let (until_sender, until) = watch::channel(Moment::END);
+        let (until_sender, until) = watch::channel(LeaseInstant::END);
         let (lost, dropped) = (CancellationToken::new(), CancellationToken::new());
         let (inner, ended, over) = (self.inner.clone(), dropped.clone(), lost.clone());
         // Ends with the leadership, or with the runtime.
         tokio::spawn(async move {
             ended.cancelled().await;
             over.cancel();
-            until_sender.send_replace(Moment::default());
+            until_sender.send_replace(LeaseInstant::default());
             inner.state.lock().leader = None;
             drop(seat);
         });
-        Ok(Leadership { fence: Fence { term }, until, lost, _keeping: dropped.drop_guard() })
+        Ok(LeadershipGuard {
+            fence: FencingToken { term },
+            until,
+            lost,
+            _keeping: dropped.drop_guard(),
+        })
     }
 
-    async fn leader(&self) -> Result<Option<String>, StoreError> {
+    async fn current_leader(&self) -> Result<Option<String>, ClusterStoreError> {
         Ok(self.inner.state.lock().leader.clone())
     }
 
-    fn name(&self) -> &str {
+    fn store_name(&self) -> &str {
         &self.inner.name
     }
 }

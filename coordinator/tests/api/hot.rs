@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use tokio_util::sync::CancellationToken;
 use verbs3_coordinator_client::HotFollower;
-use verbs3_coordinator_client::hot::HotBlock;
-use verbs3_protocol::{BlockIndex, ObjectKey, Volume};
+use verbs3_coordinator_client::hot::HotBlockRate;
+use verbs3_protocol::{BlockIndex, ObjectKey, ObjectVolume};
 
 use super::*;
 
@@ -23,7 +23,7 @@ async fn gateways_hear_of_the_hot_blocks_that_workers_report_until_they_are_cold
     let stop = CancellationToken::new();
     let following = tokio::spawn(follower.run(stop.clone()));
 
-    let object = ObjectKey { volume: Volume::new("store", "train"), key: "k".into() };
+    let object = ObjectKey { volume: ObjectVolume::new("store", "train"), key: "k".into() };
     let (block, hash) = (BlockIndex(2), object.block_hash(BlockIndex(2)));
     let report = async |rate: u64| {
         for id in ["a", "b"] {
@@ -32,12 +32,14 @@ async fn gateways_hear_of_the_hot_blocks_that_workers_report_until_they_are_cold
                 continue;
             };
             let prepare = granted.prepare;
-            let hot = vec![HotBlock { object: object.clone(), block, bytes_per_second: rate }];
-            let renewal =
-                Renewal { hot: Some(hot), ..renewal(id, Epoch(0), prepare.unwrap_or_default()) };
+            let hot = vec![HotBlockRate { object: object.clone(), block, bytes_per_second: rate }];
+            let renewal = WorkerLeaseRenewal {
+                hot: Some(hot),
+                ..renewal(id, Epoch(0), prepare.unwrap_or_default())
+            };
             let path = format!("/v1/workers/{id}/renew");
-            let granted: Result<Option<Granted>, AskError> =
-                client.post(&path, &renewal, Duration::ZERO).await;
+            let granted: Result<Option<WorkerLeaseGrant>, AskError> =
+                client.post_json(&path, &renewal, Duration::ZERO).await;
             if let Ok(Some(granted)) = granted {
                 assert_eq!(granted.hot, Some(wish));
             }

@@ -17,36 +17,37 @@ use prometheus::Registry;
 use tokio::net::TcpListener;
 use verbs3_coordinator::cluster::ClusterOptions;
 use verbs3_coordinator::hot::HotOptions;
-use verbs3_coordinator::store::SharedStore;
+use verbs3_coordinator::store::SharedClusterStore;
 use verbs3_coordinator::store::file::FileStore;
-use verbs3_coordinator::{Coordinator, CoordinatorOptions, RelayOptions};
+use verbs3_coordinator::{CoordinatorOptions, CoordinatorServer, RelayQueueOptions};
 use verbs3_coordinator_client::api::{
-    ClusterView, GivenUp, Granted, Incarnation, MapAnswer, Registration, Renewal,
+    ClusterView, MapAnswer, RelinquishedEpoch, WorkerIncarnation, WorkerLeaseGrant,
+    WorkerLeaseRenewal, WorkerRegistration,
 };
-use verbs3_coordinator_client::proof::Secret;
-use verbs3_coordinator_client::{AskError, Client, ClientOptions};
+use verbs3_coordinator_client::proof::ClusterSecret;
+use verbs3_coordinator_client::{AskError, CoordinatorClient, CoordinatorClientOptions};
 use verbs3_protocol::{Epoch, WorkerId};
 
 /// What etcd's cases need of the suite that they come from.
 struct Pair {
     #[allow(dead_code)]
-    one: SharedStore,
+    one: SharedClusterStore,
     #[allow(dead_code)]
-    other: SharedStore,
+    other: SharedClusterStore,
 }
 
 const LEASE: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(90);
 
-fn secret() -> Secret {
-    Secret::new("tests", "a secret of at least sixteen characters")
+fn secret() -> ClusterSecret {
+    ClusterSecret::new("tests", "a secret of at least sixteen characters")
 }
 
 fn options(name: &str, advertise: String) -> CoordinatorOptions {
     CoordinatorOptions {
         name: name.to_owned(),
-        secret: Secret::new(name, "a secret of at least sixteen characters"),
-        notification_token: Some(Secret::token("a token of the store")),
+        secret: ClusterSecret::new(name, "a secret of at least sixteen characters"),
+        notification_token: Some(ClusterSecret::from_token("a token of the store")),
         advertise,
         cluster: ClusterOptions {
             lease: LEASE,
@@ -72,35 +73,35 @@ fn options(name: &str, advertise: String) -> CoordinatorOptions {
         unproven_per_address_max: 100,
         proof_deadline: Duration::from_secs(30),
         wait_max: Duration::from_secs(30),
-        relays: RelayOptions { words_max: 8, bytes_max: 1 << 20 },
+        relays: RelayQueueOptions { words_max: 8, bytes_max: 1 << 20 },
     }
 }
 
 struct Running {
     url: String,
-    coordinator: Arc<Coordinator>,
+    coordinator: Arc<CoordinatorServer>,
 }
 
-async fn start(store: SharedStore) -> Running {
+async fn start(store: SharedClusterStore) -> Running {
     start_at("127.0.0.1:0", store, |_| {}).await
 }
 
 async fn start_at(
     address: &str,
-    store: SharedStore,
+    store: SharedClusterStore,
     change: impl FnOnce(&mut CoordinatorOptions),
 ) -> Running {
     let socket = TcpListener::bind(address).await.unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
     let mut options = options("tests", url.clone());
     change(&mut options);
-    let coordinator = Coordinator::new(options, store, &Registry::new()).await.unwrap();
+    let coordinator = CoordinatorServer::new(options, store, &Registry::new()).await.unwrap();
     coordinator.start(socket);
     Running { url, coordinator }
 }
 
-fn client(urls: &[&str], secret: Secret) -> Arc<Client> {
-    Arc::new(Client::new(ClientOptions {
+fn client(urls: &[&str], secret: ClusterSecret) -> Arc<CoordinatorClient> {
+    Arc::new(CoordinatorClient::new(CoordinatorClientOptions {
         coordinators: urls.iter().map(|&url| url.to_owned()).collect(),
         secret,
         connect_deadline: Duration::from_secs(1),
@@ -108,10 +109,10 @@ fn client(urls: &[&str], secret: Secret) -> Arc<Client> {
     }))
 }
 
-fn registration(id: &str) -> Registration {
-    Registration {
+fn registration(id: &str) -> WorkerRegistration {
+    WorkerRegistration {
         id: WorkerId(id.into()),
-        incarnation: Incarnation(format!("life of {id}")),
+        incarnation: WorkerIncarnation(format!("life of {id}")),
         address: format!("{id}:9400"),
         weight: 1.0,
         zone: String::new(),
@@ -123,10 +124,10 @@ fn registration(id: &str) -> Registration {
 }
 
 /// Retries while the coordinators elect a leader.
-async fn register(client: &Client, id: &str) -> Granted {
+async fn register(client: &CoordinatorClient, id: &str) -> WorkerLeaseGrant {
     let began = Instant::now();
     loop {
-        match client.post("/v1/workers", &registration(id), Duration::ZERO).await {
+        match client.post_json("/v1/workers", &registration(id), Duration::ZERO).await {
             Ok(granted) => return granted.unwrap(),
             Err(AskError::Away(reason)) if began.elapsed() > SOON => panic!("{reason}"),
             Err(AskError::Away(_)) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -135,8 +136,8 @@ async fn register(client: &Client, id: &str) -> Granted {
     }
 }
 
-fn renewal(id: &str, active: Epoch, prepared: Epoch) -> Renewal {
-    Renewal {
+fn renewal(id: &str, active: Epoch, prepared: Epoch) -> WorkerLeaseRenewal {
+    WorkerLeaseRenewal {
         incarnation: registration(id).incarnation,
         active,
         prepared,
@@ -146,36 +147,37 @@ fn renewal(id: &str, active: Epoch, prepared: Epoch) -> Renewal {
         handing_over: None,
         heard: Vec::new(),
         hot: None,
-        given_up: GivenUp::default(),
+        given_up: RelinquishedEpoch::default(),
         rails: None,
     }
 }
 
 async fn renew(
-    client: &Client,
+    client: &CoordinatorClient,
     id: &str,
     active: Epoch,
     prepared: Epoch,
     wait: Duration,
-) -> Result<Granted, AskError> {
-    let renewal = Renewal { wait_ms: wait.as_millis() as u64, ..renewal(id, active, prepared) };
-    Ok(client.post(&format!("/v1/workers/{id}/renew"), &renewal, wait).await?.unwrap())
+) -> Result<WorkerLeaseGrant, AskError> {
+    let renewal =
+        WorkerLeaseRenewal { wait_ms: wait.as_millis() as u64, ..renewal(id, active, prepared) };
+    Ok(client.post_json(&format!("/v1/workers/{id}/renew"), &renewal, wait).await?.unwrap())
 }
 
-async fn map(client: &Client, epoch: u64, wait_ms: u64) -> Option<MapAnswer> {
+async fn map(client: &CoordinatorClient, epoch: u64, wait_ms: u64) -> Option<MapAnswer> {
     let path = format!("/v1/map?epoch={epoch}&wait_ms={wait_ms}");
     client.get(&path, Duration::from_millis(wait_ms)).await.unwrap()
 }
 
-fn file_store(folder: &tempfile::TempDir) -> SharedStore {
-    Arc::new(FileStore::open(folder.path()).unwrap())
+fn file_store(folder: &tempfile::TempDir) -> SharedClusterStore {
+    Arc::new(FileStore::open_folder(folder.path()).unwrap())
 }
 
 /// The same again, once the last answers of the coordinator before have let go of it.
-async fn file_store_again(folder: &tempfile::TempDir) -> SharedStore {
+async fn file_store_again(folder: &tempfile::TempDir) -> SharedClusterStore {
     let began = Instant::now();
     loop {
-        match FileStore::open(folder.path()) {
+        match FileStore::open_folder(folder.path()) {
             Ok(store) => return Arc::new(store),
             Err(error) if began.elapsed() > SOON => panic!("{error}"),
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,

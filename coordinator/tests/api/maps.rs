@@ -1,9 +1,9 @@
 //! Workers join, everybody follows the map, and a coordinator that comes back goes on with it.
 
 use tokio_util::sync::CancellationToken;
-use verbs3_coordinator_client::Follower;
-use verbs3_coordinator_client::api::{RefusedKind, WorkerState};
-use verbs3_protocol::Membership;
+use verbs3_coordinator_client::MapFollower;
+use verbs3_coordinator_client::api::{CoordinatorRefusalKind, WorkerState};
+use verbs3_protocol::MemberRoster;
 
 use super::*;
 
@@ -12,7 +12,7 @@ async fn workers_join_and_everybody_follows_the_map() {
     let folder = tempfile::tempdir().unwrap();
     let running = start(file_store(&folder)).await;
     let client = client(&[&running.url], secret());
-    let (follower, mut follows) = Follower::new(client.clone());
+    let (follower, mut follows) = MapFollower::new(client.clone());
     let stop = CancellationToken::new();
     let following = tokio::spawn(follower.run(stop.clone()));
 
@@ -25,7 +25,7 @@ async fn workers_join_and_everybody_follows_the_map() {
         .unwrap();
     assert_eq!(first.members.iter().map(|member| member.id.0.as_str()).collect::<Vec<_>>(), ["a"]);
     let granted = renew(&client, "a", Epoch(0), Epoch(0), Duration::ZERO).await.unwrap();
-    assert_eq!(granted.activation.unwrap().resolved(None).unwrap().membership, *first);
+    assert_eq!(granted.activation.unwrap().resolve_activation(None).unwrap().membership, *first);
 
     // Another one joins: who is in the map is asked to give it up, at once and not after its wait.
     let waiting = {
@@ -40,7 +40,7 @@ async fn workers_join_and_everybody_follows_the_map() {
     assert_eq!(follows.borrow().as_ref().unwrap().members.len(), 1);
     renew(&client, "a", Epoch(0), prepare, Duration::ZERO).await.unwrap();
     let both =
-        |map: &Option<Arc<Membership>>| map.as_ref().is_some_and(|map| map.members.len() == 2);
+        |map: &Option<Arc<MemberRoster>>| map.as_ref().is_some_and(|map| map.members.len() == 2);
     tokio::time::timeout(SOON, follows.wait_for(both)).await.unwrap().unwrap();
 
     // Who knows the map before is told what changed, who knows none all of it, and who knows the
@@ -50,7 +50,7 @@ async fn workers_join_and_everybody_follows_the_map() {
     );
     let Some(MapAnswer::Change(change)) = map(&client, 1, 0).await.map(|answer| match answer {
         MapAnswer::Membership(membership) => {
-            MapAnswer::Change(Membership::default().change_to(&membership))
+            MapAnswer::Change(MemberRoster::default().change_to(&membership))
         }
         change => change,
     }) else {
@@ -108,7 +108,7 @@ async fn a_restart_goes_on_with_the_map_and_waits_for_leases() {
             other => break other,
         }
     };
-    assert_eq!(unknown.unwrap_err().kind(), Some(RefusedKind::Unknown));
+    assert_eq!(unknown.unwrap_err().refusal_kind(), Some(CoordinatorRefusalKind::Unknown));
     // `b` is silent: the map is without it, but not before its lease must be over.
     loop {
         let granted = register(&asking, "a").await;

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use verbs3_coordinator::store::Expect;
-use verbs3_coordinator::{ClaimError, CoordinatorError};
+use verbs3_coordinator::store::EntryPrecondition;
+use verbs3_coordinator::{ClusterClaimError, CoordinatorError};
 use verbs3_coordinator_client::AskError;
-use verbs3_coordinator_client::api::RefusedKind;
-use verbs3_coordinator_client::proof::{REQUEST_HEADER, Said, wall_clock_ms};
+use verbs3_coordinator_client::api::CoordinatorRefusalKind;
+use verbs3_coordinator_client::proof::{ProvenRequest, REQUEST_HEADER, wall_clock_ms};
 
 use super::*;
 
@@ -17,7 +17,7 @@ async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
     let running = start(file_store(&folder)).await;
     let asking = client(&[&running.url], secret());
     register(&asking, "a").await;
-    let recipient = asking.recipient(&running.url).unwrap();
+    let recipient = asking.known_recipient(&running.url).unwrap();
     let path = |name: &str| format!("/v1/workers/a/{name}");
     // 400: such a body is none of theirs.
     let cases = [
@@ -26,13 +26,13 @@ async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
         ("POST", path("relay"), [400, 400]),
     ];
     for (method, path, statuses) in cases {
-        let said = Said { method, path_and_query: &path, body: EVENT.as_bytes() };
-        let (proof, _) = secret().prove(said, &recipient, wall_clock_ms());
+        let said = ProvenRequest { method, path_and_query: &path, body: EVENT.as_bytes() };
+        let (proof, _) = secret().prove_request(said, &recipient, wall_clock_ms());
         let header = format!("{REQUEST_HEADER}: {proof}\r\n");
         for status in statuses {
             assert_eq!(unproven(&running.url, method, &path, &header).await, status, "{path}");
         }
-        let (old, _) = secret().prove(said, &recipient, wall_clock_ms() - 120_000);
+        let (old, _) = secret().prove_request(said, &recipient, wall_clock_ms() - 120_000);
         let header = format!("{REQUEST_HEADER}: {old}\r\n");
         assert_eq!(
             unproven(&running.url, method, &path, &header).await,
@@ -66,9 +66,11 @@ async fn who_does_not_know_the_secret_gets_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let running = start(file_store(&folder)).await;
     register(&client(&[&running.url], secret()), "a").await;
-    let stranger = client(&[&running.url], Secret::new("tests", "another secret of that length"));
-    let refused =
-        stranger.post::<_, Granted>("/v1/workers", &registration("evil"), Duration::ZERO).await;
+    let stranger =
+        client(&[&running.url], ClusterSecret::new("tests", "another secret of that length"));
+    let refused = stranger
+        .post_json::<_, WorkerLeaseGrant>("/v1/workers", &registration("evil"), Duration::ZERO)
+        .await;
     // What comes back proves nothing to it either.
     assert!(
         matches!(&refused, Err(AskError::Away(reason)) if reason.contains("does not prove")),
@@ -120,14 +122,16 @@ async fn a_taken_id_is_refused_with_who_has_it() {
     let running = start(file_store(&folder)).await;
     let asking = client(&[&running.url], secret());
     register(&asking, "a").await;
-    let other = Registration {
-        incarnation: Incarnation::new(),
+    let other = WorkerRegistration {
+        incarnation: WorkerIncarnation::new(),
         address: "elsewhere:9400".into(),
         ..registration("a")
     };
-    let refused =
-        asking.post::<_, Granted>("/v1/workers", &other, Duration::ZERO).await.unwrap_err();
-    assert_eq!(refused.kind(), Some(RefusedKind::Taken));
+    let refused = asking
+        .post_json::<_, WorkerLeaseGrant>("/v1/workers", &other, Duration::ZERO)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.refusal_kind(), Some(CoordinatorRefusalKind::Taken));
     assert!(refused.to_string().contains("a:9400"), "{refused}");
     // For how long it is of no use to ask again.
     let AskError::Refused { refused, .. } = refused else { panic!("{refused}") };
@@ -147,23 +151,30 @@ async fn a_store_of_another_cluster_is_refused() {
         let made = |name: &'static str| {
             let store = store.clone();
             async move {
-                Coordinator::new(options(name, "http://here".into()), store, &Registry::new()).await
+                CoordinatorServer::new(options(name, "http://here".into()), store, &Registry::new())
+                    .await
             }
         };
         made("train").await.unwrap();
         made("train").await.unwrap();
         let refused = made("prod").await.err().unwrap();
-        assert!(matches!(refused, CoordinatorError::Claim(ClaimError::Other { .. })), "{refused}");
+        assert!(
+            matches!(refused, CoordinatorError::Claim(ClusterClaimError::Other { .. })),
+            "{refused}"
+        );
         assert!(refused.to_string().contains("\"train\""), "{refused}");
         // As a release left it that ranked slots by other rules.
-        let entry = store.get("cluster").await.unwrap().unwrap();
+        let entry = store.get_entry("cluster").await.unwrap().unwrap();
         let mut claim: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
         claim.as_object_mut().unwrap().remove("ranking").unwrap();
         let claim = Bytes::from(serde_json::to_vec(&claim).unwrap());
-        store.put("cluster", claim, Expect::Revision(entry.revision), None).await.unwrap();
+        store
+            .put_entry("cluster", claim, EntryPrecondition::Revision(entry.revision), None)
+            .await
+            .unwrap();
         let refused = made("train").await.err().unwrap();
         assert!(
-            matches!(refused, CoordinatorError::Claim(ClaimError::Ranking { found: 0, .. })),
+            matches!(refused, CoordinatorError::Claim(ClusterClaimError::Ranking { found: 0, .. })),
             "{refused}"
         );
     }

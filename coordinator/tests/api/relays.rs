@@ -1,33 +1,43 @@
 //! Words of writers to workers that these can't reach.
 
-use verbs3_coordinator_client::api::{HeardWord, RefusedKind, Relay, RelayedWord};
-use verbs3_protocol::{Heard, Relayed, Report, Volume, Word, WriteId, WriteOutcome};
+use verbs3_coordinator_client::api::{
+    CoordinatorRefusalKind, HeardWord, RelayRequest, RelayedWord,
+};
+use verbs3_protocol::{
+    NoticeAnswer, NoticeRelayOutcome, ObjectVolume, ReportMessage, WriteId, WriteNotice,
+    WriteOutcome,
+};
 
 use super::*;
 
-fn word(epoch: Epoch, sequence: u64) -> Word {
-    let (volume, keys) = (Volume("store/data".into()), vec!["k \u{1}\"".to_owned()]);
+fn word(epoch: Epoch, sequence: u64) -> WriteNotice {
+    let (volume, keys) = (ObjectVolume("store/data".into()), vec!["k \u{1}\"".to_owned()]);
     let write = WriteId { gateway: u64::MAX, sequence };
-    Word::Report(Report { volume, keys, write, epoch, outcome: WriteOutcome::Done })
+    WriteNotice::Report(ReportMessage { volume, keys, write, epoch, outcome: WriteOutcome::Done })
 }
 
 /// A gateway has the coordinators relay a word to worker `id`.
-async fn relay(client: &Client, id: &str, word: Word, wait: Duration) -> Result<Relayed, AskError> {
-    let relay = Relay { word, wait_ms: wait.as_millis() as u64 };
-    Ok(client.post(&format!("/v1/workers/{id}/relay"), &relay, wait).await?.unwrap())
+async fn relay(
+    client: &CoordinatorClient,
+    id: &str,
+    word: WriteNotice,
+    wait: Duration,
+) -> Result<NoticeRelayOutcome, AskError> {
+    let relay = RelayRequest { word, wait_ms: wait.as_millis() as u64 };
+    Ok(client.post_json(&format!("/v1/workers/{id}/relay"), &relay, wait).await?.unwrap())
 }
 
 async fn renew_heard(
-    client: &Client,
+    client: &CoordinatorClient,
     active: Epoch,
     heard: Vec<HeardWord>,
     wait: Duration,
-) -> Granted {
+) -> WorkerLeaseGrant {
     let incarnation = registration("a").incarnation;
     let (prepared, open_writes, knows, handing_over) = (Epoch(0), None, active, None);
     let wait_ms = wait.as_millis() as u64;
-    let given_up = GivenUp::default();
-    let renewal = Renewal {
+    let given_up = RelinquishedEpoch::default();
+    let renewal = WorkerLeaseRenewal {
         incarnation,
         active,
         prepared,
@@ -40,13 +50,13 @@ async fn renew_heard(
         given_up,
         rails: None,
     };
-    client.post("/v1/workers/a/renew", &renewal, wait).await.unwrap().unwrap()
+    client.post_json("/v1/workers/a/renew", &renewal, wait).await.unwrap().unwrap()
 }
 
-fn report_of(word: Word) -> Report {
+fn report_of(word: WriteNotice) -> ReportMessage {
     match word {
-        Word::Report(report) => report,
-        Word::Announce(_) => panic!("no report"),
+        WriteNotice::Report(report) => report,
+        WriteNotice::Announce(_) => panic!("no report"),
     }
 }
 
@@ -75,43 +85,50 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
     assert_eq!(granted.words.iter().map(|word| word.id).collect::<Vec<_>>(), [*id]);
     assert!(!relayed.is_finished(), "nobody has heard it");
-    let heard = vec![HeardWord { id: *id, heard: Heard::Done }];
+    let heard = vec![HeardWord { id: *id, heard: NoticeAnswer::Done }];
     let granted = renew_heard(&worker, epoch, heard.clone(), Duration::ZERO).await;
     assert_eq!(granted.words, []);
-    assert_eq!(relayed.await.unwrap().unwrap(), Relayed::Heard(Heard::Done));
+    assert_eq!(relayed.await.unwrap().unwrap(), NoticeRelayOutcome::Heard(NoticeAnswer::Done));
 
     // Whom it can't reach, or not under this map, is told apart; who asks in vain is told so in
     // time.
     let later = Epoch(epoch.0 + 1);
     assert_eq!(
         relay(&gateway, "a", word(later, 2), SOON).await.unwrap(),
-        Relayed::OtherEpoch(epoch)
+        NoticeRelayOutcome::OtherEpoch(epoch)
     );
-    assert_eq!(relay(&gateway, "b", word(epoch, 2), SOON).await.unwrap(), Relayed::NoLease);
+    assert_eq!(
+        relay(&gateway, "b", word(epoch, 2), SOON).await.unwrap(),
+        NoticeRelayOutcome::NoLease
+    );
     assert_eq!(
         relay(&gateway, "a", word(epoch, 2), Duration::from_millis(50)).await.unwrap(),
-        Relayed::Silent
+        NoticeRelayOutcome::Silent
     );
-    let nothing = Word::Report(Report { keys: Vec::new(), ..report_of(word(epoch, 2)) });
+    let nothing =
+        WriteNotice::Report(ReportMessage { keys: Vec::new(), ..report_of(word(epoch, 2)) });
     assert_eq!(
-        relay(&gateway, "a", nothing, SOON).await.unwrap_err().kind(),
-        Some(RefusedKind::Malformed)
+        relay(&gateway, "a", nothing, SOON).await.unwrap_err().refusal_kind(),
+        Some(CoordinatorRefusalKind::Malformed)
     );
     // The longest that a batch delete makes; one that is longer is refused by who sends it, who can
     // say why.
-    let keys =
-        |key: String| Word::Report(Report { keys: vec![key; 1000], ..report_of(word(later, 2)) });
+    let keys = |key: String| {
+        WriteNotice::Report(ReportMessage { keys: vec![key; 1000], ..report_of(word(later, 2)) })
+    };
     assert_eq!(
         relay(&gateway, "a", keys("\"".repeat(1024)), SOON).await.unwrap(),
-        Relayed::OtherEpoch(epoch)
+        NoticeRelayOutcome::OtherEpoch(epoch)
     );
     let too_long = relay(&gateway, "a", keys("\u{1}".repeat(1024)), SOON).await;
     assert!(
         matches!(too_long, Err(AskError::TooLong { bytes }) if bytes > 6_000_000),
         "{too_long:?}"
     );
-    let stranger =
-        client(&[&running.url], Secret::new("tests", "another secret of sixteen characters"));
+    let stranger = client(
+        &[&running.url],
+        ClusterSecret::new("tests", "another secret of sixteen characters"),
+    );
     assert!(relay(&stranger, "a", word(epoch, 2), SOON).await.is_err());
 
     // As many as may wait; those whose askers hang up make room, and nobody hears them.
@@ -121,7 +138,7 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
             // The place may be one that the question below has for a moment.
             let until_it_waits = async move {
                 while relay(&gateway, "a", word(epoch, 10 + n), SOON).await.unwrap()
-                    == Relayed::Full
+                    == NoticeRelayOutcome::Full
                 {}
             };
             tokio::spawn(until_it_waits)
@@ -129,7 +146,7 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
         .collect();
     let began = Instant::now();
     while relay(&gateway, "a", word(epoch, 3), Duration::from_millis(1)).await.unwrap()
-        != Relayed::Full
+        != NoticeRelayOutcome::Full
     {
         // Keeps the lease.
         renew_heard(&worker, epoch, Vec::new(), Duration::ZERO).await;
@@ -137,7 +154,7 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     }
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     while relay(&gateway, "a", word(epoch, 4), Duration::from_millis(1)).await.unwrap()
-        == Relayed::Full
+        == NoticeRelayOutcome::Full
     {
         renew_heard(&worker, epoch, Vec::new(), Duration::ZERO).await;
         assert!(began.elapsed() < SOON);
@@ -171,7 +188,7 @@ async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
         let began = Instant::now();
         loop {
             match relay(&gateway, "a", word(epoch, 1), Duration::from_secs(1)).await {
-                Ok(heard @ Relayed::Heard(_)) => return heard,
+                Ok(heard @ NoticeRelayOutcome::Heard(_)) => return heard,
                 other => assert!(began.elapsed() < SOON, "{other:?}"),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -183,7 +200,7 @@ async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
     let lost: Vec<HeardWord> = granted
         .words
         .iter()
-        .map(|word| HeardWord { id: word.id, heard: Heard::Unleased })
+        .map(|word| HeardWord { id: word.id, heard: NoticeAnswer::Unleased })
         .collect();
     assert_eq!(lost.len(), 1);
     running.remove(leads).coordinator.shutdown().await;
@@ -195,10 +212,10 @@ async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
         heard = granted
             .words
             .iter()
-            .map(|word| HeardWord { id: word.id, heard: Heard::Done })
+            .map(|word| HeardWord { id: word.id, heard: NoticeAnswer::Done })
             .collect();
     }
-    assert_eq!(relayed.await.unwrap(), Relayed::Heard(Heard::Done));
+    assert_eq!(relayed.await.unwrap(), NoticeRelayOutcome::Heard(NoticeAnswer::Done));
     for running in running {
         running.coordinator.shutdown().await;
     }

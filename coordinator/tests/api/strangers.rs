@@ -4,7 +4,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use verbs3_coordinator_client::proof::{REQUEST_HEADER, Said, wall_clock_ms};
+use verbs3_coordinator_client::proof::{ProvenRequest, REQUEST_HEADER, wall_clock_ms};
 
 use super::refused::{EVENT, unproven};
 use super::*;
@@ -30,8 +30,9 @@ async fn a_proof_that_was_heard_is_of_no_use_elsewhere_or_later() {
     // Of those requests that may be repeated where they are for: 400, since such a body is none of
     // theirs.
     let path = "/v1/workers/a/relay";
-    let said = Said { method: "POST", path_and_query: path, body: EVENT.as_bytes() };
-    let (proof, _) = secret().prove(said, &asking.recipient(&one.url).unwrap(), wall_clock_ms());
+    let said = ProvenRequest { method: "POST", path_and_query: path, body: EVENT.as_bytes() };
+    let (proof, _) =
+        secret().prove_request(said, &asking.known_recipient(&one.url).unwrap(), wall_clock_ms());
     let header = format!("{REQUEST_HEADER}: {proof}\r\n");
     assert_eq!(unproven(&one.url, "POST", path, &header).await, 400);
     assert_eq!(unproven(&other.url, "POST", path, &header).await, 401, "at another coordinator");

@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::RngExt;
 use verbs3_coordinator::store::file::FileStore;
-use verbs3_coordinator::store::{Expect, Revision, Store, StoreError};
+use verbs3_coordinator::store::{
+    ClusterStore, ClusterStoreError, ClusterStoreRevision, EntryPrecondition,
+};
 
 const CHILD: &str = "VERBS3_TEST_STORE_FOLDER";
 const KEYS: u64 = 5;
@@ -21,11 +23,13 @@ fn content(key: u64, number: u64) -> Bytes {
 #[tokio::test]
 async fn writes_until_it_is_killed() {
     let Ok(folder) = std::env::var(CHILD) else { return };
-    let store = FileStore::open(folder.as_ref()).unwrap();
+    let store = FileStore::open_folder(folder.as_ref()).unwrap();
     for number in 0u64.. {
         let key = number % KEYS;
-        let revision =
-            store.put(&format!("k{key}"), content(key, number), Expect::Any, None).await.unwrap();
+        let revision = store
+            .put_entry(&format!("k{key}"), content(key, number), EntryPrecondition::Any, None)
+            .await
+            .unwrap();
         println!("DONE {key} {number} {}", revision.0);
     }
 }
@@ -33,7 +37,7 @@ async fn writes_until_it_is_killed() {
 #[tokio::test]
 async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
     let folder = tempfile::tempdir().unwrap();
-    let mut last = Revision(0);
+    let mut last = ClusterStoreRevision(0);
     for round in 0..8 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "crash::writes_until_it_is_killed", "--nocapture"])
@@ -60,18 +64,19 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
             }
         }
         killer.join().unwrap();
-        let store = FileStore::open(folder.path()).unwrap();
+        let store = FileStore::open_folder(folder.path()).unwrap();
         for (key, (number, revision)) in &done {
-            let entry = store.get(&format!("k{key}")).await.unwrap().unwrap();
+            let entry = store.get_entry(&format!("k{key}")).await.unwrap().unwrap();
             assert!(
-                entry.revision >= Revision(*revision),
+                entry.revision >= ClusterStoreRevision(*revision),
                 "round {round}: an acknowledged write is lost"
             );
             let text = String::from_utf8(entry.value.to_vec()).unwrap();
             let found: u64 = text.split(':').nth(1).unwrap().parse().unwrap();
             assert!(found >= *number && entry.value == content(*key, found), "round {round}: torn");
         }
-        let next = store.put("next", Bytes::new(), Expect::Any, None).await.unwrap();
+        let next =
+            store.put_entry("next", Bytes::new(), EntryPrecondition::Any, None).await.unwrap();
         assert!(next > last && done.values().all(|(_, revision)| next.0 > *revision));
         last = next;
     }
@@ -84,23 +89,26 @@ async fn what_was_acknowledged_survives_a_kill_and_nothing_is_torn() {
 #[tokio::test]
 async fn damage_is_found_and_named() {
     let folder = tempfile::tempdir().unwrap();
-    let store = FileStore::open(folder.path()).unwrap();
-    store.put("map", Bytes::from_static(b"precious"), Expect::Any, None).await.unwrap();
+    let store = FileStore::open_folder(folder.path()).unwrap();
+    store
+        .put_entry("map", Bytes::from_static(b"precious"), EntryPrecondition::Any, None)
+        .await
+        .unwrap();
     drop(store);
     let path = folder.path().join("entries/map");
     let mut bytes = std::fs::read(&path).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     std::fs::write(&path, bytes).unwrap();
-    let mut error = FileStore::open(folder.path()).err().unwrap();
+    let mut error = FileStore::open_folder(folder.path()).err().unwrap();
     // A process that another case is just starting holds what this one had open, until it is
     // another program.
     while error.to_string().contains("another coordinator") {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        error = FileStore::open(folder.path()).err().unwrap();
+        error = FileStore::open_folder(folder.path()).err().unwrap();
     }
     assert!(
-        matches!(&error, StoreError::Damaged { reason, .. } if reason.contains("entries/map")),
+        matches!(&error, ClusterStoreError::Damaged { reason, .. } if reason.contains("entries/map")),
         "{error}"
     );
 }
@@ -108,7 +116,7 @@ async fn damage_is_found_and_named() {
 #[test]
 fn a_second_process_is_kept_out() {
     let folder = tempfile::tempdir().unwrap();
-    let _store = FileStore::open(folder.path()).unwrap();
-    let error = FileStore::open(folder.path()).err().unwrap();
+    let _store = FileStore::open_folder(folder.path()).unwrap();
+    let error = FileStore::open_folder(folder.path()).err().unwrap();
     assert!(error.to_string().contains("another coordinator"), "{error}");
 }

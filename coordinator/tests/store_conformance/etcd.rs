@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
-use verbs3_coordinator::store::{Expect, SharedStore, Store};
+use verbs3_coordinator::store::{ClusterStore, EntryPrecondition, SharedClusterStore};
 
 use crate::Pair;
 
@@ -63,10 +63,10 @@ pub fn options(endpoint: &str, prefix: &str) -> EtcdOptions {
     }
 }
 
-pub async fn store(endpoint: &str, prefix: &str) -> SharedStore {
+pub async fn store(endpoint: &str, prefix: &str) -> SharedClusterStore {
     let store = EtcdStore::connect(options(endpoint, prefix)).await.unwrap();
     let began = Instant::now();
-    while let Err(error) = store.get("anything").await {
+    while let Err(error) = store.get_entry("anything").await {
         assert!(began.elapsed() < START_WITHIN, "etcd does not answer: {error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -129,13 +129,20 @@ fn spawn(arguments: &[String]) -> Child {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_etcd_has_died_knows_that_it_leads_no_more() {
-    use verbs3_coordinator_client::clock::{BootClock, Clock};
+    use verbs3_coordinator_client::clock::{BootLeaseClock, LeaseClock};
     let etcd = start("cut");
     let one = store(&etcd.endpoint, "cut").await;
-    let leadership = one.campaign("one", Duration::from_secs(2)).await.unwrap();
+    let leadership = one.campaign_for_leader("one", Duration::from_secs(2)).await.unwrap();
     etcd.kill();
-    tokio::time::timeout(START_WITHIN, leadership.lost()).await.unwrap();
-    assert!(leadership.certain_until() <= BootClock.now());
-    let write = one.put("map", bytes::Bytes::new(), Expect::Any, Some(leadership.fence())).await;
+    tokio::time::timeout(START_WITHIN, leadership.wait_until_lost()).await.unwrap();
+    assert!(leadership.certain_until() <= BootLeaseClock.now());
+    let write = one
+        .put_entry(
+            "map",
+            bytes::Bytes::new(),
+            EntryPrecondition::Any,
+            Some(leadership.fencing_token()),
+        )
+        .await;
     assert!(write.is_err());
 }

@@ -7,17 +7,20 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
-use verbs3_coordinator::store::{Expect, SharedStore, Store};
-use verbs3_coordinator_client::clock::{BootClock, Clock};
+use verbs3_coordinator::store::{ClusterStore, EntryPrecondition, SharedClusterStore};
+use verbs3_coordinator_client::clock::{BootLeaseClock, LeaseClock};
 
 use crate::etcd;
 
 const WITHIN: Duration = Duration::from_secs(120);
 
 /// Until etcd takes it.
-async fn put(store: &SharedStore, key: &str, value: &'static str) {
+async fn put(store: &SharedClusterStore, key: &str, value: &'static str) {
     let putting = async {
-        while store.put(key, Bytes::from_static(value.as_bytes()), Expect::Any, None).await.is_err()
+        while store
+            .put_entry(key, Bytes::from_static(value.as_bytes()), EntryPrecondition::Any, None)
+            .await
+            .is_err()
         {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -37,9 +40,9 @@ async fn a_watch_goes_on_when_etcd_was_restarted_and_its_history_compacted() {
     let etcd = etcd::start("interrupted");
     let watching = etcd::store(&etcd.endpoint, "interrupted").await;
     let writing = etcd::store(&etcd.endpoint, "interrupted").await;
-    let mut watch = watching.watch("map").await.unwrap();
+    let mut watch = watching.watch_prefix("map").await.unwrap();
     put(&writing, "map", "1").await;
-    tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();
+    tokio::time::timeout(WITHIN, watch.next_change()).await.unwrap();
 
     for (killed, value) in [("2", "3"), ("4", "5")] {
         put(&writing, "map", killed).await;
@@ -50,12 +53,12 @@ async fn a_watch_goes_on_when_etcd_was_restarted_and_its_history_compacted() {
         // What has happened so far, and then nothing of it until there is news.
         put(&writing, "elsewhere", value).await;
         let calm = async {
-            while tokio::time::timeout(Duration::from_secs(2), watch.changed()).await.is_ok() {}
+            while tokio::time::timeout(Duration::from_secs(2), watch.next_change()).await.is_ok() {}
         };
         tokio::time::timeout(WITHIN, calm).await.unwrap();
         put(&writing, "map", value).await;
-        tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();
-        assert_eq!(watching.get("map").await.unwrap().unwrap().value, value);
+        tokio::time::timeout(WITHIN, watch.next_change()).await.unwrap();
+        assert_eq!(watching.get_entry("map").await.unwrap().unwrap().value, value);
     }
 }
 
@@ -66,12 +69,12 @@ async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write
         etcd::store(&etcd.endpoint, "succeeded").await,
         etcd::store(&etcd.endpoint, "succeeded").await,
     );
-    let leadership = one.campaign("one", Duration::from_secs(2)).await.unwrap();
+    let leadership = one.campaign_for_leader("one", Duration::from_secs(2)).await.unwrap();
     let standing = tokio::spawn({
         let other = other.clone();
         async move {
             loop {
-                match other.campaign("other", Duration::from_secs(2)).await {
+                match other.campaign_for_leader("other", Duration::from_secs(2)).await {
                     Ok(next) => return Arc::new(next),
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
@@ -79,14 +82,24 @@ async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write
         }
     });
     etcd.kill();
-    tokio::time::timeout(WITHIN, leadership.lost()).await.unwrap();
+    tokio::time::timeout(WITHIN, leadership.wait_until_lost()).await.unwrap();
     etcd.restart();
     let next = tokio::time::timeout(WITHIN, standing).await.unwrap().unwrap();
-    let fenced =
-        one.put("map", Bytes::new(), Expect::Any, Some(leadership.fence())).await.unwrap_err();
+    let fenced = one
+        .put_entry("map", Bytes::new(), EntryPrecondition::Any, Some(leadership.fencing_token()))
+        .await
+        .unwrap_err();
     assert!(fenced.to_string().contains("map"), "{fenced}");
-    other.put("map", Bytes::from_static(b"next"), Expect::Any, Some(next.fence())).await.unwrap();
-    assert_eq!(one.get("map").await.unwrap().unwrap().value, "next");
+    other
+        .put_entry(
+            "map",
+            Bytes::from_static(b"next"),
+            EntryPrecondition::Any,
+            Some(next.fencing_token()),
+        )
+        .await
+        .unwrap();
+    assert_eq!(one.get_entry("map").await.unwrap().unwrap().value, "next");
 }
 
 /// Its clock has leapt, or it did nothing for a while: nobody else was elected meanwhile.
@@ -94,19 +107,23 @@ async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write
 async fn a_leader_that_is_late_leads_on_if_etcd_still_has_its_lease() {
     let etcd = etcd::start("late");
     let one = etcd::store(&etcd.endpoint, "late").await;
-    let leadership = one.campaign("one", Duration::from_secs(10)).await.unwrap();
+    let leadership = one.campaign_for_leader("one", Duration::from_secs(10)).await.unwrap();
     let end = leadership.certain_until();
     // The only thread: what keeps the leadership stands still, too. A second later the lease would
     // be over.
-    std::thread::sleep(end.since(BootClock.now()) + Duration::from_millis(50));
+    std::thread::sleep(
+        end.saturating_duration_since(BootLeaseClock.now()) + Duration::from_millis(50),
+    );
     let certain = async {
-        while leadership.certain_until() <= BootClock.latest() {
+        while leadership.certain_until() <= BootLeaseClock.latest_now() {
             assert!(!leadership.is_lost());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     tokio::time::timeout(WITHIN, certain).await.unwrap();
-    one.put("map", Bytes::new(), Expect::Any, Some(leadership.fence())).await.unwrap();
+    one.put_entry("map", Bytes::new(), EntryPrecondition::Any, Some(leadership.fencing_token()))
+        .await
+        .unwrap();
 }
 
 /// A member that fails at once seems to be the one with the least to do.
@@ -126,12 +143,15 @@ async fn members_that_are_away_are_turned_from() {
             EtcdOptions { endpoints: endpoints.to_vec(), deadline, ..etcd::options("", "away") };
         let store = EtcdStore::connect(options).await.unwrap();
         let began = Instant::now();
-        let leadership = store.campaign("one", Duration::from_secs(10)).await.unwrap();
+        let leadership = store.campaign_for_leader("one", Duration::from_secs(10)).await.unwrap();
         assert!(began.elapsed() < 3 * deadline, "{:?}", began.elapsed());
         for _ in 0..20 {
-            store.get("map").await.unwrap();
+            store.get_entry("map").await.unwrap();
             let value = Bytes::from_static(b"map");
-            store.put("map", value, Expect::Any, Some(leadership.fence())).await.unwrap();
+            store
+                .put_entry("map", value, EntryPrecondition::Any, Some(leadership.fencing_token()))
+                .await
+                .unwrap();
         }
     }
 }

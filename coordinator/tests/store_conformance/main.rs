@@ -10,17 +10,17 @@ mod secured;
 use std::path::Path;
 use std::sync::Arc;
 
-use verbs3_coordinator::store::SharedStore;
+use verbs3_coordinator::store::SharedClusterStore;
 use verbs3_coordinator::store::file::FileStore;
 
 /// Two participants of one store, as two coordinators are.
 pub struct Pair {
-    pub one: SharedStore,
-    pub other: SharedStore,
+    pub one: SharedClusterStore,
+    pub other: SharedClusterStore,
 }
 
 fn in_folder(folder: &Path) -> Pair {
-    let store: SharedStore = Arc::new(FileStore::open(folder).unwrap());
+    let store: SharedClusterStore = Arc::new(FileStore::open_folder(folder).unwrap());
     // A folder has one process: its participants share the handle.
     Pair { one: store.clone(), other: store }
 }

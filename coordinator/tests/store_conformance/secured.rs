@@ -10,7 +10,7 @@ use etcd_client::{
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
-use verbs3_coordinator::store::{Expect, Store};
+use verbs3_coordinator::store::{ClusterStore, EntryPrecondition};
 
 use crate::etcd::{self, Etcd};
 
@@ -83,8 +83,9 @@ async fn demand_a_user(endpoint: &str, prefix: &str, made: &Certificates) {
 
 async fn put_within(store: &EtcdStore, value: &'static str) {
     let began = Instant::now();
-    while let Err(error) =
-        store.put("map", Bytes::from_static(value.as_bytes()), Expect::Any, None).await
+    while let Err(error) = store
+        .put_entry("map", Bytes::from_static(value.as_bytes()), EntryPrecondition::Any, None)
+        .await
     {
         assert!(began.elapsed() < WITHIN, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -103,13 +104,18 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
     let options = EtcdOptions { ca: Some(pem(&made.ca)), identity, user, ..plain };
 
     let one = EtcdStore::connect(options.clone()).await.unwrap();
-    let mut watch = one.watch("map").await.unwrap();
-    let leadership = one.campaign("one", Duration::from_secs(5)).await.unwrap();
-    one.put("map", Bytes::from_static(b"1"), Expect::Absent, Some(leadership.fence()))
-        .await
-        .unwrap();
-    tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();
-    assert_eq!(one.list("").await.unwrap().len(), 1);
+    let mut watch = one.watch_prefix("map").await.unwrap();
+    let leadership = one.campaign_for_leader("one", Duration::from_secs(5)).await.unwrap();
+    one.put_entry(
+        "map",
+        Bytes::from_static(b"1"),
+        EntryPrecondition::Absent,
+        Some(leadership.fencing_token()),
+    )
+    .await
+    .unwrap();
+    tokio::time::timeout(WITHIN, watch.next_change()).await.unwrap();
+    assert_eq!(one.list_entries("").await.unwrap().len(), 1);
 
     // Without either, nothing is given out.
     for without in [
@@ -122,7 +128,7 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
             EtcdStore::connect(EtcdOptions { deadline: Duration::from_secs(2), ..without })
                 .await
                 .unwrap();
-        assert!(without.get("map").await.is_err());
+        assert!(without.get_entry("map").await.is_err());
     }
     let wrong = Some(("coordinator".to_owned(), "another password".to_owned()));
     let refused =
@@ -134,15 +140,15 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
     let other = EtcdStore::connect(EtcdOptions { deadline: Duration::from_secs(1), ..options })
         .await
         .unwrap();
-    assert!(other.get("map").await.is_err());
+    assert!(other.get_entry("map").await.is_err());
     etcd.restart();
     put_within(&one, "2").await;
     put_within(&other, "3").await;
     let calm = async {
-        while tokio::time::timeout(Duration::from_secs(2), watch.changed()).await.is_ok() {}
+        while tokio::time::timeout(Duration::from_secs(2), watch.next_change()).await.is_ok() {}
     };
     tokio::time::timeout(WITHIN, calm).await.unwrap();
     put_within(&other, "4").await;
-    tokio::time::timeout(WITHIN, watch.changed()).await.unwrap();
-    assert_eq!(one.get("map").await.unwrap().unwrap().value, "4");
+    tokio::time::timeout(WITHIN, watch.next_change()).await.unwrap();
+    assert_eq!(one.get_entry("map").await.unwrap().unwrap().value, "4");
 }

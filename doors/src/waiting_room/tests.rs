@@ -58,7 +58,7 @@ async fn guests_that_have_just_come_are_left_in_peace() {
     let _second = room.admit_guest(address(2)).unwrap();
     assert!(room.admit_guest(address(3)).is_none() && !room.displace_guest());
     tokio::time::advance(Duration::from_secs(1)).await;
-    let waiting = tokio::spawn(async move { first.displaced().await });
+    let waiting = tokio::spawn(async move { first.wait_for_displacement().await });
     assert!(room.admit_guest(address(1)).is_some());
     waiting.await.unwrap();
 }

@@ -10,18 +10,18 @@ use s3s::auth::{S3Auth, SecretKey};
 use s3s::path::S3Path;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use super::Identities;
-use crate::exchange::Exchange;
-use crate::metrics::Metrics;
+use super::IdentityStore;
+use crate::exchange::HttpExchange;
+use crate::metrics::GatewayHttpMetrics;
 use crate::operations::{TABLE, access_denied, query};
 
 /// Gives s3s the secrets.
-pub(crate) struct Keys {
-    pub identities: Arc<Identities>,
+pub(crate) struct AuthKeyProvider {
+    pub identities: Arc<IdentityStore>,
 }
 
 #[async_trait]
-impl S3Auth for Keys {
+impl S3Auth for AuthKeyProvider {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
         self.identities.get(access_key).map(|identity| identity.secret.clone()).ok_or_else(|| {
             let message = "The AWS Access Key Id you provided does not exist in our records.";
@@ -31,16 +31,16 @@ impl S3Auth for Keys {
 }
 
 /// Lets no request pass that nobody has signed, and notes who asks for what.
-pub(crate) struct Access {
-    pub identities: Arc<Identities>,
-    pub metrics: Arc<Metrics>,
+pub(crate) struct AuthAccessGate {
+    pub identities: Arc<IdentityStore>,
+    pub metrics: Arc<GatewayHttpMetrics>,
 }
 
 #[async_trait]
-impl S3Access for Access {
+impl S3Access for AuthAccessGate {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let exchange =
-            cx.extensions_mut().get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
+            cx.extensions_mut().get::<Arc<HttpExchange>>().cloned().ok_or_else(access_denied)?;
         let name = cx.s3_op().name();
         if let Some(row) = TABLE.iter().position(|row| row.name == name) {
             let _ = exchange.row.set(row);
@@ -53,18 +53,18 @@ impl S3Access for Access {
         let _ = exchange.target.set(target);
         // A form has been authorised by its policy; the PUT that it has become carries no signature
         // (`http::form`). Nor does a mended request, whose first form did (`http::lenient`).
-        if exchange.identity().is_none() {
+        if exchange.proven_identity().is_none() {
             // The key may have been withdrawn between the signature's check and now.
             let identity = cx
                 .credentials()
                 .and_then(|credentials| self.identities.get(&credentials.access_key));
             let Some(identity) = identity else {
-                self.metrics.denied("anonymous");
+                self.metrics.count_denial("anonymous");
                 return Err(access_denied());
             };
             exchange.recognise_identity(identity)?;
         }
-        query::check(name, cx.uri().query().unwrap_or_default())
-            .inspect_err(|_| self.metrics.denied("unsupported"))
+        query::check_parameters(name, cx.uri().query().unwrap_or_default())
+            .inspect_err(|_| self.metrics.count_denial("unsupported"))
     }
 }

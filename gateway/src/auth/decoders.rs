@@ -3,9 +3,9 @@
 use std::path::Path;
 
 /// An identities file's text: a table, or a list of what is wrong.
-pub fn identities(bytes: &[u8]) {
+pub fn decode_identities(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Err(problems) = super::file::parse(text, Path::new("/nowhere")) {
+    if let Err(problems) = super::file::parse_identities(text, Path::new("/nowhere")) {
         assert!(!problems.is_empty(), "refused without a reason");
     }
 }

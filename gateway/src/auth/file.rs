@@ -30,27 +30,27 @@ use s3s::auth::SecretKey;
 use toml::{Table as Toml, Value};
 use zeroize::Zeroizing;
 
-use super::identities::{Identity, Problem, Rule, Table};
-use crate::operations::Right;
+use super::identities::{AuthIdentity, IdentityFileProblem, IdentityRule, IdentityTable};
+use crate::operations::AccessRight;
 
 /// A larger file is taken for a mistake.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-const RIGHTS: [(&str, Right); 7] = [
-    ("read", Right::read),
-    ("write", Right::write),
-    ("list", Right::list),
-    ("delete", Right::delete),
-    ("acl", Right::acl),
-    ("lock", Right::lock),
-    ("admin", Right::admin),
+const RIGHTS: [(&str, AccessRight); 7] = [
+    ("read", AccessRight::read),
+    ("write", AccessRight::write),
+    ("list", AccessRight::list),
+    ("delete", AccessRight::delete),
+    ("acl", AccessRight::acl),
+    ("lock", AccessRight::lock),
+    ("admin", AccessRight::admin),
 ];
 
 /// Reads a file whole, or says everything that is wrong with it.
-pub(super) fn read(path: &Path) -> Result<Table, Vec<Problem>> {
-    let text =
-        text_of(path).map_err(|what| vec![Problem { place: path.display().to_string(), what }])?;
-    parse(&text, path.parent().unwrap_or(Path::new(".")))
+pub(super) fn read(path: &Path) -> Result<IdentityTable, Vec<IdentityFileProblem>> {
+    let text = text_of(path)
+        .map_err(|what| vec![IdentityFileProblem { place: path.display().to_string(), what }])?;
+    parse_identities(&text, path.parent().unwrap_or(Path::new(".")))
 }
 
 /// The files that a table depends on, to be watched beside the identities file itself.
@@ -72,45 +72,56 @@ fn text_of(path: &Path) -> Result<Zeroizing<String>, String> {
     fs::read_to_string(path).map(Zeroizing::new).map_err(|error| format!("can't be read: {error}"))
 }
 
-pub(super) fn parse(text: &str, folder: &Path) -> Result<Table, Vec<Problem>> {
+pub(super) fn parse_identities(
+    text: &str,
+    folder: &Path,
+) -> Result<IdentityTable, Vec<IdentityFileProblem>> {
     // The error's display would quote the line, which may hold a secret: only its place and message
     // are kept.
     let toml: Toml = text.parse().map_err(|error: toml::de::Error| {
         let line = error
             .span()
             .map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
-        vec![Problem { place: format!("line {line}"), what: error.message().to_owned() }]
+        vec![IdentityFileProblem {
+            place: format!("line {line}"),
+            what: error.message().to_owned(),
+        }]
     })?;
-    let mut reader = Reader { folder, problems: Vec::new() };
-    let table = reader.identities(&toml);
+    let mut reader = IdentityFileReader { folder, problems: Vec::new() };
+    let table = reader.read_identities(&toml);
     if reader.problems.is_empty() { Ok(table) } else { Err(reader.problems) }
 }
 
-struct Reader<'a> {
+struct IdentityFileReader<'a> {
     folder: &'a Path,
-    problems: Vec<Problem>,
+    problems: Vec<IdentityFileProblem>,
 }
 
-impl Reader<'_> {
-    fn problem(&mut self, place: impl Into<String>, what: impl Into<String>) {
-        self.problems.push(Problem { place: place.into(), what: what.into() });
+impl IdentityFileReader<'_> {
+    fn add_problem(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        self.problems.push(IdentityFileProblem { place: place.into(), what: what.into() });
     }
 
-    fn only(&mut self, place: &str, table: &Toml, known: &[&str]) {
+    fn check_known_names(&mut self, place: &str, table: &Toml, known: &[&str]) {
         for name in table.keys().filter(|name| !known.contains(&name.as_str())) {
             let dot = if place.is_empty() { "" } else { "." };
-            self.problem(
+            self.add_problem(
                 format!("{place}{dot}{name}"),
                 format!("is not known; known are {}", known.join(", ")),
             );
         }
     }
 
-    fn tables<'t>(&mut self, place: &str, parent: &'t Toml, name: &str) -> Vec<(String, &'t Toml)> {
+    fn read_tables<'t>(
+        &mut self,
+        place: &str,
+        parent: &'t Toml,
+        name: &str,
+    ) -> Vec<(String, &'t Toml)> {
         let Some(value) = parent.get(name) else { return Vec::new() };
         let dot = if place.is_empty() { "" } else { "." };
         let Some(items) = value.as_array() else {
-            self.problem(
+            self.add_problem(
                 format!("{place}{dot}{name}"),
                 format!("is not a list; write [[…{name}]]"),
             );
@@ -121,17 +132,17 @@ impl Reader<'_> {
             let place = format!("{place}{dot}{name}[{index}]");
             match item.as_table() {
                 Some(table) => tables.push((place, table)),
-                None => self.problem(place, "is not a table"),
+                None => self.add_problem(place, "is not a table"),
             }
         }
         tables
     }
 
-    fn text<'t>(&mut self, place: &str, table: &'t Toml, name: &str) -> Option<&'t str> {
+    fn read_text<'t>(&mut self, place: &str, table: &'t Toml, name: &str) -> Option<&'t str> {
         let value = table.get(name)?;
         let text = value.as_str();
         if text.is_none() {
-            self.problem(
+            self.add_problem(
                 format!("{place}.{name}"),
                 format!("is {}, not a string", value.type_str()),
             );
@@ -139,13 +150,13 @@ impl Reader<'_> {
         text
     }
 
-    fn identities(&mut self, toml: &Toml) -> Table {
-        self.only("", toml, &["identity"]);
-        let mut table = Table::new();
-        for (place, item) in self.tables("", toml, "identity") {
-            let Some(identity) = self.identity(&place, item) else { continue };
+    fn read_identities(&mut self, toml: &Toml) -> IdentityTable {
+        self.check_known_names("", toml, &["identity"]);
+        let mut table = IdentityTable::new();
+        for (place, item) in self.read_tables("", toml, "identity") {
+            let Some(identity) = self.read_identity(&place, item) else { continue };
             if let Some(other) = table.insert(identity.access_key.clone(), Arc::new(identity)) {
-                self.problem(
+                self.add_problem(
                     format!("{place}.access_key"),
                     format!("{} is used twice", other.access_key),
                 );
@@ -154,31 +165,36 @@ impl Reader<'_> {
         table
     }
 
-    fn identity(&mut self, place: &str, item: &Toml) -> Option<Identity> {
-        self.only(place, item, &["name", "access_key", "secret_key", "secret_file", "allow"]);
-        let access_key = self.text(place, item, "access_key").filter(|key| !key.is_empty());
+    fn read_identity(&mut self, place: &str, item: &Toml) -> Option<AuthIdentity> {
+        self.check_known_names(
+            place,
+            item,
+            &["name", "access_key", "secret_key", "secret_file", "allow"],
+        );
+        let access_key = self.read_text(place, item, "access_key").filter(|key| !key.is_empty());
         if access_key.is_none() && item.get("access_key").is_none_or(Value::is_str) {
-            self.problem(format!("{place}.access_key"), "is missing or empty");
+            self.add_problem(format!("{place}.access_key"), "is missing or empty");
         }
-        let secret = self.secret(place, item);
-        let name = self.text(place, item, "name").or(access_key).unwrap_or_default().to_owned();
-        let allow = self.tables(place, item, "allow");
-        let rules = allow.iter().filter_map(|(place, rule)| self.rule(place, rule)).collect();
-        Some(Identity { name, access_key: access_key?.to_owned(), secret: secret?, rules })
+        let secret = self.read_secret(place, item);
+        let name =
+            self.read_text(place, item, "name").or(access_key).unwrap_or_default().to_owned();
+        let allow = self.read_tables(place, item, "allow");
+        let rules = allow.iter().filter_map(|(place, rule)| self.read_rule(place, rule)).collect();
+        Some(AuthIdentity { name, access_key: access_key?.to_owned(), secret: secret?, rules })
     }
 
-    fn secret(&mut self, place: &str, item: &Toml) -> Option<SecretKey> {
+    fn read_secret(&mut self, place: &str, item: &Toml) -> Option<SecretKey> {
         match (item.get("secret_key"), item.get("secret_file")) {
             (Some(_), None) => {
-                let secret = self.text(place, item, "secret_key")?;
+                let secret = self.read_text(place, item, "secret_key")?;
                 if secret.is_empty() {
-                    self.problem(format!("{place}.secret_key"), "is empty");
+                    self.add_problem(format!("{place}.secret_key"), "is empty");
                     return None;
                 }
                 Some(secret.into())
             }
             (None, Some(_)) => {
-                let path = self.folder.join(self.text(place, item, "secret_file")?);
+                let path = self.folder.join(self.read_text(place, item, "secret_file")?);
                 let line = text_of(&path)
                     .map(|text| SecretKey::from(text.lines().next().unwrap_or_default().trim()));
                 let what = match line {
@@ -186,50 +202,58 @@ impl Reader<'_> {
                     Ok(_) => "has an empty first line".to_owned(),
                     Err(what) => what,
                 };
-                self.problem(format!("{place}.secret_file"), format!("{} {what}", path.display()));
+                self.add_problem(
+                    format!("{place}.secret_file"),
+                    format!("{} {what}", path.display()),
+                );
                 None
             }
             (None, None) | (Some(_), Some(_)) => {
-                self.problem(place, "needs either secret_key or secret_file");
+                self.add_problem(place, "needs either secret_key or secret_file");
                 None
             }
         }
     }
 
-    fn rule(&mut self, place: &str, item: &Toml) -> Option<Rule> {
-        self.only(place, item, &["mount", "prefix", "rights"]);
-        let mount = self.text(place, item, "mount").map(str::to_owned);
+    fn read_rule(&mut self, place: &str, item: &Toml) -> Option<IdentityRule> {
+        self.check_known_names(place, item, &["mount", "prefix", "rights"]);
+        let mount = self.read_text(place, item, "mount").map(str::to_owned);
         if mount.is_none() && item.get("mount").is_none() {
-            self.problem(format!("{place}.mount"), "is missing; name a mount, or \"*\" for all");
+            self.add_problem(
+                format!("{place}.mount"),
+                "is missing; name a mount, or \"*\" for all",
+            );
         }
-        let prefix = self.prefix(place, item);
+        let prefix = self.read_prefix(place, item);
         let names = RIGHTS.map(|(name, _)| name).join(", ");
         let Some(list) = item.get("rights").and_then(Value::as_array) else {
-            self.problem(format!("{place}.rights"), format!("is missing or not a list of {names}"));
+            self.add_problem(
+                format!("{place}.rights"),
+                format!("is missing or not a list of {names}"),
+            );
             return None;
         };
         let mut rights = Vec::new();
         for (index, right) in list.iter().enumerate() {
             match RIGHTS.iter().find(|(name, _)| right.as_str() == Some(*name)) {
                 Some((_, right)) => rights.push(*right),
-                None => {
-                    self.problem(format!("{place}.rights[{index}]"), format!("is none of {names}"))
-                }
+                None => self
+                    .add_problem(format!("{place}.rights[{index}]"), format!("is none of {names}")),
             }
         }
-        Some(Rule { mount: mount?, prefix, rights })
+        Some(IdentityRule { mount: mount?, prefix, rights })
     }
 
     /// What keys must start with. A prefix that ends anywhere would open `training/` to a rule
     /// about `train`, unnoticed: it ends in a slash, or says by a star that it does not.
-    fn prefix(&mut self, place: &str, item: &Toml) -> String {
-        let text = self.text(place, item, "prefix").unwrap_or_default();
+    fn read_prefix(&mut self, place: &str, item: &Toml) -> String {
+        let text = self.read_text(place, item, "prefix").unwrap_or_default();
         if !text.is_empty() && !text.ends_with(['/', '*']) {
             let what = format!(
                 "is {text:?}, which does not end in a slash: write \"{text}/\" for what lies in that folder, or \"{text}*\" for \
                  all keys that begin so"
             );
-            self.problem(format!("{place}.prefix"), what);
+            self.add_problem(format!("{place}.prefix"), what);
         }
         text.strip_suffix('*').unwrap_or(text).to_owned()
     }
@@ -256,11 +280,14 @@ mod tests {
             access_key = "B"
             secret_file = "b.secret"
         "#;
-        let table = parse(text, folder.path()).unwrap();
+        let table = parse_identities(text, folder.path()).unwrap();
         assert_eq!(table["A"].secret.expose(), "inline");
-        assert!(table["A"].allows("any", "key", Right::read));
-        assert_eq!((table["B"].name(), table["B"].secret.expose()), ("bee", "from-a-file"));
-        assert!(!table["B"].allows("any", "key", Right::read));
+        assert!(table["A"].allows_right("any", "key", AccessRight::read));
+        assert_eq!(
+            (table["B"].identity_name(), table["B"].secret.expose()),
+            ("bee", "from-a-file")
+        );
+        assert!(!table["B"].allows_right("any", "key", AccessRight::read));
     }
 
     #[test]
@@ -284,7 +311,7 @@ mod tests {
             prefixes = "a/"
             prefix = "train"
         "#;
-        let problems = parse(text, Path::new("/nonexistent")).unwrap_err();
+        let problems = parse_identities(text, Path::new("/nonexistent")).unwrap_err();
         let places: Vec<&str> = problems.iter().map(|problem| problem.place.as_str()).collect();
         assert_eq!(
             places,
@@ -318,16 +345,16 @@ mod tests {
             ("train*", "training/x", Some("trail/x")),
             ("train/2*", "train/2026/x", Some("train/x")),
         ] {
-            let table = parse(&file(prefix), Path::new(".")).unwrap();
-            for right in [Right::read, Right::acl, Right::lock] {
-                assert!(table["A"].allows("m", opened, right), "{prefix} {right:?}");
+            let table = parse_identities(&file(prefix), Path::new(".")).unwrap();
+            for right in [AccessRight::read, AccessRight::acl, AccessRight::lock] {
+                assert!(table["A"].allows_right("m", opened, right), "{prefix} {right:?}");
                 assert!(
-                    closed.is_none_or(|closed| !table["A"].allows("m", closed, right)),
+                    closed.is_none_or(|closed| !table["A"].allows_right("m", closed, right)),
                     "{prefix} {right:?}"
                 );
             }
         }
-        let problems = parse(&file("train"), Path::new(".")).unwrap_err();
+        let problems = parse_identities(&file("train"), Path::new(".")).unwrap_err();
         assert_eq!(
             (problems.len(), problems[0].place.as_str()),
             (1, "identity[0].allow[0].prefix")
@@ -341,7 +368,8 @@ mod tests {
     #[test]
     fn a_syntax_error_names_its_line_and_quotes_nothing() {
         let problems =
-            parse("[[identity]]\nsecret_key = \"hush\" oops\n", Path::new(".")).unwrap_err();
+            parse_identities("[[identity]]\nsecret_key = \"hush\" oops\n", Path::new("."))
+                .unwrap_err();
         assert_eq!(problems[0].place, "line 2");
         assert!(!format!("{problems:?}").contains("hush"), "{problems:?}");
     }

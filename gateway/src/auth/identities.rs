@@ -10,62 +10,65 @@ use arc_swap::ArcSwap;
 use s3s::auth::SecretKey;
 
 use super::file;
-use crate::operations::Right;
+use crate::operations::AccessRight;
 
 /// What one rule allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct IdentityRule {
     /// The mount's name; `*` for all.
     pub mount: String,
     /// Keys that start with it, whatever it ends in; empty for all. Of a file's prefix `a*` it is
     /// `a`.
     pub prefix: String,
-    pub rights: Vec<Right>,
+    pub rights: Vec<AccessRight>,
 }
 
 /// One access key and what it may do.
-pub struct Identity {
+pub struct AuthIdentity {
     pub(super) name: String,
     pub(super) access_key: String,
     pub(super) secret: SecretKey,
-    pub(super) rules: Vec<Rule>,
+    pub(super) rules: Vec<IdentityRule>,
 }
 
-impl Identity {
+impl AuthIdentity {
     /// For logs: never the secret.
-    pub fn name(&self) -> &str {
+    pub fn identity_name(&self) -> &str {
         &self.name
     }
 
     /// For signatures: never for logs.
-    pub(crate) fn secret(&self) -> &str {
+    pub(crate) fn secret_key(&self) -> &str {
         self.secret.expose()
     }
 
-    /// `subject` is a key, or the prefix that is listed; `Right::seen` asks whether any rule speaks
+    /// `subject` is a key, or the prefix that is listed; `AccessRight::seen` asks whether any rule speaks
     /// of the mount.
-    pub fn allows(&self, mount: &str, subject: &str, right: Right) -> bool {
+    pub fn allows_right(&self, mount: &str, subject: &str, right: AccessRight) -> bool {
         self.rules.iter().filter(|rule| rule.mount == mount || rule.mount == "*").any(|rule| {
             match right {
-                Right::seen => !rule.rights.is_empty(),
+                AccessRight::seen => !rule.rights.is_empty(),
                 // Administration concerns the bucket as a whole: a rule about a part of it does not
                 // give it.
-                Right::admin => rule.prefix.is_empty() && rule.rights.contains(&right),
-                Right::read | Right::write | Right::list | Right::delete => {
+                AccessRight::admin => rule.prefix.is_empty() && rule.rights.contains(&right),
+                AccessRight::read
+                | AccessRight::write
+                | AccessRight::list
+                | AccessRight::delete => {
                     rule.rights.contains(&right) && subject.starts_with(&rule.prefix)
                 }
                 // Who administers the bucket could open or lock all of it anyway, by its policy and
                 // its lock configuration.
-                Right::acl | Right::lock => {
+                AccessRight::acl | AccessRight::lock => {
                     (rule.rights.contains(&right) && subject.starts_with(&rule.prefix))
-                        || (rule.prefix.is_empty() && rule.rights.contains(&Right::admin))
+                        || (rule.prefix.is_empty() && rule.rights.contains(&AccessRight::admin))
                 }
             }
         })
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for AuthIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity")
             .field("name", &self.name)
@@ -74,18 +77,18 @@ impl fmt::Debug for Identity {
     }
 }
 
-pub(super) type Table = HashMap<String, Arc<Identity>>;
+pub(super) type IdentityTable = HashMap<String, Arc<AuthIdentity>>;
 
 /// All identities, replaced as a whole when their file changes.
-pub struct Identities {
-    table: ArcSwap<Table>,
+pub struct IdentityStore {
+    table: ArcSwap<IdentityTable>,
     source: Option<PathBuf>,
 }
 
 /// One thing that is wrong with an identities file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
-pub struct Problem {
+pub struct IdentityFileProblem {
     /// `identity[1].allow[0].rights`, or a line.
     pub place: String,
     pub what: String,
@@ -93,57 +96,67 @@ pub struct Problem {
 
 /// Everything that is wrong with an identities file.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("identities file {}: {}", .path.display(), list(.problems))]
+#[error("identities file {}: {}", .path.display(), join_problems(.problems))]
 pub struct IdentitiesError {
     pub path: PathBuf,
-    pub problems: Vec<Problem>,
+    pub problems: Vec<IdentityFileProblem>,
 }
 
-fn list(problems: &[Problem]) -> String {
+fn join_problems(problems: &[IdentityFileProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-impl Identities {
+impl IdentityStore {
     /// Reads an identities file. `secret_file`s are looked for beside it.
-    pub fn load(path: &Path) -> Result<Arc<Self>, IdentitiesError> {
+    pub fn load_file(path: &Path) -> Result<Arc<Self>, IdentitiesError> {
         let table = file::read(path)
             .map_err(|problems| IdentitiesError { path: path.to_owned(), problems })?;
         Ok(Arc::new(Self { table: ArcSwap::from_pointee(table), source: Some(path.to_owned()) }))
     }
 
     /// One identity that may do everything on every mount: for `verbs3 dev` and tests.
-    pub fn single(access_key: &str, secret_key: &str) -> Arc<Self> {
-        let rights = vec![Right::read, Right::write, Right::list, Right::delete, Right::admin];
-        let rules = vec![Rule { mount: "*".into(), prefix: String::new(), rights }];
+    pub fn with_single(access_key: &str, secret_key: &str) -> Arc<Self> {
+        let rights = vec![
+            AccessRight::read,
+            AccessRight::write,
+            AccessRight::list,
+            AccessRight::delete,
+            AccessRight::admin,
+        ];
+        let rules = vec![IdentityRule { mount: "*".into(), prefix: String::new(), rights }];
         let name = "owner".to_owned();
-        let identity =
-            Identity { name, access_key: access_key.to_owned(), secret: secret_key.into(), rules };
-        let table = Table::from([(access_key.to_owned(), Arc::new(identity))]);
+        let identity = AuthIdentity {
+            name,
+            access_key: access_key.to_owned(),
+            secret: secret_key.into(),
+            rules,
+        };
+        let table = IdentityTable::from([(access_key.to_owned(), Arc::new(identity))]);
         Arc::new(Self { table: ArcSwap::from_pointee(table), source: None })
     }
 
-    pub fn count(&self) -> usize {
+    pub fn identities_count(&self) -> usize {
         self.table.load().len()
     }
 
-    pub(crate) fn get(&self, access_key: &str) -> Option<Arc<Identity>> {
+    pub(crate) fn get(&self, access_key: &str) -> Option<Arc<AuthIdentity>> {
         self.table.load().get(access_key).cloned()
     }
 
-    pub(super) fn source(&self) -> Option<&Path> {
+    pub(super) fn source_path(&self) -> Option<&Path> {
         self.source.as_deref()
     }
 
-    pub(super) fn replace(&self, table: Table) {
+    pub(super) fn replace_table(&self, table: IdentityTable) {
         self.table.store(Arc::new(table));
     }
 }
 
-impl fmt::Debug for Identities {
+impl fmt::Debug for IdentityStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identities")
             .field("source", &self.source)
-            .field("count", &self.count())
+            .field("count", &self.identities_count())
             .finish_non_exhaustive()
     }
 }
@@ -152,14 +165,14 @@ impl fmt::Debug for Identities {
 mod tests {
     use super::*;
 
-    fn identity(rules: &[(&str, &str, &[Right])]) -> Identity {
-        let rule = |&(mount, prefix, rights): &(&str, &str, &[Right])| Rule {
+    fn identity(rules: &[(&str, &str, &[AccessRight])]) -> AuthIdentity {
+        let rule = |&(mount, prefix, rights): &(&str, &str, &[AccessRight])| IdentityRule {
             mount: mount.into(),
             prefix: prefix.into(),
             rights: rights.to_vec(),
         };
         let rules = rules.iter().map(rule).collect();
-        Identity {
+        AuthIdentity {
             name: "someone".into(),
             access_key: "AK".into(),
             secret: "the-secret".into(),
@@ -169,58 +182,71 @@ mod tests {
 
     #[test]
     fn what_no_rule_allows_is_denied() {
-        let reader = identity(&[("train", "a/", &[Right::read])]);
-        assert!(reader.allows("train", "a/x", Right::read));
+        let reader = identity(&[("train", "a/", &[AccessRight::read])]);
+        assert!(reader.allows_right("train", "a/x", AccessRight::read));
         for (mount, key, right) in [
-            ("train", "a/x", Right::write),
-            ("train", "b/x", Right::read),
-            ("train", "a", Right::read),
-            ("other", "a/x", Right::read),
-            ("train", "a/x", Right::admin),
+            ("train", "a/x", AccessRight::write),
+            ("train", "b/x", AccessRight::read),
+            ("train", "a", AccessRight::read),
+            ("other", "a/x", AccessRight::read),
+            ("train", "a/x", AccessRight::admin),
         ] {
-            assert!(!reader.allows(mount, key, right), "{mount} {key} {right:?}");
+            assert!(!reader.allows_right(mount, key, right), "{mount} {key} {right:?}");
         }
-        assert!(!identity(&[]).allows("train", "", Right::seen));
+        assert!(!identity(&[]).allows_right("train", "", AccessRight::seen));
     }
 
     #[test]
     fn listing_above_the_allowed_prefix_is_denied() {
-        let lister = identity(&[("*", "a/", &[Right::list])]);
-        assert!(lister.allows("train", "a/b", Right::list));
-        assert!(!lister.allows("train", "", Right::list));
+        let lister = identity(&[("*", "a/", &[AccessRight::list])]);
+        assert!(lister.allows_right("train", "a/b", AccessRight::list));
+        assert!(!lister.allows_right("train", "", AccessRight::list));
     }
 
     #[test]
     fn admin_on_a_prefix_is_no_admin() {
-        assert!(!identity(&[("train", "a/", &[Right::admin])]).allows("train", "", Right::admin));
-        assert!(identity(&[("train", "", &[Right::admin])]).allows("train", "", Right::admin));
+        assert!(!identity(&[("train", "a/", &[AccessRight::admin])]).allows_right(
+            "train",
+            "",
+            AccessRight::admin
+        ));
+        assert!(identity(&[("train", "", &[AccessRight::admin])]).allows_right(
+            "train",
+            "",
+            AccessRight::admin
+        ));
     }
 
     #[test]
     fn to_write_is_neither_to_open_nor_to_lock() {
-        let writer =
-            identity(&[("train", "", &[Right::read, Right::write, Right::list, Right::delete])]);
-        let opener = identity(&[("train", "a/", &[Right::acl, Right::lock])]);
-        let owner = identity(&[("train", "", &[Right::admin])]);
-        let part_owner = identity(&[("train", "a/", &[Right::admin])]);
-        for right in [Right::acl, Right::lock] {
-            assert!(!writer.allows("train", "a/x", right), "{right:?}");
+        let writer = identity(&[(
+            "train",
+            "",
+            &[AccessRight::read, AccessRight::write, AccessRight::list, AccessRight::delete],
+        )]);
+        let opener = identity(&[("train", "a/", &[AccessRight::acl, AccessRight::lock])]);
+        let owner = identity(&[("train", "", &[AccessRight::admin])]);
+        let part_owner = identity(&[("train", "a/", &[AccessRight::admin])]);
+        for right in [AccessRight::acl, AccessRight::lock] {
+            assert!(!writer.allows_right("train", "a/x", right), "{right:?}");
             assert!(
-                opener.allows("train", "a/x", right) && !opener.allows("train", "b/x", right),
+                opener.allows_right("train", "a/x", right)
+                    && !opener.allows_right("train", "b/x", right),
                 "{right:?}"
             );
-            assert!(!opener.allows("train", "a/x", Right::write));
+            assert!(!opener.allows_right("train", "a/x", AccessRight::write));
             assert!(
-                owner.allows("train", "a/x", right) && !owner.allows("other", "a/x", right),
+                owner.allows_right("train", "a/x", right)
+                    && !owner.allows_right("other", "a/x", right),
                 "{right:?}"
             );
-            assert!(!part_owner.allows("train", "a/x", right), "{right:?}");
+            assert!(!part_owner.allows_right("train", "a/x", right), "{right:?}");
         }
     }
 
     #[test]
     fn debug_output_holds_no_secret() {
-        let one = Identities::single("AK", "the-secret");
+        let one = IdentityStore::with_single("AK", "the-secret");
         let text = format!("{:?} {:?}", one, identity(&[]));
         assert!(!text.contains("the-secret"), "{text}");
     }

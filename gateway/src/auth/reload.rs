@@ -10,16 +10,16 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::file;
-use super::identities::Identities;
+use super::identities::IdentityStore;
 
 /// How often the files are looked at. A stat each: cheap, and independent of what a file system can
 /// notify of.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What tells one state of the files from another.
-type Stamp = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
+type IdentityFileStamp = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
 
-fn stamp(path: &Path) -> Stamp {
+fn stamp_files(path: &Path) -> IdentityFileStamp {
     let state = |file: &Path| {
         fs::metadata(file).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len())))
     };
@@ -27,31 +27,31 @@ fn stamp(path: &Path) -> Stamp {
     files.map(|file| (file.clone(), state(&file))).collect()
 }
 
-impl Identities {
+impl IdentityStore {
     /// Follows the file until told to stop. May be cancelled at any time. Returns at once if there
     /// is no file.
-    pub(crate) async fn follow(self: Arc<Self>, stop: CancellationToken) {
-        let Some(path) = self.source().map(Path::to_owned) else { return };
-        let mut seen = stamp(&path);
+    pub(crate) async fn follow_file(self: Arc<Self>, stop: CancellationToken) {
+        let Some(path) = self.source_path().map(Path::to_owned) else { return };
+        let mut seen = stamp_files(&path);
         // The file may have changed between its reading and now.
-        self.reread(&path);
+        self.reread_file(&path);
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            let now = stamp(&path);
+            let now = stamp_files(&path);
             if now != seen {
                 seen = now;
-                self.reread(&path);
+                self.reread_file(&path);
             }
         }
     }
 
-    fn reread(&self, path: &Path) {
+    fn reread_file(&self, path: &Path) {
         match file::read(path) {
             Ok(table) => {
                 info!(
                     path = %path.display(), identities = table.len(),
                     "the identities file is in force"
                 );
-                self.replace(table);
+                self.replace_table(table);
             }
             Err(problems) => {
                 for problem in &problems {
@@ -90,9 +90,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("identities.toml");
         write(&path, "FIRST");
-        let identities = Identities::load(&path).unwrap();
+        let identities = IdentityStore::load_file(&path).unwrap();
         let stop = CancellationToken::new();
-        let task = tokio::spawn(identities.clone().follow(stop.clone()));
+        let task = tokio::spawn(identities.clone().follow_file(stop.clone()));
 
         write(&path, "SECOND-ONE");
         until(|| identities.get("SECOND-ONE").is_some()).await;

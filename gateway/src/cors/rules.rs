@@ -11,10 +11,10 @@ const VARY: HeaderValue = HeaderValue::from_static(
 
 /// Of one bucket, in the order in which they are tried.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Rules(Vec<Rule>);
+pub(super) struct CorsRuleList(Vec<CorsRuleEntry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Rule {
+struct CorsRuleEntry {
     origins: Vec<String>,
     methods: Vec<String>,
     /// Lower case.
@@ -23,9 +23,9 @@ struct Rule {
     max_age_s: Option<i32>,
 }
 
-impl Rules {
-    pub fn of(rules: Vec<CORSRule>) -> Self {
-        let rule = |rule: CORSRule| Rule {
+impl CorsRuleList {
+    pub fn from_config(rules: Vec<CORSRule>) -> Self {
+        let rule = |rule: CORSRule| CorsRuleEntry {
             origins: rule.allowed_origins,
             methods: rule.allowed_methods,
             headers: rule
@@ -45,21 +45,21 @@ impl Rules {
     }
 
     /// The headers of the answer to a request from another origin: those of the first rule that
-    /// allows the origin, the method and all of the headers. `None`: no rule does. `asked`: the
+    /// allows the origin, the method and all of the headers. `None`: no rule does. `requested_headers`: the
     /// headers that a preflight names, lower case.
-    pub fn headers(
+    pub fn answer_headers(
         &self,
         origin: &HeaderValue,
         method: &str,
         asked: &[String],
     ) -> Option<HeaderMap> {
         let from = std::str::from_utf8(origin.as_bytes()).ok()?;
-        let meets = |rule: &&Rule| {
-            rule.origins.iter().any(|pattern| matches(pattern, from))
+        let meets = |rule: &&CorsRuleEntry| {
+            rule.origins.iter().any(|pattern| matches_pattern(pattern, from))
                 && rule.methods.iter().any(|allowed| allowed == method)
                 && asked
                     .iter()
-                    .all(|name| rule.headers.iter().any(|pattern| matches(pattern, name)))
+                    .all(|name| rule.headers.iter().any(|pattern| matches_pattern(pattern, name)))
         };
         let rule = self.0.iter().find(meets)?;
         let mut headers = HeaderMap::new();
@@ -72,9 +72,9 @@ impl Rules {
             headers
                 .insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
-        list(&mut headers, header::ACCESS_CONTROL_ALLOW_METHODS, &rule.methods);
-        list(&mut headers, header::ACCESS_CONTROL_ALLOW_HEADERS, asked);
-        list(&mut headers, header::ACCESS_CONTROL_EXPOSE_HEADERS, &rule.exposed);
+        insert_list(&mut headers, header::ACCESS_CONTROL_ALLOW_METHODS, &rule.methods);
+        insert_list(&mut headers, header::ACCESS_CONTROL_ALLOW_HEADERS, asked);
+        insert_list(&mut headers, header::ACCESS_CONTROL_EXPOSE_HEADERS, &rule.exposed);
         if let Some(seconds) = rule.max_age_s {
             headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from(seconds));
         }
@@ -84,7 +84,7 @@ impl Rules {
 }
 
 /// A value that can't be a header (the store let one in) is left out.
-fn list(headers: &mut HeaderMap, name: HeaderName, values: &[String]) {
+fn insert_list(headers: &mut HeaderMap, name: HeaderName, values: &[String]) {
     if let Ok(value) = HeaderValue::try_from(values.join(", "))
         && !values.is_empty()
     {
@@ -93,7 +93,7 @@ fn list(headers: &mut HeaderMap, name: HeaderName, values: &[String]) {
 }
 
 /// A pattern has one `*` at most, which stands for anything.
-fn matches(pattern: &str, text: &str) -> bool {
+fn matches_pattern(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((start, end)) => text.strip_prefix(start).is_some_and(|rest| rest.ends_with(end)),
@@ -101,7 +101,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 /// The names in `Access-Control-Request-Headers`, lower case.
-pub(super) fn asked(headers: &HeaderMap) -> Vec<String> {
+pub(super) fn requested_headers(headers: &HeaderMap) -> Vec<String> {
     let lists = headers
         .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)
         .iter()
@@ -128,19 +128,19 @@ mod tests {
     }
 
     fn allowed(
-        rules: &Rules,
+        rules: &CorsRuleList,
         origin: &'static str,
         method: &str,
         asked: &[&str],
     ) -> Option<String> {
         let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
-        let headers = rules.headers(&HeaderValue::from_static(origin), method, &asked)?;
+        let headers = rules.answer_headers(&HeaderValue::from_static(origin), method, &asked)?;
         Some(headers[header::ACCESS_CONTROL_ALLOW_ORIGIN].to_str().unwrap().to_owned())
     }
 
     #[test]
     fn the_first_rule_that_allows_all_of_a_request_answers_it() {
-        let rules = Rules::of(vec![
+        let rules = CorsRuleList::from_config(vec![
             rule(&["https://a.test"], &["GET"], &["X-Amz-*"]),
             rule(&["https://*.b.test"], &["PUT", "GET"], &["content-type"]),
             rule(&["*"], &["HEAD"], &["*"]),
@@ -166,12 +166,16 @@ mod tests {
 
     #[test]
     fn a_rule_says_what_it_allows_and_credentials_are_for_named_origins() {
-        let rules = Rules::of(vec![
+        let rules = CorsRuleList::from_config(vec![
             rule(&["https://a.test"], &["GET", "PUT"], &["*"]),
             rule(&["*"], &["HEAD"], &[]),
         ]);
         let named = rules
-            .headers(&HeaderValue::from_static("https://a.test"), "PUT", &["range".to_owned()])
+            .answer_headers(
+                &HeaderValue::from_static("https://a.test"),
+                "PUT",
+                &["range".to_owned()],
+            )
             .unwrap();
         for (name, wanted) in [
             ("access-control-allow-origin", "https://a.test"),
@@ -184,7 +188,8 @@ mod tests {
             assert_eq!(named[name], wanted, "{name}");
         }
         assert!(named["vary"].to_str().unwrap().starts_with("Origin"));
-        let all = rules.headers(&HeaderValue::from_static("https://z.test"), "HEAD", &[]).unwrap();
+        let all =
+            rules.answer_headers(&HeaderValue::from_static("https://z.test"), "HEAD", &[]).unwrap();
         assert!(
             !all.contains_key("access-control-allow-credentials")
                 && !all.contains_key("access-control-allow-headers")
@@ -202,7 +207,7 @@ mod tests {
             ("", "", true),
             ("a", "ab", false),
         ] {
-            assert_eq!(matches(pattern, text), wanted, "{pattern} {text}");
+            assert_eq!(matches_pattern(pattern, text), wanted, "{pattern} {text}");
         }
     }
 }

@@ -42,12 +42,12 @@ impl Default for AdminLimits {
 }
 
 /// One thing that must hold before traffic is sent here: a name, and why it does not hold.
-pub struct Readiness {
+pub struct ReadinessCheck {
     name: &'static str,
     check: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-impl Readiness {
+impl ReadinessCheck {
     pub fn new(
         name: &'static str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -64,19 +64,19 @@ impl Readiness {
 }
 
 /// What is served.
-pub struct Admin {
+pub struct AdminEndpoints {
     pub registry: Registry,
     /// All must hold for `/readyz`.
-    pub readiness: Vec<Readiness>,
+    pub readiness: Vec<ReadinessCheck>,
     /// Ends the endpoints, with their connections. Not the process's own stop: they outlive the
     /// rest, to tell of its end.
     pub stop: CancellationToken,
     pub limits: AdminLimits,
 }
 
-impl Admin {
+impl AdminEndpoints {
     /// Serves until the stop token is cancelled, then ends with its connections.
-    pub async fn serve(self, socket: TcpListener) {
+    pub async fn serve_endpoints(self, socket: TcpListener) {
         let AdminLimits { connections_max: places_max, per_address_max, deadline } = self.limits;
         // A probe is answered at once, so that nobody needs time before it gives way.
         let room =
@@ -88,10 +88,10 @@ impl Admin {
                     let Some(guest) = room.admit_guest(address.ip()) else { continue };
                     let admin = admin.clone();
                     tasks.spawn(async move {
-                        let served = timeout(deadline, admin.connection(stream));
+                        let served = timeout(deadline, admin.serve_connection(stream));
                         tokio::select! {
                             _ = admin.stop.run_until_cancelled(served) => {}
-                            () = guest.displaced() => debug!("an admin connection was closed: \
+                            () = guest.wait_for_displacement() => debug!("an admin connection was closed: \
                                 others want its place"),
                         }
                     });
@@ -106,9 +106,9 @@ impl Admin {
         tasks.wait().await;
     }
 
-    async fn connection(&self, stream: TcpStream) {
+    async fn serve_connection(&self, stream: TcpStream) {
         let service = service_fn(|request: Request<Incoming>| async move {
-            Ok::<_, Infallible>(self.answer(request.uri().path()))
+            Ok::<_, Infallible>(self.answer_probe(request.uri().path()))
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -120,13 +120,13 @@ impl Admin {
         }
     }
 
-    fn answer(&self, path: &str) -> Response<Full<Bytes>> {
+    fn answer_probe(&self, path: &str) -> Response<Full<Bytes>> {
         match path {
             "/metrics" => match TextEncoder::new().encode_to_string(&self.registry.gather()) {
-                Ok(text) => answer(StatusCode::OK, text),
-                Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+                Ok(text) => text_response(StatusCode::OK, text),
+                Err(error) => text_response(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
             },
-            "/healthz" => answer(StatusCode::OK, "ok\n".to_owned()),
+            "/healthz" => text_response(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => {
                 let failed: Vec<String> = self
                     .readiness
@@ -136,11 +136,11 @@ impl Admin {
                     })
                     .collect();
                 match failed.is_empty() {
-                    true => answer(StatusCode::OK, "ready\n".to_owned()),
-                    false => answer(StatusCode::SERVICE_UNAVAILABLE, failed.concat()),
+                    true => text_response(StatusCode::OK, "ready\n".to_owned()),
+                    false => text_response(StatusCode::SERVICE_UNAVAILABLE, failed.concat()),
                 }
             }
-            _ => answer(
+            _ => text_response(
                 StatusCode::NOT_FOUND,
                 "known are /metrics, /healthz and /readyz\n".to_owned(),
             ),
@@ -148,7 +148,7 @@ impl Admin {
     }
 }
 
-fn answer(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+fn text_response(status: StatusCode, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
     // The version names Prometheus' text format.

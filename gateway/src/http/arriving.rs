@@ -10,17 +10,17 @@ use http::Version;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::progress::Progress;
+use super::progress::ClientProgress;
 
-pub(crate) struct Arriving {
+pub(crate) struct HttpRequestBody {
     inner: Incoming,
     over: bool,
     /// Over HTTP/2 one body says nothing about the others of its connection.
-    progress: Option<Arc<Progress>>,
+    progress: Option<Arc<ClientProgress>>,
 }
 
-impl Arriving {
-    pub fn new(inner: Incoming, version: Version, progress: &Arc<Progress>) -> Self {
+impl HttpRequestBody {
+    pub fn new(inner: Incoming, version: Version, progress: &Arc<ClientProgress>) -> Self {
         let progress = (version < Version::HTTP_2).then(|| progress.clone());
         if let Some(progress) = &progress {
             progress.left_unread(false);
@@ -29,7 +29,7 @@ impl Arriving {
     }
 }
 
-impl Body for Arriving {
+impl Body for HttpRequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -52,7 +52,7 @@ impl Body for Arriving {
     }
 }
 
-impl Drop for Arriving {
+impl Drop for HttpRequestBody {
     fn drop(&mut self) {
         if let Some(progress) = &self.progress
             && !self.is_end_stream()

@@ -12,13 +12,13 @@ use http::HeaderMap;
 use http_body::{Body, Frame};
 use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 
-use crate::exchange::Exchange;
+use crate::exchange::HttpExchange;
 use crate::write::checks::BodyFault;
 use crate::write::chunk_guard::ChunkScanner;
 
 /// See the module.
 pub(crate) struct BodyLoan {
-    exchange: Arc<Exchange>,
+    exchange: Arc<HttpExchange>,
     scanner: ChunkScanner,
     over: bool,
 }
@@ -47,11 +47,11 @@ pub(super) fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
 
 impl BodyLoan {
     /// Of the body in `exchange`. `chunk_bytes_max`: s3s holds a chunk whole.
-    pub fn new(exchange: Arc<Exchange>, declared: u64, chunk_bytes_max: u64) -> Self {
+    pub fn new(exchange: Arc<HttpExchange>, declared: u64, chunk_bytes_max: u64) -> Self {
         Self { exchange, scanner: ChunkScanner::new(declared, chunk_bytes_max), over: false }
     }
 
-    fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    fn fail_body(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         self.over = true;
         *self.exchange.fault.lock() = Some(fault.clone());
         Poll::Ready(Some(Err(Box::new(fault))))
@@ -76,9 +76,9 @@ impl Body for BodyLoan {
         };
         match polled {
             Some(Ok(frame)) => {
-                match frame.data_ref().map_or(Ok(()), |data| this.scanner.scan(data)) {
+                match frame.data_ref().map_or(Ok(()), |data| this.scanner.scan_bytes(data)) {
                     Ok(()) => Poll::Ready(Some(Ok(frame))),
-                    Err(refusal) => this.fail(refusal.into()),
+                    Err(refusal) => this.fail_body(refusal.into()),
                 }
             }
             Some(Err(error)) => {
@@ -86,7 +86,7 @@ impl Body for BodyLoan {
                 Poll::Ready(Some(Err(error)))
             }
             None => match this.scanner.finish() {
-                Err(refusal) => this.fail(refusal.into()),
+                Err(refusal) => this.fail_body(refusal.into()),
                 Ok(()) => {
                     this.over = true;
                     Poll::Ready(None)

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use verbs3_doors::{WaitingGuest, address_group};
 
 /// Of one connection.
-pub(crate) struct Caller {
+pub(crate) struct ConnectionCaller {
     address: IpAddr,
     guest: WaitingGuest,
     proven: AtomicBool,
@@ -31,14 +31,14 @@ pub(crate) struct Caller {
 
 /// Why a connection of somebody unknown ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Overstay {
+pub(crate) enum OverstayReason {
     /// No signature has held in time.
     Unproven,
     /// Others wanted the place.
     Displaced,
 }
 
-impl Overstay {
+impl OverstayReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unproven => "unproven",
@@ -47,7 +47,7 @@ impl Overstay {
     }
 }
 
-impl Caller {
+impl ConnectionCaller {
     pub fn new(address: IpAddr, guest: WaitingGuest, unproven: IntGauge) -> Arc<Self> {
         unproven.inc();
         Arc::new(Self {
@@ -64,12 +64,12 @@ impl Caller {
     }
 
     /// The address, or the network that counts as one.
-    pub fn address(&self) -> IpAddr {
+    pub fn counted_address(&self) -> IpAddr {
         self.address
     }
 
     /// A signature holds.
-    pub fn prove(&self) {
+    pub fn mark_proven(&self) {
         if !self.proven.swap(true, Ordering::Relaxed) {
             self.guest.let_in();
             self.let_in.cancel();
@@ -79,11 +79,11 @@ impl Caller {
 
     /// Returns when a caller that nobody knows has been here for too long. Never for one that is
     /// known.
-    pub async fn overstay(&self, proof_max: Duration) -> Overstay {
+    pub async fn wait_for_overstay(&self, proof_max: Duration) -> OverstayReason {
         tokio::select! {
             () = self.let_in.cancelled() => std::future::pending().await,
-            () = self.guest.displaced() => Overstay::Displaced,
-            () = sleep(proof_max) => Overstay::Unproven,
+            () = self.guest.wait_for_displacement() => OverstayReason::Displaced,
+            () = sleep(proof_max) => OverstayReason::Unproven,
         }
     }
 
@@ -103,7 +103,7 @@ impl Caller {
 
     /// Returns once an HTTP/2 connection has carried no request for `idle_max`. Pings and heads
     /// that never end are none.
-    pub async fn idle(&self, idle_max: Duration) {
+    pub async fn wait_for_idle(&self, idle_max: Duration) {
         let idle_max_ms = u64::try_from(idle_max.as_millis()).unwrap_or(u64::MAX);
         let mut wait = idle_max;
         loop {
@@ -122,7 +122,7 @@ impl Caller {
     }
 }
 
-impl Drop for Caller {
+impl Drop for ConnectionCaller {
     fn drop(&mut self) {
         if !self.proven.load(Ordering::Relaxed) {
             self.unproven.dec();
@@ -131,7 +131,7 @@ impl Drop for Caller {
 }
 
 /// One request of a caller, until its answer's last byte.
-pub(crate) struct CallerVisit(Arc<Caller>);
+pub(crate) struct CallerVisit(Arc<ConnectionCaller>);
 
 impl Drop for CallerVisit {
     fn drop(&mut self) {
@@ -154,28 +154,29 @@ mod tests {
         RoomLimits { places_max: 1, per_address_max: 1, grace: Duration::ZERO };
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn caller(room: &Arc<WaitingRoom>) -> Arc<Caller> {
+    fn caller(room: &Arc<WaitingRoom>) -> Arc<ConnectionCaller> {
         let address = Ipv4Addr::LOCALHOST.into();
         let gauge = IntGauge::new("unproven", "unproven").unwrap();
-        Caller::new(address, room.admit_guest(address).unwrap(), gauge)
+        ConnectionCaller::new(address, room.admit_guest(address).unwrap(), gauge)
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_proves_nothing_stays_for_a_bounded_time() {
         let room = WaitingRoom::new(LIMITS);
         let stranger = caller(&room);
-        assert_eq!(stranger.overstay(MINUTE).await, Overstay::Unproven);
+        assert_eq!(stranger.wait_for_overstay(MINUTE).await, OverstayReason::Unproven);
         let known = caller(&room);
-        known.prove();
-        known.prove();
-        assert!(timeout(10 * MINUTE, known.overstay(MINUTE)).await.is_err());
+        known.mark_proven();
+        known.mark_proven();
+        assert!(timeout(10 * MINUTE, known.wait_for_overstay(MINUTE)).await.is_err());
         assert_eq!((known.unproven.get(), room.guests_count()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_multiplexed_connection_without_requests_is_idle() {
         let caller = caller(&WaitingRoom::new(LIMITS));
-        let idles = async |minutes| timeout(minutes * MINUTE, caller.idle(MINUTE)).await.is_ok();
+        let idles =
+            async |minutes| timeout(minutes * MINUTE, caller.wait_for_idle(MINUTE)).await.is_ok();
         drop(caller.begin_request(Version::HTTP_11));
         assert!(!idles(10).await, "hyper bounds the silence of HTTP/1");
         let visit = caller.begin_request(Version::HTTP_2);

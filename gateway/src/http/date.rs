@@ -9,25 +9,25 @@ use http::HeaderValue;
 
 thread_local! {
     /// The second that was written last, and its text: answers of one second share it.
-    static LAST: RefCell<(u64, HeaderValue)> = RefCell::new(written(0));
+    static LAST: RefCell<(u64, HeaderValue)> = RefCell::new(format_date(0));
 }
 
 /// Now, as RFC 9110 has it (section 5.6.7).
-pub(super) fn now() -> HeaderValue {
-    of(SystemTime::now())
+pub(super) fn current_date() -> HeaderValue {
+    date_at(SystemTime::now())
 }
 
-fn of(moment: SystemTime) -> HeaderValue {
+fn date_at(moment: SystemTime) -> HeaderValue {
     let second = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     LAST.with_borrow_mut(|last| {
         if last.0 != second {
-            *last = written(second);
+            *last = format_date(second);
         }
         last.1.clone()
     })
 }
 
-fn written(second: u64) -> (u64, HeaderValue) {
+fn format_date(second: u64) -> (u64, HeaderValue) {
     let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second));
     (second, HeaderValue::try_from(text).expect("a date is a header value"))
 }
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_put_back_is_followed_at_once() {
-        let at = |second: u64| of(UNIX_EPOCH + Duration::from_millis(second * 1000 + 7));
+        let at = |second: u64| date_at(UNIX_EPOCH + Duration::from_millis(second * 1000 + 7));
         assert_eq!(at(1_174_981_002), "Tue, 27 Mar 2007 07:36:42 GMT");
         assert_eq!(at(1_174_981_602), "Tue, 27 Mar 2007 07:46:42 GMT");
         assert_eq!(at(1_174_981_002), "Tue, 27 Mar 2007 07:36:42 GMT");

@@ -8,12 +8,12 @@ use super::form::decoders::read;
 use super::{lenient, presigned, sigv2, sigv4};
 
 /// A form upload: the document, and its policy held against it.
-pub fn form(bytes: &[u8]) {
+pub fn decode_form(bytes: &[u8]) {
     read(&Bytes::copy_from_slice(bytes), "boundary");
 }
 
 /// A request's target, and its Authorization header behind the first line's end.
-pub fn signatures(bytes: &[u8]) {
+pub fn decode_signatures(bytes: &[u8]) {
     let (target, header) =
         bytes.split_at(bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len()));
     let Ok(uri) = Uri::try_from(target) else { return };
@@ -23,26 +23,27 @@ pub fn signatures(bytes: &[u8]) {
         headers.insert(AUTHORIZATION, value);
     }
     // A refusal is as good as a reading: neither may panic, and what is left of a URL is one.
-    let _ = presigned::check(&uri);
-    let _ = sigv4::check(&uri, &headers);
-    if let Ok(unsigned) = presigned::unsigned(&uri) {
+    let _ = presigned::check_expiry(&uri);
+    let _ = sigv4::check_coverage(&uri, &headers);
+    if let Ok(unsigned) = presigned::strip_signature(&uri) {
         assert_eq!(unsigned.path(), uri.path());
     }
     for enabled in [false, true] {
         let mut mended = uri.clone();
-        let _ = sigv2::check(&mut mended, &headers, enabled, std::time::Duration::from_secs(900));
+        let _ =
+            sigv2::check_sigv2(&mut mended, &headers, enabled, std::time::Duration::from_secs(900));
     }
 }
 
 /// `Range` and the dates of conditions: what comes out of mending needs none.
-pub fn lenient(bytes: &[u8]) {
+pub fn decode_lenient_headers(bytes: &[u8]) {
     let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
     let mut headers = HeaderMap::new();
     for name in [RANGE, http::header::IF_MODIFIED_SINCE, http::header::IF_UNMODIFIED_SINCE] {
         headers.insert(name, value.clone());
     }
-    lenient::mend(&mut headers);
+    lenient::mend_headers(&mut headers);
     let once = headers.clone();
-    lenient::mend(&mut headers);
+    lenient::mend_headers(&mut headers);
     assert_eq!(once, headers, "mended twice");
 }

@@ -6,13 +6,17 @@
 use http::{HeaderMap, Method, Uri};
 use s3s::S3Result;
 
-use crate::write::checks::Checks;
+use crate::write::checks::BodyChecks;
 
 /// Queries of a PUT that say where an object's bytes go, not which of its properties the body is.
 const OF_UPLOADS: [&str; 3] = ["partNumber", "uploadId", "x-id"];
 
 /// What a document's headers promise. `None`: no document, or nothing promised.
-pub(super) fn checks(method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<Option<Checks>> {
+pub(super) fn promised_checks(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> S3Result<Option<BodyChecks>> {
     let promises = headers
         .keys()
         .any(|name| name == "content-md5" || name.as_str().starts_with("x-amz-checksum-"));
@@ -24,7 +28,7 @@ pub(super) fn checks(method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Resul
     }
     let length =
         headers.get("content-length").and_then(|length| length.to_str().ok()?.parse().ok());
-    length.map(|length| Checks::of(length, headers, None)).transpose()
+    length.map(|length| BodyChecks::from_headers(length, headers, None)).transpose()
 }
 
 /// Whether a body is an object's, or a part's.

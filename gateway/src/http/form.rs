@@ -27,11 +27,11 @@ use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use self::fields::{Form, FormError, FormHead};
-use super::Domains;
-use super::inbound::Inbound;
-use crate::auth::Identities;
-use crate::exchange::{Exchange, RequestPlaces};
+use self::fields::{FormError, FormHead, MultipartForm};
+use super::HostDomains;
+use super::inbound::InboundBody;
+use crate::auth::IdentityStore;
+use crate::exchange::{HttpExchange, RequestPlaces};
 use crate::operations::TABLE;
 
 /// All that stands before the file. S3 takes 20 KB of fields ("POST Object", S3 reference);
@@ -69,9 +69,9 @@ const HEADER_FAMILIES: [&str; 9] = [
 ];
 
 /// What forms are read and authorised with.
-pub(crate) struct Forms {
-    pub identities: Arc<Identities>,
-    pub domains: Domains,
+pub(crate) struct FormUploads {
+    pub identities: Arc<IdentityStore>,
+    pub domains: HostDomains,
     pub sigv2: bool,
     /// Of one file.
     pub file_bytes_max: u64,
@@ -85,29 +85,29 @@ pub(crate) struct Forms {
 }
 
 /// What the client wants to hear of a form that has become a PUT. Holds the form's place in memory.
-pub(crate) struct Posted {
+pub(crate) struct FormResponsePlan {
     bucket: String,
     key: String,
     location: String,
     redirect: Option<Uri>,
     status: StatusCode,
-    _place: Place,
+    _place: FormMemoryPermit,
 }
 
-struct Place {
+struct FormMemoryPermit {
     _permit: OwnedSemaphorePermit,
     held: IntGauge,
     bytes: i64,
 }
 
-impl Drop for Place {
+impl Drop for FormMemoryPermit {
     fn drop(&mut self) {
         self.held.sub(self.bytes);
     }
 }
 
 /// Memory for `bytes_max` of forms at once.
-pub(crate) fn memory(bytes_max: u64) -> Arc<Semaphore> {
+pub(crate) fn form_memory(bytes_max: u64) -> Arc<Semaphore> {
     let permits = usize::try_from(bytes_max.div_ceil(PERMIT_BYTES)).unwrap_or(usize::MAX);
     Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 }
@@ -121,9 +121,9 @@ pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::POST && headers.get_all(header::CONTENT_TYPE).iter().any(is_form)
 }
 
-impl Forms {
+impl FormUploads {
     /// The bytes that a form's body has, by its own word.
-    fn announced(&self, headers: &HeaderMap) -> S3Result<usize> {
+    fn declared_length(&self, headers: &HeaderMap) -> S3Result<usize> {
         let length = headers
             .get(header::CONTENT_LENGTH)
             .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
@@ -135,7 +135,7 @@ impl Forms {
     }
 
     /// Memory for a form of so many bytes: taken before its file is read.
-    fn place(&self, length: usize) -> S3Result<Place> {
+    fn take_memory(&self, length: usize) -> S3Result<FormMemoryPermit> {
         let length = length as u64;
         let permits =
             u32::try_from(length.div_ceil(PERMIT_BYTES)).map_err(|_| policy::too_large())?;
@@ -146,7 +146,7 @@ impl Forms {
             .map_err(|_| super::service::slow_down())?;
         let bytes = i64::try_from(length).unwrap_or(i64::MAX);
         self.held.add(bytes);
-        Ok(Place { _permit: permit, held: self.held.clone(), bytes })
+        Ok(FormMemoryPermit { _permit: permit, held: self.held.clone(), bytes })
     }
 
     /// Reads a form and authorises it. The request that comes back is not signed: who sent it
@@ -154,23 +154,23 @@ impl Forms {
     pub async fn read(
         &self,
         parts: Parts,
-        body: Inbound,
-        exchange: &Exchange,
+        body: InboundBody,
+        exchange: &HttpExchange,
         scheme: &str,
-    ) -> S3Result<(Request<Body>, Posted)> {
-        let (bucket, bucket_in_host) = self.bucket(&parts)?;
-        let boundary = boundary(&parts.headers)
-            .ok_or_else(|| malformed("there is no boundary in its Content-Type"))?;
-        let length = self.announced(&parts.headers)?;
-        let mut document = Document { body, boundary, bytes: BytesMut::new(), length };
+    ) -> S3Result<(Request<Body>, FormResponsePlan)> {
+        let (bucket, bucket_in_host) = self.find_bucket(&parts)?;
+        let boundary = find_boundary(&parts.headers)
+            .ok_or_else(|| malformed_error("there is no boundary in its Content-Type"))?;
+        let length = self.declared_length(&parts.headers)?;
+        let mut document = FormDocument { body, boundary, bytes: BytesMut::new(), length };
         let head = timeout(self.proof_max, document.read_head(exchange)).await;
         let mut head = head.map_err(|_| S3ErrorCode::RequestTimeout)??;
         head.form.name_file();
-        let identity = policy::signer(&head.form, &self.identities, self.sigv2)?;
+        let identity = policy::find_signer(&head.form, &self.identities, self.sigv2)?;
         let policy = policy::check_fields(&head.form, &bucket, OffsetDateTime::now_utc())?;
-        let key = head.form.get("key").ok_or_else(|| policy::missing("key"))?.to_owned();
+        let key = head.form.get("key").ok_or_else(|| policy::missing_field("key"))?.to_owned();
         if key.is_empty() {
-            return Err(policy::argument("User key must have a length greater than 0."));
+            return Err(policy::argument_error("User key must have a length greater than 0."));
         }
         if let Some(row) = TABLE.iter().position(|row| row.name == "PostObject") {
             let _ = exchange.row.set(row);
@@ -178,7 +178,7 @@ impl Forms {
         // From here on it is held as any request is, and no more among those of strangers.
         exchange.recognise_identity(identity)?;
         exchange.hold_place(self.requests.take_place().ok_or_else(super::service::slow_down)?);
-        let place = self.place(length)?;
+        let place = self.take_memory(length)?;
         let form = document.read_file(head, exchange).await?;
         if form.file.len() as u64 > self.file_bytes_max {
             return Err(policy::too_large());
@@ -187,21 +187,21 @@ impl Forms {
         let escaped = utf8_percent_encode(&key, IN_PATH).to_string();
         let path =
             if bucket_in_host { format!("/{escaped}") } else { format!("/{bucket}/{escaped}") };
-        let posted = Posted {
-            location: format!("{scheme}://{}{path}", host(&parts).unwrap_or_default()),
-            redirect: redirect(&form),
-            status: success(&form),
+        let posted = FormResponsePlan {
+            location: format!("{scheme}://{}{path}", find_host(&parts).unwrap_or_default()),
+            redirect: redirect_uri(&form),
+            status: success_status(&form),
             bucket,
             key,
             _place: place,
         };
-        Ok((put(parts, &path, form)?, posted))
+        Ok((build_put(parts, &path, form)?, posted))
     }
 
     /// The bucket that the form is sent to, and whether its name is in the host.
-    fn bucket(&self, parts: &Parts) -> S3Result<(String, bool)> {
+    fn find_bucket(&self, parts: &Parts) -> S3Result<(String, bool)> {
         let path = parts.uri.path().trim_matches('/');
-        let named = host(parts).and_then(|host| self.domains.parse_host_header(host).ok());
+        let named = find_host(parts).and_then(|host| self.domains.parse_host_header(host).ok());
         if let Some(bucket) = named.as_ref().and_then(|named| named.bucket()) {
             return if path.is_empty() {
                 Ok((bucket.to_owned(), true))
@@ -218,17 +218,17 @@ impl Forms {
 }
 
 /// A form's bytes, as far as they have come.
-struct Document {
-    body: Inbound,
+struct FormDocument {
+    body: InboundBody,
     boundary: String,
     bytes: BytesMut,
     /// All of them.
     length: usize,
 }
 
-impl Document {
+impl FormDocument {
     /// Takes the next bytes. `false`: there are none.
-    async fn read_piece(&mut self, exchange: &Exchange) -> S3Result<bool> {
+    async fn read_piece(&mut self, exchange: &HttpExchange) -> S3Result<bool> {
         match self.body.frame().await {
             None => Ok(false),
             Some(Ok(frame)) => {
@@ -248,7 +248,7 @@ impl Document {
     }
 
     /// Reads until the file begins.
-    async fn read_head(&mut self, exchange: &Exchange) -> S3Result<FormHead> {
+    async fn read_head(&mut self, exchange: &HttpExchange) -> S3Result<FormHead> {
         loop {
             let before = self.bytes.len();
             let more = self.read_piece(exchange).await?;
@@ -261,27 +261,31 @@ impl Document {
                 continue;
             }
             match fields::parse_head(&self.bytes, &self.boundary, FIELDS_BYTES_MAX)
-                .map_err(unread)?
+                .map_err(form_error)?
             {
                 Ok(head) => return Ok(head),
                 Err(_) if too_long => {
-                    return Err(unread(FormError::FieldsTooLarge { max: FIELDS_BYTES_MAX }));
+                    return Err(form_error(FormError::FieldsTooLarge { max: FIELDS_BYTES_MAX }));
                 }
                 Err(_) if more => {}
-                Err(why) => return Err(malformed(why)),
+                Err(why) => return Err(malformed_error(why)),
             }
         }
     }
 
     /// Reads the rest.
-    async fn read_file(mut self, head: FormHead, exchange: &Exchange) -> S3Result<Form> {
+    async fn read_file(
+        mut self,
+        head: FormHead,
+        exchange: &HttpExchange,
+    ) -> S3Result<MultipartForm> {
         self.bytes.reserve(self.length.saturating_sub(self.bytes.len()));
         while self.read_piece(exchange).await? {}
-        fields::complete_form(head, &self.bytes.freeze(), &self.boundary).map_err(unread)
+        fields::complete_form(head, &self.bytes.freeze(), &self.boundary).map_err(form_error)
     }
 }
 
-fn unread(error: FormError) -> S3Error {
+fn form_error(error: FormError) -> S3Error {
     match error {
         FormError::Malformed(_) => {
             S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, error.to_string())
@@ -289,13 +293,13 @@ fn unread(error: FormError) -> S3Error {
         FormError::FieldsTooLarge { .. } => {
             S3Error::with_message(S3ErrorCode::MaxPostPreDataLengthExceededError, error.to_string())
         }
-        FormError::NoFile | FormError::Twice { .. } => policy::argument(&error.to_string()),
+        FormError::NoFile | FormError::Twice { .. } => policy::argument_error(&error.to_string()),
     }
 }
 
-/// `boundary=` of the Content-Type, plain or quoted; 70 characters at most (RFC 2046 section
+/// `find_boundary=` of the Content-Type, plain or quoted; 70 characters at most (RFC 2046 section
 /// 5.1.1).
-fn boundary(headers: &HeaderMap) -> Option<String> {
+fn find_boundary(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let mut parameters = kind.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
     let (_, value) = parameters.find(|(name, _)| name.trim().eq_ignore_ascii_case("boundary"))?;
@@ -303,24 +307,24 @@ fn boundary(headers: &HeaderMap) -> Option<String> {
     (1..=70).contains(&value.len()).then(|| value.to_owned())
 }
 
-fn host(parts: &Parts) -> Option<&str> {
+fn find_host(parts: &Parts) -> Option<&str> {
     let named = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     named.or_else(|| parts.uri.authority().map(|authority| authority.as_str()))
 }
 
-fn malformed(why: &'static str) -> S3Error {
+fn malformed_error(why: &'static str) -> S3Error {
     S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, FormError::Malformed(why).to_string())
 }
 
 /// A redirect that is no URL is as if it were not there.
-fn redirect(form: &Form) -> Option<Uri> {
+fn redirect_uri(form: &MultipartForm) -> Option<Uri> {
     let text = form.get("success_action_redirect").or_else(|| form.get("redirect"))?;
     text.parse::<Uri>().ok().filter(|uri| {
         matches!(uri.scheme_str(), Some("http" | "https")) && uri.authority().is_some()
     })
 }
 
-fn success(form: &Form) -> StatusCode {
+fn success_status(form: &MultipartForm) -> StatusCode {
     match form.get("success_action_status") {
         Some("200") => StatusCode::OK,
         Some("201") => StatusCode::CREATED,
@@ -329,7 +333,7 @@ fn success(form: &Form) -> StatusCode {
 }
 
 /// The PUT that a form stands for.
-fn put(mut parts: Parts, path: &str, form: Form) -> S3Result<Request<Body>> {
+fn build_put(mut parts: Parts, path: &str, form: MultipartForm) -> S3Result<Request<Body>> {
     let mut headers = HeaderMap::new();
     if let Some(host) = parts.headers.remove(header::HOST) {
         headers.insert(header::HOST, host);
@@ -340,11 +344,12 @@ fn put(mut parts: Parts, path: &str, form: Form) -> S3Result<Request<Body>> {
             || HEADER_FAMILIES.iter().any(|family| name.starts_with(family));
         let (name, value) = match name.as_str() {
             "acl" => ("x-amz-acl", value.clone()),
-            "tagging" => ("x-amz-tagging", tags(value)?),
+            "tagging" => ("x-amz-tagging", tags_query(value)?),
             name if known => (name, value.clone()),
             _ => continue,
         };
-        let invalid = || policy::argument(&format!("the field {name} can't be a header's value"));
+        let invalid =
+            || policy::argument_error(&format!("the field {name} can't be a header's value"));
         let value = HeaderValue::try_from(value.trim()).map_err(|_| invalid())?;
         headers.insert(HeaderName::try_from(name).map_err(|_| invalid())?, value);
     }
@@ -357,7 +362,7 @@ fn put(mut parts: Parts, path: &str, form: Form) -> S3Result<Request<Body>> {
 }
 
 /// A form has tags as a document, a PUT as a query.
-fn tags(document: &str) -> S3Result<String> {
+fn tags_query(document: &str) -> S3Result<String> {
     use s3s::xml::{Deserialize as _, Deserializer};
     let mut reader = Deserializer::new(document.as_bytes());
     let read = s3s::dto::Tagging::deserialize(&mut reader)
@@ -371,9 +376,9 @@ fn tags(document: &str) -> S3Result<String> {
     Ok(pairs.collect::<Vec<_>>().join("&"))
 }
 
-impl Posted {
+impl FormResponsePlan {
     /// What a form's client is told of the PUT. Errors stay as they are.
-    pub fn answer(self, put: HttpResponse) -> HttpResponse {
+    pub fn answer_form(self, put: HttpResponse) -> HttpResponse {
         if put.status() != StatusCode::OK {
             return put;
         }
@@ -398,7 +403,7 @@ impl Posted {
             location = format!("{redirect}{sign}bucket={bucket}&key={key}&etag={etag}");
         } else if self.status == StatusCode::CREATED {
             let [location, bucket, key, etag] =
-                [&location, &self.bucket, &self.key, &etag].map(|text| xml(text));
+                [&location, &self.bucket, &self.key, &etag].map(|text| escape_xml(text));
             body = Body::from(format!(
                 "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<PostResponse><Location>{location}</Location>\
                  <Bucket>{bucket}</Bucket><Key>{key}</Key><ETag>{etag}</ETag></PostResponse>"
@@ -413,7 +418,7 @@ impl Posted {
     }
 }
 
-fn xml(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         match c {
             '<' => out.push_str("&lt;"),

@@ -9,15 +9,15 @@ use s3s::host::{S3Host, VirtualHost};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 /// The configured domains, lower case.
-pub(crate) struct Domains(Vec<String>);
+pub(crate) struct HostDomains(Vec<String>);
 
-impl Domains {
+impl HostDomains {
     pub fn new(domains: &[String]) -> Self {
         Self(domains.iter().map(|domain| domain.trim_matches('.').to_ascii_lowercase()).collect())
     }
 }
 
-impl S3Host for Domains {
+impl S3Host for HostDomains {
     fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
         let name = without_port(host);
         for domain in &self.0 {
@@ -42,7 +42,7 @@ impl S3Host for Domains {
 /// Refuses a request that names two hosts: HTTP/2 says it by `:authority`, HTTP/1 in the target,
 /// too, and each reader here would choose for itself which of them was signed and which names the
 /// bucket (RFC 9113 section 8.3.1, RFC 9112 section 3.2).
-pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+pub(super) fn check_single_host(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, other) = (hosts.next(), hosts.next());
     let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
@@ -84,13 +84,17 @@ mod tests {
             for host in hosts {
                 headers.append(header::HOST, host.parse().unwrap());
             }
-            assert_eq!(check(&uri.parse().unwrap(), &headers).is_ok(), taken, "{uri} {hosts:?}");
+            assert_eq!(
+                check_single_host(&uri.parse().unwrap(), &headers).is_ok(),
+                taken,
+                "{uri} {hosts:?}"
+            );
         }
     }
 
     #[test]
     fn buckets_are_taken_from_configured_domains_alone() {
-        let domains = Domains::new(&["s3.example.com".into(), "gpu.local".into()]);
+        let domains = HostDomains::new(&["s3.example.com".into(), "gpu.local".into()]);
         for (host, bucket) in [
             ("train.s3.example.com", Some("train")),
             ("Train.S3.Example.com:9000", Some("train")),

@@ -14,13 +14,13 @@ use http_body::{Body, Frame, SizeHint};
 use s3s::StdError;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::arriving::Arriving;
+use super::arriving::HttpRequestBody;
 use super::document;
 use super::rate_floor::{RateFloor, RateMin};
-use crate::exchange::Exchange;
-use crate::metrics::Metrics;
+use crate::exchange::HttpExchange;
+use crate::metrics::GatewayHttpMetrics;
 use crate::write::body_budget::{BodyBudget, BodyReservation};
-use crate::write::checks::{BodyFault, Checks};
+use crate::write::checks::{BodyChecks, BodyFault};
 use crate::write::verified::FaultSlot;
 
 /// Bounds of all bodies of a gateway.
@@ -37,10 +37,10 @@ pub(crate) struct InboundBounds {
 }
 
 /// See the module.
-pub(crate) struct Inbound {
-    inner: Arriving,
+pub(crate) struct InboundBody {
+    inner: HttpRequestBody,
     /// Of a document.
-    checks: Option<Checks>,
+    checks: Option<BodyChecks>,
     got: u64,
     idle_max: Duration,
     /// Made when the socket first has nothing to give.
@@ -50,7 +50,7 @@ pub(crate) struct Inbound {
     fault: FaultSlot,
     /// `None`: memory was taken elsewhere, or is already.
     reservation: Option<Arc<BodyReservation>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<GatewayHttpMetrics>,
     over: bool,
 }
 
@@ -73,14 +73,14 @@ impl InboundBounds {
     }
 }
 
-impl Inbound {
+impl InboundBody {
     /// `exchange` gets its faults, and has its memory if that is counted here.
     pub fn new(
-        inner: Arriving,
-        checks: Option<Checks>,
+        inner: HttpRequestBody,
+        checks: Option<BodyChecks>,
         bounds: &InboundBounds,
-        exchange: &Exchange,
-        metrics: Arc<Metrics>,
+        exchange: &HttpExchange,
+        metrics: Arc<GatewayHttpMetrics>,
     ) -> Self {
         let (fault, reservation) = (exchange.fault.clone(), exchange.body.get().cloned());
         let (idle_max, floor) = (bounds.idle_max, RateFloor::new(bounds.rate_min));
@@ -100,19 +100,22 @@ impl Inbound {
         }
     }
 
-    fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    fn fail_body(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         self.over = true;
         *self.fault.lock() = Some(fault.clone());
         Poll::Ready(Some(Err(Box::new(fault))))
     }
 
-    fn frame(&mut self, frame: Frame<Bytes>) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+    fn accept_frame(
+        &mut self,
+        frame: Frame<Bytes>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
         self.waiting = false;
         if let Some(data) = frame.data_ref() {
             self.metrics.bytes_in.inc_by(data.len() as u64);
             self.got += data.len() as u64;
-            if self.floor.arrive(data.len() as u64, Instant::now()) {
-                return self.fail(BodyFault::Slow);
+            if self.floor.note_arrival(data.len() as u64, Instant::now()) {
+                return self.fail_body(BodyFault::Slow);
             }
             if let Some(checks) = &mut self.checks {
                 checks.update(data);
@@ -121,12 +124,12 @@ impl Inbound {
         Poll::Ready(Some(Ok(frame)))
     }
 
-    fn end(&mut self) -> Result<(), BodyFault> {
+    fn finish_checks(&mut self) -> Result<(), BodyFault> {
         self.checks.take().map_or(Ok(()), |checks| checks.finish(self.got))
     }
 
-    fn idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.floor.wait(Instant::now());
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.floor.begin_wait(Instant::now());
         let idle_max = self.idle_max;
         let timer = self.idle.get_or_insert_with(|| Box::pin(sleep(idle_max)));
         if !self.waiting {
@@ -137,7 +140,7 @@ impl Inbound {
     }
 }
 
-impl Body for Inbound {
+impl Body for InboundBody {
     type Data = Bytes;
     type Error = StdError;
 
@@ -153,24 +156,24 @@ impl Body for Inbound {
         if let Some(reservation) = this.reservation.take()
             && !reservation.ensure_place()
         {
-            return this.fail(BodyFault::Busy);
+            return this.fail_body(BodyFault::Busy);
         }
         match Pin::new(&mut this.inner).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => this.frame(frame),
+            Poll::Ready(Some(Ok(frame))) => this.accept_frame(frame),
             Poll::Ready(Some(Err(error))) => {
-                this.fail(BodyFault::Broken { reason: error.to_string() })
+                this.fail_body(BodyFault::Broken { reason: error.to_string() })
             }
-            Poll::Ready(None) => match this.end() {
-                Err(fault) => this.fail(fault),
+            Poll::Ready(None) => match this.finish_checks() {
+                Err(fault) => this.fail_body(fault),
                 Ok(()) => {
                     this.over = true;
                     Poll::Ready(None)
                 }
             },
-            Poll::Pending => match this.idle(cx) {
+            Poll::Pending => match this.poll_idle(cx) {
                 Poll::Ready(()) => {
                     let idle_ms = u64::try_from(this.idle_max.as_millis()).unwrap_or(u64::MAX);
-                    this.fail(BodyFault::Idle { idle_ms })
+                    this.fail_body(BodyFault::Idle { idle_ms })
                 }
                 Poll::Pending => Poll::Pending,
             },

@@ -14,20 +14,20 @@ use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
 use super::presigned;
-use crate::auth::Identities;
-use crate::exchange::Exchange;
+use crate::auth::IdentityStore;
+use crate::exchange::HttpExchange;
 use crate::operations::access_denied;
 
 /// How the value of a header is read.
-type Reader = fn(&str) -> Reading;
+type HeaderValueReader = fn(&str) -> HeaderTreatment;
 
 /// The headers, and how each is read.
-const HEADERS: [(HeaderName, Reader); 3] =
-    [(RANGE, range), (IF_MODIFIED_SINCE, date), (IF_UNMODIFIED_SINCE, date)];
+const HEADERS: [(HeaderName, HeaderValueReader); 3] =
+    [(RANGE, treat_range), (IF_MODIFIED_SINCE, treat_date), (IF_UNMODIFIED_SINCE, treat_date)];
 
 /// What is to be done with a header.
 #[derive(Debug, PartialEq, Eq)]
-enum Reading {
+enum HeaderTreatment {
     /// s3s reads it as S3 does.
     Plain,
     /// It makes sense, but not to s3s.
@@ -37,23 +37,26 @@ enum Reading {
 }
 
 /// See the module.
-pub(crate) struct Lenient {
+pub(crate) struct LenientRoute {
     /// s3s over the same operations.
     pub inner: S3Service,
-    pub identities: Arc<Identities>,
+    pub identities: Arc<IdentityStore>,
 }
 
 #[async_trait]
-impl S3Route for Lenient {
+impl S3Route for LenientRoute {
     fn is_match(&self, method: &Method, _: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
         let reads = *method == Method::GET || *method == Method::HEAD;
-        reads && HEADERS.iter().any(|(name, read)| reading(headers, name, *read) != Reading::Plain)
+        reads
+            && HEADERS
+                .iter()
+                .any(|(name, read)| treat_header(headers, name, *read) != HeaderTreatment::Plain)
     }
 
     /// Notes who has signed, because nothing in the mended request says so. If nobody has, that is
     /// refused as any other.
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
-        let exchange = request.extensions.get::<Arc<Exchange>>().ok_or_else(access_denied)?;
+        let exchange = request.extensions.get::<Arc<HttpExchange>>().ok_or_else(access_denied)?;
         let signed = request.credentials.as_ref();
         if let Some(identity) = signed.and_then(|signed| self.identities.get(&signed.access_key)) {
             exchange.recognise_identity(identity)?;
@@ -63,11 +66,11 @@ impl S3Route for Lenient {
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
         let S3Request { input, method, uri, mut headers, extensions, .. } = request;
-        mend(&mut headers);
+        mend_headers(&mut headers);
         headers.remove(AUTHORIZATION);
         let mut mended = Request::new(input);
         *mended.method_mut() = method;
-        *mended.uri_mut() = presigned::unsigned(&uri)?;
+        *mended.uri_mut() = presigned::strip_signature(&uri)?;
         *mended.headers_mut() = headers;
         *mended.extensions_mut() = extensions;
         let answered = self.inner.call(mended).await;
@@ -81,14 +84,14 @@ impl S3Route for Lenient {
     }
 }
 
-pub(super) fn mend(headers: &mut HeaderMap) {
+pub(super) fn mend_headers(headers: &mut HeaderMap) {
     for (name, read) in HEADERS {
-        match reading(headers, &name, read) {
-            Reading::Plain => {}
-            Reading::Ignored => {
+        match treat_header(headers, &name, read) {
+            HeaderTreatment::Plain => {}
+            HeaderTreatment::Ignored => {
                 headers.remove(name);
             }
-            Reading::Rewritten(text) => {
+            HeaderTreatment::Rewritten(text) => {
                 let value =
                     HeaderValue::try_from(text).expect("numbers and dates are header values");
                 headers.insert(name, value);
@@ -98,12 +101,16 @@ pub(super) fn mend(headers: &mut HeaderMap) {
 }
 
 /// A header that comes twice reads as a list (RFC 9110, 5.3), which none of these may be.
-fn reading(headers: &HeaderMap, name: &HeaderName, read: fn(&str) -> Reading) -> Reading {
+fn treat_header(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    read: fn(&str) -> HeaderTreatment,
+) -> HeaderTreatment {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (None, _) => Reading::Plain,
-        (Some(value), None) => value.to_str().map_or(Reading::Ignored, read),
-        (Some(_), Some(_)) => Reading::Ignored,
+        (None, _) => HeaderTreatment::Plain,
+        (Some(value), None) => value.to_str().map_or(HeaderTreatment::Ignored, read),
+        (Some(_), Some(_)) => HeaderTreatment::Ignored,
     }
 }
 
@@ -112,38 +119,38 @@ const POSITION_MAX: u64 = i64::MAX as u64;
 
 /// RFC 9110 section 14.1.2. S3 answers one range, and several as if none were asked (S3 reference,
 /// GetObject, "Range").
-fn range(text: &str) -> Reading {
+fn treat_range(text: &str) -> HeaderTreatment {
     let Some((first, last)) = text.strip_prefix("bytes=").and_then(|spec| spec.split_once('-'))
     else {
-        return Reading::Ignored;
+        return HeaderTreatment::Ignored;
     };
     if [first, last].iter().any(|number| number.bytes().any(|byte| !byte.is_ascii_digit())) {
-        return Reading::Ignored;
+        return HeaderTreatment::Ignored;
     }
     let number = |digits: &str| (!digits.is_empty()).then(|| digits.parse().unwrap_or(u64::MAX));
     let in_bounds = |number: Option<u64>| number.is_none_or(|number| number <= POSITION_MAX);
     match (number(first), number(last)) {
-        (None, None) => Reading::Ignored,
-        (Some(first), Some(last)) if first > last => Reading::Ignored,
-        (first, last) if in_bounds(first) && in_bounds(last) => Reading::Plain,
+        (None, None) => HeaderTreatment::Ignored,
+        (Some(first), Some(last)) if first > last => HeaderTreatment::Ignored,
+        (first, last) if in_bounds(first) && in_bounds(last) => HeaderTreatment::Plain,
         (first, last) => {
             let text = |number: Option<u64>| {
                 number.map_or_else(String::new, |number| number.min(POSITION_MAX).to_string())
             };
-            Reading::Rewritten(format!("bytes={}-{}", text(first), text(last)))
+            HeaderTreatment::Rewritten(format!("bytes={}-{}", text(first), text(last)))
         }
     }
 }
 
 /// RFC 9110 section 5.6.7: one form that senders use, and two old ones that recipients have to
 /// take.
-fn date(text: &str) -> Reading {
+fn treat_date(text: &str) -> HeaderTreatment {
     if Timestamp::parse(TimestampFormat::HttpDate, text).is_ok() {
-        return Reading::Plain;
+        return HeaderTreatment::Plain;
     }
     match httpdate::parse_http_date(text) {
-        Ok(moment) => Reading::Rewritten(httpdate::fmt_http_date(moment)),
-        Err(_) => Reading::Ignored,
+        Ok(moment) => HeaderTreatment::Rewritten(httpdate::fmt_http_date(moment)),
+        Err(_) => HeaderTreatment::Ignored,
     }
 }
 
@@ -162,7 +169,7 @@ mod tests {
             "bytes=007-8",
             "bytes=0-9223372036854775807",
         ] {
-            assert_eq!(range(plain), Reading::Plain, "{plain}");
+            assert_eq!(treat_range(plain), HeaderTreatment::Plain, "{plain}");
             assert!(s3s::dto::Range::parse(plain).is_ok(), "{plain}");
         }
         for ignored in [
@@ -182,7 +189,7 @@ mod tests {
             "bytes=1-2-3",
             "bytes=٣-4",
         ] {
-            assert_eq!(range(ignored), Reading::Ignored, "{ignored}");
+            assert_eq!(treat_range(ignored), HeaderTreatment::Ignored, "{ignored}");
         }
     }
 
@@ -194,7 +201,7 @@ mod tests {
             (format!("bytes={huge}-"), "bytes=9223372036854775807-"),
             (format!("bytes=-{huge}"), "bytes=-9223372036854775807"),
         ] {
-            assert_eq!(range(&given), Reading::Rewritten(wanted.to_owned()));
+            assert_eq!(treat_range(&given), HeaderTreatment::Rewritten(wanted.to_owned()));
             assert!(s3s::dto::Range::parse(wanted).is_ok(), "{wanted}");
         }
     }
@@ -202,12 +209,12 @@ mod tests {
     #[test]
     fn dates_of_all_three_forms_are_read_and_what_is_none_is_ignored() {
         let same = "Sun, 06 Nov 1994 08:49:37 GMT";
-        assert_eq!(date(same), Reading::Plain);
+        assert_eq!(treat_date(same), HeaderTreatment::Plain);
         for old in ["Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
-            assert_eq!(date(old), Reading::Rewritten(same.to_owned()), "{old}");
+            assert_eq!(treat_date(old), HeaderTreatment::Rewritten(same.to_owned()), "{old}");
         }
         for none in ["yesterday", "", "1994-11-06T08:49:37Z"] {
-            assert_eq!(date(none), Reading::Ignored, "{none}");
+            assert_eq!(treat_date(none), HeaderTreatment::Ignored, "{none}");
         }
     }
 
@@ -218,10 +225,12 @@ mod tests {
         headers.append(RANGE, HeaderValue::from_static("bytes=3-4"));
         headers.append(IF_MODIFIED_SINCE, HeaderValue::from_static("Sun Nov  6 08:49:37 1994"));
         headers.append(IF_UNMODIFIED_SINCE, HeaderValue::from_bytes(b"\xff").unwrap());
-        mend(&mut headers);
+        mend_headers(&mut headers);
         assert_eq!(headers.keys().collect::<Vec<_>>(), [IF_MODIFIED_SINCE]);
         assert!(
-            HEADERS.iter().all(|(name, read)| reading(&headers, name, *read) == Reading::Plain)
+            HEADERS
+                .iter()
+                .all(|(name, read)| treat_header(&headers, name, *read) == HeaderTreatment::Plain)
         );
     }
 }

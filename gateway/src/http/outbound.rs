@@ -11,13 +11,13 @@ use http::{HeaderMap, Method, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use s3s::StdError;
 use tracing::Level;
-use verbs3_telemetry::{Facts, Value};
+use verbs3_telemetry::{RequestFacts, TraceValue};
 
 use super::caller::CallerVisit;
 use super::outbound_queue::{AnswerRest, QueuedAnswer};
-use super::progress::{Progress, Turn};
-use crate::exchange::Exchange;
-use crate::metrics::Metrics;
+use super::progress::{ClientProgress, ProgressTurn};
+use crate::exchange::HttpExchange;
+use crate::metrics::GatewayHttpMetrics;
 use crate::operations::TABLE;
 use crate::write::body_budget::{BodyBudget, BodyPlace};
 
@@ -27,9 +27,9 @@ const SMALL_BYTES: usize = 64 * 1024;
 
 /// What is counted and logged of a request when it ends: when this is dropped, be it that the
 /// client went away before there was an answer.
-pub(crate) struct Ending {
-    pub exchange: Arc<Exchange>,
-    pub metrics: Arc<Metrics>,
+pub(crate) struct RequestEnding {
+    pub exchange: Arc<HttpExchange>,
+    pub metrics: Arc<GatewayHttpMetrics>,
     pub method: Method,
     pub uri: Uri,
     /// 0 without an answer.
@@ -43,17 +43,17 @@ pub(crate) struct Ending {
 }
 
 /// See the module.
-pub(crate) struct Outbound {
+pub(crate) struct OutboundBody {
     inner: s3s::Body,
-    turn: Option<Turn>,
+    turn: Option<ProgressTurn>,
     /// Over HTTP/2.
     queued: Option<Arc<QueuedAnswer>>,
     place: Option<BodyPlace>,
-    ending: Ending,
+    ending: RequestEnding,
 }
 
-impl Outbound {
-    pub fn new(inner: s3s::Body, ending: Ending, progress: Arc<Progress>) -> Self {
+impl OutboundBody {
+    pub fn new(inner: s3s::Body, ending: RequestEnding, progress: Arc<ClientProgress>) -> Self {
         if small_bytes(&inner).is_some() {
             ending.exchange.release_places();
         }
@@ -64,8 +64,8 @@ impl Outbound {
     /// `place` (of [`place_for_http2`]).
     pub fn over_http2(
         inner: s3s::Body,
-        ending: Ending,
-        progress: Arc<Progress>,
+        ending: RequestEnding,
+        progress: Arc<ClientProgress>,
         place: Option<BodyPlace>,
     ) -> Self {
         if place.is_some() || small_bytes(&inner) == Some(0) {
@@ -77,8 +77,12 @@ impl Outbound {
         outbound
     }
 
-    fn begin_answer(inner: s3s::Body, ending: Ending, progress: Arc<Progress>) -> Self {
-        let mut turn = Turn::new(progress);
+    fn begin_answer(
+        inner: s3s::Body,
+        ending: RequestEnding,
+        progress: Arc<ClientProgress>,
+    ) -> Self {
+        let mut turn = ProgressTurn::new(progress);
         if !inner.is_end_stream() {
             turn.of_client();
         }
@@ -100,12 +104,12 @@ impl Outbound {
 pub(super) fn place_for_http2(
     body: &mut s3s::Body,
     headers: &mut HeaderMap,
-    exchange: &Exchange,
+    exchange: &HttpExchange,
     budget: &BodyBudget,
 ) -> Option<BodyPlace> {
     let bytes = small_bytes(body).filter(|&bytes| bytes > 0)?;
     let place = budget.take_memory(bytes as u64);
-    if place.is_none() && exchange.identity().is_none() {
+    if place.is_none() && exchange.proven_identity().is_none() {
         headers.remove(header::CONTENT_LENGTH);
         *body = s3s::Body::empty();
     }
@@ -116,25 +120,31 @@ fn small_bytes(body: &s3s::Body) -> Option<usize> {
     body.bytes().map(|bytes| bytes.len()).filter(|&bytes| bytes <= SMALL_BYTES)
 }
 
-impl Ending {
+impl RequestEnding {
     /// The request for its trace: OpenTelemetry's names where it has some.
-    fn facts(&self) -> Facts {
+    fn trace_facts(&self) -> RequestFacts {
         let cx = &self.exchange.cx;
         let operation =
             self.exchange.row.get().and_then(|&index| TABLE.get(index)).map(|row| row.name);
-        let text = |text: &str| Value::Text(text.into());
+        let text = |text: &str| TraceValue::Text(text.into());
         let mut attributes = vec![
             ("http.request.method", text(self.method.as_str())),
-            ("http.response.status_code", Value::from(u64::from(self.status))),
-            ("http.response.body.size", Value::from(self.bytes)),
-            ("verbs3.request_id", Value::Text(cx.id().to_string().into())),
-            ("verbs3.complete", Value::Truth(self.complete)),
-            ("verbs3.cache", Value::Name(cx.verdict().map_or("none", |verdict| verdict.as_str()))),
-            ("verbs3.transport", Value::Name(cx.via().map_or("none", |via| via.as_str()))),
+            ("http.response.status_code", TraceValue::from(u64::from(self.status))),
+            ("http.response.body.size", TraceValue::from(self.bytes)),
+            ("verbs3.request_id", TraceValue::Text(cx.request_id().to_string().into())),
+            ("verbs3.complete", TraceValue::Truth(self.complete)),
+            (
+                "verbs3.cache",
+                TraceValue::Name(cx.cache_verdict().map_or("none", |verdict| verdict.as_str())),
+            ),
+            (
+                "verbs3.transport",
+                TraceValue::Name(cx.bytes_origin().map_or("none", |via| via.as_str())),
+            ),
         ];
         if let Some(operation) = operation {
-            attributes.push(("rpc.system", Value::Name("aws-api")));
-            attributes.push(("rpc.method", Value::Name(operation)));
+            attributes.push(("rpc.system", TraceValue::Name("aws-api")));
+            attributes.push(("rpc.method", TraceValue::Name(operation)));
         }
         match self.exchange.target.get() {
             Some((bucket, key)) => {
@@ -145,8 +155,8 @@ impl Ending {
             }
             None => attributes.push(("url.path", text(self.uri.path()))),
         }
-        if let Some(identity) = self.exchange.identity() {
-            attributes.push(("user.name", text(identity.name())));
+        if let Some(identity) = self.exchange.proven_identity() {
+            attributes.push(("user.name", text(identity.identity_name())));
         }
         if let Some(code) = &self.code {
             attributes.push(("error.type", text(code)));
@@ -158,11 +168,11 @@ impl Ending {
             _ if !self.complete => Some("the body was not sent to its end".into()),
             _ => None,
         };
-        Facts { name: operation.unwrap_or("S3 request"), attributes, failed }
+        RequestFacts { name: operation.unwrap_or("S3 request"), attributes, failed }
     }
 }
 
-impl Body for Outbound {
+impl Body for OutboundBody {
     type Data = Bytes;
     type Error = StdError;
 
@@ -201,7 +211,7 @@ impl Body for Outbound {
     }
 }
 
-impl Drop for Outbound {
+impl Drop for OutboundBody {
     fn drop(&mut self) {
         // hyper does not ask for the end of a body whose length it knows.
         self.ending.complete |= self.inner.is_end_stream() || self.ending.method == Method::HEAD;
@@ -217,20 +227,20 @@ impl Drop for Outbound {
     }
 }
 
-impl Drop for Ending {
+impl Drop for RequestEnding {
     fn drop(&mut self) {
         self.exchange.release_places();
         let cx = &self.exchange.cx;
         let operation = self.exchange.row.get().copied();
-        let seconds = cx.started().elapsed().as_secs_f64();
-        let verdict = cx.verdict().map_or("none", |verdict| verdict.as_str());
-        let transport = cx.via().map_or("none", |via| via.as_str());
+        let seconds = cx.started_at().elapsed().as_secs_f64();
+        let verdict = cx.cache_verdict().map_or("none", |verdict| verdict.as_str());
+        let transport = cx.bytes_origin().map_or("none", |via| via.as_str());
         cx.add_body_bytes(self.bytes);
-        self.metrics.answered(operation, self.status);
+        self.metrics.count_answer(operation, self.status);
         self.metrics.seconds.observe(seconds);
-        self.metrics.sent(verdict, transport, self.bytes);
-        if let Some(trace) = cx.trace() {
-            trace.finish(|| self.facts());
+        self.metrics.count_sent_bytes(verdict, transport, self.bytes);
+        if let Some(trace) = cx.request_trace() {
+            trace.finish_trace(|| self.trace_facts());
         }
         // A macro, since the level is part of a line's static description.
         macro_rules! line {
@@ -240,7 +250,7 @@ impl Drop for Ending {
                 tracing::event!(
                     target: "verbs3::access",
                     Level::$level,
-                    request = %cx.id(),
+                    request = %cx.request_id(),
                     method = %self.method,
                     op = operation.and_then(|index| TABLE.get(index)).map_or("none", |row| row.name),
                     bucket,
@@ -253,12 +263,12 @@ impl Drop for Ending {
                     cache = verdict,
                     transport,
                     seconds,
-                    principal = self.exchange.identity().map_or("", |identity| identity.name()),
+                    principal = self.exchange.proven_identity().map_or("", |identity| identity.identity_name()),
                     "request",
                 )
             }};
         }
-        match level(self.status, self.complete) {
+        match log_level(self.status, self.complete) {
             Level::WARN => line!(WARN),
             Level::INFO => line!(INFO),
             _ => line!(DEBUG),
@@ -267,7 +277,7 @@ impl Drop for Ending {
 }
 
 /// What went well is not logged by default: a line for each hot GET costs more than the GET.
-fn level(status: u16, complete: bool) -> Level {
+fn log_level(status: u16, complete: bool) -> Level {
     match status {
         500.. => Level::WARN,
         100..400 if complete => Level::DEBUG,
@@ -291,7 +301,7 @@ mod tests {
             (500, true, Level::WARN),
             (503, false, Level::WARN),
         ] {
-            assert_eq!(level(status, complete), wanted, "{status} {complete}");
+            assert_eq!(log_level(status, complete), wanted, "{status} {complete}");
         }
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use prometheus::IntGauge;
 
 use super::caller::CallerVisit;
-use super::progress::Turn;
+use super::progress::ProgressTurn;
 use crate::exchange::RequestPlaceAndShare;
 use crate::write::body_budget::BodyPlace;
 
@@ -26,7 +26,7 @@ pub(super) struct QueuedAnswer {
 /// What is held for it once its body has ended.
 pub(super) struct AnswerRest {
     pub _body: s3s::Body,
-    pub _turn: Turn,
+    pub _turn: ProgressTurn,
     pub _places: RequestPlaceAndShare,
     pub _visit: Option<CallerVisit>,
     pub _place: Option<BodyPlace>,

@@ -52,8 +52,8 @@ pub(super) enum SignedUrl {
 pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
     let Some(query) = uri.query() else { return Ok(None) };
     let (mut values, mut counts) = ([None; OF_SIGNATURES.len()], [0u32; OF_SIGNATURES.len()]);
-    for (name, value) in pairs(query) {
-        let name = decoded(name);
+    for (name, value) in query_pairs(query) {
+        let name = percent_decode(name);
         let Some(at) = OF_SIGNATURES.iter().position(|known| known.eq_ignore_ascii_case(&name))
         else {
             continue;
@@ -73,14 +73,14 @@ pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
         return Ok(None);
     }
     if let Some(at) = counts.iter().position(|count| *count > 1) {
-        return Err(parameters(format!("the parameter {} comes twice", OF_SIGNATURES[at])));
+        return Err(parameters_error(format!("the parameter {} comes twice", OF_SIGNATURES[at])));
     }
     if v2 {
         return Ok(Some(SignedUrl::V2));
     }
     if !(0..V4_NEEDS).all(has) {
         let names = OF_SIGNATURES[..V4_NEEDS].join(", ");
-        return Err(parameters(format!(
+        return Err(parameters_error(format!(
             "Query-string authentication version 4 requires the parameters {names}"
         )));
     }
@@ -88,18 +88,18 @@ pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
     Ok(Some(SignedUrl::V4 { credential: text(CREDENTIAL), headers: text(LISTED) }))
 }
 
-fn parameters(message: String) -> S3Error {
+fn parameters_error(message: String) -> S3Error {
     S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, message)
 }
 
 /// Refuses a URL that is signed for longer than S3 lets one be.
-pub(super) fn check(uri: &Uri) -> S3Result<()> {
+pub(super) fn check_expiry(uri: &Uri) -> S3Result<()> {
     let Some(query) = uri.query().filter(|query| query.contains("Expires") || query.contains('%'))
     else {
         return Ok(());
     };
-    for (name, value) in pairs(query).filter(|(name, _)| decoded(name) == EXPIRES) {
-        let value = decoded(value);
+    for (name, value) in query_pairs(query).filter(|(name, _)| percent_decode(name) == EXPIRES) {
+        let value = percent_decode(value);
         let refused = match value.parse::<u64>() {
             Ok(seconds) if seconds <= EXPIRES_S_MAX => continue,
             Ok(_) => {
@@ -109,20 +109,20 @@ pub(super) fn check(uri: &Uri) -> S3Result<()> {
             Err(_) if value.starts_with('-') => "must be non-negative",
             Err(_) => "should be a number",
         };
-        let message = format!("{} {refused}", decoded(name));
+        let message = format!("{} {refused}", percent_decode(name));
         return Err(S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, message));
     }
     Ok(())
 }
 
 /// The same without what signs it.
-pub(super) fn unsigned(uri: &Uri) -> S3Result<Uri> {
+pub(super) fn strip_signature(uri: &Uri) -> S3Result<Uri> {
     let Some(query) = uri.query() else { return Ok(uri.clone()) };
     let kept: Vec<&str> = query
         .split('&')
         .filter(|pair| {
             !OF_SIGNATURES
-                .contains(&&*decoded(pair.split_once('=').map_or(*pair, |(name, _)| name)))
+                .contains(&&*percent_decode(pair.split_once('=').map_or(*pair, |(name, _)| name)))
         })
         .collect();
     let text =
@@ -132,18 +132,18 @@ pub(super) fn unsigned(uri: &Uri) -> S3Result<Uri> {
     Uri::from_parts(parts).map_err(|_| S3ErrorCode::InvalidURI.into())
 }
 
-fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+fn query_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 /// As s3s decodes names and values; what is not text is none of ours.
-pub(super) fn decoded(text: &str) -> Cow<'_, str> {
+pub(super) fn percent_decode(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
 }
 
 /// The same where a plus matters, which s3s takes for a space.
 fn form_decoded(text: &str) -> String {
-    decoded(&text.replace('+', " ")).into_owned()
+    percent_decode(&text.replace('+', " ")).into_owned()
 }
 
 #[cfg(test)]
@@ -164,7 +164,7 @@ mod tests {
             "Expires=99999999999",
             "prefix=%58",
         ] {
-            assert!(check(&uri(taken)).is_ok(), "{taken}");
+            assert!(check_expiry(&uri(taken)).is_ok(), "{taken}");
         }
         for refused in [
             "X-Amz-Expires=604801",
@@ -173,7 +173,7 @@ mod tests {
             "X-Amz-Expires=",
             "%58-Amz-Expires=%3904801",
         ] {
-            let error = check(&uri(refused)).unwrap_err();
+            let error = check_expiry(&uri(refused)).unwrap_err();
             assert_eq!(*error.code(), S3ErrorCode::AuthorizationQueryParametersError, "{refused}");
             assert_eq!(error.status_code().unwrap().as_u16(), 400);
         }
@@ -184,9 +184,12 @@ mod tests {
         let signed = uri(
             "X-Amz-Signature=a&versionId=b%2B&X%2DAmz-Date=c&list-type=2&Expires=9&X-Amz-Expires=5",
         );
-        assert_eq!(unsigned(&signed).unwrap(), uri("versionId=b%2B&list-type=2"));
-        assert_eq!(unsigned(&uri("AWSAccessKeyId=a&Signature=b")).unwrap(), "/bucket/a%20key");
+        assert_eq!(strip_signature(&signed).unwrap(), uri("versionId=b%2B&list-type=2"));
+        assert_eq!(
+            strip_signature(&uri("AWSAccessKeyId=a&Signature=b")).unwrap(),
+            "/bucket/a%20key"
+        );
         let absolute: Uri = "http://host:1/bucket?Signature=b&acl".parse().unwrap();
-        assert_eq!(unsigned(&absolute).unwrap(), "http://host:1/bucket?acl");
+        assert_eq!(strip_signature(&absolute).unwrap(), "http://host:1/bucket?acl");
     }
 }

@@ -21,7 +21,7 @@ const WRITTEN_MIN: u64 = 4096;
 const LOOKS: u32 = 8;
 
 /// Of one connection.
-pub(crate) struct Progress {
+pub(crate) struct ClientProgress {
     began: Instant,
     /// When there last was some, in milliseconds since the beginning.
     last_ms: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct Progress {
     unread: AtomicBool,
 }
 
-impl Progress {
+impl ClientProgress {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             began: Instant::now(),
@@ -51,16 +51,16 @@ impl Progress {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    fn made(&self) {
+    fn note_progress(&self) {
         self.written.store(0, Ordering::Relaxed);
         self.last_ms.store(self.now_ms(), Ordering::Relaxed);
     }
 
     /// The socket took so many bytes.
-    pub fn wrote(&self, bytes: usize) {
+    pub fn note_written(&self, bytes: usize) {
         self.total.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.written.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 >= WRITTEN_MIN {
-            self.made();
+            self.note_progress();
         }
     }
 
@@ -76,7 +76,7 @@ impl Progress {
     /// Returns once the client has taken less than it must, for each body that was its to take, in
     /// a window of such waiting. Whether it is waited for is looked at now and then: that is enough
     /// to see who is always waited for.
-    pub async fn crawl(&self, min: RateMin) {
+    pub async fn wait_for_crawl(&self, min: RateMin) {
         if min.bytes_per_second == 0 {
             return std::future::pending().await;
         }
@@ -104,7 +104,7 @@ impl Progress {
     }
 
     /// Returns once a body has been the client's to take, and none was taken of, for `stall_max`.
-    pub async fn stalled(&self, stall_max: Duration) {
+    pub async fn wait_for_stall(&self, stall_max: Duration) {
         let stall_max_ms = u64::try_from(stall_max.as_millis()).unwrap_or(u64::MAX);
         let mut wait = stall_max;
         loop {
@@ -124,20 +124,20 @@ impl Progress {
 }
 
 /// One body's part in its connection's progress.
-pub(crate) struct Turn {
-    progress: Arc<Progress>,
+pub(crate) struct ProgressTurn {
+    progress: Arc<ClientProgress>,
     client: bool,
 }
 
-impl Turn {
+impl ProgressTurn {
     /// Of a body that nobody has asked for bytes yet.
-    pub fn new(progress: Arc<Progress>) -> Self {
+    pub fn new(progress: Arc<ClientProgress>) -> Self {
         Self { progress, client: false }
     }
 
     /// The client has taken what there was, and may take more.
     pub fn of_client(&mut self) {
-        self.progress.made();
+        self.progress.note_progress();
         if !self.client {
             self.client = true;
             self.progress.owed.fetch_add(1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ProgressTurn {
     fn drop(&mut self) {
         self.of_server();
     }
@@ -168,16 +168,16 @@ mod tests {
 
     const STALL_MAX: Duration = Duration::from_secs(60);
 
-    async fn stalls_within(progress: &Progress, seconds: u64) -> bool {
-        timeout(Duration::from_secs(seconds), progress.stalled(STALL_MAX)).await.is_ok()
+    async fn stalls_within(progress: &ClientProgress, seconds: u64) -> bool {
+        timeout(Duration::from_secs(seconds), progress.wait_for_stall(STALL_MAX)).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_takes_nothing_stalls() {
-        let progress = Progress::new();
-        Turn::new(progress.clone()).of_client();
+        let progress = ClientProgress::new();
+        ProgressTurn::new(progress.clone()).of_client();
         assert!(!stalls_within(&progress, 1000).await, "a body that has gone owes nothing");
-        let mut turn = Turn::new(progress.clone());
+        let mut turn = ProgressTurn::new(progress.clone());
         turn.of_client();
         assert!(!stalls_within(&progress, 59).await);
         assert!(stalls_within(&progress, 121).await);
@@ -185,8 +185,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_store_is_not_the_clients_fault() {
-        let progress = Progress::new();
-        let mut turn = Turn::new(progress.clone());
+        let progress = ClientProgress::new();
+        let mut turn = ProgressTurn::new(progress.clone());
         turn.of_client();
         turn.of_server();
         assert!(!stalls_within(&progress, 1000).await);
@@ -199,17 +199,18 @@ mod tests {
         for (bytes, bodies, crawls) in
             [(500, 1, true), (2000, 1, false), (2000, 4, true), (5000, 4, false), (0, 0, false)]
         {
-            let progress = Progress::new();
-            let mut turns: Vec<Turn> = (0..4).map(|_| Turn::new(progress.clone())).collect();
-            turns.iter_mut().take(bodies).for_each(Turn::of_client);
+            let progress = ClientProgress::new();
+            let mut turns: Vec<ProgressTurn> =
+                (0..4).map(|_| ProgressTurn::new(progress.clone())).collect();
+            turns.iter_mut().take(bodies).for_each(ProgressTurn::of_client);
             let taking = async {
                 for _ in 0..600 {
                     sleep(Duration::from_secs(1)).await;
-                    progress.wrote(bytes);
+                    progress.note_written(bytes);
                 }
             };
             let seen = tokio::select! {
-                () = progress.crawl(MIN) => true,
+                () = progress.wait_for_crawl(MIN) => true,
                 () = taking => false,
             };
             assert_eq!(seen, crawls, "{bytes} bytes a second, {bodies} bodies");
@@ -219,17 +220,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn bytes_are_progress_and_pings_are_not() {
         for (bytes, stalled) in [(WRITTEN_MIN as usize, false), (17, true)] {
-            let progress = Progress::new();
-            let mut turn = Turn::new(progress.clone());
+            let progress = ClientProgress::new();
+            let mut turn = ProgressTurn::new(progress.clone());
             turn.of_client();
             let writing = async {
                 for _ in 0..30 {
                     sleep(Duration::from_secs(10)).await;
-                    progress.wrote(bytes);
+                    progress.note_written(bytes);
                 }
             };
             let stalls = tokio::select! {
-                () = progress.stalled(STALL_MAX) => true,
+                () = progress.wait_for_stall(STALL_MAX) => true,
                 () = writing => false,
             };
             assert_eq!(stalls, stalled, "{bytes}");

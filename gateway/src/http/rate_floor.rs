@@ -36,12 +36,12 @@ impl RateFloor {
     }
 
     /// The sender is waited for.
-    pub fn wait(&mut self, now: Instant) {
+    pub fn begin_wait(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
     /// Some bytes have come. Says whether the sender is too slow.
-    pub fn arrive(&mut self, bytes: u64, now: Instant) -> bool {
+    pub fn note_arrival(&mut self, bytes: u64, now: Instant) -> bool {
         self.bytes += bytes;
         let Some(since) = self.since.take() else { return false };
         self.waited += now.saturating_duration_since(since);
@@ -61,14 +61,14 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const MIN: RateMin = RateMin { bytes_per_second: 100, window: Duration::from_secs(10) };
 
-    /// Pieces of so many bytes, each waited for `wait` and then used for `used`. How many came
+    /// Pieces of so many bytes, each waited for `begin_wait` and then used for `used`. How many came
     /// before it was too slow.
     fn pieces(bytes: u64, wait: Duration, used: Duration) -> Option<usize> {
         let (mut floor, mut now) = (RateFloor::new(MIN), Instant::now());
         (0..1000).find(|_| {
-            floor.wait(now);
+            floor.begin_wait(now);
             now += wait;
-            let slow = floor.arrive(bytes, now);
+            let slow = floor.note_arrival(bytes, now);
             now += used;
             slow
         })
@@ -88,11 +88,11 @@ mod tests {
     #[test]
     fn what_came_fast_before_does_not_count_later() {
         let (mut floor, mut now) = (RateFloor::new(MIN), Instant::now());
-        assert!(!floor.arrive(1 << 30, now));
+        assert!(!floor.note_arrival(1 << 30, now));
         let slow = (0..100).find(|_| {
-            floor.wait(now);
+            floor.begin_wait(now);
             now += SECOND;
-            floor.arrive(1, now)
+            floor.note_arrival(1, now)
         });
         assert_eq!(slow, Some(19));
     }

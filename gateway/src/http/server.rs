@@ -24,16 +24,16 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 use verbs3_doors::{KeyShare, KeyShares, RoomLimits, WaitingRoom, address_group};
 
-use super::arriving::Arriving;
-use super::caller::Caller;
-use super::progress::Progress;
+use super::arriving::HttpRequestBody;
+use super::caller::ConnectionCaller;
+use super::progress::ClientProgress;
 use super::rate_floor::RateMin;
-use super::service::Front;
+use super::service::GatewayFront;
 use super::stall::StallGuard;
-use super::tls::{Certificates, TlsError, TlsFiles};
+use super::tls::{TlsCertificates, TlsError, TlsFiles};
 use crate::gateway::GatewayOptions;
 
-/// After an error of `accept` (out of file descriptors), before the next.
+/// After an error of `accept_connections` (out of file descriptors), before the next.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Streams of one HTTP/2 connection; S3 clients use a handful.
 const STREAMS_MAX: u32 = 256;
@@ -46,9 +46,9 @@ const DISPLACE_MAX: Duration = Duration::from_secs(1);
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
 /// An address that takes connections.
-pub struct Listener {
+pub struct HttpListener {
     socket: TcpListener,
-    tls: Option<Arc<Certificates>>,
+    tls: Option<Arc<TlsCertificates>>,
 }
 
 /// Why an address can't be listened on.
@@ -66,34 +66,34 @@ pub enum ListenError {
     Tls(#[from] TlsError),
 }
 
-impl Listener {
+impl HttpListener {
     pub async fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
         let socket = TcpListener::bind(address)
             .await
             .map_err(|source| ListenError::Bind { address, source })?;
-        Self::on(socket, tls)
+        Self::from_socket(socket, tls)
     }
 
     /// Takes connections from a socket that its caller made: bound to a device, say.
-    pub fn on(socket: TcpListener, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
-        let tls = tls.map(Certificates::read).transpose()?.map(Arc::new);
+    pub fn from_socket(socket: TcpListener, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
+        let tls = tls.map(TlsCertificates::read).transpose()?.map(Arc::new);
         Ok(Self { socket, tls })
     }
 
     /// The address in use, where port 0 was asked for.
-    pub fn address(&self) -> io::Result<SocketAddr> {
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 }
 
 /// All listeners of a gateway.
-pub(crate) struct Server {
-    shared: Arc<Shared>,
+pub(crate) struct HttpServer {
+    shared: Arc<HttpServerInner>,
     tasks: TaskTracker,
 }
 
-struct Shared {
-    front: Arc<Front>,
+struct HttpServerInner {
+    front: Arc<GatewayFront>,
     builder: Builder<TokioExecutor>,
     connections: Arc<Semaphore>,
     strangers: Arc<WaitingRoom>,
@@ -109,8 +109,12 @@ struct Shared {
     cut: CancellationToken,
 }
 
-impl Server {
-    pub fn new(front: Arc<Front>, options: &GatewayOptions, stop: CancellationToken) -> Self {
+impl HttpServer {
+    pub fn new(
+        front: Arc<GatewayFront>,
+        options: &GatewayOptions,
+        stop: CancellationToken,
+    ) -> Self {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http1()
@@ -132,7 +136,7 @@ impl Server {
             per_address_max: options.unproven_per_address_max,
             grace: STRANGER_GRACE,
         };
-        let shared = Shared {
+        let shared = HttpServerInner {
             front,
             builder,
             connections,
@@ -150,17 +154,18 @@ impl Server {
     }
 
     /// Takes connections until the shutdown. The tasks end by the stop token.
-    pub fn listen(&self, listener: Listener) {
+    pub fn serve_listener(&self, listener: HttpListener) {
         let (shared, tasks) = (self.shared.clone(), self.tasks.clone());
         if let Some(tls) = &listener.tls {
-            self.tasks.spawn(tls.clone().follow(shared.front.metrics.clone(), shared.stop.clone()));
+            self.tasks
+                .spawn(tls.clone().follow_files(shared.front.metrics.clone(), shared.stop.clone()));
         }
-        self.tasks.spawn(async move { accept(listener, shared, tasks).await });
+        self.tasks.spawn(async move { accept_connections(listener, shared, tasks).await });
     }
 
     /// Waits for requests under way; cuts what is left after `drain_max`. The stop token must have
     /// been cancelled.
-    pub async fn drain(&self, drain_max: Duration) {
+    pub async fn drain_requests(&self, drain_max: Duration) {
         self.tasks.close();
         if timeout(drain_max, self.tasks.wait()).await.is_err() {
             warn!(
@@ -173,7 +178,11 @@ impl Server {
     }
 }
 
-async fn accept(listener: Listener, shared: Arc<Shared>, tasks: TaskTracker) {
+async fn accept_connections(
+    listener: HttpListener,
+    shared: Arc<HttpServerInner>,
+    tasks: TaskTracker,
+) {
     while let Some(accepted) = shared.stop.run_until_cancelled(listener.socket.accept()).await {
         let (socket, address) = match accepted {
             Ok((socket, address)) => (socket, address.ip()),
@@ -183,46 +192,47 @@ async fn accept(listener: Listener, shared: Arc<Shared>, tasks: TaskTracker) {
                 continue;
             }
         };
-        let Some(admitted) = admit(&shared, address) else {
+        let Some(admitted) = admit_connection(&shared, address) else {
             shared.front.metrics.connections_refused.inc();
             continue;
         };
         if let Err(error) = socket.set_nodelay(true) {
             debug!(%error, "TCP_NODELAY could not be set");
         }
-        let tls = listener.tls.as_ref().map(|tls| tls.acceptor());
-        tasks.spawn(connection(socket, tls, shared.clone(), admitted));
+        let tls = listener.tls.as_ref().map(|tls| tls.tls_acceptor());
+        tasks.spawn(serve_connection(socket, tls, shared.clone(), admitted));
     }
 }
 
 /// What a connection holds of the bounds.
-struct Admitted {
+struct ConnectionAdmission {
     /// `None`: that of a stranger, who is on the way out.
     permit: Option<OwnedSemaphorePermit>,
     _share: KeyShare<IpAddr>,
-    caller: Arc<Caller>,
+    caller: Arc<ConnectionCaller>,
 }
 
 /// `None`: too many are here, of that address or at all, and none of them gives way.
-fn admit(shared: &Shared, address: IpAddr) -> Option<Admitted> {
+fn admit_connection(shared: &HttpServerInner, address: IpAddr) -> Option<ConnectionAdmission> {
     let share = shared.by_address.take_share(&address_group(address))?;
     let permit = shared.connections.clone().try_acquire_owned().ok();
     if permit.is_none() && !shared.strangers.displace_guest() {
         return None;
     }
     let guest = shared.strangers.admit_guest(address)?;
-    let caller = Caller::new(address, guest, shared.front.metrics.connections_unproven.clone());
-    Some(Admitted { permit, _share: share, caller })
+    let caller =
+        ConnectionCaller::new(address, guest, shared.front.metrics.connections_unproven.clone());
+    Some(ConnectionAdmission { permit, _share: share, caller })
 }
 
-async fn connection(
+async fn serve_connection(
     socket: TcpStream,
     tls: Option<TlsAcceptor>,
-    shared: Arc<Shared>,
-    admitted: Admitted,
+    shared: Arc<HttpServerInner>,
+    admitted: ConnectionAdmission,
 ) {
     let metrics = shared.front.metrics.clone();
-    let Admitted { permit, _share, caller } = admitted;
+    let ConnectionAdmission { permit, _share, caller } = admitted;
     let permit = match permit {
         Some(permit) => Some(permit),
         None => timeout(DISPLACE_MAX, shared.connections.clone().acquire_owned())
@@ -235,19 +245,19 @@ async fn connection(
         return;
     };
     metrics.connections.inc();
-    let progress = Progress::new();
+    let progress = ClientProgress::new();
     let socket = StallGuard::new(
         socket,
         shared.stall_max,
         metrics.connections_stalled.clone(),
         progress.clone(),
     );
-    let peer = Peer { progress: progress.clone(), caller: caller.clone() };
+    let peer = ConnectionPeer { progress: progress.clone(), caller: caller.clone() };
     let served = async {
         match tls {
-            None => serve(socket, &shared, peer, "http").await,
+            None => serve_requests(socket, &shared, peer, "http").await,
             Some(tls) => match timeout(shared.handshake_max, tls.accept(socket)).await {
-                Ok(Ok(stream)) => serve(stream, &shared, peer, "https").await,
+                Ok(Ok(stream)) => serve_requests(stream, &shared, peer, "https").await,
                 Ok(Err(error)) => {
                     metrics.tls_errors.inc();
                     debug!(%error, "a TLS handshake failed");
@@ -258,16 +268,16 @@ async fn connection(
     };
     tokio::select! {
         _ = shared.cut.run_until_cancelled(served) => {}
-        () = progress.stalled(shared.stall_max) => {
+        () = progress.wait_for_stall(shared.stall_max) => {
             metrics.connections_stalled.inc();
             debug!("a connection is cut: its client takes none of the answers that it asked for");
         }
-        () = progress.crawl(shared.download_min) => {
-            metrics.cut("slow");
+        () = progress.wait_for_crawl(shared.download_min) => {
+            metrics.count_cut("slow");
             debug!("a connection is cut: its client takes its answers more slowly than it must");
         }
-        overstay = caller.overstay(shared.proof_max) => {
-            metrics.cut(overstay.as_str());
+        overstay = caller.wait_for_overstay(shared.proof_max) => {
+            metrics.count_cut(overstay.as_str());
             debug!(
                 reason = overstay.as_str(),
                 "a connection is cut: no signature has held over it"
@@ -279,21 +289,25 @@ async fn connection(
 
 /// What all requests of a connection share.
 #[derive(Clone)]
-pub(crate) struct Peer {
-    pub progress: Arc<Progress>,
-    pub caller: Arc<Caller>,
+pub(crate) struct ConnectionPeer {
+    pub progress: Arc<ClientProgress>,
+    pub caller: Arc<ConnectionCaller>,
 }
 
-async fn serve<S>(socket: S, shared: &Shared, peer: Peer, scheme: &'static str)
-where
+async fn serve_requests<S>(
+    socket: S,
+    shared: &HttpServerInner,
+    peer: ConnectionPeer,
+    scheme: &'static str,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (front, caller) = (shared.front.clone(), peer.caller.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let (front, peer) = (front.clone(), peer.clone());
         let version = request.version();
-        let request = request.map(|body| Arriving::new(body, version, &peer.progress));
-        async move { front.serve(request, peer, scheme).await }
+        let request = request.map(|body| HttpRequestBody::new(body, version, &peer.progress));
+        async move { front.serve_request(request, peer, scheme).await }
     });
     let connection = shared.builder.serve_connection(TokioIo::new(socket), service);
     tokio::pin!(connection);
@@ -303,8 +317,8 @@ where
             connection.as_mut().graceful_shutdown();
             Some(connection.await)
         }
-        () = caller.idle(shared.idle_max) => {
-            shared.front.metrics.cut("idle");
+        () = caller.wait_for_idle(shared.idle_max) => {
+            shared.front.metrics.count_cut("idle");
             connection.as_mut().graceful_shutdown();
             // A request that was on its way when the end was announced is still answered.
             loop {

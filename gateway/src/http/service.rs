@@ -15,23 +15,23 @@ use s3s::host::S3Host as _;
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode, S3Result};
 use tracing::{Instrument, debug_span, error};
-use verbs3_telemetry::Tracer;
+use verbs3_telemetry::RequestTracer;
 
-use super::arriving::Arriving;
+use super::arriving::HttpRequestBody;
 use super::body_loan::{BodyLoan, decoded_length};
 use super::document;
-use super::form::{self, Forms, Posted};
+use super::form::{self, FormResponsePlan, FormUploads};
 use super::host;
-use super::inbound::{Inbound, InboundBounds};
-use super::outbound::{self, Ending, Outbound};
+use super::inbound::{InboundBody, InboundBounds};
+use super::outbound::{self, OutboundBody, RequestEnding};
 use super::presigned;
-use super::server::Peer;
+use super::server::ConnectionPeer;
 use super::sigv2;
 use super::sigv4::{self, UnsignedHeaders};
-use crate::answer::{REQUEST_ID, passed};
-use crate::cors::{Asker, Cors};
-use crate::exchange::{Exchange, IdentityShares, RequestPlaces};
-use crate::metrics::Metrics;
+use crate::answer::{REQUEST_ID, pass_headers};
+use crate::cors::{CorsRequester, CorsResponder};
+use crate::exchange::{HttpExchange, IdentityShares, RequestPlaces};
+use crate::metrics::GatewayHttpMetrics;
 use crate::request::{RequestContext, RequestId};
 use crate::write::body_budget::BodyBudget;
 use crate::write::checks::BodyFault;
@@ -42,16 +42,16 @@ const TRANSPORT: HeaderName = HeaderName::from_static("x-verbs3-transport");
 const HOME: HeaderName = HeaderName::from_static("x-verbs3-home");
 
 /// A request of a page from another origin.
-struct Foreign {
+struct CrossOriginRequest {
     bucket: String,
     /// The page's origin. `None`: a preflight, whose answer is all about it.
     page: Option<HeaderValue>,
 }
 
 /// What all connections of a gateway share.
-pub(crate) struct Front {
+pub(crate) struct GatewayFront {
     pub service: S3Service,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<GatewayHttpMetrics>,
     pub in_flight: RequestPlaces,
     /// Where requests are held that wait for something before their signature is known to be right.
     pub unproven: RequestPlaces,
@@ -59,32 +59,32 @@ pub(crate) struct Front {
     /// Memory for answers that wait for HTTP/2 and are no requests under way any more.
     pub answers: Arc<BodyBudget>,
     pub shares: Arc<IdentityShares>,
-    pub forms: Forms,
+    pub forms: FormUploads,
     /// Of signatures that s3s does not measure itself.
     pub clock_skew_max: Duration,
     /// Set before the first request where requests are traced.
-    pub tracer: OnceLock<Arc<Tracer>>,
-    pub cors: Arc<Cors>,
+    pub tracer: OnceLock<Arc<RequestTracer>>,
+    pub cors: Arc<CorsResponder>,
 }
 
-impl Front {
+impl GatewayFront {
     /// Answers one request. Errs only to have hyper cut the connection.
-    pub async fn serve(
+    pub async fn serve_request(
         &self,
-        request: Request<Arriving>,
-        peer: Peer,
+        request: Request<HttpRequestBody>,
+        peer: ConnectionPeer,
         scheme: &'static str,
-    ) -> Result<Response<Outbound>, HttpError> {
+    ) -> Result<Response<OutboundBody>, HttpError> {
         let visit = peer.caller.begin_request(request.version());
         let expects = request.headers().contains_key(header::EXPECT);
         let unasked = expects && request.body().is_end_stream();
         let version = request.version();
-        let foreign = self.foreign(&request);
+        let foreign = self.cross_origin_request(&request);
         let id = RequestId::generate();
-        let trace = self.tracer.get().and_then(|tracer| tracer.begin(request.headers()));
-        let cx = RequestContext::new(id, Instant::now()).traced(trace);
-        let exchange = Arc::new(Exchange::new(Arc::new(cx), peer.caller, self.shares.clone()));
-        let mut ending = Ending {
+        let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
+        let cx = RequestContext::new(id, Instant::now()).with_trace(trace);
+        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), peer.caller, self.shares.clone()));
+        let mut ending = RequestEnding {
             exchange: exchange.clone(),
             metrics: self.metrics.clone(),
             method: request.method().clone(),
@@ -96,34 +96,34 @@ impl Front {
             visit: Some(visit),
         };
         let (place, over) = match may_wait_unproven(&request) {
-            true => (self.unproven.take_place_of(exchange.caller.address()), "unproven"),
+            true => (self.unproven.take_place_of(exchange.caller.counted_address()), "unproven"),
             false => (self.in_flight.take_place(), "overloaded"),
         };
         let mut response = match place {
             Some(place) => {
                 exchange.hold_place(place);
                 match &foreign {
-                    Some(Foreign { bucket, page: None }) => {
-                        Box::pin(self.preflight(bucket, request.headers(), &exchange)).await
+                    Some(CrossOriginRequest { bucket, page: None }) => {
+                        Box::pin(self.answer_preflight(bucket, request.headers(), &exchange)).await
                     }
-                    Some(Foreign { page: Some(_), .. }) | None => {
+                    Some(CrossOriginRequest { page: Some(_), .. }) | None => {
                         let answered =
-                            self.answered(request, &exchange, &ending.method, scheme).await;
+                            self.answer_request(request, &exchange, &ending.method, scheme).await;
                         exchange.drop_body();
                         answered
                     }
                 }
             }
             None => {
-                self.metrics.denied(over);
+                self.metrics.count_denial(over);
                 answer_of(slow_down())
             }
         };
-        if let Some(Foreign { bucket, page: Some(origin) }) = &foreign
+        if let Some(CrossOriginRequest { bucket, page: Some(origin) }) = &foreign
             && self.may_look_up(&exchange)
         {
             let asker = asker_of(&exchange);
-            Box::pin(self.cors.decorate(
+            Box::pin(self.cors.decorate_answer(
                 bucket,
                 asker,
                 (origin, &ending.method),
@@ -131,13 +131,13 @@ impl Front {
             ))
             .await;
         }
-        self.head(&mut response, &exchange);
+        self.add_headers(&mut response, &exchange);
         ending.status = response.status().as_u16();
         if response.status().is_client_error() || response.status().is_server_error() {
             ending.code = code_of(response.body());
             self.note_denial(&exchange, ending.code.as_deref());
         }
-        bare(&mut response, &ending.method);
+        strip_body(&mut response, &ending.method);
         // A client that was promised 100 Continue and got another answer instead may take that
         // answer for the next request's (botocore does, and then waits for a minute): it gets a new
         // connection.
@@ -148,20 +148,20 @@ impl Front {
         let outbound = if version == Version::HTTP_2 {
             let place =
                 outbound::place_for_http2(&mut body, &mut parts.headers, &exchange, &self.answers);
-            Outbound::over_http2(body, ending, peer.progress, place)
+            OutboundBody::over_http2(body, ending, peer.progress, place)
         } else {
-            Outbound::new(body, ending, peer.progress)
+            OutboundBody::new(body, ending, peer.progress)
         };
         Ok(Response::from_parts(parts, outbound))
     }
 
     /// Whether an answer may wait for the bucket's CORS configuration. To strangers it goes
     /// without, where too many of them wait.
-    fn may_look_up(&self, exchange: &Exchange) -> bool {
-        if exchange.identity().is_some() {
+    fn may_look_up(&self, exchange: &HttpExchange) -> bool {
+        if exchange.proven_identity().is_some() {
             return true;
         }
-        let place = self.unproven.take_place_of(exchange.caller.address());
+        let place = self.unproven.take_place_of(exchange.caller.counted_address());
         let has_place = place.is_some();
         if let Some(place) = place {
             exchange.hold_place(place);
@@ -170,47 +170,50 @@ impl Front {
     }
 
     /// An admitted request through s3s.
-    async fn answered(
+    async fn answer_request(
         &self,
-        request: Request<Arriving>,
-        exchange: &Arc<Exchange>,
+        request: Request<HttpRequestBody>,
+        exchange: &Arc<HttpExchange>,
         method: &Method,
         scheme: &'static str,
     ) -> HttpResponse {
-        if let Err(refused) = host::check(request.uri(), request.headers()) {
+        if let Err(refused) = host::check_single_host(request.uri(), request.headers()) {
             return answer_of(refused);
         }
         let signed_body = has_sha256(&request);
         let prepared = if form::is_form(request.method(), request.headers()) {
             // In a box: every other request's future would carry its room.
-            Box::pin(self.form(request, exchange, scheme)).await
+            Box::pin(self.prepare_form(request, exchange, scheme)).await
         } else {
-            self.prepared(request, exchange).map(|request| (request, None))
+            self.prepare_request(request, exchange).map(|request| (request, None))
         };
         let (request, posted) = match prepared {
             Ok(prepared) => prepared,
             Err(refused) => return answer_of(refused),
         };
         let call = self.service.call(request);
-        let span = debug_span!("request", id = %exchange.cx.id());
+        let span = debug_span!("request", id = %exchange.cx.request_id());
         let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
-        let put = self.finished(called, exchange, signed_body, method);
+        let put = self.finish_response(called, exchange, signed_body, method);
         match posted {
-            Some(posted) => posted.answer(put),
+            Some(posted) => posted.answer_form(put),
             None => put,
         }
     }
 
     /// What the request of a browser's page is about. Looks no further where there is neither
     /// `Origin` nor `OPTIONS`.
-    fn foreign(&self, request: &Request<Arriving>) -> Option<Foreign> {
+    fn cross_origin_request(
+        &self,
+        request: &Request<HttpRequestBody>,
+    ) -> Option<CrossOriginRequest> {
         let page = request.headers().get(header::ORIGIN).cloned();
         let preflight = *request.method() == Method::OPTIONS;
         if page.is_none() && !preflight {
             return None;
         }
         let bucket = self.bucket_of(request.uri(), request.headers())?;
-        Some(Foreign { bucket, page: page.filter(|_| !preflight) })
+        Some(CrossOriginRequest { bucket, page: page.filter(|_| !preflight) })
     }
 
     /// By host or path; `None`: it is about the service.
@@ -244,13 +247,13 @@ impl Front {
 
     /// May a page send what it asks about? Nobody signs this question, and nothing but the bucket's
     /// configuration is in the answer.
-    async fn preflight(
+    async fn answer_preflight(
         &self,
         bucket: &str,
         request: &HeaderMap,
-        exchange: &Exchange,
+        exchange: &HttpExchange,
     ) -> HttpResponse {
-        match self.cors.preflight(bucket, asker_of(exchange), request).await {
+        match self.cors.answer_preflight(bucket, asker_of(exchange), request).await {
             Ok(headers) => {
                 let mut response = HttpResponse::new(Body::empty());
                 *response.headers_mut() = headers;
@@ -260,29 +263,30 @@ impl Front {
         }
     }
 
-    fn prepared(
+    fn prepare_request(
         &self,
-        request: Request<Arriving>,
-        exchange: &Arc<Exchange>,
+        request: Request<HttpRequestBody>,
+        exchange: &Arc<HttpExchange>,
     ) -> S3Result<Request<Body>> {
         let (mut parts, body) = request.into_parts();
         self.check_method(&parts.method, &parts.uri, &parts.headers)?;
-        sigv2::check(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
-            .inspect_err(|_| self.metrics.denied("sigv2"))?;
-        presigned::check(&parts.uri)?;
-        sigv4::check(&parts.uri, &parts.headers).inspect_err(|error| {
+        sigv2::check_sigv2(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
+            .inspect_err(|_| self.metrics.count_denial("sigv2"))?;
+        presigned::check_expiry(&parts.uri)?;
+        sigv4::check_coverage(&parts.uri, &parts.headers).inspect_err(|error| {
             if error.source().is_some_and(|source| source.is::<UnsignedHeaders>()) {
-                self.metrics.denied("unsigned_header");
+                self.metrics.count_denial("unsigned_header");
                 exchange.counted.store(true, Ordering::Relaxed);
             }
         })?;
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
-            let checks = document::checks(&parts.method, &parts.uri, &parts.headers)?;
+            let checks = document::promised_checks(&parts.method, &parts.uri, &parts.headers)?;
             let declared = decoded_length(&parts.headers)?;
             let _ = exchange.body.set(self.bodies.make_reservation(&parts));
-            let inbound = Inbound::new(body, checks, &self.bodies, exchange, self.metrics.clone());
+            let inbound =
+                InboundBody::new(body, checks, &self.bodies, exchange, self.metrics.clone());
             match declared {
                 None => Body::http_body(inbound),
                 Some(declared) => {
@@ -298,24 +302,24 @@ impl Front {
     }
 
     /// A form, as the request that it stands for.
-    async fn form(
+    async fn prepare_form(
         &self,
-        request: Request<Arriving>,
-        exchange: &Arc<Exchange>,
+        request: Request<HttpRequestBody>,
+        exchange: &Arc<HttpExchange>,
         scheme: &str,
-    ) -> S3Result<(Request<Body>, Option<Posted>)> {
+    ) -> S3Result<(Request<Body>, Option<FormResponsePlan>)> {
         let (mut parts, body) = request.into_parts();
-        let body = Inbound::new(body, None, &self.bodies, exchange, self.metrics.clone());
+        let body = InboundBody::new(body, None, &self.bodies, exchange, self.metrics.clone());
         parts.extensions.insert(exchange.clone());
         parts.extensions.insert(exchange.cx.clone());
         let (put, posted) = self.forms.read(parts, body, exchange, scheme).await?;
         Ok((put, Some(posted)))
     }
 
-    fn finished(
+    fn finish_response(
         &self,
         called: Result<HttpResponse, HttpError>,
-        exchange: &Exchange,
+        exchange: &HttpExchange,
         signed_body: bool,
         method: &Method,
     ) -> HttpResponse {
@@ -323,7 +327,7 @@ impl Front {
             Ok(response) => response,
             Err(cause) => {
                 let cause: s3s::StdError = cause.into();
-                error!(request = %exchange.cx.id(), %cause, "an answer could not be made");
+                error!(request = %exchange.cx.request_id(), %cause, "an answer could not be made");
                 answer_of(S3ErrorCode::InternalError.into())
             }
         };
@@ -335,17 +339,17 @@ impl Front {
             };
             response = HttpResponse::new(body);
             *response.status_mut() = answer.status;
-            *response.headers_mut() = passed(&answer.headers);
+            *response.headers_mut() = pass_headers(&answer.headers);
         } else if response.status() == StatusCode::INTERNAL_SERVER_ERROR
             && !exchange.entered.load(Ordering::Relaxed)
         {
             // s3s reads documents whole, and calls whatever goes wrong with their bodies an
             // internal error.
-            let broken = exchange.identity().is_some() && signed_body;
+            let broken = exchange.proven_identity().is_some() && signed_body;
             let fault =
                 exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));
             if let Some(fault) = fault {
-                self.metrics.body_refused(Some(fault.reason()));
+                self.metrics.body_refused(Some(fault.metric_label()));
                 response = answer_of(fault.into_error());
             }
         } else if *method == Method::HEAD
@@ -359,21 +363,21 @@ impl Front {
     }
 
     /// The headers that every answer carries.
-    fn head(&self, response: &mut HttpResponse, exchange: &Exchange) {
+    fn add_headers(&self, response: &mut HttpResponse, exchange: &HttpExchange) {
         let cx = &exchange.cx;
         let headers = response.headers_mut();
-        let id = HeaderValue::try_from(cx.id().to_string())
+        let id = HeaderValue::try_from(cx.request_id().to_string())
             .expect("hexadecimal digits are a header value");
         if !headers.contains_key(HOST_ID) {
             headers.insert(HOST_ID, id.clone());
         }
         headers.insert(REQUEST_ID, id);
         headers.insert(header::SERVER, HeaderValue::from_static("verbs3"));
-        headers.insert(header::DATE, super::date::now());
-        if let Some(verdict) = cx.verdict() {
+        headers.insert(header::DATE, super::date::current_date());
+        if let Some(verdict) = cx.cache_verdict() {
             headers.insert(CACHE, HeaderValue::from_static(verdict.as_str()));
         }
-        if let Some(via) = cx.via() {
+        if let Some(via) = cx.bytes_origin() {
             headers.insert(TRANSPORT, HeaderValue::from_static(via.as_str()));
         }
         if cx.is_relayed() {
@@ -382,7 +386,7 @@ impl Front {
     }
 
     /// Counts what s3s refused by itself: signatures, clocks, keys.
-    fn note_denial(&self, exchange: &Exchange, code: Option<&str>) {
+    fn note_denial(&self, exchange: &HttpExchange, code: Option<&str>) {
         if exchange.row.get().is_some() || exchange.counted.load(Ordering::Relaxed) {
             return;
         }
@@ -393,13 +397,13 @@ impl Front {
             Some("AccessDenied") => "expired",
             _ => return,
         };
-        self.metrics.denied(reason);
+        self.metrics.count_denial(reason);
     }
 }
 
 /// Takes the body from answers that have none, by their method or status. HTTP/1 drops it by
 /// itself, HTTP/2 sends it. The other headers stay as the UFS gave them.
-fn bare(response: &mut HttpResponse, method: &Method) {
+fn strip_body(response: &mut HttpResponse, method: &Method) {
     let status = response.status();
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if !bodiless && *method != Method::HEAD {
@@ -414,7 +418,7 @@ fn bare(response: &mut HttpResponse, method: &Method) {
 
 /// Whether a request keeps its place for a while though nobody knows whom it is from: all others
 /// are refused at once.
-fn may_wait_unproven(request: &Request<Arriving>) -> bool {
+fn may_wait_unproven(request: &Request<HttpRequestBody>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     *method == Method::OPTIONS || form::is_form(method, headers) || is_for_sts(headers)
 }
@@ -425,14 +429,14 @@ fn is_for_sts(headers: &HeaderMap) -> bool {
     values.any(|value| memmem::find(value.as_bytes(), b"/sts/").is_some())
 }
 
-fn asker_of(exchange: &Exchange) -> Asker {
-    match exchange.identity() {
-        Some(_) => Asker::Known,
-        None => Asker::Stranger(exchange.caller.address()),
+fn asker_of(exchange: &HttpExchange) -> CorsRequester {
+    match exchange.proven_identity() {
+        Some(_) => CorsRequester::Known,
+        None => CorsRequester::Stranger(exchange.caller.counted_address()),
     }
 }
 
-fn has_sha256(request: &Request<Arriving>) -> bool {
+fn has_sha256(request: &Request<HttpRequestBody>) -> bool {
     request.headers().get("x-amz-content-sha256").is_some_and(|value| value.len() == 64)
 }
 
@@ -453,7 +457,7 @@ fn answer_of(error: S3Error) -> HttpResponse {
     let unsigned =
         error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
     if let Some(UnsignedHeaders { names }) = unsigned {
-        return sigv4::answer(&error, &names);
+        return sigv4::unsigned_headers_response(&error, &names);
     }
     error.to_http_response().unwrap_or_else(|_| {
         let mut response = HttpResponse::new(Body::empty());

@@ -6,10 +6,10 @@ use s3s::dto::{Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use time::{Duration, OffsetDateTime};
 
-use super::presigned::decoded;
+use super::presigned::percent_decode;
 
 /// S3's answer in every region that has come up since 2014.
-pub(super) fn allowed(enabled: bool) -> S3Result<()> {
+pub(super) fn ensure_enabled(enabled: bool) -> S3Result<()> {
     if enabled {
         return Ok(());
     }
@@ -22,7 +22,7 @@ pub(super) fn allowed(enabled: bool) -> S3Result<()> {
 
 /// Refuses a request that is signed so, where it is not taken or its clock is off; puts the path of
 /// others as clients sign it. Forms are seen to where they are read.
-pub(super) fn check(
+pub(super) fn check_sigv2(
     uri: &mut Uri,
     headers: &HeaderMap,
     enabled: bool,
@@ -31,8 +31,8 @@ pub(super) fn check(
     let mut parameters =
         uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next());
     // Decoded, as s3s compares them.
-    if parameters.any(|name| matches!(&*decoded(name), "Signature" | "AWSAccessKeyId")) {
-        allowed(enabled)?;
+    if parameters.any(|name| matches!(&*percent_decode(name), "Signature" | "AWSAccessKeyId")) {
+        ensure_enabled(enabled)?;
         check_covered(uri, headers)?;
         return as_signed(uri);
     }
@@ -43,13 +43,13 @@ pub(super) fn check(
     if !by_header {
         return Ok(());
     }
-    allowed(enabled)?;
+    ensure_enabled(enabled)?;
     // A URL has an end; a signed request without one would be good for ever.
     let date = headers
         .get("x-amz-date")
         .or_else(|| headers.get(header::DATE))
         .and_then(|date| date.to_str().ok());
-    let Some(date) = date.and_then(moment) else {
+    let Some(date) = date.and_then(parse_moment) else {
         let message = "AWS authentication requires a valid Date or x-amz-date header";
         return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
     };
@@ -90,7 +90,7 @@ fn check_covered(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     };
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let mut names: Vec<_> =
-        pairs.map(|pair| decoded(pair.split('=').next().unwrap_or_default())).collect();
+        pairs.map(|pair| percent_decode(pair.split('=').next().unwrap_or_default())).collect();
     names.sort_unstable();
     if names.windows(2).any(|pair| pair[0] == pair[1]) {
         return open("a parameter that comes twice");
@@ -119,7 +119,7 @@ fn as_signed(uri: &mut Uri) -> S3Result<()> {
 }
 
 /// `Tue, 27 Mar 2007 19:36:42 GMT`, or with `+0000`, as clients of that time write it.
-fn moment(text: &str) -> Option<OffsetDateTime> {
+fn parse_moment(text: &str) -> Option<OffsetDateTime> {
     let text = text.replace("+0000", "GMT");
     Timestamp::parse(TimestampFormat::HttpDate, &text).ok().map(OffsetDateTime::from)
 }
@@ -149,16 +149,19 @@ mod tests {
             "/b/k?AWSAccessKey%49d=a&Expires=1&%53ignature=b",
             "/b/k?%53%69%67%6e%61%74%75%72%65",
         ] {
-            let error = check(&mut query.parse().unwrap(), &none, false, SKEW).unwrap_err();
+            let error = check_sigv2(&mut query.parse().unwrap(), &none, false, SKEW).unwrap_err();
             assert_eq!(*error.code(), S3ErrorCode::InvalidRequest);
-            assert!(check(&mut query.parse().unwrap(), &none, true, SKEW).is_ok());
+            assert!(check_sigv2(&mut query.parse().unwrap(), &none, true, SKEW).is_ok());
         }
-        assert!(check(&mut plain, &dated("date", OffsetDateTime::now_utc()), false, SKEW).is_err());
+        assert!(
+            check_sigv2(&mut plain, &dated("date", OffsetDateTime::now_utc()), false, SKEW)
+                .is_err()
+        );
         let mut v4 = HeaderMap::new();
         v4.insert(header::AUTHORIZATION, "AWS4-HMAC-SHA256 Credential=a".parse().unwrap());
-        assert!(check(&mut plain, &v4, false, SKEW).is_ok());
+        assert!(check_sigv2(&mut plain, &v4, false, SKEW).is_ok());
         assert!(
-            check(&mut "/b?X-Amz-Signature=1&Expires=2".parse().unwrap(), &none, false, SKEW)
+            check_sigv2(&mut "/b?X-Amz-Signature=1&Expires=2".parse().unwrap(), &none, false, SKEW)
                 .is_ok()
         );
     }
@@ -168,23 +171,23 @@ mod tests {
         let mut uri = Uri::from_static("/b/k");
         let now = OffsetDateTime::now_utc();
         for name in ["date", "x-amz-date"] {
-            assert!(check(&mut uri, &dated(name, now), true, SKEW).is_ok(), "{name}");
+            assert!(check_sigv2(&mut uri, &dated(name, now), true, SKEW).is_ok(), "{name}");
             for wrong in [now - Duration::seconds(1000), now + Duration::seconds(1000)] {
-                let error = check(&mut uri, &dated(name, wrong), true, SKEW).unwrap_err();
+                let error = check_sigv2(&mut uri, &dated(name, wrong), true, SKEW).unwrap_err();
                 assert_eq!(*error.code(), S3ErrorCode::RequestTimeTooSkewed, "{name}");
             }
         }
         let mut headers = dated("date", now);
         headers.remove("date");
         assert_eq!(
-            *check(&mut uri, &headers, true, SKEW).unwrap_err().code(),
+            *check_sigv2(&mut uri, &headers, true, SKEW).unwrap_err().code(),
             S3ErrorCode::AccessDenied
         );
         assert_eq!(
-            moment("Tue, 27 Mar 2007 19:36:42 +0000"),
-            moment("Tue, 27 Mar 2007 19:36:42 GMT")
+            parse_moment("Tue, 27 Mar 2007 19:36:42 +0000"),
+            parse_moment("Tue, 27 Mar 2007 19:36:42 GMT")
         );
-        assert!(moment("Tue, 27 Mar 2007 19:36:42 +0000").is_some());
+        assert!(parse_moment("Tue, 27 Mar 2007 19:36:42 +0000").is_some());
     }
 
     #[test]
@@ -192,7 +195,7 @@ mod tests {
         let refused = |query: &str, headers: &HeaderMap| {
             let mut uri: Uri =
                 format!("/b/k?AWSAccessKeyId=a&Expires=1&Signature=b{query}").parse().unwrap();
-            check(&mut uri, headers, true, SKEW).is_err()
+            check_sigv2(&mut uri, headers, true, SKEW).is_err()
         };
         let none = HeaderMap::new();
         for query in [
@@ -221,9 +224,11 @@ mod tests {
         headers.append(header::CONTENT_TYPE, "c/d".parse().unwrap());
         assert!(refused("", &headers));
         let mut by_header = dated("date", OffsetDateTime::now_utc());
-        assert!(check(&mut Uri::from_static("/b/k?retention"), &by_header, true, SKEW).is_err());
+        assert!(
+            check_sigv2(&mut Uri::from_static("/b/k?retention"), &by_header, true, SKEW).is_err()
+        );
         by_header.append("date", by_header["date"].clone());
-        assert!(check(&mut Uri::from_static("/b/k"), &by_header, true, SKEW).is_err());
+        assert!(check_sigv2(&mut Uri::from_static("/b/k"), &by_header, true, SKEW).is_err());
     }
 
     #[test]
@@ -236,11 +241,11 @@ mod tests {
             ("http://h:1/b?Signature=x", "http://h:1/b/?Signature=x"),
         ] {
             let mut uri: Uri = sent.parse().unwrap();
-            check(&mut uri, &HeaderMap::new(), true, SKEW).unwrap();
+            check_sigv2(&mut uri, &HeaderMap::new(), true, SKEW).unwrap();
             assert_eq!(uri, signed);
         }
         let mut unsigned = Uri::from_static("/b?acl");
-        check(&mut unsigned, &HeaderMap::new(), true, SKEW).unwrap();
+        check_sigv2(&mut unsigned, &HeaderMap::new(), true, SKEW).unwrap();
         assert_eq!(unsigned, "/b?acl");
     }
 }

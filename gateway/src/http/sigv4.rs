@@ -29,7 +29,7 @@ pub(super) struct UnsignedHeaders {
 
 /// Refuses a request whose signature leaves open what S3 wants covered. A request that nobody has
 /// signed passes: s3s refuses it.
-pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let by_url = presigned::read(uri)?;
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let by_header = values.next();
@@ -50,7 +50,7 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         (Some(value), _) if value.as_bytes().starts_with(b"AWS ") => check_listed(headers, None),
         (Some(value), _) => {
             let (credential, listed) = read_header(value)?;
-            check_scope(credential).map_err(|why| malformed(&why))?;
+            check_scope(credential).map_err(|why| malformed_error(&why))?;
             check_listed(headers, Some(listed))
         }
     }
@@ -59,7 +59,7 @@ pub(super) fn check(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
 /// Credential and listed headers of an Authorization header. Takes less than s3s does, never more:
 /// what is read here as listed must be what s3s puts under the signature.
 fn read_header(value: &HeaderValue) -> S3Result<(&str, &str)> {
-    let text = value.to_str().map_err(|_| malformed("it is not text"))?;
+    let text = value.to_str().map_err(|_| malformed_error("it is not text"))?;
     let Some(rest) = text.strip_prefix(ALGORITHM) else {
         return Err(if text.starts_with("AWS4-") {
             let message = "The authorization mechanism you have provided is not supported. Please \
@@ -75,7 +75,7 @@ fn read_header(value: &HeaderValue) -> S3Result<(&str, &str)> {
         (part("Credential"), part("SignedHeaders"), part("Signature"));
     match (credential, listed, signature, parts.next()) {
         (Some(credential), Some(listed), Some(_), None) => Ok((credential, listed)),
-        _ => Err(malformed(
+        _ => Err(malformed_error(
             "it is not \"AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…\"",
         )),
     }
@@ -133,7 +133,7 @@ fn check_listed(headers: &HeaderMap, listed: Option<&str>) -> S3Result<()> {
 }
 
 /// A refusal with S3's element for the names, which s3s's errors have no room for.
-pub(super) fn answer(error: &S3Error, names: &str) -> HttpResponse {
+pub(super) fn unsigned_headers_response(error: &S3Error, names: &str) -> HttpResponse {
     let (code, message) = (error.code().as_str(), error.message().unwrap_or_default());
     // A header's name may have an ampersand, but no other character that XML minds.
     let names = names.replace('&', "&amp;");
@@ -146,7 +146,7 @@ pub(super) fn answer(error: &S3Error, names: &str) -> HttpResponse {
     response
 }
 
-fn malformed(why: &str) -> S3Error {
+fn malformed_error(why: &str) -> S3Error {
     let message = format!("The authorization header is malformed; {why}");
     S3Error::with_message(S3ErrorCode::AuthorizationHeaderMalformed, message)
 }

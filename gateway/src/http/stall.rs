@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::progress::Progress;
+use super::progress::ClientProgress;
 
 /// A client that sends nothing for so long has read its answer, or is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
@@ -33,13 +33,13 @@ pub(crate) struct StallGuard {
     timer: Option<Pin<Box<Sleep>>>,
     stalled: bool,
     cut: IntCounter,
-    progress: Arc<Progress>,
+    progress: Arc<ClientProgress>,
     /// All was written, and that was told to the client.
     shut: bool,
-    linger: Option<Linger>,
+    linger: Option<LingerState>,
 }
 
-struct Linger {
+struct LingerState {
     until: Instant,
     silence: Pin<Box<Sleep>>,
 }
@@ -49,7 +49,7 @@ impl StallGuard {
         inner: TcpStream,
         stall_max: Duration,
         cut: IntCounter,
-        progress: Arc<Progress>,
+        progress: Arc<ClientProgress>,
     ) -> Self {
         Self {
             inner,
@@ -63,13 +63,13 @@ impl StallGuard {
         }
     }
 
-    fn watch(
+    fn watch_write(
         &mut self,
         cx: &mut Context<'_>,
         polled: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(written) = &polled {
-            self.progress.wrote(*written.as_ref().unwrap_or(&0));
+            self.progress.note_written(*written.as_ref().unwrap_or(&0));
             self.stalled = false;
             return polled;
         }
@@ -87,8 +87,8 @@ impl StallGuard {
     }
 
     /// Takes what the client sends, until it ends its side, is silent, or has had its time.
-    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let linger = self.linger.get_or_insert_with(|| Linger {
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let linger = self.linger.get_or_insert_with(|| LingerState {
             until: Instant::now() + LINGER_MAX,
             silence: Box::pin(sleep(SILENCE_MAX)),
         });
@@ -126,7 +126,7 @@ impl AsyncWrite for StallGuard {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_write(cx, buf);
-        this.watch(cx, polled)
+        this.watch_write(cx, polled)
     }
 
     fn poll_write_vectored(
@@ -136,7 +136,7 @@ impl AsyncWrite for StallGuard {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.inner).poll_write_vectored(cx, bufs);
-        this.watch(cx, polled)
+        this.watch_write(cx, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -154,7 +154,7 @@ impl AsyncWrite for StallGuard {
             this.shut = true;
         }
         if this.progress.is_unread() {
-            ready!(this.linger(cx));
+            ready!(this.poll_linger(cx));
         }
         Poll::Ready(Ok(()))
     }

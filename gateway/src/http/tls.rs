@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{self, ServerConfig, crypto::aws_lc_rs};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::metrics::Metrics;
+use crate::metrics::GatewayHttpMetrics;
 
 /// How often the files are looked at. Two stats: cheap, and independent of what a file system can
 /// notify of.
@@ -50,10 +50,10 @@ pub enum TlsError {
 
 /// What tells one state of a file from another; its inode, because certificates are often changed
 /// by moving a link.
-type Stamp = [Option<(SystemTime, u64, u64)>; 2];
+type TlsFileStamp = [Option<(SystemTime, u64, u64)>; 2];
 
 /// A pair that can be used.
-struct Pair {
+struct CertificatePair {
     config: Arc<ServerConfig>,
     /// When the certificate ends, in seconds since 1970. 0: it does not say so in a way that is
     /// understood.
@@ -62,31 +62,35 @@ struct Pair {
 
 /// The pair of a listener. Handshakes take what is in force when they begin; connections keep
 /// theirs.
-pub(super) struct Certificates {
+pub(super) struct TlsCertificates {
     files: TlsFiles,
-    in_force: ArcSwap<Pair>,
+    in_force: ArcSwap<CertificatePair>,
     /// Of the files when the pair in force was read.
-    seen: Stamp,
+    seen: TlsFileStamp,
 }
 
-impl Certificates {
+impl TlsCertificates {
     pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         // Before the files are: what changes in between is then read again.
-        let seen = stamp(files);
+        let seen = stamp_files(files);
         Ok(Self { files: files.clone(), in_force: ArcSwap::from_pointee(read(files)?), seen })
     }
 
-    pub fn acceptor(&self) -> TlsAcceptor {
+    pub fn tls_acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.in_force.load().config.clone())
     }
 
     /// Follows the files until told to stop. May be cancelled at any time.
-    pub async fn follow(self: Arc<Self>, metrics: Arc<Metrics>, stop: CancellationToken) {
+    pub async fn follow_files(
+        self: Arc<Self>,
+        metrics: Arc<GatewayHttpMetrics>,
+        stop: CancellationToken,
+    ) {
         metrics.tls_not_after.set(self.in_force.load().not_after);
         let (mut taken, mut before) = (self.seen, self.seen);
         let mut complained = None;
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            let now = stamp(&self.files);
+            let now = stamp_files(&self.files);
             // Two files are not changed at once: they are read when they have been the same for two
             // looks.
             let at_rest = std::mem::replace(&mut before, now) == now;
@@ -122,14 +126,14 @@ impl Certificates {
     }
 }
 
-fn stamp(files: &TlsFiles) -> Stamp {
+fn stamp_files(files: &TlsFiles) -> TlsFileStamp {
     [&files.certificate, &files.key].map(|file| {
         let meta = std::fs::metadata(file).ok()?;
         Some((meta.modified().ok()?, meta.len(), meta.ino()))
     })
 }
 
-fn read(files: &TlsFiles) -> Result<Pair, TlsError> {
+fn read(files: &TlsFiles) -> Result<CertificatePair, TlsError> {
     let read = |path: &Path| {
         File::open(path)
             .map(BufReader::new)
@@ -154,7 +158,7 @@ fn read(files: &TlsFiles) -> Result<Pair, TlsError> {
         .with_single_cert(certificates, key)
         .map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Pair { config: Arc::new(config), not_after })
+    Ok(CertificatePair { config: Arc::new(config), not_after })
 }
 
 fn not_after(certificate: &[u8]) -> i64 {

@@ -7,37 +7,40 @@ use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput, Error, ObjectIdentifier}
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
-use super::{Core, Right};
+use super::{AccessRight, OperationCore};
 use crate::write::announce::WriteEnd;
 
 /// S3's own bound on a batch.
 const KEYS_MAX: usize = 1000;
 
 pub(super) async fn delete_objects(
-    core: &Core,
+    core: &OperationCore,
     mut request: S3Request<DeleteObjectsInput>,
 ) -> S3Result<S3Response<DeleteObjectsOutput>> {
-    let entry = core.enter(&mut request)?;
+    let entry = core.authorize_request(&mut request)?;
     if request.input.delete.objects.len() > KEYS_MAX {
         return Err(S3ErrorCode::MalformedXML.into());
     }
     let asked = std::mem::take(&mut request.input.delete.objects);
     let may = |object: &ObjectIdentifier| {
-        core.allow(&entry.identity, &entry.mount, &object.key, Right::delete).is_ok()
+        core.require_right(&entry.identity, &entry.mount, &object.key, AccessRight::delete).is_ok()
     };
     let (allowed, denied): (Vec<_>, Vec<_>) = asked.into_iter().partition(may);
     let mut response = if allowed.is_empty() && !denied.is_empty() {
         S3Response::new(DeleteObjectsOutput::default())
     } else {
         request.input.delete.objects = allowed;
-        core.rewrite(&entry, &mut request)?;
+        core.rewrite_names(&entry, &mut request)?;
         let keys: Vec<String> =
             request.input.delete.objects.iter().map(|object| object.key.clone()).collect();
         let quiet = request.input.delete.quiet == Some(true);
-        core.announced(&entry, request, keys.clone(), |output| ends(output, &keys, quiet)).await?
+        core.send_announced(&entry, request, keys.clone(), |output| {
+            batch_write_end(output, &keys, quiet)
+        })
+        .await?
     };
     if !denied.is_empty() {
-        response.output.errors.get_or_insert_default().extend(denied.into_iter().map(refusal));
+        response.output.errors.get_or_insert_default().extend(denied.into_iter().map(denial_entry));
     }
     Ok(response)
 }
@@ -46,7 +49,7 @@ pub(super) async fn delete_objects(
 /// behind its answer. That says nothing of the others. Stores say `SlowDown` of a key also where
 /// some of their disks have deleted it. `quiet`: the UFS was asked to name errors alone; else a key
 /// that its answer does not name may be deleted yet.
-fn ends(output: &DeleteObjectsOutput, keys: &[String], quiet: bool) -> WriteEnd {
+fn batch_write_end(output: &DeleteObjectsOutput, keys: &[String], quiet: bool) -> WriteEnd {
     let refused = |error: &Error| {
         let code = error.code.as_ref().and_then(|code| S3ErrorCode::from_bytes(code.as_bytes()));
         // S3's time-out is a 400.
@@ -67,7 +70,7 @@ fn ends(output: &DeleteObjectsOutput, keys: &[String], quiet: bool) -> WriteEnd 
     if unknown.is_empty() { WriteEnd::Whole(WriteOutcome::Done) } else { WriteEnd::AllBut(unknown) }
 }
 
-fn refusal(object: ObjectIdentifier) -> Error {
+fn denial_entry(object: ObjectIdentifier) -> Error {
     Error {
         code: Some("AccessDenied".to_owned()),
         key: Some(object.key),
@@ -91,7 +94,7 @@ mod tests {
                 code: code.map(str::to_owned),
                 ..Error::default()
             };
-            super::ends(
+            super::batch_write_end(
                 &DeleteObjectsOutput {
                     errors: Some(errors.iter().map(error).collect()),
                     ..Default::default()
@@ -142,9 +145,9 @@ mod tests {
             ..Default::default()
         };
         let partial = output(vec![deleted("a")]);
-        assert_eq!(ends(&partial, &keys, false), WriteEnd::AllBut(vec!["c".to_owned()]));
-        assert_eq!(ends(&partial, &keys, true), WriteEnd::Whole(WriteOutcome::Done));
+        assert_eq!(batch_write_end(&partial, &keys, false), WriteEnd::AllBut(vec!["c".to_owned()]));
+        assert_eq!(batch_write_end(&partial, &keys, true), WriteEnd::Whole(WriteOutcome::Done));
         let whole = output(vec![deleted("a"), deleted("c")]);
-        assert_eq!(ends(&whole, &keys, false), WriteEnd::Whole(WriteOutcome::Done));
+        assert_eq!(batch_write_end(&whole, &keys, false), WriteEnd::Whole(WriteOutcome::Done));
     }
 }

@@ -8,21 +8,21 @@ use s3s::dto::{Bucket, ListBucketsInput, ListBucketsOutput, Owner, Timestamp};
 use s3s::{S3Request, S3Response, S3Result};
 use tracing::warn;
 
-use super::{Core, Right};
+use super::{AccessRight, OperationCore};
 use crate::mount::Ufs;
 
 /// Most names in one answer; S3's own bound.
 const BUCKETS_MAX: usize = 10_000;
 
 pub(super) async fn list_buckets(
-    core: &Core,
+    core: &OperationCore,
     request: S3Request<ListBucketsInput>,
 ) -> S3Result<S3Response<ListBucketsOutput>> {
-    let (_, identity) = core.who(&request)?;
+    let (_, identity) = core.identify_caller(&request)?;
     let input = request.input;
     let mut stores: HashMap<String, HashMap<String, Option<Timestamp>>> = HashMap::new();
-    for ufs in core.mounts.stores() {
-        stores.insert(ufs.name().to_owned(), buckets_of(ufs).await);
+    for ufs in core.mounts.distinct_stores() {
+        stores.insert(ufs.ufs_name().to_owned(), buckets_of(ufs).await);
     }
     // A store that does not tell (a key without the right to list buckets is common) leaves the
     // epoch: clients need a date.
@@ -32,8 +32,8 @@ pub(super) async fn list_buckets(
         for (name, date) in buckets {
             if core
                 .mounts
-                .resolve(name)
-                .is_some_and(|mount| mount.ufs.name() == ufs && &mount.bucket == name)
+                .resolve_bucket(name)
+                .is_some_and(|mount| mount.ufs.ufs_name() == ufs && &mount.bucket == name)
             {
                 seen.insert(name.clone(), date.clone().unwrap_or_else(unknown));
             }
@@ -41,7 +41,7 @@ pub(super) async fn list_buckets(
     }
     for mount in core.mounts.iter() {
         let date = stores
-            .get(mount.ufs.name())
+            .get(mount.ufs.ufs_name())
             .and_then(|buckets| buckets.get(&mount.bucket))
             .cloned()
             .flatten();
@@ -57,7 +57,9 @@ pub(super) async fn list_buckets(
     let mut names = seen
         .into_iter()
         .filter(|(name, _)| {
-            name.starts_with(&prefix) && *name > after && identity.allows(name, "", Right::seen)
+            name.starts_with(&prefix)
+                && *name > after
+                && identity.allows_right(name, "", AccessRight::seen)
         })
         .map(|(name, date)| Bucket {
             name: Some(name),
@@ -68,8 +70,8 @@ pub(super) async fn list_buckets(
     let more = names.next().is_some();
     let continuation_token = buckets.last().and_then(|last| last.name.clone()).filter(|_| more);
     let owner = Owner {
-        display_name: Some(identity.name().to_owned()),
-        id: Some(identity.name().to_owned()),
+        display_name: Some(identity.identity_name().to_owned()),
+        id: Some(identity.identity_name().to_owned()),
     };
     Ok(S3Response::new(ListBucketsOutput {
         buckets: Some(buckets),
@@ -91,7 +93,7 @@ async fn buckets_of(ufs: &Ufs) -> HashMap<String, Option<Timestamp>> {
         service: None,
         trailing_headers: None,
     };
-    match ufs.s3().list_buckets(request).await {
+    match ufs.s3_store().list_buckets(request).await {
         Ok(response) => {
             let buckets = response.output.buckets.unwrap_or_default();
             buckets
@@ -101,7 +103,7 @@ async fn buckets_of(ufs: &Ufs) -> HashMap<String, Option<Timestamp>> {
         }
         Err(error) => {
             warn!(
-                ufs = ufs.name(), %error,
+                ufs = ufs.ufs_name(), %error,
                 "the store does not list its buckets; their dates are unknown"
             );
             HashMap::new()

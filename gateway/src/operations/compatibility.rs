@@ -11,104 +11,110 @@ use serde::Deserialize;
 use super::*;
 
 #[derive(Deserialize)]
-struct Results {
-    operations: BTreeMap<String, Verdict>,
+struct SuiteResults {
+    operations: BTreeMap<String, SuiteVerdict>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Verdict {
+enum SuiteVerdict {
     Same(String),
     Differs(Vec<String>),
 }
 
 #[derive(Deserialize)]
-struct Differences {
-    allowed: Vec<Difference>,
+struct AllowedDifferences {
+    allowed: Vec<SuiteDifference>,
 }
 
 #[derive(Deserialize)]
-struct Difference {
+struct SuiteDifference {
     case: Option<String>,
     reason: String,
 }
 
 #[derive(Deserialize)]
-struct Deviations {
-    deviation: Vec<Difference>,
+struct KnownDeviations {
+    deviation: Vec<SuiteDifference>,
 }
 
-fn file(path: &str) -> PathBuf {
+fn crate_file(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 fn read<T: serde::de::DeserializeOwned>(name: &str) -> T {
-    let path = file("../tests/s3suite").join(name);
+    let path = crate_file("../tests/s3suite").join(name);
     let text = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn way(row: &Row) -> &'static str {
+fn route_text(row: &OperationRow) -> &'static str {
     match row.way {
-        Way::bypass => "to the UFS",
-        Way::cached => "through the cache",
-        Way::verified => "to the UFS, its body checked on the way",
-        Way::listed => "to the UFS; homes hear what it shows",
-        Way::copied => "to the UFS; both sides are mounts",
-        Way::batch => "to the UFS, key by key authorised",
-        Way::mounts => "answered from the mounts",
-        Way::refused => "refused: 501",
+        OperationRoute::bypass => "to the UFS",
+        OperationRoute::cached => "through the cache",
+        OperationRoute::verified => "to the UFS, its body checked on the way",
+        OperationRoute::listed => "to the UFS; homes hear what it shows",
+        OperationRoute::copied => "to the UFS; both sides are mounts",
+        OperationRoute::batch => "to the UFS, key by key authorised",
+        OperationRoute::mounts => "answered from the mounts",
+        OperationRoute::refused => "refused: 501",
     }
 }
 
-fn right(row: &Row) -> &'static str {
+fn right_text(row: &OperationRow) -> &'static str {
     match row.right {
-        Right::read => "read",
-        Right::write => "write",
-        Right::list => "list",
-        Right::delete => "delete",
-        Right::acl => "acl",
-        Right::lock => "lock",
-        Right::admin => "admin",
-        Right::seen => "any",
+        AccessRight::read => "read",
+        AccessRight::write => "write",
+        AccessRight::list => "list",
+        AccessRight::delete => "delete",
+        AccessRight::acl => "acl",
+        AccessRight::lock => "lock",
+        AccessRight::admin => "admin",
+        AccessRight::seen => "any",
     }
 }
 
-fn operations(results: &Results) -> String {
+fn operations_table(results: &SuiteResults) -> String {
     let mut text = "| operation | way | right | on a mount of a part of a bucket | told to the \
         homes | in the suite |\n|---|---|---|---|---|---|\n"
         .to_owned();
     for row in TABLE {
         let prefix = match (row.scope, row.way) {
-            (_, Way::refused) => "",
-            (Scope::settings, _) => "refused: 403",
-            (Scope::object | Scope::listing | Scope::bucket | Scope::service, _) => "yes",
+            (_, OperationRoute::refused) => "",
+            (AccessScope::settings, _) => "refused: 403",
+            (
+                AccessScope::object
+                | AccessScope::listing
+                | AccessScope::bucket
+                | AccessScope::service,
+                _,
+            ) => "yes",
         };
         let announces = match row.announces {
-            Announces::nothing => "",
-            Announces::key => "the key",
-            Announces::keys => "each key",
+            HomeNoticeScope::nothing => "",
+            HomeNoticeScope::key => "the key",
+            HomeNoticeScope::keys => "each key",
         };
         let verdict = match results.operations.get(row.name) {
             None => "",
-            Some(Verdict::Same(same)) => same.as_str(),
-            Some(Verdict::Differs(_)) => "differs, see below",
+            Some(SuiteVerdict::Same(same)) => same.as_str(),
+            Some(SuiteVerdict::Differs(_)) => "differs, see below",
         };
-        let right = if row.way == Way::refused { "" } else { right(row) };
+        let right = if row.way == OperationRoute::refused { "" } else { right_text(row) };
         text += &format!(
             "| {} | {} | {right} | {prefix} | {announces} | {verdict} |\n",
             row.name,
-            way(row)
+            route_text(row)
         );
     }
     text
 }
 
-fn differences(results: &Results) -> String {
+fn differences_list(results: &SuiteResults) -> String {
     let mut text = String::new();
     for (name, verdict) in &results.operations {
-        if let Verdict::Differs(reasons) = verdict {
+        if let SuiteVerdict::Differs(reasons) = verdict {
             text += &list_item(&format!("**{name}**: {}.", reasons.join("; ")));
         }
     }
@@ -116,7 +122,7 @@ fn differences(results: &Results) -> String {
 }
 
 /// Each reason once, with the files of the cases that have it.
-fn reasons(entries: &[Difference]) -> String {
+fn reasons_list(entries: &[SuiteDifference]) -> String {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for entry in entries {
         let file = entry.case.as_deref().unwrap_or("*").split("::").next().unwrap();
@@ -148,24 +154,24 @@ fn list_item(text: &str) -> String {
     item + "\n"
 }
 
-fn document() -> String {
-    let results: Results = read("results.toml");
+fn build_document() -> String {
+    let results: SuiteResults = read("results.toml");
     let known = |name: &&String| TABLE.iter().any(|row| row.name == **name);
     let unknown: Vec<&String> = results.operations.keys().filter(|name| !known(name)).collect();
     assert!(
         unknown.is_empty(),
         "the suite asks for operations that the table has not: {unknown:?}"
     );
-    let (allowed, gateway): (Differences, Deviations) =
+    let (allowed, gateway): (AllowedDifferences, KnownDeviations) =
         (read("allowed_differences.toml"), read("gateway.toml"));
-    let dev: Deviations = read("dev.toml");
-    let template = std::fs::read_to_string(file("compatibility.template.md")).unwrap();
+    let dev: KnownDeviations = read("dev.toml");
+    let template = std::fs::read_to_string(crate_file("compatibility.template.md")).unwrap();
     let parts = [
-        ("operations", operations(&results)),
-        ("differences", differences(&results)),
-        ("allowed", reasons(&allowed.allowed)),
-        ("gateway", reasons(&gateway.deviation)),
-        ("dev", reasons(&dev.deviation)),
+        ("operations", operations_table(&results)),
+        ("differences", differences_list(&results)),
+        ("allowed", reasons_list(&allowed.allowed)),
+        ("gateway", reasons_list(&gateway.deviation)),
+        ("dev", reasons_list(&dev.deviation)),
     ];
     parts.into_iter().fold(template, |text, (name, part)| {
         let mark = format!("{{{{{name}}}}}\n");
@@ -176,7 +182,7 @@ fn document() -> String {
 
 #[test]
 fn the_compatibility_document_is_what_table_and_suite_say() {
-    let (path, wanted) = (file("COMPATIBILITY.md"), document());
+    let (path, wanted) = (crate_file("COMPATIBILITY.md"), build_document());
     if std::env::var_os("BLESS").is_some_and(|value| value == "1") {
         std::fs::write(&path, wanted).unwrap();
         return;

@@ -9,76 +9,81 @@ use s3s::dto::{
 };
 use s3s::{S3Request, S3Response, S3Result};
 use time::OffsetDateTime;
-use verbs3_protocol::{ListedEntry, Shown};
+use verbs3_protocol::{ListedAttributes, ListedEntry};
 
-use super::{Core, Operation};
+use super::{OperationCore, TableOperation};
 
 /// A listing of objects.
-pub(super) trait Listing: Operation {
+pub(super) trait ObjectListing: TableOperation {
     /// Its entries, as the UFS names them.
-    fn entries(output: &Self::Output) -> Vec<ListedEntry>;
+    fn listed_entries(output: &Self::Output) -> Vec<ListedEntry>;
 }
 
-pub(super) async fn listing<R: Listing>(
-    core: &Core,
+pub(super) async fn pass_listing<R: ObjectListing>(
+    core: &OperationCore,
     mut request: S3Request<R>,
 ) -> S3Result<S3Response<R::Output>> {
-    let entry = core.enter(&mut request)?;
-    core.rewrite(&entry, &mut request)?;
+    let entry = core.authorize_request(&mut request)?;
+    core.rewrite_names(&entry, &mut request)?;
     let (result, raw) = core.send_to_ufs(&entry, request).await;
     if let Ok(response) = &result {
-        let entries = R::entries(&response.output);
+        let entries = R::listed_entries(&response.output);
         if !entries.is_empty() {
             // Before the client has the listing, so that what it reads next is not older.
-            core.homes.listed(&entry.mount.volume, entries).await;
+            core.homes.report_listing(&entry.mount.volume, entries).await;
         }
     }
-    core.conclude::<R>(&entry, result, raw)
+    core.conclude_response::<R>(&entry, result, raw)
 }
 
-impl Listing for ListObjectsInput {
-    fn entries(output: &ListObjectsOutput) -> Vec<ListedEntry> {
-        objects(output.contents.as_deref(), output.encoding_type.as_ref())
+impl ObjectListing for ListObjectsInput {
+    fn listed_entries(output: &ListObjectsOutput) -> Vec<ListedEntry> {
+        object_entries(output.contents.as_deref(), output.encoding_type.as_ref())
     }
 }
 
-impl Listing for ListObjectsV2Input {
-    fn entries(output: &ListObjectsV2Output) -> Vec<ListedEntry> {
-        objects(output.contents.as_deref(), output.encoding_type.as_ref())
+impl ObjectListing for ListObjectsV2Input {
+    fn listed_entries(output: &ListObjectsV2Output) -> Vec<ListedEntry> {
+        object_entries(output.contents.as_deref(), output.encoding_type.as_ref())
     }
 }
 
-impl Listing for ListObjectVersionsInput {
+impl ObjectListing for ListObjectVersionsInput {
     /// Of each key, its newest version alone.
-    fn entries(output: &ListObjectVersionsOutput) -> Vec<ListedEntry> {
+    fn listed_entries(output: &ListObjectVersionsOutput) -> Vec<ListedEntry> {
         let encoding = output.encoding_type.as_ref();
         let versions =
             output.versions.iter().flatten().filter(|version| version.is_latest == Some(true));
         let versions = versions.filter_map(|version| {
-            let shown = shown(version.e_tag.as_ref(), version.size, version.last_modified.as_ref());
-            entry(version.key.as_deref(), encoding, Some(shown))
+            let shown = listed_attributes(
+                version.e_tag.as_ref(),
+                version.size,
+                version.last_modified.as_ref(),
+            );
+            listed_entry(version.key.as_deref(), encoding, Some(shown))
         });
         let markers =
             output.delete_markers.iter().flatten().filter(|marker| marker.is_latest == Some(true));
         versions
-            .chain(markers.filter_map(|marker| entry(marker.key.as_deref(), encoding, None)))
+            .chain(markers.filter_map(|marker| listed_entry(marker.key.as_deref(), encoding, None)))
             .collect()
     }
 }
 
-fn objects(objects: Option<&[Object]>, encoding: Option<&EncodingType>) -> Vec<ListedEntry> {
+fn object_entries(objects: Option<&[Object]>, encoding: Option<&EncodingType>) -> Vec<ListedEntry> {
     let entry = |object: &Object| {
-        let shown = shown(object.e_tag.as_ref(), object.size, object.last_modified.as_ref());
-        entry(object.key.as_deref(), encoding, Some(shown))
+        let shown =
+            listed_attributes(object.e_tag.as_ref(), object.size, object.last_modified.as_ref());
+        listed_entry(object.key.as_deref(), encoding, Some(shown))
     };
     objects.unwrap_or_default().iter().filter_map(entry).collect()
 }
 
 /// `None`: it names no key that could be cached.
-fn entry(
+fn listed_entry(
     key: Option<&str>,
     encoding: Option<&EncodingType>,
-    shown: Option<Shown>,
+    shown: Option<ListedAttributes>,
 ) -> Option<ListedEntry> {
     let key = key?;
     let is_url = encoding.is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
@@ -90,14 +95,18 @@ fn entry(
     Some(ListedEntry { key, shown })
 }
 
-fn shown(etag: Option<&ETag>, size: Option<i64>, modified: Option<&Timestamp>) -> Shown {
+fn listed_attributes(
+    etag: Option<&ETag>,
+    size: Option<i64>,
+    modified: Option<&Timestamp>,
+) -> ListedAttributes {
     let milliseconds = |time: &Timestamp| {
         i64::try_from(
             OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000),
         )
         .ok()
     };
-    Shown {
+    ListedAttributes {
         // What has a weak one is not cached.
         etag: etag.and_then(|etag| match etag {
             ETag::Strong(value) => Some(format!("\"{value}\"")),
@@ -114,7 +123,7 @@ mod tests {
     use s3s::dto::{DeleteMarkerEntry, ObjectVersion};
 
     fn key(name: &str, encoding: Option<&'static str>) -> Option<String> {
-        entry(Some(name), encoding.map(EncodingType::from_static).as_ref(), None)
+        listed_entry(Some(name), encoding.map(EncodingType::from_static).as_ref(), None)
             .map(|entry| entry.key)
     }
 
@@ -129,12 +138,19 @@ mod tests {
     fn an_entry_says_what_the_attributes_would() {
         let modified =
             Timestamp::from(OffsetDateTime::UNIX_EPOCH + time::Duration::milliseconds(1500));
-        let strong = shown(Some(&ETag::Strong("e".into())), Some(5), Some(&modified));
+        let strong = listed_attributes(Some(&ETag::Strong("e".into())), Some(5), Some(&modified));
         assert_eq!(
             strong,
-            Shown { etag: Some("\"e\"".into()), bytes: Some(5), last_modified_ms: Some(1500) }
+            ListedAttributes {
+                etag: Some("\"e\"".into()),
+                bytes: Some(5),
+                last_modified_ms: Some(1500)
+            }
         );
-        assert_eq!(shown(Some(&ETag::Weak("e".into())), None, None), Shown::default());
+        assert_eq!(
+            listed_attributes(Some(&ETag::Weak("e".into())), None, None),
+            ListedAttributes::default()
+        );
     }
 
     #[test]
@@ -154,7 +170,7 @@ mod tests {
             delete_markers: Some(vec![marker("a", true), marker("c", false)]),
             ..ListObjectVersionsOutput::default()
         };
-        let told = ListObjectVersionsInput::entries(&output);
+        let told = ListObjectVersionsInput::listed_entries(&output);
         let told: Vec<_> =
             told.iter().map(|entry| (entry.key.as_str(), entry.shown.is_some())).collect();
         assert_eq!(told, [("b", true), ("a", false)]);

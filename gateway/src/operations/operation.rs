@@ -3,12 +3,12 @@
 use async_trait::async_trait;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use super::rewrite::{Destination, Names};
+use super::rewrite::{MountNamePair, NamedDestination};
 
 /// What an identity may be allowed to do.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Right {
+pub enum AccessRight {
     read,
     write,
     list,
@@ -26,7 +26,7 @@ pub enum Right {
 /// What the right is asked for.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
+pub(crate) enum AccessScope {
     object,
     listing,
     bucket,
@@ -37,7 +37,7 @@ pub(crate) enum Scope {
 /// Which keys are announced to their home.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Announces {
+pub(crate) enum HomeNoticeScope {
     nothing,
     key,
     /// Each key of the batch.
@@ -47,7 +47,7 @@ pub(crate) enum Announces {
 /// The way an operation takes.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum OperationRoute {
     bypass,
     cached,
     verified,
@@ -60,18 +60,18 @@ pub(crate) enum Way {
 
 /// One operation.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct OperationRow {
     /// As s3s's trait spells it.
     pub method: &'static str,
     /// As S3 spells it.
     pub name: &'static str,
-    pub right: Right,
-    pub scope: Scope,
-    pub announces: Announces,
+    pub right: AccessRight,
+    pub scope: AccessScope,
+    pub announces: HomeNoticeScope,
     /// Taken where the table is expanded; kept for the tests, which hold the columns against each
     /// other and make `COMPATIBILITY.md`.
     #[cfg_attr(not(test), allow(dead_code))]
-    pub way: Way,
+    pub way: OperationRoute,
 }
 
 /// `GetObjectInput` → `GetObject`.
@@ -81,25 +81,28 @@ pub(super) const fn operation_name(input: &'static str) -> &'static str {
 
 /// An operation's input, with what the table knows of it.
 #[async_trait]
-pub(crate) trait Operation: Sized + Send + 'static {
+pub(crate) trait TableOperation: Sized + Send + 'static {
     /// Its place in the table.
     const INDEX: usize;
     type Output: Send + 'static;
 
-    fn row() -> &'static Row {
+    fn table_row() -> &'static OperationRow {
         &super::TABLE[Self::INDEX]
     }
 
     /// The bucket that the client named. `None`: the operation is about no bucket.
-    fn bucket(&mut self) -> Option<&mut String>;
-    fn key(&mut self) -> Option<&mut String>;
+    fn bucket_field(&mut self) -> Option<&mut String>;
+    fn key_field(&mut self) -> Option<&mut String>;
     /// The prefix that a listing is about.
-    fn prefix(&self) -> &str;
+    fn listing_prefix(&self) -> &str;
     /// The buckets that the input has the store write to, besides its own.
-    fn destinations(&mut self) -> Vec<Destination<'_>>;
+    fn find_destinations(&mut self) -> Vec<NamedDestination<'_>>;
     /// Rewrites names other than bucket and key from the client's to the UFS's.
-    fn inward(&mut self, names: &Names<'_>);
+    fn rewrite_inward(&mut self, names: &MountNamePair<'_>);
     /// Rewrites names in the answer from the UFS's to the client's.
-    fn outward(output: &mut Self::Output, names: &Names<'_>);
-    async fn send(store: &dyn S3, request: S3Request<Self>) -> S3Result<S3Response<Self::Output>>;
+    fn rewrite_outward(output: &mut Self::Output, names: &MountNamePair<'_>);
+    async fn send_request(
+        store: &dyn S3,
+        request: S3Request<Self>,
+    ) -> S3Result<S3Response<Self::Output>>;
 }

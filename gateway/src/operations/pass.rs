@@ -12,205 +12,224 @@ use verbs3_ufs::RawAnswer;
 use verbs3_ufs::capture::{self, RemoteFailure};
 
 use super::attributes;
-use super::{Announces, Names, Operation, Right, Row, Scope};
+use super::{
+    AccessRight, AccessScope, HomeNoticeScope, MountNamePair, OperationRow, TableOperation,
+};
 use crate::answer;
-use crate::auth::Identity;
-use crate::cors::Cors;
-use crate::exchange::Exchange;
-use crate::metrics::Metrics;
-use crate::mount::{KEY_BYTES_MAX, Mount, Mounts};
-use crate::read::Reader;
-use crate::write::Homes;
-use crate::write::announce::{Write, WriteEnd};
+use crate::auth::AuthIdentity;
+use crate::cors::CorsResponder;
+use crate::exchange::HttpExchange;
+use crate::metrics::GatewayHttpMetrics;
+use crate::mount::{KEY_BYTES_MAX, MountTable, MountedBucket};
+use crate::read::ObjectReader;
+use crate::write::HomeNotifier;
+use crate::write::announce::{GatewayWrite, WriteEnd};
 use crate::write::verified::FaultSlot;
 
 /// What all requests of a gateway share.
-pub(crate) struct Core {
-    pub mounts: Mounts,
-    pub homes: Arc<dyn Homes>,
+pub(crate) struct OperationCore {
+    pub mounts: MountTable,
+    pub homes: Arc<dyn HomeNotifier>,
     /// `None`: there is no tier, and reads go to the UFS.
-    pub reader: Option<Reader>,
-    pub metrics: Arc<Metrics>,
-    pub cors: Arc<Cors>,
+    pub reader: Option<ObjectReader>,
+    pub metrics: Arc<GatewayHttpMetrics>,
+    pub cors: Arc<CorsResponder>,
 }
 
 /// An authorised request: who asks, and through which mount.
-pub(crate) struct Entry {
-    pub exchange: Arc<Exchange>,
-    pub identity: Arc<Identity>,
-    pub mount: Arc<Mount>,
+pub(crate) struct AuthorizedRequest {
+    pub exchange: Arc<HttpExchange>,
+    pub identity: Arc<AuthIdentity>,
+    pub mount: Arc<MountedBucket>,
 }
 
-impl Entry {
-    pub fn names(&self) -> Names<'_> {
-        Names::of(&self.mount)
+impl AuthorizedRequest {
+    pub fn mount_names(&self) -> MountNamePair<'_> {
+        MountNamePair::for_mount(&self.mount)
     }
 
     /// Where the inbound body leaves its faults.
-    pub fn below(&self) -> FaultSlot {
+    pub fn fault_slot(&self) -> FaultSlot {
         self.exchange.fault.clone()
     }
 }
 
-impl Core {
+impl OperationCore {
     /// Straight to the UFS and back.
-    pub async fn pass<R: Operation>(
+    pub async fn pass_to_ufs<R: TableOperation>(
         &self,
         mut request: S3Request<R>,
     ) -> S3Result<S3Response<R::Output>> {
-        let entry = self.enter(&mut request)?;
-        self.forward(&entry, request).await
+        let entry = self.authorize_request(&mut request)?;
+        self.forward_authorized(&entry, request).await
     }
 
     /// The same, for a request that has been authorised.
-    pub async fn forward<R: Operation>(
+    pub async fn forward_authorized<R: TableOperation>(
         &self,
-        entry: &Entry,
+        entry: &AuthorizedRequest,
         mut request: S3Request<R>,
     ) -> S3Result<S3Response<R::Output>> {
-        self.rewrite(entry, &mut request)?;
-        let keys = match R::row().announces {
-            Announces::key => request.input.key().cloned().into_iter().collect(),
-            Announces::nothing | Announces::keys => Vec::new(),
+        self.rewrite_names(entry, &mut request)?;
+        let keys = match R::table_row().announces {
+            HomeNoticeScope::key => request.input.key_field().cloned().into_iter().collect(),
+            HomeNoticeScope::nothing | HomeNoticeScope::keys => Vec::new(),
         };
-        self.announced(entry, request, keys, |_| WriteEnd::Whole(WriteOutcome::Done)).await
+        self.send_announced(entry, request, keys, |_| WriteEnd::Whole(WriteOutcome::Done)).await
     }
 
     /// A rewritten request that changes `keys` (as the UFS names them). `judge`: what a success's
     /// document says of them.
-    pub async fn announced<R: Operation>(
+    pub async fn send_announced<R: TableOperation>(
         &self,
-        entry: &Entry,
+        entry: &AuthorizedRequest,
         request: S3Request<R>,
         keys: Vec<String>,
         judge: impl FnOnce(&R::Output) -> WriteEnd,
     ) -> S3Result<S3Response<R::Output>> {
         let write = self.write(entry, keys);
         if let Some(write) = &write {
-            write.announcer().announce().await?;
+            write.body_handle().announce_write().await?;
         }
         let (result, raw) = self.send_to_ufs(entry, request).await;
         if matches!(
-            R::row().name,
+            R::table_row().name,
             "PutBucketCors" | "DeleteBucketCors" | "CreateBucket" | "DeleteBucket"
         ) {
-            self.cors.forget(&entry.mount).await;
+            self.cors.forget_bucket(&entry.mount).await;
         }
         if let Some(write) = write {
             let end = match &result {
                 Ok(response) => judge(&response.output),
                 // A batch is slowed down as a whole before its first key; what happened to each is
                 // in a success's document.
-                Err(error) if R::row().announces == Announces::keys && is_slowed_down(error) => {
+                Err(error)
+                    if R::table_row().announces == HomeNoticeScope::keys
+                        && is_slowed_down(error) =>
+                {
                     WriteEnd::Whole(WriteOutcome::Done)
                 }
-                Err(_) => WriteEnd::Whole(self.outcome(&result)),
+                Err(_) => WriteEnd::Whole(self.write_outcome(&result)),
             };
-            let reported = write.end(end).await;
+            let reported = write.report_end(end).await;
             if result.is_ok() {
                 entry.exchange.cx.note_way(reported?);
             }
         }
-        self.conclude::<R>(entry, result, raw)
+        self.conclude_response::<R>(entry, result, raw)
     }
 
     /// Finds the mount and asks the identity's rules. Default: denied.
-    pub fn enter<R: Operation>(&self, request: &mut S3Request<R>) -> S3Result<Entry> {
-        let (exchange, identity) = self.who(request)?;
-        let row = R::row();
+    pub fn authorize_request<R: TableOperation>(
+        &self,
+        request: &mut S3Request<R>,
+    ) -> S3Result<AuthorizedRequest> {
+        let (exchange, identity) = self.identify_caller(request)?;
+        let row = R::table_row();
         let mount = request
             .input
-            .bucket()
-            .and_then(|bucket| self.mounts.resolve(bucket))
+            .bucket_field()
+            .and_then(|bucket| self.mounts.resolve_bucket(bucket))
             .ok_or_else(no_such_bucket)?;
         let subject = match row.scope {
-            Scope::object => request.input.key().map(|key| key.as_str()).unwrap_or_default(),
-            Scope::listing => request.input.prefix(),
-            Scope::bucket | Scope::settings | Scope::service => "",
+            AccessScope::object => {
+                request.input.key_field().map(|key| key.as_str()).unwrap_or_default()
+            }
+            AccessScope::listing => request.input.listing_prefix(),
+            AccessScope::bucket | AccessScope::settings | AccessScope::service => "",
         };
         // A batch delete asks for each of its keys (`batch`), and needs to see the mount.
-        let right = if row.announces == Announces::keys { Right::seen } else { row.right };
-        self.allow(&identity, &mount, subject, right)?;
-        if changes(row) {
+        let right =
+            if row.announces == HomeNoticeScope::keys { AccessRight::seen } else { row.right };
+        self.require_right(&identity, &mount, subject, right)?;
+        if is_mutation(row) {
             self.allow_headers(&identity, &mount, subject, &request.headers)?;
         }
-        if row.scope == Scope::settings && mount.is_prefix() {
-            self.metrics.denied("prefix_mount");
+        if row.scope == AccessScope::settings && mount.is_prefix() {
+            self.metrics.count_denial("prefix_mount");
             let message = format!(
                 "{} concerns the whole bucket, and {} is a mount of a part of one",
                 row.name, mount.name
             );
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
-        if mount.read_only && changes(row) {
-            self.metrics.denied("read_only");
+        if mount.read_only && is_mutation(row) {
+            self.metrics.count_denial("read_only");
             let message = format!("the mount {} is read-only", mount.name);
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
         self.allow_destinations(&identity, &mount, &mut request.input)?;
-        Ok(Entry { exchange, identity, mount })
+        Ok(AuthorizedRequest { exchange, identity, mount })
     }
 
     /// Who asks: put into the request's extensions by `http` and `auth`.
-    pub fn who<T>(&self, request: &S3Request<T>) -> S3Result<(Arc<Exchange>, Arc<Identity>)> {
+    pub fn identify_caller<T>(
+        &self,
+        request: &S3Request<T>,
+    ) -> S3Result<(Arc<HttpExchange>, Arc<AuthIdentity>)> {
         let exchange =
-            request.extensions.get::<Arc<Exchange>>().cloned().ok_or_else(access_denied)?;
+            request.extensions.get::<Arc<HttpExchange>>().cloned().ok_or_else(access_denied)?;
         exchange.entered.store(true, Ordering::Relaxed);
-        let identity = exchange.identity().cloned().ok_or_else(access_denied)?;
+        let identity = exchange.proven_identity().cloned().ok_or_else(access_denied)?;
         Ok((exchange, identity))
     }
 
-    pub fn allow(
+    pub fn require_right(
         &self,
-        identity: &Identity,
-        mount: &Mount,
+        identity: &AuthIdentity,
+        mount: &MountedBucket,
         subject: &str,
-        right: Right,
+        right: AccessRight,
     ) -> S3Result<()> {
-        if identity.allows(&mount.name, subject, right) {
+        if identity.allows_right(&mount.name, subject, right) {
             return Ok(());
         }
-        self.metrics.denied("policy");
-        Err(super::rights::refusal(identity, mount, subject, right))
+        self.metrics.count_denial("policy");
+        Err(super::rights::denial_error(identity, mount, subject, right))
     }
 
     /// From the client's names to the UFS's.
-    pub fn rewrite<R: Operation>(&self, entry: &Entry, request: &mut S3Request<R>) -> S3Result<()> {
-        let names = entry.names();
-        if let Some(bucket) = request.input.bucket() {
+    pub fn rewrite_names<R: TableOperation>(
+        &self,
+        entry: &AuthorizedRequest,
+        request: &mut S3Request<R>,
+    ) -> S3Result<()> {
+        let names = entry.mount_names();
+        if let Some(bucket) = request.input.bucket_field() {
             BucketName::clone_from(bucket, &entry.mount.bucket);
         }
-        if let Some(key) = request.input.key() {
+        if let Some(key) = request.input.key_field() {
             if names.prefix.len() + key.len() > KEY_BYTES_MAX {
                 return Err(S3ErrorCode::KeyTooLongError.into());
             }
             names.key_inward(key);
         }
-        request.input.inward(&names);
+        request.input.rewrite_inward(&names);
         Ok(())
     }
 
     /// A write to be announced; `None` of no keys.
-    pub fn write(&self, entry: &Entry, keys: Vec<String>) -> Option<Write> {
-        let coherence = self.mounts.promised(&entry.mount);
-        (!keys.is_empty()).then(|| Write::new(self.homes.clone(), &entry.mount, coherence, keys))
+    pub fn write(&self, entry: &AuthorizedRequest, keys: Vec<String>) -> Option<GatewayWrite> {
+        let coherence = self.mounts.promised_coherence(&entry.mount);
+        (!keys.is_empty())
+            .then(|| GatewayWrite::new(self.homes.clone(), &entry.mount, coherence, keys))
     }
 
     /// Sends a request once, and keeps the UFS's own answer beside the typed one.
-    pub async fn send_to_ufs<R: Operation>(
+    pub async fn send_to_ufs<R: TableOperation>(
         &self,
-        entry: &Entry,
+        entry: &AuthorizedRequest,
         request: S3Request<R>,
     ) -> (S3Result<S3Response<R::Output>>, Option<RawAnswer>) {
-        let call = capture::observe(R::send(&**entry.mount.ufs.s3(), request));
-        let asked = (entry.mount.ufs.name(), R::row().name);
-        entry.exchange.cx.ask_ufs(asked, call, |(result, _)| failed(result)).await
+        let call = capture::observe_answer(R::send_request(&**entry.mount.ufs.s3_store(), request));
+        let asked = (entry.mount.ufs.ufs_name(), R::table_row().name);
+        entry.exchange.cx.ask_ufs(asked, call, |(result, _)| failure_code(result)).await
     }
 
     /// What the homes are told. An answered write is `Done` also when the answer is a refusal:
     /// forgetting attributes that did not change costs one check, and keeping ones that did,
     /// because an attempt before the refused one went through, is stale.
-    pub fn outcome<T>(&self, result: &S3Result<T>) -> WriteOutcome {
+    pub fn write_outcome<T>(&self, result: &S3Result<T>) -> WriteOutcome {
         let Err(error) = result else { return WriteOutcome::Done };
         let status = match capture::remote_failure(error) {
             Some(RemoteFailure::Answer(answer)) => Some(answer.status),
@@ -226,35 +245,35 @@ impl Core {
     }
 
     /// From the UFS's answer to the client's.
-    pub fn conclude<R: Operation>(
+    pub fn conclude_response<R: TableOperation>(
         &self,
-        entry: &Entry,
+        entry: &AuthorizedRequest,
         result: S3Result<S3Response<R::Output>>,
         raw: Option<RawAnswer>,
     ) -> S3Result<S3Response<R::Output>> {
         match result {
             Ok(mut response) => {
-                R::outward(&mut response.output, &entry.names());
+                R::rewrite_outward(&mut response.output, &entry.mount_names());
                 answer::keep_headers(&mut response.headers, raw.as_ref());
                 if let Some(whole) = attributes::whole_answer(&response, raw) {
                     entry.exchange.cx.put_answer(whole);
                 }
                 Ok(response)
             }
-            Err(error) => Err(answer::of_ufs(&entry.exchange.cx, &entry.names(), error, raw)),
+            Err(error) => Err(answer::of_ufs(&entry.exchange.cx, &entry.mount_names(), error, raw)),
         }
     }
 
     /// For operations that no gateway can do.
-    pub fn refuse<R: Operation>(&self, _: S3Request<R>) -> S3Error {
-        self.metrics.denied("unsupported");
-        let message = format!("{} is not about a bucket of this endpoint", R::row().name);
+    pub fn refuse_operation<R: TableOperation>(&self, _: S3Request<R>) -> S3Error {
+        self.metrics.count_denial("unsupported");
+        let message = format!("{} is not about a bucket of this endpoint", R::table_row().name);
         S3Error::with_message(S3ErrorCode::NotImplemented, message)
     }
 }
 
 /// For the trace.
-fn failed<T>(result: &S3Result<T>) -> Option<String> {
+fn failure_code<T>(result: &S3Result<T>) -> Option<String> {
     result.as_ref().err().map(|error| error.code().as_str().to_owned())
 }
 
@@ -264,11 +283,11 @@ fn is_slowed_down(error: &S3Error) -> bool {
     answered && *error.code() == S3ErrorCode::SlowDown
 }
 
-fn changes(row: &Row) -> bool {
+fn is_mutation(row: &OperationRow) -> bool {
     match row.right {
-        Right::write | Right::delete | Right::acl | Right::lock => true,
-        Right::admin => !row.method.starts_with("get_") && !row.method.starts_with("list_"),
-        Right::read | Right::list | Right::seen => false,
+        AccessRight::write | AccessRight::delete | AccessRight::acl | AccessRight::lock => true,
+        AccessRight::admin => !row.method.starts_with("get_") && !row.method.starts_with("list_"),
+        AccessRight::read | AccessRight::list | AccessRight::seen => false,
     }
 }
 

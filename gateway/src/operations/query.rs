@@ -7,7 +7,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 
 /// Parameters of the operations that s3s falls back to, or whose input is an object's bytes. Others
 /// are chosen by the sub-resource they name, and change nothing but it.
-fn parameters(operation: &str) -> Option<&'static [&'static str]> {
+fn known_parameters(operation: &str) -> Option<&'static [&'static str]> {
     Some(match operation {
         "PutObject" | "CopyObject" | "PostObject" | "CreateBucket" | "DeleteBucket" => &[],
         "DeleteObject" => &["versionId"],
@@ -32,8 +32,8 @@ fn is_common(name: &str) -> bool {
 
 /// Refuses a write that names what it does not have. Names are compared as they stand: no client
 /// encodes those allowed.
-pub(crate) fn check(operation: &str, query: &str) -> S3Result<()> {
-    let Some(known) = parameters(operation) else { return Ok(()) };
+pub(crate) fn check_parameters(operation: &str, query: &str) -> S3Result<()> {
+    let Some(known) = known_parameters(operation) else { return Ok(()) };
     let names = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
     match names
         .filter(|name| !name.is_empty())
@@ -68,7 +68,7 @@ mod tests {
             ("CreateBucket", "abac"),
             ("UploadPart", "partNumber=1&uploadId=u&acl"),
         ] {
-            assert!(check(operation, query).is_err(), "{operation} {query}");
+            assert!(check_parameters(operation, query).is_err(), "{operation} {query}");
         }
     }
 
@@ -84,7 +84,7 @@ mod tests {
             ("DeleteObjects", "delete"),
             ("PutObjectAcl", "acl&versionId=7"),
         ] {
-            assert!(check(operation, query).is_ok(), "{operation} {query}");
+            assert!(check_parameters(operation, query).is_ok(), "{operation} {query}");
         }
     }
 }

@@ -2,26 +2,26 @@
 //! the mount's prefix. Owns the fields in which inputs and outputs carry names. Does not know who
 //! may see what.
 //!
-//! Each module here is the *names* column of the table: `listed` is the prefix that a listing is
-//! about, `inward` rewrites what the client sent (beyond bucket and key, which `pass` rewrites for
-//! all), `outward` what the UFS answered. `destinations` are other buckets that the input names;
+//! Each module here is the *names* column of the table: `listing_prefix` is the prefix that a listing is
+//! about, `rewrite_inward` rewrites what the client sent (beyond bucket and key, which `pass` rewrites for
+//! all), `outward` what the UFS answered. `find_destinations` are other buckets that the input names;
 //! `rights` judges and rewrites them.
 
 use percent_encoding::percent_decode_str;
 use s3s::dto::{CommonPrefix, EncodingType};
 
-use crate::mount::Mount;
+use crate::mount::MountedBucket;
 
 mod destinations;
 
-pub(crate) use destinations::Destination;
+pub(crate) use destinations::NamedDestination;
 pub(super) use destinations::{
     create_bucket_metadata_table_configuration, put_bucket_analytics_configuration,
     put_bucket_inventory_configuration, put_bucket_logging, put_bucket_replication, restore_object,
 };
 
 /// The two sides of a mount.
-pub(crate) struct Names<'a> {
+pub(crate) struct MountNamePair<'a> {
     /// The bucket's name as clients see it.
     pub outside: &'a str,
     /// As the UFS sees it.
@@ -30,14 +30,14 @@ pub(crate) struct Names<'a> {
     pub prefix: &'a str,
 }
 
-impl<'a> Names<'a> {
-    pub fn of(mount: &'a Mount) -> Self {
+impl<'a> MountNamePair<'a> {
+    pub fn for_mount(mount: &'a MountedBucket) -> Self {
         Self { outside: &mount.name, inside: &mount.bucket, prefix: &mount.prefix }
     }
 
     /// Whether clients see other names than the UFS. If not, nothing is rewritten, and a UFS's
     /// error documents are passed on.
-    pub fn differ(&self) -> bool {
+    pub fn names_differ(&self) -> bool {
         self.outside != self.inside || !self.prefix.is_empty()
     }
 
@@ -64,7 +64,7 @@ impl<'a> Names<'a> {
     /// What a client sees of a name in the UFS; `None`: it lies outside the mount. `encoded` names
     /// are percent-encoded (`encoding-type=url`), and what is left stays encoded as the UFS encoded
     /// it.
-    pub fn outward<'n>(&self, name: &'n str, encoded: bool) -> Option<&'n str> {
+    pub fn client_name<'n>(&self, name: &'n str, encoded: bool) -> Option<&'n str> {
         if !encoded {
             return name.strip_prefix(self.prefix);
         }
@@ -84,7 +84,7 @@ impl<'a> Names<'a> {
     fn name_outward(&self, name: &mut Option<String>, encoded: bool) {
         if let Some(name) = name.as_mut().filter(|name| !name.is_empty() && !self.prefix.is_empty())
         {
-            *name = self.outward(name, encoded).unwrap_or_default().to_owned();
+            *name = self.client_name(name, encoded).unwrap_or_default().to_owned();
         }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Names<'a> {
             let name = key(entry);
             let seen = name
                 .as_deref()
-                .and_then(|name| self.outward(name, encoded))
+                .and_then(|name| self.client_name(name, encoded))
                 .unwrap_or_default()
                 .to_owned();
             let keep = !seen.is_empty();
@@ -139,43 +139,43 @@ fn is_url(encoding: &Option<EncodingType>) -> bool {
 
 /// Nothing but bucket and key.
 pub(super) mod plain {
-    use super::{Destination, Names};
-    pub fn destinations<T>(_: &mut T) -> Vec<Destination<'_>> {
+    use super::{MountNamePair, NamedDestination};
+    pub fn find_destinations<T>(_: &mut T) -> Vec<NamedDestination<'_>> {
         Vec::new()
     }
-    pub fn listed<T>(_: &T) -> &str {
+    pub fn listing_prefix<T>(_: &T) -> &str {
         ""
     }
-    pub fn inward<T>(_: &mut T, _: &Names<'_>) {}
-    pub fn outward<T>(_: &mut T, _: &Names<'_>) {}
+    pub fn rewrite_inward<T>(_: &mut T, _: &MountNamePair<'_>) {}
+    pub fn rewrite_outward<T>(_: &mut T, _: &MountNamePair<'_>) {}
 }
 
 pub(super) mod create_bucket {
-    use super::Names;
-    pub use super::plain::{destinations, inward, listed};
+    use super::MountNamePair;
+    pub use super::plain::{find_destinations, listing_prefix, rewrite_inward};
     use s3s::dto::CreateBucketOutput;
 
-    pub fn outward(output: &mut CreateBucketOutput, names: &Names<'_>) {
-        if names.differ() && output.location.is_some() {
+    pub fn rewrite_outward(output: &mut CreateBucketOutput, names: &MountNamePair<'_>) {
+        if names.names_differ() && output.location.is_some() {
             output.location = Some(format!("/{}", names.outside));
         }
     }
 }
 
 pub(super) mod create_multipart_upload {
-    use super::Names;
-    pub use super::plain::{destinations, inward, listed};
+    use super::MountNamePair;
+    pub use super::plain::{find_destinations, listing_prefix, rewrite_inward};
     use s3s::dto::CreateMultipartUploadOutput;
 
-    pub fn outward(output: &mut CreateMultipartUploadOutput, names: &Names<'_>) {
+    pub fn rewrite_outward(output: &mut CreateMultipartUploadOutput, names: &MountNamePair<'_>) {
         names.bucket_outward(&mut output.bucket);
         names.name_outward(&mut output.key, false);
     }
 }
 
 pub(super) mod complete_multipart_upload {
-    use super::Names;
-    pub use super::plain::{destinations, inward, listed};
+    use super::MountNamePair;
+    pub use super::plain::{find_destinations, listing_prefix, rewrite_inward};
     use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
     use s3s::dto::CompleteMultipartUploadOutput;
 
@@ -183,8 +183,8 @@ pub(super) mod complete_multipart_upload {
     const KEY: &AsciiSet =
         &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
-    pub fn outward(output: &mut CompleteMultipartUploadOutput, names: &Names<'_>) {
-        if !names.differ() {
+    pub fn rewrite_outward(output: &mut CompleteMultipartUploadOutput, names: &MountNamePair<'_>) {
+        if !names.names_differ() {
             return;
         }
         names.bucket_outward(&mut output.bucket);
@@ -199,13 +199,13 @@ pub(super) mod complete_multipart_upload {
 }
 
 pub(super) mod get_object_attributes {
-    use super::Names;
-    pub use super::plain::{destinations, listed, outward};
+    use super::MountNamePair;
+    pub use super::plain::{find_destinations, listing_prefix, rewrite_outward};
     use s3s::dto::{GetObjectAttributesInput, ObjectAttributes};
 
     /// The names of the wanted attributes, one by one: s3s takes each header for one name, and SDKs
     /// write all into one header.
-    pub fn inward(input: &mut GetObjectAttributesInput, _: &Names<'_>) {
+    pub fn rewrite_inward(input: &mut GetObjectAttributesInput, _: &MountNamePair<'_>) {
         let names = input.object_attributes.iter().flat_map(|header| header.as_str().split(','));
         let names = names.map(str::trim).filter(|name| !name.is_empty());
         input.object_attributes =
@@ -214,46 +214,46 @@ pub(super) mod get_object_attributes {
 }
 
 pub(super) mod list_parts {
-    use super::Names;
-    pub use super::plain::{destinations, inward, listed};
+    use super::MountNamePair;
+    pub use super::plain::{find_destinations, listing_prefix, rewrite_inward};
     use s3s::dto::ListPartsOutput;
 
-    pub fn outward(output: &mut ListPartsOutput, names: &Names<'_>) {
+    pub fn rewrite_outward(output: &mut ListPartsOutput, names: &MountNamePair<'_>) {
         names.bucket_outward(&mut output.bucket);
         names.name_outward(&mut output.key, false);
     }
 }
 
 pub(super) mod delete_objects {
-    use super::Names;
-    pub use super::plain::{destinations, listed};
+    use super::MountNamePair;
+    pub use super::plain::{find_destinations, listing_prefix};
     use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput};
 
-    pub fn inward(input: &mut DeleteObjectsInput, names: &Names<'_>) {
+    pub fn rewrite_inward(input: &mut DeleteObjectsInput, names: &MountNamePair<'_>) {
         input.delete.objects.iter_mut().for_each(|object| names.key_inward(&mut object.key));
     }
 
-    pub fn outward(output: &mut DeleteObjectsOutput, names: &Names<'_>) {
+    pub fn rewrite_outward(output: &mut DeleteObjectsOutput, names: &MountNamePair<'_>) {
         names.entries_outward(&mut output.deleted, |entry| &mut entry.key, false);
         names.entries_outward(&mut output.errors, |entry| &mut entry.key, false);
     }
 }
 
 pub(super) mod list_objects {
-    pub use super::plain::destinations;
-    use super::{Names, is_url};
+    pub use super::plain::find_destinations;
+    use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectsInput, ListObjectsOutput};
 
-    pub fn listed(input: &ListObjectsInput) -> &str {
+    pub fn listing_prefix(input: &ListObjectsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
-    pub fn inward(input: &mut ListObjectsInput, names: &Names<'_>) {
+    pub fn rewrite_inward(input: &mut ListObjectsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.marker);
     }
 
-    pub fn outward(output: &mut ListObjectsOutput, names: &Names<'_>) {
+    pub fn rewrite_outward(output: &mut ListObjectsOutput, names: &MountNamePair<'_>) {
         let encoded = is_url(&output.encoding_type);
         names.bucket_outward(&mut output.name);
         for name in [&mut output.prefix, &mut output.marker, &mut output.next_marker] {
@@ -265,21 +265,21 @@ pub(super) mod list_objects {
 }
 
 pub(super) mod list_objects_v2 {
-    pub use super::plain::destinations;
-    use super::{Names, is_url};
+    pub use super::plain::find_destinations;
+    use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectsV2Input, ListObjectsV2Output};
 
-    pub fn listed(input: &ListObjectsV2Input) -> &str {
+    pub fn listing_prefix(input: &ListObjectsV2Input) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
-    pub fn inward(input: &mut ListObjectsV2Input, names: &Names<'_>) {
+    pub fn rewrite_inward(input: &mut ListObjectsV2Input, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.start_after);
     }
 
     /// Continuation tokens are the UFS's own and opaque: they travel untouched.
-    pub fn outward(output: &mut ListObjectsV2Output, names: &Names<'_>) {
+    pub fn rewrite_outward(output: &mut ListObjectsV2Output, names: &MountNamePair<'_>) {
         let encoded = is_url(&output.encoding_type);
         names.bucket_outward(&mut output.name);
         for name in [&mut output.prefix, &mut output.start_after] {
@@ -292,20 +292,20 @@ pub(super) mod list_objects_v2 {
 }
 
 pub(super) mod list_object_versions {
-    pub use super::plain::destinations;
-    use super::{Names, is_url};
+    pub use super::plain::find_destinations;
+    use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectVersionsInput, ListObjectVersionsOutput};
 
-    pub fn listed(input: &ListObjectVersionsInput) -> &str {
+    pub fn listing_prefix(input: &ListObjectVersionsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
-    pub fn inward(input: &mut ListObjectVersionsInput, names: &Names<'_>) {
+    pub fn rewrite_inward(input: &mut ListObjectVersionsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.key_marker);
     }
 
-    pub fn outward(output: &mut ListObjectVersionsOutput, names: &Names<'_>) {
+    pub fn rewrite_outward(output: &mut ListObjectVersionsOutput, names: &MountNamePair<'_>) {
         let encoded = is_url(&output.encoding_type);
         names.bucket_outward(&mut output.name);
         for name in [&mut output.prefix, &mut output.key_marker, &mut output.next_key_marker] {
@@ -318,20 +318,20 @@ pub(super) mod list_object_versions {
 }
 
 pub(super) mod list_multipart_uploads {
-    pub use super::plain::destinations;
-    use super::{Names, is_url};
+    pub use super::plain::find_destinations;
+    use super::{MountNamePair, is_url};
     use s3s::dto::{ListMultipartUploadsInput, ListMultipartUploadsOutput};
 
-    pub fn listed(input: &ListMultipartUploadsInput) -> &str {
+    pub fn listing_prefix(input: &ListMultipartUploadsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
-    pub fn inward(input: &mut ListMultipartUploadsInput, names: &Names<'_>) {
+    pub fn rewrite_inward(input: &mut ListMultipartUploadsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.key_marker);
     }
 
-    pub fn outward(output: &mut ListMultipartUploadsOutput, names: &Names<'_>) {
+    pub fn rewrite_outward(output: &mut ListMultipartUploadsOutput, names: &MountNamePair<'_>) {
         let encoded = is_url(&output.encoding_type);
         names.bucket_outward(&mut output.bucket);
         for name in [&mut output.prefix, &mut output.key_marker, &mut output.next_key_marker] {

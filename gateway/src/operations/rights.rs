@@ -7,88 +7,88 @@ use http::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use super::pass::{access_denied, no_such_bucket};
-use super::{Core, Destination, Operation, Right};
-use crate::auth::Identity;
-use crate::mount::Mount;
+use super::{AccessRight, NamedDestination, OperationCore, TableOperation};
+use crate::auth::AuthIdentity;
+use crate::mount::MountedBucket;
 
 /// Canned ACLs that open an object to nobody but its writer and the bucket's owner. Clients send
 /// them by default (s3fs, rclone).
 const CLOSED_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
 
-impl Core {
+impl OperationCore {
     /// Asks for the rights that headers of a write need.
     pub(super) fn allow_headers(
         &self,
-        identity: &Identity,
-        mount: &Mount,
+        identity: &AuthIdentity,
+        mount: &MountedBucket,
         key: &str,
         headers: &HeaderMap,
     ) -> S3Result<()> {
         let mut needed = headers
             .iter()
             .filter_map(|(name, value)| right_of_header(name.as_str(), value.as_bytes()));
-        needed.try_for_each(|right| self.allow(identity, mount, key, right))
+        needed.try_for_each(|right| self.require_right(identity, mount, key, right))
     }
 
     /// Takes the buckets that the input names for mounts: asks for the rights on them, and puts the
     /// UFS's names in their place.
-    pub(super) fn allow_destinations<R: Operation>(
+    pub(super) fn allow_destinations<R: TableOperation>(
         &self,
-        identity: &Identity,
-        mount: &Mount,
+        identity: &AuthIdentity,
+        mount: &MountedBucket,
         input: &mut R,
     ) -> S3Result<()> {
-        for destination in input.destinations() {
+        for destination in input.find_destinations() {
             match destination {
-                Destination::Bucket { name, deletes } => {
+                NamedDestination::Bucket { name, deletes } => {
                     let (arn, bucket) =
                         parts_of(name).ok_or_else(|| self.refuse_destination::<R>("no bucket"))?;
-                    let target = self.mounts.resolve(bucket).ok_or_else(no_such_bucket)?;
+                    let target = self.mounts.resolve_bucket(bucket).ok_or_else(no_such_bucket)?;
                     // All keys: the store chooses them.
-                    self.allow(identity, &target, "", Right::write)?;
+                    self.require_right(identity, &target, "", AccessRight::write)?;
                     if deletes {
-                        self.allow(identity, &target, "", Right::delete)?;
+                        self.require_right(identity, &target, "", AccessRight::delete)?;
                     }
                     if target.is_prefix() || target.read_only {
                         return Err(self.refuse_destination::<R>(
                             "a mount of a part of a bucket, or a read-only one",
                         ));
                     }
-                    if target.ufs.name() != mount.ufs.name() {
+                    if target.ufs.ufs_name() != mount.ufs.ufs_name() {
                         return Err(self.refuse_destination::<R>("a mount of another store"));
                     }
                     *name = format!("{arn}{}", target.bucket);
                 }
-                Destination::Foreign(what) => return Err(self.refuse_destination::<R>(what)),
+                NamedDestination::Foreign(what) => return Err(self.refuse_destination::<R>(what)),
             }
         }
         Ok(())
     }
 
-    fn refuse_destination<R: Operation>(&self, what: &str) -> S3Error {
-        self.metrics.denied("destination");
+    fn refuse_destination<R: TableOperation>(&self, what: &str) -> S3Error {
+        self.metrics.count_denial("destination");
         let message = format!(
             "{} names {what} as its destination: nothing can be written there from here",
-            R::row().name
+            R::table_row().name
         );
         S3Error::with_message(S3ErrorCode::NotImplemented, message)
     }
 }
 
-fn right_of_header(name: &str, value: &[u8]) -> Option<Right> {
+fn right_of_header(name: &str, value: &[u8]) -> Option<AccessRight> {
     match name.strip_prefix("x-amz-")? {
-        "acl" => (!CLOSED_ACLS.contains(&value)).then_some(Right::acl),
-        name if name.starts_with("grant-") => Some(Right::acl),
-        name if name.starts_with("object-lock-") => Some(Right::lock),
+        "acl" => (!CLOSED_ACLS.contains(&value)).then_some(AccessRight::acl),
+        name if name.starts_with("grant-") => Some(AccessRight::acl),
+        name if name.starts_with("object-lock-") => Some(AccessRight::lock),
         // Who may lock an object should not thereby be able to unlock it.
         "bypass-governance-retention" => {
-            (!value.eq_ignore_ascii_case(b"false")).then_some(Right::admin)
+            (!value.eq_ignore_ascii_case(b"false")).then_some(AccessRight::admin)
         }
         _ => None,
     }
 }
 
-/// What stands before a bucket's name, and the name: of `arn:aws:s3:::name`, or of a name alone.
+/// What stands before a bucket's name, and the name: of `arn:aws:s3:::ufs_name`, or of a name alone.
 fn parts_of(text: &str) -> Option<(String, &str)> {
     if !text.starts_with("arn:") {
         return Some((String::new(), text));
@@ -102,15 +102,25 @@ fn parts_of(text: &str) -> Option<(String, &str)> {
 }
 
 /// A denial. Who may write and lacks a right that `write` once included is told which.
-pub(super) fn refusal(identity: &Identity, mount: &Mount, subject: &str, right: Right) -> S3Error {
+pub(super) fn denial_error(
+    identity: &AuthIdentity,
+    mount: &MountedBucket,
+    subject: &str,
+    right: AccessRight,
+) -> S3Error {
     let name = match right {
-        Right::acl => "acl",
-        Right::lock => "lock",
-        Right::read | Right::write | Right::list | Right::delete | Right::admin | Right::seen => {
+        AccessRight::acl => "acl",
+        AccessRight::lock => "lock",
+        AccessRight::read
+        | AccessRight::write
+        | AccessRight::list
+        | AccessRight::delete
+        | AccessRight::admin
+        | AccessRight::seen => {
             return access_denied();
         }
     };
-    if !identity.allows(&mount.name, subject, Right::write) {
+    if !identity.allows_right(&mount.name, subject, AccessRight::write) {
         return access_denied();
     }
     let message = format!(
@@ -126,18 +136,22 @@ mod tests {
     #[test]
     fn headers_that_do_more_than_write_need_more() {
         for (name, value, right) in [
-            ("x-amz-acl", "public-read", Some(Right::acl)),
-            ("x-amz-acl", "authenticated-read", Some(Right::acl)),
-            ("x-amz-acl", "", Some(Right::acl)),
+            ("x-amz-acl", "public-read", Some(AccessRight::acl)),
+            ("x-amz-acl", "authenticated-read", Some(AccessRight::acl)),
+            ("x-amz-acl", "", Some(AccessRight::acl)),
             ("x-amz-acl", "private", None),
             ("x-amz-acl", "bucket-owner-full-control", None),
-            ("x-amz-grant-full-control", "id=a", Some(Right::acl)),
-            ("x-amz-object-lock-mode", "COMPLIANCE", Some(Right::lock)),
-            ("x-amz-object-lock-retain-until-date", "2030-01-01T00:00:00Z", Some(Right::lock)),
-            ("x-amz-object-lock-legal-hold", "ON", Some(Right::lock)),
-            ("x-amz-bypass-governance-retention", "true", Some(Right::admin)),
-            ("x-amz-bypass-governance-retention", "True", Some(Right::admin)),
-            ("x-amz-bypass-governance-retention", "1", Some(Right::admin)),
+            ("x-amz-grant-full-control", "id=a", Some(AccessRight::acl)),
+            ("x-amz-object-lock-mode", "COMPLIANCE", Some(AccessRight::lock)),
+            (
+                "x-amz-object-lock-retain-until-date",
+                "2030-01-01T00:00:00Z",
+                Some(AccessRight::lock),
+            ),
+            ("x-amz-object-lock-legal-hold", "ON", Some(AccessRight::lock)),
+            ("x-amz-bypass-governance-retention", "true", Some(AccessRight::admin)),
+            ("x-amz-bypass-governance-retention", "True", Some(AccessRight::admin)),
+            ("x-amz-bypass-governance-retention", "1", Some(AccessRight::admin)),
             ("x-amz-bypass-governance-retention", "false", None),
             ("x-amz-meta-acl", "public-read", None),
             ("x-amz-tagging", "a=b", None),

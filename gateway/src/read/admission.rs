@@ -17,7 +17,7 @@ use crate::exchange::share_of;
 const UNIT_BYTES: u64 = 1 << 10;
 
 /// Bytes in flight of all reads.
-pub(super) struct Admission {
+pub(super) struct ReadAdmission {
     bytes: Arc<Semaphore>,
     bytes_max: u64,
     wait_max: Duration,
@@ -25,12 +25,12 @@ pub(super) struct Admission {
 }
 
 /// Admitted bytes; given back on drop.
-pub(super) struct Admitted {
+pub(super) struct ReadBytesPermit {
     permit: OwnedSemaphorePermit,
     in_flight: IntGauge,
 }
 
-impl Admission {
+impl ReadAdmission {
     pub(super) fn new(bytes_max: u64, wait_max: Duration, in_flight: IntGauge) -> Self {
         let units = usize::try_from(bytes_max / UNIT_BYTES)
             .unwrap_or(usize::MAX)
@@ -38,29 +38,29 @@ impl Admission {
         Self { bytes: Arc::new(Semaphore::new(units)), bytes_max, wait_max, in_flight }
     }
 
-    fn units(&self, bytes: u64) -> u32 {
+    fn byte_units(&self, bytes: u64) -> u32 {
         let units = bytes.min(self.bytes_max).div_ceil(UNIT_BYTES).max(1);
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
     /// Waits up to the configured time. `None`: overloaded.
-    pub(super) async fn enter(&self, bytes: u64) -> Option<Admitted> {
+    pub(super) async fn admit_bytes(&self, bytes: u64) -> Option<ReadBytesPermit> {
         if let Some(admitted) = self.try_enter(bytes) {
             return Some(admitted);
         }
-        let turn = self.bytes.clone().acquire_many_owned(self.units(bytes));
+        let turn = self.bytes.clone().acquire_many_owned(self.byte_units(bytes));
         let permit = timeout(self.wait_max, turn).await.ok()?.ok()?;
-        Some(self.admitted(permit))
+        Some(self.grant_permit(permit))
     }
 
-    pub(super) fn try_enter(&self, bytes: u64) -> Option<Admitted> {
-        let permit = self.bytes.clone().try_acquire_many_owned(self.units(bytes)).ok()?;
-        Some(self.admitted(permit))
+    pub(super) fn try_enter(&self, bytes: u64) -> Option<ReadBytesPermit> {
+        let permit = self.bytes.clone().try_acquire_many_owned(self.byte_units(bytes)).ok()?;
+        Some(self.grant_permit(permit))
     }
 
-    fn admitted(&self, permit: OwnedSemaphorePermit) -> Admitted {
+    fn grant_permit(&self, permit: OwnedSemaphorePermit) -> ReadBytesPermit {
         self.in_flight.add(bytes_of(&permit));
-        Admitted { permit, in_flight: self.in_flight.clone() }
+        ReadBytesPermit { permit, in_flight: self.in_flight.clone() }
     }
 }
 
@@ -68,18 +68,18 @@ fn bytes_of(permit: &OwnedSemaphorePermit) -> i64 {
     permit.num_permits() as i64 * UNIT_BYTES as i64
 }
 
-impl Drop for Admitted {
+impl Drop for ReadBytesPermit {
     fn drop(&mut self) {
         self.in_flight.sub(bytes_of(&self.permit));
     }
 }
 
-impl Admitted {
+impl ReadBytesPermit {
     /// Holds `bytes` from now on: gives the rest back, or takes what is missing if it is free right
     /// now. A first span goes on in any case, since it has a landing or the UFS.
-    pub(super) fn resize(&mut self, admission: &Admission, bytes: u64) {
+    pub(super) fn resize_permit(&mut self, admission: &ReadAdmission, bytes: u64) {
         let before = bytes_of(&self.permit);
-        let (wanted, held) = (admission.units(bytes) as usize, self.permit.num_permits());
+        let (wanted, held) = (admission.byte_units(bytes) as usize, self.permit.num_permits());
         if wanted <= held {
             drop(self.permit.split(held - wanted));
         } else if let Ok(more) =
@@ -102,7 +102,7 @@ pub(super) struct BypassPlaces {
 }
 
 /// A place among them; given back on drop.
-pub(super) struct Place {
+pub(super) struct BypassPermit {
     _permit: OwnedSemaphorePermit,
     _share: Option<KeyShare<String>>,
     in_flight: IntGauge,
@@ -128,7 +128,7 @@ impl BypassPlaces {
 
     /// `None`: none became free in time, or `principal` holds all that it may. Who is alone is not
     /// named.
-    pub(super) async fn enter(&self, principal: Option<&str>) -> Option<Place> {
+    pub(super) async fn take_permit(&self, principal: Option<&str>) -> Option<BypassPermit> {
         let share = match principal {
             Some(name) => Some(self.shares.take_share(&name.to_owned())?),
             None => None,
@@ -136,11 +136,11 @@ impl BypassPlaces {
         let permit =
             timeout(self.wait_max, self.places.clone().acquire_owned()).await.ok()?.ok()?;
         self.in_flight.inc();
-        Some(Place { _permit: permit, _share: share, in_flight: self.in_flight.clone() })
+        Some(BypassPermit { _permit: permit, _share: share, in_flight: self.in_flight.clone() })
     }
 }
 
-impl Drop for Place {
+impl Drop for BypassPermit {
     fn drop(&mut self) {
         self.in_flight.dec();
     }
@@ -151,30 +151,30 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn admission(wait_max: Duration) -> Admission {
+    fn admission(wait_max: Duration) -> ReadAdmission {
         let gauge = IntGauge::new("bytes", "bytes").unwrap();
-        Admission::new(8 << 10, wait_max, gauge)
+        ReadAdmission::new(8 << 10, wait_max, gauge)
     }
 
     #[tokio::test(start_paused = true)]
     async fn over_the_bound_a_read_waits_a_bounded_time() {
         let admission = admission(Duration::from_secs(1));
-        let held = admission.enter(6 << 10).await.unwrap();
-        assert!(admission.enter(3 << 10).await.is_none());
+        let held = admission.admit_bytes(6 << 10).await.unwrap();
+        assert!(admission.admit_bytes(3 << 10).await.is_none());
         assert_eq!(admission.in_flight.get(), 6 << 10);
         drop(held);
-        assert!(admission.enter(3 << 10).await.is_some());
+        assert!(admission.admit_bytes(3 << 10).await.is_some());
     }
 
     #[tokio::test]
     async fn a_read_holds_what_it_needs_as_far_as_there_is_room() {
         let admission = admission(Duration::from_secs(1));
-        let mut held = admission.enter(8 << 10).await.unwrap();
-        held.resize(&admission, 10);
+        let mut held = admission.admit_bytes(8 << 10).await.unwrap();
+        held.resize_permit(&admission, 10);
         assert_eq!(admission.in_flight.get(), 1 << 10);
-        held.resize(&admission, 5 << 10);
+        held.resize_permit(&admission, 5 << 10);
         assert_eq!(admission.in_flight.get(), 5 << 10);
-        held.resize(&admission, 80 << 10);
+        held.resize_permit(&admission, 80 << 10);
         assert_eq!(admission.in_flight.get(), 8 << 10);
     }
 
@@ -187,13 +187,13 @@ mod tests {
             IntGauge::new("places", "places").unwrap(),
         );
         let mut held = Vec::new();
-        while let Some(place) = places.enter(Some("greedy")).await {
+        while let Some(place) = places.take_permit(Some("greedy")).await {
             held.push(place);
         }
         assert_eq!(held.len(), 8);
-        assert!(places.enter(Some("modest")).await.is_some());
+        assert!(places.take_permit(Some("modest")).await.is_some());
         held.clear();
-        while let Some(place) = places.enter(None).await {
+        while let Some(place) = places.take_permit(None).await {
             held.push(place);
         }
         assert_eq!(held.len(), 10, "who is alone has all");
@@ -202,7 +202,7 @@ mod tests {
     #[tokio::test]
     async fn a_read_larger_than_all_is_admitted_alone() {
         let admission = admission(Duration::ZERO);
-        let held = admission.enter(u64::MAX).await.unwrap();
+        let held = admission.admit_bytes(u64::MAX).await.unwrap();
         assert!(admission.try_enter(1).is_none());
         drop(held);
         assert!(admission.try_enter(1).is_some());

@@ -5,13 +5,13 @@ use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::{Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode};
-use verbs3_protocol::{Attributes, UfsAnswer};
+use verbs3_protocol::{HeadAttributes, UfsAnswer};
 use verbs3_ufs::{RawAnswer, UfsError};
 
-use super::plan::Overrides;
+use super::plan::HeaderOverrides;
 use crate::answer;
-use crate::mount::Mount;
-use crate::operations::Names;
+use crate::mount::MountedBucket;
+use crate::operations::MountNamePair;
 use crate::request::RequestContext;
 
 /// Headers of a 304 (RFC 9110 section 15.4.5), and what S3 adds.
@@ -28,7 +28,11 @@ const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
 /// The object's headers as the UFS sent them. Without `checksums`, not even those that are known:
 /// S3 sends them on request, and for whole objects alone.
-pub(super) fn headers(attributes: Attributes, checksums: bool, overrides: &Overrides) -> HeaderMap {
+pub(super) fn object_headers(
+    attributes: HeadAttributes,
+    checksums: bool,
+    overrides: &HeaderOverrides,
+) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(attributes.headers.len() + 4);
     for (name, value) in attributes.headers {
         if !checksums && name.starts_with(CHECKSUM_PREFIX) {
@@ -48,8 +52,8 @@ pub(super) fn headers(attributes: Attributes, checksums: bool, overrides: &Overr
 
 /// s3s puts `response-*` values below the response's own headers, and knows them for GET alone: so
 /// they are set here.
-fn override_headers(headers: &mut HeaderMap, overrides: &Overrides) {
-    let Overrides {
+fn override_headers(headers: &mut HeaderMap, overrides: &HeaderOverrides) {
+    let HeaderOverrides {
         cache_control,
         content_disposition,
         content_encoding,
@@ -80,8 +84,8 @@ fn override_headers(headers: &mut HeaderMap, overrides: &Overrides) {
 }
 
 /// 304, with the headers that describe the client's own copy. Sent raw: s3s would give it a body.
-pub(super) fn not_modified(cx: &RequestContext, attributes: Attributes) -> S3Error {
-    let all = headers(attributes, false, &Overrides::default());
+pub(super) fn not_modified(cx: &RequestContext, attributes: HeadAttributes) -> S3Error {
+    let all = object_headers(attributes, false, &HeaderOverrides::default());
     let mut kept = HeaderMap::new();
     for name in OF_NOT_MODIFIED {
         if let Some(value) = all.get(&name) {
@@ -108,7 +112,7 @@ pub(super) fn precondition_failed() -> S3Error {
 pub(super) fn invalid_range(object_bytes: u64) -> S3Error {
     let mut error =
         S3Error::with_message(S3ErrorCode::InvalidRange, "The requested range is not satisfiable");
-    let mut headers = xml();
+    let mut headers = xml_headers();
     if let Ok(value) = HeaderValue::from_str(&format!("bytes */{object_bytes}")) {
         headers.insert(header::CONTENT_RANGE, value);
     }
@@ -119,14 +123,14 @@ pub(super) fn invalid_range(object_bytes: u64) -> S3Error {
 /// This gateway has no room: the client is to slow down.
 pub(super) fn slow_down(message: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::SlowDown, message);
-    let mut headers = xml();
+    let mut headers = xml_headers();
     headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     error.set_headers(headers);
     error
 }
 
 /// The error that a worker got from the UFS.
-pub(super) fn of_worker(cx: &RequestContext, mount: &Mount, answer: UfsAnswer) -> S3Error {
+pub(super) fn of_worker(cx: &RequestContext, mount: &MountedBucket, answer: UfsAnswer) -> S3Error {
     let mut headers = HeaderMap::with_capacity(answer.headers.len());
     for (name, value) in answer.headers {
         if let (Ok(name), Ok(value)) =
@@ -140,7 +144,7 @@ pub(super) fn of_worker(cx: &RequestContext, mount: &Mount, answer: UfsAnswer) -
 }
 
 /// The error of a read that this gateway did itself.
-pub(super) fn of_ufs_error(cx: &RequestContext, mount: &Mount, error: UfsError) -> S3Error {
+pub(super) fn of_ufs_error(cx: &RequestContext, mount: &MountedBucket, error: UfsError) -> S3Error {
     match error {
         UfsError::Answer { answer, .. } => of_raw(cx, mount, *answer),
         UfsError::Throttled { .. } => {
@@ -150,12 +154,12 @@ pub(super) fn of_ufs_error(cx: &RequestContext, mount: &Mount, error: UfsError) 
         | UfsError::Truncated { .. }
         | UfsError::Untrusted { .. }
         | UfsError::Changed { .. }) => {
-            tracing::warn!(request = %cx.id(), %error, "the store behind a mount can't be read");
+            tracing::warn!(request = %cx.request_id(), %error, "the store behind a mount can't be read");
             let mut unavailable = S3Error::with_message(
                 S3ErrorCode::ServiceUnavailable,
                 "the store behind this endpoint can't be read; try again",
             );
-            let mut headers = xml();
+            let mut headers = xml_headers();
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             unavailable.set_headers(headers);
             unavailable
@@ -165,17 +169,17 @@ pub(super) fn of_ufs_error(cx: &RequestContext, mount: &Mount, error: UfsError) 
 
 /// The UFS's own answer goes to the client as it is, unless its document would show names behind
 /// the mount.
-fn of_raw(cx: &RequestContext, mount: &Mount, answer: RawAnswer) -> S3Error {
+fn of_raw(cx: &RequestContext, mount: &MountedBucket, answer: RawAnswer) -> S3Error {
     let body = String::from_utf8_lossy(&answer.body);
-    let code = element(&body, "Code").map_or_else(
+    let code = xml_element(&body, "Code").map_or_else(
         || code_of(answer.status),
         |code| S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError),
     );
     let mut error = S3Error::new(code);
-    if let Some(message) = element(&body, "Message") {
+    if let Some(message) = xml_element(&body, "Message") {
         error.set_message(message.to_owned());
     }
-    answer::of_ufs(cx, &Names::of(mount), error, Some(answer))
+    answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, Some(answer))
 }
 
 /// For answers without a document (HEAD).
@@ -192,11 +196,11 @@ fn code_of(status: StatusCode) -> S3ErrorCode {
 }
 
 /// The text of an element of an S3 error document: flat, without attributes.
-fn element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
+fn xml_element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     rest.split_once('<').map(|(text, _)| text)
 }
 
-fn xml() -> HeaderMap {
+fn xml_headers() -> HeaderMap {
     HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))])
 }

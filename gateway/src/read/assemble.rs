@@ -15,44 +15,44 @@ use s3s::StdError;
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 
-use super::Shared;
-use super::admission::Admitted;
-use super::fetch::Fetch;
+use super::ObjectReaderInner;
+use super::admission::ReadBytesPermit;
+use super::fetch::ObjectFetch;
 use crate::request::RequestContext;
 
 /// A body out of the tier.
-pub(super) struct Body {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct AssembledBody {
+    pub(super) shared: Arc<ObjectReaderInner>,
     pub(super) cx: Arc<RequestContext>,
     /// Bytes at hand.
     pub(super) ready: VecDeque<Bytes>,
     /// In a lock that is never locked: a response's body has to be `Sync`, a fetch is not.
-    pub(super) fetch: Option<Mutex<Box<Fetch>>>,
+    pub(super) fetch: Option<Mutex<Box<ObjectFetch>>>,
     pub(super) remaining: u64,
-    pub(super) _admitted: Admitted,
+    pub(super) _admitted: ReadBytesPermit,
 }
 
 /// The body ended before its announced length: nothing of this kind may pass for a whole one.
 #[derive(Debug, thiserror::Error)]
 #[error("the body ended {missing} bytes before its end")]
-struct Short {
+struct ShortBodyError {
     missing: u64,
 }
 
-impl Body {
+impl AssembledBody {
     pub(super) fn into_blob(self) -> StreamingBlob {
         StreamingBlob::new(self)
     }
 
-    fn cut(&mut self, error: StdError) -> Poll<Option<Result<Bytes, StdError>>> {
+    fn cut_body(&mut self, error: StdError) -> Poll<Option<Result<Bytes, StdError>>> {
         self.shared.metrics.cut_bodies.inc();
-        tracing::warn!(request = %self.cx.id(), %error, missing = self.remaining, "a body is cut");
+        tracing::warn!(request = %self.cx.request_id(), %error, missing = self.remaining, "a body is cut");
         self.fetch = None;
         Poll::Ready(Some(Err(error)))
     }
 }
 
-impl Stream for Body {
+impl Stream for AssembledBody {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -76,10 +76,10 @@ impl Stream for Body {
                 }
                 Poll::Ready(Some(Ok(data)))
             }
-            Some(Err(error)) => this.cut(error.into()),
+            Some(Err(error)) => this.cut_body(error.into()),
             Some(Ok(_)) | None => {
                 let missing = this.remaining;
-                this.cut(Short { missing }.into())
+                this.cut_body(ShortBodyError { missing }.into())
             }
         }
     }
@@ -89,7 +89,7 @@ impl Stream for Body {
     }
 }
 
-impl ByteStream for Body {
+impl ByteStream for AssembledBody {
     fn remaining_length(&self) -> RemainingLength {
         // A target without 64-bit addresses has no use for objects that it can't count.
         RemainingLength::new_exact(usize::try_from(self.remaining).unwrap_or(usize::MAX))

@@ -6,23 +6,23 @@ use std::sync::Arc;
 use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::{S3Error, S3Response, S3Result};
-use verbs3_ufs::capture::observe;
-use verbs3_ufs::{RawAnswer, request};
+use verbs3_ufs::capture::observe_answer;
+use verbs3_ufs::{RawAnswer, s3_request};
 
 use super::answers;
-use super::bypassed::{Bypassed, Rest};
+use super::bypassed::{BypassBodyRest, BypassedBody};
 use super::if_range::{IfRange, ask_store};
-use super::{Reader, Shared};
+use super::{ObjectReader, ObjectReaderInner};
 use crate::answer;
-use crate::mount::{KEY_BYTES_MAX, Mount};
-use crate::operations::Names;
-use crate::request::{RequestContext, Verdict, Via};
+use crate::mount::{KEY_BYTES_MAX, MountedBucket};
+use crate::operations::MountNamePair;
+use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
 
-impl Reader {
+impl ObjectReader {
     pub(super) async fn bypass_get(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Arc<Mount>,
+        mount: &Arc<MountedBucket>,
         input: GetObjectInput,
         if_range: Option<&IfRange>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
@@ -32,24 +32,27 @@ impl Reader {
     async fn ask_past_the_tier(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Arc<Mount>,
+        mount: &Arc<MountedBucket>,
         mut input: GetObjectInput,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let shared = &self.shared;
-        let Some(place) = shared.places.enter(cx.principal()).await else {
+        let Some(place) = shared.places.take_permit(cx.principal_name()).await else {
             return Err(no_place(shared));
         };
-        note(shared, cx);
-        (input.bucket, input.key) = inward(mount, &input.key)?;
-        let ask = || observe(mount.ufs.s3().get_object(request(Method::GET, input.clone())));
+        note_bypass(shared, cx);
+        (input.bucket, input.key) = ufs_names(mount, &input.key)?;
+        let ask = || {
+            observe_answer(mount.ufs.s3_store().get_object(s3_request(Method::GET, input.clone())))
+        };
         let (result, raw) = ask_patiently(cx, mount, "GetObject", ask).await;
-        let mut response =
-            result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
+        let mut response = result.map_err(|error| {
+            answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, raw.clone())
+        })?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         if let Some(inner) = response.output.body.take() {
-            let rest = Rest::of(mount, input, &response.output);
+            let rest = BypassBodyRest::from_answer(mount, input, &response.output);
             response.output.body =
-                Some(StreamingBlob::new(Bypassed::new(shared, cx, inner, rest, place)));
+                Some(StreamingBlob::new(BypassedBody::new(shared, cx, inner, rest, place)));
         }
         Ok(response)
     }
@@ -57,19 +60,24 @@ impl Reader {
     pub(super) async fn bypass_head(
         &self,
         cx: &Arc<RequestContext>,
-        mount: &Mount,
+        mount: &MountedBucket,
         mut input: HeadObjectInput,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let shared = &self.shared;
-        let Some(_place) = shared.places.enter(cx.principal()).await else {
+        let Some(_place) = shared.places.take_permit(cx.principal_name()).await else {
             return Err(no_place(shared));
         };
-        note(shared, cx);
-        (input.bucket, input.key) = inward(mount, &input.key)?;
-        let ask = || observe(mount.ufs.s3().head_object(request(Method::HEAD, input.clone())));
+        note_bypass(shared, cx);
+        (input.bucket, input.key) = ufs_names(mount, &input.key)?;
+        let ask = || {
+            observe_answer(
+                mount.ufs.s3_store().head_object(s3_request(Method::HEAD, input.clone())),
+            )
+        };
         let (result, raw) = ask_patiently(cx, mount, "HeadObject", ask).await;
-        let mut response =
-            result.map_err(|error| answer::of_ufs(cx, &Names::of(mount), error, raw.clone()))?;
+        let mut response = result.map_err(|error| {
+            answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, raw.clone())
+        })?;
         answer::keep_headers(&mut response.headers, raw.as_ref());
         Ok(response)
     }
@@ -79,7 +87,7 @@ impl Reader {
 /// no harm.
 async fn ask_patiently<T, F>(
     cx: &RequestContext,
-    mount: &Mount,
+    mount: &MountedBucket,
     operation: &'static str,
     ask: impl Fn() -> F,
 ) -> (S3Result<S3Response<T>>, Option<RawAnswer>)
@@ -88,8 +96,9 @@ where
 {
     let mut tried = 0;
     loop {
-        let (result, raw) =
-            cx.ask_ufs((mount.ufs.name(), operation), ask(), |(result, _)| failed(result)).await;
+        let (result, raw) = cx
+            .ask_ufs((mount.ufs.ufs_name(), operation), ask(), |(result, _)| failure_code(result))
+            .await;
         tried += 1;
         let refusal = raw.as_ref().filter(|_| result.is_err());
         let pause = refusal.and_then(|answer| mount.ufs.pause_before_retry(tried, answer));
@@ -99,22 +108,22 @@ where
 }
 
 /// For the trace.
-fn failed<T>(result: &S3Result<T>) -> Option<String> {
+fn failure_code<T>(result: &S3Result<T>) -> Option<String> {
     result.as_ref().err().map(|error| error.code().as_str().to_owned())
 }
 
-fn note(shared: &Shared, cx: &RequestContext) {
-    shared.metrics.read(Verdict::Bypass);
-    cx.note_outcome(Verdict::Bypass, Via::Ufs);
+fn note_bypass(shared: &ObjectReaderInner, cx: &RequestContext) {
+    shared.metrics.read(ReadVerdict::Bypass);
+    cx.note_outcome(ReadVerdict::Bypass, BytesOrigin::Ufs);
 }
 
-fn no_place(shared: &Shared) -> S3Error {
+fn no_place(shared: &ObjectReaderInner) -> S3Error {
     shared.metrics.slow_downs.inc();
     answers::slow_down("too many reads past the cache are under way")
 }
 
 /// Bucket and key as the UFS names them.
-pub(super) fn inward(mount: &Mount, key: &str) -> S3Result<(String, String)> {
+pub(super) fn ufs_names(mount: &MountedBucket, key: &str) -> S3Result<(String, String)> {
     let key = mount.ufs_key(key);
     if key.len() > KEY_BYTES_MAX {
         return Err(s3s::S3ErrorCode::KeyTooLongError.into());

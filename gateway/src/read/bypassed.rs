@@ -18,48 +18,48 @@ use s3s::dto::{
 };
 use s3s::stream::{ByteStream, RemainingLength};
 use tokio::time::Instant;
-use verbs3_ufs::capture::observe;
-use verbs3_ufs::{Retry, request};
+use verbs3_ufs::capture::observe_answer;
+use verbs3_ufs::{RetryAdvice, s3_request};
 
-use super::Shared;
-use super::admission::Place;
-use super::resumption::Resumption;
-use crate::mount::Mount;
+use super::ObjectReaderInner;
+use super::admission::BypassPermit;
+use super::resumption::ResumptionBackoff;
+use crate::mount::MountedBucket;
 use crate::request::RequestContext;
 
 /// See the file's head.
-pub(super) struct Bypassed {
-    shared: Arc<Shared>,
+pub(super) struct BypassedBody {
+    shared: Arc<ObjectReaderInner>,
     cx: Arc<RequestContext>,
     inner: StreamingBlob,
     /// `None`: the answer does not say what its rest is.
-    rest: Option<Rest>,
+    rest: Option<BypassBodyRest>,
     /// In a lock that is never locked: a response's body has to be `Sync`, a call is not.
-    asking: Option<Mutex<BoxFuture<'static, Result<StreamingBlob, Refusal>>>>,
-    _place: Place,
+    asking: Option<Mutex<BoxFuture<'static, Result<StreamingBlob, RestRefusal>>>>,
+    _place: BypassPermit,
 }
 
 /// What a body has still to bring, and how it is asked for.
-pub(super) struct Rest {
-    mount: Arc<Mount>,
+pub(super) struct BypassBodyRest {
+    mount: Arc<MountedBucket>,
     /// Of the same version, and without any other condition.
     input: GetObjectInput,
     etag: ETag,
     bytes: ops::Range<u64>,
-    resumption: Resumption,
+    resumption: ResumptionBackoff,
 }
 
 /// Why the rest did not come.
-struct Refusal {
+struct RestRefusal {
     reason: String,
     is_final: bool,
 }
 
-impl Rest {
+impl BypassBodyRest {
     /// `input`, as the UFS was asked, was answered with `output`. `None`: its rest can't be asked
     /// for by itself.
-    pub(super) fn of(
-        mount: &Arc<Mount>,
+    pub(super) fn from_answer(
+        mount: &Arc<MountedBucket>,
         input: GetObjectInput,
         output: &GetObjectOutput,
     ) -> Option<Self> {
@@ -81,30 +81,38 @@ impl Rest {
             ..input
         };
         let bytes = first..first.checked_add(length)?;
-        Some(Self { mount: mount.clone(), input, etag, bytes, resumption: Resumption::default() })
+        Some(Self {
+            mount: mount.clone(),
+            input,
+            etag,
+            bytes,
+            resumption: ResumptionBackoff::default(),
+        })
     }
 
     /// Asks for the rest after a pause.
-    fn ask(
+    fn ask_rest(
         &self,
         pause: Duration,
         cx: Arc<RequestContext>,
-    ) -> BoxFuture<'static, Result<StreamingBlob, Refusal>> {
+    ) -> BoxFuture<'static, Result<StreamingBlob, RestRefusal>> {
         let ops::Range { start, end } = self.bytes;
         let (mount, etag) = (self.mount.clone(), self.etag.clone());
         let range = Some(Range::Int { first: start, last: Some(end - 1) });
         let input = GetObjectInput { range, ..self.input.clone() };
         Box::pin(async move {
             tokio::time::sleep(pause).await;
-            let call = observe(mount.ufs.s3().get_object(request(Method::GET, input)));
+            let call =
+                observe_answer(mount.ufs.s3_store().get_object(s3_request(Method::GET, input)));
             let failed = |(result, _): &(s3s::S3Result<_>, _)| {
                 result.as_ref().err().map(ToString::to_string)
             };
-            let (result, raw) = cx.ask_ufs((mount.ufs.name(), "GetObject"), call, failed).await;
-            let output = result.map_err(|error| Refusal {
+            let (result, raw) = cx.ask_ufs((mount.ufs.ufs_name(), "GetObject"), call, failed).await;
+            let output = result.map_err(|error| RestRefusal {
                 reason: error.to_string(),
-                is_final: raw
-                    .is_some_and(|raw| raw.status.is_client_error() && raw.retry() == Retry::Never),
+                is_final: raw.is_some_and(|raw| {
+                    raw.status.is_client_error() && raw.retry_advice() == RetryAdvice::Never
+                }),
             })?;
             let output = output.output;
             let is_rest = output.e_tag.as_ref() == Some(&etag)
@@ -112,7 +120,7 @@ impl Rest {
                 && output.content_length == ContentLength::try_from(end - start).ok();
             match output.body.filter(|_| is_rest) {
                 Some(body) => Ok(body),
-                None => Err(Refusal {
+                None => Err(RestRefusal {
                     reason: "the ufs answered with something else".to_owned(),
                     is_final: true,
                 }),
@@ -126,19 +134,19 @@ fn first_byte(range: &str) -> Option<u64> {
     range.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()
 }
 
-impl Bypassed {
+impl BypassedBody {
     pub(super) fn new(
-        shared: &Arc<Shared>,
+        shared: &Arc<ObjectReaderInner>,
         cx: &Arc<RequestContext>,
         inner: StreamingBlob,
-        rest: Option<Rest>,
-        place: Place,
+        rest: Option<BypassBodyRest>,
+        place: BypassPermit,
     ) -> Self {
         Self { shared: shared.clone(), cx: cx.clone(), inner, rest, asking: None, _place: place }
     }
 
     /// Another try to get the rest, if one is left.
-    fn resume(&mut self, reason: &str) -> bool {
+    fn resume_body(&mut self, reason: &str) -> bool {
         let wait_max = self.shared.options.resume_wait_max;
         let Some(rest) = self.rest.as_mut().filter(|rest| !rest.bytes.is_empty()) else {
             return false;
@@ -147,17 +155,17 @@ impl Bypassed {
             return false;
         };
         tracing::debug!(
-            request = %self.cx.id(), at = rest.bytes.start, reason,
+            request = %self.cx.request_id(), at = rest.bytes.start, reason,
             "the rest of a body is asked for again"
         );
         self.shared.metrics.resumptions.inc();
-        self.asking = Some(Mutex::new(rest.ask(pause, self.cx.clone())));
+        self.asking = Some(Mutex::new(rest.ask_rest(pause, self.cx.clone())));
         true
     }
 
-    fn cut(&self, error: StdError) -> Poll<Option<Result<Bytes, StdError>>> {
+    fn cut_body(&self, error: StdError) -> Poll<Option<Result<Bytes, StdError>>> {
         self.shared.metrics.cut_bodies.inc();
-        tracing::warn!(request = %self.cx.id(), %error, "a body from the ufs is cut");
+        tracing::warn!(request = %self.cx.request_id(), %error, "a body from the ufs is cut");
         Poll::Ready(Some(Err(error)))
     }
 
@@ -166,7 +174,7 @@ impl Bypassed {
     }
 }
 
-impl Stream for Bypassed {
+impl Stream for BypassedBody {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -177,9 +185,9 @@ impl Stream for Bypassed {
                 this.asking = None;
                 match asked {
                     Ok(body) => this.inner = body,
-                    Err(Refusal { reason, is_final }) => {
-                        if is_final || !this.resume(&reason) {
-                            return this.cut(reason.into());
+                    Err(RestRefusal { reason, is_final }) => {
+                        if is_final || !this.resume_body(&reason) {
+                            return this.cut_body(reason.into());
                         }
                         continue;
                     }
@@ -199,17 +207,17 @@ impl Stream for Bypassed {
                 None if this.is_short() => "the body ended early".into(),
                 None => return Poll::Ready(None),
             };
-            if !this.resume(&error.to_string()) {
-                return this.cut(error);
+            if !this.resume_body(&error.to_string()) {
+                return this.cut_body(error);
             }
         }
     }
 }
 
-impl ByteStream for Bypassed {
+impl ByteStream for BypassedBody {
     fn remaining_length(&self) -> RemainingLength {
         match &self.rest {
-            Some(Rest { bytes, .. }) => RemainingLength::new_exact(
+            Some(BypassBodyRest { bytes, .. }) => RemainingLength::new_exact(
                 usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(usize::MAX),
             ),
             None => self.inner.remaining_length(),

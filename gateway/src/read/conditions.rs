@@ -3,11 +3,11 @@
 
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use time::OffsetDateTime;
-use verbs3_protocol::Attributes;
+use verbs3_protocol::HeadAttributes;
 
 /// The conditions of one request.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Conditions {
+pub(super) struct RequestConditions {
     pub(super) if_match: Option<ETagCondition>,
     pub(super) if_none_match: Option<ETagCondition>,
     /// Seconds since 1970.
@@ -16,7 +16,7 @@ pub(super) struct Conditions {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Judgement {
+pub(super) enum ConditionVerdict {
     Proceed,
     /// 304
     NotModified,
@@ -25,64 +25,64 @@ pub(super) enum Judgement {
 }
 
 /// HTTP dates have whole seconds.
-pub(super) fn seconds(timestamp: &Timestamp) -> i64 {
+pub(super) fn whole_seconds(timestamp: &Timestamp) -> i64 {
     OffsetDateTime::from(timestamp.clone()).unix_timestamp()
 }
 
-impl Conditions {
-    pub(super) fn judge(&self, attributes: &Attributes) -> Judgement {
+impl RequestConditions {
+    pub(super) fn judge_attributes(&self, attributes: &HeadAttributes) -> ConditionVerdict {
         let etag = attributes.version.etag.as_str();
         let modified = attributes.last_modified;
         // A matching If-Match makes If-Unmodified-Since void, as S3 documents for GetObject; the
         // same for the other two.
         let holds = match (&self.if_match, self.if_unmodified_since, modified) {
-            (Some(condition), ..) => matches(condition, etag, Comparison::Strong),
+            (Some(condition), ..) => matches_etag(condition, etag, ETagComparison::Strong),
             (None, Some(since), Some(modified)) => modified <= since,
             (None, ..) => true,
         };
         if !holds {
-            return Judgement::Failed;
+            return ConditionVerdict::Failed;
         }
         let unchanged = match (&self.if_none_match, self.if_modified_since, modified) {
-            (Some(condition), ..) => matches(condition, etag, Comparison::Weak),
+            (Some(condition), ..) => matches_etag(condition, etag, ETagComparison::Weak),
             (None, Some(since), Some(modified)) => modified <= since,
             (None, ..) => false,
         };
-        if unchanged { Judgement::NotModified } else { Judgement::Proceed }
+        if unchanged { ConditionVerdict::NotModified } else { ConditionVerdict::Proceed }
     }
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Comparison {
+enum ETagComparison {
     Strong,
     Weak,
 }
 
 /// `etag` is strong and quoted: nothing else is ever cached.
-fn matches(condition: &ETagCondition, etag: &str, comparison: Comparison) -> bool {
+fn matches_etag(condition: &ETagCondition, etag: &str, comparison: ETagComparison) -> bool {
     let value = etag.trim_matches('"');
     match condition {
         ETagCondition::Any => true,
         ETagCondition::ETag(ETag::Weak(weak)) => {
-            comparison == Comparison::Weak && list(weak).any(|one| one == value)
+            comparison == ETagComparison::Weak && split_etags(weak).any(|one| one == value)
         }
-        ETagCondition::ETag(ETag::Strong(strong)) => list(strong).any(|one| one == value),
+        ETagCondition::ETag(ETag::Strong(strong)) => split_etags(strong).any(|one| one == value),
     }
 }
 
 /// s3s reads a list of quoted ETags as one: `a", "b`.
-fn list(value: &str) -> impl Iterator<Item = &str> {
+fn split_etags(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(|one| one.trim().trim_matches('"'))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbs3_protocol::Version;
+    use verbs3_protocol::ContentVersion;
 
-    fn attributes() -> Attributes {
-        Attributes {
-            version: Version { etag: "\"abc\"".into(), bytes: 1, version_id: None },
+    fn attributes() -> HeadAttributes {
+        HeadAttributes {
+            version: ContentVersion { etag: "\"abc\"".into(), bytes: 1, version_id: None },
             last_modified: Some(1000),
             headers: vec![],
             checksums_known: false,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_table_of_rfc_9110_holds() {
-        use Judgement::{Failed, NotModified, Proceed};
+        use ConditionVerdict::{Failed, NotModified, Proceed};
         let any = || Some(ETagCondition::Any);
         // If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since
         let table = [
@@ -128,20 +128,24 @@ mod tests {
             ((None, Some(999), None, Some(1000)), Failed),
         ];
         for ((if_match, if_unmodified_since, if_none_match, if_modified_since), expected) in table {
-            let conditions =
-                Conditions { if_match, if_none_match, if_modified_since, if_unmodified_since };
-            assert_eq!(conditions.judge(&attributes()), expected, "{conditions:?}");
+            let conditions = RequestConditions {
+                if_match,
+                if_none_match,
+                if_modified_since,
+                if_unmodified_since,
+            };
+            assert_eq!(conditions.judge_attributes(&attributes()), expected, "{conditions:?}");
         }
     }
 
     #[test]
     fn dates_say_nothing_about_an_object_without_one() {
-        let conditions = Conditions {
+        let conditions = RequestConditions {
             if_unmodified_since: Some(0),
             if_modified_since: Some(i64::MAX),
-            ..Conditions::default()
+            ..RequestConditions::default()
         };
-        let undated = Attributes { last_modified: None, ..attributes() };
-        assert_eq!(conditions.judge(&undated), Judgement::Proceed);
+        let undated = HeadAttributes { last_modified: None, ..attributes() };
+        assert_eq!(conditions.judge_attributes(&undated), ConditionVerdict::Proceed);
     }
 }

@@ -5,7 +5,7 @@
 //! are driven by the same poll: no task, no channel. A version that is gone ends the body; bytes of
 //! two versions are never mixed, since every span names the version, and every read of the UFS is
 //! held against it. Any other failure after the first byte is followed by another source, from the
-//! byte reached on ([`Resumption`]).
+//! byte reached on ([`ResumptionBackoff`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -19,15 +19,15 @@ use futures::stream::BoxStream;
 use http::StatusCode;
 use tokio::time::Instant;
 use verbs3_client::{BypassReason, SpanItem, SpanRead, SpanRequest};
-use verbs3_protocol::{CacheVerdict, Geometry, ObjectKey, Span, Version};
-use verbs3_telemetry::{Child, Value};
-use verbs3_ufs::{ObjectStream, ReadObject, Retry, UfsError};
+use verbs3_protocol::{BlockGeometry, BlockSpan, CacheVerdict, ContentVersion, ObjectKey};
+use verbs3_telemetry::{ActiveTraceSpan, TraceValue};
+use verbs3_ufs::{ObjectStream, ReadObject, RetryAdvice, UfsError};
 
-use super::Shared;
-use super::admission::{Admitted, Place};
-use super::resumption::Resumption;
-use crate::mount::Mount;
-use crate::request::{RequestContext, Verdict, Via};
+use super::ObjectReaderInner;
+use super::admission::{BypassPermit, ReadBytesPermit};
+use super::resumption::ResumptionBackoff;
+use crate::mount::MountedBucket;
+use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
 
 /// Why a body can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -44,20 +44,20 @@ pub(super) enum FetchError {
 
 /// What a body is of.
 #[derive(Clone)]
-pub(super) struct Subject {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct FetchSubject {
+    pub(super) shared: Arc<ObjectReaderInner>,
     pub(super) cx: Arc<RequestContext>,
-    pub(super) mount: Arc<Mount>,
+    pub(super) mount: Arc<MountedBucket>,
     pub(super) object: Arc<ObjectKey>,
-    pub(super) version: Arc<Version>,
+    pub(super) version: Arc<ContentVersion>,
     /// The client itself named the version.
     pub(super) version_named: bool,
 }
 
 /// The bytes of one body under way.
-pub(super) struct Fetch {
-    subject: Subject,
-    flights: VecDeque<Flight>,
+pub(super) struct ObjectFetch {
+    subject: FetchSubject,
+    flights: VecDeque<FetchFlight>,
     /// First byte for which no flight was begun.
     next: u64,
     end: u64,
@@ -67,7 +67,7 @@ pub(super) struct Fetch {
     /// The reader goes on where others stopped.
     ahead_bytes_max: u32,
     ready: VecDeque<Bytes>,
-    origin: Option<(Verdict, Via)>,
+    origin: Option<(ReadVerdict, BytesOrigin)>,
     /// The client has, or is about to have, the head of the answer: a failure can no longer be one.
     answer_left: bool,
     /// The home is told that its version is gone, before the body is cut: who reads again then sees
@@ -75,21 +75,21 @@ pub(super) struct Fetch {
     telling: Option<BoxFuture<'static, ()>>,
 }
 
-struct Flight {
+struct FetchFlight {
     /// Bytes of the object that it has still to give.
     range: Range<u64>,
-    from: From,
-    resumption: Resumption,
+    from: FlightSource,
+    resumption: ResumptionBackoff,
     /// Came before it was this flight's turn; no more than the range.
     early: VecDeque<Bytes>,
-    ended: Option<Step>,
+    ended: Option<FlightStep>,
     /// From its beginning to its end; in a box, since most reads have none.
-    span: Option<Box<Child>>,
+    span: Option<Box<ActiveTraceSpan>>,
     /// For flights that were begun ahead.
-    _admitted: Option<Admitted>,
+    _admitted: Option<ReadBytesPermit>,
 }
 
-enum From {
+enum FlightSource {
     /// Boxed: one a span, and flights move within their queue.
     Tier(Box<SpanRead>),
     Ufs(UfsRest),
@@ -97,7 +97,7 @@ enum From {
     Pause(BoxFuture<'static, ()>),
 }
 
-enum Step {
+enum FlightStep {
     Bytes(Vec<Bytes>),
     End,
     /// The rest has to come from the UFS.
@@ -109,23 +109,23 @@ enum Step {
 
 /// The rest of a span, read at the UFS.
 enum UfsRest {
-    Opening(BoxFuture<'static, Result<(ObjectStream, Place), FetchError>>),
-    Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: Place },
+    Opening(BoxFuture<'static, Result<(ObjectStream, BypassPermit), FetchError>>),
+    Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: BypassPermit },
 }
 
 /// Flights of a body at its beginning: one for the client, and one so that the next bytes are on
 /// their way meanwhile.
 const WINDOW_MIN: usize = 2;
 
-impl Fetch {
+impl ObjectFetch {
     /// Bytes `range` of the object; `begun` is a read of its beginning that is under way.
     pub(super) fn new(
-        subject: Subject,
+        subject: FetchSubject,
         range: Range<u64>,
         begun: Option<SpanRead>,
         ahead_bytes_max: u32,
     ) -> Self {
-        let block_bytes = u64::from(subject.shared.geometry().block_bytes);
+        let block_bytes = u64::from(subject.shared.block_geometry().block_bytes);
         let window_max = usize::try_from(subject.shared.options.window_bytes / block_bytes)
             .unwrap_or(usize::MAX)
             .max(1);
@@ -143,21 +143,22 @@ impl Fetch {
             telling: None,
         };
         if let Some(read) = begun {
-            let bytes = absolute(fetch.subject.shared.geometry(), &read.request().span);
+            let bytes =
+                object_range(fetch.subject.shared.block_geometry(), &read.span_request().span);
             fetch.next = bytes.end;
-            let span = fetch.subject.span(&bytes);
-            fetch.flights.push_back(Flight::new(bytes, read, span, None));
+            let span = fetch.subject.begin_trace_span(&bytes);
+            fetch.flights.push_back(FetchFlight::new(bytes, read, span, None));
         }
         fetch
     }
 
     /// How the first bytes were found and came, once there are some.
-    pub(super) fn origin(&self) -> Option<(Verdict, Via)> {
+    pub(super) fn bytes_origin(&self) -> Option<(ReadVerdict, BytesOrigin)> {
         self.origin
     }
 
     /// Waits for the first bytes. A failure is an answer until they are there.
-    pub(super) async fn prime(&mut self) -> Result<(), FetchError> {
+    pub(super) async fn await_first_bytes(&mut self) -> Result<(), FetchError> {
         std::future::poll_fn(|cx| self.poll_ready(cx)).await?;
         self.note_answer_left();
         Ok(())
@@ -190,47 +191,47 @@ impl Fetch {
             if !self.ready.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            self.launch(cx);
+            self.launch_flights(cx);
             let Some(front) = self.flights.front_mut() else { return Poll::Ready(Ok(())) };
             match front.poll(cx) {
-                Poll::Ready(Step::Bytes(data)) => {
+                Poll::Ready(FlightStep::Bytes(data)) => {
                     if self.origin.is_none() {
-                        self.origin = front.origin();
+                        self.origin = front.bytes_origin();
                     }
                     self.ready.extend(data.into_iter().filter(|data| !data.is_empty()));
                 }
-                Poll::Ready(Step::End) => {
+                Poll::Ready(FlightStep::End) => {
                     if let Some(flight) = self.flights.pop_front() {
-                        flight.tell();
+                        flight.trace_origin();
                     }
                     self.window = (self.window + 1).min(self.window_max);
                 }
-                Poll::Ready(Step::Bypass(reason)) => {
+                Poll::Ready(FlightStep::Bypass(reason)) => {
                     tracing::debug!(
-                        request = %self.subject.cx.id(), object = %self.subject.object,
+                        request = %self.subject.cx.request_id(), object = %self.subject.object,
                         reason = reason.as_str(
                     ),
                         "a span comes from the ufs");
                     if let Some(span) = &mut front.span {
-                        span.set("verbs3.bypass", Value::Name(reason.as_str()));
+                        span.set_attribute("verbs3.bypass", TraceValue::Name(reason.as_str()));
                     }
-                    front.from = From::Ufs(self.subject.read_at_ufs(front.range.clone()));
+                    front.from = FlightSource::Ufs(self.subject.read_at_ufs(front.range.clone()));
                 }
-                Poll::Ready(Step::Resume) => match self.subject.read_rest(front) {
-                    Some(read) => front.from = From::Tier(Box::new(read)),
-                    None => front.ended = Some(Step::End),
+                Poll::Ready(FlightStep::Resume) => match self.subject.read_rest(front) {
+                    Some(read) => front.from = FlightSource::Tier(Box::new(read)),
+                    None => front.ended = Some(FlightStep::End),
                 },
                 // All of it is there: what its source says afterwards is of no use to anybody.
-                Poll::Ready(Step::Failed(_)) if front.range.is_empty() => {
-                    front.ended = Some(Step::End)
+                Poll::Ready(FlightStep::Failed(_)) if front.range.is_empty() => {
+                    front.ended = Some(FlightStep::End)
                 }
-                Poll::Ready(Step::Failed(error)) => {
+                Poll::Ready(FlightStep::Failed(error)) => {
                     if let Some(pause) = self.subject.pause_after(front, &error, self.answer_left) {
-                        front.from = From::Pause(pause);
+                        front.from = FlightSource::Pause(pause);
                         continue;
                     }
                     if let Some(span) = &mut front.span {
-                        span.fail(error.to_string());
+                        span.mark_failed(error.to_string());
                     }
                     if let FetchError::VersionGone = error {
                         self.telling = Some(self.subject.tell_version_gone());
@@ -240,7 +241,7 @@ impl Fetch {
                 }
                 Poll::Pending => {
                     for flight in self.flights.iter_mut().skip(1) {
-                        flight.drive(cx);
+                        flight.drive_ahead(cx);
                     }
                     return Poll::Pending;
                 }
@@ -250,11 +251,11 @@ impl Fetch {
 
     /// Begins flights up to the window. The first always begins; others only if there is room for
     /// them now.
-    fn launch(&mut self, cx: &mut Context<'_>) {
+    fn launch_flights(&mut self, cx: &mut Context<'_>) {
         while self.flights.len() < self.window && self.next < self.end {
-            let geometry = self.subject.shared.geometry();
-            let Some(span) = geometry.spans(self.next..self.end).next() else { return };
-            let bytes = absolute(geometry, &span);
+            let geometry = self.subject.shared.block_geometry();
+            let Some(span) = geometry.cut_spans(self.next..self.end).next() else { return };
+            let bytes = object_range(geometry, &span);
             let ahead = !self.flights.is_empty();
             let admitted = if ahead {
                 let Some(admitted) =
@@ -271,39 +272,39 @@ impl Fetch {
             } else {
                 0
             };
-            let noted = self.subject.span(&bytes);
+            let noted = self.subject.begin_trace_span(&bytes);
             let mut read = self.subject.shared.tier.read_span(SpanRequest {
                 object: self.subject.object.clone(),
                 version: self.subject.version.clone(),
                 span,
                 ahead_bytes: past_end,
-                trace: self.subject.cx.onward(noted.as_deref()),
+                trace: self.subject.cx.outgoing_trace(noted.as_deref()),
             });
             if ahead && !read.start() {
                 if let Some(noted) = noted {
-                    noted.discard();
+                    noted.discard_span();
                 }
                 return;
             }
             self.next = bytes.end;
-            let mut flight = Flight::new(bytes, read, noted, admitted);
+            let mut flight = FetchFlight::new(bytes, read, noted, admitted);
             if ahead {
-                flight.drive(cx);
+                flight.drive_ahead(cx);
             }
             self.flights.push_back(flight);
         }
     }
 }
 
-impl Flight {
+impl FetchFlight {
     fn new(
         range: Range<u64>,
         read: SpanRead,
-        span: Option<Box<Child>>,
-        admitted: Option<Admitted>,
+        span: Option<Box<ActiveTraceSpan>>,
+        admitted: Option<ReadBytesPermit>,
     ) -> Self {
-        let from = From::Tier(Box::new(read));
-        let resumption = Resumption::default();
+        let from = FlightSource::Tier(Box::new(read));
+        let resumption = ResumptionBackoff::default();
         Self {
             range,
             from,
@@ -316,27 +317,27 @@ impl Flight {
     }
 
     /// Notes how it came, for the trace.
-    fn tell(mut self) {
-        let (Some(mut span), origin) = (self.span.take(), self.origin()) else { return };
+    fn trace_origin(mut self) {
+        let (Some(mut span), origin) = (self.span.take(), self.bytes_origin()) else { return };
         if let Some((verdict, via)) = origin {
-            span.set("verbs3.cache", Value::Name(verdict.as_str()));
-            span.set("verbs3.transport", Value::Name(via.as_str()));
+            span.set_attribute("verbs3.cache", TraceValue::Name(verdict.as_str()));
+            span.set_attribute("verbs3.transport", TraceValue::Name(via.as_str()));
         }
     }
 
-    fn origin(&self) -> Option<(Verdict, Via)> {
+    fn bytes_origin(&self) -> Option<(ReadVerdict, BytesOrigin)> {
         match &self.from {
-            From::Tier(read) => {
-                read.origin().map(|(verdict, kind)| (verdict_of(verdict), Via::Tier(kind)))
-            }
-            From::Ufs(_) => Some((Verdict::Bypass, Via::Ufs)),
-            From::Pause(_) => None,
+            FlightSource::Tier(read) => read
+                .bytes_origin()
+                .map(|(verdict, kind)| (verdict_of(verdict), BytesOrigin::Tier(kind))),
+            FlightSource::Ufs(_) => Some((ReadVerdict::Bypass, BytesOrigin::Ufs)),
+            FlightSource::Pause(_) => None,
         }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
         if !self.early.is_empty() {
-            return Poll::Ready(Step::Bytes(std::mem::take(&mut self.early).into()));
+            return Poll::Ready(FlightStep::Bytes(std::mem::take(&mut self.early).into()));
         }
         match self.ended.take() {
             Some(step) => Poll::Ready(step),
@@ -345,28 +346,28 @@ impl Flight {
     }
 
     /// Lets a flight go on whose turn has not come.
-    fn drive(&mut self, cx: &mut Context<'_>) {
+    fn drive_ahead(&mut self, cx: &mut Context<'_>) {
         while self.ended.is_none() {
             match self.poll_source(cx) {
-                Poll::Ready(Step::Bytes(data)) => self.early.extend(data),
+                Poll::Ready(FlightStep::Bytes(data)) => self.early.extend(data),
                 Poll::Ready(step) => self.ended = Some(step),
                 Poll::Pending => return,
             }
         }
     }
 
-    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
         let step = ready!(match &mut self.from {
-            From::Tier(read) => read.poll_next(cx).map(|item| match item {
-                SpanItem::Bytes(data) => Step::Bytes(data),
-                SpanItem::End => Step::End,
-                SpanItem::VersionGone => Step::Failed(FetchError::VersionGone),
-                SpanItem::Bypass(reason) => Step::Bypass(reason),
+            FlightSource::Tier(read) => read.poll_next(cx).map(|item| match item {
+                SpanItem::Bytes(data) => FlightStep::Bytes(data),
+                SpanItem::End => FlightStep::End,
+                SpanItem::VersionGone => FlightStep::Failed(FetchError::VersionGone),
+                SpanItem::Bypass(reason) => FlightStep::Bypass(reason),
             }),
-            From::Ufs(rest) => rest.poll(cx),
-            From::Pause(pause) => pause.as_mut().poll(cx).map(|()| Step::Resume),
+            FlightSource::Ufs(rest) => rest.poll(cx),
+            FlightSource::Pause(pause) => pause.as_mut().poll(cx).map(|()| FlightStep::Resume),
         });
-        if let Step::Bytes(data) = &step {
+        if let FlightStep::Bytes(data) = &step {
             self.range.start += data.iter().map(|data| data.len() as u64).sum::<u64>();
             self.resumption.note_progress();
         }
@@ -375,21 +376,21 @@ impl Flight {
 }
 
 impl UfsRest {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
         loop {
             match self {
                 Self::Opening(opening) => match opening.as_mut().poll(cx) {
                     Poll::Ready(Ok((stream, place))) => {
                         *self = Self::Streaming { body: stream.body, _place: place }
                     }
-                    Poll::Ready(Err(error)) => return Poll::Ready(Step::Failed(error)),
+                    Poll::Ready(Err(error)) => return Poll::Ready(FlightStep::Failed(error)),
                     Poll::Pending => return Poll::Pending,
                 },
                 Self::Streaming { body, .. } => {
                     return body.poll_next_unpin(cx).map(|item| match item {
-                        Some(Ok(data)) => Step::Bytes(vec![data]),
-                        Some(Err(error)) => Step::Failed(FetchError::of(error)),
-                        None => Step::End,
+                        Some(Ok(data)) => FlightStep::Bytes(vec![data]),
+                        Some(Err(error)) => FlightStep::Failed(FetchError::from_ufs(error)),
+                        None => FlightStep::End,
                     });
                 }
             }
@@ -397,19 +398,19 @@ impl UfsRest {
     }
 }
 
-impl Subject {
+impl FetchSubject {
     /// A part of the trace, if there is one.
-    fn span(&self, bytes: &Range<u64>) -> Option<Box<Child>> {
-        let mut span = self.cx.span("verbs3.span")?;
-        span.set("verbs3.first_byte", Value::from(bytes.start));
-        span.set("verbs3.bytes", Value::from(bytes.end - bytes.start));
+    fn begin_trace_span(&self, bytes: &Range<u64>) -> Option<Box<ActiveTraceSpan>> {
+        let mut span = self.cx.begin_span("verbs3.span")?;
+        span.set_attribute("verbs3.first_byte", TraceValue::from(bytes.start));
+        span.set_attribute("verbs3.bytes", TraceValue::from(bytes.end - bytes.start));
         Some(Box::new(span))
     }
 
     /// Asks the tier anew for what a flight has still to give. `None`: it has given all.
-    fn read_rest(&self, flight: &Flight) -> Option<SpanRead> {
-        let span = self.shared.geometry().spans(flight.range.clone()).next()?;
-        let trace = self.cx.onward(flight.span.as_deref());
+    fn read_rest(&self, flight: &FetchFlight) -> Option<SpanRead> {
+        let span = self.shared.block_geometry().cut_spans(flight.range.clone()).next()?;
+        let trace = self.cx.outgoing_trace(flight.span.as_deref());
         let (object, version) = (self.object.clone(), self.version.clone());
         Some(self.shared.tier.read_span(SpanRequest {
             object,
@@ -424,7 +425,7 @@ impl Subject {
     /// failure is final.
     fn pause_after(
         &self,
-        flight: &mut Flight,
+        flight: &mut FetchFlight,
         error: &FetchError,
         answer_left: bool,
     ) -> Option<BoxFuture<'static, ()>> {
@@ -434,7 +435,7 @@ impl Subject {
         let pause =
             flight.resumption.next_pause(Instant::now(), self.shared.options.resume_wait_max)?;
         self.shared.metrics.resumptions.inc();
-        tracing::debug!(request = %self.cx.id(), object = %self.object, at = flight.range.start, %error,
+        tracing::debug!(request = %self.cx.request_id(), object = %self.object, at = flight.range.start, %error,
             "a body goes on from another source");
         Some(Box::pin(tokio::time::sleep(pause)))
     }
@@ -449,7 +450,8 @@ impl Subject {
         let Self { shared, cx, mount, object, version, version_named } = self.clone();
         shared.metrics.fallback_spans.inc();
         UfsRest::Opening(Box::pin(async move {
-            let place = shared.places.enter(cx.principal()).await.ok_or(FetchError::NoPlace)?;
+            let place =
+                shared.places.take_permit(cx.principal_name()).await.ok_or(FetchError::NoPlace)?;
             let wanted = ReadObject {
                 bucket: mount.bucket.clone(),
                 key: object.key.clone(),
@@ -461,7 +463,7 @@ impl Subject {
             };
             let ask = async |wanted: ReadObject| {
                 let call = mount.ufs.read(wanted);
-                cx.ask_ufs((mount.ufs.name(), "GetObject"), call, |read| {
+                cx.ask_ufs((mount.ufs.ufs_name(), "GetObject"), call, |read| {
                     read.as_ref().err().map(ToString::to_string)
                 })
                 .await
@@ -475,7 +477,7 @@ impl Subject {
                 // the object does not.
                 read = ask(ReadObject { version_id: None, ..wanted }).await;
             }
-            let mut stream = read.map_err(FetchError::of)?;
+            let mut stream = read.map_err(FetchError::from_ufs)?;
             let other_id =
                 |id: &String| version.version_id.as_ref().is_some_and(|wanted| wanted != id);
             let other = stream.head.version_id.as_ref().is_some_and(other_id);
@@ -495,7 +497,7 @@ impl Subject {
 }
 
 impl FetchError {
-    fn of(error: UfsError) -> Self {
+    fn from_ufs(error: UfsError) -> Self {
         let gone = match &error {
             UfsError::Changed { .. } => true,
             // A range of the version itself is within it.
@@ -518,24 +520,24 @@ impl FetchError {
         match self {
             Self::VersionGone => false,
             Self::NoPlace => true,
-            Self::Ufs(error) => error.retry() == Retry::Later,
+            Self::Ufs(error) => error.retry_advice() == RetryAdvice::Later,
         }
     }
 }
 
 fn is_forbidden(error: &UfsError) -> bool {
-    error.answer().is_some_and(|answer| answer.status == StatusCode::FORBIDDEN)
+    error.raw_answer().is_some_and(|answer| answer.status == StatusCode::FORBIDDEN)
 }
 
-pub(super) fn verdict_of(verdict: CacheVerdict) -> Verdict {
+pub(super) fn verdict_of(verdict: CacheVerdict) -> ReadVerdict {
     match verdict {
-        CacheVerdict::Hit => Verdict::Hit,
-        CacheVerdict::Partial => Verdict::Partial,
-        CacheVerdict::Miss => Verdict::Miss,
+        CacheVerdict::Hit => ReadVerdict::Hit,
+        CacheVerdict::Partial => ReadVerdict::Partial,
+        CacheVerdict::Miss => ReadVerdict::Miss,
     }
 }
 
-fn absolute(geometry: Geometry, span: &Span) -> Range<u64> {
+fn object_range(geometry: BlockGeometry, span: &BlockSpan) -> Range<u64> {
     let base = u64::from(span.block.0) * u64::from(geometry.block_bytes);
     base + u64::from(span.range.start)..base + u64::from(span.range.end)
 }
@@ -552,7 +554,7 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap_or_default();
             let answer =
                 Box::new(RawAnswer { status, headers: http::HeaderMap::new(), body: Bytes::new() });
-            let error = FetchError::of(UfsError::Answer { ufs: "store".to_owned(), answer });
+            let error = FetchError::from_ufs(UfsError::Answer { ufs: "store".to_owned(), answer });
             assert_eq!(matches!(error, FetchError::VersionGone), gone, "{status}");
         }
     }

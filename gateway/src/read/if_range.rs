@@ -10,7 +10,7 @@ use http::header::IF_RANGE;
 use s3s::dto::{ETag, GetObjectInput, GetObjectOutput};
 use s3s::{S3ErrorCode, S3Response, S3Result};
 
-use super::conditions::seconds;
+use super::conditions::whole_seconds;
 use crate::request::RequestContext;
 
 /// What the client knows of the version that it has a part of.
@@ -27,7 +27,7 @@ pub(crate) enum IfRange {
 
 impl IfRange {
     /// `None`: the header is not there. One that comes twice says nothing.
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(IF_RANGE).iter();
         match (values.next(), values.next()) {
             (None, _) => None,
@@ -48,7 +48,7 @@ impl IfRange {
     }
 
     /// Whether a version is the one that the client has a part of. `etag`: a strong one.
-    pub(super) fn names(&self, etag: Option<&str>, modified: Option<i64>) -> bool {
+    pub(super) fn names_version(&self, etag: Option<&str>, modified: Option<i64>) -> bool {
         match self {
             Self::ETag(wanted) => etag.is_some_and(|etag| etag.trim_matches('"') == wanted),
             Self::Modified(wanted) => modified == Some(*wanted),
@@ -61,7 +61,7 @@ impl IfRange {
             Some(ETag::Strong(etag)) => Some(etag.as_str()),
             Some(ETag::Weak(_)) | None => None,
         };
-        self.names(strong, answer.last_modified.as_ref().map(seconds))
+        self.names_version(strong, answer.last_modified.as_ref().map(whole_seconds))
     }
 }
 
@@ -112,7 +112,7 @@ mod tests {
 
     fn of(values: &[&str]) -> Option<IfRange> {
         let values = values.iter().map(|value| (IF_RANGE, value.parse().unwrap()));
-        IfRange::of(&values.collect())
+        IfRange::from_headers(&values.collect())
     }
 
     #[test]
@@ -137,16 +137,20 @@ mod tests {
     #[test]
     fn a_version_is_named_by_exactly_what_it_has() {
         let etag = IfRange::ETag("abc".to_owned());
-        assert!(etag.names(Some("\"abc\""), None) && etag.names(Some("abc"), Some(5)));
-        assert!(!etag.names(Some("\"abcd\""), Some(5)) && !etag.names(None, Some(5)));
-        let date = IfRange::Modified(5);
-        assert!(date.names(None, Some(5)));
         assert!(
-            !date.names(Some("abc"), Some(4))
-                && !date.names(None, Some(6))
-                && !date.names(None, None)
+            etag.names_version(Some("\"abc\""), None) && etag.names_version(Some("abc"), Some(5))
         );
-        assert!(!IfRange::Nothing.names(Some("abc"), Some(5)));
+        assert!(
+            !etag.names_version(Some("\"abcd\""), Some(5)) && !etag.names_version(None, Some(5))
+        );
+        let date = IfRange::Modified(5);
+        assert!(date.names_version(None, Some(5)));
+        assert!(
+            !date.names_version(Some("abc"), Some(4))
+                && !date.names_version(None, Some(6))
+                && !date.names_version(None, None)
+        );
+        assert!(!IfRange::Nothing.names_version(Some("abc"), Some(5)));
     }
 
     #[test]

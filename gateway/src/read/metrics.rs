@@ -3,7 +3,7 @@
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 use crate::metrics::table;
-use crate::request::Verdict;
+use crate::request::ReadVerdict;
 
 table! {
     reads: IntCounterVec, "verbs3_read_requests_total", ["cache"],
@@ -25,7 +25,7 @@ table! {
         "Reads past the tier under way, of ufs_bypass_in_flight_max.";
 }
 
-pub(super) struct Metrics {
+pub(super) struct ReadMetrics {
     hit: IntCounter,
     partial: IntCounter,
     miss: IntCounter,
@@ -40,9 +40,9 @@ pub(super) struct Metrics {
     pub(super) bypasses_in_flight: IntGauge,
 }
 
-impl Metrics {
+impl ReadMetrics {
     pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let Rows {
+        let GatewayMetricRows {
             reads,
             fallback_spans,
             ufs_bytes,
@@ -52,13 +52,13 @@ impl Metrics {
             reopens,
             bytes_in_flight,
             bypasses_in_flight,
-        } = Rows::new(registry)?;
-        let by = |verdict: Verdict| reads.with_label_values(&[verdict.as_str()]);
+        } = GatewayMetricRows::new(registry)?;
+        let by = |verdict: ReadVerdict| reads.with_label_values(&[verdict.as_str()]);
         Ok(Self {
-            hit: by(Verdict::Hit),
-            partial: by(Verdict::Partial),
-            miss: by(Verdict::Miss),
-            bypass: by(Verdict::Bypass),
+            hit: by(ReadVerdict::Hit),
+            partial: by(ReadVerdict::Partial),
+            miss: by(ReadVerdict::Miss),
+            bypass: by(ReadVerdict::Bypass),
             fallback_spans,
             ufs_bytes,
             slow_downs,
@@ -70,12 +70,12 @@ impl Metrics {
         })
     }
 
-    pub(super) fn read(&self, verdict: Verdict) {
+    pub(super) fn read(&self, verdict: ReadVerdict) {
         match verdict {
-            Verdict::Hit => self.hit.inc(),
-            Verdict::Partial => self.partial.inc(),
-            Verdict::Miss => self.miss.inc(),
-            Verdict::Bypass => self.bypass.inc(),
+            ReadVerdict::Hit => self.hit.inc(),
+            ReadVerdict::Partial => self.partial.inc(),
+            ReadVerdict::Miss => self.miss.inc(),
+            ReadVerdict::Bypass => self.bypass.inc(),
         }
     }
 }

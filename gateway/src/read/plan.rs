@@ -4,15 +4,15 @@
 use std::ops::Range;
 
 use s3s::dto::{ChecksumMode, GetObjectInput, HeadObjectInput, Timestamp};
-use verbs3_protocol::{Attributes, ByteRange};
+use verbs3_protocol::{ByteRange, HeadAttributes};
 
-use super::conditions::{Conditions, seconds};
+use super::conditions::{RequestConditions, whole_seconds};
 use super::if_range::IfRange;
-use crate::mount::Mount;
+use crate::mount::MountedBucket;
 
 /// What the tier is asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Ask {
+pub(super) struct ReadRequestPlan {
     pub(super) key: String,
     pub(super) version_id: Option<String>,
     /// `None`: the whole object. An invalid `Range` never comes this far; S3 ignores it.
@@ -20,13 +20,13 @@ pub(super) struct Ask {
     /// Of which version the range is wanted; `None`: of any.
     pub(super) if_range: Option<IfRange>,
     pub(super) checksums: bool,
-    pub(super) conditions: Conditions,
-    pub(super) overrides: Overrides,
+    pub(super) conditions: RequestConditions,
+    pub(super) overrides: HeaderOverrides,
 }
 
 /// `response-*` parameters: headers that the client wants in place of the object's own.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Overrides {
+pub(super) struct HeaderOverrides {
     pub(super) cache_control: Option<String>,
     pub(super) content_disposition: Option<String>,
     pub(super) content_encoding: Option<String>,
@@ -37,7 +37,7 @@ pub(super) struct Overrides {
 
 /// Which bytes of an object are the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum AnswerExtent {
     /// 200
     Whole(Range<u64>),
     /// 206
@@ -46,11 +46,13 @@ pub(super) enum Extent {
     Unsatisfiable,
 }
 
-impl Extent {
-    pub(super) fn of(range: Option<ByteRange>, object_bytes: u64) -> Self {
+impl AnswerExtent {
+    pub(super) fn from_range(range: Option<ByteRange>, object_bytes: u64) -> Self {
         match range {
             None => Self::Whole(0..object_bytes),
-            Some(range) => range.resolve(object_bytes).map_or(Self::Unsatisfiable, Self::Part),
+            Some(range) => {
+                range.resolve_range(object_bytes).map_or(Self::Unsatisfiable, Self::Part)
+            }
         }
     }
 }
@@ -68,7 +70,7 @@ macro_rules! ask {
             || input.expected_bucket_owner.is_some()
             || input.request_payer.is_some()
             || input.version_id.as_deref().is_some_and(|id| id == "null" || id.is_empty());
-        (!bypass).then(|| Ask {
+        (!bypass).then(|| ReadRequestPlan {
             key: input.key.clone(),
             version_id: input.version_id.clone(),
             range: input.range.map(byte_range),
@@ -77,13 +79,13 @@ macro_rules! ask {
                 .checksum_mode
                 .as_ref()
                 .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED),
-            conditions: Conditions {
+            conditions: RequestConditions {
                 if_match: input.if_match.clone(),
                 if_none_match: input.if_none_match.clone(),
-                if_modified_since: input.if_modified_since.as_ref().map(seconds),
-                if_unmodified_since: input.if_unmodified_since.as_ref().map(seconds),
+                if_modified_since: input.if_modified_since.as_ref().map(whole_seconds),
+                if_unmodified_since: input.if_unmodified_since.as_ref().map(whole_seconds),
             },
-            overrides: Overrides {
+            overrides: HeaderOverrides {
                 cache_control: input.response_cache_control.clone(),
                 content_disposition: input.response_content_disposition.clone(),
                 content_encoding: input.response_content_encoding.clone(),
@@ -95,25 +97,25 @@ macro_rules! ask {
     }};
 }
 
-impl Ask {
+impl ReadRequestPlan {
     /// `None`: straight to the UFS.
     pub(super) fn of_get(
         input: &GetObjectInput,
-        mount: &Mount,
+        mount: &MountedBucket,
         if_range: Option<&IfRange>,
     ) -> Option<Self> {
         ask!(input, mount).map(|ask| Self { if_range: if_range.cloned(), ..ask })
     }
 
     /// `None`: straight to the UFS.
-    pub(super) fn of_head(input: &HeadObjectInput, mount: &Mount) -> Option<Self> {
+    pub(super) fn of_head(input: &HeadObjectInput, mount: &MountedBucket) -> Option<Self> {
         ask!(input, mount)
     }
 
     /// The range to answer with; `None` also where the client has a part of another version.
-    pub(super) fn range_of(&self, attributes: &Attributes) -> Option<ByteRange> {
+    pub(super) fn range_of(&self, attributes: &HeadAttributes) -> Option<ByteRange> {
         let names = |if_range: &IfRange| {
-            if_range.names(Some(&attributes.version.etag), attributes.last_modified)
+            if_range.names_version(Some(&attributes.version.etag), attributes.last_modified)
         };
         self.range.filter(|_| self.if_range.as_ref().is_none_or(names))
     }
@@ -153,10 +155,10 @@ mod tests {
         #[test]
         fn ranges_are_what_the_reference_says(range in range(), bytes in 0u64..70) {
             let expected = reference(range, bytes);
-            match Extent::of(Some(range), bytes) {
-                Extent::Part(part) => prop_assert_eq!(part.collect::<Vec<_>>(), expected),
-                Extent::Unsatisfiable => prop_assert!(expected.is_empty()),
-                Extent::Whole(_) => prop_assert!(false, "a range is never answered with 200"),
+            match AnswerExtent::from_range(Some(range), bytes) {
+                AnswerExtent::Part(part) => prop_assert_eq!(part.collect::<Vec<_>>(), expected),
+                AnswerExtent::Unsatisfiable => prop_assert!(expected.is_empty()),
+                AnswerExtent::Whole(_) => prop_assert!(false, "a range is never answered with 200"),
             }
         }
     }
@@ -164,9 +166,12 @@ mod tests {
     #[test]
     fn range_past_end_is_not_satisfiable() {
         let from = |first| Some(ByteRange::From { first, last: None });
-        assert_eq!(Extent::of(from(10), 10), Extent::Unsatisfiable);
-        assert_eq!(Extent::of(from(0), 0), Extent::Unsatisfiable);
-        assert_eq!(Extent::of(Some(ByteRange::Suffix { bytes: 0 }), 10), Extent::Unsatisfiable);
-        assert_eq!(Extent::of(None, 0), Extent::Whole(0..0));
+        assert_eq!(AnswerExtent::from_range(from(10), 10), AnswerExtent::Unsatisfiable);
+        assert_eq!(AnswerExtent::from_range(from(0), 0), AnswerExtent::Unsatisfiable);
+        assert_eq!(
+            AnswerExtent::from_range(Some(ByteRange::Suffix { bytes: 0 }), 10),
+            AnswerExtent::Unsatisfiable
+        );
+        assert_eq!(AnswerExtent::from_range(None, 0), AnswerExtent::Whole(0..0));
     }
 }

@@ -12,12 +12,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Failures of one part of a body since bytes of it came last.
 #[derive(Debug, Default)]
-pub(super) struct Resumption {
+pub(super) struct ResumptionBackoff {
     /// When the first of them was, and the pause that followed the last.
     failing: Option<(Instant, Duration)>,
 }
 
-impl Resumption {
+impl ResumptionBackoff {
     pub(super) fn note_progress(&mut self) {
         self.failing = None;
     }
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn pauses_double_until_the_wait_is_over() {
         let (mut resumption, mut now, mut pauses) =
-            (Resumption::default(), Instant::now(), Vec::new());
+            (ResumptionBackoff::default(), Instant::now(), Vec::new());
         while let Some(pause) = resumption.next_pause(now, WAIT_MAX) {
             now += pause;
             pauses.push(pause.as_millis());
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn bytes_begin_the_wait_anew() {
-        let (mut resumption, now) = (Resumption::default(), Instant::now());
+        let (mut resumption, now) = (ResumptionBackoff::default(), Instant::now());
         assert_eq!(resumption.next_pause(now, WAIT_MAX), Some(PAUSE_MIN));
         resumption.note_progress();
         assert_eq!(resumption.next_pause(now + WAIT_MAX, WAIT_MAX), Some(PAUSE_MIN));
@@ -61,6 +61,6 @@ mod tests {
 
     #[test]
     fn no_wait_means_no_other_source() {
-        assert_eq!(Resumption::default().next_pause(Instant::now(), Duration::ZERO), None);
+        assert_eq!(ResumptionBackoff::default().next_pause(Instant::now(), Duration::ZERO), None);
     }
 }

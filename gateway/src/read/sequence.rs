@@ -7,10 +7,10 @@
 use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
-use verbs3_protocol::{ObjectKey, Version};
+use verbs3_protocol::{ContentVersion, ObjectKey};
 
 #[derive(Clone, Copy, Default)]
-struct Entry {
+struct SequenceEntry {
     tag: u64,
     /// End of the furthest read so far.
     next: u64,
@@ -18,8 +18,8 @@ struct Entry {
 }
 
 /// Which object versions are read in sequence.
-pub(super) struct Sequences {
-    entries: Box<[Mutex<Entry>]>,
+pub(super) struct SequenceTable {
+    entries: Box<[Mutex<SequenceEntry>]>,
     hasher: RandomState,
     slack_bytes: u64,
 }
@@ -27,7 +27,7 @@ pub(super) struct Sequences {
 /// Reads in order before ahead is read.
 const IN_ORDER_MIN: u8 = 1;
 
-impl Sequences {
+impl SequenceTable {
     /// `slack_bytes`: how far from the expected byte a read may begin, since several connections
     /// overtake each other.
     pub(super) fn new(entries: usize, slack_bytes: u64) -> Self {
@@ -36,16 +36,16 @@ impl Sequences {
     }
 
     /// Notes a read; `true` if it goes on where others stopped.
-    pub(super) fn note(
+    pub(super) fn note_read(
         &self,
         object: &ObjectKey,
-        version: &Version,
+        version: &ContentVersion,
         range: &std::ops::Range<u64>,
     ) -> bool {
         let tag = self.hasher.hash_one((object, &version.etag));
         let mut entry = self.entries[(tag % self.entries.len() as u64) as usize].lock();
         if entry.tag != tag {
-            *entry = Entry { tag, next: range.end, in_order: 0 };
+            *entry = SequenceEntry { tag, next: range.end, in_order: 0 };
             return false;
         }
         if entry.next.abs_diff(range.start) > self.slack_bytes {
@@ -61,20 +61,20 @@ impl Sequences {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbs3_protocol::Volume;
+    use verbs3_protocol::ObjectVolume;
 
     fn object(key: &str) -> ObjectKey {
-        ObjectKey { volume: Volume::new("a", "b"), key: key.into() }
+        ObjectKey { volume: ObjectVolume::new("a", "b"), key: key.into() }
     }
 
-    fn version(etag: &str) -> Version {
-        Version { etag: etag.into(), bytes: 1 << 30, version_id: None }
+    fn version(etag: &str) -> ContentVersion {
+        ContentVersion { etag: etag.into(), bytes: 1 << 30, version_id: None }
     }
 
     #[test]
     fn the_second_read_in_order_is_known_as_such() {
-        let sequences = Sequences::new(8, 100);
-        let note = |range| sequences.note(&object("k"), &version("\"e\""), &range);
+        let sequences = SequenceTable::new(8, 100);
+        let note = |range| sequences.note_read(&object("k"), &version("\"e\""), &range);
         assert!(!note(0..1000));
         assert!(note(1000..2000));
         assert!(note(2050..3000));
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn another_version_begins_anew() {
-        let sequences = Sequences::new(1, 100);
-        assert!(!sequences.note(&object("k"), &version("\"e\""), &(0..1000)));
-        assert!(!sequences.note(&object("k"), &version("\"f\""), &(1000..2000)));
+        let sequences = SequenceTable::new(1, 100);
+        assert!(!sequences.note_read(&object("k"), &version("\"e\""), &(0..1000)));
+        assert!(!sequences.note_read(&object("k"), &version("\"f\""), &(1000..2000)));
     }
 }

@@ -23,23 +23,24 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result, StdError};
 use tempfile::TempDir;
-use verbs3_cache_worker::{Worker, WorkerOptions};
+use verbs3_cache_worker::{CacheWorker, WorkerOptions};
 use verbs3_client::TierOptions;
-use verbs3_protocol::{Epoch, Member, Placement, Volume, WorkerId};
+use verbs3_protocol::{Epoch, ObjectVolume, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
-use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
-use verbs3_rdma::peer::{Peer, PeerOptions};
+use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::transport::PeerAddress;
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsLimits};
 
 use super::*;
-use crate::mount::Coherence;
+use crate::mount::WriteCoherence;
 use crate::request::RequestId;
 
 const BLOCK: usize = 1 << 20;
 const PAGE: usize = 64 << 10;
-const GEOMETRY: Geometry = Geometry { block_bytes: BLOCK as u32, page_bytes: PAGE as u32 };
+const GEOMETRY: BlockGeometry =
+    BlockGeometry { block_bytes: BLOCK as u32, page_bytes: PAGE as u32 };
 
 /// How gateway and workers of a bed are joined.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -50,12 +51,12 @@ enum Join {
 
 /// A store, workers before it, and a reader before those.
 struct Bed {
-    reader: Reader,
-    tier: Arc<Tier>,
-    mount: Arc<Mount>,
+    reader: ObjectReader,
+    tier: Arc<CacheTierClient>,
+    mount: Arc<MountedBucket>,
     store: Arc<Counted>,
     faults: Vec<FaultHandle>,
-    workers: Vec<Arc<Worker>>,
+    workers: Vec<Arc<CacheWorker>>,
     _dir: TempDir,
 }
 
@@ -63,7 +64,7 @@ struct Bed {
 struct Make {
     join: Join,
     workers: usize,
-    attributes: Freshness,
+    attributes: AttributeFreshness,
     reader: ReaderOptions,
     landings: usize,
 }
@@ -73,7 +74,7 @@ impl Default for Make {
         Self {
             join: Join::Copy,
             workers: 1,
-            attributes: Freshness::Immutable,
+            attributes: AttributeFreshness::Immutable,
             reader: ReaderOptions { window_bytes: 4 * BLOCK as u64, ..ReaderOptions::default() },
             landings: 32 << 20,
         }
@@ -83,8 +84,9 @@ impl Default for Make {
 impl Make {
     async fn bed(self) -> Bed {
         let dir = tempfile::tempdir().unwrap();
-        let local = LocalStore::open(LocalOptions { sync: false, ..LocalOptions::new(dir.path()) })
-            .unwrap();
+        let local =
+            LocalStore::open_store(LocalOptions { sync: false, ..LocalOptions::new(dir.path()) })
+                .unwrap();
         let store = Arc::new(Counted {
             store: Arc::new(local),
             gets: AtomicU64::default(),
@@ -96,7 +98,7 @@ impl Make {
         let create = CreateBucketInput { bucket: "train".into(), ..Default::default() };
         store.store.create_bucket(plain(create)).await.unwrap();
         let ufs = Ufs::new("store".into(), store.clone(), UfsLimits::default());
-        let volume = Volume::new("store", "train");
+        let volume = ObjectVolume::new("store", "train");
         let (mut peers, mut members, mut faults, mut workers) =
             (HashMap::new(), vec![], vec![], vec![]);
         for n in 0..self.workers {
@@ -107,31 +109,42 @@ impl Make {
                 fill_bytes_max: BLOCK as u32,
                 ..WorkerOptions::default()
             };
-            let worker = Worker::new(options, arena(48 << 20), volumes, &Registry::new()).unwrap();
-            let fault = Faults::none();
-            faults.push(fault.handle());
+            let worker =
+                CacheWorker::new(options, arena(48 << 20), volumes, &Registry::new()).unwrap();
+            let fault = InProcessFaults::without_faults();
+            faults.push(fault.fault_handle());
             let peer = match self.join {
-                Join::Share => Peer::local(InProcess::connection(worker.clone(), Mode::Share)),
+                Join::Share => TransportPeer::for_local_connection(InProcess::open_connection(
+                    worker.clone(),
+                    InProcessMode::Share,
+                )),
                 Join::Copy => {
-                    let transport = InProcess::transport(worker.clone(), Mode::Copy(fault));
+                    let transport =
+                        InProcess::make_transport(worker.clone(), InProcessMode::Copy(fault));
                     let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
-                    Peer::new(id.0.clone(), address, vec![transport], PeerOptions::default())
+                    TransportPeer::new(
+                        id.0.clone(),
+                        address,
+                        vec![transport],
+                        PeerOptions::default(),
+                    )
                 }
             };
             peers.insert(id.clone(), Arc::new(peer));
-            members.push(Member::new(id, 1.0));
+            members.push(PlacementMember::new(id, 1.0));
             workers.push(worker);
         }
-        let placement = Placement::new(Epoch(1), members, self.workers).unwrap();
+        let placement = PlacementMap::new(Epoch(1), members, self.workers).unwrap();
         let options = TierOptions {
             geometry: GEOMETRY,
             open_landing_bytes: 4 * PAGE as u32,
             ..TierOptions::default()
         };
         let registry = Registry::new();
-        let tier = Tier::new(options, placement, peers, arena(self.landings), &registry).unwrap();
-        let reader = Reader::new(self.reader, tier.clone(), &registry).unwrap();
-        let mount = Arc::new(Mount {
+        let tier = CacheTierClient::new(options, placement, peers, arena(self.landings), &registry)
+            .unwrap();
+        let reader = ObjectReader::new(self.reader, tier.clone(), &registry).unwrap();
+        let mount = Arc::new(MountedBucket {
             name: "train".into(),
             volume,
             ufs,
@@ -139,7 +152,7 @@ impl Make {
             prefix: String::new(),
             attributes: self.attributes,
             absence_ttl: Duration::from_secs(60),
-            coherence: Coherence::Strict,
+            coherence: WriteCoherence::Strict,
             read_only: false,
             cached: true,
         });
@@ -148,7 +161,7 @@ impl Make {
 }
 
 fn arena(bytes: usize) -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: bytes, cell_bytes_max: PAGE, populate: false })
+    Arena::map_memory(ArenaOptions { capacity_bytes: bytes, cell_bytes_max: PAGE, populate: false })
         .unwrap()
 }
 
@@ -175,7 +188,7 @@ impl Got {
     }
 
     fn verdict(&self) -> (&'static str, &'static str) {
-        (self.cx.verdict().unwrap().as_str(), self.cx.via().unwrap().as_str())
+        (self.cx.cache_verdict().unwrap().as_str(), self.cx.bytes_origin().unwrap().as_str())
     }
 }
 
@@ -195,9 +208,10 @@ impl Bed {
 
     /// A write as the gateway's write path does it.
     async fn write(&self, key: &str, bytes: &[u8]) {
-        let announced = self.tier.announce(&self.mount.volume, &[key.to_owned()]).await.unwrap();
+        let announced =
+            self.tier.announce_write(&self.mount.volume, &[key.to_owned()]).await.unwrap();
         self.put(key, bytes).await;
-        self.tier.report(announced, verbs3_protocol::WriteOutcome::Done).await.unwrap();
+        self.tier.report_write(announced, verbs3_protocol::WriteOutcome::Done).await.unwrap();
     }
 
     async fn try_get(
@@ -223,7 +237,7 @@ impl Bed {
 
     async fn head(&self, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
         let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
-        self.reader.head(&cx, &self.mount, input).await
+        self.reader.head_object(&cx, &self.mount, input).await
     }
 
     /// The whole body of a whole object.

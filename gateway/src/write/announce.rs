@@ -11,42 +11,48 @@ use http::{HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use tracing::warn;
-use verbs3_client::{Announced, CoherenceError, Tier};
-use verbs3_protocol::{ListedEntry, Volume, WriteOutcome};
+use verbs3_client::{CacheTierClient, CoherenceError, TierWriteGuard};
+use verbs3_protocol::{ListedEntry, ObjectVolume, WriteOutcome};
 
-use crate::mount::{Coherence, Mount};
+use crate::mount::{MountedBucket, WriteCoherence};
 
 /// The homes of all keys, as the write path needs them. The tier's client is one; tests bring
 /// others.
 #[async_trait]
-pub trait Homes: Send + Sync + 'static {
+pub trait HomeNotifier: Send + Sync + 'static {
     /// Tells the homes that a write of these keys is about to become visible. Bounded in time.
-    async fn announce(
+    async fn announce_write(
         &self,
-        volume: &Volume,
+        volume: &ObjectVolume,
         keys: &[String],
-    ) -> Result<Box<dyn Announcement>, HomeUnreachable>;
+    ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable>;
 
     /// Has the homes that can be reached drop what they hold of these keys, after a write that none
     /// was told of. Best effort, in the background.
-    fn forget(&self, volume: &Volume, keys: &[String]);
+    fn forget_keys(&self, volume: &ObjectVolume, keys: &[String]);
 
     /// Has the homes drop what they hold of keys that a listing shows otherwise. Best effort,
     /// bounded in time; what is read after it has returned is not older than the listing, as far as
     /// the homes could be reached.
-    async fn listed(&self, volume: &Volume, entries: Vec<ListedEntry>);
+    async fn report_listing(&self, volume: &ObjectVolume, entries: Vec<ListedEntry>);
 }
 
 /// A write that the homes know of, for as long as it takes: renewing it is the implementation's
 /// part. Dropped without a report, it reports by itself that its outcome is unknown.
 #[async_trait]
-pub trait Announcement: Send + Sync + 'static {
+pub trait WriteAnnouncement: Send + Sync + 'static {
     /// Says how it ended; `Ok` when the homes have acknowledged. Bounded in time, and goes on if
     /// its caller goes away.
-    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<Way, HomeUnreachable>;
+    async fn report_outcome(
+        self: Box<Self>,
+        outcome: WriteOutcome,
+    ) -> Result<NoticeRoute, HomeUnreachable>;
 
     /// The same of a batch: of `unknown` keys nobody knows, the others are done.
-    async fn report_batch(self: Box<Self>, unknown: Vec<String>) -> Result<Way, HomeUnreachable>;
+    async fn report_batch(
+        self: Box<Self>,
+        unknown: Vec<String>,
+    ) -> Result<NoticeRoute, HomeUnreachable>;
 }
 
 /// How a write ended.
@@ -59,9 +65,9 @@ pub(crate) enum WriteEnd {
 
 /// How the homes of a write were told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum NoticeRoute {
     Direct,
-    /// One of them, at least, by way of the coordinators: the answer says `x-verbs3-home: relayed`.
+    /// One of them, at least, by way of the coordinators: the answer says `x-verbs3-home: relay_flag`.
     Relayed,
 }
 
@@ -85,122 +91,126 @@ impl HomeUnreachable {
     }
 }
 
-enum State {
+enum AnnouncementState {
     Idle,
-    Announced(Box<dyn Announcement>),
+    Announced(Box<dyn WriteAnnouncement>),
     /// The homes could not be told, and the write goes on nevertheless.
     Untold,
     /// Over: nothing may be announced or sent any more.
     Closed,
 }
 
-/// One write. Dropped without [`Write::finish`] (its client went away), its outcome is unknown, and
+/// One write. Dropped without [`GatewayWrite::finish_write`] (its client went away), its outcome is unknown, and
 /// so reported.
-pub(crate) struct Write {
-    shared: Arc<Shared>,
+pub(crate) struct GatewayWrite {
+    shared: Arc<GatewayWriteInner>,
 }
 
-struct Shared {
-    homes: Arc<dyn Homes>,
-    volume: Volume,
+struct GatewayWriteInner {
+    homes: Arc<dyn HomeNotifier>,
+    volume: ObjectVolume,
     keys: Vec<String>,
-    coherence: Coherence,
-    state: Mutex<State>,
+    coherence: WriteCoherence,
+    state: Mutex<AnnouncementState>,
 }
 
 /// The part of a write that a body holds.
 #[derive(Clone)]
-pub(crate) struct Announcer(Arc<Shared>);
+pub(crate) struct BodyWriteHandle(Arc<GatewayWriteInner>);
 
-impl Write {
-    /// Nothing is said before [`Announcer::announce`].
+impl GatewayWrite {
+    /// Nothing is said before [`BodyWriteHandle::announce_write`].
     pub fn new(
-        homes: Arc<dyn Homes>,
-        mount: &Mount,
-        coherence: Coherence,
+        homes: Arc<dyn HomeNotifier>,
+        mount: &MountedBucket,
+        coherence: WriteCoherence,
         keys: Vec<String>,
     ) -> Self {
         let volume = mount.volume.clone();
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(GatewayWriteInner {
                 homes,
                 volume,
                 keys,
                 coherence,
-                state: Mutex::new(State::Idle),
+                state: Mutex::new(AnnouncementState::Idle),
             }),
         }
     }
 
-    pub fn announcer(&self) -> Announcer {
-        Announcer(self.shared.clone())
+    pub fn body_handle(&self) -> BodyWriteHandle {
+        BodyWriteHandle(self.shared.clone())
     }
 
     /// Reports, if the write was announced. `Ok` once the homes have acknowledged.
-    pub async fn finish(self, outcome: WriteOutcome) -> S3Result<Way> {
-        self.end(WriteEnd::Whole(outcome)).await
+    pub async fn finish_write(self, outcome: WriteOutcome) -> S3Result<NoticeRoute> {
+        self.report_end(WriteEnd::Whole(outcome)).await
     }
 
     /// The same, of a write whose keys may have ended differently.
-    pub async fn end(self, end: WriteEnd) -> S3Result<Way> {
-        let announced = match self.close() {
-            State::Announced(announced) => announced,
-            State::Untold => {
-                self.shared.homes.forget(&self.shared.volume, &self.shared.keys);
-                return Ok(Way::Direct);
+    pub async fn report_end(self, end: WriteEnd) -> S3Result<NoticeRoute> {
+        let announced = match self.close_state() {
+            AnnouncementState::Announced(announced) => announced,
+            AnnouncementState::Untold => {
+                self.shared.homes.forget_keys(&self.shared.volume, &self.shared.keys);
+                return Ok(NoticeRoute::Direct);
             }
-            State::Idle | State::Closed => return Ok(Way::Direct),
+            AnnouncementState::Idle | AnnouncementState::Closed => return Ok(NoticeRoute::Direct),
         };
         let reported = match end {
-            WriteEnd::Whole(outcome) => announced.report(outcome).await,
+            WriteEnd::Whole(outcome) => announced.report_outcome(outcome).await,
             WriteEnd::AllBut(unknown) => announced.report_batch(unknown).await,
         };
         match reported {
             Ok(way) => Ok(way),
-            Err(error) if self.shared.coherence == Coherence::Ttl => {
+            Err(error) if self.shared.coherence == WriteCoherence::Ttl => {
                 warn!(
                     volume = %self.shared.volume, %error,
                     "a write was not reported; readers see it after the mount's ttl"
                 );
-                Ok(Way::Direct)
+                Ok(NoticeRoute::Direct)
             }
             Err(error) => Err(error.into_error()),
         }
     }
 
-    fn close(&self) -> State {
-        std::mem::replace(&mut *self.shared.state.lock(), State::Closed)
+    fn close_state(&self) -> AnnouncementState {
+        std::mem::replace(&mut *self.shared.state.lock(), AnnouncementState::Closed)
     }
 }
 
-impl Drop for Write {
+impl Drop for GatewayWrite {
     fn drop(&mut self) {
         // The body may live on in a connection to the UFS: the announcement must not live on with
         // it.
-        match self.close() {
-            State::Untold => self.shared.homes.forget(&self.shared.volume, &self.shared.keys),
-            State::Announced(_) | State::Idle | State::Closed => {}
+        match self.close_state() {
+            AnnouncementState::Untold => {
+                self.shared.homes.forget_keys(&self.shared.volume, &self.shared.keys)
+            }
+            AnnouncementState::Announced(_)
+            | AnnouncementState::Idle
+            | AnnouncementState::Closed => {}
         }
     }
 }
 
-impl Announcer {
+impl BodyWriteHandle {
     /// Tells the homes. After `Ok` the write may become visible.
-    pub async fn announce(&self) -> S3Result<()> {
+    pub async fn announce_write(&self) -> S3Result<()> {
         let shared = &self.0;
-        let told = match shared.homes.announce(&shared.volume, &shared.keys).await {
-            Ok(announced) => State::Announced(announced),
-            Err(error) if shared.coherence == Coherence::Ttl => {
+        let told = match shared.homes.announce_write(&shared.volume, &shared.keys).await {
+            Ok(announced) => AnnouncementState::Announced(announced),
+            Err(error) if shared.coherence == WriteCoherence::Ttl => {
                 warn!(
                     volume = %shared.volume, %error,
                     "a write goes on unannounced; readers see it after the mount's ttl"
                 );
-                State::Untold
+                AnnouncementState::Untold
             }
             Err(error) => return Err(error.into_error()),
         };
         let mut state = shared.state.lock();
-        if matches!(*state, State::Closed) {
+        if matches!(*state, AnnouncementState::Closed) {
             // The client has gone meanwhile: nothing was sent, and nothing may be.
             return Err(S3Error::with_message(S3ErrorCode::IncompleteBody, "the client went away"));
         }
@@ -209,50 +219,56 @@ impl Announcer {
     }
 }
 
-impl fmt::Debug for Write {
+impl fmt::Debug for GatewayWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Write").field("volume", &self.shared.volume).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Homes for Arc<Tier> {
-    async fn announce(
+impl HomeNotifier for Arc<CacheTierClient> {
+    async fn announce_write(
         &self,
-        volume: &Volume,
+        volume: &ObjectVolume,
         keys: &[String],
-    ) -> Result<Box<dyn Announcement>, HomeUnreachable> {
-        let announced = Tier::announce(self, volume, keys).await?;
-        Ok(Box::new(Told { tier: self.clone(), announced }))
+    ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
+        let announced = CacheTierClient::announce_write(self, volume, keys).await?;
+        Ok(Box::new(TierAnnouncement { tier: self.clone(), announced }))
     }
 
-    fn forget(&self, volume: &Volume, keys: &[String]) {
-        Tier::forget(self, volume, keys.to_vec());
+    fn forget_keys(&self, volume: &ObjectVolume, keys: &[String]) {
+        CacheTierClient::forget_keys(self, volume, keys.to_vec());
     }
 
-    async fn listed(&self, volume: &Volume, entries: Vec<ListedEntry>) {
-        Tier::listed(self, volume, entries).await;
+    async fn report_listing(&self, volume: &ObjectVolume, entries: Vec<ListedEntry>) {
+        CacheTierClient::report_listing(self, volume, entries).await;
     }
 }
 
 /// A write that the tier's homes know of.
-struct Told {
-    tier: Arc<Tier>,
-    announced: Announced,
+struct TierAnnouncement {
+    tier: Arc<CacheTierClient>,
+    announced: TierWriteGuard,
 }
 
 #[async_trait]
-impl Announcement for Told {
-    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<Way, HomeUnreachable> {
-        let relayed = self.announced.relayed();
-        self.tier.report(self.announced, outcome).await?;
-        Ok(if relayed.load(Ordering::Relaxed) { Way::Relayed } else { Way::Direct })
+impl WriteAnnouncement for TierAnnouncement {
+    async fn report_outcome(
+        self: Box<Self>,
+        outcome: WriteOutcome,
+    ) -> Result<NoticeRoute, HomeUnreachable> {
+        let relayed = self.announced.relay_flag();
+        self.tier.report_write(self.announced, outcome).await?;
+        Ok(if relayed.load(Ordering::Relaxed) { NoticeRoute::Relayed } else { NoticeRoute::Direct })
     }
 
-    async fn report_batch(self: Box<Self>, unknown: Vec<String>) -> Result<Way, HomeUnreachable> {
-        let relayed = self.announced.relayed();
+    async fn report_batch(
+        self: Box<Self>,
+        unknown: Vec<String>,
+    ) -> Result<NoticeRoute, HomeUnreachable> {
+        let relayed = self.announced.relay_flag();
         self.tier.report_batch(self.announced, &unknown).await?;
-        Ok(if relayed.load(Ordering::Relaxed) { Way::Relayed } else { Way::Direct })
+        Ok(if relayed.load(Ordering::Relaxed) { NoticeRoute::Relayed } else { NoticeRoute::Direct })
     }
 }
 
@@ -280,34 +296,40 @@ mod tests {
     struct Open(Arc<AtomicUsize>);
 
     #[async_trait]
-    impl Homes for Counting {
-        async fn announce(
+    impl HomeNotifier for Counting {
+        async fn announce_write(
             &self,
-            _: &Volume,
+            _: &ObjectVolume,
             _: &[String],
-        ) -> Result<Box<dyn Announcement>, HomeUnreachable> {
+        ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
             match self.away {
                 true => Err(HomeUnreachable { reason: "it is away".to_owned() }),
                 false => Ok(Box::new(Open(self.abandoned.clone()))),
             }
         }
 
-        fn forget(&self, _: &Volume, keys: &[String]) {
+        fn forget_keys(&self, _: &ObjectVolume, keys: &[String]) {
             self.forgotten.fetch_add(keys.len(), Ordering::SeqCst);
         }
 
-        async fn listed(&self, _: &Volume, _: Vec<ListedEntry>) {}
+        async fn report_listing(&self, _: &ObjectVolume, _: Vec<ListedEntry>) {}
     }
 
     #[async_trait]
-    impl Announcement for Open {
-        async fn report(self: Box<Self>, _: WriteOutcome) -> Result<Way, HomeUnreachable> {
+    impl WriteAnnouncement for Open {
+        async fn report_outcome(
+            self: Box<Self>,
+            _: WriteOutcome,
+        ) -> Result<NoticeRoute, HomeUnreachable> {
             self.0.fetch_sub(1, Ordering::SeqCst);
-            Ok(Way::Direct)
+            Ok(NoticeRoute::Direct)
         }
 
-        async fn report_batch(self: Box<Self>, _: Vec<String>) -> Result<Way, HomeUnreachable> {
-            self.report(WriteOutcome::Unknown).await
+        async fn report_batch(
+            self: Box<Self>,
+            _: Vec<String>,
+        ) -> Result<NoticeRoute, HomeUnreachable> {
+            self.report_outcome(WriteOutcome::Unknown).await
         }
     }
 
@@ -317,19 +339,20 @@ mod tests {
         }
     }
 
-    fn write(homes: Arc<Counting>) -> Write {
-        let coherence = if homes.away { Coherence::Ttl } else { Coherence::Strict };
-        let (volume, state) = (Volume::new("u", "b"), Mutex::new(State::Idle));
-        let shared = Shared { homes, volume, keys: vec!["k".to_owned()], coherence, state };
-        Write { shared: Arc::new(shared) }
+    fn write(homes: Arc<Counting>) -> GatewayWrite {
+        let coherence = if homes.away { WriteCoherence::Ttl } else { WriteCoherence::Strict };
+        let (volume, state) = (ObjectVolume::new("u", "b"), Mutex::new(AnnouncementState::Idle));
+        let shared =
+            GatewayWriteInner { homes, volume, keys: vec!["k".to_owned()], coherence, state };
+        GatewayWrite { shared: Arc::new(shared) }
     }
 
     #[tokio::test]
     async fn a_write_that_is_given_up_abandons_its_announcement_though_the_body_lives_on() {
         let homes = Arc::new(Counting::default());
         let write = write(homes.clone());
-        let body = write.announcer();
-        body.announce().await.unwrap();
+        let body = write.body_handle();
+        body.announce_write().await.unwrap();
         drop(write);
         assert_eq!(homes.abandoned.load(Ordering::SeqCst), 1);
         drop(body);
@@ -340,9 +363,9 @@ mod tests {
     async fn nothing_may_be_sent_once_the_client_has_gone() {
         let homes = Arc::new(Counting::default());
         let write = write(homes.clone());
-        let body = write.announcer();
+        let body = write.body_handle();
         drop(write);
-        assert!(body.announce().await.is_err());
+        assert!(body.announce_write().await.is_err());
         assert_eq!(homes.abandoned.load(Ordering::SeqCst), 1);
     }
 
@@ -350,8 +373,8 @@ mod tests {
     async fn a_finished_write_is_not_abandoned() {
         let homes = Arc::new(Counting::default());
         let write = write(homes.clone());
-        write.announcer().announce().await.unwrap();
-        write.finish(WriteOutcome::Done).await.unwrap();
+        write.body_handle().announce_write().await.unwrap();
+        write.finish_write(WriteOutcome::Done).await.unwrap();
         assert_eq!(homes.abandoned.load(Ordering::SeqCst), 0);
     }
 
@@ -359,23 +382,23 @@ mod tests {
     async fn what_the_homes_were_not_told_of_is_forgotten_when_it_is_over() {
         let homes = Arc::new(Counting { away: true, ..Counting::default() });
         let finished = write(homes.clone());
-        finished.announcer().announce().await.unwrap();
+        finished.body_handle().announce_write().await.unwrap();
         assert_eq!(
             homes.forgotten.load(Ordering::SeqCst),
             0,
             "it may be cached anew until it is over"
         );
-        finished.finish(WriteOutcome::Done).await.unwrap();
+        finished.finish_write(WriteOutcome::Done).await.unwrap();
         assert_eq!(homes.forgotten.load(Ordering::SeqCst), 1);
         let given_up = write(homes.clone());
-        given_up.announcer().announce().await.unwrap();
+        given_up.body_handle().announce_write().await.unwrap();
         drop(given_up);
         assert_eq!(homes.forgotten.load(Ordering::SeqCst), 2);
         let never_begun = write(homes.clone());
-        let body = never_begun.announcer();
+        let body = never_begun.body_handle();
         drop(never_begun);
         assert!(
-            body.announce().await.is_err(),
+            body.announce_write().await.is_err(),
             "the client has gone, whether or not the homes can be told"
         );
         assert_eq!(homes.forgotten.load(Ordering::SeqCst), 2);

@@ -63,7 +63,7 @@ pub enum BodyFault {
 
 impl BodyFault {
     /// The label of the metric.
-    pub fn reason(&self) -> &'static str {
+    pub fn metric_label(&self) -> &'static str {
         match self {
             Self::Length { .. } => "length",
             Self::Md5 => "md5",
@@ -71,7 +71,7 @@ impl BodyFault {
             Self::Trailer { .. } => "trailer",
             Self::ChunkSignature => "chunk_signature",
             Self::Sha256 => "sha256",
-            Self::Chunks(refusal) => refusal.reason(),
+            Self::Chunks(refusal) => refusal.metric_label(),
             Self::Busy => "busy",
             Self::Idle { .. } => "idle",
             Self::Slow => "slow",
@@ -85,9 +85,9 @@ impl BodyFault {
         let code = match &self {
             Self::Length { .. } | Self::Broken { .. } => S3ErrorCode::IncompleteBody,
             Self::Md5 | Self::Checksum { .. } => S3ErrorCode::BadDigest,
-            Self::Trailer { .. } => custom("MalformedTrailerError"),
+            Self::Trailer { .. } => custom_code("MalformedTrailerError"),
             Self::ChunkSignature => S3ErrorCode::SignatureDoesNotMatch,
-            Self::Sha256 => custom("XAmzContentSHA256Mismatch"),
+            Self::Sha256 => custom_code("XAmzContentSHA256Mismatch"),
             Self::Chunks(Refusal::ChunkTooLarge { .. } | Refusal::Malformed { .. }) => {
                 S3ErrorCode::InvalidRequest
             }
@@ -105,12 +105,12 @@ impl BodyFault {
     }
 }
 
-fn custom(code: &'static str) -> S3ErrorCode {
+fn custom_code(code: &'static str) -> S3ErrorCode {
     S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InvalidRequest)
 }
 
 /// The promises of one request, with the running hashes.
-pub struct Checks {
+pub struct BodyChecks {
     declared: u64,
     md5: Option<(Md5, Vec<u8>)>,
     hasher: ChecksumHasher,
@@ -123,9 +123,9 @@ pub struct Checks {
     trailing: Option<ProvenTrailers>,
 }
 
-impl Checks {
+impl BodyChecks {
     /// Reads the promises from the headers. A promise that can't be understood is refused at once.
-    pub fn of(
+    pub fn from_headers(
         declared: u64,
         headers: &HeaderMap,
         trailing: Option<ProvenTrailers>,
@@ -158,11 +158,11 @@ impl Checks {
                 continue;
             }
             let of_ufs = OF_UFS.into_iter().find(|(known, _)| *known == name.as_str());
-            let (name, bytes) = of_ufs.map_or_else(|| algorithm(name.as_str()), Ok)?;
+            let (name, bytes) = of_ufs.map_or_else(|| find_algorithm(name.as_str()), Ok)?;
             let digest =
                 BASE64.decode(value.as_bytes()).ok().filter(|digest| digest.len() == bytes);
-            let digest =
-                digest.ok_or_else(|| invalid(format!("Value for {name} header is invalid.")))?;
+            let digest = digest
+                .ok_or_else(|| invalid_request(format!("Value for {name} header is invalid.")))?;
             if of_ufs.is_some() {
                 continue;
             }
@@ -175,15 +175,15 @@ impl Checks {
 
     fn read_trailer_names(&mut self, headers: &HeaderMap) -> S3Result<()> {
         for value in headers.get_all("x-amz-trailer") {
-            let names = value
-                .to_str()
-                .map_err(|_| invalid("Value for x-amz-trailer header is invalid.".to_owned()))?;
+            let names = value.to_str().map_err(|_| {
+                invalid_request("Value for x-amz-trailer header is invalid.".to_owned())
+            })?;
             for name in names
                 .split(',')
                 .map(|name| name.trim().to_ascii_lowercase())
                 .filter(|name| !name.is_empty())
             {
-                let (name, _) = algorithm(&name)?;
+                let (name, _) = find_algorithm(&name)?;
                 self.hash_with(name);
                 self.trailers.push(name);
             }
@@ -191,7 +191,7 @@ impl Checks {
         Ok(())
     }
 
-    /// The algorithm that trailing checksums use, as `x-amz-sdk-checksum-algorithm` spells it.
+    /// The algorithm that trailing checksums use, as `x-amz-sdk-checksum-find_algorithm` spells it.
     /// `None` also for those that the UFS's client can't compute on the way: they are proven here,
     /// and not stored.
     pub fn trailing_algorithm(&self) -> Option<&'static str> {
@@ -274,7 +274,7 @@ impl Checks {
     }
 }
 
-fn algorithm(name: &str) -> S3Result<(&'static str, usize)> {
+fn find_algorithm(name: &str) -> S3Result<(&'static str, usize)> {
     // An unknown digest would be neither checked here nor sent on: refusing beats dropping it in
     // silence.
     ALGORITHMS.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
@@ -285,7 +285,7 @@ fn algorithm(name: &str) -> S3Result<(&'static str, usize)> {
     })
 }
 
-fn invalid(message: String) -> S3Error {
+fn invalid_request(message: String) -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidRequest, message)
 }
 
@@ -299,7 +299,7 @@ mod tests {
             .iter()
             .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
             .collect();
-        let mut checks = Checks::of(body.len() as u64, &headers, None).unwrap();
+        let mut checks = BodyChecks::from_headers(body.len() as u64, &headers, None).unwrap();
         checks.update(&body[..2]);
         checks.update(&body[2..]);
         checks.finish(body.len() as u64)
@@ -346,14 +346,14 @@ mod tests {
         ] {
             let headers: HeaderMap =
                 [(name.parse().unwrap(), value.parse().unwrap())].into_iter().collect();
-            let error = Checks::of(0, &headers, None).err().unwrap();
+            let error = BodyChecks::from_headers(0, &headers, None).err().unwrap();
             assert_eq!(error.code().as_str(), code, "{name}");
         }
     }
 
     #[test]
     fn a_wrong_length_is_named() {
-        let checks = Checks::of(5, &HeaderMap::new(), None).unwrap();
+        let checks = BodyChecks::from_headers(5, &HeaderMap::new(), None).unwrap();
         assert_eq!(checks.finish(4), Err(BodyFault::Length { got: 4, declared: 5 }));
     }
 }

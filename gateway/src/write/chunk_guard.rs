@@ -60,7 +60,7 @@ impl ChunkRefusal {
         ["chunk_too_large", "malformed", "too_long", "too_short", "ended_early"];
 
     /// The label of the metric.
-    pub fn reason(&self) -> &'static str {
+    pub fn metric_label(&self) -> &'static str {
         match self {
             Self::ChunkTooLarge { .. } => "chunk_too_large",
             Self::Malformed { .. } => "malformed",
@@ -72,7 +72,7 @@ impl ChunkRefusal {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FramingPosition {
     /// In the line that opens a chunk.
     Header,
     /// In a chunk's data, with so many bytes to come.
@@ -88,7 +88,7 @@ enum Place {
 /// The scanner's state over one body.
 #[derive(Debug)]
 pub struct ChunkScanner {
-    place: Place,
+    place: FramingPosition,
     line: Vec<u8>,
     chunk_bytes_max: u64,
     declared: u64,
@@ -100,7 +100,7 @@ impl ChunkScanner {
     /// `declared` is `x-amz-decoded-content-length`.
     pub fn new(declared: u64, chunk_bytes_max: u64) -> Self {
         Self {
-            place: Place::Header,
+            place: FramingPosition::Header,
             line: Vec::new(),
             chunk_bytes_max,
             declared,
@@ -115,7 +115,7 @@ impl ChunkScanner {
     }
 
     /// Looks at the next bytes of the body, in order.
-    pub fn scan(&mut self, bytes: &Bytes) -> Result<(), ChunkRefusal> {
+    pub fn scan_bytes(&mut self, bytes: &Bytes) -> Result<(), ChunkRefusal> {
         let mut rest = bytes.clone();
         while self.next_step(&mut rest)?.is_some() {}
         Ok(())
@@ -128,30 +128,38 @@ impl ChunkScanner {
     ) -> Result<Option<ChunkStep>, ChunkRefusal> {
         while !rest.is_empty() {
             match self.place {
-                Place::Header => {
-                    if let Some(line) = self.line(rest)? {
+                FramingPosition::Header => {
+                    if let Some(line) = self.take_line(rest)? {
                         return self.begin_chunk(line).map(Some);
                     }
                 }
-                Place::Data(left) => {
+                FramingPosition::Data(left) => {
                     let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
                     let left = left - taken as u64;
-                    self.place = if left == 0 { Place::DataEnd(0) } else { Place::Data(left) };
+                    self.place = if left == 0 {
+                        FramingPosition::DataEnd(0)
+                    } else {
+                        FramingPosition::Data(left)
+                    };
                     return Ok(Some(ChunkStep::Data {
                         piece: rest.split_to(taken),
                         ends: left == 0,
                     }));
                 }
-                Place::DataEnd(seen) => {
+                FramingPosition::DataEnd(seen) => {
                     if rest.get_u8() != b"\r\n"[usize::from(seen)] {
                         return Err(ChunkRefusal::Malformed {
                             what: "a chunk's data is not followed by CR LF",
                         });
                     }
-                    self.place = if seen == 0 { Place::DataEnd(1) } else { Place::Header };
+                    self.place = if seen == 0 {
+                        FramingPosition::DataEnd(1)
+                    } else {
+                        FramingPosition::Header
+                    };
                 }
-                Place::Trailer | Place::End => {
-                    if let Some(line) = self.trailer(rest)? {
+                FramingPosition::Trailer | FramingPosition::End => {
+                    if let Some(line) = self.take_trailer(rest)? {
                         return Ok(Some(ChunkStep::Trailer(line)));
                     }
                 }
@@ -165,13 +173,13 @@ impl ChunkScanner {
         match self.place {
             // The final empty line is optional: AWS's own example of a signed trailer ends with the
             // signature's line.
-            Place::End | Place::Trailer if self.line.is_empty() => Ok(()),
+            FramingPosition::End | FramingPosition::Trailer if self.line.is_empty() => Ok(()),
             _ => Err(ChunkRefusal::EndedEarly),
         }
     }
 
     /// Takes bytes up to a line's end, LF, which stays on it; `None` while the line goes on.
-    fn line(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
+    fn take_line(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
         let end = memchr::memchr(b'\n', rest);
         let part = rest.split_to(end.map_or(rest.len(), |at| at + 1));
         if self.line.len() + part.len() > LINE_BYTES_MAX {
@@ -217,28 +225,29 @@ impl ChunkScanner {
         if bytes == 0 && self.got < self.declared {
             return Err(ChunkRefusal::TooShort { got: self.got, declared: self.declared });
         }
-        self.place = if bytes == 0 { Place::Trailer } else { Place::Data(bytes) };
+        self.place =
+            if bytes == 0 { FramingPosition::Trailer } else { FramingPosition::Data(bytes) };
         Ok(ChunkStep::Begin { bytes, signature })
     }
 
     /// Lines end by CR LF, or by LF alone: minio-go writes `name:value\n\r\n`, and then the
     /// trailers' signature.
-    fn trailer(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
+    fn take_trailer(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
         let before = rest.len();
-        let line = self.line(rest)?;
+        let line = self.take_line(rest)?;
         self.trailers_bytes += before - rest.len();
         if self.trailers_bytes > TRAILERS_BYTES_MAX {
             return Err(ChunkRefusal::Malformed { what: "the trailers are longer than 16 KiB" });
         }
         let seen = line.as_ref().unwrap_or(&self.line);
-        if self.place == Place::End && !may_follow_end(seen) {
+        if self.place == FramingPosition::End && !may_follow_end(seen) {
             return Err(ChunkRefusal::Malformed { what: "bytes follow the end of the chunks" });
         }
         let Some(mut line) = line else { return Ok(None) };
         line.pop();
         line.pop_if(|byte| *byte == b'\r');
         if line.is_empty() {
-            self.place = Place::End;
+            self.place = FramingPosition::End;
             return Ok(None);
         }
         if !line.contains(&b':') {
@@ -265,7 +274,8 @@ mod tests {
     fn scan(body: &[u8], declared: u64) -> Result<(), ChunkRefusal> {
         let mut results = (1..=body.len()).map(|size| {
             let mut scanner = ChunkScanner::new(declared, 64);
-            body.chunks(size).try_for_each(|piece| scanner.scan(&Bytes::copy_from_slice(piece)))?;
+            body.chunks(size)
+                .try_for_each(|piece| scanner.scan_bytes(&Bytes::copy_from_slice(piece)))?;
             scanner.finish()
         });
         let first = results.next().unwrap();
@@ -343,7 +353,7 @@ mod tests {
     #[test]
     fn a_large_chunk_is_refused_at_its_header() {
         let mut scanner = ChunkScanner::new(u64::MAX, 64);
-        let refusal = scanner.scan(&Bytes::from_static(b"41\r\n")).unwrap_err();
+        let refusal = scanner.scan_bytes(&Bytes::from_static(b"41\r\n")).unwrap_err();
         assert_eq!(refusal, ChunkRefusal::ChunkTooLarge { bytes: 65, max: 64 });
     }
 
@@ -364,7 +374,7 @@ mod tests {
         }
         let endless = vec![b'5'; LINE_BYTES_MAX + 1];
         assert!(matches!(
-            ChunkScanner::new(5, 64).scan(&Bytes::from(endless)),
+            ChunkScanner::new(5, 64).scan_bytes(&Bytes::from(endless)),
             Err(ChunkRefusal::Malformed { .. })
         ));
     }

@@ -26,7 +26,7 @@ pub(super) struct ChunkSigner {
 impl ChunkSigner {
     /// Of a request whose Authorization header proved true with this secret. `None`: it has none of
     /// version 4.
-    pub fn of(headers: &HeaderMap, secret: &str) -> Option<Self> {
+    pub fn from_headers(headers: &HeaderMap, secret: &str) -> Option<Self> {
         let authorization =
             headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("AWS4-HMAC-SHA256")?;
         let field = |name: &str| {
@@ -36,8 +36,8 @@ impl ChunkSigner {
         let (_, scope) = field("Credential=")?.split_once('/')?;
         let mut parts = scope.split('/');
         let first = format!("AWS4{secret}");
-        let key =
-            parts.try_fold(Zeroizing::new(first.into_bytes()), |key, part| hmac(&key, part))?;
+        let key = parts
+            .try_fold(Zeroizing::new(first.into_bytes()), |key, part| compute_hmac(&key, part))?;
         Some(Self {
             stamp: headers.get("x-amz-date")?.to_str().ok()?.to_owned(),
             scope: scope.to_owned(),
@@ -62,13 +62,13 @@ impl ChunkSigner {
     fn accept_signature(&mut self, algorithm: &str, rest: &str, given: &[u8]) -> bool {
         let to_sign =
             format!("{algorithm}\n{}\n{}\n{}\n{rest}", self.stamp, self.scope, self.previous);
-        let Some(signature) = hmac(&self.key, &to_sign) else { return false };
+        let Some(signature) = compute_hmac(&self.key, &to_sign) else { return false };
         self.previous = hex::encode(&*signature);
         self.previous.as_bytes().ct_eq(given).into()
     }
 }
 
-fn hmac(key: &[u8], text: &str) -> Option<Zeroizing<Vec<u8>>> {
+fn compute_hmac(key: &[u8], text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
     mac.update(text.as_bytes());
     Some(Zeroizing::new(mac.finalize().into_bytes().to_vec()))
@@ -88,7 +88,7 @@ mod tests {
             (AUTHORIZATION, authorization.parse().unwrap()),
             ("x-amz-date".parse().unwrap(), "20130524T000000Z".parse().unwrap()),
         ]);
-        ChunkSigner::of(&headers, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY").unwrap()
+        ChunkSigner::from_headers(&headers, "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY").unwrap()
     }
 
     /// The worked examples of the S3 reference, with and without trailers.

@@ -65,7 +65,7 @@ impl<B> ChunkedBody<B> {
         let secret =
             request.credentials.as_ref().map(|credentials| credentials.secret_key.expose());
         let signer = secret
-            .and_then(|secret| ChunkSigner::of(&request.headers, secret))
+            .and_then(|secret| ChunkSigner::from_headers(&request.headers, secret))
             .ok_or_else(|| {
                 let message = "aws-chunked bodies need a SigV4 Authorization header";
                 S3Error::with_message(S3ErrorCode::InvalidRequest, message)

@@ -6,18 +6,18 @@ use super::chunk_guard::{ChunkScanner, ChunkStep};
 
 /// The framing of an aws-chunked body, its first two bytes apart: the length that it announces.
 /// Where it is cut into packets makes no difference.
-pub fn chunks(bytes: &[u8]) {
+pub fn decode_chunks(bytes: &[u8]) {
     let Some((declared, body)) = bytes.split_first_chunk::<2>() else { return };
     let declared = u64::from(u16::from_le_bytes(*declared));
     let body = Bytes::copy_from_slice(body);
     let mut whole = ChunkScanner::new(declared, 1024);
-    let as_one = whole.scan(&body).and_then(|()| whole.finish()).is_ok();
+    let as_one = whole.scan_bytes(&body).and_then(|()| whole.finish()).is_ok();
     let mut pieces = ChunkScanner::new(declared, 1024);
     let step = usize::from(bytes[0] % 7) + 1;
     let cut = (0..body.len()).step_by(step).map(|at| body.slice(at..(at + step).min(body.len())));
     let in_pieces = cut
         .into_iter()
-        .try_for_each(|piece| pieces.scan(&piece))
+        .try_for_each(|piece| pieces.scan_bytes(&piece))
         .and_then(|()| pieces.finish())
         .is_ok();
     assert_eq!(as_one, in_pieces, "cut every {step} bytes");

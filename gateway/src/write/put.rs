@@ -10,15 +10,15 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
-use super::announce::Write;
-use super::checks::{BodyFault, Checks};
+use super::announce::GatewayWrite;
+use super::checks::{BodyChecks, BodyFault};
 use super::chunked::{ChunkedBody, ProvenTrailers};
 use super::verified::VerifiedBody;
-use crate::operations::{Announces, Core, Entry, Operation};
+use crate::operations::{AuthorizedRequest, HomeNoticeScope, OperationCore, TableOperation};
 
 /// What the two operations have in common.
-pub(crate) trait Upload: Operation {
-    fn body(&mut self) -> &mut Option<StreamingBlob>;
+pub(crate) trait UploadOperation: TableOperation {
+    fn body_field(&mut self) -> &mut Option<StreamingBlob>;
     fn content_length(&mut self) -> &mut Option<i64>;
     fn checksum_algorithm(&mut self) -> &mut Option<ChecksumAlgorithm>;
     fn content_encoding(&mut self) -> Option<&mut Option<String>>;
@@ -26,8 +26,8 @@ pub(crate) trait Upload: Operation {
 
 macro_rules! upload {
     ($input:ident, $($encoding:ident)?) => {
-        impl Upload for $input {
-            fn body(&mut self) -> &mut Option<StreamingBlob> {
+        impl UploadOperation for $input {
+            fn body_field(&mut self) -> &mut Option<StreamingBlob> {
                 &mut self.body
             }
             fn content_length(&mut self) -> &mut Option<i64> {
@@ -49,28 +49,28 @@ upload!(PutObjectInput, content_encoding);
 upload!(UploadPartInput,);
 
 pub(crate) async fn put_object(
-    core: &Core,
+    core: &OperationCore,
     request: S3Request<PutObjectInput>,
 ) -> S3Result<S3Response<PutObjectOutput>> {
-    upload(core, request).await
+    upload_body(core, request).await
 }
 
 pub(crate) async fn upload_part(
-    core: &Core,
+    core: &OperationCore,
     request: S3Request<UploadPartInput>,
 ) -> S3Result<S3Response<UploadPartOutput>> {
-    upload(core, request).await
+    upload_body(core, request).await
 }
 
-async fn upload<R: Upload>(
-    core: &Core,
+async fn upload_body<R: UploadOperation>(
+    core: &OperationCore,
     mut request: S3Request<R>,
 ) -> S3Result<S3Response<R::Output>> {
-    let entry = core.enter(&mut request)?;
+    let entry = core.authorize_request(&mut request)?;
     let _share = entry.exchange.take_upload_share(&entry.mount.ufs)?;
     let declared = declared_length(&request)?;
     let (body, trailers) = take_body(&entry, &mut request, declared)?;
-    let checks = Checks::of(declared, &request.headers, trailers)?;
+    let checks = BodyChecks::from_headers(declared, &request.headers, trailers)?;
     // Proven here, and not sent on: the UFS gets a plain body.
     request.headers.remove("x-amz-trailer");
     request.trailing_headers = None;
@@ -81,40 +81,42 @@ async fn upload<R: Upload>(
         // Whether it is sent on is for the store to know (`trailing_checksums` of its UFS).
         *request.input.checksum_algorithm() = Some(ChecksumAlgorithm::from_static(algorithm));
     }
-    core.rewrite(&entry, &mut request)?;
+    core.rewrite_names(&entry, &mut request)?;
 
-    let write = (R::row().announces == Announces::key)
-        .then(|| request.input.key().cloned())
+    let write = (R::table_row().announces == HomeNoticeScope::key)
+        .then(|| request.input.key_field().cloned())
         .flatten()
         .and_then(|key| core.write(&entry, vec![key]));
-    let announcer = write.as_ref().map(Write::announcer);
+    let announcer = write.as_ref().map(GatewayWrite::body_handle);
     let (mut verified, verdict) =
-        VerifiedBody::new(body, declared, checks, announcer, entry.below());
+        VerifiedBody::new(body, declared, checks, announcer, entry.fault_slot());
     let result = if declared == 0 {
         // There is no last frame to hold back: the whole body is verified before anything is sent.
         match futures::StreamExt::next(&mut verified).await {
             None => Ok(StreamingBlob::from(s3s::Body::empty())),
-            Some(_) => Err(verdict.error().unwrap_or_else(|| S3ErrorCode::IncompleteBody.into())),
+            Some(_) => {
+                Err(verdict.take_error().unwrap_or_else(|| S3ErrorCode::IncompleteBody.into()))
+            }
         }
     } else {
         Ok(StreamingBlob::new(verified))
     };
-    let reason = verdict.fault();
+    let reason = verdict.fault_label();
     let body = result.inspect_err(|_| core.metrics.body_refused(reason))?;
-    *request.input.body() = Some(body);
+    *request.input.body_field() = Some(body);
 
     let (result, raw) = core.send_to_ufs(&entry, request).await;
-    if let Some(reason) = verdict.fault() {
+    if let Some(reason) = verdict.fault_label() {
         core.metrics.body_refused(Some(reason));
     }
-    let released = verdict.released();
-    if let Some(error) = verdict.error() {
+    let released = verdict.is_released();
+    if let Some(error) = verdict.take_error() {
         // Cut before the last frame: the UFS has stored nothing, whatever it or its client says.
         return Err(error);
     }
     if let Some(write) = write {
-        let outcome = if released { core.outcome(&result) } else { WriteOutcome::Unknown };
-        let reported = write.finish(outcome).await;
+        let outcome = if released { core.write_outcome(&result) } else { WriteOutcome::Unknown };
+        let reported = write.finish_write(outcome).await;
         if result.is_ok() {
             entry.exchange.cx.note_way(reported?);
         }
@@ -125,17 +127,17 @@ async fn upload<R: Upload>(
             "the ufs answered before it had the whole body",
         ));
     }
-    core.conclude::<R>(&entry, result, raw)
+    core.conclude_response::<R>(&entry, result, raw)
 }
 
 /// The body, and the trailers that it will have had. What s3s makes of an aws-chunked one is not
 /// read: it would hold chunks whole.
-fn take_body<R: Upload>(
-    entry: &Entry,
+fn take_body<R: UploadOperation>(
+    entry: &AuthorizedRequest,
     request: &mut S3Request<R>,
     declared: u64,
 ) -> S3Result<(StreamingBlob, Option<ProvenTrailers>)> {
-    let body = request.input.body().take();
+    let body = request.input.body_field().take();
     if !entry.exchange.reserve_body() {
         return Err(BodyFault::Busy.into_error());
     }
@@ -155,7 +157,7 @@ fn is_streaming(headers: &HeaderMap) -> bool {
 
 /// How many bytes the object will have, by what the client says. S3 takes no body of unknown
 /// length: 411.
-fn declared_length<R: Upload>(request: &S3Request<R>) -> S3Result<u64> {
+fn declared_length<R: UploadOperation>(request: &S3Request<R>) -> S3Result<u64> {
     let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
     let streaming = is_streaming(&request.headers);
     if streaming && request.trailing_headers.is_none() {

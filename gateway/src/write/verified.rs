@@ -15,33 +15,33 @@ use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3Error, S3Result, StdError};
 
-use super::announce::Announcer;
-use super::checks::{BodyFault, Checks};
+use super::announce::BodyWriteHandle;
+use super::checks::{BodyChecks, BodyFault};
 
 /// Where a body leaves why it failed: the UFS client above only knows that it did.
 #[derive(Clone, Default)]
-pub(crate) struct Verdict(Arc<Mutex<Outcome>>);
+pub(crate) struct BodyVerdict(Arc<Mutex<BodyOutcome>>);
 
 #[derive(Default)]
-struct Outcome {
+struct BodyOutcome {
     fault: Option<BodyFault>,
     refused: Option<S3Error>,
     released: bool,
 }
 
-impl Verdict {
+impl BodyVerdict {
     /// Why the body was not let through, if it was not.
-    pub fn error(&self) -> Option<S3Error> {
+    pub fn take_error(&self) -> Option<S3Error> {
         let mut outcome = self.0.lock();
         outcome.fault.take().map(BodyFault::into_error).or_else(|| outcome.refused.take())
     }
 
-    pub fn fault(&self) -> Option<&'static str> {
-        self.0.lock().fault.as_ref().map(BodyFault::reason)
+    pub fn fault_label(&self) -> Option<&'static str> {
+        self.0.lock().fault.as_ref().map(BodyFault::metric_label)
     }
 
     /// Whether the whole body was let through.
-    pub fn released(&self) -> bool {
+    pub fn is_released(&self) -> bool {
         self.0.lock().released
     }
 }
@@ -49,7 +49,7 @@ impl Verdict {
 /// A fault that was found below s3s, by the inbound body: s3s would only say that something broke.
 pub(crate) type FaultSlot = Arc<Mutex<Option<BodyFault>>>;
 
-enum State {
+enum VerifyState {
     Reading,
     /// Everything arrived and proved true; the homes are being told.
     Announcing(Mutex<BoxFuture<'static, S3Result<()>>>),
@@ -61,14 +61,14 @@ enum State {
 pub(crate) struct VerifiedBody {
     inner: StreamingBlob,
     held: Option<Bytes>,
-    checks: Option<Checks>,
+    checks: Option<BodyChecks>,
     declared: u64,
     got: u64,
     sent: u64,
-    announcer: Option<Announcer>,
+    announcer: Option<BodyWriteHandle>,
     below: FaultSlot,
-    verdict: Verdict,
-    state: State,
+    verdict: BodyVerdict,
+    state: VerifyState,
 }
 
 impl VerifiedBody {
@@ -76,12 +76,12 @@ impl VerifiedBody {
     pub fn new(
         inner: StreamingBlob,
         declared: u64,
-        checks: Checks,
-        announcer: Option<Announcer>,
+        checks: BodyChecks,
+        announcer: Option<BodyWriteHandle>,
         below: FaultSlot,
-    ) -> (Self, Verdict) {
-        let verdict = Verdict::default();
-        let (held, checks, state) = (None, Some(checks), State::Reading);
+    ) -> (Self, BodyVerdict) {
+        let verdict = BodyVerdict::default();
+        let (held, checks, state) = (None, Some(checks), VerifyState::Reading);
         let body = Self {
             inner,
             held,
@@ -97,39 +97,39 @@ impl VerifiedBody {
         (body, verdict)
     }
 
-    fn fail(&mut self, fault: BodyFault) -> Poll<Option<Result<Bytes, StdError>>> {
+    fn fail_body(&mut self, fault: BodyFault) -> Poll<Option<Result<Bytes, StdError>>> {
         // The cause below s3s is the true one; what s3s makes of it is a consequence.
         let fault = self.below.lock().take().unwrap_or(fault);
-        self.state = State::Over;
+        self.state = VerifyState::Over;
         self.held = None;
         let error: StdError = Box::new(fault.clone());
         self.verdict.0.lock().fault = Some(fault);
         Poll::Ready(Some(Err(error)))
     }
 
-    fn send(&mut self, frame: Bytes) -> Poll<Option<Result<Bytes, StdError>>> {
+    fn pass_frame(&mut self, frame: Bytes) -> Poll<Option<Result<Bytes, StdError>>> {
         self.sent += frame.len() as u64;
         Poll::Ready(Some(Ok(frame)))
     }
 
     /// Takes a frame in and lets the one before it go.
-    fn take(&mut self, frame: Bytes) -> Option<Poll<Option<Result<Bytes, StdError>>>> {
+    fn hold_frame(&mut self, frame: Bytes) -> Option<Poll<Option<Result<Bytes, StdError>>>> {
         if frame.is_empty() {
             return None;
         }
         self.got += frame.len() as u64;
         if self.got > self.declared {
             let (got, declared) = (self.got, self.declared);
-            return Some(self.fail(BodyFault::Length { got, declared }));
+            return Some(self.fail_body(BodyFault::Length { got, declared }));
         }
         if let Some(checks) = &mut self.checks {
             checks.update(&frame);
         }
-        self.held.replace(frame).map(|before| self.send(before))
+        self.held.replace(frame).map(|before| self.pass_frame(before))
     }
 
     /// The body's end: compares, and begins to announce.
-    fn end(&mut self) -> Result<(), BodyFault> {
+    fn finish_checks(&mut self) -> Result<(), BodyFault> {
         if let Some(fault) = self.below.lock().take() {
             return Err(fault);
         }
@@ -137,10 +137,10 @@ impl VerifiedBody {
             checks.finish(self.got)?;
         }
         self.state = match self.announcer.take() {
-            Some(announcer) => {
-                State::Announcing(Mutex::new(Box::pin(async move { announcer.announce().await })))
-            }
-            None => State::Releasing,
+            Some(announcer) => VerifyState::Announcing(Mutex::new(Box::pin(async move {
+                announcer.announce_write().await
+            }))),
+            None => VerifyState::Releasing,
         };
         Ok(())
     }
@@ -153,24 +153,24 @@ impl Stream for VerifiedBody {
         let this = self.get_mut();
         loop {
             match &mut this.state {
-                State::Reading => match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
+                VerifyState::Reading => match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
                     Some(Ok(frame)) => {
-                        if let Some(answer) = this.take(frame) {
+                        if let Some(answer) = this.hold_frame(frame) {
                             return answer;
                         }
                     }
-                    Some(Err(error)) => return this.fail(fault_of(&*error)),
+                    Some(Err(error)) => return this.fail_body(fault_of(&*error)),
                     None => {
-                        if let Err(fault) = this.end() {
-                            return this.fail(fault);
+                        if let Err(fault) = this.finish_checks() {
+                            return this.fail_body(fault);
                         }
                     }
                 },
-                State::Announcing(announcing) => {
+                VerifyState::Announcing(announcing) => {
                     match ready!(announcing.get_mut().as_mut().poll(cx)) {
-                        Ok(()) => this.state = State::Releasing,
+                        Ok(()) => this.state = VerifyState::Releasing,
                         Err(error) => {
-                            this.state = State::Over;
+                            this.state = VerifyState::Over;
                             this.held = None;
                             let cut: StdError = error
                                 .message()
@@ -182,14 +182,14 @@ impl Stream for VerifiedBody {
                         }
                     }
                 }
-                State::Releasing => {
-                    this.state = State::Over;
+                VerifyState::Releasing => {
+                    this.state = VerifyState::Over;
                     this.verdict.0.lock().released = true;
                     if let Some(last) = this.held.take() {
-                        return this.send(last);
+                        return this.pass_frame(last);
                     }
                 }
-                State::Over => return Poll::Ready(None),
+                VerifyState::Over => return Poll::Ready(None),
             }
         }
     }

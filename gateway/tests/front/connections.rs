@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
-use verbs3_gateway::{Readiness, TlsFiles};
+use verbs3_gateway::{ReadinessCheck, TlsFiles};
 use verbs3_ufs::{Ufs, UfsLimits};
 
 use crate::signing::Request;
@@ -134,7 +134,9 @@ async fn a_shutdown_lets_requests_under_way_end() {
     let stage = Stage::start().await;
     let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admin_address = admin.local_addr().unwrap();
-    stage.gateway.serve_admin(admin, vec![Readiness::new("tier", || Err("no worker".to_owned()))]);
+    stage
+        .gateway
+        .serve_admin(admin, vec![ReadinessCheck::new("tier", || Err("no worker".to_owned()))]);
     let ask = async |path: &str| {
         let mut socket = TcpStream::connect(admin_address).await.unwrap();
         socket

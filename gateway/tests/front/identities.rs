@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use time::Duration;
-use verbs3_gateway::auth::Identities;
+use verbs3_gateway::auth::IdentityStore;
 
 use crate::signing::{ACCESS_KEY, Request};
 use crate::stage::{Setup, Stage};
@@ -54,7 +54,7 @@ pub fn rules(path: &Path, allow: &str) {
 }
 
 fn file(path: &Path) -> impl FnOnce(&mut Setup) + use<> {
-    let identities = Identities::load(path).unwrap();
+    let identities = IdentityStore::load_file(path).unwrap();
     move |setup| setup.identities = identities
 }
 

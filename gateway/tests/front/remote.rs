@@ -3,7 +3,7 @@
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use verbs3_ufs::s3::{Credentials, S3Options, Secret, connect};
+use verbs3_ufs::s3::{S3Options, S3StoreCredentials, S3StoreSecret, connect_store};
 use verbs3_ufs::{Ufs, UfsLimits};
 
 use crate::signing::{ACCESS_KEY, REGION, Request, SECRET_KEY};
@@ -18,15 +18,18 @@ pub async fn stages() -> (Stage, Stage) {
 /// The same, with another gateway behind.
 async fn stages_with(behind: impl FnOnce(&mut Setup)) -> (Stage, Stage) {
     let behind = Stage::start_with(behind).await;
-    let credentials = Credentials::Static {
+    let credentials = S3StoreCredentials::Static {
         access_key_id: ACCESS_KEY.to_owned(),
-        secret_access_key: Secret::new(SECRET_KEY),
+        secret_access_key: S3StoreSecret::new(SECRET_KEY),
         session_token: None,
     };
-    let store =
-        connect(S3Options::new(Some(format!("http://{}", behind.address)), REGION, credentials))
-            .await
-            .unwrap();
+    let store = connect_store(S3Options::new(
+        Some(format!("http://{}", behind.address)),
+        REGION,
+        credentials,
+    ))
+    .await
+    .unwrap();
     let ufs = Ufs::new("remote".to_owned(), store, UfsLimits::default());
     let front = Stage::start_with(|setup| {
         // Both buckets are called data, so that nothing is renamed on the first.

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
-use verbs3_gateway::auth::Identities;
-use verbs3_gateway::mount::Mount;
+use verbs3_gateway::auth::IdentityStore;
+use verbs3_gateway::mount::MountedBucket;
 use verbs3_ufs::{Ufs, UfsLimits};
 
 use crate::signing::Request;
@@ -49,7 +49,7 @@ impl S3 for Remembering {
     }
 }
 
-fn rules(path: &Path, rules: &[(&str, &str, &str)]) -> Arc<Identities> {
+fn rules(path: &Path, rules: &[(&str, &str, &str)]) -> Arc<IdentityStore> {
     let owner = "[[identity]]\naccess_key = \"AKOWNER\"\nsecret_key = \"owner-secret\"\n\
                  [[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\", \"delete\", \"admin\"]\n\
                  [[identity]]\naccess_key = \"AKOTHER\"\nsecret_key = \"other-secret\"\n";
@@ -59,7 +59,7 @@ fn rules(path: &Path, rules: &[(&str, &str, &str)]) -> Arc<Identities> {
         )
     });
     fs::write(path, owner.to_owned() + &rules.collect::<String>()).unwrap();
-    Identities::load(path).unwrap()
+    IdentityStore::load_file(path).unwrap()
 }
 
 fn other(method: &'static str, path: &str) -> Request {
@@ -201,7 +201,7 @@ async fn administered(folder: &Path, told: &Remembering) -> Stage {
             mount("half", ufs.clone(), "real-half", ""),
             mount("narrow", ufs.clone(), "real-narrow", ""),
             mount("part", ufs.clone(), "real-part", "team/"),
-            Mount { read_only: true, ..mount("shut", ufs.clone(), "real-shut", "") },
+            MountedBucket { read_only: true, ..mount("shut", ufs.clone(), "real-shut", "") },
             mount("secret", ufs, "real-secret", ""),
         ];
     })

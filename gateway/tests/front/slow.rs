@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use verbs3_gateway::RateMin;
-use verbs3_gateway::auth::Identities;
+use verbs3_gateway::auth::IdentityStore;
 
 use crate::identities::rules;
 use crate::signing::Request;
@@ -88,7 +88,7 @@ async fn one_of_two_identities_leaves_places_to_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("identities.toml");
     rules(&path, "[[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\"]\n");
-    let identities = Identities::load(&path).unwrap();
+    let identities = IdentityStore::load_file(&path).unwrap();
     let stage = Stage::start_with(|setup| {
         setup.identities = identities;
         setup.options.requests_in_flight_max = 4;

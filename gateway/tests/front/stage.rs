@@ -14,12 +14,13 @@ use s3s::dto::{CreateBucketInput, HeadObjectInput};
 use s3s::{S3, S3Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use verbs3_gateway::auth::Identities;
-use verbs3_gateway::mount::{Coherence, Freshness, Mount, Mounts};
+use verbs3_gateway::auth::IdentityStore;
+use verbs3_gateway::mount::{AttributeFreshness, MountTable, MountedBucket, WriteCoherence};
 use verbs3_gateway::{
-    Announcement, Gateway, GatewayOptions, HomeUnreachable, Homes, Listener, TlsFiles, Way,
+    GatewayOptions, GatewayService, HomeNotifier, HomeUnreachable, HttpListener, NoticeRoute,
+    TlsFiles, WriteAnnouncement,
 };
-use verbs3_protocol::{ListedEntry, Volume, WriteOutcome};
+use verbs3_protocol::{ListedEntry, ObjectVolume, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsLimits};
 
@@ -39,8 +40,8 @@ pub fn s3_request<T>(input: T) -> S3Request<T> {
     }
 }
 
-/// What the homes were told, in order: `announce KEY visible=…`, `report KEY OUTCOME`,
-/// `abandoned KEY`, `forget KEY`, `listed VOLUME KEY=BYTES,…`.
+/// What the homes were told, in order: `announce_write KEY visible=…`, `report_outcome KEY OUTCOME`,
+/// `abandoned KEY`, `forget_keys KEY`, `report_listing VOLUME KEY=BYTES,…`.
 pub struct TestHomes {
     pub told: Arc<Mutex<Vec<String>>>,
     pub refuse_announce: AtomicBool,
@@ -56,12 +57,12 @@ struct Told {
 }
 
 #[async_trait]
-impl Homes for TestHomes {
-    async fn announce(
+impl HomeNotifier for TestHomes {
+    async fn announce_write(
         &self,
-        volume: &Volume,
+        volume: &ObjectVolume,
         keys: &[String],
-    ) -> Result<Box<dyn Announcement>, HomeUnreachable> {
+    ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
         if self.refuse_announce.load(Ordering::SeqCst) {
             return Err(HomeUnreachable { reason: "worker w1 is away".to_owned() });
         }
@@ -73,11 +74,11 @@ impl Homes for TestHomes {
         Ok(Box::new(Told { key, told, refuse, reported: AtomicBool::new(false) }))
     }
 
-    fn forget(&self, _: &Volume, keys: &[String]) {
+    fn forget_keys(&self, _: &ObjectVolume, keys: &[String]) {
         self.told.lock().push(format!("forget {}", keys.join(",")));
     }
 
-    async fn listed(&self, volume: &Volume, entries: Vec<ListedEntry>) {
+    async fn report_listing(&self, volume: &ObjectVolume, entries: Vec<ListedEntry>) {
         let objects = entries.iter().map(|entry| {
             let bytes = entry.shown.as_ref().and_then(|shown| shown.bytes);
             format!("{}={}", entry.key, bytes.map_or("none".to_owned(), |bytes| bytes.to_string()))
@@ -87,19 +88,25 @@ impl Homes for TestHomes {
 }
 
 #[async_trait]
-impl Announcement for Told {
-    async fn report(self: Box<Self>, outcome: WriteOutcome) -> Result<Way, HomeUnreachable> {
+impl WriteAnnouncement for Told {
+    async fn report_outcome(
+        self: Box<Self>,
+        outcome: WriteOutcome,
+    ) -> Result<NoticeRoute, HomeUnreachable> {
         self.reported.store(true, Ordering::SeqCst);
         self.told.lock().push(format!("report {} {outcome:?}", self.key));
         if self.refuse.load(Ordering::SeqCst) {
             return Err(HomeUnreachable { reason: "worker w1 is away".to_owned() });
         }
-        Ok(if self.key.starts_with("around") { Way::Relayed } else { Way::Direct })
+        Ok(if self.key.starts_with("around") { NoticeRoute::Relayed } else { NoticeRoute::Direct })
     }
 
-    async fn report_batch(self: Box<Self>, unknown: Vec<String>) -> Result<Way, HomeUnreachable> {
+    async fn report_batch(
+        self: Box<Self>,
+        unknown: Vec<String>,
+    ) -> Result<NoticeRoute, HomeUnreachable> {
         self.told.lock().push(format!("unknown {}", unknown.join(",")));
-        self.report(WriteOutcome::Done).await
+        self.report_outcome(WriteOutcome::Done).await
     }
 }
 
@@ -123,34 +130,34 @@ pub async fn visible(store: &LocalStore, bucket: &str, key: &str) -> bool {
 /// How a stage differs from the usual.
 pub struct Setup {
     pub options: GatewayOptions,
-    pub identities: Arc<Identities>,
+    pub identities: Arc<IdentityStore>,
     pub tls: Option<TlsFiles>,
     /// Mounts besides the usual: `data` (whole bucket), `sets` (`team/a/` of bucket `store`),
     /// `loose` (bucket `loose`, coherence by ttl), `frozen` (bucket `data`, read-only), `raw`
     /// (bucket `apart`, not cached).
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<MountedBucket>,
     pub open: bool,
 }
 
 pub struct Stage {
     pub address: SocketAddr,
-    pub gateway: Gateway,
+    pub gateway: GatewayService,
     pub store: LocalStore,
     pub homes: Arc<TestHomes>,
     pub registry: Registry,
     _folder: tempfile::TempDir,
 }
 
-pub fn mount(name: &str, ufs: Ufs, bucket: &str, prefix: &str) -> Mount {
-    Mount {
+pub fn mount(name: &str, ufs: Ufs, bucket: &str, prefix: &str) -> MountedBucket {
+    MountedBucket {
         name: name.to_owned(),
-        volume: Volume::new(ufs.name(), bucket),
+        volume: ObjectVolume::new(ufs.ufs_name(), bucket),
         ufs,
         bucket: bucket.to_owned(),
         prefix: prefix.to_owned(),
-        attributes: Freshness::AlwaysAsk,
+        attributes: AttributeFreshness::AlwaysAsk,
         absence_ttl: Duration::ZERO,
-        coherence: Coherence::Strict,
+        coherence: WriteCoherence::Strict,
         read_only: false,
         cached: true,
     }
@@ -163,7 +170,7 @@ impl Stage {
 
     pub async fn start_with(change: impl FnOnce(&mut Setup)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = LocalStore::open(LocalOptions::new(folder.path())).unwrap();
+        let store = LocalStore::open_store(LocalOptions::new(folder.path())).unwrap();
         for bucket in ["data", "store", "loose", "apart"] {
             let input =
                 CreateBucketInput { bucket: bucket.to_owned(), ..CreateBucketInput::default() };
@@ -171,7 +178,7 @@ impl Stage {
         }
         let mut setup = Setup {
             options: GatewayOptions::default(),
-            identities: Identities::single(ACCESS_KEY, SECRET_KEY),
+            identities: IdentityStore::with_single(ACCESS_KEY, SECRET_KEY),
             tls: None,
             mounts: Vec::new(),
             open: false,
@@ -181,16 +188,19 @@ impl Stage {
         let mut mounts = vec![
             mount("data", ufs.clone(), "data", ""),
             mount("sets", ufs.clone(), "store", "team/a/"),
-            Mount { coherence: Coherence::Ttl, ..mount("loose", ufs.clone(), "loose", "") },
-            Mount { read_only: true, ..mount("frozen", ufs.clone(), "data", "") },
-            Mount {
+            MountedBucket {
+                coherence: WriteCoherence::Ttl,
+                ..mount("loose", ufs.clone(), "loose", "")
+            },
+            MountedBucket { read_only: true, ..mount("frozen", ufs.clone(), "data", "") },
+            MountedBucket {
                 cached: false,
-                coherence: Coherence::Ttl,
+                coherence: WriteCoherence::Ttl,
                 ..mount("raw", ufs.clone(), "apart", "")
             },
         ];
         mounts.extend(setup.mounts);
-        let mut mounts = Mounts::new(mounts).unwrap();
+        let mut mounts = MountTable::new(mounts).unwrap();
         if setup.open {
             mounts = mounts.with_open(mount("any", ufs, "any", ""));
         }
@@ -201,7 +211,7 @@ impl Stage {
             store: store.clone(),
         });
         let registry = Registry::new();
-        let gateway = Gateway::without_tier(
+        let gateway = GatewayService::without_tier(
             setup.options,
             mounts,
             homes.clone(),
@@ -210,9 +220,9 @@ impl Stage {
         )
         .unwrap();
         let listener =
-            Listener::bind("127.0.0.1:0".parse().unwrap(), setup.tls.as_ref()).await.unwrap();
-        let address = listener.address().unwrap();
-        gateway.serve(listener);
+            HttpListener::bind("127.0.0.1:0".parse().unwrap(), setup.tls.as_ref()).await.unwrap();
+        let address = listener.local_address().unwrap();
+        gateway.serve_s3(listener);
         Self { address, gateway, store, homes, registry, _folder: folder }
     }
 

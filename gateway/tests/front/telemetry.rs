@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::net::TcpListener;
-use verbs3_telemetry::{Telemetry, TelemetryOptions};
+use verbs3_telemetry::{TelemetryHandle, TelemetryOptions};
 
 use crate::remote;
 use crate::signing::Request;
@@ -117,9 +117,9 @@ fn options(address: SocketAddr) -> TelemetryOptions {
     }
 }
 
-fn traced(stage: &Stage, options: TelemetryOptions) -> Telemetry {
-    let telemetry = Telemetry::start(options, &stage.registry).unwrap();
-    stage.gateway.trace_with(telemetry.tracer().unwrap());
+fn traced(stage: &Stage, options: TelemetryOptions) -> TelemetryHandle {
+    let telemetry = TelemetryHandle::start(options, &stage.registry).unwrap();
+    stage.gateway.trace_with(telemetry.request_tracer().unwrap());
     telemetry
 }
 

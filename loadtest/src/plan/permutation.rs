@@ -10,14 +10,14 @@ use crate::random::hash;
 const ROUNDS: u64 = 4;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Permutation {
+pub struct FeistelPermutation {
     seed: u64,
     count: u64,
     /// Bits of each half.
     half: u32,
 }
 
-impl Permutation {
+impl FeistelPermutation {
     /// `count` at least 1.
     pub fn new(seed: u64, count: u64) -> Self {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
@@ -25,17 +25,17 @@ impl Permutation {
     }
 
     /// The place of `index`, which is below `count`. Fewer than four steps on average.
-    pub fn of(&self, index: u64) -> u64 {
+    pub fn permute_index(&self, index: u64) -> u64 {
         let mut at = index;
         loop {
-            at = self.step(at);
+            at = self.feistel_step(at);
             if at < self.count {
                 return at;
             }
         }
     }
 
-    fn step(&self, word: u64) -> u64 {
+    fn feistel_step(&self, word: u64) -> u64 {
         let mask = (1u64 << self.half) - 1;
         let (mut left, mut right) = (word >> self.half, word & mask);
         for round in 0..ROUNDS {
@@ -53,17 +53,19 @@ mod tests {
     fn every_place_is_taken_once_and_orders_differ_by_seed() {
         for count in [1, 2, 3, 4, 5, 16, 17, 1000, 4097] {
             for seed in [0, 1] {
-                let permutation = Permutation::new(seed, count);
+                let permutation = FeistelPermutation::new(seed, count);
                 let mut seen = vec![false; count as usize];
                 for index in 0..count {
-                    let at = permutation.of(index) as usize;
+                    let at = permutation.permute_index(index) as usize;
                     assert!(!seen[at], "{count}: {at} twice");
                     seen[at] = true;
                 }
             }
         }
         let order = |seed| {
-            (0..1000).map(|index| Permutation::new(seed, 1000).of(index)).collect::<Vec<_>>()
+            (0..1000)
+                .map(|index| FeistelPermutation::new(seed, 1000).permute_index(index))
+                .collect::<Vec<_>>()
         };
         assert_ne!(order(1), order(2));
         let fixed = order(1).iter().enumerate().filter(|(index, at)| *index as u64 == **at).count();

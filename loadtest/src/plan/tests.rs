@@ -5,33 +5,36 @@ use std::collections::HashSet;
 
 use super::*;
 
-fn scenario(access: &str, more: &str) -> Scenario {
+fn scenario(access: &str, more: &str) -> BenchScenario {
     let text = format!(
         "name = \"x\"\n[objects]\ncount = 12\nbytes = \
         \"1MiB\"\n{more}[access]\n{access}\n[load]\nconnections = 4\n"
     );
-    Scenario::parse(&text).unwrap()
+    BenchScenario::parse(&text).unwrap()
 }
 
 /// What stream `stream` of four asks in its turns.
-fn asked(plan: &Plan<'_>, stream: u64, turns: u64) -> Vec<Step> {
+fn asked(plan: &BenchRequestPlan<'_>, stream: u64, turns: u64) -> Vec<BenchPlanStep> {
     let mut steps = Vec::new();
     for turn in 0..turns {
-        if !plan.operation(Turn { index: stream + 4 * turn, stream, turn }, &mut steps) {
+        if !plan.append_operation(
+            BenchOperationTurn { index: stream + 4 * turn, stream, turn },
+            &mut steps,
+        ) {
             break;
         }
     }
     steps
 }
 
-fn all(plan: &Plan<'_>, turns: u64) -> Vec<Step> {
+fn all(plan: &BenchRequestPlan<'_>, turns: u64) -> Vec<BenchPlanStep> {
     (0..4).flat_map(|stream| asked(plan, stream, turns)).collect()
 }
 
 #[test]
 fn ranges_lie_within_their_object_and_are_aligned() {
     let scenario = scenario("pattern = \"uniform\"\nrange_bytes = \"64KiB\"\nalign = \"4KiB\"", "");
-    let steps = all(&Plan::new(&scenario, Round::Measured(0)), 500);
+    let steps = all(&BenchRequestPlan::new(&scenario, BenchRound::Measured(0)), 500);
     let firsts: HashSet<u64> = steps.iter().map(|step| step.first).collect();
     assert!(steps.iter().all(|step| step.bytes == 65_536
         && step.first % 4096 == 0
@@ -48,19 +51,22 @@ fn ranges_lie_within_their_object_and_are_aligned() {
 #[test]
 fn a_run_can_be_repeated_and_rounds_differ() {
     let scenario = scenario("pattern = \"zipf\"", "");
-    let steps = |round| all(&Plan::new(&scenario, round), 100);
-    assert_eq!(steps(Round::Measured(1)), steps(Round::Measured(1)));
-    assert_ne!(steps(Round::Measured(1)), steps(Round::Measured(2)));
+    let steps = |round| all(&BenchRequestPlan::new(&scenario, round), 100);
+    assert_eq!(steps(BenchRound::Measured(1)), steps(BenchRound::Measured(1)));
+    assert_ne!(steps(BenchRound::Measured(1)), steps(BenchRound::Measured(2)));
 }
 
 #[test]
 fn an_epoch_reads_every_object_once_and_fresh_objects_are_not_read_twice() {
     let again = scenario("pattern = \"shuffle\"", "");
-    let plan = Plan::new(&again, Round::Measured(0));
+    let plan = BenchRequestPlan::new(&again, BenchRound::Measured(0));
     let epoch = |epoch: u64| -> Vec<u64> {
         let mut steps = Vec::new();
         for index in epoch * 12..(epoch + 1) * 12 {
-            assert!(plan.operation(Turn { index, stream: 0, turn: index }, &mut steps));
+            assert!(plan.append_operation(
+                BenchOperationTurn { index, stream: 0, turn: index },
+                &mut steps
+            ));
         }
         steps.iter().map(|step| step.object).collect()
     };
@@ -68,16 +74,19 @@ fn an_epoch_reads_every_object_once_and_fresh_objects_are_not_read_twice() {
     assert_ne!(epoch(0), epoch(1));
 
     let fresh = scenario("pattern = \"shuffle\"", "fresh = true\n");
-    let plan = Plan::new(&fresh, Round::Measured(3));
+    let plan = BenchRequestPlan::new(&fresh, BenchRound::Measured(3));
     assert_eq!(all(&plan, 100).len(), 12);
-    assert_ne!(plan.key(5), Plan::new(&fresh, Round::Measured(4)).key(5));
-    assert_ne!(plan.key(5), Plan::new(&fresh, Round::WarmUp).key(5));
+    assert_ne!(
+        plan.object_key(5),
+        BenchRequestPlan::new(&fresh, BenchRound::Measured(4)).object_key(5)
+    );
+    assert_ne!(plan.object_key(5), BenchRequestPlan::new(&fresh, BenchRound::WarmUp).object_key(5));
 }
 
 #[test]
 fn shards_are_read_from_start_to_end_by_one_stream_each() {
     let scenario = scenario("pattern = \"sequential\"\nrange_bytes = \"300KiB\"", "fresh = true\n");
-    let plan = Plan::new(&scenario, Round::Measured(0));
+    let plan = BenchRequestPlan::new(&scenario, BenchRound::Measured(0));
     let steps = asked(&plan, 1, 100);
     assert_eq!(
         steps.iter().map(|step| step.object).collect::<Vec<_>>(),
@@ -102,12 +111,12 @@ fn a_scan_reads_the_footer_first_and_then_chunks_of_the_chosen_columns() {
         10\ncolumns_read = 2",
         "",
     );
-    let plan = Plan::new(&scenario, Round::Measured(0));
+    let plan = BenchRequestPlan::new(&scenario, BenchRound::Measured(0));
     let mut steps = Vec::new();
-    assert!(plan.operation(Turn { index: 0, stream: 0, turn: 0 }, &mut steps));
+    assert!(plan.append_operation(BenchOperationTurn { index: 0, stream: 0, turn: 0 }, &mut steps));
     assert_eq!(
         (steps[0].kind, steps[0].first, steps[0].bytes),
-        (Kind::Footer, (1 << 20) - 16_384, 16_384)
+        (ExchangeKind::Footer, (1 << 20) - 16_384, 16_384)
     );
     assert_eq!(steps.len(), 1 + 3 * 2);
     let chunk = ((1 << 20) - 16_384) / 30;
@@ -119,7 +128,7 @@ fn a_scan_reads_the_footer_first_and_then_chunks_of_the_chosen_columns() {
     };
     assert!(columns(0) == columns(1) && columns(1) == columns(2), "the same columns of each group");
     assert!(columns(0)[0] < columns(0)[1] && columns(0)[1] < 10);
-    assert!(steps[1..].iter().all(|step| step.kind == Kind::Chunk
+    assert!(steps[1..].iter().all(|step| step.kind == ExchangeKind::Chunk
         && step.bytes == chunk
         && step.first + chunk <= steps[0].first));
 }
@@ -127,11 +136,11 @@ fn a_scan_reads_the_footer_first_and_then_chunks_of_the_chosen_columns() {
 #[test]
 fn writers_have_keys_of_their_own_and_every_write_is_another_version() {
     let scenario = scenario("pattern = \"write\"\nread_back = true", "");
-    let plan = Plan::new(&scenario, Round::Measured(0));
+    let plan = BenchRequestPlan::new(&scenario, BenchRound::Measured(0));
     let mut versions = HashSet::new();
     for stream in 0..4 {
         for pair in asked(&plan, stream, 10).chunks(2) {
-            assert_eq!((pair[0].kind, pair[1].kind), (Kind::Put, Kind::ReadBack));
+            assert_eq!((pair[0].kind, pair[1].kind), (ExchangeKind::Put, ExchangeKind::ReadBack));
             assert_eq!((pair[0].object, pair[0].version), (pair[1].object, pair[1].version));
             assert_eq!(pair[0].object % 4, stream);
             assert!(versions.insert(pair[0].version));
@@ -143,9 +152,9 @@ fn writers_have_keys_of_their_own_and_every_write_is_another_version() {
 fn lengths_are_spread_over_doublings() {
     let text = "name = \"x\"\n[objects]\ncount = 4000\nbytes = { from = \"1KiB\", to = \"64KiB\" \
         }\n[access]\npattern = \"shuffle\"\n";
-    let scenario = Scenario::parse(text).unwrap();
-    let plan = Plan::new(&scenario, Round::Measured(0));
-    let lengths: Vec<u64> = (0..4000).map(|object| plan.length(object)).collect();
+    let scenario = BenchScenario::parse(text).unwrap();
+    let plan = BenchRequestPlan::new(&scenario, BenchRound::Measured(0));
+    let lengths: Vec<u64> = (0..4000).map(|object| plan.object_bytes(object)).collect();
     assert!(lengths.iter().all(|bytes| (1024..=65_536).contains(bytes)));
     let below = lengths.iter().filter(|bytes| **bytes < 8192).count();
     assert!((1850..2150).contains(&below), "{below} of 4000 below the middle doubling");

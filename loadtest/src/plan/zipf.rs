@@ -2,11 +2,11 @@
 //!
 //! Owns the draw alone. O(1) memory for any number of objects, one to two draws a rank.
 
-use crate::random::Random;
+use crate::random::SplitMixRandom;
 
 /// Ranks 0..count, the first one the likeliest: P(rank) ∝ (rank + 1)^-exponent.
 #[derive(Debug, Clone)]
-pub struct Zipf {
+pub struct ZipfDistribution {
     count: f64,
     exponent: f64,
     /// The integral's value below rank 1's part, above the last one's, and the width within which
@@ -16,22 +16,23 @@ pub struct Zipf {
     sure: f64,
 }
 
-impl Zipf {
+impl ZipfDistribution {
     /// `count` at least 1, `exponent` above 0.
     pub fn new(count: u64, exponent: f64) -> Self {
         let mut zipf = Self { count: count as f64, exponent, low: 0.0, high: 0.0, sure: 0.0 };
-        zipf.low = zipf.integral(1.5) - 1.0;
-        zipf.high = zipf.integral(zipf.count + 0.5);
-        zipf.sure = 2.0 - zipf.inverse(zipf.integral(2.5) - 2f64.powf(-exponent));
+        zipf.low = zipf.integral_at(1.5) - 1.0;
+        zipf.high = zipf.integral_at(zipf.count + 0.5);
+        zipf.sure = 2.0 - zipf.inverse_integral(zipf.integral_at(2.5) - 2f64.powf(-exponent));
         zipf
     }
 
-    pub fn draw(&self, random: &mut Random) -> u64 {
+    pub fn draw_rank(&self, random: &mut SplitMixRandom) -> u64 {
         loop {
-            let at = self.high + random.unit() * (self.low - self.high);
-            let x = self.inverse(at);
+            let at = self.high + random.next_unit() * (self.low - self.high);
+            let x = self.inverse_integral(at);
             let rank = x.round().clamp(1.0, self.count);
-            if rank - x <= self.sure || at >= self.integral(rank + 0.5) - rank.powf(-self.exponent)
+            if rank - x <= self.sure
+                || at >= self.integral_at(rank + 0.5) - rank.powf(-self.exponent)
             {
                 return rank as u64 - 1;
             }
@@ -39,12 +40,12 @@ impl Zipf {
     }
 
     /// ∫ x^-exponent, written so that exponents near 1 lose no digits.
-    fn integral(&self, x: f64) -> f64 {
+    fn integral_at(&self, x: f64) -> f64 {
         let log = x.ln();
         expm1_over(log * (1.0 - self.exponent)) * log
     }
 
-    fn inverse(&self, value: f64) -> f64 {
+    fn inverse_integral(&self, value: f64) -> f64 {
         let t = (value * (1.0 - self.exponent)).max(-1.0);
         (ln1p_over(t) * value).exp()
     }
@@ -67,11 +68,12 @@ mod tests {
     #[test]
     fn ranks_come_as_often_as_the_law_says() {
         for (count, exponent) in [(1000u64, 1.0), (1000, 0.8), (50, 1.3), (1, 1.0), (2, 2.0)] {
-            let (zipf, mut random) = (Zipf::new(count, exponent), Random::new(5));
+            let (zipf, mut random) =
+                (ZipfDistribution::new(count, exponent), SplitMixRandom::new(5));
             let draws = 200_000;
             let mut seen = vec![0u64; count as usize];
             for _ in 0..draws {
-                seen[zipf.draw(&mut random) as usize] += 1;
+                seen[zipf.draw_rank(&mut random) as usize] += 1;
             }
             let weights: f64 = (1..=count).map(|rank| (rank as f64).powf(-exponent)).sum();
             for rank in [1, 2, 5, 20].into_iter().filter(|&rank| rank <= count) {

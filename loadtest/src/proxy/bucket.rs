@@ -6,19 +6,19 @@ use std::time::Duration;
 const BURST: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
-pub struct Bucket {
+pub struct ProxyTokenBucket {
     bytes_per_second: f64,
     /// When everything that was promised so far has passed.
     free_at: Duration,
 }
 
-impl Bucket {
+impl ProxyTokenBucket {
     pub fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second: bytes_per_second as f64, free_at: Duration::ZERO }
     }
 
     /// Promises `bytes` at `now`; they may pass at the time that is given.
-    pub fn take(&mut self, now: Duration, bytes: u64) -> Duration {
+    pub fn reserve_bytes(&mut self, now: Duration, bytes: u64) -> Duration {
         // Time that nobody used is lost, but for the burst.
         let start = self.free_at.max(now.saturating_sub(BURST));
         self.free_at = start + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
@@ -32,12 +32,12 @@ mod tests {
 
     #[test]
     fn takers_together_get_the_rate_and_no_more() {
-        let mut bucket = Bucket::new(1_000_000);
+        let mut bucket = ProxyTokenBucket::new(1_000_000);
         let mut now = Duration::ZERO;
         for _ in 0..1000 {
             // Two takers in turn, who both wait as they are told.
-            let first = bucket.take(now, 4_000);
-            let second = bucket.take(now, 6_000);
+            let first = bucket.reserve_bytes(now, 4_000);
+            let second = bucket.reserve_bytes(now, 6_000);
             assert!(first < second);
             now = now.max(second);
         }
@@ -47,10 +47,10 @@ mod tests {
 
     #[test]
     fn a_rest_saves_up_a_burst_only() {
-        let mut bucket = Bucket::new(1_000_000);
+        let mut bucket = ProxyTokenBucket::new(1_000_000);
         let later = Duration::from_secs(100);
-        assert!(bucket.take(later, 10_000) <= later, "10 ms of rate pass at once");
-        let next = bucket.take(later, 1_000_000);
+        assert!(bucket.reserve_bytes(later, 10_000) <= later, "10 ms of rate pass at once");
+        let next = bucket.reserve_bytes(later, 1_000_000);
         assert!((next - later).as_secs_f64() > 0.98, "the rest of the 100 s is lost");
     }
 }

@@ -4,7 +4,7 @@
 
 use super::*;
 
-const FREE: Shape = Shape {
+const FREE: StoreProxyShape = StoreProxyShape {
     bandwidth: None,
     connection_bandwidth: None,
     first_byte: Duration::ZERO,
@@ -36,9 +36,13 @@ async fn server() -> SocketAddr {
     address
 }
 
-async fn proxied(shape: Shape) -> (SocketAddr, Counts, tokio::task::JoinHandle<()>) {
-    let proxy = Proxy::bind("127.0.0.1:0".parse().unwrap(), server().await, shape).await.unwrap();
-    let (address, counts) = (proxy.local_addr().unwrap(), proxy.counts());
+async fn proxied(
+    shape: StoreProxyShape,
+) -> (SocketAddr, StoreProxyMeter, tokio::task::JoinHandle<()>) {
+    let proxy = StoreProxyServer::bind("127.0.0.1:0".parse().unwrap(), server().await, shape)
+        .await
+        .unwrap();
+    let (address, counts) = (proxy.local_addr().unwrap(), proxy.proxy_meter());
     (address, counts, tokio::spawn(proxy.run()))
 }
 
@@ -57,20 +61,23 @@ async fn bytes_pass_unchanged_and_are_counted() {
     let mut stream = TcpStream::connect(address).await.unwrap();
     ask(&mut stream, 300_000).await;
     ask(&mut stream, 5).await;
-    let passed = counts.passed();
-    assert_eq!(passed, Passed { from_store: 300_005, to_store: 9, answers: 2, connections: 1 });
+    let passed = counts.read_totals();
+    assert_eq!(
+        passed,
+        StoreProxyTotals { from_store: 300_005, to_store: 9, answers: 2, connections: 1 }
+    );
     proxy.abort();
 }
 
 #[tokio::test]
 async fn every_answer_waits_for_its_first_byte_and_only_for_that() {
     let (address, counts, proxy) =
-        proxied(Shape { first_byte: Duration::from_millis(30), ..FREE }).await;
+        proxied(StoreProxyShape { first_byte: Duration::from_millis(30), ..FREE }).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
     for _ in 0..3 {
         assert!(ask(&mut stream, 1_000_000).await >= Duration::from_millis(30));
     }
-    assert_eq!(counts.passed().answers, 3, "one wait an answer, not one a piece");
+    assert_eq!(counts.read_totals().answers, 3, "one wait an answer, not one a piece");
     proxy.abort();
 }
 
@@ -78,8 +85,8 @@ async fn every_answer_waits_for_its_first_byte_and_only_for_that() {
 async fn connections_share_the_bandwidth_and_each_has_a_bound_of_its_own() {
     let megabyte = 1_000_000;
     for (shape, seconds) in [
-        (Shape { bandwidth: Some(4_000_000), ..FREE }, 2.0 / 4.0),
-        (Shape { connection_bandwidth: Some(4_000_000), ..FREE }, 1.0 / 4.0),
+        (StoreProxyShape { bandwidth: Some(4_000_000), ..FREE }, 2.0 / 4.0),
+        (StoreProxyShape { connection_bandwidth: Some(4_000_000), ..FREE }, 1.0 / 4.0),
     ] {
         let (address, _, proxy) = proxied(shape).await;
         let began = Instant::now();
@@ -93,7 +100,7 @@ async fn connections_share_the_bandwidth_and_each_has_a_bound_of_its_own() {
 
 #[tokio::test]
 async fn connections_above_the_bound_wait() {
-    let (address, counts, proxy) = proxied(Shape { connections_max: 1, ..FREE }).await;
+    let (address, counts, proxy) = proxied(StoreProxyShape { connections_max: 1, ..FREE }).await;
     let mut first = TcpStream::connect(address).await.unwrap();
     ask(&mut first, 1).await;
     let mut second = TcpStream::connect(address).await.unwrap();
@@ -101,9 +108,9 @@ async fn connections_above_the_bound_wait() {
     let mut byte = [0; 3];
     let early =
         tokio::time::timeout(Duration::from_millis(100), second.read_exact(&mut byte)).await;
-    assert!(early.is_err() && counts.passed().connections == 1);
+    assert!(early.is_err() && counts.read_totals().connections == 1);
     drop(first);
     second.read_exact(&mut byte).await.unwrap();
-    assert_eq!(counts.passed().connections, 2);
+    assert_eq!(counts.read_totals().connections, 2);
     proxy.abort();
 }

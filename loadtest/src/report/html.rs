@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::plot::{self, Series, escaped};
-use super::{in_words, text};
-use crate::record::{COMPARED, Figures, Record};
+use super::plot::{self, BenchPlotSeries, escape_xml};
+use super::{in_words, render_text};
+use crate::record::{BenchFigures, BenchRecord, COMPARED};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:860px;margin:2rem auto;padding:0 1rem}\
@@ -13,7 +13,7 @@ svg text{font:12px system-ui,sans-serif;fill:currentColor}svg .title{font-size:1
 svg .line{stroke:currentColor;opacity:.15}svg .one{stroke:currentColor;opacity:.6}\
 .limit{border-left:4px solid #d55e00;padding:.3rem .8rem}details{margin-top:2rem}";
 
-pub fn html(record: &Record) -> String {
+pub fn render_html(record: &BenchRecord) -> String {
     let scenario = &record.scenario;
     let title = format!("{}: {}", scenario.name, scenario.description);
     // Writing to a String can't fail, here and below.
@@ -21,13 +21,13 @@ pub fn html(record: &Record) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>{0}</title>\n<style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n\
          <p>verbs3 {1}, Linux {2}, {3} CPUs</p>\n",
-        escaped(&title),
+        escape_xml(&title),
         record.version,
-        escaped(&record.kernel),
+        escape_xml(&record.kernel),
         record.cpus
     );
     for limit in &record.limits {
-        let _ = writeln!(page, "<p class=\"limit\">{}</p>", escaped(limit));
+        let _ = writeln!(page, "<p class=\"limit\">{}</p>", escape_xml(limit));
     }
     if let [target, against] = record.sides.as_slice() {
         let names =
@@ -36,9 +36,9 @@ pub fn html(record: &Record) -> String {
             .iter()
             .filter_map(|(name, _)| Some((in_words(name), *record.ratios.get(name)?)))
             .collect();
-        page.push_str(&plot::ratios(&names, &found));
+        page.push_str(&plot::plot_ratios(&names, &found));
     }
-    let curves: Vec<Series> = record
+    let curves: Vec<BenchPlotSeries> = record
         .sides
         .iter()
         .map(|side| {
@@ -47,7 +47,7 @@ pub fn html(record: &Record) -> String {
             (side.label.clone(), points)
         })
         .collect();
-    page.push_str(&plot::percentiles(&curves));
+    page.push_str(&plot::plot_percentiles(&curves));
     page.push_str(&over_rounds(record, "MiB/s by round", |figures| Some(figures.mib_per_second)));
     page.push_str(&over_rounds(record, "requests/s by round", |figures| {
         Some(figures.requests_per_second)
@@ -55,21 +55,25 @@ pub fn html(record: &Record) -> String {
     page.push_str(&over_rounds(record, "server CPU by round, µs a request", |figures| {
         figures.server_cpu_us_per_request
     }));
-    let _ = writeln!(page, "<pre>{}</pre>", escaped(&text(record)));
+    let _ = writeln!(page, "<pre>{}</pre>", escape_xml(&render_text(record)));
     // A record is made of numbers and text: it always has a JSON form. `<` can't end the element it
     // is in.
     let json = serde_json::to_string_pretty(record).unwrap_or_default();
     let _ = writeln!(
         page,
         "<details><summary>JSON</summary><pre>{}</pre></details>\n</body></html>",
-        escaped(&json)
+        escape_xml(&json)
     );
     page
 }
 
 /// Nothing where no side has the figure.
-fn over_rounds(record: &Record, title: &str, figure: impl Fn(&Figures) -> Option<f64>) -> String {
-    let series: Vec<Series> = record
+fn over_rounds(
+    record: &BenchRecord,
+    title: &str,
+    figure: impl Fn(&BenchFigures) -> Option<f64>,
+) -> String {
+    let series: Vec<BenchPlotSeries> = record
         .sides
         .iter()
         .map(|side| {
@@ -83,6 +87,6 @@ fn over_rounds(record: &Record, title: &str, figure: impl Fn(&Figures) -> Option
     if series.iter().all(|(_, points)| points.is_empty()) {
         String::new()
     } else {
-        plot::rounds(title, &series)
+        plot::plot_rounds(title, &series)
     }
 }

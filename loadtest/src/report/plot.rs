@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::statistics::Ratio;
+use crate::statistics::RatioEstimate;
 
 const WIDE: f64 = 760.0;
 const HIGH: f64 = 300.0;
@@ -18,27 +18,27 @@ const ROW: f64 = 34.0;
 pub const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
 
 /// A name and its points.
-pub type Series = (String, Vec<(f64, f64)>);
+pub type BenchPlotSeries = (String, Vec<(f64, f64)>);
 
-pub fn escaped(text: &str) -> String {
+pub fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn frame(text: &mut String, high: f64, title: &str) {
+fn open_frame(text: &mut String, high: f64, title: &str) {
     // Writing to a String can't fail, here and below.
     let _ = writeln!(
         text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDE} {high}\" role=\"img\" aria-label=\"{0}\">\n\
          <text x=\"{LEFT}\" y=\"20\" class=\"title\">{0}</text>",
-        escaped(title)
+        escape_xml(title)
     );
 }
 
 /// Latency over percentiles: each nine of the percentile is as wide as the one before, milliseconds
 /// by decades.
-pub fn percentiles(series: &[Series]) -> String {
+pub fn plot_percentiles(series: &[BenchPlotSeries]) -> String {
     let nines = |percentile: f64| -(1.0 - (percentile / 100.0).min(0.99999)).log10();
-    let points: Vec<Series> = series
+    let points: Vec<BenchPlotSeries> = series
         .iter()
         .map(|(name, points)| {
             let placed =
@@ -47,30 +47,32 @@ pub fn percentiles(series: &[Series]) -> String {
         })
         .collect();
     let marks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99].map(|at| (nines(at), format!("{at} %")));
-    let (low, high) = bounds(&points);
+    let (low, high) = value_bounds(&points);
     let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
     let lines: Vec<(f64, String)> =
-        (low as i32..=high as i32).map(|ten| (f64::from(ten), power(ten))).collect();
-    chart("latency by percentile, ms", &points, (0.0, 5.0), (low, high), &marks, &lines)
+        (low as i32..=high as i32).map(|ten| (f64::from(ten), format_power_of_ten(ten))).collect();
+    draw_chart("latency by percentile, ms", &points, (0.0, 5.0), (low, high), &marks, &lines)
 }
 
-fn power(ten: i32) -> String {
+fn format_power_of_ten(ten: i32) -> String {
     format!("{}", 10f64.powi(ten))
 }
 
 /// A figure in the order of rounds, from 0.
-pub fn rounds(title: &str, series: &[Series]) -> String {
+pub fn plot_rounds(title: &str, series: &[BenchPlotSeries]) -> String {
     let count = series.iter().map(|(_, points)| points.len()).max().unwrap_or(0).max(2);
-    let top = bounds(series).1.max(1e-9) * 1.1;
+    let top = value_bounds(series).1.max(1e-9) * 1.1;
     let marks: Vec<(f64, String)> =
         (1..=count).map(|round| (round as f64, round.to_string())).collect();
-    let lines: Vec<(f64, String)> =
-        (0..=4).map(|part| top * f64::from(part) / 4.0).map(|at| (at, digits(at))).collect();
-    chart(title, series, (0.5, count as f64 + 0.5), (0.0, top), &marks, &lines)
+    let lines: Vec<(f64, String)> = (0..=4)
+        .map(|part| top * f64::from(part) / 4.0)
+        .map(|at| (at, format_three_digits(at)))
+        .collect();
+    draw_chart(title, series, (0.5, count as f64 + 0.5), (0.0, top), &marks, &lines)
 }
 
 /// Three digits.
-fn digits(figure: f64) -> String {
+fn format_three_digits(figure: f64) -> String {
     let places = if figure <= 0.0 {
         0
     } else {
@@ -79,23 +81,23 @@ fn digits(figure: f64) -> String {
     format!("{figure:.places$}")
 }
 
-fn bounds(series: &[Series]) -> (f64, f64) {
+fn value_bounds(series: &[BenchPlotSeries]) -> (f64, f64) {
     let figures = || series.iter().flat_map(|(_, points)| points.iter().map(|(_, figure)| *figure));
     let (low, high) =
         (figures().fold(f64::INFINITY, f64::min), figures().fold(f64::NEG_INFINITY, f64::max));
     if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) }
 }
 
-fn chart(
+fn draw_chart(
     title: &str,
-    series: &[Series],
+    series: &[BenchPlotSeries],
     (from, to): (f64, f64),
     (low, high): (f64, f64),
     marks: &[(f64, String)],
     lines: &[(f64, String)],
 ) -> String {
     let mut text = String::new();
-    frame(&mut text, HIGH, title);
+    open_frame(&mut text, HIGH, title);
     let x = |at: f64| LEFT + (WIDE - LEFT - RIGHT) * (at - from) / (to - from);
     let y = |at: f64| HIGH - BELOW - (HIGH - ABOVE - BELOW) * (at - low) / (high - low);
     for (at, label) in lines {
@@ -127,7 +129,7 @@ fn chart(
             line.join(" ")
         );
         for ((x, y), (_, figure)) in placed.iter().zip(points) {
-            let name = escaped(name);
+            let name = escape_xml(name);
             let _ = writeln!(
                 text,
                 "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"><title>{name} \
@@ -138,7 +140,7 @@ fn chart(
         let _ = writeln!(
             text,
             "<text x=\"{at}\" y=\"20\" fill=\"{colour}\">● {}</text>",
-            escaped(name)
+            escape_xml(name)
         );
     }
     text.push_str("</svg>\n");
@@ -146,10 +148,10 @@ fn chart(
 }
 
 /// Ratios with their intervals around 1, each doubling as wide as the one before.
-pub fn ratios(title: &str, ratios: &[(&str, Ratio)]) -> String {
+pub fn plot_ratios(title: &str, ratios: &[(&str, RatioEstimate)]) -> String {
     let mut text = String::new();
     let high = ABOVE + ROW * ratios.len() as f64 + BELOW;
-    frame(&mut text, high, title);
+    open_frame(&mut text, high, title);
     let reach = ratios
         .iter()
         .flat_map(|(_, ratio)| [ratio.low, ratio.high])
@@ -175,7 +177,7 @@ pub fn ratios(title: &str, ratios: &[(&str, Ratio)]) -> String {
             "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             left - 8.0,
             at + 4.0,
-            escaped(name)
+            escape_xml(name)
         );
         let _ = writeln!(
             text,

@@ -4,21 +4,21 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::client::Done;
-use crate::endpoint::Endpoint;
-use crate::failure::Failure;
-use crate::limits::Effort;
-use crate::plan::Kind;
-use crate::record::{Record, Side};
-use crate::round::Outcome;
-use crate::scenario::{Scenario, shipped};
-use crate::tally::Tally;
+use crate::client::BenchStepResult;
+use crate::endpoint::BenchEndpoint;
+use crate::failure::BenchExchangeError;
+use crate::limits::BenchEffort;
+use crate::plan::ExchangeKind;
+use crate::record::{BenchRecord, BenchSideRecord};
+use crate::round::BenchRoundOutcome;
+use crate::scenario::{BenchScenario, shipped_scenario};
+use crate::tally::BenchRoundTally;
 
 /// A second of `count` requests of 1 MiB, each of which took `millis`.
-fn outcome(count: u32, millis: u64, cpu: Option<Duration>) -> Outcome {
-    let mut tally = Tally::default();
+fn outcome(count: u32, millis: u64, cpu: Option<Duration>) -> BenchRoundOutcome {
+    let mut tally = BenchRoundTally::default();
     for _ in 0..count {
-        let done = Done {
+        let done = BenchStepResult {
             bytes: 1 << 20,
             first_byte: None,
             ended: Instant::now(),
@@ -26,23 +26,23 @@ fn outcome(count: u32, millis: u64, cpu: Option<Duration>) -> Outcome {
             outcome: Ok(()),
         };
         let ended = Duration::from_millis(millis);
-        tally.record(Kind::Get, Duration::ZERO, Some(ended / 2), ended, done);
+        tally.record_exchange(ExchangeKind::Get, Duration::ZERO, Some(ended / 2), ended, done);
     }
-    let effort = Effort { cpus: 2.0, host_idle: 0.5, ..Effort::default() };
-    Outcome { tally, took: Duration::from_secs(1), server_cpu: cpu, effort }
+    let effort = BenchEffort { cpus: 2.0, host_idle: 0.5, ..BenchEffort::default() };
+    BenchRoundOutcome { tally, took: Duration::from_secs(1), server_cpu: cpu, effort }
 }
 
-fn side(label: &str, outcomes: &[Outcome]) -> Side {
-    let endpoint = Endpoint::parse("http://127.0.0.1:1/b", label, None, &[]).unwrap();
-    Side::of(&endpoint, outcomes)
+fn side(label: &str, outcomes: &[BenchRoundOutcome]) -> BenchSideRecord {
+    let endpoint = BenchEndpoint::parse("http://127.0.0.1:1/b", label, None, &[]).unwrap();
+    BenchSideRecord::from_outcomes(&endpoint, outcomes)
 }
 
-fn record() -> Record {
+fn record() -> BenchRecord {
     let cpu = |millis| Some(Duration::from_millis(millis));
     let target = [outcome(100, 10, cpu(200)), outcome(50, 20, cpu(100))];
     let against = [outcome(200, 5, cpu(100)), outcome(100, 10, cpu(50))];
-    let scenario = Scenario::parse(shipped("hot-1m").unwrap()).unwrap();
-    Record::new(scenario, vec![side("gateway <1>", &target), side("direct", &against)])
+    let scenario = BenchScenario::parse(shipped_scenario("hot-1m").unwrap()).unwrap();
+    BenchRecord::new(scenario, vec![side("gateway <1>", &target), side("direct", &against)])
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn ratios_are_of_the_figures_of_each_round() {
         (150, 150 << 20, 150)
     );
     assert_eq!(target.rounds[1].server_cpu_us_per_request, Some(2000.0));
-    assert_eq!((record.errors(), record.limits.len()), (0, 0));
+    assert_eq!((record.error_count(), record.limits.len()), (0, 0));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn json_has_the_figures_under_their_names() {
 
 #[test]
 fn a_page_needs_nothing_else_and_is_well_formed() {
-    let page = html(&record());
+    let page = render_html(&record());
     for outside in ["src=", "href=", "@import", "<script", "url("] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -94,32 +94,32 @@ fn a_page_needs_nothing_else_and_is_well_formed() {
 
 #[test]
 fn pages_and_tables_can_do_with_nothing_measured() {
-    let scenario = Scenario::parse(shipped("checkpoint").unwrap()).unwrap();
+    let scenario = BenchScenario::parse(shipped_scenario("checkpoint").unwrap()).unwrap();
     let mut failed = outcome(0, 0, None);
-    let done = Done {
+    let done = BenchStepResult {
         bytes: 0,
         first_byte: None,
         ended: Instant::now(),
         cache: None,
-        outcome: Err(Failure::Timeout),
+        outcome: Err(BenchExchangeError::Timeout),
     };
-    failed.tally.record(Kind::Put, Duration::ZERO, None, Duration::ZERO, done);
-    let record = Record::new(scenario, vec![side("a", &[failed])]);
-    let (page, table) = (html(&record), text(&record));
+    failed.tally.record_exchange(ExchangeKind::Put, Duration::ZERO, None, Duration::ZERO, done);
+    let record = BenchRecord::new(scenario, vec![side("a", &[failed])]);
+    let (page, table) = (render_html(&record), render_text(&record));
     assert!(!page.contains("NaN") && !page.contains("inf"));
     assert!(
         table.contains("errors timeout 1")
             && table.contains("put: no answer within the time allowed"),
         "{table}"
     );
-    assert_eq!(record.errors(), 1);
+    assert_eq!(record.error_count(), 1);
 }
 
 #[test]
 fn a_table_says_what_was_compared_and_what_was_a_limit() {
     let mut record = record();
     record.limits.push("direct: x".into());
-    let table = text(&record);
+    let table = render_text(&record);
     assert!(
         table.contains("gateway <1> ÷ direct") && table.contains("limit: direct: x"),
         "{table}"

@@ -4,11 +4,14 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::in_words;
-use crate::record::{COMPARED, Figures, OfOneKind, Percentiles, Record, Side, middle};
+use crate::record::{
+    BenchFigures, BenchRecord, BenchSideRecord, COMPARED, ExchangeKindFigures, LatencyPercentiles,
+    median_over_rounds,
+};
 use crate::units::show_time;
 
 /// The whole table. Writing to a String can't fail, here and below.
-pub fn text(record: &Record) -> String {
+pub fn render_text(record: &BenchRecord) -> String {
     let (scenario, mut text) = (&record.scenario, String::new());
     let rounds = &scenario.rounds;
     let _ = writeln!(text, "{}: {}", scenario.name, scenario.description);
@@ -38,13 +41,13 @@ pub fn text(record: &Record) -> String {
         "errors"
     );
     for side in &record.sides {
-        let _ = writeln!(text, "{:wide$} {}", side.label, line(side));
+        let _ = writeln!(text, "{:wide$} {}", side.label, side_line(side));
         for (kind, of_kind) in side.all.kinds.iter().filter(|_| side.all.kinds.len() > 1) {
             let _ = writeln!(text, "{:>wide$} {}", kind, kind_line(of_kind));
         }
     }
     for side in &record.sides {
-        words(&mut text, side);
+        write_remarks(&mut text, side);
     }
     if let [target, against] = record.sides.as_slice() {
         let _ = writeln!(
@@ -71,47 +74,48 @@ pub fn text(record: &Record) -> String {
     text
 }
 
-fn line(side: &Side) -> String {
+fn side_line(side: &BenchSideRecord) -> String {
     let all = &side.all;
-    let per_second =
-        |figure: fn(&Figures) -> f64| middle(side, |figures| Some(figure(figures))).unwrap_or(0.0);
-    let cpu = middle(side, |figures| figures.server_cpu_us_per_request)
+    let per_second = |figure: fn(&BenchFigures) -> f64| {
+        median_over_rounds(side, |figures| Some(figure(figures))).unwrap_or(0.0)
+    };
+    let cpu = median_over_rounds(side, |figures| figures.server_cpu_us_per_request)
         .map_or("-".into(), |cpu| format!("{cpu:.1}"));
     format!(
         "{:>9} {:>10.1} {:>9.1} {} {:>10} {cpu:>9} {:>7}",
         all.requests,
         per_second(|figures| figures.requests_per_second),
         per_second(|figures| figures.mib_per_second),
-        percentiles(all.latency),
-        all.first_byte.map_or("-".into(), |first| time(first.p50)),
+        format_percentiles(all.latency),
+        all.first_byte.map_or("-".into(), |first| format_micros(first.p50)),
         all.errors_in_all(),
     )
 }
 
-fn kind_line(of_kind: &OfOneKind) -> String {
-    let first = of_kind.first_byte.map_or("-".into(), |first| time(first.p50));
+fn kind_line(of_kind: &ExchangeKindFigures) -> String {
+    let first = of_kind.first_byte.map_or("-".into(), |first| format_micros(first.p50));
     format!(
         "{:>9} {:>10} {:>9} {} {first:>10}",
         of_kind.requests,
         "",
         "",
-        percentiles(of_kind.latency)
+        format_percentiles(of_kind.latency)
     )
 }
 
-fn percentiles(found: Option<Percentiles>) -> String {
+fn format_percentiles(found: Option<LatencyPercentiles>) -> String {
     let shown = found.map_or(["-".into(), "-".into(), "-".into(), "-".into()], |found| {
-        [found.p50, found.p99, found.p999, found.max].map(time)
+        [found.p50, found.p99, found.p999, found.max].map(format_micros)
     });
     shown.map(|time| format!("{time:>9}")).join(" ")
 }
 
-fn time(micros: u64) -> String {
+fn format_micros(micros: u64) -> String {
     show_time(Duration::from_micros(micros))
 }
 
 /// What does not fit into columns.
-fn words(text: &mut String, side: &Side) {
+fn write_remarks(text: &mut String, side: &BenchSideRecord) {
     let listed = |names: &std::collections::BTreeMap<String, u64>| {
         names.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
     };

@@ -14,13 +14,13 @@ use crate::units;
 
 /// One thing that is wrong, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ScenarioProblem {
     /// `access.range_bytes`; empty for the document itself.
     pub path: String,
     pub what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ScenarioProblem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {
             out.write_str(&self.what)
@@ -32,99 +32,104 @@ impl fmt::Display for Problem {
 
 /// All problems of one document.
 #[derive(Debug, Default)]
-pub struct Problems(RefCell<Vec<Problem>>);
+pub struct ScenarioProblemList(RefCell<Vec<ScenarioProblem>>);
 
-impl Problems {
-    pub fn add(&self, path: impl Into<String>, what: impl Into<String>) {
-        self.0.borrow_mut().push(Problem { path: path.into(), what: what.into() });
+impl ScenarioProblemList {
+    pub fn add_problem(&self, path: impl Into<String>, what: impl Into<String>) {
+        self.0.borrow_mut().push(ScenarioProblem { path: path.into(), what: what.into() });
     }
 
-    pub fn into_inner(self) -> Vec<Problem> {
+    pub fn into_inner(self) -> Vec<ScenarioProblem> {
         self.0.into_inner()
     }
 }
 
 /// One table. Fields are taken out of it; what is left at the end is unknown.
-pub struct Fields<'a> {
+pub struct ScenarioFields<'a> {
     path: String,
     table: Table,
     known: Vec<&'static str>,
-    problems: &'a Problems,
+    problems: &'a ScenarioProblemList,
 }
 
-impl<'a> Fields<'a> {
-    pub fn new(table: Table, problems: &'a Problems) -> Self {
+impl<'a> ScenarioFields<'a> {
+    pub fn new(table: Table, problems: &'a ScenarioProblemList) -> Self {
         Self { path: String::new(), table, known: Vec::new(), problems }
     }
 
-    pub fn path(&self, name: &str) -> String {
+    pub fn field_path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    pub fn problem(&self, name: &str, what: impl Into<String>) {
-        self.problems.add(self.path(name), what);
+    pub fn report_problem(&self, name: &str, what: impl Into<String>) {
+        self.problems.add_problem(self.field_path(name), what);
     }
 
-    fn take(&mut self, name: &'static str) -> Option<Value> {
+    fn take_field(&mut self, name: &'static str) -> Option<Value> {
         self.known.push(name);
         self.table.remove(name)
     }
 
     /// A table of its own, empty where it is left out.
-    pub fn section(&mut self, name: &'static str) -> Fields<'a> {
-        let table = match self.take(name) {
+    pub fn take_section(&mut self, name: &'static str) -> ScenarioFields<'a> {
+        let table = match self.take_field(name) {
             Some(Value::Table(table)) => table,
             Some(_) => {
-                self.problem(name, format!("must be a table: [{name}]"));
+                self.report_problem(name, format!("must be a table: [{name}]"));
                 Table::new()
             }
             None => Table::new(),
         };
-        Fields { path: self.path(name), table, known: Vec::new(), problems: self.problems }
+        ScenarioFields {
+            path: self.field_path(name),
+            table,
+            known: Vec::new(),
+            problems: self.problems,
+        }
     }
 
     /// A field by `read`; where it is wrong or missing, the problem is kept and `fallback` goes on.
-    fn field<T>(
+    fn read_field<T>(
         &mut self,
         name: &'static str,
         default: Option<T>,
         fallback: T,
         read: impl FnOnce(&Value) -> Result<T, String>,
     ) -> T {
-        match (self.take(name).map(|value| read(&value)), default) {
+        match (self.take_field(name).map(|value| read(&value)), default) {
             (Some(Ok(value)), _) => value,
             (Some(Err(what)), _) => {
-                self.problem(name, what);
+                self.report_problem(name, what);
                 fallback
             }
             (None, Some(default)) => default,
             (None, None) => {
-                self.problem(name, "is missing");
+                self.report_problem(name, "is missing");
                 fallback
             }
         }
     }
 
-    pub fn text(&mut self, name: &'static str, default: Option<&str>) -> String {
-        self.field(name, default.map(str::to_owned), String::new(), |value| {
+    pub fn read_text(&mut self, name: &'static str, default: Option<&str>) -> String {
+        self.read_field(name, default.map(str::to_owned), String::new(), |value| {
             value.as_str().map(str::to_owned).ok_or_else(|| "must be text".to_owned())
         })
     }
 
-    pub fn flag(&mut self, name: &'static str, default: bool) -> bool {
-        self.field(name, Some(default), default, |value| {
+    pub fn read_flag(&mut self, name: &'static str, default: bool) -> bool {
+        self.read_field(name, Some(default), default, |value| {
             value.as_bool().ok_or_else(|| "must be true or false".into())
         })
     }
 
-    pub fn count(
+    pub fn read_count(
         &mut self,
         name: &'static str,
         default: Option<u64>,
         range: RangeInclusive<u64>,
     ) -> u64 {
         let fallback = *range.start();
-        self.field(name, default, fallback, |value| {
+        self.read_field(name, default, fallback, |value| {
             let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
             number.filter(|number| range.contains(number)).ok_or_else(|| {
                 format!("must be a whole number from {} to {}", range.start(), range.end())
@@ -132,14 +137,14 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub fn number(
+    pub fn read_number(
         &mut self,
         name: &'static str,
         default: Option<f64>,
         range: RangeInclusive<f64>,
     ) -> f64 {
         let fallback = *range.end();
-        self.field(name, default, fallback, |value| {
+        self.read_field(name, default, fallback, |value| {
             let number =
                 value.as_float().or_else(|| value.as_integer().map(|number| number as f64));
             number.filter(|number| range.contains(number)).ok_or_else(|| {
@@ -148,13 +153,13 @@ impl<'a> Fields<'a> {
         })
     }
 
-    pub fn time(
+    pub fn read_time(
         &mut self,
         name: &'static str,
         default: Option<Duration>,
         max: Duration,
     ) -> Duration {
-        self.field(name, default, Duration::ZERO, |value| {
+        self.read_field(name, default, Duration::ZERO, |value| {
             let text = value.as_str().ok_or_else(|| "must be a time like \"5s\"".to_owned())?;
             let time = units::parse_time(text)?;
             if time <= max {
@@ -166,28 +171,28 @@ impl<'a> Fields<'a> {
     }
 
     /// One of `choices`; the first where it is wrong.
-    pub fn choice(
+    pub fn read_choice(
         &mut self,
         name: &'static str,
         default: Option<&'static str>,
         choices: &[&'static str],
     ) -> &'static str {
         let listed = || choices.join(", ");
-        self.field(name, default, choices[0], |value| {
+        self.read_field(name, default, choices[0], |value| {
             let text = value.as_str().ok_or_else(|| format!("must be one of {}", listed()))?;
             let found = choices.iter().find(|choice| **choice == text);
             found.copied().ok_or_else(|| format!("{text:?} is not one of {}", listed()))
         })
     }
 
-    pub fn length(
+    pub fn read_length(
         &mut self,
         name: &'static str,
         default: Option<u64>,
         range: RangeInclusive<u64>,
     ) -> u64 {
         let fallback = *range.start();
-        self.field(name, default, fallback, |value| length(value, &range))
+        self.read_field(name, default, fallback, |value| parse_length(value, &range))
     }
 
     /// Left out means none.
@@ -196,7 +201,7 @@ impl<'a> Fields<'a> {
         name: &'static str,
         range: RangeInclusive<u64>,
     ) -> Option<u64> {
-        self.field(name, Some(None), None, |value| length(value, &range).map(Some))
+        self.read_field(name, Some(None), None, |value| parse_length(value, &range).map(Some))
     }
 
     pub fn optional_count(
@@ -205,35 +210,39 @@ impl<'a> Fields<'a> {
         range: RangeInclusive<u64>,
     ) -> Option<u64> {
         if self.table.contains_key(name) {
-            Some(self.count(name, None, range))
+            Some(self.read_count(name, None, range))
         } else {
-            self.forget(name)
+            self.mark_known(name)
         }
     }
 
-    fn forget<T>(&mut self, name: &'static str) -> Option<T> {
+    fn mark_known<T>(&mut self, name: &'static str) -> Option<T> {
         self.known.push(name);
         None
     }
 
     /// One length, or `{ from = …, to = … }`.
-    pub fn lengths(&mut self, name: &'static str, range: RangeInclusive<u64>) -> (u64, u64) {
+    pub fn read_length_range(
+        &mut self,
+        name: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> (u64, u64) {
         if self.table.get(name).is_some_and(Value::is_table) {
-            let mut both = self.section(name);
-            let from = both.length("from", None, range.clone());
-            let to = both.length("to", None, range);
+            let mut both = self.take_section(name);
+            let from = both.read_length("from", None, range.clone());
+            let to = both.read_length("to", None, range);
             if from > to {
-                both.problem("from", "must not be above `to`");
+                both.report_problem("from", "must not be above `to`");
             }
-            both.end();
+            both.reject_unknown();
             return (from, to.max(from));
         }
-        let one = self.length(name, None, range);
+        let one = self.read_length(name, None, range);
         (one, one)
     }
 
     /// Everything must have been taken.
-    pub fn end(self) {
+    pub fn reject_unknown(self) {
         for name in self.table.keys() {
             let near =
                 self.known.iter().find(|known| strsim::damerau_levenshtein(known, name) <= 2);
@@ -241,20 +250,25 @@ impl<'a> Fields<'a> {
                 Some(near) => format!("unknown field; did you mean `{near}`?"),
                 None => format!("unknown field; there are {}", self.known.join(", ")),
             };
-            self.problem(name, what);
+            self.report_problem(name, what);
         }
     }
 }
 
-fn length(value: &Value, range: &RangeInclusive<u64>) -> Result<u64, String> {
+fn parse_length(value: &Value, range: &RangeInclusive<u64>) -> Result<u64, String> {
     let bytes = match value {
-        Value::String(text) => units::parse(text)?,
+        Value::String(text) => units::parse_bytes(text)?,
         Value::Integer(number) => {
             u64::try_from(*number).map_err(|_| "must be a length".to_owned())?
         }
         _ => return Err("must be a length like \"4KiB\"".to_owned()),
     };
-    let shown =
-        || format!("must be from {} to {}", units::show(*range.start()), units::show(*range.end()));
+    let shown = || {
+        format!(
+            "must be from {} to {}",
+            units::show_bytes(*range.start()),
+            units::show_bytes(*range.end())
+        )
+    };
     if range.contains(&bytes) { Ok(bytes) } else { Err(shown()) }
 }

@@ -20,6 +20,6 @@ pub const SHIPPED: [(&str, &str); 14] = [
 ];
 
 /// The text of a shipped scenario.
-pub fn shipped(name: &str) -> Option<&'static str> {
+pub fn shipped_scenario(name: &str) -> Option<&'static str> {
     SHIPPED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

@@ -8,7 +8,7 @@ const GOOD: &str =
 
 fn problems(text: &str) -> Vec<String> {
     let mut shown: Vec<_> =
-        Scenario::parse(text).unwrap_err().iter().map(Problem::to_string).collect();
+        BenchScenario::parse(text).unwrap_err().iter().map(ScenarioProblem::to_string).collect();
     shown.sort();
     shown
 }
@@ -16,7 +16,8 @@ fn problems(text: &str) -> Vec<String> {
 #[test]
 fn every_shipped_scenario_is_valid_and_bears_its_name() {
     for (name, text) in SHIPPED {
-        let scenario = Scenario::parse(text).unwrap_or_else(|found| panic!("{name}: {found:?}"));
+        let scenario =
+            BenchScenario::parse(text).unwrap_or_else(|found| panic!("{name}: {found:?}"));
         assert_eq!(scenario.name, name);
         assert!(!scenario.description.is_empty(), "{name}");
         assert!(scenario.verify > 0.0, "{name} checks nothing");
@@ -28,21 +29,21 @@ fn every_shipped_scenario_is_valid_and_bears_its_name() {
     let mut listed: Vec<_> = SHIPPED.iter().map(|(name, _)| format!("{name}.toml")).collect();
     listed.sort();
     assert_eq!(names, listed);
-    assert!(shipped("zipf").is_some() && shipped("nothing").is_none());
+    assert!(shipped_scenario("zipf").is_some() && shipped_scenario("nothing").is_none());
 }
 
 #[test]
 fn defaults_are_what_the_readme_says() {
-    let scenario = Scenario::parse(GOOD).unwrap();
+    let scenario = BenchScenario::parse(GOOD).unwrap();
     assert_eq!((scenario.seed, scenario.verify), (1, 1.0));
-    assert_eq!(scenario.access, Access::Uniform { range: None });
+    assert_eq!(scenario.access, ScenarioAccess::Uniform { range: None });
     assert_eq!(
         (scenario.load.pace, scenario.load.connections, scenario.load.operations),
-        (Pace::Closed, 8, None)
+        (ScenarioPace::Closed, 8, None)
     );
     assert_eq!(scenario.load.timeout, Duration::from_secs(30));
     let (time, warm_up) = (Duration::from_secs(5), Duration::from_secs(2));
-    assert_eq!(scenario.rounds, Rounds { count: 5, time, warm_up, prime: false });
+    assert_eq!(scenario.rounds, ScenarioRounds { count: 5, time, warm_up, prime: false });
     assert_eq!((scenario.objects.fresh, scenario.objects.part_bytes), (false, 64 << 20));
 }
 
@@ -108,7 +109,7 @@ fn fields_that_contradict_each_other_are_refused() {
     let write = format!("{}{open}", GOOD.replace("uniform", "write"));
     assert!(problems(&write)[0].starts_with("access.read_back"));
     let many = GOOD.replace("4KiB", "100GiB") + "[rounds]\ncount = 1\n";
-    assert!(Scenario::parse(&many).is_ok());
+    assert!(BenchScenario::parse(&many).is_ok());
     let many = many.replace("count = 8", "count = 8\npart_bytes = \"5MiB\"");
     assert!(problems(&many)[0].starts_with("objects.part_bytes"));
 }

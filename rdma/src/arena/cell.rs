@@ -11,32 +11,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use super::pool::Slot;
-use super::{ExtentId, Shared};
+use super::pool::CellLocation;
+use super::{ExtentId, MappedArena};
 
 /// A leased range; goes back to the arena on drop.
-pub(super) struct Lease {
-    arena: Arc<Shared>,
-    slot: Slot,
+pub(super) struct ArenaLoan {
+    arena: Arc<MappedArena>,
+    slot: CellLocation,
     asked: usize,
 }
 
-impl Lease {
-    pub(super) fn new(arena: Arc<Shared>, slot: Slot, asked: usize) -> Self {
+impl ArenaLoan {
+    pub(super) fn new(arena: Arc<MappedArena>, slot: CellLocation, asked: usize) -> Self {
         Self { arena, slot, asked }
     }
 
-    fn at(&self, offset: usize) -> *mut u8 {
+    fn address_at(&self, offset: usize) -> *mut u8 {
         assert!(offset <= self.asked, "offset {offset} outside the cell");
         // SAFETY: a slot lies within the mapping, and `offset` within the slot: the result stays in
         // one allocation.
-        unsafe { self.arena.mapping.base().as_ptr().add(self.slot.offset + offset) }
+        unsafe { self.arena.mapping.base_address().as_ptr().add(self.slot.offset + offset) }
     }
 }
 
-impl Drop for Lease {
+impl Drop for ArenaLoan {
     fn drop(&mut self) {
-        self.arena.pool.lock().release(self.slot, self.asked);
+        self.arena.pool.lock().release_slot(self.slot, self.asked);
     }
 }
 
@@ -50,11 +50,11 @@ impl Drop for Lease {
 ///     let _again = cell.split();
 /// }
 /// ```
-pub struct Cell {
-    pub(super) lease: Lease,
+pub struct ArenaCell {
+    pub(super) lease: ArenaLoan,
 }
 
-impl Cell {
+impl ArenaCell {
     /// Bytes asked for.
     pub fn len(&self) -> usize {
         self.lease.asked
@@ -65,8 +65,8 @@ impl Cell {
     }
 
     /// Turns the cell into its one writer and the first of its readers.
-    pub fn split(self) -> (CellWriter, CellReader) {
-        let cell = Arc::new(Appended { lease: self.lease, written: AtomicUsize::new(0) });
+    pub fn split_writer_reader(self) -> (CellWriter, CellReader) {
+        let cell = Arc::new(AppendedCell { lease: self.lease, written: AtomicUsize::new(0) });
         let writer = CellWriter { cell: cell.clone(), written: 0 };
         (writer, CellReader { cell })
     }
@@ -78,8 +78,8 @@ impl Cell {
     }
 }
 
-struct Appended {
-    lease: Lease,
+struct AppendedCell {
+    lease: ArenaLoan,
     /// Bytes below this were written, will not change, and may be read by anyone who loaded it with
     /// Acquire.
     written: AtomicUsize,
@@ -92,7 +92,7 @@ struct Appended {
 ///     [writer.clone(), writer]
 /// }
 /// ```
-/// What it has published is out of its reach: `spare` is the unwritten rest only, and no slice of
+/// What it has published is out of its reach: `spare_bytes` is the unwritten rest only, and no slice of
 /// it outlives the next step.
 ///
 /// ```compile_fail,E0499
@@ -103,31 +103,31 @@ struct Appended {
 /// }
 /// ```
 pub struct CellWriter {
-    cell: Arc<Appended>,
+    cell: Arc<AppendedCell>,
     written: usize,
 }
 
 impl CellWriter {
-    pub fn written(&self) -> usize {
+    pub fn written_bytes(&self) -> usize {
         self.written
     }
 
     /// The unwritten rest.
-    pub fn spare(&mut self) -> &mut [u8] {
+    pub fn spare_bytes(&mut self) -> &mut [u8] {
         let bytes = self.cell.lease.asked - self.written;
-        let start = self.cell.lease.at(self.written);
+        let start = self.cell.lease.address_at(self.written);
         // SAFETY: the range is leased and initialised (zeroed by the kernel, or old bytes). Readers
         // stay below the watermark, this is the only writer, and `&mut self` is held as long as the
         // slice lives.
         unsafe { std::slice::from_raw_parts_mut(start, bytes) }
     }
 
-    /// Publishes the first `bytes` of the spare range: readers may see them from now on, nobody may
+    /// Publishes the first `pinned_bytes` of the spare range: readers may see them from now on, nobody may
     /// change them.
     ///
     /// # Panics
     /// When fewer bytes than that are left.
-    pub fn advance(&mut self, bytes: usize) {
+    pub fn publish_bytes(&mut self, bytes: usize) {
         let left = self.cell.lease.asked - self.written;
         assert!(bytes <= left, "{bytes} bytes published, {left} left");
         self.written += bytes;
@@ -138,26 +138,26 @@ impl CellWriter {
 /// Reads what has been written. Clones share the cell and keep it leased.
 #[derive(Clone)]
 pub struct CellReader {
-    cell: Arc<Appended>,
+    cell: Arc<AppendedCell>,
 }
 
 impl CellReader {
-    pub fn written(&self) -> usize {
+    pub fn written_bytes(&self) -> usize {
         self.cell.written.load(Ordering::Acquire)
     }
 
     /// The extent that the cell lies in, for evacuation; see [`super::Arena::sparsest_extent`].
-    pub fn extent(&self) -> ExtentId {
+    pub fn extent_id(&self) -> ExtentId {
         let lease = &self.cell.lease;
         lease.arena.extent_of(lease.slot.offset)
     }
 
     /// A zero-copy view that pins the cell, or `None` while `range.end` has not been written.
-    pub fn bytes(&self, range: Range<usize>) -> Option<Bytes> {
-        if range.start > range.end || range.end > self.written() {
+    pub fn pinned_bytes(&self, range: Range<usize>) -> Option<Bytes> {
+        if range.start > range.end || range.end > self.written_bytes() {
             return None;
         }
-        Some(Bytes::from_owner(Written { cell: self.cell.clone(), range }))
+        Some(Bytes::from_owner(WrittenRange { cell: self.cell.clone(), range }))
     }
 
     /// Whether anything but this reader holds the cell (a pinned page is not evicted usefully).
@@ -166,15 +166,15 @@ impl CellReader {
     }
 }
 
-struct Written {
-    cell: Arc<Appended>,
+struct WrittenRange {
+    cell: Arc<AppendedCell>,
     range: Range<usize>,
 }
 
-impl AsRef<[u8]> for Written {
+impl AsRef<[u8]> for WrittenRange {
     fn as_ref(&self) -> &[u8] {
-        let start = self.cell.lease.at(self.range.start);
-        // SAFETY: `CellReader::bytes` saw the watermark (Acquire) at or above `range.end`, and
+        let start = self.cell.lease.address_at(self.range.start);
+        // SAFETY: `CellReader::pinned_bytes` saw the watermark (Acquire) at or above `range.end`, and
         // nobody writes below it; the lease keeps the range from being handed out again.
         unsafe { std::slice::from_raw_parts(start, self.range.len()) }
     }
@@ -183,7 +183,7 @@ impl AsRef<[u8]> for Written {
 /// A range of a cell that nobody else can see. The parts of a cut span are disjoint, so each is
 /// exclusive.
 pub(crate) struct CellSpan {
-    lease: Arc<Lease>,
+    lease: Arc<ArenaLoan>,
     range: Range<usize>,
 }
 
@@ -192,16 +192,16 @@ impl CellSpan {
         self.range.len()
     }
 
-    pub(crate) fn address(&self) -> usize {
-        self.lease.at(self.range.start) as usize
+    pub(crate) fn start_address(&self) -> usize {
+        self.lease.address_at(self.range.start) as usize
     }
 
     /// Keeps the whole cell from being leased again, and grants nothing else.
-    pub(crate) fn hold(&self) -> CellHold {
+    pub(crate) fn hold_cell(&self) -> CellHold {
         CellHold { _lease: self.lease.clone() }
     }
 
-    /// Cuts the first `bytes` off and returns them.
+    /// Cuts the first `pinned_bytes` off and returns them.
     pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
         assert!(bytes <= self.len(), "cut of {bytes} in {}", self.len());
         let middle = self.range.start + bytes;
@@ -213,7 +213,7 @@ impl CellSpan {
     /// For the transport that fills the range, and for nobody else: what it holds is vouched for by
     /// no one.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
-        let start = self.lease.at(self.range.start);
+        let start = self.lease.address_at(self.range.start);
         // SAFETY: spans are made from an exclusively owned cell and only ever cut in disjoint
         // parts, so this one is the only way to its range; the memory is leased and initialised,
         // and `&mut self` lasts as long as the slice.
@@ -223,20 +223,20 @@ impl CellSpan {
     /// Makes the range readable for ever; the caller has filled all of it, and its peer has vouched
     /// for it.
     pub(crate) fn freeze(self) -> Bytes {
-        Bytes::from_owner(Frozen(self))
+        Bytes::from_owner(FrozenCellSpan(self))
     }
 }
 
 /// Keeps a cell leased after its spans are gone: a peer that was lent it may still write to it.
 pub(crate) struct CellHold {
-    _lease: Arc<Lease>,
+    _lease: Arc<ArenaLoan>,
 }
 
-struct Frozen(CellSpan);
+struct FrozenCellSpan(CellSpan);
 
-impl AsRef<[u8]> for Frozen {
+impl AsRef<[u8]> for FrozenCellSpan {
     fn as_ref(&self) -> &[u8] {
-        let start = self.0.lease.at(self.0.range.start);
+        let start = self.0.lease.address_at(self.0.range.start);
         // SAFETY: as in `CellSpan::as_mut`, and the span was consumed: nothing can write to the
         // range any more.
         unsafe { std::slice::from_raw_parts(start, self.0.range.len()) }

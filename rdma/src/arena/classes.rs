@@ -18,12 +18,12 @@ const STEPS_PER_DOUBLING: usize = 8;
 
 /// The table of widths, ascending.
 #[derive(Debug)]
-pub(super) struct Classes {
+pub(super) struct SizeClasses {
     widths: Vec<usize>,
     extent_bytes: usize,
 }
 
-impl Classes {
+impl SizeClasses {
     /// Widths from 4 KiB to `cell_bytes_max`, which is a width itself.
     pub(super) fn new(cell_bytes_max: usize) -> Self {
         let max = cell_bytes_max.max(CELL_BYTES_MIN);
@@ -58,7 +58,7 @@ impl Classes {
         (class < self.widths.len()).then_some(class as u16)
     }
 
-    pub(super) fn width(&self, class: u16) -> usize {
+    pub(super) fn class_width(&self, class: u16) -> usize {
         self.widths[usize::from(class)]
     }
 
@@ -67,7 +67,7 @@ impl Classes {
     }
 
     pub(super) fn cells_per_extent(&self, class: u16) -> usize {
-        self.extent_bytes / self.width(class)
+        self.extent_bytes / self.class_width(class)
     }
 }
 
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn widths_grow_by_an_eighth_at_most() {
-        let classes = Classes::new(256 << 10);
+        let classes = SizeClasses::new(256 << 10);
         assert_eq!(classes.len(), 49);
         assert_eq!(classes.extent_bytes(), 2 << 20);
         for pair in classes.widths.windows(2) {
@@ -89,20 +89,20 @@ mod tests {
 
     #[test]
     fn every_size_finds_the_narrowest_width_that_holds_it() {
-        let classes = Classes::new(256 << 10);
+        let classes = SizeClasses::new(256 << 10);
         for bytes in (0..=256 << 10).step_by(97) {
             let class = classes.class_of(bytes).unwrap();
-            assert!(classes.width(class) >= bytes);
-            assert!(class == 0 || classes.width(class - 1) < bytes);
+            assert!(classes.class_width(class) >= bytes);
+            assert!(class == 0 || classes.class_width(class - 1) < bytes);
         }
         assert_eq!(classes.class_of((256 << 10) + 1), None);
     }
 
     #[test]
     fn a_wide_cell_makes_a_wider_extent() {
-        let classes = Classes::new(1 << 20);
+        let classes = SizeClasses::new(1 << 20);
         assert_eq!(classes.extent_bytes(), 8 << 20);
-        let odd = Classes::new(300_000);
+        let odd = SizeClasses::new(300_000);
         assert_eq!(odd.width_max(), 300_000);
         assert_eq!(odd.extent_bytes() % EXTENT_STEP_BYTES, 0);
     }

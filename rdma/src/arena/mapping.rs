@@ -7,7 +7,7 @@ use std::io;
 use std::ptr::NonNull;
 
 /// Mapped, zeroed, readable and writable memory.
-pub(super) struct Mapping {
+pub(super) struct ArenaMapping {
     base: NonNull<u8>,
     bytes: usize,
     #[cfg(not(miri))]
@@ -16,35 +16,35 @@ pub(super) struct Mapping {
 
 // SAFETY: the mapping is plain memory that stays in place until drop; `cell` guards every access to
 // its ranges.
-unsafe impl Send for Mapping {}
+unsafe impl Send for ArenaMapping {}
 // SAFETY: as for Send: sharing the base address grants no access by itself.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for ArenaMapping {}
 
-impl Mapping {
-    pub(super) fn base(&self) -> NonNull<u8> {
+impl ArenaMapping {
+    pub(super) fn base_address(&self) -> NonNull<u8> {
         self.base
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn mapped_bytes(&self) -> usize {
         self.bytes
     }
 }
 
 #[cfg(not(miri))]
-impl Mapping {
-    /// A memfd of `bytes`, sealed so that nobody can shrink it under a reader (which would be a
+impl ArenaMapping {
+    /// A memfd of `mapped_bytes`, sealed so that nobody can shrink it under a reader (which would be a
     /// SIGBUS), and that nobody who is passed it can write to it or punch holes in it.
     pub(super) fn new(bytes: usize, populate: bool) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let fd = create_memfd()?;
         let length = libc::off_t::try_from(bytes)
             .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-        // SAFETY: `fd` is an open descriptor that this function owns.
-        check(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
+        // SAFETY: `memory_fd` is an open descriptor that this function owns.
+        check_syscall(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
         if populate {
             // Allocates the pages now and reports a lack of memory as an error; a first touch would
             // be killed instead. SAFETY: as above.
-            check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })?;
+            check_syscall(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })?;
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice touches no existing
@@ -58,26 +58,27 @@ impl Mapping {
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("the kernel mapped the arena at address 0"))?;
         let mapping = Self { base, bytes, fd };
-        mapping.seal()?;
+        mapping.seal_memfd()?;
         // Hints: a kernel that doesn't know them changes nothing but speed and the size of a core
         // dump.
-        mapping.advise(libc::MADV_HUGEPAGE);
-        mapping.advise(libc::MADV_DONTDUMP);
+        mapping.advise_kernel(libc::MADV_HUGEPAGE);
+        mapping.advise_kernel(libc::MADV_DONTDUMP);
         if populate {
-            mapping.advise(libc::MADV_POPULATE_WRITE);
+            mapping.advise_kernel(libc::MADV_POPULATE_WRITE);
         }
         Ok(mapping)
     }
 
     /// Behind the mapping, which stays writable: it is the only one that ever is. Kernels before
     /// 5.1 don't know that seal; a process that is passed the arena could write to it there.
-    fn seal(&self) -> io::Result<()> {
+    fn seal_memfd(&self) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         let always = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
         for seals in [libc::F_SEAL_FUTURE_WRITE, always | libc::F_SEAL_SEAL] {
-            // SAFETY: `fd` is open and this mapping's own; F_ADD_SEALS takes an int.
-            let sealed =
-                check(unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) });
+            // SAFETY: `memory_fd` is open and this mapping's own; F_ADD_SEALS takes an int.
+            let sealed = check_syscall(unsafe {
+                libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals)
+            });
             match sealed {
                 Err(error) if seals & always == 0 && error.raw_os_error() == Some(libc::EINVAL) => {
                 }
@@ -88,12 +89,12 @@ impl Mapping {
     }
 
     /// For a process of the same host that maps the arena read-only (`shm`).
-    pub(super) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    pub(super) fn memory_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.fd.as_fd()
     }
 
-    fn advise(&self, advice: libc::c_int) {
+    fn advise_kernel(&self, advice: libc::c_int) {
         // SAFETY: the range is exactly this mapping, and none of the advices used discards
         // contents.
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) };
@@ -101,7 +102,7 @@ impl Mapping {
 }
 
 #[cfg(not(miri))]
-impl Drop for Mapping {
+impl Drop for ArenaMapping {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `new`, and every cell holds the arena, so no pointer into
         // it is left.
@@ -113,7 +114,7 @@ impl Drop for Mapping {
 fn create_memfd() -> io::Result<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;
     // SAFETY: the name is a NUL-terminated constant.
-    let fd = check(unsafe {
+    let fd = check_syscall(unsafe {
         libc::memfd_create(c"verbs3-arena".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
     })?;
     // SAFETY: the descriptor was just made and nobody else owns it.
@@ -121,13 +122,13 @@ fn create_memfd() -> io::Result<std::os::fd::OwnedFd> {
 }
 
 #[cfg(not(miri))]
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+fn check_syscall(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 // Miri knows no memfd: plain zeroed memory lets it check everything above the mapping.
 #[cfg(miri)]
-impl Mapping {
+impl ArenaMapping {
     pub(super) fn new(bytes: usize, _populate: bool) -> io::Result<Self> {
         // SAFETY: the layout has a size above zero: an arena has one extent at least.
         let base = unsafe { std::alloc::alloc_zeroed(Self::layout(bytes)) };
@@ -141,7 +142,7 @@ impl Mapping {
 }
 
 #[cfg(miri)]
-impl Drop for Mapping {
+impl Drop for ArenaMapping {
     fn drop(&mut self) {
         // SAFETY: allocated by `new` with the same layout.
         unsafe { std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.bytes)) };

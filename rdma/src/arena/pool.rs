@@ -4,14 +4,14 @@
 //! extent belongs to one class while one of its cells is leased, and goes back to all classes when
 //! the last one is returned.
 
-use super::classes::{CELL_BYTES_MIN, Classes};
+use super::classes::{CELL_BYTES_MIN, SizeClasses};
 use super::{ArenaUsage, ExtentId};
 
 /// An extent that no class owns.
 const UNASSIGNED: u16 = u16::MAX;
 
 #[derive(Clone)]
-struct Extent {
+struct ArenaExtent {
     class: u16,
     leased: u32,
     /// Where the extent stands in its class's list, while it has free cells.
@@ -20,14 +20,14 @@ struct Extent {
 
 /// A leased range, as offsets in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct CellLocation {
     pub(super) offset: usize,
     pub(super) class: u16,
 }
 
-pub(super) struct Pool {
-    classes: Classes,
-    extents: Vec<Extent>,
+pub(super) struct ArenaCellPool {
+    classes: SizeClasses,
+    extents: Vec<ArenaExtent>,
     /// One bit for each cell that an extent may hold; set while the cell is free. Flat, `words` for
     /// each extent.
     free: Vec<u64>,
@@ -39,10 +39,10 @@ pub(super) struct Pool {
     asked_bytes: u64,
 }
 
-impl Pool {
-    pub(super) fn new(classes: Classes, extents: u32) -> Self {
+impl ArenaCellPool {
+    pub(super) fn new(classes: SizeClasses, extents: u32) -> Self {
         let words = (classes.extent_bytes() / CELL_BYTES_MIN).div_ceil(64);
-        let blank = Extent { class: UNASSIGNED, leased: 0, partial_at: 0 };
+        let blank = ArenaExtent { class: UNASSIGNED, leased: 0, partial_at: 0 };
         Self {
             extents: vec![blank; extents as usize],
             free: vec![0; extents as usize * words],
@@ -55,10 +55,10 @@ impl Pool {
         }
     }
 
-    pub(super) fn lease(&mut self, class: u16, asked: usize) -> Option<Slot> {
+    pub(super) fn allocate_slot(&mut self, class: u16, asked: usize) -> Option<CellLocation> {
         let extent = match self.partial[usize::from(class)].last() {
             Some(&extent) => extent,
-            None => self.assign(class)?,
+            None => self.assign_extent(class)?,
         };
         let first = extent as usize * self.words;
         let words = &mut self.free[first..first + self.words];
@@ -67,7 +67,7 @@ impl Pool {
         words[at] &= words[at] - 1;
         let cell = at * 64 + bit as usize;
 
-        let width = self.classes.width(class);
+        let width = self.classes.class_width(class);
         let state = &mut self.extents[extent as usize];
         state.leased += 1;
         if state.leased as usize == self.classes.cells_per_extent(class) {
@@ -75,13 +75,16 @@ impl Pool {
         }
         self.leased_bytes += width as u64;
         self.asked_bytes += asked as u64;
-        Some(Slot { offset: extent as usize * self.classes.extent_bytes() + cell * width, class })
+        Some(CellLocation {
+            offset: extent as usize * self.classes.extent_bytes() + cell * width,
+            class,
+        })
     }
 
-    pub(super) fn release(&mut self, slot: Slot, asked: usize) {
+    pub(super) fn release_slot(&mut self, slot: CellLocation, asked: usize) {
         let extent_bytes = self.classes.extent_bytes();
         let extent = slot.offset / extent_bytes;
-        let width = self.classes.width(slot.class);
+        let width = self.classes.class_width(slot.class);
         let cell = slot.offset % extent_bytes / width;
         let word = &mut self.free[extent * self.words + cell / 64];
         let bit = 1u64 << (cell % 64);
@@ -99,13 +102,13 @@ impl Pool {
             list.push(extent as u32);
         }
         if self.extents[extent].leased == 0 {
-            self.unassign(extent as u32);
+            self.unassign_extent(extent as u32);
         }
     }
 
     /// The assigned extent with the fewest leased cells; among equals the one with the fewest
     /// leased bytes.
-    pub(super) fn sparsest(&self) -> Option<ExtentId> {
+    pub(super) fn sparsest_extent(&self) -> Option<ExtentId> {
         self.extents
             .iter()
             .enumerate()
@@ -114,7 +117,7 @@ impl Pool {
             .map(|(id, _)| ExtentId(id as u32))
     }
 
-    pub(super) fn usage(&self) -> ArenaUsage {
+    pub(super) fn pool_usage(&self) -> ArenaUsage {
         let extent_bytes = self.classes.extent_bytes() as u64;
         ArenaUsage {
             capacity_bytes: self.extents.len() as u64 * extent_bytes,
@@ -124,7 +127,7 @@ impl Pool {
         }
     }
 
-    fn assign(&mut self, class: u16) -> Option<u32> {
+    fn assign_extent(&mut self, class: u16) -> Option<u32> {
         let extent = self.unassigned.pop()?;
         let cells = self.classes.cells_per_extent(class);
         let first = extent as usize * self.words;
@@ -133,12 +136,13 @@ impl Pool {
             *word = if bits == 64 { u64::MAX } else { (1u64 << bits) - 1 };
         }
         let list = &mut self.partial[usize::from(class)];
-        self.extents[extent as usize] = Extent { class, leased: 0, partial_at: list.len() as u32 };
+        self.extents[extent as usize] =
+            ArenaExtent { class, leased: 0, partial_at: list.len() as u32 };
         list.push(extent);
         Some(extent)
     }
 
-    fn unassign(&mut self, extent: u32) {
+    fn unassign_extent(&mut self, extent: u32) {
         let state = &mut self.extents[extent as usize];
         let (class, at) = (usize::from(state.class), state.partial_at as usize);
         state.class = UNASSIGNED;

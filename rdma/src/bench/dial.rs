@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use super::BenchError;
-use super::message::About;
-use super::source::Source;
+use super::message::BenchHostInfo;
+use super::source::PatternPages;
 use crate::arena::{Arena, ArenaOptions};
-use crate::peer::Ways;
+use crate::peer::TransportWays;
 use crate::shm::{ShmOptions, ShmTransport};
 use crate::tcp::{TcpOptions, TcpTransport};
-use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
+use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 use crate::verbs::{self, VerbsOptions, VerbsTransport};
 
 /// Room beside the pages and the landings: each size class takes extents of its own.
@@ -39,11 +39,11 @@ pub struct DialOptions {
 }
 
 /// One way to the host, open.
-pub struct Way {
+pub struct MeasuredWay {
     pub kind: TransportKind,
     /// "tcp", "shm", or the rail.
     pub name: String,
-    pub(super) connections: Vec<Arc<dyn Connection>>,
+    pub(super) connections: Vec<Arc<dyn PeerConnection>>,
 }
 
 /// A way that is not measured, and why.
@@ -55,12 +55,12 @@ pub struct LeftOut {
 }
 
 /// All ways to one host.
-pub struct Dialled {
-    pub(super) ways: Vec<Way>,
+pub struct BenchRequester {
+    pub(super) ways: Vec<MeasuredWay>,
     pub(super) left_out: Vec<LeftOut>,
     pub(super) arena: Arena,
-    pub(super) source: Source,
-    pub(super) about: About,
+    pub(super) source: PatternPages,
+    pub(super) about: BenchHostInfo,
     pub(super) host: SocketAddr,
     pub(super) connections: usize,
     pub(super) in_process: bool,
@@ -68,21 +68,22 @@ pub struct Dialled {
     pub(super) next: AtomicU32,
 }
 
-impl Dialled {
-    pub async fn dial(options: DialOptions) -> Result<Self, BenchError> {
+impl BenchRequester {
+    pub async fn dial_host(options: DialOptions) -> Result<Self, BenchError> {
         let page_bytes = options.page_bytes;
-        let capacity_bytes = Source::bytes(page_bytes) + options.in_flight_bytes_max + SLACK_BYTES;
+        let capacity_bytes =
+            PatternPages::memory_bytes(page_bytes) + options.in_flight_bytes_max + SLACK_BYTES;
         let map = ArenaOptions { capacity_bytes, cell_bytes_max: page_bytes, populate: true };
-        let arena = Arena::map(map)
-            .map_err(|error| BenchError::io("map memory")(std::io::Error::other(error)))?;
-        let no_room = BenchError::NoRoom { bytes: Source::bytes(page_bytes) as u64 };
-        let source = Source::new(&arena, page_bytes).ok_or(no_room)?;
+        let arena = Arena::map_memory(map)
+            .map_err(|error| BenchError::io_error("map memory")(std::io::Error::other(error)))?;
+        let no_room = BenchError::NoRoom { bytes: PatternPages::memory_bytes(page_bytes) as u64 };
+        let source = PatternPages::new(&arena, page_bytes).ok_or(no_room)?;
 
         let transport = TcpTransport::new(options.tcp.clone());
         let address = PeerAddress::from(options.host);
-        let tcp = open(options.connections, || transport.connect(&address)).await?;
-        let told = tcp[0].ways().clone();
-        let about = super::measure::about(tcp[0].as_ref()).await?;
+        let tcp = open_connections(options.connections, || transport.connect(&address)).await?;
+        let told = tcp[0].peer_ways().clone();
+        let about = super::measure::fetch_host_info(tcp[0].as_ref()).await?;
         if about.page_bytes as usize != page_bytes {
             let reason = format!(
                 "pages of {} bytes, and this side has pages of {page_bytes}",
@@ -90,29 +91,33 @@ impl Dialled {
             );
             return Err(BenchError::Refused(format!("it has {reason}; give both the same --page")));
         }
-        let mut found = Found { ways: Vec::new(), left_out: Vec::new() };
+        let mut found = WayDiscovery { ways: Vec::new(), left_out: Vec::new() };
         if options.kinds.contains(&TransportKind::Shm) {
-            found.shm(&options, &told).await;
+            found.open_shm(&options, &told).await;
         }
         if options.kinds.contains(&TransportKind::Verbs) {
-            found.rails(&options, &told, &arena).await;
+            found.open_rails(&options, &told, &arena).await;
         }
         if options.kinds.contains(&TransportKind::Tcp) {
-            found.ways.push(Way { kind: TransportKind::Tcp, name: "tcp".into(), connections: tcp });
+            found.ways.push(MeasuredWay {
+                kind: TransportKind::Tcp,
+                name: "tcp".into(),
+                connections: tcp,
+            });
         }
         for line in about.left_out.lines() {
             let (way, reason) = line.split_once(": ").unwrap_or(("a way", line));
             let kind = if way == "shm" { TransportKind::Shm } else { TransportKind::Verbs };
-            found.leave(kind, way.to_owned(), format!("on the host: {reason}"));
+            found.leave_out(kind, way.to_owned(), format!("on the host: {reason}"));
         }
-        let Found { ways, left_out } = found;
+        let WayDiscovery { ways, left_out } = found;
         let (host, connections, in_process) =
             (options.host, options.connections, options.in_process);
         let next = AtomicU32::new(0);
         Ok(Self { ways, left_out, arena, source, about, host, connections, in_process, next })
     }
 
-    pub fn ways(&self) -> &[Way] {
+    pub fn open_ways(&self) -> &[MeasuredWay] {
         &self.ways
     }
 
@@ -121,15 +126,15 @@ impl Dialled {
     }
 }
 
-struct Found {
-    ways: Vec<Way>,
+struct WayDiscovery {
+    ways: Vec<MeasuredWay>,
     left_out: Vec<LeftOut>,
 }
 
-impl Found {
-    async fn shm(&mut self, options: &DialOptions, told: &Ways) {
+impl WayDiscovery {
+    async fn open_shm(&mut self, options: &DialOptions, told: &TransportWays) {
         let leave = |found: &mut Self, reason: String| {
-            found.leave(TransportKind::Shm, "shm".into(), reason)
+            found.leave_out(TransportKind::Shm, "shm".into(), reason)
         };
         let Some(way) = &told.shm else {
             return leave(self, "the host offers no socket".into());
@@ -141,32 +146,38 @@ impl Found {
             );
         }
         let transport = ShmTransport::new(options.shm.clone());
-        match open(options.connections, || transport.connect_to(way.path(), None)).await {
-            Ok(connections) => {
-                self.ways.push(Way { kind: TransportKind::Shm, name: "shm".into(), connections })
-            }
+        match open_connections(options.connections, || {
+            transport.connect_to(way.socket_path(), None)
+        })
+        .await
+        {
+            Ok(connections) => self.ways.push(MeasuredWay {
+                kind: TransportKind::Shm,
+                name: "shm".into(),
+                connections,
+            }),
             Err(error) => leave(self, error.to_string()),
         }
     }
 
-    async fn rails(&mut self, options: &DialOptions, told: &Ways, arena: &Arena) {
+    async fn open_rails(&mut self, options: &DialOptions, told: &TransportWays, arena: &Arena) {
         if told.rails.is_empty() {
             let reason = "the host offers no rail; name its addresses with --rail there".into();
-            return self.leave(TransportKind::Verbs, "verbs".into(), reason);
+            return self.leave_out(TransportKind::Verbs, "verbs".into(), reason);
         }
-        if let Err(none) = verbs::probe() {
-            return self.leave(TransportKind::Verbs, "verbs".into(), none.to_string());
+        if let Err(none) = verbs::probe_devices() {
+            return self.leave_out(TransportKind::Verbs, "verbs".into(), none.to_string());
         }
         for (at, to) in told.rails.iter().enumerate() {
             let Some(to) = *to else {
-                self.leave(
+                self.leave_out(
                     TransportKind::Verbs,
                     format!("verbs rail {at}"),
                     "it is down on the host".into(),
                 );
                 continue;
             };
-            let mine = options.rails.get(at).copied().map_or_else(|| towards(to), Ok);
+            let mine = options.rails.get(at).copied().map_or_else(|| source_address(to), Ok);
             let mut name = format!("verbs {to}");
             let opened = async {
                 let failed = |error: std::io::Error| error.to_string();
@@ -176,34 +187,34 @@ impl Found {
                     arena.clone(),
                 )
                 .map_err(failed)?;
-                if let Some(rail) = transport.rail() {
-                    name = format!("verbs {}", rail.label());
+                if let Some(rail) = transport.current_rail() {
+                    name = format!("verbs {}", rail.metric_label());
                 }
                 let connections =
-                    open(options.connections, || transport.connect_to(to, None)).await;
+                    open_connections(options.connections, || transport.connect_to(to, None)).await;
                 connections.map_err(|error| error.to_string())
             };
             match opened.await {
                 Ok(connections) => {
-                    self.ways.push(Way { kind: TransportKind::Verbs, name, connections })
+                    self.ways.push(MeasuredWay { kind: TransportKind::Verbs, name, connections })
                 }
-                Err(reason) => self.leave(TransportKind::Verbs, name, reason),
+                Err(reason) => self.leave_out(TransportKind::Verbs, name, reason),
             }
         }
     }
 
-    fn leave(&mut self, kind: TransportKind, way: String, reason: String) {
+    fn leave_out(&mut self, kind: TransportKind, way: String, reason: String) {
         self.left_out.push(LeftOut { kind, way, reason });
     }
 }
 
 /// As many connections as are wanted, or the first error.
-async fn open<F>(
+async fn open_connections<F>(
     count: usize,
     connect: impl Fn() -> F,
-) -> Result<Vec<Arc<dyn Connection>>, TransportError>
+) -> Result<Vec<Arc<dyn PeerConnection>>, TransportError>
 where
-    F: Future<Output = Result<Arc<dyn Connection>, TransportError>>,
+    F: Future<Output = Result<Arc<dyn PeerConnection>, TransportError>>,
 {
     let mut connections = Vec::with_capacity(count);
     for _ in 0..count.max(1) {
@@ -213,7 +224,7 @@ where
 }
 
 /// The local address from which the route to `to` leads. Sends nothing.
-fn towards(to: SocketAddr) -> std::io::Result<IpAddr> {
+fn source_address(to: SocketAddr) -> std::io::Result<IpAddr> {
     let any: SocketAddr =
         if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;

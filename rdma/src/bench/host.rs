@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use super::BenchError;
 use super::dial::LeftOut;
-use super::message::About;
+use super::message::BenchHostInfo;
 use super::plain::PlainServer;
 use super::service::BenchService;
-use super::source::Source;
+use super::source::PatternPages;
 use crate::arena::{Arena, ArenaOptions};
-use crate::peer::{ShmWay, Ways};
+use crate::peer::{ShmWay, TransportWays};
 use crate::shm::{ShmOptions, ShmServer, ShmServerOptions};
 use crate::tcp::{TcpOptions, TcpServer, TcpServerOptions};
-use crate::transport::{Service, TransportKind};
+use crate::transport::{CallService, TransportKind};
 use crate::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions};
 
 /// Where to serve.
@@ -42,7 +42,7 @@ pub struct BenchHost {
     tcp: TcpServer,
     rails: Vec<VerbsServer>,
     shm: Option<ShmServer>,
-    ways: Ways,
+    ways: TransportWays,
     left_out: Vec<LeftOut>,
     _plain: PlainServer,
 }
@@ -57,22 +57,22 @@ impl BenchHost {
             cell_bytes_max: page_bytes,
             populate: true,
         };
-        let arena = Arena::map(map)
-            .map_err(|error| BenchError::io("map memory")(std::io::Error::other(error)))?;
-        let no_room = BenchError::NoRoom { bytes: Source::bytes(page_bytes) as u64 };
-        let source = Arc::new(Source::new(&arena, page_bytes).ok_or(no_room)?);
+        let arena = Arena::map_memory(map)
+            .map_err(|error| BenchError::io_error("map memory")(std::io::Error::other(error)))?;
+        let no_room = BenchError::NoRoom { bytes: PatternPages::memory_bytes(page_bytes) as u64 };
+        let source = Arc::new(PatternPages::new(&arena, page_bytes).ok_or(no_room)?);
         let word = rand::random();
         let plain = PlainServer::bind(options.listen, word, source.clone())
-            .map_err(BenchError::io(format!("listen on {}", options.listen.ip())))?;
+            .map_err(BenchError::io_error(format!("listen on {}", options.listen.ip())))?;
 
         // The service tells what was left out, so it can only be made when all is opened; it is
         // asked for nothing before.
-        let service = Arc::new(Late::default());
-        let mut opened = Opened { ways: Ways::default(), left_out: Vec::new() };
-        let rails = opened.rails(&options, &arena, &service).await;
-        let shm = opened.shm(&options, &arena, &service).await;
-        let Opened { ways, left_out } = opened;
-        let about = About {
+        let service = Arc::new(DeferredService::default());
+        let mut opened = HostWaySetup { ways: TransportWays::default(), left_out: Vec::new() };
+        let rails = opened.bind_rails(&options, &arena, &service).await;
+        let shm = opened.bind_shm(&options, &arena, &service).await;
+        let HostWaySetup { ways, left_out } = opened;
+        let about = BenchHostInfo {
             page_bytes: page_bytes as u32,
             plain_port: plain.port,
             plain_word: word,
@@ -89,7 +89,7 @@ impl BenchHost {
             ..TcpServerOptions::new(options.tcp)
         };
         let tcp = TcpServer::bind(options.listen, tcp, service).await.map_err(|error| {
-            BenchError::io(format!("listen on {}", error.address))(error.source)
+            BenchError::io_error(format!("listen on {}", error.address))(error.source)
         })?;
         Ok(Self { tcp, rails, shm, ways, left_out, _plain: plain })
     }
@@ -99,7 +99,7 @@ impl BenchHost {
     }
 
     /// What is offered beside tcp.
-    pub fn ways(&self) -> &Ways {
+    pub fn offered_ways(&self) -> &TransportWays {
         &self.ways
     }
 
@@ -118,17 +118,17 @@ impl BenchHost {
     }
 }
 
-struct Opened {
-    ways: Ways,
+struct HostWaySetup {
+    ways: TransportWays,
     left_out: Vec<LeftOut>,
 }
 
-impl Opened {
-    async fn rails(
+impl HostWaySetup {
+    async fn bind_rails(
         &mut self,
         options: &HostOptions,
         arena: &Arena,
-        service: &Arc<Late>,
+        service: &Arc<DeferredService>,
     ) -> Vec<VerbsServer> {
         let mut rails = Vec::new();
         for &address in &options.rails {
@@ -145,19 +145,21 @@ impl Opened {
                     self.ways.rails.push(server.local_addr());
                     rails.push(server);
                 }
-                Err(error) => {
-                    self.leave(TransportKind::Verbs, format!("verbs {address}"), error.to_string())
-                }
+                Err(error) => self.leave_out(
+                    TransportKind::Verbs,
+                    format!("verbs {address}"),
+                    error.to_string(),
+                ),
             }
         }
         rails
     }
 
-    async fn shm(
+    async fn bind_shm(
         &mut self,
         options: &HostOptions,
         arena: &Arena,
-        service: &Arc<Late>,
+        service: &Arc<DeferredService>,
     ) -> Option<ShmServer> {
         let path = options.socket.as_ref()?;
         let serve = ShmServerOptions::new(options.shm.clone());
@@ -172,28 +174,32 @@ impl Opened {
                 Some(server)
             }
             Err(reason) => {
-                self.leave(TransportKind::Shm, "shm".into(), reason);
+                self.leave_out(TransportKind::Shm, "shm".into(), reason);
                 None
             }
         }
     }
 
-    fn leave(&mut self, kind: TransportKind, way: String, reason: String) {
+    fn leave_out(&mut self, kind: TransportKind, way: String, reason: String) {
         self.left_out.push(LeftOut { kind, way, reason });
     }
 }
 
 /// The service, once there is one.
 #[derive(Default)]
-struct Late(std::sync::OnceLock<BenchService>);
+struct DeferredService(std::sync::OnceLock<BenchService>);
 
 #[async_trait::async_trait]
-impl Service for Late {
-    async fn serve(&self, request: crate::transport::Incoming, reply: crate::transport::Reply) {
+impl CallService for DeferredService {
+    async fn serve_call(
+        &self,
+        request: crate::transport::IncomingCall,
+        reply: crate::transport::ReplySender,
+    ) {
         // A call that comes before is dropped, which the requester is told. Nobody knows of the
         // ways before.
         if let Some(service) = self.0.get() {
-            service.serve(request, reply).await;
+            service.serve_call(request, reply).await;
         }
     }
 }

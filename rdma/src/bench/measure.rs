@@ -8,11 +8,11 @@ use futures::TryStreamExt;
 use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 
-use super::message::{About, Answer, Ask, Op};
+use super::message::{BenchHostInfo, MeasureOperation, MeasureRequest, MeasureResponse};
 use super::plain::{self, PlainLoad};
-use super::source::landing;
-use super::{BenchError, Dialled, ECHO_BYTES_MAX, Usage, Way};
-use crate::transport::{Call, Connection, Event, Part};
+use super::source::borrow_landing;
+use super::{BenchError, BenchRequester, ECHO_BYTES_MAX, MeasuredWay, TransferCost};
+use crate::transport::{CallEvent, OutgoingCall, PeerConnection, ReplyPart};
 
 /// Calls that a latency is made of, whatever the time.
 const SAMPLES_MIN: usize = 10;
@@ -20,7 +20,7 @@ const SAMPLES_MAX: usize = 1_000_000;
 
 /// Which way the bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum TransferDirection {
     /// From the host into landings of this side, as a gateway reads.
     Read,
     /// Into landings of the host, as a gateway stores.
@@ -29,7 +29,7 @@ pub enum Direction {
     Both,
 }
 
-impl Direction {
+impl TransferDirection {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -41,9 +41,9 @@ impl Direction {
 
 /// Many calls at once.
 #[derive(Debug, Clone, Copy)]
-pub struct Load {
+pub struct TransferLoad {
     pub bytes: u64,
-    pub direction: Direction,
+    pub direction: TransferDirection,
     /// Calls in flight, over all connections of the way; of each direction.
     pub depth: usize,
     pub time: Duration,
@@ -62,19 +62,19 @@ pub struct RoundTrips {
 
 /// What many calls at once moved.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Bandwidth {
+pub struct BandwidthResult {
     pub calls: u64,
     pub bytes: u64,
     pub took: Duration,
     /// What it cost this process.
-    pub here: Usage,
+    pub here: TransferCost,
     /// What it cost the host, if that is another process.
-    pub there: Option<Usage>,
+    pub there: Option<TransferCost>,
 }
 
 const MIB: f64 = (1 << 20) as f64;
 
-impl Bandwidth {
+impl BandwidthResult {
     pub fn mib_per_second(&self) -> f64 {
         self.bytes as f64 / MIB / self.took.as_secs_f64().max(1e-9)
     }
@@ -85,21 +85,21 @@ impl Bandwidth {
     }
 }
 
-impl Dialled {
+impl BenchRequester {
     /// How long a message of `bytes` takes there and back.
-    pub async fn echo(
+    pub async fn measure_echo(
         &self,
-        way: &Way,
+        way: &MeasuredWay,
         bytes: u64,
         time: Duration,
     ) -> Result<RoundTrips, BenchError> {
-        let payload = self.source.pieces(0, bytes.min(ECHO_BYTES_MAX)).concat();
-        let message = Ask::of(Op::Echo).encode(&payload);
+        let payload = self.source.slice_pages(0, bytes.min(ECHO_BYTES_MAX)).concat();
+        let message = MeasureRequest::from_operation(MeasureOperation::Echo).encode(&payload);
         let connection = way.connections[0].as_ref();
         let (message, payload) = (&message, &payload);
         let once = || async move {
-            let back = answer(&mut connection.call(message.clone(), None)).await?;
-            if back == *payload { Ok(()) } else { Err(self.corrupt(way, 0, bytes)) }
+            let back = await_answer(&mut connection.start_call(message.clone(), None)).await?;
+            if back == *payload { Ok(()) } else { Err(self.corrupt_error(way, 0, bytes)) }
         };
         self.round_trips(time, once).await
     }
@@ -107,7 +107,7 @@ impl Dialled {
     /// How long a read of `bytes` takes, from the call to the checked bytes.
     pub async fn read(
         &self,
-        way: &Way,
+        way: &MeasuredWay,
         bytes: u64,
         time: Duration,
         whole: bool,
@@ -145,12 +145,16 @@ impl Dialled {
     }
 
     /// How much `load` moves.
-    pub async fn bandwidth(&self, way: &Way, load: &Load) -> Result<Bandwidth, BenchError> {
+    pub async fn measure_bandwidth(
+        &self,
+        way: &MeasuredWay,
+        load: &TransferLoad,
+    ) -> Result<BandwidthResult, BenchError> {
         let lanes: Vec<(usize, bool)> = (0..load.depth)
             .flat_map(|lane| match load.direction {
-                Direction::Read => vec![(lane, true)],
-                Direction::Write => vec![(lane, false)],
-                Direction::Both => vec![(lane, true), (lane, false)],
+                TransferDirection::Read => vec![(lane, true)],
+                TransferDirection::Write => vec![(lane, false)],
+                TransferDirection::Both => vec![(lane, true), (lane, false)],
             })
             .collect();
         let once = |lane: usize, reads: bool| async move {
@@ -163,7 +167,7 @@ impl Dialled {
         };
         // Slow starts and first touches are not what is asked about.
         try_join_all(lanes.iter().map(|&(lane, reads)| once(lane, reads))).await?;
-        let (here, there) = (Usage::now(), self.there(way).await?);
+        let (here, there) = (TransferCost::read_counters(), self.fetch_host_cost(way).await?);
         let began = Instant::now();
         let once = &once;
         // Each lane is woken by its own reply; all in one task, as the spans of one body are.
@@ -180,14 +184,14 @@ impl Dialled {
             .collect();
         let calls = moving.try_fold(0, async |sum, calls| Ok(sum + calls)).await?;
         let took = began.elapsed();
-        let here = Usage::now() - here;
-        let there = self.there(way).await?.zip(there).map(|(now, before)| now - before);
-        Ok(Bandwidth { calls, bytes: calls * load.bytes, took, here, there })
+        let here = TransferCost::read_counters() - here;
+        let there = self.fetch_host_cost(way).await?.zip(there).map(|(now, before)| now - before);
+        Ok(BandwidthResult { calls, bytes: calls * load.bytes, took, here, there })
     }
 
     /// Bytes that as many plain streams as there are connections read in `load.time`, in MiB/s:
     /// what tcp is held against.
-    pub async fn plain(&self, load: &Load) -> Result<f64, BenchError> {
+    pub async fn measure_plain_tcp(&self, load: &TransferLoad) -> Result<f64, BenchError> {
         let page_bytes = self.source.page_bytes() as u64;
         let plain = PlainLoad {
             address: std::net::SocketAddr::new(self.host.ip(), self.about.plain_port),
@@ -199,95 +203,113 @@ impl Dialled {
         };
         let read = tokio::task::spawn_blocking(move || plain::read(&plain)).await;
         let read = read.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked)));
-        let (bytes, took) = read.map_err(BenchError::io("read plain streams"))?;
+        let (bytes, took) = read.map_err(BenchError::io_error("read plain streams"))?;
         Ok(bytes as f64 / MIB / took.as_secs_f64().max(1e-9))
     }
 
     async fn read_once(
         &self,
-        way: &Way,
-        connection: &std::sync::Arc<dyn Connection>,
+        way: &MeasuredWay,
+        connection: &std::sync::Arc<dyn PeerConnection>,
         bytes: u64,
         whole: bool,
     ) -> Result<(), BenchError> {
         let from = self.next.fetch_add(1, Ordering::Relaxed);
         let landing = if connection.wants_landing() {
-            let leased = landing(&self.arena, self.source.page_bytes(), bytes);
+            let leased = borrow_landing(&self.arena, self.source.page_bytes(), bytes);
             Some(leased.ok_or(BenchError::NoRoom { bytes })?)
         } else {
             None
         };
-        let message = Ask { op: Op::Read, whole, from, bytes }.encode(&[]);
-        let part = last_part(&mut connection.call(message, landing)).await?;
-        fine(&part.message)?;
+        let message = MeasureRequest { op: MeasureOperation::Read, whole, from, bytes }.encode(&[]);
+        let part = last_part(&mut connection.start_call(message, landing)).await?;
+        parse_answer(&part.message)?;
         if part.offset != 0 {
-            return Err(self.corrupt(way, part.offset, bytes));
+            return Err(self.corrupt_error(way, part.offset, bytes));
         }
-        self.source.check(&part.data, from, bytes, whole).map_err(|at| self.corrupt(way, at, bytes))
+        self.source
+            .check_data(&part.data, from, bytes, whole)
+            .map_err(|at| self.corrupt_error(way, at, bytes))
     }
 
     async fn write_once(
         &self,
-        connection: &std::sync::Arc<dyn Connection>,
+        connection: &std::sync::Arc<dyn PeerConnection>,
         bytes: u64,
         whole: bool,
     ) -> Result<(), BenchError> {
         let from = self.next.fetch_add(1, Ordering::Relaxed);
-        let message = Ask { op: Op::Write, whole, from, bytes }.encode(&[]);
-        let mut call = connection.call(message, None);
+        let message =
+            MeasureRequest { op: MeasureOperation::Write, whole, from, bytes }.encode(&[]);
+        let mut call = connection.start_call(message, None);
         match call.next().await? {
-            Event::Wanted { bytes: wanted, .. } if wanted == bytes => {
-                call.push(&self.source.pieces(from, bytes)).await?;
+            CallEvent::Wanted { bytes: wanted, .. } if wanted == bytes => {
+                call.push_data(&self.source.slice_pages(from, bytes)).await?;
             }
-            Event::Wanted { bytes: wanted, .. } => {
+            CallEvent::Wanted { bytes: wanted, .. } => {
                 return Err(BenchError::Malformed(format!(
                     "that it wants {wanted} of {bytes} bytes"
                 )));
             }
-            Event::Part(part) => {
-                fine(&part.message)?;
+            CallEvent::Part(part) => {
+                parse_answer(&part.message)?;
                 return Err(BenchError::Malformed("that it has bytes that it never took".into()));
             }
         }
-        answer(&mut call).await.map(drop)
+        await_answer(&mut call).await.map(drop)
     }
 
-    async fn there(&self, way: &Way) -> Result<Option<Usage>, BenchError> {
+    async fn fetch_host_cost(&self, way: &MeasuredWay) -> Result<Option<TransferCost>, BenchError> {
         if self.in_process {
             return Ok(None);
         }
         let told =
-            answer(&mut way.connections[0].call(Ask::of(Op::Usage).encode(&[]), None)).await?;
-        Usage::decode(&told).map(Some).ok_or_else(|| BenchError::Malformed("no usage".into()))
+            await_answer(&mut way.connections[0].start_call(
+                MeasureRequest::from_operation(MeasureOperation::Usage).encode(&[]),
+                None,
+            ))
+            .await?;
+        TransferCost::decode(&told)
+            .map(Some)
+            .ok_or_else(|| BenchError::Malformed("no usage".into()))
     }
 
-    fn corrupt(&self, way: &Way, at: u64, bytes: u64) -> BenchError {
+    fn corrupt_error(&self, way: &MeasuredWay, at: u64, bytes: u64) -> BenchError {
         BenchError::Corrupt { way: way.name.clone(), at, bytes }
     }
 }
 
 /// What the host has beside its ways.
-pub(super) async fn about(connection: &dyn Connection) -> Result<About, BenchError> {
-    let told = answer(&mut connection.call(Ask::of(Op::About).encode(&[]), None)).await?;
-    About::decode(&told).ok_or_else(|| BenchError::Malformed("too little about itself".into()))
+pub(super) async fn fetch_host_info(
+    connection: &dyn PeerConnection,
+) -> Result<BenchHostInfo, BenchError> {
+    let told = await_answer(
+        &mut connection
+            .start_call(MeasureRequest::from_operation(MeasureOperation::About).encode(&[]), None),
+    )
+    .await?;
+    BenchHostInfo::decode(&told)
+        .ok_or_else(|| BenchError::Malformed("too little about itself".into()))
 }
 
-async fn answer(call: &mut Call) -> Result<Bytes, BenchError> {
-    fine(&last_part(call).await?.message)
+async fn await_answer(call: &mut OutgoingCall) -> Result<Bytes, BenchError> {
+    parse_answer(&last_part(call).await?.message)
 }
 
-async fn last_part(call: &mut Call) -> Result<Part, BenchError> {
+async fn last_part(call: &mut OutgoingCall) -> Result<ReplyPart, BenchError> {
     match call.next().await? {
-        Event::Part(part) if part.last => Ok(part),
-        Event::Part(_) => Err(BenchError::Malformed("in parts".into())),
-        Event::Wanted { .. } => Err(BenchError::Malformed("that it wants bytes, unasked".into())),
+        CallEvent::Part(part) if part.last => Ok(part),
+        CallEvent::Part(_) => Err(BenchError::Malformed("in parts".into())),
+        CallEvent::Wanted { .. } => {
+            Err(BenchError::Malformed("that it wants bytes, unasked".into()))
+        }
     }
 }
 
-fn fine(message: &Bytes) -> Result<Bytes, BenchError> {
-    match Answer::decode(message) {
-        Some(Answer::Fine(rest)) => Ok(rest),
-        Some(Answer::Refused(reason)) => Err(BenchError::Refused(reason)),
+fn parse_answer(message: &Bytes) -> Result<Bytes, BenchError> {
+    match MeasureResponse::decode(message) {
+        Some(MeasureResponse::Fine(rest)) => Ok(rest),
+        Some(MeasureResponse::Refused(reason)) => Err(BenchError::Refused(reason)),
         None => Err(BenchError::Malformed("in words that are not known here".into())),
     }
 }

@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::usage::Usage;
+use super::usage::TransferCost;
 
 /// Largest message that is sent there and back. Well within the bound on messages, which counts the
 /// words around it too.
@@ -15,7 +15,7 @@ const ASK_BYTES: usize = 16;
 const FLAG_WHOLE: u8 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Op {
+pub(super) enum MeasureOperation {
     /// The same message back.
     Echo,
     /// Bytes pushed into the landing.
@@ -28,19 +28,25 @@ pub(super) enum Op {
     About,
 }
 
-const OPS: [Op; 5] = [Op::Echo, Op::Read, Op::Write, Op::Usage, Op::About];
+const OPS: [MeasureOperation; 5] = [
+    MeasureOperation::Echo,
+    MeasureOperation::Read,
+    MeasureOperation::Write,
+    MeasureOperation::Usage,
+    MeasureOperation::About,
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ask {
-    pub(super) op: Op,
+pub(super) struct MeasureRequest {
+    pub(super) op: MeasureOperation,
     /// The host compares every byte that it takes.
     pub(super) whole: bool,
     pub(super) from: u32,
     pub(super) bytes: u64,
 }
 
-impl Ask {
-    pub(super) fn of(op: Op) -> Self {
+impl MeasureRequest {
+    pub(super) fn from_operation(op: MeasureOperation) -> Self {
         Self { op, whole: false, from: 0, bytes: 0 }
     }
 
@@ -69,12 +75,12 @@ impl Ask {
 }
 
 /// Zero and what was asked for, or one and the reason why not.
-pub(super) enum Answer {
+pub(super) enum MeasureResponse {
     Fine(Bytes),
     Refused(String),
 }
 
-impl Answer {
+impl MeasureResponse {
     pub(super) fn encode(&self) -> Bytes {
         let (mark, rest) = match self {
             Self::Fine(rest) => (0, &rest[..]),
@@ -97,7 +103,7 @@ impl Answer {
 
 /// What a host has beside its ways.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct About {
+pub(super) struct BenchHostInfo {
     pub(super) page_bytes: u32,
     /// Port of the plain streams, and the word that opens them.
     pub(super) plain_port: u16,
@@ -106,7 +112,7 @@ pub(super) struct About {
     pub(super) left_out: String,
 }
 
-impl About {
+impl BenchHostInfo {
     pub(super) fn encode(&self) -> Bytes {
         let mut message = BytesMut::new();
         message.put_u32_le(self.page_bytes);
@@ -129,7 +135,7 @@ impl About {
     }
 }
 
-impl Usage {
+impl TransferCost {
     pub(super) fn encode(self) -> Bytes {
         let mut message = BytesMut::with_capacity(32);
         for value in [self.cpu_micros, self.work_requests, self.completions, self.copied_bytes] {

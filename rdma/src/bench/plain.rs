@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::source::Source;
+use super::source::PatternPages;
 
 /// Streams at once.
 const STREAMS_MAX: usize = 64;
@@ -24,22 +24,26 @@ const OPENING_BYTES: usize = 16;
 /// Listens in a thread, and writes in one for each stream, until dropped.
 pub(super) struct PlainServer {
     pub(super) port: u16,
-    shared: Arc<Shared>,
+    shared: Arc<PlainServerState>,
     accepting: Option<std::thread::JoinHandle<()>>,
 }
 
-struct Shared {
+struct PlainServerState {
     word: u64,
-    source: Arc<Source>,
+    source: Arc<PatternPages>,
     over: AtomicBool,
     streams: AtomicUsize,
 }
 
 impl PlainServer {
-    pub(super) fn bind(address: SocketAddr, word: u64, source: Arc<Source>) -> io::Result<Self> {
+    pub(super) fn bind(
+        address: SocketAddr,
+        word: u64,
+        source: Arc<PatternPages>,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::new(address.ip(), 0))?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PlainServerState {
             word,
             source,
             over: AtomicBool::new(false),
@@ -49,7 +53,7 @@ impl PlainServer {
         let accepting = std::thread::Builder::new()
             .name("plain-accept".into())
             // Ends by `over`, which `drop` sets before it knocks.
-            .spawn(move || accept(&listener, &accepts))?;
+            .spawn(move || accept_streams(&listener, &accepts))?;
         Ok(Self { port, shared, accepting: Some(accepting) })
     }
 }
@@ -68,7 +72,7 @@ impl Drop for PlainServer {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept_streams(listener: &TcpListener, shared: &Arc<PlainServerState>) {
     for stream in listener.incoming() {
         if shared.over.load(Ordering::Acquire) {
             return;
@@ -85,13 +89,13 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         // Ends with its stream, or by `over`.
         std::thread::spawn(move || {
             // The reader closes when it has enough, which is the usual end.
-            let _ = pour(stream, &shared);
+            let _ = serve_stream(stream, &shared);
             shared.streams.fetch_sub(1, Ordering::AcqRel);
         });
     }
 }
 
-fn pour(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
+fn serve_stream(mut stream: TcpStream, shared: &PlainServerState) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -105,7 +109,7 @@ fn pour(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     let page_bytes = shared.source.page_bytes() as u64;
     let mut from = 0;
     while !shared.over.load(Ordering::Acquire) {
-        for piece in shared.source.pieces(from, bytes.clamp(1, page_bytes)) {
+        for piece in shared.source.slice_pages(from, bytes.clamp(1, page_bytes)) {
             write_patiently(&mut stream, &piece, shared)?;
         }
         from = from.wrapping_add(1);
@@ -113,7 +117,11 @@ fn pour(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-fn write_patiently(stream: &mut TcpStream, mut bytes: &[u8], shared: &Shared) -> io::Result<()> {
+fn write_patiently(
+    stream: &mut TcpStream,
+    mut bytes: &[u8],
+    shared: &PlainServerState,
+) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.write(bytes) {
             Ok(written) => bytes = &bytes[written..],
@@ -143,13 +151,14 @@ pub(super) struct PlainLoad {
 
 /// Reads for as long as it says; the bytes, and how long it took.
 pub(super) fn read(load: &PlainLoad) -> io::Result<(u64, Duration)> {
-    let streams: Vec<_> = (0..load.streams).map(|_| open(load)).collect::<io::Result<_>>()?;
+    let streams: Vec<_> =
+        (0..load.streams).map(|_| open_stream(load)).collect::<io::Result<_>>()?;
     // Touched before the clock starts.
     let memory_bytes = usize::try_from(load.memory_bytes.max(load.bytes)).unwrap_or(usize::MAX);
     let memories: Vec<_> = streams.iter().map(|_| vec![1; memory_bytes]).collect();
     let began = Instant::now();
     let counts = std::thread::scope(|scope| {
-        let read = |(stream, memory)| scope.spawn(move || drain(stream, memory, load, began));
+        let read = |(stream, memory)| scope.spawn(move || read_stream(stream, memory, load, began));
         let readers: Vec<_> = streams.into_iter().zip(memories).map(read).collect();
         let joined = |reader: std::thread::ScopedJoinHandle<'_, io::Result<u64>>| {
             reader.join().unwrap_or_else(|_| Err(io::Error::other("a reader panicked")))
@@ -159,7 +168,7 @@ pub(super) fn read(load: &PlainLoad) -> io::Result<(u64, Duration)> {
     Ok((counts, began.elapsed()))
 }
 
-fn open(load: &PlainLoad) -> io::Result<TcpStream> {
+fn open_stream(load: &PlainLoad) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&load.address, Duration::from_secs(5))?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -169,7 +178,7 @@ fn open(load: &PlainLoad) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-fn drain(
+fn read_stream(
     mut stream: TcpStream,
     mut memory: Vec<u8>,
     load: &PlainLoad,

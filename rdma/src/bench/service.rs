@@ -5,61 +5,74 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::message::{About, Answer, Ask, Op};
-use super::source::{Source, landing};
-use super::usage::Usage;
+use super::message::{BenchHostInfo, MeasureOperation, MeasureRequest, MeasureResponse};
+use super::source::{PatternPages, borrow_landing};
+use super::usage::TransferCost;
 use crate::arena::Arena;
-use crate::transport::{Incoming, Reply, Service, TransportError};
+use crate::transport::{CallService, IncomingCall, ReplySender, TransportError};
 
 pub(super) struct BenchService {
     pub(super) arena: Arena,
-    pub(super) source: Arc<Source>,
-    pub(super) about: About,
+    pub(super) source: Arc<PatternPages>,
+    pub(super) about: BenchHostInfo,
 }
 
 impl BenchService {
-    async fn answer(&self, request: Incoming, mut reply: Reply) -> Result<(), TransportError> {
-        let Some((ask, payload)) = Ask::decode(&request.message) else {
-            let refusal = Answer::Refused("it does not know what was asked".into());
-            return reply.last(refusal.encode(), 0, Vec::new()).await;
+    async fn answer_request(
+        &self,
+        request: IncomingCall,
+        mut reply: ReplySender,
+    ) -> Result<(), TransportError> {
+        let Some((ask, payload)) = MeasureRequest::decode(&request.message) else {
+            let refusal = MeasureResponse::Refused("it does not know what was asked".into());
+            return reply.send_last(refusal.encode(), 0, Vec::new()).await;
         };
         let answer = match ask.op {
-            Op::Echo => Answer::Fine(payload),
-            Op::Read if ask.bytes > request.landing_bytes => {
-                Answer::Refused("the landing is too small".into())
+            MeasureOperation::Echo => MeasureResponse::Fine(payload),
+            MeasureOperation::Read if ask.bytes > request.landing_bytes => {
+                MeasureResponse::Refused("the landing is too small".into())
             }
-            Op::Read => {
-                let data = self.source.pieces(ask.from, ask.bytes);
-                return reply.last(Answer::Fine(Bytes::new()).encode(), 0, data).await;
+            MeasureOperation::Read => {
+                let data = self.source.slice_pages(ask.from, ask.bytes);
+                return reply
+                    .send_last(MeasureResponse::Fine(Bytes::new()).encode(), 0, data)
+                    .await;
             }
-            Op::Write => self.take(&ask, &mut reply).await?,
-            Op::Usage => Answer::Fine(Usage::now().encode()),
-            Op::About => Answer::Fine(self.about.encode()),
+            MeasureOperation::Write => self.pull_payload(&ask, &mut reply).await?,
+            MeasureOperation::Usage => {
+                MeasureResponse::Fine(TransferCost::read_counters().encode())
+            }
+            MeasureOperation::About => MeasureResponse::Fine(self.about.encode()),
         };
-        reply.last(answer.encode(), 0, Vec::new()).await
+        reply.send_last(answer.encode(), 0, Vec::new()).await
     }
 
-    async fn take(&self, ask: &Ask, reply: &mut Reply) -> Result<Answer, TransportError> {
-        let Some(landing) = landing(&self.arena, self.source.page_bytes(), ask.bytes) else {
-            return Ok(Answer::Refused(
+    async fn pull_payload(
+        &self,
+        ask: &MeasureRequest,
+        reply: &mut ReplySender,
+    ) -> Result<MeasureResponse, TransportError> {
+        let Some(landing) = borrow_landing(&self.arena, self.source.page_bytes(), ask.bytes) else {
+            return Ok(MeasureResponse::Refused(
                 "its memory is full; give it more, or lower the depth".into(),
             ));
         };
-        let data = reply.pull(Bytes::new(), landing).await?;
-        Ok(match self.source.check(&data, ask.from, ask.bytes, ask.whole) {
-            Ok(()) => Answer::Fine(Bytes::new()),
-            Err(at) => {
-                Answer::Refused(format!("wrong bytes arrived, at offset {at} of {}", ask.bytes))
-            }
+        let data = reply.pull_data(Bytes::new(), landing).await?;
+        Ok(match self.source.check_data(&data, ask.from, ask.bytes, ask.whole) {
+            Ok(()) => MeasureResponse::Fine(Bytes::new()),
+            Err(at) => MeasureResponse::Refused(format!(
+                "wrong bytes arrived, at offset {at} of {}",
+                ask.bytes
+            )),
         })
     }
 }
 
 #[async_trait]
-impl Service for BenchService {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for BenchService {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let peer = request.peer.clone();
-        if let Err(error) = self.answer(request, reply).await {
+        if let Err(error) = self.answer_request(request, reply).await {
             // The requester has the same error, and says it.
             tracing::debug!(%peer, %error, "a call of a measurement ended early");
         }

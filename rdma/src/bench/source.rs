@@ -14,28 +14,28 @@ const PAGES: usize = 31;
 const ENDS_BYTES: usize = 8;
 
 /// Some pages in registered memory; any number of bytes is a walk over them.
-pub(super) struct Source {
+pub(super) struct PatternPages {
     pages: Vec<Bytes>,
     page_bytes: usize,
 }
 
-impl Source {
+impl PatternPages {
     /// Room that a source takes of an arena.
-    pub(super) fn bytes(page_bytes: usize) -> usize {
+    pub(super) fn memory_bytes(page_bytes: usize) -> usize {
         PAGES * page_bytes
     }
 
     /// `None` where the arena has no room.
     pub(super) fn new(arena: &Arena, page_bytes: usize) -> Option<Self> {
         let page = |number: usize| {
-            let (mut writer, reader) = arena.lease(page_bytes)?.split();
-            for (word, bytes) in writer.spare().chunks_mut(8).enumerate() {
+            let (mut writer, reader) = arena.allocate_cell(page_bytes)?.split_writer_reader();
+            for (word, bytes) in writer.spare_bytes().chunks_mut(8).enumerate() {
                 let place =
                     ((number as u64 + 1) << 40 | word as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                 bytes.copy_from_slice(&place.to_le_bytes()[..bytes.len()]);
             }
-            writer.advance(page_bytes);
-            reader.bytes(0..page_bytes)
+            writer.publish_bytes(page_bytes);
+            reader.pinned_bytes(0..page_bytes)
         };
         let pages = (0..PAGES).map(page).collect::<Option<_>>()?;
         Some(Self { pages, page_bytes })
@@ -46,7 +46,7 @@ impl Source {
     }
 
     /// `bytes` of the walk that begins with page `from`.
-    pub(super) fn pieces(&self, from: u32, bytes: u64) -> Vec<Bytes> {
+    pub(super) fn slice_pages(&self, from: u32, bytes: u64) -> Vec<Bytes> {
         let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut pieces = Vec::with_capacity(left.div_ceil(self.page_bytes));
         for page in self.pages.iter().cycle().skip(from as usize % PAGES) {
@@ -62,7 +62,7 @@ impl Source {
 
     /// Compares `data` with the walk that begins with page `from`: the ends of each run within a
     /// page, or all of it. The offset of what is wrong or missing.
-    pub(super) fn check(
+    pub(super) fn check_data(
         &self,
         data: &[Bytes],
         from: u32,
@@ -95,9 +95,9 @@ impl Source {
 }
 
 /// A landing of `bytes`, in pages and a rest.
-pub(super) fn landing(arena: &Arena, page_bytes: usize, bytes: u64) -> Option<Landing> {
+pub(super) fn borrow_landing(arena: &Arena, page_bytes: usize, bytes: u64) -> Option<Landing> {
     let bytes = usize::try_from(bytes).ok()?;
     let mut segments = vec![page_bytes; bytes / page_bytes];
     segments.push(bytes % page_bytes);
-    Landing::lease(arena, &segments)
+    Landing::allocate_segments(arena, &segments)
 }

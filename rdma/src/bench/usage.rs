@@ -5,11 +5,11 @@ use std::ops::Sub;
 use prometheus::IntCounterVec;
 use prometheus::core::Collector;
 
-use crate::metrics::metrics;
+use crate::metrics::transport_metrics;
 
 /// Since the start of the process, or between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct TransferCost {
     /// User and system time of all threads.
     pub cpu_micros: u64,
     /// Posted to send queues.
@@ -19,19 +19,19 @@ pub struct Usage {
     pub copied_bytes: u64,
 }
 
-impl Usage {
-    pub fn now() -> Self {
-        let all = metrics();
+impl TransferCost {
+    pub fn read_counters() -> Self {
+        let all = transport_metrics();
         Self {
             cpu_micros: cpu_micros(),
-            work_requests: sum(&all.work_requests),
-            completions: sum(&all.completions),
-            copied_bytes: sum(&all.copied_bytes),
+            work_requests: sum_counters(&all.work_requests),
+            completions: sum_counters(&all.completions),
+            copied_bytes: sum_counters(&all.copied_bytes),
         }
     }
 }
 
-impl Sub for Usage {
+impl Sub for TransferCost {
     type Output = Self;
 
     fn sub(self, earlier: Self) -> Self {
@@ -44,7 +44,7 @@ impl Sub for Usage {
     }
 }
 
-fn sum(counters: &IntCounterVec) -> u64 {
+fn sum_counters(counters: &IntCounterVec) -> u64 {
     let families = counters.collect();
     let values = families
         .iter()

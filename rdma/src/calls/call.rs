@@ -1,7 +1,7 @@
 //! One call of the requesting side: waits for its credit, is sent, takes its events, pushes, and
 //! cancels on drop.
 //!
-//! Owns what a `Call` and a `Connection` are over a line. The table of open calls and who settles
+//! Owns what a `OutgoingCall` and a `PeerConnection` are over a line. The table of open calls and who settles
 //! them are `requester`'s.
 
 use std::future::Future;
@@ -13,33 +13,35 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-use super::requester::Line;
-use super::{Header, Kind, Outgoing, Outlet};
-use crate::credits::{Permit, Wish};
+use super::requester::RequesterLine;
+use super::{FrameHeader, FrameKind, FrameOutlet, OutgoingFrame};
+use crate::credits::{CreditPermit, CreditRequest};
 use crate::landing::Landing;
-use crate::peer::Ways;
-use crate::pending::{Credit, Pending};
-use crate::transport::{Call, CallDriver, Connection, Event, TransportError, TransportKind};
+use crate::peer::TransportWays;
+use crate::pending::{CountedCredit, PendingCall};
+use crate::transport::{
+    CallDriver, CallEvent, OutgoingCall, PeerConnection, TransportError, TransportKind,
+};
 
 /// Dropped with the connection and its last call; the tasks end then.
-pub(super) struct Handle<O: Outlet> {
-    pub(super) line: Arc<Line<O>>,
+pub(super) struct RequesterLineHandle<O: FrameOutlet> {
+    pub(super) line: Arc<RequesterLine<O>>,
     pub(super) hung_up: CancellationToken,
 }
 
-impl<O: Outlet> Drop for Handle<O> {
+impl<O: FrameOutlet> Drop for RequesterLineHandle<O> {
     fn drop(&mut self) {
         self.hung_up.cancel();
     }
 }
 
-pub(super) struct Dialled<O: Outlet> {
-    pub(super) handle: Arc<Handle<O>>,
-    pub(super) ways: Ways,
+pub(super) struct LineConnection<O: FrameOutlet> {
+    pub(super) handle: Arc<RequesterLineHandle<O>>,
+    pub(super) ways: TransportWays,
 }
 
-impl<O: Outlet> Connection for Dialled<O> {
-    fn kind(&self) -> TransportKind {
+impl<O: FrameOutlet> PeerConnection for LineConnection<O> {
+    fn transport_kind(&self) -> TransportKind {
         O::KIND
     }
 
@@ -47,24 +49,29 @@ impl<O: Outlet> Connection for Dialled<O> {
         true
     }
 
-    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
+    fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {
         let line = &self.handle.line;
         let bound = line.message_bytes_max as usize;
         let state = if message.len() > bound {
             let reason = format!("message of {} bytes; the bound is {bound}", message.len());
-            State::Refused(Some(TransportError::Bound { reason }))
+            LineCallState::Refused(Some(TransportError::Bound { reason }))
         } else {
             match line.credits.try_take() {
-                Some(permit) => self.handle.start(permit, message, landing),
-                None => {
-                    State::Waiting { wish: line.credits.wish(), request: Some((message, landing)) }
-                }
+                Some(permit) => self.handle.send_call(permit, message, landing),
+                None => LineCallState::Waiting {
+                    wish: line.credits.request_credit(),
+                    request: Some((message, landing)),
+                },
             }
         };
-        Call::new(Box::new(Calling { handle: self.handle.clone(), state, push: None }))
+        OutgoingCall::new(Box::new(LineCallDriver {
+            handle: self.handle.clone(),
+            state,
+            push: None,
+        }))
     }
 
-    fn broken(&self) -> Option<TransportError> {
+    fn broken_reason(&self) -> Option<TransportError> {
         // Asked before every call, so the usual answer takes no lock.
         if !self.handle.line.is_broken.load(Ordering::Acquire) {
             return None;
@@ -76,83 +83,92 @@ impl<O: Outlet> Connection for Dialled<O> {
         self.handle.line.credits.in_use()
     }
 
-    fn heard(&self) -> u64 {
+    fn frames_received(&self) -> u64 {
         self.handle.line.heard.load(Ordering::Relaxed)
     }
 
-    fn ways(&self) -> &Ways {
+    fn peer_ways(&self) -> &TransportWays {
         &self.ways
     }
 }
 
-impl<O: Outlet> Handle<O> {
-    fn start(&self, permit: Permit, message: Bytes, mut landing: Option<Landing>) -> State {
-        let lent_bytes = landing.as_ref().map_or(0, Landing::bytes);
-        let lent =
-            landing.as_mut().map(|landing| self.line.outlet.lend(landing)).unwrap_or_default();
-        let credit = Some(Credit::new(permit));
+impl<O: FrameOutlet> RequesterLineHandle<O> {
+    fn send_call(
+        &self,
+        permit: CreditPermit,
+        message: Bytes,
+        mut landing: Option<Landing>,
+    ) -> LineCallState {
+        let lent_bytes = landing.as_ref().map_or(0, Landing::total_bytes);
+        let lent = landing
+            .as_mut()
+            .map(|landing| self.line.outlet.lend_landing(landing))
+            .unwrap_or_default();
+        let credit = Some(CountedCredit::new(permit));
         let pending = Arc::new(
-            Pending::new(O::KIND, landing, credit)
-                .described(!lent.is_empty())
-                .timed_by(self.line.outlet.seconds()),
+            PendingCall::new(O::KIND, landing, credit)
+                .mark_described(!lent.is_empty())
+                .timed_by(self.line.outlet.rail_histogram()),
         );
         let mut calls = self.line.calls.lock();
         if let Some(error) = calls.broken.clone() {
             drop(calls);
-            return State::Refused(Some(self.line.refused(&error)));
+            return LineCallState::Refused(Some(self.line.unreachable_error(&error)));
         }
         calls.next += 1;
         let id = calls.next;
         calls.open.insert(id, pending.clone());
-        let header = Header { lent_bytes, ..Header::new(Kind::Call, id) };
+        let header = FrameHeader { lent_bytes, ..FrameHeader::new(FrameKind::Call, id) };
         // Under the lock, so that calls go out in the order of their ids, which the server relies
         // on.
-        self.line.outlet.push(Outgoing::new(header, message, Vec::new()).lending(&lent));
+        self.line
+            .outlet
+            .push_frame(OutgoingFrame::new(header, message, Vec::new()).with_segments(&lent));
         drop(calls);
-        self.line.outlet.flush();
-        State::Sent { id, pending }
+        self.line.outlet.flush_frames();
+        LineCallState::Sent { id, pending }
     }
 }
 
-type Push = Pin<Box<dyn Future<Output = Result<(), TransportError>> + Send>>;
+type PushFuture = Pin<Box<dyn Future<Output = Result<(), TransportError>> + Send>>;
 
-enum State {
+enum LineCallState {
     /// Every credit is in use. Nothing has been sent.
     Waiting {
-        wish: Wish,
+        wish: CreditRequest,
         request: Option<(Bytes, Option<Landing>)>,
     },
     Sent {
         id: u64,
-        pending: Arc<Pending>,
+        pending: Arc<PendingCall>,
     },
     Refused(Option<TransportError>),
 }
 
-struct Calling<O: Outlet> {
-    handle: Arc<Handle<O>>,
-    state: State,
-    push: Option<Push>,
+struct LineCallDriver<O: FrameOutlet> {
+    handle: Arc<RequesterLineHandle<O>>,
+    state: LineCallState,
+    push: Option<PushFuture>,
 }
 
-impl<O: Outlet> CallDriver for Calling<O> {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
+impl<O: FrameOutlet> CallDriver for LineCallDriver<O> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallEvent, TransportError>> {
         loop {
             let next = match &mut self.state {
-                State::Sent { pending, .. } => return pending.poll_pop(cx),
-                State::Refused(error) => {
+                LineCallState::Sent { pending, .. } => return pending.poll_pop(cx),
+                LineCallState::Refused(error) => {
                     let again = || TransportError::Bound {
                         reason: "the call was polled after its end".into(),
                     };
                     return Poll::Ready(Err(error.take().unwrap_or_else(again)));
                 }
-                State::Waiting { wish, request } => {
+                LineCallState::Waiting { wish, request } => {
                     match (std::task::ready!(wish.poll(cx)), request.take()) {
                         (Ok(permit), Some((message, landing))) => {
-                            self.handle.start(permit, message, landing)
+                            self.handle.send_call(permit, message, landing)
                         }
-                        _ => State::Refused(Some(
-                            self.handle.line.refused(&self.handle.line.broken()),
+                        _ => LineCallState::Refused(Some(
+                            self.handle.line.unreachable_error(&self.handle.line.broken_error()),
                         )),
                     }
                 }
@@ -166,7 +182,7 @@ impl<O: Outlet> CallDriver for Calling<O> {
         cx: &mut Context<'_>,
         data: &[Bytes],
     ) -> Poll<Result<(), TransportError>> {
-        let State::Sent { id, pending } = &self.state else {
+        let LineCallState::Sent { id, pending } = &self.state else {
             return Poll::Ready(Err(TransportError::Bound {
                 reason: "the peer wants nothing pushed".into(),
             }));
@@ -185,14 +201,15 @@ impl<O: Outlet> CallDriver for Calling<O> {
     }
 }
 
-async fn send_push<O: Outlet>(
-    line: Arc<Line<O>>,
+async fn send_push<O: FrameOutlet>(
+    line: Arc<RequesterLine<O>>,
     id: u64,
     data: Vec<Bytes>,
     bytes: u64,
 ) -> Result<(), TransportError> {
-    let room = line.outlet.room(bytes).await.ok_or_else(|| line.broken())?;
-    let frame = Outgoing::new(Header::new(Kind::Push, id), Bytes::new(), data).within(room);
+    let room = line.outlet.reserve_bytes(bytes).await.ok_or_else(|| line.broken_error())?;
+    let frame = OutgoingFrame::new(FrameHeader::new(FrameKind::Push, id), Bytes::new(), data)
+        .with_permit(room);
     {
         // Once the call is out of the table the peer may have been told that no push follows.
         let calls = line.calls.lock();
@@ -202,16 +219,16 @@ async fn send_push<O: Outlet>(
                 reason: "the call ended before the push".into(),
             });
         }
-        line.outlet.push(frame);
+        line.outlet.push_frame(frame);
     }
-    line.outlet.flush();
+    line.outlet.flush_frames();
     Ok(())
 }
 
-impl<O: Outlet> Drop for Calling<O> {
+impl<O: FrameOutlet> Drop for LineCallDriver<O> {
     fn drop(&mut self) {
-        if let State::Sent { id, pending } = &self.state {
-            self.handle.line.cancel(*id, pending);
+        if let LineCallState::Sent { id, pending } = &self.state {
+            self.handle.line.cancel_call(*id, pending);
         }
     }
 }

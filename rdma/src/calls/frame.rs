@@ -33,7 +33,7 @@ pub(crate) const SEGMENT_BYTES: usize = 16;
 /// A piece of memory as the other side may name it: lent to be written to (`Call`, `Wanted`), or
 /// handed over (`Part`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Segment {
+pub(crate) struct MemorySegment {
     /// Where it begins: the owner's virtual address (verbs), or the offset in the owner's arena
     /// (shm).
     pub(crate) address: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Segment {
     pub(crate) key: u32,
 }
 
-impl Segment {
+impl MemorySegment {
     pub(crate) fn encode(&self) -> [u8; SEGMENT_BYTES] {
         let wire = WireSegment {
             address: self.address.into(),
@@ -91,7 +91,7 @@ const _: () = assert!(size_of::<WireHeader>() == HEADER_BYTES);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum FrameKind {
     Hello = 1,
     Challenge = 2,
     Proof = 3,
@@ -109,7 +109,7 @@ pub(crate) enum Kind {
     Release = 24,
 }
 
-impl Kind {
+impl FrameKind {
     fn from_wire(kind: u8) -> Option<Self> {
         Some(match kind {
             1 => Self::Hello,
@@ -134,14 +134,14 @@ impl Kind {
         (self as u8) < Self::Call as u8
     }
 
-    fn may(self, field: Field) -> bool {
+    fn allows_field(self, field: HeaderField) -> bool {
         match field {
-            Field::Call => !self.is_handshake() && self != Self::Goodbye,
-            Field::Offset => self == Self::Part,
-            Field::Data => matches!(self, Self::Part | Self::Push),
-            Field::Lent => matches!(self, Self::Call | Self::Wanted),
-            Field::Segments => matches!(self, Self::Call | Self::Wanted | Self::Part),
-            Field::Message => !matches!(
+            HeaderField::Call => !self.is_handshake() && self != Self::Goodbye,
+            HeaderField::Offset => self == Self::Part,
+            HeaderField::Data => matches!(self, Self::Part | Self::Push),
+            HeaderField::Lent => matches!(self, Self::Call | Self::Wanted),
+            HeaderField::Segments => matches!(self, Self::Call | Self::Wanted | Self::Part),
+            HeaderField::Message => !matches!(
                 self,
                 Self::Push | Self::Cancel | Self::CancelAck | Self::Goodbye | Self::Release
             ),
@@ -159,7 +159,7 @@ impl Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Field {
+pub(crate) enum HeaderField {
     Call,
     Offset,
     Data,
@@ -176,11 +176,11 @@ pub(crate) enum FrameError {
     #[error("unknown frame kind {0}")]
     Kind(u8),
     #[error("{kind:?} frame with flags {flags:#04x}")]
-    Flags { kind: Kind, flags: u8 },
+    Flags { kind: FrameKind, flags: u8 },
     #[error("{0:?} frame with reserved fields that are not zero")]
-    Reserved(Kind),
+    Reserved(FrameKind),
     #[error("{kind:?} frame must not carry {field:?}")]
-    Unexpected { kind: Kind, field: Field },
+    Unexpected { kind: FrameKind, field: HeaderField },
     #[error("message of {bytes} bytes; the bound is {bytes_max}")]
     Message { bytes: u32, bytes_max: u32 },
     #[error("{count} descriptors in one frame; the bound is {SEGMENTS_MAX}")]
@@ -189,8 +189,8 @@ pub(crate) enum FrameError {
 
 /// A decoded header. Fields that a kind doesn't use are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Header {
-    pub(crate) kind: Kind,
+pub(crate) struct FrameHeader {
+    pub(crate) kind: FrameKind,
     pub(crate) last: bool,
     pub(crate) pull_open: bool,
     /// The data goes another way than the stream.
@@ -203,8 +203,8 @@ pub(crate) struct Header {
     pub(crate) lent_bytes: u64,
 }
 
-impl Header {
-    pub(crate) fn new(kind: Kind, call: u64) -> Self {
+impl FrameHeader {
+    pub(crate) fn new(kind: FrameKind, call: u64) -> Self {
         Self {
             kind,
             last: false,
@@ -249,7 +249,7 @@ impl Header {
         if wire.magic != MAGIC {
             return Err(FrameError::Magic(wire.magic));
         }
-        let kind = Kind::from_wire(wire.kind).ok_or(FrameError::Kind(wire.kind))?;
+        let kind = FrameKind::from_wire(wire.kind).ok_or(FrameError::Kind(wire.kind))?;
         let flags = wire.flags;
         if flags & !kind.flags_allowed() != 0 {
             return Err(FrameError::Flags { kind, flags });
@@ -271,21 +271,21 @@ impl Header {
             data_bytes: wire.data_bytes.get(),
             lent_bytes: wire.lent_bytes.get(),
         };
-        header.check(message_bytes_max)?;
+        header.check_fields(message_bytes_max)?;
         Ok(header)
     }
 
-    fn check(&self, bytes_max: u32) -> Result<(), FrameError> {
+    fn check_fields(&self, bytes_max: u32) -> Result<(), FrameError> {
         let kind = self.kind;
         for (field, value) in [
-            (Field::Call, self.call),
-            (Field::Offset, self.offset),
-            (Field::Data, self.data_bytes),
-            (Field::Lent, self.lent_bytes),
-            (Field::Segments, u64::from(self.segments)),
-            (Field::Message, u64::from(self.message_bytes)),
+            (HeaderField::Call, self.call),
+            (HeaderField::Offset, self.offset),
+            (HeaderField::Data, self.data_bytes),
+            (HeaderField::Lent, self.lent_bytes),
+            (HeaderField::Segments, u64::from(self.segments)),
+            (HeaderField::Message, u64::from(self.message_bytes)),
         ] {
-            if value != 0 && !kind.may(field) {
+            if value != 0 && !kind.allows_field(field) {
                 return Err(FrameError::Unexpected { kind, field });
             }
         }
@@ -309,20 +309,23 @@ mod tests {
 
     #[test]
     fn a_part_survives_the_wire() {
-        let part = Header {
+        let part = FrameHeader {
             last: true,
             message_bytes: 17,
             offset: 1 << 40,
             data_bytes: 3,
-            ..Header::new(Kind::Part, 9)
+            ..FrameHeader::new(FrameKind::Part, 9)
         };
-        assert_eq!(Header::decode(&part.encode(), MAX), Ok(part));
+        assert_eq!(FrameHeader::decode(&part.encode(), MAX), Ok(part));
     }
 
     #[test]
     fn the_layout_is_what_the_version_promises() {
-        let call =
-            Header { message_bytes: 0x0102, lent_bytes: 0x0A0B, ..Header::new(Kind::Call, 7) };
+        let call = FrameHeader {
+            message_bytes: 0x0102,
+            lent_bytes: 0x0A0B,
+            ..FrameHeader::new(FrameKind::Call, 7)
+        };
         let bytes = call.encode();
         assert_eq!(&bytes[..16], b"vb3F\x10\0\0\0\x02\x01\0\0\0\0\0\0");
         assert_eq!(bytes[16], 7);
@@ -332,34 +335,41 @@ mod tests {
 
     #[test]
     fn bytes_that_break_a_rule_are_refused_by_its_name() {
-        let good = Header::new(Kind::Cancel, 1).encode();
+        let good = FrameHeader::new(FrameKind::Cancel, 1).encode();
         let with = |at: usize, value: u8| {
             let mut bytes = good;
             bytes[at] = value;
-            Header::decode(&bytes, MAX).unwrap_err()
+            FrameHeader::decode(&bytes, MAX).unwrap_err()
         };
         assert!(matches!(with(0, b'G'), FrameError::Magic(_)));
         assert_eq!(with(4, 99), FrameError::Kind(99));
         assert!(matches!(with(5, 1), FrameError::Flags { .. }));
-        assert_eq!(with(63, 1), FrameError::Reserved(Kind::Cancel));
-        assert!(matches!(with(32, 1), FrameError::Unexpected { field: Field::Data, .. }));
-        assert!(matches!(with(8, 1), FrameError::Unexpected { field: Field::Message, .. }));
-        let many = Header { segments: SEGMENTS_MAX + 1, ..Header::new(Kind::Call, 1) };
-        assert!(matches!(Header::decode(&many.encode(), MAX), Err(FrameError::Segments { .. })));
-        let described = Header { segments: 1, ..Header::new(Kind::Push, 1) };
-        let refused = Header::decode(&described.encode(), MAX).unwrap_err();
-        assert!(matches!(refused, FrameError::Unexpected { field: Field::Segments, .. }));
-        let long = Header { message_bytes: MAX + 1, ..Header::new(Kind::Call, 1) };
-        assert!(matches!(Header::decode(&long.encode(), MAX), Err(FrameError::Message { .. })));
+        assert_eq!(with(63, 1), FrameError::Reserved(FrameKind::Cancel));
+        assert!(matches!(with(32, 1), FrameError::Unexpected { field: HeaderField::Data, .. }));
+        assert!(matches!(with(8, 1), FrameError::Unexpected { field: HeaderField::Message, .. }));
+        let many =
+            FrameHeader { segments: SEGMENTS_MAX + 1, ..FrameHeader::new(FrameKind::Call, 1) };
+        assert!(matches!(
+            FrameHeader::decode(&many.encode(), MAX),
+            Err(FrameError::Segments { .. })
+        ));
+        let described = FrameHeader { segments: 1, ..FrameHeader::new(FrameKind::Push, 1) };
+        let refused = FrameHeader::decode(&described.encode(), MAX).unwrap_err();
+        assert!(matches!(refused, FrameError::Unexpected { field: HeaderField::Segments, .. }));
+        let long = FrameHeader { message_bytes: MAX + 1, ..FrameHeader::new(FrameKind::Call, 1) };
+        assert!(matches!(
+            FrameHeader::decode(&long.encode(), MAX),
+            Err(FrameError::Message { .. })
+        ));
     }
 
     #[test]
     fn a_descriptor_survives_the_wire() {
         let segment =
-            Segment { address: 0x0102_0304_0506_0708, bytes: 0x090A_0B0C, key: 0x0D0E_0F10 };
+            MemorySegment { address: 0x0102_0304_0506_0708, bytes: 0x090A_0B0C, key: 0x0D0E_0F10 };
         let bytes = segment.encode();
         assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1, 0x0C, 0x0B, 0x0A, 9, 0x10, 0x0F, 0x0E, 0x0D]);
-        assert_eq!(Segment::decode(&bytes), segment);
+        assert_eq!(MemorySegment::decode(&bytes), segment);
     }
 
     proptest! {
@@ -375,7 +385,7 @@ mod tests {
                 bytes[12] = bytes[0] % 2;
                 bytes[48..].fill(0);
             }
-            if let Ok(header) = Header::decode(&bytes, MAX) {
+            if let Ok(header) = FrameHeader::decode(&bytes, MAX) {
                 prop_assert_eq!(header.encode(), bytes);
                 prop_assert!(header.message_bytes <= MAX);
             }

@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
-use super::handshake::{self, Agreed, Exchange, HandshakeError, Terms};
-use crate::metrics::metrics;
+use super::handshake::{
+    self, HandshakeAgreement, HandshakeChannel, HandshakeError, HandshakeTerms,
+};
+use crate::metrics::transport_metrics;
 
 /// An honest handshake is some round trips. Who came less than this ago gives way to nobody.
 const GRACE: Duration = Duration::from_secs(1);
@@ -32,7 +34,7 @@ pub(crate) struct GateLimits {
 }
 
 /// Held by the accepting task and by every session.
-pub(crate) struct Gate {
+pub(crate) struct AdmissionGate {
     connections: Arc<Semaphore>,
     handshakes: Arc<WaitingRoom>,
     /// No new connection and no new call.
@@ -43,14 +45,14 @@ pub(crate) struct Gate {
 }
 
 /// Held by the server. Dropping it ends every connection at once.
-pub(crate) struct Closer {
+pub(crate) struct GateCloser {
     drain_deadline: Duration,
     drain: CancellationToken,
     kill: CancellationToken,
     tasks: TaskTracker,
 }
 
-impl Gate {
+impl AdmissionGate {
     pub(crate) fn new(limits: GateLimits) -> Self {
         let GateLimits { connections_max, handshakes_max, handshakes_per_address_max } = limits;
         let limits = RoomLimits {
@@ -67,24 +69,28 @@ impl Gate {
         }
     }
 
-    pub(crate) fn closer(&self, drain_deadline: Duration) -> Closer {
+    pub(crate) fn make_closer(&self, drain_deadline: Duration) -> GateCloser {
         let (drain, kill, tasks) = (self.drain.clone(), self.kill.clone(), self.tasks.clone());
-        Closer { drain_deadline, drain, kill, tasks }
+        GateCloser { drain_deadline, drain, kill, tasks }
     }
 
     /// The right to one handshake; where there is none left, `address` is refused and that is told.
     /// `ip`: where it is known.
-    pub(crate) fn turn(&self, address: &str, ip: Option<IpAddr>) -> Option<WaitingGuest> {
+    pub(crate) fn admit_handshake(
+        &self,
+        address: &str,
+        ip: Option<IpAddr>,
+    ) -> Option<WaitingGuest> {
         let turn = self.handshakes.admit_guest(ip.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
         if turn.is_none() {
-            refused(address, &HandshakeError::Full);
+            log_refusal(address, &HandshakeError::Full);
         }
         turn
     }
 
     /// Runs a handshake to its end, its deadline, the drain, or the moment at which it has to give
     /// way. How it failed has been told.
-    pub(crate) async fn within<T>(
+    pub(crate) async fn run_handshake<T>(
         &self,
         deadline: Duration,
         (address, turn): (&str, WaitingGuest),
@@ -94,19 +100,19 @@ impl Gate {
         let result = tokio::select! {
             result = limited => result.unwrap_or(Err(HandshakeError::Deadline)),
             () = self.drain.cancelled() => Err(HandshakeError::Draining),
-            () = turn.displaced() => Err(HandshakeError::Displaced),
+            () = turn.wait_for_displacement() => Err(HandshakeError::Displaced),
         };
-        result.inspect_err(|error| refused(address, error)).ok()
+        result.inspect_err(|error| log_refusal(address, error)).ok()
     }
 
     /// The accepting side of the handshake, and a place for the one who proved the secret.
-    pub(crate) async fn admit(
+    pub(crate) async fn accept_peer(
         &self,
-        line: &mut impl Exchange,
-        terms: &Terms<'_>,
-    ) -> Result<(Agreed, OwnedSemaphorePermit), HandshakeError> {
+        line: &mut impl HandshakeChannel,
+        terms: &HandshakeTerms<'_>,
+    ) -> Result<(HandshakeAgreement, OwnedSemaphorePermit), HandshakeError> {
         let mut place = None;
-        let agreed = handshake::accept(line, terms, || {
+        let agreed = handshake::accept_handshake(line, terms, || {
             place = self.connections.clone().try_acquire_owned().ok();
             place.as_ref().map(|_| ()).ok_or(HandshakeError::Full)
         })
@@ -115,7 +121,7 @@ impl Gate {
     }
 }
 
-impl Closer {
+impl GateCloser {
     /// Lets calls under way finish, and waits for every task.
     pub(crate) async fn shutdown(self) {
         self.drain.cancel();
@@ -129,15 +135,15 @@ impl Closer {
     }
 }
 
-impl Drop for Closer {
+impl Drop for GateCloser {
     fn drop(&mut self) {
         self.drain.cancel();
         self.kill.cancel();
     }
 }
 
-fn refused(address: &str, error: &HandshakeError) {
-    metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
+fn log_refusal(address: &str, error: &HandshakeError) {
+    transport_metrics().handshakes_failed.with_label_values(&[error.metric_label()]).inc();
     match error {
         // Somebody looked whether anybody listens.
         HandshakeError::Lost(_) | HandshakeError::Draining => {

@@ -24,39 +24,39 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use super::frame::{FrameError, HEADER_BYTES, Header, Kind, PROTOCOL_VERSION};
+use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VERSION};
 
 /// The secret that every host of a cluster knows. Never printed.
 #[derive(Clone)]
-pub struct Secret(Arc<[u8]>);
+pub struct HandshakeSecret(Arc<[u8]>);
 
-impl Secret {
+impl HandshakeSecret {
     pub fn new(secret: impl AsRef<[u8]>) -> Self {
         Self(secret.as_ref().into())
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for HandshakeSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
 }
 
 /// What the words of a handshake travel over.
-pub(crate) trait Exchange: Send {
+pub(crate) trait HandshakeChannel: Send {
     /// Sends all of `bytes`.
-    fn say(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+    fn send_bytes(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
     /// Receives exactly as many bytes as fit.
-    fn hear(&mut self, to: &mut [u8]) -> impl Future<Output = io::Result<()>> + Send;
+    fn receive_bytes(&mut self, to: &mut [u8]) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Exchange for S {
-    async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> HandshakeChannel for S {
+    async fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes).await?;
         self.flush().await
     }
 
-    async fn hear(&mut self, to: &mut [u8]) -> io::Result<()> {
+    async fn receive_bytes(&mut self, to: &mut [u8]) -> io::Result<()> {
         self.read_exact(to).await.map(|_| ())
     }
 }
@@ -69,7 +69,7 @@ const WAYS_BYTES_MAX: usize = 4096;
 /// Says who is there. The layout before and with `version` holds for every version to come.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Greeting {
+struct HandshakeGreeting {
     version: U32,
     frame_bytes_max: U32,
     calls_in_flight_max: U32,
@@ -80,14 +80,14 @@ struct Greeting {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
-struct Rejection {
+struct HandshakeRejection {
     reason: U32,
     version: U32,
 }
 
 /// What one side brings to a handshake.
-pub(crate) struct Terms<'a> {
-    pub(crate) secret: &'a Secret,
+pub(crate) struct HandshakeTerms<'a> {
+    pub(crate) secret: &'a HandshakeSecret,
     pub(crate) name: &'a str,
     pub(crate) frame_bytes_max: u32,
     pub(crate) calls_in_flight_max: u32,
@@ -97,7 +97,7 @@ pub(crate) struct Terms<'a> {
 
 /// What both sides agreed on: the smaller of the two bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Agreed {
+pub(crate) struct HandshakeAgreement {
     pub(crate) peer_name: String,
     pub(crate) frame_bytes_max: u32,
     pub(crate) calls_in_flight_max: u32,
@@ -135,7 +135,7 @@ pub(crate) enum HandshakeError {
 
 impl HandshakeError {
     /// The value of the metric's label.
-    pub(crate) fn label(&self) -> &'static str {
+    pub(crate) fn metric_label(&self) -> &'static str {
         match self {
             Self::Version { .. } => "version",
             Self::Secret => "secret",
@@ -149,7 +149,7 @@ impl HandshakeError {
         }
     }
 
-    fn code(&self) -> u32 {
+    fn reason_code(&self) -> u32 {
         match self {
             Self::Version { .. } => 1,
             Self::Secret => 2,
@@ -163,7 +163,7 @@ impl HandshakeError {
         }
     }
 
-    fn from_rejection(rejection: &Rejection) -> Self {
+    fn from_rejection(rejection: &HandshakeRejection) -> Self {
         match rejection.reason.get() {
             1 => Self::Version { theirs: rejection.version.get() },
             2 => Self::Secret,
@@ -181,28 +181,36 @@ impl From<FrameError> for HandshakeError {
 }
 
 /// The connecting side.
-pub(crate) async fn request<S>(stream: &mut S, terms: &Terms<'_>) -> Result<Agreed, HandshakeError>
+pub(crate) async fn request_handshake<S>(
+    stream: &mut S,
+    terms: &HandshakeTerms<'_>,
+) -> Result<HandshakeAgreement, HandshakeError>
 where
-    S: Exchange,
+    S: HandshakeChannel,
 {
-    let hello = greeting(terms);
-    send(stream, Kind::Hello, hello.as_bytes()).await?;
-    let challenge: Greeting = receive(stream, Kind::Challenge).await?;
+    let hello = make_greeting(terms);
+    send_frame(stream, FrameKind::Hello, hello.as_bytes()).await?;
+    let challenge: HandshakeGreeting = receive_payload(stream, FrameKind::Challenge).await?;
     check_version(&challenge)?;
-    let proof = prove(terms.secret, b"verbs3 requester", &hello, &challenge, &[]);
-    send(stream, Kind::Proof, &proof).await?;
+    let proof = compute_proof(terms.secret, b"verbs3 requester", &hello, &challenge, &[]);
+    send_frame(stream, FrameKind::Proof, &proof).await?;
     let welcome =
-        receive_some(stream, Kind::Welcome, PROOF_BYTES..=PROOF_BYTES + WAYS_BYTES_MAX).await?;
+        receive_some(stream, FrameKind::Welcome, PROOF_BYTES..=PROOF_BYTES + WAYS_BYTES_MAX)
+            .await?;
     let (proof, ways) = welcome
         .split_first_chunk::<PROOF_BYTES>()
-        .ok_or_else(|| malformed("a welcome cut short"))?;
-    verify(terms.secret, b"verbs3 server", &hello, &challenge, ways, proof)?;
-    let ways = String::from_utf8(ways.to_vec()).map_err(|_| malformed("its ways are no text"))?;
-    Ok(Agreed { ways, ..agree(terms, &challenge) })
+        .ok_or_else(|| malformed_error("a welcome cut short"))?;
+    verify_proof(terms.secret, b"verbs3 server", &hello, &challenge, ways, proof)?;
+    let ways =
+        String::from_utf8(ways.to_vec()).map_err(|_| malformed_error("its ways are no text"))?;
+    Ok(HandshakeAgreement { ways, ..agree_terms(terms, &challenge) })
 }
 
 /// Whether the peer that has proved the secret is the one that was to be reached.
-pub(crate) fn check_name(agreed: Agreed, expected: Option<&str>) -> Result<Agreed, HandshakeError> {
+pub(crate) fn check_name(
+    agreed: HandshakeAgreement,
+    expected: Option<&str>,
+) -> Result<HandshakeAgreement, HandshakeError> {
     match expected {
         Some(expected) if expected != agreed.peer_name => Err(HandshakeError::OtherName {
             expected: expected.to_owned(),
@@ -214,48 +222,52 @@ pub(crate) fn check_name(agreed: Agreed, expected: Option<&str>) -> Result<Agree
 
 /// The accepting side. `admit` says whether there is room; it is asked only for a peer that proved
 /// the secret.
-pub(crate) async fn accept<S>(
+pub(crate) async fn accept_handshake<S>(
     stream: &mut S,
-    terms: &Terms<'_>,
+    terms: &HandshakeTerms<'_>,
     admit: impl FnOnce() -> Result<(), HandshakeError>,
-) -> Result<Agreed, HandshakeError>
+) -> Result<HandshakeAgreement, HandshakeError>
 where
-    S: Exchange,
+    S: HandshakeChannel,
 {
     let result = accept_or_say_why(stream, terms, admit).await;
     if let Err(error) = &result
         && !matches!(error, HandshakeError::Lost(_))
     {
-        let rejection = Rejection { reason: error.code().into(), version: PROTOCOL_VERSION.into() };
+        let rejection = HandshakeRejection {
+            reason: error.reason_code().into(),
+            version: PROTOCOL_VERSION.into(),
+        };
         // The peer may be gone already; what counts is the error itself.
-        let _ = send(stream, Kind::Reject, rejection.as_bytes()).await;
+        let _ = send_frame(stream, FrameKind::Reject, rejection.as_bytes()).await;
     }
     result
 }
 
 async fn accept_or_say_why<S>(
     stream: &mut S,
-    terms: &Terms<'_>,
+    terms: &HandshakeTerms<'_>,
     admit: impl FnOnce() -> Result<(), HandshakeError>,
-) -> Result<Agreed, HandshakeError>
+) -> Result<HandshakeAgreement, HandshakeError>
 where
-    S: Exchange,
+    S: HandshakeChannel,
 {
-    let hello: Greeting = receive(stream, Kind::Hello).await?;
+    let hello: HandshakeGreeting = receive_payload(stream, FrameKind::Hello).await?;
     check_version(&hello)?;
-    let challenge = greeting(terms);
-    send(stream, Kind::Challenge, challenge.as_bytes()).await?;
-    let proof: [u8; PROOF_BYTES] = receive(stream, Kind::Proof).await?;
-    verify(terms.secret, b"verbs3 requester", &hello, &challenge, &[], &proof)?;
+    let challenge = make_greeting(terms);
+    send_frame(stream, FrameKind::Challenge, challenge.as_bytes()).await?;
+    let proof: [u8; PROOF_BYTES] = receive_payload(stream, FrameKind::Proof).await?;
+    verify_proof(terms.secret, b"verbs3 requester", &hello, &challenge, &[], &proof)?;
     admit()?;
     let ways = &terms.ways.as_bytes()[..terms.ways.len().min(WAYS_BYTES_MAX)];
-    let mut welcome = prove(terms.secret, b"verbs3 server", &hello, &challenge, ways).to_vec();
+    let mut welcome =
+        compute_proof(terms.secret, b"verbs3 server", &hello, &challenge, ways).to_vec();
     welcome.extend_from_slice(ways);
-    send(stream, Kind::Welcome, &welcome).await?;
-    Ok(agree(terms, &hello))
+    send_frame(stream, FrameKind::Welcome, &welcome).await?;
+    Ok(agree_terms(terms, &hello))
 }
 
-fn greeting(terms: &Terms<'_>) -> Greeting {
+fn make_greeting(terms: &HandshakeTerms<'_>) -> HandshakeGreeting {
     let mut name_bytes = terms.name.len().min(NAME_BYTES);
     while !terms.name.is_char_boundary(name_bytes) {
         name_bytes -= 1;
@@ -264,7 +276,7 @@ fn greeting(terms: &Terms<'_>) -> Greeting {
     name[..name_bytes].copy_from_slice(&terms.name.as_bytes()[..name_bytes]);
     let mut nonce = [0; 32];
     rand::fill(&mut nonce);
-    Greeting {
+    HandshakeGreeting {
         version: PROTOCOL_VERSION.into(),
         frame_bytes_max: terms.frame_bytes_max.into(),
         calls_in_flight_max: terms.calls_in_flight_max.into(),
@@ -274,18 +286,18 @@ fn greeting(terms: &Terms<'_>) -> Greeting {
     }
 }
 
-fn check_version(greeting: &Greeting) -> Result<(), HandshakeError> {
+fn check_version(greeting: &HandshakeGreeting) -> Result<(), HandshakeError> {
     let theirs = greeting.version.get();
     if theirs == PROTOCOL_VERSION { Ok(()) } else { Err(HandshakeError::Version { theirs }) }
 }
 
-fn agree(terms: &Terms<'_>, peer: &Greeting) -> Agreed {
+fn agree_terms(terms: &HandshakeTerms<'_>, peer: &HandshakeGreeting) -> HandshakeAgreement {
     let name = &peer.name[..(peer.name_bytes.get() as usize).min(NAME_BYTES)];
     let peer_name = String::from_utf8_lossy(name)
         .chars()
         .map(|c| if c.is_control() { '?' } else { c })
         .collect();
-    Agreed {
+    HandshakeAgreement {
         peer_name,
         frame_bytes_max: terms.frame_bytes_max.min(peer.frame_bytes_max.get()),
         // A bound of zero would make every call wait for ever.
@@ -296,11 +308,11 @@ fn agree(terms: &Terms<'_>, peer: &Greeting) -> Agreed {
 
 /// Each side proves under its own role, over both nonces: neither proof can be sent back or used
 /// again.
-fn prove(
-    secret: &Secret,
+fn compute_proof(
+    secret: &HandshakeSecret,
     role: &[u8],
-    hello: &Greeting,
-    challenge: &Greeting,
+    hello: &HandshakeGreeting,
+    challenge: &HandshakeGreeting,
     said: &[u8],
 ) -> [u8; PROOF_BYTES] {
     let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&secret.0)
@@ -313,65 +325,70 @@ fn prove(
     mac.finalize().into_bytes().into()
 }
 
-fn verify(
-    secret: &Secret,
+fn verify_proof(
+    secret: &HandshakeSecret,
     role: &[u8],
-    hello: &Greeting,
-    challenge: &Greeting,
+    hello: &HandshakeGreeting,
+    challenge: &HandshakeGreeting,
     said: &[u8],
     proof: &[u8; PROOF_BYTES],
 ) -> Result<(), HandshakeError> {
-    let expected = prove(secret, role, hello, challenge, said);
+    let expected = compute_proof(secret, role, hello, challenge, said);
     if bool::from(expected.ct_eq(proof)) { Ok(()) } else { Err(HandshakeError::Secret) }
 }
 
-async fn send<S>(stream: &mut S, kind: Kind, payload: &[u8]) -> Result<(), HandshakeError>
+async fn send_frame<S>(
+    stream: &mut S,
+    kind: FrameKind,
+    payload: &[u8],
+) -> Result<(), HandshakeError>
 where
-    S: Exchange,
+    S: HandshakeChannel,
 {
-    let header = Header { message_bytes: payload.len() as u32, ..Header::new(kind, 0) };
+    let header = FrameHeader { message_bytes: payload.len() as u32, ..FrameHeader::new(kind, 0) };
     let mut frame = header.encode().to_vec();
     frame.extend_from_slice(payload);
-    Ok(stream.say(&frame).await?)
+    Ok(stream.send_bytes(&frame).await?)
 }
 
 /// Reads exactly one frame of `kind`, whose payload has exactly the size of `T`; a `Reject` becomes
 /// its error.
-async fn receive<S, T>(stream: &mut S, kind: Kind) -> Result<T, HandshakeError>
+async fn receive_payload<S, T>(stream: &mut S, kind: FrameKind) -> Result<T, HandshakeError>
 where
-    S: Exchange,
+    S: HandshakeChannel,
     T: FromBytes + IntoBytes + FromZeros,
 {
     let payload = receive_some(stream, kind, size_of::<T>()..=size_of::<T>()).await?;
-    T::read_from_bytes(&payload).map_err(|_| malformed("a frame of another length"))
+    T::read_from_bytes(&payload).map_err(|_| malformed_error("a frame of another length"))
 }
 
-/// As [`receive`], for a payload whose length lies in `lengths`.
+/// As [`receive_payload`], for a payload whose length lies in `lengths`.
 async fn receive_some<S>(
     stream: &mut S,
-    kind: Kind,
+    kind: FrameKind,
     lengths: RangeInclusive<usize>,
 ) -> Result<Vec<u8>, HandshakeError>
 where
-    S: Exchange,
+    S: HandshakeChannel,
 {
     let mut header = [0; HEADER_BYTES];
-    stream.hear(&mut header).await?;
-    let header = Header::decode(&header, *lengths.end().max(&size_of::<Rejection>()) as u32)?;
+    stream.receive_bytes(&mut header).await?;
+    let header =
+        FrameHeader::decode(&header, *lengths.end().max(&size_of::<HandshakeRejection>()) as u32)?;
     let length = header.message_bytes as usize;
-    let rejected = header.kind == Kind::Reject && length == size_of::<Rejection>();
+    let rejected = header.kind == FrameKind::Reject && length == size_of::<HandshakeRejection>();
     if !rejected && (header.kind != kind || !lengths.contains(&length)) {
-        return Err(malformed(&format!("{:?} frame where {kind:?} was due", header.kind)));
+        return Err(malformed_error(&format!("{:?} frame where {kind:?} was due", header.kind)));
     }
     let mut payload = vec![0; length];
-    stream.hear(&mut payload).await?;
-    match Rejection::read_from_bytes(&payload) {
+    stream.receive_bytes(&mut payload).await?;
+    match HandshakeRejection::read_from_bytes(&payload) {
         Ok(rejection) if rejected => Err(HandshakeError::from_rejection(&rejection)),
         _ => Ok(payload),
     }
 }
 
-fn malformed(reason: &str) -> HandshakeError {
+fn malformed_error(reason: &str) -> HandshakeError {
     HandshakeError::Malformed(reason.to_owned())
 }
 

@@ -5,26 +5,29 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn terms<'a>(secret: &'a Secret, name: &'a str) -> Terms<'a> {
-    Terms { secret, name, frame_bytes_max: 1000, calls_in_flight_max: 10, ways: "" }
+fn make_terms<'a>(secret: &'a HandshakeSecret, name: &'a str) -> HandshakeTerms<'a> {
+    HandshakeTerms { secret, name, frame_bytes_max: 1000, calls_in_flight_max: 10, ways: "" }
 }
 
-type Outcome = Result<Agreed, HandshakeError>;
+type HandshakeTestResult = Result<HandshakeAgreement, HandshakeError>;
 
-async fn shake(requester: &Secret, server: &Secret) -> (Outcome, Outcome) {
+async fn run_handshake(
+    requester: &HandshakeSecret,
+    server: &HandshakeSecret,
+) -> (HandshakeTestResult, HandshakeTestResult) {
     let (mut left, mut right) = tokio::io::duplex(4096);
-    let (mut small, large) = (terms(requester, "gw-1\n"), terms(server, "gpu-07"));
+    let (mut small, large) = (make_terms(requester, "gw-1\n"), make_terms(server, "gpu-07"));
     small.calls_in_flight_max = 3;
-    let large = Terms { ways: "verbs 10.0.0.7:9403\n", ..large };
-    tokio::join!(async { request(&mut left, &small).await }, async {
-        accept(&mut right, &large, || Ok(())).await
+    let large = HandshakeTerms { ways: "verbs 10.0.0.7:9403\n", ..large };
+    tokio::join!(async { request_handshake(&mut left, &small).await }, async {
+        accept_handshake(&mut right, &large, || Ok(())).await
     },)
 }
 
 #[tokio::test]
 async fn the_same_secret_lets_both_in_under_the_smaller_bounds() {
-    let secret = Secret::new("s");
-    let (requester, server) = shake(&secret, &secret).await;
+    let secret = HandshakeSecret::new("s");
+    let (requester, server) = run_handshake(&secret, &secret).await;
     let (requester, server) = (requester.unwrap(), server.unwrap());
     assert_eq!(requester.peer_name, "gpu-07");
     assert_eq!(server.peer_name, "gw-1?");
@@ -35,39 +38,43 @@ async fn the_same_secret_lets_both_in_under_the_smaller_bounds() {
 
 #[tokio::test]
 async fn another_secret_is_refused_and_both_sides_say_so() {
-    let (requester, server) = shake(&Secret::new("a"), &Secret::new("b")).await;
+    let (requester, server) =
+        run_handshake(&HandshakeSecret::new("a"), &HandshakeSecret::new("b")).await;
     assert!(matches!(requester, Err(HandshakeError::Secret)));
     assert!(matches!(server, Err(HandshakeError::Secret)));
 }
 
 #[tokio::test]
 async fn a_server_without_the_secret_is_found_out() {
-    let secret = Secret::new("s");
+    let secret = HandshakeSecret::new("s");
     let (mut left, mut right) = tokio::io::duplex(4096);
     let impostor = async {
-        let hello: Greeting = receive(&mut right, Kind::Hello).await.unwrap();
-        send(&mut right, Kind::Challenge, hello.as_bytes()).await.unwrap();
+        let hello: HandshakeGreeting = receive_payload(&mut right, FrameKind::Hello).await.unwrap();
+        send_frame(&mut right, FrameKind::Challenge, hello.as_bytes()).await.unwrap();
         // It knows nothing better than to send the requester's own proof back.
-        let proof: [u8; 32] = receive(&mut right, Kind::Proof).await.unwrap();
-        send(&mut right, Kind::Welcome, &proof).await.unwrap();
+        let proof: [u8; 32] = receive_payload(&mut right, FrameKind::Proof).await.unwrap();
+        send_frame(&mut right, FrameKind::Welcome, &proof).await.unwrap();
     };
-    let terms = terms(&secret, "");
-    let (outcome, ()) = tokio::join!(request(&mut left, &terms), impostor);
+    let terms = make_terms(&secret, "");
+    let (outcome, ()) = tokio::join!(request_handshake(&mut left, &terms), impostor);
     assert!(matches!(outcome, Err(HandshakeError::Secret)));
 }
 
 #[tokio::test]
 async fn another_version_is_refused_before_any_proof() {
-    let secret = Secret::new("s");
+    let secret = HandshakeSecret::new("s");
     let (mut left, mut right) = tokio::io::duplex(4096);
-    let terms = terms(&secret, "");
+    let terms = make_terms(&secret, "");
     let old = async {
-        let mut hello = greeting(&terms);
+        let mut hello = make_greeting(&terms);
         hello.version = 99.into();
-        send(&mut left, Kind::Hello, hello.as_bytes()).await.unwrap();
-        receive::<_, Greeting>(&mut left, Kind::Challenge).await.err().unwrap()
+        send_frame(&mut left, FrameKind::Hello, hello.as_bytes()).await.unwrap();
+        receive_payload::<_, HandshakeGreeting>(&mut left, FrameKind::Challenge)
+            .await
+            .err()
+            .unwrap()
     };
-    let (told, seen) = tokio::join!(old, accept(&mut right, &terms, || Ok(())));
+    let (told, seen) = tokio::join!(old, accept_handshake(&mut right, &terms, || Ok(())));
     assert!(matches!(told, HandshakeError::Version { theirs: PROTOCOL_VERSION }));
     assert!(matches!(seen, Err(HandshakeError::Version { theirs: 99 })));
 }
@@ -75,12 +82,12 @@ async fn another_version_is_refused_before_any_proof() {
 #[tokio::test]
 async fn a_full_server_says_so_to_those_who_know_the_secret_only() {
     for (secret, full) in [("s", true), ("other", false)] {
-        let (mine, theirs) = (Secret::new(secret), Secret::new("s"));
+        let (mine, theirs) = (HandshakeSecret::new(secret), HandshakeSecret::new("s"));
         let (mut left, mut right) = tokio::io::duplex(4096);
-        let (a, b) = (terms(&mine, ""), terms(&theirs, ""));
+        let (a, b) = (make_terms(&mine, ""), make_terms(&theirs, ""));
         let (told, _) = tokio::join!(
-            request(&mut left, &a),
-            accept(&mut right, &b, || Err(HandshakeError::Full)),
+            request_handshake(&mut left, &a),
+            accept_handshake(&mut right, &b, || Err(HandshakeError::Full)),
         );
         assert_eq!(matches!(told, Err(HandshakeError::Full)), full);
     }
@@ -88,7 +95,7 @@ async fn a_full_server_says_so_to_those_who_know_the_secret_only() {
 
 #[test]
 fn a_secret_is_never_printed() {
-    assert_eq!(format!("{:?}", Secret::new("hunter2")), "Secret(…)");
+    assert_eq!(format!("{:?}", HandshakeSecret::new("hunter2")), "Secret(…)");
 }
 
 proptest! {
@@ -96,15 +103,15 @@ proptest! {
     fn garbage_ends_the_handshake_without_a_panic(garbage in proptest::collection::vec(any::<u8>(), 0..400), framed in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let secret = Secret::new("s");
+            let secret = HandshakeSecret::new("s");
             let (mut left, mut right) = tokio::io::duplex(4096);
             if framed {
-                let hello = greeting(&terms(&secret, "x"));
-                send(&mut left, Kind::Hello, hello.as_bytes()).await.unwrap();
+                let hello = make_greeting(&make_terms(&secret, "x"));
+                send_frame(&mut left, FrameKind::Hello, hello.as_bytes()).await.unwrap();
             }
             left.write_all(&garbage).await.unwrap();
             left.shutdown().await.unwrap();
-            let outcome = accept(&mut right, &terms(&secret, ""), || Ok(())).await;
+            let outcome = accept_handshake(&mut right, &make_terms(&secret, ""), || Ok(())).await;
             prop_assert!(outcome.is_err());
             Ok(())
         })?;

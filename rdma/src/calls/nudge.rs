@@ -21,12 +21,12 @@ const NUDGED: u8 = 2;
 const POLLS_MAX: usize = 4;
 
 #[derive(Default)]
-struct Nudge {
+struct CoalescingWaker {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-impl Wake for Nudge {
+impl Wake for CoalescingWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -40,9 +40,9 @@ impl Wake for Nudge {
 }
 
 /// Runs `whole`; what wakes it in the middle of its own poll does not go through the scheduler.
-pub(super) async fn nudged<F: Future>(whole: F) -> F::Output {
+pub(super) async fn coalesce_wakes<F: Future>(whole: F) -> F::Output {
     let mut whole = pin!(whole);
-    let nudge = Arc::new(Nudge::default());
+    let nudge = Arc::new(CoalescingWaker::default());
     let waker = Waker::from(nudge.clone());
     poll_fn(|cx| {
         nudge.task.register(cx.waker());
@@ -96,7 +96,7 @@ mod tests {
             pong.notify_one();
         };
         // `second` is polled behind `first`, which it wakes.
-        let mut whole = pin!(nudged(async { tokio::join!(biased; first, second) }));
+        let mut whole = pin!(coalesce_wakes(async { tokio::join!(biased; first, second) }));
         assert!(poll_once(whole.as_mut(), &count).is_ready());
         assert_eq!(count.0.load(Ordering::SeqCst), 0);
     }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_wake_from_outside_reaches_the_task_each_time() {
         let (count, told) = (Arc::new(Count::default()), Notify::new());
-        let mut whole = pin!(nudged(async {
+        let mut whole = pin!(coalesce_wakes(async {
             told.notified().await;
             told.notified().await;
         }));
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn who_nudges_without_end_lets_others_run() {
         let count = Arc::new(Count::default());
-        let mut whole = pin!(nudged(poll_fn(|cx| {
+        let mut whole = pin!(coalesce_wakes(poll_fn(|cx| {
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
         })));

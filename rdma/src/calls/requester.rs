@@ -15,56 +15,63 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::call::{Dialled, Handle};
-use super::nudge::nudged;
-use super::{Agreed, Body, CallOptions, Header, Inlet, InletError, Kind, Outgoing, Outlet};
-use crate::credits::Credits;
-use crate::landing::Fill;
-use crate::metrics::{GaugeGuard, metrics};
-use crate::peer::Ways;
-use crate::pending::Pending;
-use crate::transport::{Connection, Event, Part, TransportError};
+use super::call::{LineConnection, RequesterLineHandle};
+use super::nudge::coalesce_wakes;
+use super::{
+    CallOptions, FrameBody, FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement,
+    InletError, OutgoingFrame,
+};
+use crate::credits::CallCredits;
+use crate::landing::LandingFill;
+use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::peer::TransportWays;
+use crate::pending::PendingCall;
+use crate::transport::{CallEvent, PeerConnection, ReplyPart, TransportError};
 
 /// Makes a connection of an inlet and an outlet whose handshake is done. Its task runs on `runtime`
 /// and is one of `tasks`; it ends when the last handle is dropped, or the line breaks.
-pub(crate) fn connect<O: Outlet, I: Inlet + 'static>(
+pub(crate) fn start_connection<O: FrameOutlet, I: FrameInlet + 'static>(
     outlet: O,
     inlet: I,
-    agreed: &Agreed,
+    agreed: &HandshakeAgreement,
     address: &str,
     options: &CallOptions,
     (runtime, tasks): (&Runtime, &TaskTracker),
-) -> Arc<dyn Connection> {
+) -> Arc<dyn PeerConnection> {
     let peer = format!("{} ({address})", agreed.peer_name);
-    let ways = Ways::parse(&agreed.ways).unwrap_or_else(|error| {
+    let ways = TransportWays::parse(&agreed.ways).unwrap_or_else(|error| {
         tracing::warn!(
             peer, %error,
             "what a peer says of other ways to it can't be used; it is reached over this one alone"
         );
-        Ways::default()
+        TransportWays::default()
     });
-    let line = Arc::new(Line {
+    let line = Arc::new(RequesterLine {
         outlet,
         peer,
         message_bytes_max: agreed.frame_bytes_max,
         cancel_ack_deadline: options.cancel_ack_deadline,
-        credits: Credits::new(agreed.calls_in_flight_max as usize),
+        credits: CallCredits::new(agreed.calls_in_flight_max as usize),
         heard: AtomicU64::new(0),
         is_broken: AtomicBool::new(false),
-        calls: Mutex::new(Calls::default()),
+        calls: Mutex::new(RequesterCallTable::default()),
         cancels: Mutex::new(VecDeque::new()),
         cancelled: Notify::new(),
     });
     let hung_up = CancellationToken::new();
-    tasks.spawn_on(nudged(run(line.clone(), inlet, hung_up.clone())), runtime);
-    Arc::new(Dialled { handle: Arc::new(Handle { line, hung_up }), ways })
+    tasks.spawn_on(coalesce_wakes(run_connection(line.clone(), inlet, hung_up.clone())), runtime);
+    Arc::new(LineConnection { handle: Arc::new(RequesterLineHandle { line, hung_up }), ways })
 }
 
 /// Reader, writer and the watch over cancels of one connection, in one task.
-async fn run<O: Outlet>(line: Arc<Line<O>>, mut inlet: impl Inlet, hung_up: CancellationToken) {
-    let all = metrics();
+async fn run_connection<O: FrameOutlet>(
+    line: Arc<RequesterLine<O>>,
+    mut inlet: impl FrameInlet,
+    hung_up: CancellationToken,
+) {
+    let all = transport_metrics();
     let _open =
-        GaugeGuard::add(&all.connections.with_label_values(&[O::KIND.as_str(), "requester"]), 1);
+        GaugeGuard::add_to(&all.connections.with_label_values(&[O::KIND.as_str(), "requester"]), 1);
     let lost = |reason: String| TransportError::Lost { peer: line.peer.clone(), reason };
     let error = tokio::select! {
         error = line.read(&mut inlet) => error,
@@ -72,7 +79,7 @@ async fn run<O: Outlet>(line: Arc<Line<O>>, mut inlet: impl Inlet, hung_up: Canc
             Ok(()) => lost("closed here".into()),
             Err(error) => lost(error.to_string()),
         },
-        () = line.overdue() => lost(format!(
+        () = line.wait_for_overdue_cancel() => lost(format!(
             "no acknowledgement of a cancel in {:?}", line.cancel_ack_deadline
         )),
         () = hung_up.cancelled() => lost("closed here".into()),
@@ -81,55 +88,59 @@ async fn run<O: Outlet>(line: Arc<Line<O>>, mut inlet: impl Inlet, hung_up: Canc
         all.protocol_violations.with_label_values(&["requester"]).inc();
         tracing::warn!(peer, reason, "cut a connection whose peer broke the protocol");
     }
-    line.end(error);
+    line.settle_all(error);
 }
 
 /// What the handle, the calls and the tasks of one connection share.
-pub(super) struct Line<O: Outlet> {
+pub(super) struct RequesterLine<O: FrameOutlet> {
     /// First, so that even a line that is merely dropped closes before the landings of its calls
     /// go.
     pub(super) outlet: O,
     pub(super) peer: String,
     pub(super) message_bytes_max: u32,
     pub(super) cancel_ack_deadline: Duration,
-    pub(super) credits: Arc<Credits>,
+    pub(super) credits: Arc<CallCredits>,
     /// Frames that have come.
     pub(super) heard: AtomicU64,
-    /// Set after `calls.broken`, for those who only want to know whether.
+    /// Set after `calls.broken_error`, for those who only want to know whether.
     pub(super) is_broken: AtomicBool,
-    pub(super) calls: Mutex<Calls>,
+    pub(super) calls: Mutex<RequesterCallTable>,
     /// Cancels that may not have been acknowledged, oldest first, with the end of the peer's time.
     pub(super) cancels: Mutex<VecDeque<(u64, Instant)>>,
     pub(super) cancelled: Notify,
 }
 
 #[derive(Default)]
-pub(super) struct Calls {
+pub(super) struct RequesterCallTable {
     pub(super) next: u64,
-    pub(super) open: HashMap<u64, Arc<Pending>>,
+    pub(super) open: HashMap<u64, Arc<PendingCall>>,
     pub(super) broken: Option<TransportError>,
 }
 
-impl<O: Outlet> Line<O> {
-    async fn read(&self, inlet: &mut impl Inlet) -> TransportError {
+impl<O: FrameOutlet> RequesterLine<O> {
+    async fn read(&self, inlet: &mut impl FrameInlet) -> TransportError {
         loop {
-            let header = match inlet.header().await {
+            let header = match inlet.next_header().await {
                 Ok(Some(header)) => header,
-                Ok(None) => return self.lost("the peer closed it".into()),
-                Err(error) => return self.unreadable(error),
+                Ok(None) => return self.lost_error("the peer closed it".into()),
+                Err(error) => return self.read_error(error),
             };
             self.heard.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = self.handle(&header, inlet).await {
+            if let Err(error) = self.handle_frame(&header, inlet).await {
                 return error;
             }
         }
     }
 
-    async fn handle(&self, header: &Header, inlet: &mut impl Inlet) -> Result<(), TransportError> {
+    async fn handle_frame(
+        &self,
+        header: &FrameHeader,
+        inlet: &mut impl FrameInlet,
+    ) -> Result<(), TransportError> {
         match header.kind {
-            Kind::Part | Kind::Wanted | Kind::Fail => {}
-            Kind::CancelAck => return self.acknowledged(header.call),
-            Kind::Goodbye => {
+            FrameKind::Part | FrameKind::Wanted | FrameKind::Fail => {}
+            FrameKind::CancelAck => return self.settle_cancelled(header.call),
+            FrameKind::Goodbye => {
                 let goodbye = TransportError::Lost {
                     peer: self.peer.clone(),
                     reason: "the peer is shutting down".into(),
@@ -139,63 +150,63 @@ impl<O: Outlet> Line<O> {
                 self.is_broken.store(true, Ordering::Release);
                 return Ok(());
             }
-            kind => return Err(self.violation(format!("{kind:?} frame to a requester"))),
+            kind => return Err(self.protocol_error(format!("{kind:?} frame to a requester"))),
         }
         let pending = self.calls.lock().open.get(&header.call).cloned();
         let Some(pending) = pending else {
             let (kind, call) = (header.kind, header.call);
-            return Err(self.violation(format!("{kind:?} for call {call}, which is not open")));
+            return Err(self.protocol_error(format!("{kind:?} for call {call}, which is not open")));
         };
         let mut fill = pending
-            .claim(header.offset, header.data_bytes)
-            .map_err(|error| self.violation(error.to_string()))?;
-        let body = inlet.body(header, &mut fill).await.map_err(|error| self.unreadable(error))?;
-        self.arrived(header, &pending, body, fill)
+            .claim_range(header.offset, header.data_bytes)
+            .map_err(|error| self.protocol_error(error.to_string()))?;
+        let body =
+            inlet.receive_body(header, &mut fill).await.map_err(|error| self.read_error(error))?;
+        self.deliver_body(header, &pending, body, fill)
     }
 
-    fn arrived(
+    fn deliver_body(
         &self,
-        header: &Header,
-        pending: &Pending,
-        body: Body,
-        fill: Fill,
+        header: &FrameHeader,
+        pending: &PendingCall,
+        body: FrameBody,
+        fill: LandingFill,
     ) -> Result<(), TransportError> {
-        let Body { message, data, .. } = body;
+        let FrameBody { message, data, .. } = body;
         if header.placed && data.is_none() && !pending.is_described() {
             // It would show what an earlier call left there.
-            return Err(
-                self.violation("data placed in a landing that the peer was not told of".into())
-            );
+            return Err(self
+                .protocol_error("data placed in a landing that the peer was not told of".into()));
         }
-        if header.last || header.kind == Kind::Fail {
+        if header.last || header.kind == FrameKind::Fail {
             self.close_call(header);
         }
         let event = match header.kind {
-            Kind::Fail => {
-                pending.settle(TransportError::Failed {
+            FrameKind::Fail => {
+                pending.settle_with_error(TransportError::Failed {
                     peer: self.peer.clone(),
                     reason: String::from_utf8_lossy(&message).into_owned(),
                 });
                 return Ok(());
             }
-            Kind::Wanted => Event::Wanted { message, bytes: header.lent_bytes },
-            _ => Event::Part(Part {
+            FrameKind::Wanted => CallEvent::Wanted { message, bytes: header.lent_bytes },
+            _ => CallEvent::Part(ReplyPart {
                 message,
                 offset: header.offset,
-                data: data.unwrap_or_else(|| fill.vouch()),
+                data: data.unwrap_or_else(|| fill.into_vouched_bytes()),
                 last: header.last,
             }),
         };
-        if pending.deliver(event) {
+        if pending.deliver_event(event) {
             Ok(())
         } else {
-            Err(self.violation("more parts than a requester can be made to hold".into()))
+            Err(self.protocol_error("more parts than a requester can be made to hold".into()))
         }
     }
 
     /// Takes a settled call out of the table; tells the peer that no push follows, if it lent
     /// memory for one.
-    fn close_call(&self, header: &Header) {
+    fn close_call(&self, header: &FrameHeader) {
         let acknowledge = {
             let mut calls = self.calls.lock();
             let pending = calls.open.remove(&header.call);
@@ -204,39 +215,39 @@ impl<O: Outlet> Line<O> {
             header.pull_open && !cancelled
         };
         if acknowledge {
-            self.outlet.push(Outgoing::control(Kind::CancelAck, header.call));
-            self.outlet.flush();
+            self.outlet.push_frame(OutgoingFrame::control_frame(FrameKind::CancelAck, header.call));
+            self.outlet.flush_frames();
         }
     }
 
-    fn acknowledged(&self, call: u64) -> Result<(), TransportError> {
+    fn settle_cancelled(&self, call: u64) -> Result<(), TransportError> {
         let mut calls = self.calls.lock();
         match calls.open.get(&call) {
             Some(pending) if pending.is_cancelled() => {}
             _ => {
                 drop(calls);
-                return Err(self.violation(format!("acknowledged no cancel of call {call}")));
+                return Err(self.protocol_error(format!("acknowledged no cancel of call {call}")));
             }
         }
         let pending = calls.open.remove(&call);
         drop(calls);
         if let Some(pending) = pending {
-            pending.settle(TransportError::Cancelled);
+            pending.settle_with_error(TransportError::Cancelled);
         }
         Ok(())
     }
 
-    pub(super) fn cancel(&self, id: u64, pending: &Pending) {
+    pub(super) fn cancel_call(&self, id: u64, pending: &PendingCall) {
         let tell = {
             let calls = self.calls.lock();
-            let tell = pending.cancel() && calls.open.contains_key(&id);
+            let tell = pending.cancel_call() && calls.open.contains_key(&id);
             if tell {
-                self.outlet.push(Outgoing::control(Kind::Cancel, id));
+                self.outlet.push_frame(OutgoingFrame::control_frame(FrameKind::Cancel, id));
             }
             tell
         };
         if tell {
-            self.outlet.flush();
+            self.outlet.flush_frames();
             let mut cancels = self.cancels.lock();
             let calls = self.calls.lock();
             while cancels.front().is_some_and(|(id, _)| !calls.open.contains_key(id)) {
@@ -250,7 +261,7 @@ impl<O: Outlet> Line<O> {
     }
 
     /// Ends when a cancel has waited for its acknowledgement too long.
-    async fn overdue(&self) {
+    async fn wait_for_overdue_cancel(&self) {
         loop {
             let oldest = self.cancels.lock().front().copied();
             let Some((call, until)) = oldest else {
@@ -266,7 +277,7 @@ impl<O: Outlet> Line<O> {
     }
 
     /// Settles everything: the reader is gone, so no landing can be written to any more.
-    fn end(&self, error: TransportError) {
+    fn settle_all(&self, error: TransportError) {
         let open = {
             let mut calls = self.calls.lock();
             calls.broken = Some(error.clone());
@@ -276,34 +287,34 @@ impl<O: Outlet> Line<O> {
         self.outlet.close();
         self.credits.close();
         for pending in open.into_values() {
-            pending.settle(error.clone());
+            pending.settle_with_error(error.clone());
         }
     }
 
-    pub(super) fn broken(&self) -> TransportError {
+    pub(super) fn broken_error(&self) -> TransportError {
         let broken = self.calls.lock().broken.clone();
-        broken.unwrap_or_else(|| self.lost("it closed".into()))
+        broken.unwrap_or_else(|| self.lost_error("it closed".into()))
     }
 
     /// For a call of which nothing was sent, because the connection is over.
-    pub(super) fn refused(&self, broken: &TransportError) -> TransportError {
+    pub(super) fn unreachable_error(&self, broken: &TransportError) -> TransportError {
         TransportError::Unreachable { peer: self.peer.clone(), reason: broken.to_string() }
     }
 
-    fn lost(&self, reason: String) -> TransportError {
+    fn lost_error(&self, reason: String) -> TransportError {
         TransportError::Lost { peer: self.peer.clone(), reason }
     }
 
-    fn violation(&self, reason: String) -> TransportError {
+    fn protocol_error(&self, reason: String) -> TransportError {
         TransportError::Protocol { peer: self.peer.clone(), reason }
     }
 
-    fn unreadable(&self, error: InletError) -> TransportError {
+    fn read_error(&self, error: InletError) -> TransportError {
         match error {
             error @ (InletError::Frame(_) | InletError::Rules(_)) => {
-                self.violation(error.to_string())
+                self.protocol_error(error.to_string())
             }
-            error => self.lost(error.to_string()),
+            error => self.lost_error(error.to_string()),
         }
     }
 }

@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::metrics::{GaugeGuard, metrics};
+use crate::metrics::{GaugeGuard, transport_metrics};
 
 /// Unit of the bound, so that a 32-bit count of permits reaches far.
 const PERMIT_BYTES: u64 = 1024;
 
-pub(crate) struct Rooms {
+pub(crate) struct QueuedBytesBudget {
     free: Arc<Semaphore>,
     permits_max: u32,
 }
 
 /// Room for one frame; given back when the frame is sent or abandoned.
-pub(crate) struct Room {
+pub(crate) struct QueuedBytesPermit {
     _permit: OwnedSemaphorePermit,
     _gauge: GaugeGuard,
 }
 
-impl Rooms {
+impl QueuedBytesBudget {
     pub(crate) fn new(bytes_max: usize) -> Self {
         let permits_max =
             (bytes_max as u64 / PERMIT_BYTES).clamp(1, u64::from(u32::MAX >> 4)) as u32;
@@ -29,13 +29,16 @@ impl Rooms {
 
     /// Waits until `bytes` are free; `None` once closed. More than there is in all waits for all of
     /// it.
-    pub(crate) async fn take(&self, bytes: u64) -> Option<Room> {
+    pub(crate) async fn acquire_permit(&self, bytes: u64) -> Option<QueuedBytesPermit> {
         let permits = u64::from(self.permits_max).min(bytes.div_ceil(PERMIT_BYTES).max(1)) as u32;
         let permit = match self.free.clone().try_acquire_many_owned(permits) {
             Ok(permit) => permit,
             Err(_) => self.free.clone().acquire_many_owned(permits).await.ok()?,
         };
-        Some(Room { _permit: permit, _gauge: GaugeGuard::add(&metrics().queued_bytes, bytes) })
+        Some(QueuedBytesPermit {
+            _permit: permit,
+            _gauge: GaugeGuard::add_to(&transport_metrics().queued_bytes, bytes),
+        })
     }
 
     pub(crate) fn close(&self) {

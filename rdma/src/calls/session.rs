@@ -22,21 +22,24 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::nudge::nudged;
-use super::{Agreed, Header, Inlet, InletError, Kind, Outgoing, Outlet, Segment};
-use crate::landing::{Fill, Landing};
-use crate::metrics::{GaugeGuard, Traffic, metrics};
-use crate::transport::{Incoming, Reply, ReplyDriver, Service, TransportError};
+use super::nudge::coalesce_wakes;
+use super::{
+    FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement, InletError, MemorySegment,
+    OutgoingFrame,
+};
+use crate::landing::{Landing, LandingFill};
+use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
+use crate::transport::{CallService, IncomingCall, ReplyDriver, ReplySender, TransportError};
 
-pub(crate) struct Session<O: Outlet> {
+pub(crate) struct ServerSession<O: FrameOutlet> {
     /// First, so that even a session that is merely dropped closes before the landings of its pulls
     /// go.
     outlet: O,
     peer: Arc<str>,
     message_bytes_max: u32,
     calls_max: usize,
-    service: Arc<dyn Service>,
-    calls: Mutex<Calls>,
+    service: Arc<dyn CallService>,
+    calls: Mutex<SessionCallTable>,
     /// Notified whenever the table becomes empty.
     idle: Notify,
     /// Cancelled when the connection is gone; handlers end with it.
@@ -46,36 +49,36 @@ pub(crate) struct Session<O: Outlet> {
 }
 
 #[derive(Default)]
-struct Calls {
+struct SessionCallTable {
     newest: u64,
     /// Calls that are not answered. The others in the table wait for the requester to say that no
     /// push follows.
     unanswered: usize,
-    open: HashMap<u64, Serving>,
+    open: HashMap<u64, ServedCallEntry>,
     draining: bool,
     closed: bool,
 }
 
-struct Serving {
+struct ServedCallEntry {
     answered: bool,
     handler: Option<AbortHandle>,
-    pull: Option<Pull>,
+    pull: Option<PushLanding>,
     _gauge: GaugeGuard,
 }
 
 /// Memory that is lent to the requester for a push.
-struct Pull {
+struct PushLanding {
     landing: Landing,
     done: oneshot::Sender<Vec<Bytes>>,
 }
 
-impl<O: Outlet> Session<O> {
+impl<O: FrameOutlet> ServerSession<O> {
     /// A session whose handshake is done. Its handlers run on `runtime` and are of `tasks`.
     pub(crate) fn new(
         outlet: O,
-        agreed: &Agreed,
+        agreed: &HandshakeAgreement,
         address: &str,
-        service: Arc<dyn Service>,
+        service: Arc<dyn CallService>,
         (runtime, tasks): (&Runtime, &TaskTracker),
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -84,7 +87,7 @@ impl<O: Outlet> Session<O> {
             message_bytes_max: agreed.frame_bytes_max,
             calls_max: agreed.calls_in_flight_max as usize,
             service,
-            calls: Mutex::new(Calls::default()),
+            calls: Mutex::new(SessionCallTable::default()),
             idle: Notify::new(),
             gone: CancellationToken::new(),
             runtime: runtime.clone(),
@@ -95,27 +98,27 @@ impl<O: Outlet> Session<O> {
 
 /// Serves until the connection ends, `drain` has let every call finish, or `kill` doesn't wait for
 /// that.
-pub(crate) async fn serve<O: Outlet>(
-    session: Arc<Session<O>>,
-    inlet: impl Inlet,
+pub(crate) async fn serve_session<O: FrameOutlet>(
+    session: Arc<ServerSession<O>>,
+    inlet: impl FrameInlet,
     drain: &CancellationToken,
     kill: &CancellationToken,
 ) {
-    nudged(serve_halves(session, inlet, drain, kill)).await;
+    coalesce_wakes(serve_halves(session, inlet, drain, kill)).await;
 }
 
-async fn serve_halves<O: Outlet>(
-    session: Arc<Session<O>>,
-    mut inlet: impl Inlet,
+async fn serve_halves<O: FrameOutlet>(
+    session: Arc<ServerSession<O>>,
+    mut inlet: impl FrameInlet,
     drain: &CancellationToken,
     kill: &CancellationToken,
 ) {
-    let all = metrics();
+    let all = transport_metrics();
     let _open =
-        GaugeGuard::add(&all.connections.with_label_values(&[O::KIND.as_str(), "server"]), 1);
+        GaugeGuard::add_to(&all.connections.with_label_values(&[O::KIND.as_str(), "server"]), 1);
     let mut read = pin!(session.read(&mut inlet));
     let mut write = pin!(session.outlet.run());
-    let mut drained = pin!(session.drained(drain));
+    let mut drained = pin!(session.drain_calls(drain));
     let (mut writing, mut open) = (true, true);
     let error = loop {
         tokio::select! {
@@ -124,10 +127,10 @@ async fn serve_halves<O: Outlet>(
                 // The requester reads to the end and closes; closing first could cost it what it
                 // has not read.
                 Ok(()) => { writing = false; session.outlet.shut_write(); }
-                Err(error) => break session.lost(error.to_string()),
+                Err(error) => break session.lost_error(error.to_string()),
             },
             () = &mut drained, if open => open = false,
-            () = kill.cancelled() => break session.lost("closed here".into()),
+            () = kill.cancelled() => break session.lost_error("closed here".into()),
         }
     };
     if let TransportError::Protocol { peer, reason } = &error {
@@ -136,23 +139,23 @@ async fn serve_halves<O: Outlet>(
     } else {
         tracing::debug!(%error, "a connection ended");
     }
-    session.end();
+    session.close_session();
 }
 
-impl<O: Outlet> Session<O> {
-    async fn read(self: &Arc<Self>, inlet: &mut impl Inlet) -> TransportError {
+impl<O: FrameOutlet> ServerSession<O> {
+    async fn read(self: &Arc<Self>, inlet: &mut impl FrameInlet) -> TransportError {
         loop {
-            let header = match inlet.header().await {
+            let header = match inlet.next_header().await {
                 Ok(Some(header)) => header,
-                Ok(None) => return self.lost("the requester closed it".into()),
-                Err(error) => return self.unreadable(error),
+                Ok(None) => return self.lost_error("the requester closed it".into()),
+                Err(error) => return self.read_error(error),
             };
             let handled = match header.kind {
-                Kind::Call => self.called(&header, inlet).await,
-                Kind::Push => self.pushed(&header, inlet).await,
-                Kind::Cancel => self.cancelled(header.call).await,
-                Kind::CancelAck => self.push_declined(header.call),
-                kind => Err(self.violation(format!("{kind:?} frame to a server"))),
+                FrameKind::Call => self.handle_call(&header, inlet).await,
+                FrameKind::Push => self.handle_push(&header, inlet).await,
+                FrameKind::Cancel => self.handle_cancel(header.call).await,
+                FrameKind::CancelAck => self.push_declined(header.call),
+                kind => Err(self.protocol_error(format!("{kind:?} frame to a server"))),
             };
             if let Err(error) = handled {
                 return error;
@@ -160,36 +163,36 @@ impl<O: Outlet> Session<O> {
         }
     }
 
-    async fn called(
+    async fn handle_call(
         self: &Arc<Self>,
-        header: &Header,
-        inlet: &mut impl Inlet,
+        header: &FrameHeader,
+        inlet: &mut impl FrameInlet,
     ) -> Result<(), TransportError> {
         self.outlet.control_room().await;
         let body = inlet
-            .body(header, &mut Fill::default())
+            .receive_body(header, &mut LandingFill::default())
             .await
-            .map_err(|error| self.unreadable(error))?;
-        if self.admit(header.call)? {
+            .map_err(|error| self.read_error(error))?;
+        if self.admit_call(header.call)? {
             let target = if body.target.is_empty() { Arc::default() } else { body.target.into() };
-            self.serve(header, body.message, target);
+            self.run_handler(header, body.message, target);
         } else {
-            self.outlet.push(Outgoing::new(
-                Header::new(Kind::Fail, header.call),
+            self.outlet.push_frame(OutgoingFrame::new(
+                FrameHeader::new(FrameKind::Fail, header.call),
                 Bytes::from_static(b"it is shutting down"),
                 Vec::new(),
             ));
-            self.outlet.flush();
+            self.outlet.flush_frames();
         }
         Ok(())
     }
 
     /// Enters a call in the table; `false` while draining.
-    fn admit(&self, call: u64) -> Result<bool, TransportError> {
+    fn admit_call(&self, call: u64) -> Result<bool, TransportError> {
         let mut calls = self.calls.lock();
         if call <= calls.newest {
             let newest = calls.newest;
-            return Err(self.violation(format!("call {call} after call {newest}")));
+            return Err(self.protocol_error(format!("call {call} after call {newest}")));
         }
         calls.newest = call;
         if calls.draining {
@@ -197,14 +200,14 @@ impl<O: Outlet> Session<O> {
         }
         if calls.unanswered >= self.calls_max || calls.open.len() >= 2 * self.calls_max {
             let reason = format!("more than {} calls in flight", self.calls_max);
-            return Err(self.violation(reason));
+            return Err(self.protocol_error(reason));
         }
         calls.unanswered += 1;
-        let serving = Serving {
+        let serving = ServedCallEntry {
             answered: false,
             handler: None,
             pull: None,
-            _gauge: GaugeGuard::add(&metrics().serving, 1),
+            _gauge: GaugeGuard::add_to(&transport_metrics().serving, 1),
         };
         calls.open.insert(call, serving);
         Ok(true)
@@ -212,9 +215,14 @@ impl<O: Outlet> Session<O> {
 
     /// Runs the handler: at once and in this task as far as it gets, which is all the way for a hit
     /// in memory; what has to wait goes on in a task of its own.
-    fn serve(self: &Arc<Self>, header: &Header, message: Bytes, target: Arc<[Segment]>) {
+    fn run_handler(
+        self: &Arc<Self>,
+        header: &FrameHeader,
+        message: Bytes,
+        target: Arc<[MemorySegment]>,
+    ) {
         let call = header.call;
-        let reply = Reply::new(Box::new(Answering {
+        let reply = ReplySender::new(Box::new(SessionReplyDriver {
             session: self.clone(),
             call,
             target,
@@ -222,10 +230,10 @@ impl<O: Outlet> Session<O> {
             answered: false,
         }));
         let incoming =
-            Incoming { message, landing_bytes: header.lent_bytes, peer: self.peer.clone() };
+            IncomingCall { message, landing_bytes: header.lent_bytes, peer: self.peer.clone() };
         let service = self.service.clone();
         let mut handler = Box::pin(async move {
-            let serve = AssertUnwindSafe(service.serve(incoming, reply));
+            let serve = AssertUnwindSafe(service.serve_call(incoming, reply));
             if serve.catch_unwind().await.is_err() {
                 tracing::error!("a handler panicked; its requester was told that it failed");
             }
@@ -247,36 +255,45 @@ impl<O: Outlet> Session<O> {
         }
     }
 
-    async fn pushed(&self, header: &Header, inlet: &mut impl Inlet) -> Result<(), TransportError> {
+    async fn handle_push(
+        &self,
+        header: &FrameHeader,
+        inlet: &mut impl FrameInlet,
+    ) -> Result<(), TransportError> {
         let pull = {
             let mut calls = self.calls.lock();
             calls.open.get_mut(&header.call).and_then(|serving| serving.pull.take())
         };
         let Some(mut pull) = pull else {
-            return Err(self.violation(format!("push for call {}, unasked", header.call)));
+            return Err(self.protocol_error(format!("push for call {}, unasked", header.call)));
         };
-        if header.data_bytes != pull.landing.bytes() {
-            let (wanted, got) = (pull.landing.bytes(), header.data_bytes);
-            return Err(self.violation(format!("push of {got} bytes where {wanted} were wanted")));
+        if header.data_bytes != pull.landing.total_bytes() {
+            let (wanted, got) = (pull.landing.total_bytes(), header.data_bytes);
+            return Err(
+                self.protocol_error(format!("push of {got} bytes where {wanted} were wanted"))
+            );
         }
         let mut fill = pull
             .landing
-            .claim(0, header.data_bytes)
-            .map_err(|error| self.violation(error.to_string()))?;
-        let body = inlet.body(header, &mut fill).await.map_err(|error| self.unreadable(error))?;
-        Traffic::of(O::KIND).bytes_in.inc_by(header.data_bytes);
+            .claim_range(0, header.data_bytes)
+            .map_err(|error| self.protocol_error(error.to_string()))?;
+        let body =
+            inlet.receive_body(header, &mut fill).await.map_err(|error| self.read_error(error))?;
+        TransportTraffic::for_kind(O::KIND).bytes_in.inc_by(header.data_bytes);
         // The handler may have given up meanwhile; then nobody needs the bytes.
-        let _ = pull.done.send(body.data.unwrap_or_else(|| fill.vouch()));
+        let _ = pull.done.send(body.data.unwrap_or_else(|| fill.into_vouched_bytes()));
         Ok(())
     }
 
-    async fn cancelled(&self, call: u64) -> Result<(), TransportError> {
+    async fn handle_cancel(&self, call: u64) -> Result<(), TransportError> {
         self.outlet.control_room().await;
         let serving = {
             let mut calls = self.calls.lock();
             if call > calls.newest {
                 drop(calls);
-                return Err(self.violation(format!("cancel of call {call}, which was never made")));
+                return Err(
+                    self.protocol_error(format!("cancel of call {call}, which was never made"))
+                );
             }
             calls.remove(call)
         };
@@ -288,9 +305,9 @@ impl<O: Outlet> Session<O> {
             if let Some(handler) = &serving.handler {
                 handler.abort();
             }
-            self.outlet.abandon(call);
-            self.outlet.push(Outgoing::control(Kind::CancelAck, call));
-            self.outlet.flush();
+            self.outlet.abandon_call(call);
+            self.outlet.push_frame(OutgoingFrame::control_frame(FrameKind::CancelAck, call));
+            self.outlet.flush_frames();
         }
         self.tell_if_idle();
         Ok(())
@@ -303,7 +320,7 @@ impl<O: Outlet> Session<O> {
             Some(serving) if serving.answered => {}
             _ => {
                 drop(calls);
-                return Err(self.violation(format!("acknowledged no end of call {call}")));
+                return Err(self.protocol_error(format!("acknowledged no end of call {call}")));
             }
         }
         let serving = calls.remove(call);
@@ -315,7 +332,7 @@ impl<O: Outlet> Session<O> {
 
     /// Queues a call's last frame and takes it out of the table, or leaves what the requester may
     /// still push into.
-    fn answer(&self, call: u64, frame: impl FnOnce(bool) -> Outgoing) -> bool {
+    fn finish_call(&self, call: u64, frame: impl FnOnce(bool) -> OutgoingFrame) -> bool {
         let serving = {
             let mut calls = self.calls.lock();
             let Some(serving) = calls.open.get_mut(&call).filter(|serving| !serving.answered)
@@ -323,7 +340,7 @@ impl<O: Outlet> Session<O> {
                 return false;
             };
             let pull_open = serving.pull.is_some();
-            self.outlet.push(frame(pull_open));
+            self.outlet.push_frame(frame(pull_open));
             if pull_open {
                 serving.answered = true;
                 calls.unanswered -= 1;
@@ -333,16 +350,16 @@ impl<O: Outlet> Session<O> {
             }
         };
         drop(serving);
-        self.outlet.flush();
+        self.outlet.flush_frames();
         self.tell_if_idle();
         true
     }
 
-    async fn drained(&self, drain: &CancellationToken) {
+    async fn drain_calls(&self, drain: &CancellationToken) {
         drain.cancelled().await;
         self.calls.lock().draining = true;
-        self.outlet.push(Outgoing::control(Kind::Goodbye, 0));
-        self.outlet.flush();
+        self.outlet.push_frame(OutgoingFrame::control_frame(FrameKind::Goodbye, 0));
+        self.outlet.flush_frames();
         loop {
             let idle = self.idle.notified();
             if self.calls.lock().open.is_empty() {
@@ -350,7 +367,7 @@ impl<O: Outlet> Session<O> {
             }
             idle.await;
         }
-        self.outlet.finish();
+        self.outlet.finish_writes();
     }
 
     fn tell_if_idle(&self) {
@@ -360,7 +377,7 @@ impl<O: Outlet> Session<O> {
     }
 
     /// The connection is gone: so are its handlers, and nobody can push into what was lent.
-    fn end(&self) {
+    fn close_session(&self) {
         // Out of the table before a handler hears of it: one that is dropped must not say in the
         // last moment that it failed.
         let open = {
@@ -378,34 +395,34 @@ impl<O: Outlet> Session<O> {
         }
     }
 
-    fn gone(&self) -> TransportError {
+    fn call_gone_error(&self) -> TransportError {
         if self.calls.lock().closed {
-            self.lost("it closed".into())
+            self.lost_error("it closed".into())
         } else {
             TransportError::Cancelled
         }
     }
 
-    fn lost(&self, reason: String) -> TransportError {
+    fn lost_error(&self, reason: String) -> TransportError {
         TransportError::Lost { peer: self.peer.to_string(), reason }
     }
 
-    fn violation(&self, reason: String) -> TransportError {
+    fn protocol_error(&self, reason: String) -> TransportError {
         TransportError::Protocol { peer: self.peer.to_string(), reason }
     }
 
-    fn unreadable(&self, error: InletError) -> TransportError {
+    fn read_error(&self, error: InletError) -> TransportError {
         match error {
             error @ (InletError::Frame(_) | InletError::Rules(_)) => {
-                self.violation(error.to_string())
+                self.protocol_error(error.to_string())
             }
-            error => self.lost(error.to_string()),
+            error => self.lost_error(error.to_string()),
         }
     }
 }
 
-impl Calls {
-    fn remove(&mut self, call: u64) -> Option<Serving> {
+impl SessionCallTable {
+    fn remove(&mut self, call: u64) -> Option<ServedCallEntry> {
         let serving = self.open.remove(&call)?;
         if !serving.answered {
             self.unanswered -= 1;
@@ -421,17 +438,17 @@ fn poll_once(handler: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> bool {
     matches!(handler.poll(&mut cx), Poll::Ready(()))
 }
 
-struct Answering<O: Outlet> {
-    session: Arc<Session<O>>,
+struct SessionReplyDriver<O: FrameOutlet> {
+    session: Arc<ServerSession<O>>,
     call: u64,
     /// Where the requester lets this side write.
-    target: Arc<[Segment]>,
+    target: Arc<[MemorySegment]>,
     landing_bytes: u64,
     answered: bool,
 }
 
-impl<O: Outlet> Answering<O> {
-    fn check(&self, message: &Bytes, offset: u64, bytes: u64) -> Result<(), TransportError> {
+impl<O: FrameOutlet> SessionReplyDriver<O> {
+    fn check_part(&self, message: &Bytes, offset: u64, bytes: u64) -> Result<(), TransportError> {
         let bound = self.session.message_bytes_max as usize;
         if message.len() > bound {
             let reason = format!("message of {} bytes; the bound is {bound}", message.len());
@@ -450,8 +467,8 @@ impl<O: Outlet> Answering<O> {
 }
 
 #[async_trait]
-impl<O: Outlet> ReplyDriver for Answering<O> {
-    async fn part(
+impl<O: FrameOutlet> ReplyDriver for SessionReplyDriver<O> {
+    async fn send_part(
         &mut self,
         message: Bytes,
         offset: u64,
@@ -459,66 +476,73 @@ impl<O: Outlet> ReplyDriver for Answering<O> {
         last: bool,
     ) -> Result<(), TransportError> {
         let bytes = data.iter().map(|piece| piece.len() as u64).sum();
-        self.check(&message, offset, bytes)?;
+        self.check_part(&message, offset, bytes)?;
         let session = &self.session;
         let queued = bytes + message.len() as u64;
-        let room = session.outlet.room(queued).await.ok_or_else(|| session.gone())?;
-        let header = Header { last, offset, ..Header::new(Kind::Part, self.call) };
+        let room =
+            session.outlet.reserve_bytes(queued).await.ok_or_else(|| session.call_gone_error())?;
+        let header = FrameHeader { last, offset, ..FrameHeader::new(FrameKind::Part, self.call) };
         let target = self.target.clone();
-        let frame = |header| Outgoing::new(header, message, data).within(room).aimed(target);
+        let frame = |header| {
+            OutgoingFrame::new(header, message, data).with_permit(room).with_target(target)
+        };
         if last {
-            let answered =
-                session.answer(self.call, |pull_open| frame(Header { pull_open, ..header }));
+            let answered = session
+                .finish_call(self.call, |pull_open| frame(FrameHeader { pull_open, ..header }));
             self.answered = true;
             if !answered {
-                return Err(session.gone());
+                return Err(session.call_gone_error());
             }
         } else {
             {
                 let calls = session.calls.lock();
                 if calls.open.get(&self.call).is_none_or(|serving| serving.answered) {
                     drop(calls);
-                    return Err(session.gone());
+                    return Err(session.call_gone_error());
                 }
                 // Under the lock: a cancel that comes now is acknowledged behind this part.
-                session.outlet.push(frame(header));
+                session.outlet.push_frame(frame(header));
             }
-            session.outlet.flush();
+            session.outlet.flush_frames();
         }
-        Traffic::of(O::KIND).bytes_out.inc_by(bytes);
+        TransportTraffic::for_kind(O::KIND).bytes_out.inc_by(bytes);
         Ok(())
     }
 
-    async fn pull(
+    async fn pull_data(
         &mut self,
         message: Bytes,
         mut landing: Landing,
     ) -> Result<Vec<Bytes>, TransportError> {
-        self.check(&message, 0, 0)?;
+        self.check_part(&message, 0, 0)?;
         let session = &self.session;
         let (done, pushed) = oneshot::channel();
         {
             let mut calls = session.calls.lock();
             let Some(serving) = calls.open.get_mut(&self.call) else {
                 drop(calls);
-                return Err(session.gone());
+                return Err(session.call_gone_error());
             };
             if serving.pull.is_some() {
                 let reason = "memory lent for an earlier push is still with the requester".into();
                 return Err(TransportError::Bound { reason });
             }
-            let header =
-                Header { lent_bytes: landing.bytes(), ..Header::new(Kind::Wanted, self.call) };
-            let lent = session.outlet.lend(&mut landing);
-            serving.pull = Some(Pull { landing, done });
-            session.outlet.push(Outgoing::new(header, message, Vec::new()).lending(&lent));
+            let header = FrameHeader {
+                lent_bytes: landing.total_bytes(),
+                ..FrameHeader::new(FrameKind::Wanted, self.call)
+            };
+            let lent = session.outlet.lend_landing(&mut landing);
+            serving.pull = Some(PushLanding { landing, done });
+            session
+                .outlet
+                .push_frame(OutgoingFrame::new(header, message, Vec::new()).with_segments(&lent));
         }
-        session.outlet.flush();
-        pushed.await.map_err(|_| session.gone())
+        session.outlet.flush_frames();
+        pushed.await.map_err(|_| session.call_gone_error())
     }
 }
 
-impl<O: Outlet> Drop for Answering<O> {
+impl<O: FrameOutlet> Drop for SessionReplyDriver<O> {
     fn drop(&mut self) {
         if self.answered {
             return;
@@ -528,9 +552,9 @@ impl<O: Outlet> Drop for Answering<O> {
         } else {
             b"its handler ended before the last part"
         };
-        self.session.answer(self.call, |pull_open| {
-            let header = Header { pull_open, ..Header::new(Kind::Fail, self.call) };
-            Outgoing::new(header, Bytes::from_static(reason), Vec::new())
+        self.session.finish_call(self.call, |pull_open| {
+            let header = FrameHeader { pull_open, ..FrameHeader::new(FrameKind::Fail, self.call) };
+            OutgoingFrame::new(header, Bytes::from_static(reason), Vec::new())
         });
     }
 }

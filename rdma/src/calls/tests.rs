@@ -11,39 +11,39 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::arena::{Arena, ArenaOptions};
-use crate::transport::{Connection, TransportError};
+use crate::transport::{PeerConnection, TransportError};
 
 /// Sends nothing; says of lent memory what it is told to.
 struct Mute {
     described: bool,
-    rooms: Rooms,
+    rooms: QueuedBytesBudget,
 }
 
-impl Outlet for Mute {
+impl FrameOutlet for Mute {
     const KIND: TransportKind = TransportKind::Verbs;
 
-    fn lend(&self, landing: &mut Landing) -> Vec<Segment> {
-        let bytes = landing.bytes() as u32;
-        if self.described { vec![Segment { address: 0, bytes, key: 0 }] } else { Vec::new() }
+    fn lend_landing(&self, landing: &mut Landing) -> Vec<MemorySegment> {
+        let bytes = landing.total_bytes() as u32;
+        if self.described { vec![MemorySegment { address: 0, bytes, key: 0 }] } else { Vec::new() }
     }
 
-    async fn room(&self, bytes: u64) -> Option<Room> {
-        self.rooms.take(bytes).await
+    async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
+        self.rooms.acquire_permit(bytes).await
     }
 
     async fn control_room(&self) {}
 
-    fn push(&self, _frame: Outgoing) {}
+    fn push_frame(&self, _frame: OutgoingFrame) {}
 
-    fn abandon(&self, _call: u64) {}
+    fn abandon_call(&self, _call: u64) {}
 
-    fn flush(&self) {}
+    fn flush_frames(&self) {}
 
     async fn run(&self) -> io::Result<()> {
         std::future::pending().await
     }
 
-    fn finish(&self) {}
+    fn finish_writes(&self) {}
 
     fn shut_write(&self) {}
 
@@ -52,11 +52,11 @@ impl Outlet for Mute {
 
 /// Says one thing, when the call is there, and then nothing.
 struct Liar {
-    says: Option<Header>,
+    says: Option<FrameHeader>,
 }
 
-impl Inlet for Liar {
-    async fn header(&mut self) -> Result<Option<Header>, InletError> {
+impl FrameInlet for Liar {
+    async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
         tokio::time::sleep(Duration::from_millis(1)).await;
         match self.says.take() {
             Some(header) => Ok(Some(header)),
@@ -64,22 +64,26 @@ impl Inlet for Liar {
         }
     }
 
-    async fn body(&mut self, _header: &Header, fill: &mut Fill) -> Result<Body, InletError> {
-        fill.placed();
-        Ok(Body::default())
+    async fn receive_body(
+        &mut self,
+        _header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<FrameBody, InletError> {
+        fill.record_placed();
+        Ok(FrameBody::default())
     }
 }
 
-fn connection(described: bool, says: Header) -> Arc<dyn Connection> {
-    let agreed = Agreed {
+fn connection(described: bool, says: FrameHeader) -> Arc<dyn PeerConnection> {
+    let agreed = HandshakeAgreement {
         peer_name: "liar".into(),
         frame_bytes_max: 1024,
         calls_in_flight_max: 4,
         ways: String::new(),
     };
-    let outlet = Mute { described, rooms: Rooms::new(1 << 20) };
-    let options = CallOptions::new(Secret::new(""));
-    connect(
+    let outlet = Mute { described, rooms: QueuedBytesBudget::new(1 << 20) };
+    let options = CallOptions::new(HandshakeSecret::new(""));
+    start_connection(
         outlet,
         Liar { says: Some(says) },
         &agreed,
@@ -90,36 +94,41 @@ fn connection(described: bool, says: Header) -> Arc<dyn Connection> {
 }
 
 fn landing() -> Landing {
-    let arena = Arena::map(ArenaOptions {
+    let arena = Arena::map_memory(ArenaOptions {
         capacity_bytes: 2 << 20,
         cell_bytes_max: 256 << 10,
         populate: false,
     });
-    Landing::lease(&arena.unwrap(), &[1000]).unwrap()
+    Landing::allocate_segments(&arena.unwrap(), &[1000]).unwrap()
 }
 
-fn placed() -> Header {
-    Header { last: true, placed: true, data_bytes: 1000, ..Header::new(Kind::Part, 1) }
+fn placed() -> FrameHeader {
+    FrameHeader {
+        last: true,
+        placed: true,
+        data_bytes: 1000,
+        ..FrameHeader::new(FrameKind::Part, 1)
+    }
 }
 
 #[tokio::test]
 async fn old_bytes_of_a_landing_that_was_not_described_are_never_shown() {
     let connection = connection(false, placed());
-    let mut call = connection.call(Bytes::new(), Some(landing()));
+    let mut call = connection.start_call(Bytes::new(), Some(landing()));
     let error = call.next().await.unwrap_err();
     assert!(
         matches!(&error, TransportError::Protocol { reason, .. } if reason.contains("not told of")),
         "{error}"
     );
-    assert!(connection.broken().is_some());
+    assert!(connection.broken_reason().is_some());
 }
 
 #[tokio::test]
 async fn data_placed_in_a_described_landing_is_vouched_for() {
     let connection = connection(true, placed());
-    let mut call = connection.call(Bytes::new(), Some(landing()));
-    let crate::transport::Event::Part(part) = call.next().await.unwrap() else {
+    let mut call = connection.start_call(Bytes::new(), Some(landing()));
+    let crate::transport::CallEvent::Part(part) = call.next().await.unwrap() else {
         panic!("a part is due")
     };
-    assert_eq!((part.bytes(), part.last), (1000, true));
+    assert_eq!((part.data_bytes(), part.last), (1000, true));
 }

@@ -7,21 +7,21 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Addresses by network device.
-pub type Addresses = BTreeMap<String, Vec<IpAddr>>;
+pub type DeviceAddresses = BTreeMap<String, Vec<IpAddr>>;
 
 /// The addresses of every network device of this process's network namespace.
-pub fn addresses() -> io::Result<Addresses> {
+pub fn list_addresses() -> io::Result<DeviceAddresses> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `list` is a valid place for a pointer.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    let mut found = Addresses::new();
+    let mut found = DeviceAddresses::new();
     let mut at = list;
     while !at.is_null() {
         // SAFETY: `at` is an entry of the list, which lives until it is freed below.
         let entry = unsafe { &*at };
-        if let Some(address) = address(entry.ifa_addr) {
+        if let Some(address) = parse_sockaddr(entry.ifa_addr) {
             // SAFETY: getifaddrs gives every entry a NUL-terminated name that lives as long as the
             // list.
             let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
@@ -35,7 +35,7 @@ pub fn addresses() -> io::Result<Addresses> {
 }
 
 /// `None` for an entry without address, or with one that is not IP.
-fn address(socket: *const libc::sockaddr) -> Option<IpAddr> {
+fn parse_sockaddr(socket: *const libc::sockaddr) -> Option<IpAddr> {
     if socket.is_null() {
         return None;
     }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn the_loopback_device_has_its_address() {
-        let found = addresses().unwrap();
+        let found = list_addresses().unwrap();
         assert!(found["lo"].contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)), "{found:?}");
     }
 }

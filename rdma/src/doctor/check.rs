@@ -16,23 +16,23 @@ mod port;
 mod software;
 mod transport;
 
-use super::finding::Finding;
-use super::host::Host;
+use super::finding::HostFinding;
+use super::host::HostDescription;
 
 pub(super) use mtu::path_mtu;
 pub use transport::usable_rails;
 
 /// What the processes of a configuration want of the host. Empty without one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Needs {
+pub struct HostRequirements {
     /// Setting and bytes: `("worker.memory.capacity", 64 << 30)`.
     pub arenas: Vec<(String, u64)>,
 }
 
-impl Needs {
+impl HostRequirements {
     /// The largest arena: worker and gateway are processes of their own, each with limits of its
     /// own.
-    fn largest(&self) -> Option<(&str, u64)> {
+    fn largest_arena(&self) -> Option<(&str, u64)> {
         self.arenas
             .iter()
             .max_by_key(|(_, bytes)| *bytes)
@@ -42,34 +42,34 @@ impl Needs {
 
 /// Every finding, in the order in which one would look: what there is, why it can't be used, how
 /// well it works.
-pub fn examine(host: &Host, needs: &Needs) -> Vec<Finding> {
-    let mut findings = vec![transport::check(host, needs)];
-    let mut ask = |found: Vec<Finding>| findings.extend(found);
-    ask(software::modules(host));
+pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<HostFinding> {
+    let mut findings = vec![transport::check_transport(host, needs)];
+    let mut ask = |found: Vec<HostFinding>| findings.extend(found);
+    ask(software::check_modules(host));
     if !host.devices.is_empty() {
-        ask(software::libraries(host));
-        ask(access::check(host));
-        for rail in host.rails() {
-            ask(port::state(host, rail));
-            ask(port::rate(rail));
-            ask(network::gids(rail));
-            ask(network::address(host, rail));
-            ask(mtu::check(host, rail));
-            ask(port::pkeys(rail));
-            ask(counters::check(rail));
+        ask(software::check_libraries(host));
+        ask(access::check_access(host));
+        for rail in host.all_rails() {
+            ask(port::check_port_state(host, rail));
+            ask(port::check_data_rate(rail));
+            ask(network::check_gids(rail));
+            ask(network::check_address(host, rail));
+            ask(mtu::check_mtu(host, rail));
+            ask(port::check_pkeys(rail));
+            ask(counters::check_counters(rail));
         }
-        ask(memory::memlock(host, needs));
-        ask(numa::check(host));
-        ask(bonding::check(host));
+        ask(memory::check_memlock(host, needs));
+        ask(numa::check_numa(host));
+        ask(bonding::check_bonds(host));
     }
-    ask(ipoib::check(host));
+    ask(ipoib::check_ipoib_devices(host));
     ask(memory::huge_pages(host));
-    ask(memory::limit(host, needs));
+    ask(memory::check_memory_limit(host, needs));
     findings
 }
 
 /// `64 GiB`, `1.5 GiB`, `8 MiB`
-pub(super) fn size(bytes: u64) -> String {
+pub(super) fn format_bytes(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
         return format!("{bytes} B");
@@ -82,8 +82,8 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// `1 rail`, `2 rails`
-pub(super) fn count(number: usize, noun: &str) -> String {
+/// `1 rail`, `2 all_rails`
+pub(super) fn format_count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 

@@ -7,24 +7,24 @@ use std::net::IpAddr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::addresses::Addresses;
-use super::check::{Needs, examine};
-use super::finding::{Check, Finding, Severity};
-use super::host::Host;
+use super::addresses::DeviceAddresses;
+use super::check::{HostRequirements, examine_host};
+use super::finding::{FindingSeverity, HostCheckKind, HostFinding};
+use super::host::HostDescription;
 
-pub(super) struct Fake {
+pub(super) struct FakeHostTree {
     pub(super) folder: tempfile::TempDir,
-    pub(super) addresses: Addresses,
-    pub(super) needs: Needs,
+    pub(super) addresses: DeviceAddresses,
+    pub(super) needs: HostRequirements,
     /// What libibverbs lists.
     pub(super) listed: Option<Result<Vec<&'static str>, &'static str>>,
     /// What the devices report as their active MTU.
     pub(super) active_mtu: Option<u32>,
 }
 
-impl Fake {
+impl FakeHostTree {
     /// Two healthy ports: InfiniBand `mlx5_0/1` with `ib0`, RoCE `mlx5_1/1` with `eth2`.
-    pub(super) fn mlx5() -> Self {
+    pub(super) fn mlx5_host() -> Self {
         let fake = Self::new(include_str!("fixtures/mlx5.tree"));
         let ip = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
         let addresses =
@@ -35,46 +35,46 @@ impl Fake {
         }
     }
 
-    pub(super) fn rxe() -> Self {
+    pub(super) fn soft_roce_host() -> Self {
         Self::new(include_str!("fixtures/rxe.tree"))
     }
 
-    pub(super) fn bare() -> Self {
+    pub(super) fn bare_host() -> Self {
         Self::new(include_str!("fixtures/bare.tree"))
     }
 
     fn new(tree: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (needs, addresses) = (Needs::default(), Addresses::new());
+        let (needs, addresses) = (HostRequirements::default(), DeviceAddresses::new());
         let fake = Self { folder, addresses, needs, listed: None, active_mtu: None };
         for line in tree.lines().filter(|line| !line.starts_with('#')) {
             if let Some((path, target)) = line.split_once(" -> ") {
-                fake.link(path, target);
+                fake.link_file(path, target);
             } else if let Some((path, text)) = line.split_once(" =") {
-                fake.set(path, &text.trim_start().replace("\\n", "\n").replace("\\t", "\t"));
+                fake.write_file(path, &text.trim_start().replace("\\n", "\n").replace("\\t", "\t"));
             }
         }
         fake
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn root_path(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(super) fn set(&self, path: &str, text: &str) {
-        let path = self.path().join(path);
+    pub(super) fn write_file(&self, path: &str, text: &str) {
+        let path = self.root_path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, format!("{text}\n")).unwrap();
     }
 
-    pub(super) fn link(&self, path: &str, target: &str) {
-        let path = self.path().join(path);
+    pub(super) fn link_file(&self, path: &str, target: &str) {
+        let path = self.root_path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(target, path).unwrap();
     }
 
-    pub(super) fn remove(&self, path: &str) {
-        let path = self.path().join(path);
+    pub(super) fn remove_path(&self, path: &str) {
+        let path = self.root_path().join(path);
         if path.is_dir() && !path.is_symlink() {
             fs::remove_dir_all(path).unwrap()
         } else {
@@ -82,8 +82,8 @@ impl Fake {
         }
     }
 
-    pub(super) fn host(&self) -> Host {
-        let mut host = Host::read(self.path(), &self.addresses);
+    pub(super) fn read_host(&self) -> HostDescription {
+        let mut host = HostDescription::read(self.root_path(), &self.addresses);
         let names = |names: &Vec<&str>| names.iter().map(|name| (*name).to_owned()).collect();
         host.listed = self
             .listed
@@ -95,46 +95,47 @@ impl Fake {
         host
     }
 
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        examine(&self.host(), &self.needs)
+    pub(super) fn examine_tree(&self) -> Vec<HostFinding> {
+        examine_host(&self.read_host(), &self.needs)
     }
 
     /// The finding about something, the worst if there are several.
-    pub(super) fn about(&self, check: Check, subject: &str) -> Option<Finding> {
-        let about = |finding: &Finding| finding.check == check && finding.subject == subject;
-        self.findings().into_iter().filter(about).max_by_key(|finding| finding.severity)
+    pub(super) fn worst_finding(&self, check: HostCheckKind, subject: &str) -> Option<HostFinding> {
+        let about = |finding: &HostFinding| finding.check == check && finding.subject == subject;
+        self.examine_tree().into_iter().filter(about).max_by_key(|finding| finding.severity)
     }
 }
 
 /// A change must make a finding of `severity` that says `said`; without the change, there must be
 /// none.
-pub(super) struct Control<'a> {
-    pub(super) healthy: fn() -> Fake,
-    pub(super) check: Check,
+pub(super) struct FindingExpectation<'a> {
+    pub(super) healthy: fn() -> FakeHostTree,
+    pub(super) check: HostCheckKind,
     pub(super) subject: &'a str,
-    pub(super) severity: Severity,
+    pub(super) severity: FindingSeverity,
     pub(super) said: &'a str,
 }
 
-impl Control<'_> {
-    pub(super) fn holds_after(&self, change: impl FnOnce(&mut Fake)) {
+impl FindingExpectation<'_> {
+    pub(super) fn holds_after(&self, change: impl FnOnce(&mut FakeHostTree)) {
         let mut fake = (self.healthy)();
         let (check, subject) = (self.check, self.subject);
-        if let Some(before) = fake.about(check, subject) {
+        if let Some(before) = fake.worst_finding(check, subject) {
             assert_eq!(
                 before.severity,
-                Severity::Ok,
+                FindingSeverity::Ok,
                 "must not fire on a healthy host: {before:?}"
             );
         }
         change(&mut fake);
-        let after = fake.about(check, subject).unwrap_or_else(|| {
-            panic!("nothing about {check} of {subject}: {:#?}", fake.findings())
+        let after = fake.worst_finding(check, subject).unwrap_or_else(|| {
+            panic!("nothing about {check} of {subject}: {:#?}", fake.examine_tree())
         });
         assert_eq!(after.severity, self.severity, "{after:?}");
         assert!(after.seen.contains(self.said), "{:?} is not in {after:?}", self.said);
         assert!(
-            after.severity == Severity::Ok || (!after.why.is_empty() && after.remedy.is_some()),
+            after.severity == FindingSeverity::Ok
+                || (!after.why.is_empty() && after.remedy.is_some()),
             "{after:?}"
         );
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How bad a finding is. The exit status of `verbs3 doctor` is that of the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
+pub enum FindingSeverity {
     /// Nothing to do; there may be advice.
     Ok,
     /// It works, and could work better.
@@ -15,7 +15,7 @@ pub enum Severity {
 
 /// What was looked at. The names are part of the JSON schema: they don't change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Check {
+pub enum HostCheckKind {
     Transport,
     Modules,
     Libraries,
@@ -39,11 +39,11 @@ pub enum Check {
 
 /// What was seen, why it matters and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    pub check: Check,
+pub struct HostFinding {
+    pub check: HostCheckKind,
     /// The device, port (`mlx5_0/1`), netdev or file that it is about.
     pub subject: String,
-    pub severity: Severity,
+    pub severity: FindingSeverity,
     pub seen: String,
     /// Empty where there is nothing to say.
     pub why: String,
@@ -51,9 +51,9 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-impl Severity {
+impl FindingSeverity {
     /// As in JSON and in print.
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warn => "warn",
@@ -71,15 +71,15 @@ impl Severity {
     }
 }
 
-impl fmt::Display for Severity {
+impl fmt::Display for FindingSeverity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(self.as_str())
     }
 }
 
-impl Check {
+impl HostCheckKind {
     /// As in JSON and in print.
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Transport => "transport",
             Self::Modules => "modules",
@@ -104,48 +104,77 @@ impl Check {
     }
 }
 
-impl fmt::Display for Check {
+impl fmt::Display for HostCheckKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        f.pad(self.as_str())
     }
 }
 
-impl Finding {
-    pub(super) fn ok(check: Check, subject: impl Into<String>, seen: impl Into<String>) -> Self {
+impl HostFinding {
+    pub(super) fn new_ok(
+        check: HostCheckKind,
+        subject: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> Self {
         let (subject, seen) = (subject.into(), seen.into());
-        Self { check, subject, severity: Severity::Ok, seen, why: String::new(), remedy: None }
+        Self {
+            check,
+            subject,
+            severity: FindingSeverity::Ok,
+            seen,
+            why: String::new(),
+            remedy: None,
+        }
     }
 
-    pub(super) fn warn(check: Check, subject: impl Into<String>, seen: impl Into<String>) -> Bad {
-        Bad(Self { severity: Severity::Warn, ..Self::ok(check, subject, seen) })
+    pub(super) fn new_warning(
+        check: HostCheckKind,
+        subject: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> IncompleteFinding {
+        IncompleteFinding(Self {
+            severity: FindingSeverity::Warn,
+            ..Self::new_ok(check, subject, seen)
+        })
     }
 
-    pub(super) fn fail(check: Check, subject: impl Into<String>, seen: impl Into<String>) -> Bad {
-        Bad(Self { severity: Severity::Fail, ..Self::ok(check, subject, seen) })
+    pub(super) fn new_failure(
+        check: HostCheckKind,
+        subject: impl Into<String>,
+        seen: impl Into<String>,
+    ) -> IncompleteFinding {
+        IncompleteFinding(Self {
+            severity: FindingSeverity::Fail,
+            ..Self::new_ok(check, subject, seen)
+        })
     }
 
     /// Advice beside something that is fine.
-    pub(super) fn advice(self, why: impl Into<String>) -> Self {
+    pub(super) fn with_advice(self, why: impl Into<String>) -> Self {
         Self { why: why.into(), ..self }
     }
 
     /// What could be done, though nothing must be.
-    pub(super) fn option(self, remedy: impl Into<String>) -> Self {
+    pub(super) fn with_remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
     }
 }
 
 /// A warning or failure that is no finding until it has a reason and a remedy.
 #[must_use]
-pub(super) struct Bad(Finding);
+pub(super) struct IncompleteFinding(HostFinding);
 
-impl Bad {
-    pub(super) fn remedy(self, why: impl Into<String>, remedy: impl Into<String>) -> Finding {
-        self.0.advice(why).option(remedy)
+impl IncompleteFinding {
+    pub(super) fn with_explanation(
+        self,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> HostFinding {
+        self.0.with_advice(why).with_remedy(remedy)
     }
 }
 
 /// The worst of all.
-pub fn verdict(findings: &[Finding]) -> Severity {
-    findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
+pub fn worst_severity(findings: &[HostFinding]) -> FindingSeverity {
+    findings.iter().map(|finding| finding.severity).max().unwrap_or(FindingSeverity::Ok)
 }

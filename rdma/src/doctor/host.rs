@@ -17,30 +17,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
-pub use device::{Access, Device, DeviceKind};
-pub use memory::{HugePages, HugePool, Memory};
-pub use network::{Bond, Netdev};
-pub use port::{Gid, GidKind, LinkLayer, Port, PortState, Rate};
-pub use process::{CpuSet, Limit, Process};
+pub use device::{DeviceDescription, DeviceFileAccess, DeviceKind};
+pub use memory::{HostMemoryInfo, HugePages, HugePool};
+pub use network::{BondDescription, NetworkDevice};
+pub use port::{GidKind, GidTableEntry, LinkLayer, PortDataRate, PortDescription, PortState};
+pub use process::{CpuSet, MemlockLimit, ProcessLimits};
 pub(super) use software::DRIVERS;
-pub use software::{Libraries, UnusedNic};
-use tree::Tree;
+pub use software::{UnusedNic, VerbsLibraries};
+use tree::HostFileTree;
 
-use super::addresses::Addresses;
+use super::addresses::DeviceAddresses;
 
 #[derive(Debug, Clone, Default)]
-pub struct Host {
+pub struct HostDescription {
     pub kernel: String,
     pub modules: BTreeSet<String>,
-    pub libraries: Libraries,
-    pub devices: Vec<Device>,
-    pub netdevs: Vec<Netdev>,
+    pub libraries: VerbsLibraries,
+    pub devices: Vec<DeviceDescription>,
+    pub netdevs: Vec<NetworkDevice>,
     /// Hardware that could do RDMA, or does nothing else, and is no RDMA device now.
     pub unused: Vec<UnusedNic>,
     /// `/dev/infiniband/rdma_cm`.
-    pub connection_manager: Access,
-    pub process: Process,
-    pub memory: Memory,
+    pub connection_manager: DeviceFileAccess,
+    pub process: ProcessLimits,
+    pub memory: HostMemoryInfo,
     pub huge: HugePages,
     /// CPUs by NUMA node.
     pub nodes: BTreeMap<u32, CpuSet>,
@@ -52,30 +52,30 @@ pub struct Host {
 
 /// One port of one device: what a connection goes out of.
 #[derive(Debug, Clone, Copy)]
-pub struct Rail<'a> {
-    pub device: &'a Device,
-    pub port: &'a Port,
+pub struct HostRailView<'a> {
+    pub device: &'a DeviceDescription,
+    pub port: &'a PortDescription,
 }
 
-impl Host {
+impl HostDescription {
     /// Reads the host below `root` (`/` for this one). `addresses` come beside it, because no file
     /// has them.
-    pub fn read(root: &Path, addresses: &Addresses) -> Self {
-        let tree = Tree::new(root);
+    pub fn read(root: &Path, addresses: &DeviceAddresses) -> Self {
+        let tree = HostFileTree::new(root);
         let mut netdevs = network::read(&tree, addresses);
         let devices = device::read(&tree, &netdevs);
         network::add_gid_addresses(&mut netdevs, &devices);
         let process = process::read(&tree);
         Self {
-            kernel: tree.text("proc/sys/kernel/osrelease").unwrap_or_default(),
-            modules: software::modules(&tree),
-            libraries: software::libraries(&tree),
-            unused: software::unused(&tree, &devices, &netdevs),
-            connection_manager: device::access(&tree, "dev/infiniband/rdma_cm"),
+            kernel: tree.read_text("proc/sys/kernel/osrelease").unwrap_or_default(),
+            modules: software::read_modules(&tree),
+            libraries: software::find_libraries(&tree),
+            unused: software::find_unused_nics(&tree, &devices, &netdevs),
+            connection_manager: device::probe_access(&tree, "dev/infiniband/rdma_cm"),
             memory: memory::read(&tree),
-            huge: memory::huge(&tree),
-            nodes: memory::nodes(&tree),
-            container: container::evidence(&tree),
+            huge: memory::read_huge_pages(&tree),
+            nodes: memory::read_numa_nodes(&tree),
+            container: container::find_container_evidence(&tree),
             listed: None,
             process,
             devices,
@@ -83,24 +83,24 @@ impl Host {
         }
     }
 
-    pub fn rails(&self) -> impl Iterator<Item = Rail<'_>> {
+    pub fn all_rails(&self) -> impl Iterator<Item = HostRailView<'_>> {
         self.devices
             .iter()
-            .flat_map(|device| device.ports.iter().map(move |port| Rail { device, port }))
+            .flat_map(|device| device.ports.iter().map(move |port| HostRailView { device, port }))
     }
 
-    pub fn netdev(&self, name: &str) -> Option<&Netdev> {
+    pub fn find_netdev(&self, name: &str) -> Option<&NetworkDevice> {
         self.netdevs.iter().find(|netdev| netdev.name == name)
     }
 
     /// The network devices of a rail, and the bond above each: where its addresses are.
-    pub fn netdevs_of(&self, rail: Rail<'_>) -> Vec<&Netdev> {
-        let mut found: Vec<&Netdev> = Vec::new();
-        for netdev in rail.port.netdevs.iter().filter_map(|name| self.netdev(name)) {
+    pub fn netdevs_of(&self, rail: HostRailView<'_>) -> Vec<&NetworkDevice> {
+        let mut found: Vec<&NetworkDevice> = Vec::new();
+        for netdev in rail.port.netdevs.iter().filter_map(|name| self.find_netdev(name)) {
             let above = netdev
                 .master
                 .as_deref()
-                .and_then(|name| self.netdev(name))
+                .and_then(|name| self.find_netdev(name))
                 .filter(|above| above.bond.is_some());
             for netdev in [Some(netdev), above].into_iter().flatten() {
                 if !found.iter().any(|known| known.name == netdev.name) {
@@ -113,20 +113,20 @@ impl Host {
 
     /// Addresses that rdma_cm can use on a rail. Link-local ones need a scope that a configuration
     /// doesn't have.
-    pub fn addresses_of(&self, rail: Rail<'_>) -> Vec<IpAddr> {
+    pub fn addresses_of(&self, rail: HostRailView<'_>) -> Vec<IpAddr> {
         let all =
             self.netdevs_of(rail).into_iter().flat_map(|netdev| netdev.addresses.iter().copied());
         all.filter(|address| !is_link_local(*address)).collect()
     }
 
-    pub fn module(&self, name: &str) -> bool {
+    pub fn has_module(&self, name: &str) -> bool {
         self.modules.contains(name)
     }
 }
 
-impl Rail<'_> {
+impl HostRailView<'_> {
     /// `mlx5_0/1`
-    pub fn name(&self) -> String {
+    pub fn rail_name(&self) -> String {
         format!("{}/{}", self.device.name, self.port.number)
     }
 

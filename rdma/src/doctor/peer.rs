@@ -13,8 +13,8 @@ use std::time::Duration;
 pub use probe::{ProbeOptions, probe_peer};
 
 use super::check::{path_mtu, usable_rails};
-use super::finding::{Check, Finding};
-use super::host::{Host, Rail};
+use super::finding::{HostCheckKind, HostFinding};
+use super::host::{HostDescription, HostRailView};
 
 /// What the network said about a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,12 +34,12 @@ pub struct PeerProbe {
     pub gateway: Option<IpAddr>,
     /// What the kernel believes of the whole path, in bytes.
     pub path_mtu: Option<u32>,
-    pub reached: Reached,
+    pub reached: ConnectOutcome,
 }
 
 /// How connecting ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reached {
+pub enum ConnectOutcome {
     /// The shortest of some connections, and the segment size that both ends agreed on.
     Connected {
         round_trip: Duration,
@@ -56,16 +56,17 @@ pub enum Reached {
 
 impl PeerProbe {
     /// The rails that are on the way: their network device is the one that the route leads out of.
-    pub fn rails<'a>(&self, host: &'a Host) -> Vec<Rail<'a>> {
+    pub fn route_rails<'a>(&self, host: &'a HostDescription) -> Vec<HostRailView<'a>> {
         let Some(device) = &self.device else { return Vec::new() };
-        let on =
-            |rail: &Rail<'_>| host.netdevs_of(*rail).iter().any(|netdev| &netdev.name == device);
-        host.rails().filter(on).collect()
+        let on = |rail: &HostRailView<'_>| {
+            host.netdevs_of(*rail).iter().any(|netdev| &netdev.name == device)
+        };
+        host.all_rails().filter(on).collect()
     }
 
     /// The kernel takes all of this host's addresses over the loopback device, and still names the
     /// address itself as the source.
-    fn is_this(&self, host: &Host) -> bool {
+    fn is_this(&self, host: &HostDescription) -> bool {
         let own = |to: SocketAddr| {
             to.ip().is_loopback()
                 || host.netdevs.iter().any(|netdev| netdev.addresses.contains(&to.ip()))
@@ -73,7 +74,7 @@ impl PeerProbe {
         self.address.is_some_and(own)
     }
 
-    fn subject(&self) -> String {
+    fn finding_subject(&self) -> String {
         match self.address {
             Some(address) if address.ip().to_string() == self.host => address.to_string(),
             Some(address) => format!("{} ({address})", self.host),
@@ -83,11 +84,14 @@ impl PeerProbe {
 }
 
 /// Findings about the way to the peer.
-pub fn judge_peer(host: &Host, probe: &PeerProbe) -> Vec<Finding> {
+pub fn judge_peer(host: &HostDescription, probe: &PeerProbe) -> Vec<HostFinding> {
     if let Err(error) = &probe.resolved {
-        let finding =
-            Finding::fail(Check::Peer, &probe.host, format!("can't be resolved: {error}"));
-        return vec![finding.remedy(
+        let finding = HostFinding::new_failure(
+            HostCheckKind::Peer,
+            &probe.host,
+            format!("can't be resolved: {error}"),
+        );
+        return vec![finding.with_explanation(
             "gateways find workers by this name",
             "getent hosts NAME; add it to DNS or /etc/hosts, or use an address",
         )];
@@ -95,37 +99,46 @@ pub fn judge_peer(host: &Host, probe: &PeerProbe) -> Vec<Finding> {
     let source = match &probe.source {
         Ok(source) => *source,
         Err(error) => {
-            let finding = Finding::fail(Check::Peer, probe.subject(), format!("no route: {error}"));
-            return vec![
-                finding.remedy("nothing can be sent there", "ip route get ADDRESS; ip route add …"),
-            ];
+            let finding = HostFinding::new_failure(
+                HostCheckKind::Peer,
+                probe.finding_subject(),
+                format!("no route: {error}"),
+            );
+            return vec![finding.with_explanation(
+                "nothing can be sent there",
+                "ip route get ADDRESS; ip route add …",
+            )];
         }
     };
-    let mut found = vec![route(probe, source)];
-    found.push(reached(probe));
-    found.extend(rail(host, probe));
-    found.extend(mtu(host, probe));
+    let mut found = vec![judge_route(probe, source)];
+    found.push(judge_connect(probe));
+    found.extend(judge_rail(host, probe));
+    found.extend(judge_mtu(host, probe));
     found
 }
 
-fn route(probe: &PeerProbe, source: IpAddr) -> Finding {
+fn judge_route(probe: &PeerProbe, source: IpAddr) -> HostFinding {
     let device = probe.device.as_deref().unwrap_or("an unknown device");
     let gateway =
         probe.gateway.map_or("on the link".to_owned(), |gateway| format!("by way of {gateway}"));
-    Finding::ok(Check::Peer, probe.subject(), format!("route from {source} on {device}, {gateway}"))
+    HostFinding::new_ok(
+        HostCheckKind::Peer,
+        probe.finding_subject(),
+        format!("route from {source} on {device}, {gateway}"),
+    )
 }
 
-fn reached(probe: &PeerProbe) -> Finding {
-    let subject = probe.subject();
+fn judge_connect(probe: &PeerProbe) -> HostFinding {
+    let subject = probe.finding_subject();
     let milliseconds = |time: Duration| format!("{:.3} ms", time.as_secs_f64() * 1e3);
     let port = probe.port;
     match &probe.reached {
-        Reached::Connected { round_trip, .. } => Finding::ok(
-            Check::Peer,
+        ConnectOutcome::Connected { round_trip, .. } => HostFinding::new_ok(
+            HostCheckKind::Peer,
             subject,
             format!("port {port} connects; round trip {}", milliseconds(*round_trip)),
         ),
-        Reached::Refused { round_trip } => {
+        ConnectOutcome::Refused { round_trip } => {
             let seen = format!(
                 "the host answers after {}, and refuses port {port}",
                 milliseconds(*round_trip)
@@ -134,40 +147,51 @@ fn reached(probe: &PeerProbe) -> Finding {
                 "systemctl status verbs3@worker there; worker.listen must have port {port} on this \
                 network"
             );
-            Finding::fail(Check::Peer, subject, seen).remedy("no worker listens there", remedy)
+            HostFinding::new_failure(HostCheckKind::Peer, subject, seen)
+                .with_explanation("no worker listens there", remedy)
         }
-        Reached::Failed(error) => {
+        ConnectOutcome::Failed(error) => {
             let why = "connections to the worker would fail alike: its blocks would be read from \
                 the object store";
             let remedy = format!(
                 "ping it; open TCP port {port} in firewalls and network policies on the way"
             );
-            Finding::fail(Check::Peer, subject, format!("port {port} does not connect: {error}"))
-                .remedy(why, remedy)
+            HostFinding::new_failure(
+                HostCheckKind::Peer,
+                subject,
+                format!("port {port} does not connect: {error}"),
+            )
+            .with_explanation(why, remedy)
         }
-        Reached::NotTried => Finding::fail(Check::Peer, subject, "no address to connect to")
-            .remedy("nothing was learned", "use an address"),
+        ConnectOutcome::NotTried => {
+            HostFinding::new_failure(HostCheckKind::Peer, subject, "no address to connect to")
+                .with_explanation("nothing was learned", "use an address")
+        }
     }
 }
 
-fn rail(host: &Host, probe: &PeerProbe) -> Option<Finding> {
+fn judge_rail(host: &HostDescription, probe: &PeerProbe) -> Option<HostFinding> {
     let device = probe.device.as_deref()?;
     if probe.is_this(host) {
-        return Some(Finding::ok(Check::Peer, probe.subject(), "is this host: shm is used"));
+        return Some(HostFinding::new_ok(
+            HostCheckKind::Peer,
+            probe.finding_subject(),
+            "is this host: shm is used",
+        ));
     }
-    let names: Vec<_> = probe.rails(host).iter().map(Rail::name).collect();
+    let names: Vec<_> = probe.route_rails(host).iter().map(HostRailView::rail_name).collect();
     if !names.is_empty() {
-        return Some(Finding::ok(
-            Check::Peer,
-            probe.subject(),
+        return Some(HostFinding::new_ok(
+            HostCheckKind::Peer,
+            probe.finding_subject(),
             format!("{device} is on rail {}: verbs can be used", names.join(", ")),
         ));
     }
-    let usable: Vec<_> = usable_rails(host).iter().map(Rail::name).collect();
+    let usable: Vec<_> = usable_rails(host).iter().map(HostRailView::rail_name).collect();
     if usable.is_empty() {
-        return Some(Finding::ok(
-            Check::Peer,
-            probe.subject(),
+        return Some(HostFinding::new_ok(
+            HostCheckKind::Peer,
+            probe.finding_subject(),
             format!("{device} has no RDMA: tcp is used"),
         ));
     }
@@ -178,7 +202,10 @@ fn rail(host: &Host, probe: &PeerProbe) -> Option<Finding> {
     let why = "rdma_cm follows the same route: to this address, tcp is used";
     let remedy = "give the peer's address on the RDMA network in cluster.workers, or route its \
         network over the rail";
-    Some(Finding::warn(Check::Peer, probe.subject(), seen).remedy(why, remedy))
+    Some(
+        HostFinding::new_warning(HostCheckKind::Peer, probe.finding_subject(), seen)
+            .with_explanation(why, remedy),
+    )
 }
 
 /// IP and TCP headers without options, and the time stamps that nearly every host sends.
@@ -187,13 +214,13 @@ const fn segment_headers(address: SocketAddr) -> u32 {
     ip + 20 + 12
 }
 
-fn mtu(host: &Host, probe: &PeerProbe) -> Option<Finding> {
+fn judge_mtu(host: &HostDescription, probe: &PeerProbe) -> Option<HostFinding> {
     let path = probe.path_mtu?;
     if probe.is_this(host) {
         return None;
     }
-    let local = host.netdev(probe.device.as_deref()?)?;
-    let roce = probe.rails(host).iter().any(Rail::is_roce);
+    let local = host.find_netdev(probe.device.as_deref()?)?;
+    let roce = probe.route_rails(host).iter().any(HostRailView::is_roce);
     let packets = match path_mtu(path) {
         Some(size) if roce => format!("; RDMA packets carry {size} bytes"),
         _ => String::new(),
@@ -206,7 +233,7 @@ fn mtu(host: &Host, probe: &PeerProbe) -> Option<Finding> {
         probe.host
     );
     let agreed = match (&probe.reached, probe.address) {
-        (Reached::Connected { segment_bytes: Some(segment), .. }, Some(address)) => {
+        (ConnectOutcome::Connected { segment_bytes: Some(segment), .. }, Some(address)) => {
             Some(segment + segment_headers(address))
         }
         _ => None,
@@ -220,14 +247,17 @@ fn mtu(host: &Host, probe: &PeerProbe) -> Option<Finding> {
             format!("{} has MTU {}, the path {path}{packets}", local.name, local.mtu)
         }
         _ => {
-            return Some(Finding::ok(
-                Check::Peer,
-                probe.subject(),
+            return Some(HostFinding::new_ok(
+                HostCheckKind::Peer,
+                probe.finding_subject(),
                 format!("path MTU {path}{packets}"),
             ));
         }
     };
-    Some(Finding::warn(Check::Peer, probe.subject(), seen).remedy(why, remedy))
+    Some(
+        HostFinding::new_warning(HostCheckKind::Peer, probe.finding_subject(), seen)
+            .with_explanation(why, remedy),
+    )
 }
 
 #[cfg(test)]

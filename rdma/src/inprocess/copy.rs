@@ -15,53 +15,56 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
-use super::faults::{FaultState, Faults};
-use super::share::{no_reply, panicked, pull_by_copy, push_by_copy};
+use super::faults::{FaultState, InProcessFaults};
+use super::share::{no_reply, panic_error, pull_by_copy, push_by_copy};
 use crate::landing::Landing;
-use crate::metrics::Traffic;
-use crate::pending::Pending;
+use crate::metrics::TransportTraffic;
+use crate::pending::PendingCall;
 use crate::transport::{
-    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service,
-    TransportError, TransportKind,
+    CallDriver, CallEvent, CallService, IncomingCall, OutgoingCall, PeerConnection, ReplyDriver,
+    ReplyPart, ReplySender, TransportError, TransportKind,
 };
 
 const PEER: &str = "in-process peer";
 
-pub(super) fn connection(service: Arc<dyn Service>, faults: Faults) -> Arc<dyn Connection> {
+pub(super) fn open_copy_connection(
+    service: Arc<dyn CallService>,
+    faults: InProcessFaults,
+) -> Arc<dyn PeerConnection> {
     Arc::new(CopyConnection {
         service,
-        wire: Arc::new(Wire {
-            faults: faults.state().clone(),
-            calls: Mutex::new(Calls::default()),
+        wire: Arc::new(InProcessWire {
+            faults: faults.fault_state().clone(),
+            calls: Mutex::new(CopyCallTable::default()),
         }),
     })
 }
 
 struct CopyConnection {
-    service: Arc<dyn Service>,
-    wire: Arc<Wire>,
+    service: Arc<dyn CallService>,
+    wire: Arc<InProcessWire>,
 }
 
 /// What both sides of the connection share.
-struct Wire {
+struct InProcessWire {
     faults: Arc<FaultState>,
-    calls: Mutex<Calls>,
+    calls: Mutex<CopyCallTable>,
 }
 
 #[derive(Default)]
-struct Calls {
+struct CopyCallTable {
     next: u64,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, CopyCallEntry>,
     broken: Option<TransportError>,
 }
 
-struct Open {
-    pending: Arc<Pending>,
+struct CopyCallEntry {
+    pending: Arc<PendingCall>,
     handler: Option<AbortHandle>,
 }
 
-impl Connection for CopyConnection {
-    fn kind(&self) -> TransportKind {
+impl PeerConnection for CopyConnection {
+    fn transport_kind(&self) -> TransportKind {
         TransportKind::Tcp
     }
 
@@ -69,28 +72,28 @@ impl Connection for CopyConnection {
         true
     }
 
-    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
-        let landing_bytes = landing.as_ref().map_or(0, Landing::bytes);
-        let pending = Arc::new(Pending::new(TransportKind::Tcp, landing, None));
+    fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {
+        let landing_bytes = landing.as_ref().map_or(0, Landing::total_bytes);
+        let pending = Arc::new(PendingCall::new(TransportKind::Tcp, landing, None));
         let mut calls = self.wire.calls.lock();
         calls.next += 1;
         let id = calls.next;
         if let Some(error) = calls.broken.clone() {
             drop(calls);
-            pending.settle(TransportError::Unreachable {
+            pending.settle_with_error(TransportError::Unreachable {
                 peer: PEER.into(),
                 reason: error.to_string(),
             });
         } else {
-            let open = Open { pending: pending.clone(), handler: None };
+            let open = CopyCallEntry { pending: pending.clone(), handler: None };
             calls.open.insert(id, open);
             drop(calls);
-            self.serve(id, message, landing_bytes, pending.clone());
+            self.spawn_handler(id, message, landing_bytes, pending.clone());
         }
-        Call::new(Box::new(CopyCall { id, pending, wire: self.wire.clone() }))
+        OutgoingCall::new(Box::new(CopyCall { id, pending, wire: self.wire.clone() }))
     }
 
-    fn broken(&self) -> Option<TransportError> {
+    fn broken_reason(&self) -> Option<TransportError> {
         self.wire.calls.lock().broken.clone()
     }
 
@@ -100,22 +103,28 @@ impl Connection for CopyConnection {
 }
 
 impl CopyConnection {
-    fn serve(&self, id: u64, message: Bytes, landing_bytes: u64, pending: Arc<Pending>) {
-        let reply = Reply::new(Box::new(CopyReply {
+    fn spawn_handler(
+        &self,
+        id: u64,
+        message: Bytes,
+        landing_bytes: u64,
+        pending: Arc<PendingCall>,
+    ) {
+        let reply = ReplySender::new(Box::new(CopyReply {
             id,
             landing_bytes,
             answered: false,
             pending: pending.clone(),
             wire: self.wire.clone(),
         }));
-        let incoming = Incoming { message, landing_bytes, peer: PEER.into() };
+        let incoming = IncomingCall { message, landing_bytes, peer: PEER.into() };
         let service = self.service.clone();
         // May be aborted at any await: that is how a cancel reaches a handler. Ends with its call
         // or its connection.
         let task = tokio::spawn(async move {
-            let serve = service.serve(incoming, reply);
+            let serve = service.serve_call(incoming, reply);
             if let Err(panic) = AssertUnwindSafe(serve).catch_unwind().await {
-                pending.settle(panicked(PEER, &*panic));
+                pending.settle_with_error(panic_error(PEER, &*panic));
             }
         });
         if let Some(open) = self.wire.calls.lock().open.get_mut(&id) {
@@ -124,31 +133,31 @@ impl CopyConnection {
     }
 }
 
-impl Wire {
+impl InProcessWire {
     /// Applies a delivery to its call, unless the connection breaks instead.
-    fn arrive(&self, id: u64, delivery: Delivery) {
+    fn apply_delivery(&self, id: u64, delivery: CopyDelivery) {
         let Some(pending) = self.calls.lock().open.get(&id).map(|o| o.pending.clone()) else {
             return;
         };
         if self.faults.breaks_now() {
-            if let Delivery::Part(part) = &delivery {
+            if let CopyDelivery::Part(part) = &delivery {
                 // Half of the bytes are there already: a requester must never see them.
-                write(&pending, part, part.bytes() / 2);
+                write(&pending, part, part.data_bytes() / 2);
             }
             self.break_down();
             return;
         }
-        let settled = delivery.settles();
+        let settled = delivery.settles_call();
         match delivery {
-            Delivery::Part(part) => {
-                if let Some(data) = write(&pending, &part, part.bytes()) {
-                    pending.deliver(Event::Part(Part { data, ..part }));
+            CopyDelivery::Part(part) => {
+                if let Some(data) = write(&pending, &part, part.data_bytes()) {
+                    pending.deliver_event(CallEvent::Part(ReplyPart { data, ..part }));
                 }
             }
-            Delivery::Wanted { message, bytes } => {
-                pending.deliver(Event::Wanted { message, bytes });
+            CopyDelivery::Wanted { message, bytes } => {
+                pending.deliver_event(CallEvent::Wanted { message, bytes });
             }
-            Delivery::End(error) => pending.settle(error),
+            CopyDelivery::End(error) => pending.settle_with_error(error),
         }
         if settled {
             self.calls.lock().open.remove(&id);
@@ -165,26 +174,28 @@ impl Wire {
         let open = std::mem::take(&mut calls.open);
         drop(calls);
         for (_, call) in open {
-            call.pending.settle(error.clone());
+            call.pending.settle_with_error(error.clone());
             if let Some(handler) = call.handler {
                 handler.abort();
             }
         }
     }
 
-    fn send(self: &Arc<Self>, id: u64, delivery: Delivery) {
+    fn send_delivery(self: &Arc<Self>, id: u64, delivery: CopyDelivery) {
         let wire = self.clone();
-        self.faults.deliver(id, move || wire.arrive(id, delivery));
+        self.faults.run_or_hold(id, move || wire.apply_delivery(id, delivery));
     }
 }
 
 /// Writes the first `bytes` of a part into the landing; the pieces, when that is all of it.
-fn write(pending: &Pending, part: &Part, bytes: u64) -> Option<Vec<Bytes>> {
-    let mut fill = match pending.claim(part.offset, part.bytes()) {
+fn write(pending: &PendingCall, part: &ReplyPart, bytes: u64) -> Option<Vec<Bytes>> {
+    let mut fill = match pending.claim_range(part.offset, part.data_bytes()) {
         Ok(fill) => fill,
         Err(error) => {
-            pending
-                .settle(TransportError::Protocol { peer: PEER.into(), reason: error.to_string() });
+            pending.settle_with_error(TransportError::Protocol {
+                peer: PEER.into(),
+                reason: error.to_string(),
+            });
             return None;
         }
     };
@@ -194,17 +205,17 @@ fn write(pending: &Pending, part: &Part, bytes: u64) -> Option<Vec<Bytes>> {
         fill.copy_from(&piece[..now]);
         left -= now;
     }
-    (fill.missing() == 0).then(|| fill.vouch())
+    (fill.missing_bytes() == 0).then(|| fill.into_vouched_bytes())
 }
 
-enum Delivery {
-    Part(Part),
+enum CopyDelivery {
+    Part(ReplyPart),
     Wanted { message: Bytes, bytes: u64 },
     End(TransportError),
 }
 
-impl Delivery {
-    fn settles(&self) -> bool {
+impl CopyDelivery {
+    fn settles_call(&self) -> bool {
         match self {
             Self::Part(part) => part.last,
             Self::Wanted { .. } => false,
@@ -215,12 +226,12 @@ impl Delivery {
 
 struct CopyCall {
     id: u64,
-    pending: Arc<Pending>,
-    wire: Arc<Wire>,
+    pending: Arc<PendingCall>,
+    wire: Arc<InProcessWire>,
 }
 
 impl CallDriver for CopyCall {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallEvent, TransportError>> {
         self.pending.poll_pop(cx)
     }
 
@@ -235,7 +246,7 @@ impl CallDriver for CopyCall {
 
 impl Drop for CopyCall {
     fn drop(&mut self) {
-        if !self.pending.cancel() {
+        if !self.pending.cancel_call() {
             return;
         }
         if self.wire.faults.late_replies() {
@@ -248,7 +259,7 @@ impl Drop for CopyCall {
             handler.abort();
         }
         // The acknowledgement queues up behind the parts that are still on their way.
-        self.wire.send(self.id, Delivery::End(TransportError::Cancelled));
+        self.wire.send_delivery(self.id, CopyDelivery::End(TransportError::Cancelled));
     }
 }
 
@@ -256,30 +267,30 @@ struct CopyReply {
     id: u64,
     landing_bytes: u64,
     answered: bool,
-    pending: Arc<Pending>,
-    wire: Arc<Wire>,
+    pending: Arc<PendingCall>,
+    wire: Arc<InProcessWire>,
 }
 
 #[async_trait]
 impl ReplyDriver for CopyReply {
-    async fn part(
+    async fn send_part(
         &mut self,
         message: Bytes,
         offset: u64,
         data: Vec<Bytes>,
         last: bool,
     ) -> Result<(), TransportError> {
-        self.wire.faults.reorder().await;
-        let part = Part { message, offset, data, last };
+        self.wire.faults.reorder_calls().await;
+        let part = ReplyPart { message, offset, data, last };
         check_part(&part, self.landing_bytes)?;
         self.check_open()?;
-        Traffic::of(TransportKind::Tcp).bytes_out.inc_by(part.bytes());
+        TransportTraffic::for_kind(TransportKind::Tcp).bytes_out.inc_by(part.data_bytes());
         self.answered = part.last;
-        self.wire.send(self.id, Delivery::Part(part));
+        self.wire.send_delivery(self.id, CopyDelivery::Part(part));
         Ok(())
     }
 
-    async fn pull(
+    async fn pull_data(
         &mut self,
         message: Bytes,
         landing: Landing,
@@ -287,7 +298,7 @@ impl ReplyDriver for CopyReply {
         self.check_open()?;
         let (wire, id) = (self.wire.clone(), self.id);
         pull_by_copy(&self.pending, landing, move |bytes| {
-            wire.send(id, Delivery::Wanted { message, bytes });
+            wire.send_delivery(id, CopyDelivery::Wanted { message, bytes });
             Ok(())
         })
         .await
@@ -309,14 +320,14 @@ impl CopyReply {
 impl Drop for CopyReply {
     fn drop(&mut self) {
         if !self.answered {
-            self.wire.send(self.id, Delivery::End(no_reply(PEER)));
+            self.wire.send_delivery(self.id, CopyDelivery::End(no_reply(PEER)));
         }
     }
 }
 
 /// Refuses here what the requester would have to cut the connection for.
-pub(crate) fn check_part(part: &Part, landing_bytes: u64) -> Result<(), TransportError> {
-    let end = part.offset.saturating_add(part.bytes());
+pub(crate) fn check_part(part: &ReplyPart, landing_bytes: u64) -> Result<(), TransportError> {
+    let end = part.offset.saturating_add(part.data_bytes());
     if end > landing_bytes {
         return Err(TransportError::Bound {
             reason: format!(

@@ -15,22 +15,22 @@ use tokio::sync::Notify;
 
 /// The faults of one or several in-process connections. Clones share their state.
 #[derive(Clone)]
-pub struct Faults {
+pub struct InProcessFaults {
     state: Arc<FaultState>,
 }
 
-impl Faults {
+impl InProcessFaults {
     /// No fault, but parts of different calls overtake each other as `seed` says.
-    pub fn seeded(seed: u64) -> Self {
-        Self::with(seed, true)
+    pub fn from_seed(seed: u64) -> Self {
+        Self::from_parts(seed, true)
     }
 
     /// No fault at all.
-    pub fn none() -> Self {
-        Self::with(0, false)
+    pub fn without_faults() -> Self {
+        Self::from_parts(0, false)
     }
 
-    fn with(seed: u64, reorder: bool) -> Self {
+    fn from_parts(seed: u64, reorder: bool) -> Self {
         Self {
             state: Arc::new(FaultState {
                 rng: Mutex::new(StdRng::seed_from_u64(seed)),
@@ -39,7 +39,7 @@ impl Faults {
                 drop_at: AtomicU64::new(u64::MAX),
                 refuse: AtomicU32::new(0),
                 late_replies: AtomicBool::new(false),
-                held: Mutex::new(Held::default()),
+                held: Mutex::new(DeliveryQueue::default()),
                 changed: Notify::new(),
                 order: ReentrantMutex::new(()),
             }),
@@ -53,8 +53,8 @@ impl Faults {
         self
     }
 
-    /// Everything that the serving side sends is held until [`FaultHandle::release`].
-    pub fn hold(self) -> Self {
+    /// Everything that the serving side sends is held until [`FaultHandle::release_all`].
+    pub fn hold_deliveries(self) -> Self {
         self.state.held.lock().holding = true;
         self
     }
@@ -73,11 +73,11 @@ impl Faults {
     }
 
     /// Drives the faults while calls are under way.
-    pub fn handle(&self) -> FaultHandle {
+    pub fn fault_handle(&self) -> FaultHandle {
         FaultHandle { state: self.state.clone() }
     }
 
-    pub(super) fn state(&self) -> &Arc<FaultState> {
+    pub(super) fn fault_state(&self) -> &Arc<FaultState> {
         &self.state
     }
 }
@@ -90,12 +90,12 @@ pub struct FaultHandle {
 
 impl FaultHandle {
     /// From now on deliveries are held (again).
-    pub fn hold(&self) {
+    pub fn hold_deliveries(&self) {
         self.state.held.lock().holding = true;
     }
 
     /// Delivers everything that is held, calls in seeded order, and holds nothing from now on.
-    pub fn release(&self) {
+    pub fn release_all(&self) {
         self.state.held.lock().holding = false;
         while self.release_one() {}
     }
@@ -114,7 +114,7 @@ impl FaultHandle {
     }
 
     /// Deliveries that are held now.
-    pub fn held(&self) -> usize {
+    pub fn held_count(&self) -> usize {
         self.state.held.lock().queue.len()
     }
 
@@ -122,7 +122,7 @@ impl FaultHandle {
     pub async fn wait_held(&self, deliveries: usize) {
         loop {
             let changed = self.state.changed.notified();
-            if self.held() >= deliveries {
+            if self.held_count() >= deliveries {
                 return;
             }
             changed.await;
@@ -141,7 +141,7 @@ impl FaultHandle {
     }
 }
 
-type Delivery = Box<dyn FnOnce() + Send>;
+type DeliveryClosure = Box<dyn FnOnce() + Send>;
 
 pub(super) struct FaultState {
     rng: Mutex<StdRng>,
@@ -150,21 +150,21 @@ pub(super) struct FaultState {
     drop_at: AtomicU64,
     refuse: AtomicU32,
     late_replies: AtomicBool,
-    held: Mutex<Held>,
+    held: Mutex<DeliveryQueue>,
     changed: Notify,
     /// Held while a delivery runs, so that what was released first also arrives first.
     order: ReentrantMutex<()>,
 }
 
 #[derive(Default)]
-struct Held {
+struct DeliveryQueue {
     holding: bool,
-    queue: VecDeque<(u64, Delivery)>,
+    queue: VecDeque<(u64, DeliveryClosure)>,
 }
 
 impl FaultState {
     /// Runs `run` now, or holds it; deliveries of one call never overtake each other.
-    pub(super) fn deliver(&self, call: u64, run: impl FnOnce() + Send + 'static) {
+    pub(super) fn run_or_hold(&self, call: u64, run: impl FnOnce() + Send + 'static) {
         let _order = self.order.lock();
         let mut held = self.held.lock();
         if held.holding || held.queue.iter().any(|(other, _)| *other == call) {
@@ -194,7 +194,7 @@ impl FaultState {
     }
 
     /// Lets other calls go first, as often as the seed says.
-    pub(super) async fn reorder(&self) {
+    pub(super) async fn reorder_calls(&self) {
         if !self.reorder {
             return;
         }
@@ -204,7 +204,7 @@ impl FaultState {
         }
     }
 
-    fn take_one(&self) -> Option<Delivery> {
+    fn take_one(&self) -> Option<DeliveryClosure> {
         let mut held = self.held.lock();
         if held.queue.is_empty() {
             return None;

@@ -9,35 +9,37 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::landing::Landing;
-use crate::peer::Ways;
-use crate::transport::{Call, Connection, PeerAddress, Transport, TransportError, TransportKind};
+use crate::peer::TransportWays;
+use crate::transport::{
+    OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
+};
 
-pub(super) struct Posing {
-    pub(super) inner: Arc<dyn Transport>,
+pub(super) struct PosingTransport {
+    pub(super) inner: Arc<dyn PeerTransport>,
     pub(super) kind: TransportKind,
-    pub(super) ways: Ways,
+    pub(super) ways: TransportWays,
 }
 
-struct Posed {
-    inner: Arc<dyn Connection>,
+struct PosingConnection {
+    inner: Arc<dyn PeerConnection>,
     kind: TransportKind,
-    ways: Ways,
+    ways: TransportWays,
 }
 
 #[async_trait]
-impl Transport for Posing {
-    fn kind(&self) -> TransportKind {
+impl PeerTransport for PosingTransport {
+    fn transport_kind(&self) -> TransportKind {
         self.kind
     }
 
-    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let inner = self.inner.connect(peer).await?;
-        Ok(Arc::new(Posed { inner, kind: self.kind, ways: self.ways.clone() }))
+        Ok(Arc::new(PosingConnection { inner, kind: self.kind, ways: self.ways.clone() }))
     }
 }
 
-impl Connection for Posed {
-    fn kind(&self) -> TransportKind {
+impl PeerConnection for PosingConnection {
+    fn transport_kind(&self) -> TransportKind {
         self.kind
     }
 
@@ -45,19 +47,19 @@ impl Connection for Posed {
         self.inner.wants_landing()
     }
 
-    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
-        self.inner.call(message, landing)
+    fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {
+        self.inner.start_call(message, landing)
     }
 
-    fn broken(&self) -> Option<TransportError> {
-        self.inner.broken()
+    fn broken_reason(&self) -> Option<TransportError> {
+        self.inner.broken_reason()
     }
 
     fn in_flight(&self) -> usize {
         self.inner.in_flight()
     }
 
-    fn ways(&self) -> &Ways {
+    fn peer_ways(&self) -> &TransportWays {
         &self.ways
     }
 }

@@ -19,11 +19,11 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::landing::Landing;
-use crate::metrics::Traffic;
-use crate::pending::{Pending, Pull};
+use crate::metrics::TransportTraffic;
+use crate::pending::{InProcessPull, PendingCall};
 use crate::transport::{
-    Call, CallDriver, Connection, Event, Incoming, Part, Reply, ReplyDriver, Service,
-    TransportError, TransportKind,
+    CallDriver, CallEvent, CallService, IncomingCall, OutgoingCall, PeerConnection, ReplyDriver,
+    ReplyPart, ReplySender, TransportError, TransportKind,
 };
 
 /// Parts that a handler may be ahead of its requester; each pins the owner's memory.
@@ -31,17 +31,17 @@ const PARTS_AHEAD_MAX: usize = 8;
 
 const PEER: &str = "this process";
 
-pub(super) fn connection(service: Arc<dyn Service>) -> Arc<dyn Connection> {
+pub(super) fn open_share_connection(service: Arc<dyn CallService>) -> Arc<dyn PeerConnection> {
     Arc::new(ShareConnection { service, peer: PEER.into() })
 }
 
 struct ShareConnection {
-    service: Arc<dyn Service>,
+    service: Arc<dyn CallService>,
     peer: Arc<str>,
 }
 
-impl Connection for ShareConnection {
-    fn kind(&self) -> TransportKind {
+impl PeerConnection for ShareConnection {
+    fn transport_kind(&self) -> TransportKind {
         TransportKind::Shm
     }
 
@@ -49,19 +49,19 @@ impl Connection for ShareConnection {
         false
     }
 
-    fn call(&self, message: Bytes, landing: Option<Landing>) -> Call {
+    fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {
         // Nothing is written to a landing here; one that came along goes back at once.
         drop(landing);
-        let pending = Arc::new(Pending::new(TransportKind::Shm, None, None));
-        let reply = Reply::new(Box::new(ShareReply { pending: pending.clone() }));
-        let incoming = Incoming { message, landing_bytes: u64::MAX, peer: self.peer.clone() };
-        Call::new(Box::new(ShareCall {
-            handler: Some(Handler::start(self.service.clone(), incoming, reply)),
+        let pending = Arc::new(PendingCall::new(TransportKind::Shm, None, None));
+        let reply = ReplySender::new(Box::new(ShareReply { pending: pending.clone() }));
+        let incoming = IncomingCall { message, landing_bytes: u64::MAX, peer: self.peer.clone() };
+        OutgoingCall::new(Box::new(ShareCall {
+            handler: Some(PolledHandler::start(self.service.clone(), incoming, reply)),
             pending,
         }))
     }
 
-    fn broken(&self) -> Option<TransportError> {
+    fn broken_reason(&self) -> Option<TransportError> {
         None
     }
 }
@@ -70,14 +70,14 @@ type ServeFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// A handler's future beside the service that it borrows. The order of the fields drops the future
 /// first.
-struct Handler {
+struct PolledHandler {
     future: ServeFuture<'static>,
-    _service: Arc<dyn Service>,
+    _service: Arc<dyn CallService>,
 }
 
-impl Handler {
-    fn start(service: Arc<dyn Service>, incoming: Incoming, reply: Reply) -> Self {
-        let future: ServeFuture<'_> = service.serve(incoming, reply);
+impl PolledHandler {
+    fn start(service: Arc<dyn CallService>, incoming: IncomingCall, reply: ReplySender) -> Self {
+        let future: ServeFuture<'_> = service.serve_call(incoming, reply);
         // SAFETY: the future borrows `*service` only, which the Arc beside it keeps alive and in
         // place for as long as the future exists; neither field ever leaves this struct.
         let future =
@@ -87,13 +87,13 @@ impl Handler {
 }
 
 struct ShareCall {
-    handler: Option<Handler>,
-    pending: Arc<Pending>,
+    handler: Option<PolledHandler>,
+    pending: Arc<PendingCall>,
 }
 
 impl CallDriver for ShareCall {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
-        if let Some(event) = self.pending.pop() {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallEvent, TransportError>> {
+        if let Some(event) = self.pending.pop_event() {
             return Poll::Ready(event);
         }
         if let Some(handler) = &mut self.handler {
@@ -101,7 +101,7 @@ impl CallDriver for ShareCall {
                 Ok(Poll::Pending) => {}
                 Ok(Poll::Ready(())) => self.handler = None,
                 Err(panic) => {
-                    self.pending.settle(panicked(PEER, &*panic));
+                    self.pending.settle_with_error(panic_error(PEER, &*panic));
                     self.handler = None;
                 }
             }
@@ -120,16 +120,16 @@ impl CallDriver for ShareCall {
 
 impl Drop for ShareCall {
     fn drop(&mut self) {
-        self.pending.cancel();
+        self.pending.cancel_call();
         self.handler = None;
         // The handler is gone, so nobody is left who could still answer.
-        self.pending.settle(TransportError::Cancelled);
+        self.pending.settle_with_error(TransportError::Cancelled);
     }
 }
 
 /// Copies into the memory that the serving side lent for it: what it keeps must lie in its own
 /// arena, not in the requester's request body.
-pub(super) fn push_by_copy(pending: &Pending, data: &[Bytes]) -> Result<(), TransportError> {
+pub(super) fn push_by_copy(pending: &PendingCall, data: &[Bytes]) -> Result<(), TransportError> {
     pending.answer_wanted(data)?;
     let Some(mut pull) = pending.take_pull() else {
         return Err(TransportError::Failed {
@@ -141,27 +141,27 @@ pub(super) fn push_by_copy(pending: &Pending, data: &[Bytes]) -> Result<(), Tran
         pull.fill.copy_from(piece);
     }
     // The handler may have given up waiting; then nobody needs the bytes.
-    let _ = pull.done.send(pull.fill.vouch());
+    let _ = pull.done.send(pull.fill.into_vouched_bytes());
     Ok(())
 }
 
 /// The serving half of [`push_by_copy`].
 pub(super) async fn pull_by_copy(
-    pending: &Pending,
+    pending: &PendingCall,
     mut landing: Landing,
     want: impl FnOnce(u64) -> Result<(), TransportError>,
 ) -> Result<Vec<Bytes>, TransportError> {
-    let bytes = landing.bytes();
+    let bytes = landing.total_bytes();
     let fill = landing
-        .claim(0, bytes)
+        .claim_range(0, bytes)
         .map_err(|error| TransportError::Bound { reason: error.to_string() })?;
     let (done, pushed) = oneshot::channel();
-    pending.offer(Pull { fill, done });
+    pending.offer_pull(InProcessPull { fill, done });
     want(bytes)?;
     pushed.await.map_err(|_| TransportError::Cancelled)
 }
 
-pub(super) fn panicked(peer: &str, panic: &(dyn Any + Send)) -> TransportError {
+pub(super) fn panic_error(peer: &str, panic: &(dyn Any + Send)) -> TransportError {
     let text = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
@@ -183,12 +183,12 @@ pub(super) fn no_reply(peer: &str) -> TransportError {
 }
 
 struct ShareReply {
-    pending: Arc<Pending>,
+    pending: Arc<PendingCall>,
 }
 
 #[async_trait]
 impl ReplyDriver for ShareReply {
-    async fn part(
+    async fn send_part(
         &mut self,
         message: Bytes,
         offset: u64,
@@ -200,19 +200,19 @@ impl ReplyDriver for ShareReply {
             return Err(TransportError::Cancelled);
         }
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        Traffic::of(TransportKind::Shm).bytes_out.inc_by(bytes as u64);
-        self.pending.deliver(Event::Part(Part { message, offset, data, last }));
+        TransportTraffic::for_kind(TransportKind::Shm).bytes_out.inc_by(bytes as u64);
+        self.pending.deliver_event(CallEvent::Part(ReplyPart { message, offset, data, last }));
         Ok(())
     }
 
-    async fn pull(
+    async fn pull_data(
         &mut self,
         message: Bytes,
         landing: Landing,
     ) -> Result<Vec<Bytes>, TransportError> {
         let pending = self.pending.clone();
         pull_by_copy(&self.pending, landing, move |bytes| {
-            pending.deliver(Event::Wanted { message, bytes });
+            pending.deliver_event(CallEvent::Wanted { message, bytes });
             Ok(())
         })
         .await
@@ -221,6 +221,6 @@ impl ReplyDriver for ShareReply {
 
 impl Drop for ShareReply {
     fn drop(&mut self) {
-        self.pending.settle(no_reply(PEER));
+        self.pending.settle_with_error(no_reply(PEER));
     }
 }

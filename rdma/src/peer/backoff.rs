@@ -28,13 +28,13 @@ impl Default for BackoffOptions {
 }
 
 #[derive(Debug)]
-pub(crate) struct Backoff {
+pub(crate) struct ReconnectBackoff {
     options: BackoffOptions,
     failures: u32,
     until: Option<Instant>,
 }
 
-impl Backoff {
+impl ReconnectBackoff {
     pub(crate) fn new(options: BackoffOptions) -> Self {
         Self { options, failures: 0, until: None }
     }
@@ -46,7 +46,7 @@ impl Backoff {
 
     /// An attempt failed. `chance` (0 to 1) spreads the pause over its upper half, so that peers of
     /// one dead host do not come back in the same instant.
-    pub(crate) fn failed(&mut self, now: Instant, chance: f64) {
+    pub(crate) fn record_failure(&mut self, now: Instant, chance: f64) {
         let doubled = 2u32.saturating_pow(self.failures.min(20));
         let pause = self.options.pause_min.saturating_mul(doubled).min(self.options.pause_max);
         self.failures = self.failures.saturating_add(1);
@@ -54,17 +54,17 @@ impl Backoff {
     }
 
     /// From when on an attempt may be made; `None`: at any time.
-    pub(crate) fn until(&self) -> Option<Instant> {
+    pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.until
     }
 
     /// A connection broke that was made at `since`.
-    pub(crate) fn lost(&mut self, since: Instant, now: Instant, chance: f64) {
+    pub(crate) fn record_loss(&mut self, since: Instant, now: Instant, chance: f64) {
         if now.saturating_duration_since(since) >= self.options.stable_after {
             self.failures = 0;
             self.until = None;
         } else {
-            self.failed(now, chance);
+            self.record_failure(now, chance);
         }
     }
 }
@@ -74,11 +74,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn backoff() -> Backoff {
-        Backoff::new(BackoffOptions::default())
+    fn backoff() -> ReconnectBackoff {
+        ReconnectBackoff::new(BackoffOptions::default())
     }
 
-    fn pause(backoff: &Backoff, now: Instant) -> Duration {
+    fn pause(backoff: &ReconnectBackoff, now: Instant) -> Duration {
         backoff.until.unwrap() - now
     }
 
@@ -87,13 +87,13 @@ mod tests {
         let (mut backoff, now) = (backoff(), Instant::now());
         assert!(backoff.may_try(now));
         for expected in [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
-            backoff.failed(now, 1.0);
+            backoff.record_failure(now, 1.0);
             assert_eq!(pause(&backoff, now), Duration::from_millis(expected));
             assert!(!backoff.may_try(now + Duration::from_millis(expected - 1)));
             assert!(backoff.may_try(now + Duration::from_millis(expected)));
         }
         for _ in 0..100 {
-            backoff.failed(now, 1.0);
+            backoff.record_failure(now, 1.0);
         }
         assert_eq!(pause(&backoff, now), Duration::from_secs(30));
     }
@@ -101,8 +101,8 @@ mod tests {
     #[test]
     fn chance_spreads_a_pause_over_its_upper_half() {
         let (mut low, mut high, now) = (backoff(), backoff(), Instant::now());
-        low.failed(now, 0.0);
-        high.failed(now, 1.0);
+        low.record_failure(now, 0.0);
+        high.record_failure(now, 1.0);
         assert_eq!(pause(&low, now), Duration::from_millis(50));
         assert_eq!(pause(&high, now), Duration::from_millis(100));
     }
@@ -110,20 +110,20 @@ mod tests {
     #[test]
     fn a_connection_that_dies_young_goes_on_doubling() {
         let (mut backoff, start) = (backoff(), Instant::now());
-        backoff.failed(start, 1.0);
-        backoff.failed(start, 1.0);
-        backoff.lost(start, start + Duration::from_secs(1), 1.0);
+        backoff.record_failure(start, 1.0);
+        backoff.record_failure(start, 1.0);
+        backoff.record_loss(start, start + Duration::from_secs(1), 1.0);
         assert_eq!(pause(&backoff, start + Duration::from_secs(1)), Duration::from_millis(400));
     }
 
     #[test]
     fn a_connection_that_lived_clears_the_past() {
         let (mut backoff, start) = (backoff(), Instant::now());
-        backoff.failed(start, 1.0);
+        backoff.record_failure(start, 1.0);
         let later = start + Duration::from_secs(10);
-        backoff.lost(start, later, 1.0);
+        backoff.record_loss(start, later, 1.0);
         assert!(backoff.may_try(later));
-        backoff.failed(later, 1.0);
+        backoff.record_failure(later, 1.0);
         assert_eq!(pause(&backoff, later), Duration::from_millis(100));
     }
 }

@@ -7,18 +7,18 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::FutureExt;
 
-use super::connect::Attempt;
+use super::connect::ConnectAttempt;
 use crate::landing::Landing;
-use crate::transport::{Call, CallDriver, Event, TransportError, Way};
+use crate::transport::{CallConnection, CallDriver, CallEvent, OutgoingCall, TransportError};
 
-pub(super) enum Connecting {
-    Waiting { attempt: Attempt, request: Option<(Bytes, Option<Landing>)> },
-    Made(Call),
+pub(super) enum ConnectingCall {
+    Waiting { attempt: ConnectAttempt, request: Option<(Bytes, Option<Landing>)> },
+    Made(OutgoingCall),
     Refused(Option<TransportError>),
 }
 
-impl CallDriver for Connecting {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, TransportError>> {
+impl CallDriver for ConnectingCall {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallEvent, TransportError>> {
         loop {
             let next = match self {
                 Self::Made(call) => return call.poll_next(cx),
@@ -30,9 +30,9 @@ impl CallDriver for Connecting {
                 }
                 Self::Waiting { attempt, request } => {
                     match (ready!(attempt.poll_unpin(cx)), request.take()) {
-                        (Ok(connection), Some((message, landing))) => {
-                            Self::Made(connection.call(message, landing).over(connection))
-                        }
+                        (Ok(connection), Some((message, landing))) => Self::Made(
+                            connection.start_call(message, landing).with_connection(connection),
+                        ),
                         (Ok(_), None) => Self::Refused(None),
                         (Err(error), _) => Self::Refused(Some(error)),
                     }
@@ -55,9 +55,9 @@ impl CallDriver for Connecting {
         }
     }
 
-    fn way(&self) -> Option<&Way> {
+    fn call_connection(&self) -> Option<&CallConnection> {
         match self {
-            Self::Made(call) => call.way(),
+            Self::Made(call) => call.call_connection(),
             _ => None,
         }
     }

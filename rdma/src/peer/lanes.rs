@@ -9,25 +9,25 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
-use super::connect::Attempt;
-use super::rest::Rest;
-use super::route::{Route, fell_back, reason_of};
-use super::ways::Ways;
-use crate::metrics::{GaugeGuard, metrics};
-use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
+use super::backoff::ReconnectBackoff;
+use super::connect::ConnectAttempt;
+use super::rest::WayRestTracker;
+use super::route::{RouteMonitor, fell_back, reason_of};
+use super::ways::TransportWays;
+use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
-pub(super) struct State {
+pub(super) struct PeerConnectionState {
     /// Tcp: every peer has it, and calls that nothing better takes go over it.
-    pub(super) tcp: Vec<Held>,
+    pub(super) tcp: Vec<PooledConnection>,
     /// What is better than tcp, best first: shared memory, then the rails of this host in their
     /// order.
-    pub(super) lanes: Vec<Lane>,
+    pub(super) lanes: Vec<TransportLane>,
     /// What the peer said last; its socket only where this process sees it.
-    pub(super) ways: Ways,
+    pub(super) ways: TransportWays,
     /// For the first connection, or for one more of tcp.
-    pub(super) attempt: Option<Attempt>,
-    pub(super) backoff: Backoff,
+    pub(super) attempt: Option<ConnectAttempt>,
+    pub(super) backoff: ReconnectBackoff,
     pub(super) last_error: Option<TransportError>,
     /// Connections that broke and have not been replaced.
     pub(super) lost: usize,
@@ -36,7 +36,7 @@ pub(super) struct State {
     pub(super) learned: Instant,
     /// It is being asked again.
     pub(super) learning: bool,
-    pub(super) route: Route,
+    pub(super) route: RouteMonitor,
     /// Whose turn it is among rails with as many calls.
     turn: usize,
 }
@@ -45,14 +45,14 @@ pub(super) struct State {
 const SILENT: &str = "silent";
 
 /// One way that is better than tcp.
-pub(super) struct Lane {
+pub(super) struct TransportLane {
     pub(super) kind: TransportKind,
-    pub(super) transport: Arc<dyn Transport>,
+    pub(super) transport: Arc<dyn PeerTransport>,
     /// Which of this host's rails it is.
     rail: usize,
-    pub(super) held: Vec<Held>,
-    pub(super) attempt: Option<Attempt>,
-    pub(super) rest: Rest,
+    pub(super) held: Vec<PooledConnection>,
+    pub(super) attempt: Option<ConnectAttempt>,
+    pub(super) rest: WayRestTracker,
     /// What was wrong with it last; `None` once it works.
     pub(super) trouble: Option<&'static str>,
     resting: Option<GaugeGuard>,
@@ -60,8 +60,8 @@ pub(super) struct Lane {
     lost: bool,
 }
 
-pub(super) struct Held {
-    pub(super) connection: Arc<dyn Connection>,
+pub(super) struct PooledConnection {
+    pub(super) connection: Arc<dyn PeerConnection>,
     pub(super) since: Instant,
     pub(super) used: Instant,
     /// Its place under the cap on verbs connections.
@@ -69,16 +69,20 @@ pub(super) struct Held {
 }
 
 /// The connection for a call.
-pub(super) struct Pick {
-    pub(super) connection: Arc<dyn Connection>,
+pub(super) struct ConnectionPick {
+    pub(super) connection: Arc<dyn PeerConnection>,
     pub(super) kind: TransportKind,
     pub(super) in_flight: usize,
 }
 
-impl Lane {
-    pub(super) fn new(transport: Arc<dyn Transport>, rail: usize, rest: Rest) -> Self {
+impl TransportLane {
+    pub(super) fn new(
+        transport: Arc<dyn PeerTransport>,
+        rail: usize,
+        rest: WayRestTracker,
+    ) -> Self {
         Self {
-            kind: transport.kind(),
+            kind: transport.transport_kind(),
             transport,
             rail,
             held: Vec::new(),
@@ -91,12 +95,16 @@ impl Lane {
     }
 
     /// The address to connect to, where the peer has this way.
-    pub(super) fn address(&self, peer: &PeerAddress, ways: &Ways) -> Option<PeerAddress> {
+    pub(super) fn peer_address(
+        &self,
+        peer: &PeerAddress,
+        ways: &TransportWays,
+    ) -> Option<PeerAddress> {
         let ways = match self.kind {
-            TransportKind::Shm => Ways { shm: Some(ways.shm.clone()?), rails: Vec::new() },
+            TransportKind::Shm => TransportWays { shm: Some(ways.shm.clone()?), rails: Vec::new() },
             TransportKind::Verbs => {
-                let rail = self.counterpart(ways)??;
-                Ways { shm: None, rails: vec![Some(rail)] }
+                let rail = self.counterpart_rail(ways)??;
+                TransportWays { shm: None, rails: vec![Some(rail)] }
             }
             TransportKind::Tcp => return None,
         };
@@ -104,17 +112,17 @@ impl Lane {
     }
 
     /// The rail of the peer that this one connects to; `Some(None)` while it is down there.
-    fn counterpart(&self, ways: &Ways) -> Option<Option<SocketAddr>> {
+    fn counterpart_rail(&self, ways: &TransportWays) -> Option<Option<SocketAddr>> {
         ways.rails.get(self.rail % ways.rails.len().max(1)).copied()
     }
 
     /// Whether the peer has this way, but says that it is down.
-    pub(super) fn is_down_there(&self, ways: &Ways) -> bool {
-        self.kind == TransportKind::Verbs && self.counterpart(ways) == Some(None)
+    pub(super) fn is_down_there(&self, ways: &TransportWays) -> bool {
+        self.kind == TransportKind::Verbs && self.counterpart_rail(ways) == Some(None)
     }
 
     /// Both hosts have this way, whether or not it works now.
-    pub(super) fn is_usable(&self, ways: &Ways) -> bool {
+    pub(super) fn is_usable(&self, ways: &TransportWays) -> bool {
         match self.kind {
             TransportKind::Shm => ways.shm.is_some(),
             TransportKind::Verbs => !ways.rails.is_empty(),
@@ -123,10 +131,10 @@ impl Lane {
     }
 
     /// An attempt succeeded.
-    pub(super) fn made(&mut self, peer: &str, now: Instant, held: Held) {
+    pub(super) fn add_connection(&mut self, peer: &str, now: Instant, held: PooledConnection) {
         let again = std::mem::take(&mut self.lost);
         self.count_connect(if again { "again" } else { "made" });
-        if self.rest.made(now) {
+        if self.rest.record_success(now) {
             tracing::info!(
                 peer, transport = %self.kind, rail = self.rail,
                 "a way that rested works again"
@@ -138,16 +146,16 @@ impl Lane {
     }
 
     /// An attempt failed.
-    pub(super) fn failed(&mut self, peer: &str, now: Instant, error: &TransportError) {
+    pub(super) fn record_failure(&mut self, peer: &str, now: Instant, error: &TransportError) {
         self.count_connect("failed");
         self.trouble = Some(reason_of(error));
-        let rest = self.rest.failed(now, rand::random());
+        let rest = self.rest.record_failure(now, rand::random());
         self.begin_rest(peer, rest, error);
     }
 
     fn count_connect(&self, outcome: &str) {
         if let Some(rail) = self.transport.rail_label() {
-            metrics().rail_connects.with_label_values(&[rail.as_str(), outcome]).inc();
+            transport_metrics().rail_connects.with_label_values(&[rail.as_str(), outcome]).inc();
         }
     }
 
@@ -161,8 +169,8 @@ impl Lane {
         // Calls under way keep their connection.
         self.held.clear();
         if self.resting.is_none() {
-            let gauge = metrics().ways_resting.with_label_values(&[self.kind.as_str()]);
-            self.resting = Some(GaugeGuard::add(&gauge, 1));
+            let gauge = transport_metrics().ways_resting.with_label_values(&[self.kind.as_str()]);
+            self.resting = Some(GaugeGuard::add_to(&gauge, 1));
             tracing::warn!(
                 peer, transport = %self.kind, rail = self.rail, rest_s = rest.as_secs(), %error,
                 "a way to a peer failed too often and rests; its traffic goes another way"
@@ -172,8 +180,13 @@ impl Lane {
 
     /// Lets go of a connection over which nothing comes, if it is one of this way; calls under way
     /// on it keep it open.
-    fn silent(&mut self, peer: &str, connection: &Arc<dyn Connection>, now: Instant) -> bool {
-        let same = |held: &Held| {
+    fn drop_silent(
+        &mut self,
+        peer: &str,
+        connection: &Arc<dyn PeerConnection>,
+        now: Instant,
+    ) -> bool {
+        let same = |held: &PooledConnection| {
             Arc::as_ptr(&held.connection).cast::<()>() == Arc::as_ptr(connection).cast::<()>()
         };
         let Some(at) = self.held.iter().position(same) else { return false };
@@ -183,7 +196,7 @@ impl Lane {
             "nothing comes over a way to a peer; calls go another way"
         );
         self.was_lost(SILENT);
-        let rest = self.rest.silent(since, now, rand::random());
+        let rest = self.rest.record_silence(since, now, rand::random());
         self.begin_rest(
             peer,
             rest,
@@ -196,7 +209,7 @@ impl Lane {
         self.trouble = Some(reason);
         self.lost = true;
         if let Some(rail) = self.transport.rail_label() {
-            metrics().rail_lost.with_label_values(&[rail.as_str(), reason]).inc();
+            transport_metrics().rail_lost.with_label_values(&[rail.as_str(), reason]).inc();
         }
     }
 
@@ -205,16 +218,16 @@ impl Lane {
         let before = self.held.len();
         for (since, error) in take_broken(&mut self.held) {
             self.was_lost(reason_of(&error));
-            let rest = self.rest.lost(since, now, rand::random());
+            let rest = self.rest.record_loss(since, now, rand::random());
             self.begin_rest(peer, rest, &error);
         }
         before - self.held.len()
     }
 }
 
-fn take_broken(held: &mut Vec<Held>) -> Vec<(Instant, TransportError)> {
+fn take_broken(held: &mut Vec<PooledConnection>) -> Vec<(Instant, TransportError)> {
     let mut broken = Vec::new();
-    held.retain(|held| match held.connection.broken() {
+    held.retain(|held| match held.connection.broken_reason() {
         Some(error) => {
             broken.push((held.since, error));
             false
@@ -224,12 +237,16 @@ fn take_broken(held: &mut Vec<Held>) -> Vec<(Instant, TransportError)> {
     broken
 }
 
-impl State {
-    pub(super) fn new(lanes: Vec<Lane>, ways: Ways, backoff: Backoff) -> Self {
+impl PeerConnectionState {
+    pub(super) fn new(
+        lanes: Vec<TransportLane>,
+        ways: TransportWays,
+        backoff: ReconnectBackoff,
+    ) -> Self {
         let mut state = Self {
             tcp: Vec::new(),
             lanes,
-            ways: Ways::default(),
+            ways: TransportWays::default(),
             attempt: None,
             backoff,
             last_error: None,
@@ -237,18 +254,18 @@ impl State {
             kept_up: false,
             learned: Instant::now(),
             learning: false,
-            route: Route::default(),
+            route: RouteMonitor::default(),
             turn: 0,
         };
-        state.learn(ways);
+        state.learn_ways(ways);
         state
     }
 
     /// Takes what the peer says of itself.
-    pub(super) fn learn(&mut self, mut ways: Ways) {
+    pub(super) fn learn_ways(&mut self, mut ways: TransportWays) {
         ways.shm = ways.shm.filter(super::ShmWay::is_here);
         let best = self.lanes.iter().find(|lane| lane.is_usable(&ways)).map(|lane| lane.kind);
-        self.route.expect(best.unwrap_or(TransportKind::Tcp));
+        self.route.set_best_kind(best.unwrap_or(TransportKind::Tcp));
         self.ways = ways;
         self.learned = Instant::now();
     }
@@ -259,7 +276,7 @@ impl State {
     }
 
     /// The least loaded connection of the best way that has one.
-    pub(super) fn pick(&mut self, now: Instant) -> Option<Pick> {
+    pub(super) fn pick_connection(&mut self, now: Instant) -> Option<ConnectionPick> {
         let kind = self.lanes.iter().find(|lane| !lane.held.is_empty()).map(|lane| lane.kind);
         let Some(kind) = kind else {
             return take_least(self.tcp.iter_mut().enumerate(), now);
@@ -284,29 +301,34 @@ impl State {
             let lost = lane.drop_broken(peer, now);
             self.lost += lost;
             if lost > 0 {
-                self.left(at);
+                self.record_rail_fallback(at);
             }
         }
         for (since, error) in take_broken(&mut self.tcp) {
-            self.backoff.lost(since, now, rand::random());
+            self.backoff.record_loss(since, now, rand::random());
             self.last_error = Some(error);
             self.lost += 1;
         }
     }
 
     /// Lets go of a connection over which nothing comes.
-    pub(super) fn silent(&mut self, peer: &str, connection: &Arc<dyn Connection>, now: Instant) {
+    pub(super) fn drop_silent(
+        &mut self,
+        peer: &str,
+        connection: &Arc<dyn PeerConnection>,
+        now: Instant,
+    ) {
         for at in 0..self.lanes.len() {
-            if self.lanes[at].silent(peer, connection, now) {
+            if self.lanes[at].drop_silent(peer, connection, now) {
                 self.lost += 1;
-                self.left(at);
+                self.record_rail_fallback(at);
             }
         }
     }
 
     /// A way has lost connections: another rail takes over. A change of the transport is the
     /// route's to tell.
-    fn left(&self, at: usize) {
+    fn record_rail_fallback(&self, at: usize) {
         let lane = &self.lanes[at];
         let other =
             self.lanes.iter().any(|other| other.kind == lane.kind && !other.held.is_empty());
@@ -316,12 +338,12 @@ impl State {
     }
 
     /// Notes what a call goes over.
-    pub(super) fn routed(&mut self, peer: &str, kind: TransportKind) {
-        if self.route.is(kind) {
+    pub(super) fn record_route(&mut self, peer: &str, kind: TransportKind) {
+        if self.route.is_unchanged(kind) {
             return;
         }
         let lanes = &self.lanes;
-        self.route.change(peer, kind, |from| {
+        self.route.record_change(peer, kind, |from| {
             let mut of = lanes.iter().filter(|lane| lane.kind == from);
             let trouble = of.clone().find_map(|lane| lane.trouble);
             let slow = of.any(|lane| lane.attempt.is_some());
@@ -329,7 +351,7 @@ impl State {
         });
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Held> {
+    pub(super) fn all_connections(&self) -> impl Iterator<Item = &PooledConnection> {
         self.lanes.iter().flat_map(|lane| &lane.held).chain(&self.tcp)
     }
 
@@ -338,10 +360,10 @@ impl State {
     }
 
     /// A connection was made, perhaps in place of one that broke.
-    pub(super) fn replaced(&mut self) {
+    pub(super) fn count_replacement(&mut self) {
         if self.lost > 0 {
             self.lost -= 1;
-            metrics().reconnects.inc();
+            transport_metrics().reconnects.inc();
         }
     }
 
@@ -350,7 +372,10 @@ impl State {
     }
 
     /// Keeps of all connections those that `keep` says.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut Held) -> bool) {
+    pub(super) fn retain_connections(
+        &mut self,
+        mut keep: impl FnMut(&mut PooledConnection) -> bool,
+    ) {
         self.tcp.retain_mut(&mut keep);
         for lane in &mut self.lanes {
             lane.held.retain_mut(&mut keep);
@@ -358,10 +383,17 @@ impl State {
     }
 }
 
-fn take_least<'a>(held: impl Iterator<Item = (usize, &'a mut Held)>, now: Instant) -> Option<Pick> {
+fn take_least<'a>(
+    held: impl Iterator<Item = (usize, &'a mut PooledConnection)>,
+    now: Instant,
+) -> Option<ConnectionPick> {
     let (in_flight, _, held) = held
         .map(|(order, held)| (held.connection.in_flight(), order, held))
         .min_by_key(|(in_flight, order, _)| (*in_flight, *order))?;
     held.used = now;
-    Some(Pick { connection: held.connection.clone(), kind: held.connection.kind(), in_flight })
+    Some(ConnectionPick {
+        connection: held.connection.clone(),
+        kind: held.connection.transport_kind(),
+        in_flight,
+    })
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::metrics::metrics;
+use crate::metrics::transport_metrics;
 
 /// Places for verbs connections, shared by all peers of a process.
 #[derive(Debug, Clone)]
@@ -15,12 +15,12 @@ pub struct QueuePairs(Arc<Semaphore>);
 
 impl QueuePairs {
     pub fn new(max: usize) -> Self {
-        metrics().queue_pairs_max.set(i64::try_from(max).unwrap_or(i64::MAX));
+        transport_metrics().queue_pairs_max.set(i64::try_from(max).unwrap_or(i64::MAX));
         Self(Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))))
     }
 
     /// A place until it is dropped.
-    pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
+    pub(super) fn take_place(&self) -> Option<OwnedSemaphorePermit> {
         self.0.clone().try_acquire_owned().ok()
     }
 }

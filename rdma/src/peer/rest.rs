@@ -34,7 +34,7 @@ impl Default for RestOptions {
 }
 
 #[derive(Debug)]
-pub(super) struct Rest {
+pub(super) struct WayRestTracker {
     options: RestOptions,
     /// Errors that are not older than the window.
     errors: VecDeque<Instant>,
@@ -47,7 +47,7 @@ pub(super) struct Rest {
     well_since: Option<Instant>,
 }
 
-impl Rest {
+impl WayRestTracker {
     pub(super) fn new(options: RestOptions) -> Self {
         Self {
             options,
@@ -72,14 +72,14 @@ impl Rest {
     }
 
     /// From when on an attempt may be made; `None`: at any time.
-    pub(super) fn until(&self) -> Option<Instant> {
+    pub(super) fn retry_at(&self) -> Option<Instant> {
         self.until
     }
 
     /// An attempt failed. Returns the rest that begins now, if one does. `chance` (0 to 1)
     /// lengthens it by up to a tenth, so that the peers of one broken switch do not come back in
     /// the same instant.
-    pub(super) fn failed(&mut self, now: Instant, chance: f64) -> Option<Duration> {
+    pub(super) fn record_failure(&mut self, now: Instant, chance: f64) -> Option<Duration> {
         self.last_error = Some(now);
         let RestOptions { errors_max, window, pause, rest_min, rest_max } = self.options;
         if !self.resting {
@@ -104,11 +104,16 @@ impl Rest {
 
     /// A connection broke that was made at `since`. One that is older than the last error tells
     /// nothing new: several connections over one cable break together.
-    pub(super) fn lost(&mut self, since: Instant, now: Instant, chance: f64) -> Option<Duration> {
+    pub(super) fn record_loss(
+        &mut self,
+        since: Instant,
+        now: Instant,
+        chance: f64,
+    ) -> Option<Duration> {
         if self.last_error.is_some_and(|at| since < at) {
             return None;
         }
-        let rest = self.failed(now, chance);
+        let rest = self.record_failure(now, chance);
         if self.errors.len() == 1 {
             // It worked until now: the first break in a while is mended at once.
             self.until = None;
@@ -116,17 +121,22 @@ impl Rest {
         rest
     }
 
-    /// Nothing came over a connection that was made at `since`. As for `lost`, but it is not
+    /// Nothing came over a connection that was made at `since`. As for `record_loss`, but it is not
     /// expected to be mended at once.
-    pub(super) fn silent(&mut self, since: Instant, now: Instant, chance: f64) -> Option<Duration> {
+    pub(super) fn record_silence(
+        &mut self,
+        since: Instant,
+        now: Instant,
+        chance: f64,
+    ) -> Option<Duration> {
         if self.last_error.is_some_and(|at| since < at) {
             return None;
         }
-        self.failed(now, chance)
+        self.record_failure(now, chance)
     }
 
     /// An attempt succeeded. `true` when that ends a rest.
-    pub(super) fn made(&mut self, now: Instant) -> bool {
+    pub(super) fn record_success(&mut self, now: Instant) -> bool {
         self.until = None;
         if self.resting {
             self.well_since = Some(now);
@@ -145,22 +155,25 @@ mod tests {
         start + Duration::from_secs(seconds)
     }
 
-    fn resting(start: Instant) -> Rest {
-        let mut rest = Rest::new(RestOptions::default());
-        assert_eq!((rest.failed(start, 0.0), rest.failed(start, 0.0)), (None, None));
-        assert_eq!(rest.failed(start, 0.0), Some(Duration::from_secs(30)));
+    fn resting(start: Instant) -> WayRestTracker {
+        let mut rest = WayRestTracker::new(RestOptions::default());
+        assert_eq!(
+            (rest.record_failure(start, 0.0), rest.record_failure(start, 0.0)),
+            (None, None)
+        );
+        assert_eq!(rest.record_failure(start, 0.0), Some(Duration::from_secs(30)));
         rest
     }
 
     #[test]
     fn three_errors_in_the_window_bring_a_rest_and_fewer_only_a_pause() {
-        let (mut rest, t0) = (Rest::new(RestOptions::default()), Instant::now());
-        assert_eq!(rest.failed(t0, 0.0), None);
+        let (mut rest, t0) = (WayRestTracker::new(RestOptions::default()), Instant::now());
+        assert_eq!(rest.record_failure(t0, 0.0), None);
         assert!(!rest.may_try(t0) && rest.may_try(at(t0, 1)) && !rest.is_resting());
-        assert_eq!(rest.failed(at(t0, 5), 0.0), None);
+        assert_eq!(rest.record_failure(at(t0, 5), 0.0), None);
         // The first error has left the window.
-        assert_eq!(rest.failed(at(t0, 11), 0.0), None);
-        assert_eq!(rest.failed(at(t0, 12), 0.0), Some(Duration::from_secs(30)));
+        assert_eq!(rest.record_failure(at(t0, 11), 0.0), None);
+        assert_eq!(rest.record_failure(at(t0, 12), 0.0), Some(Duration::from_secs(30)));
         assert!(rest.is_resting() && !rest.may_try(at(t0, 41)) && rest.may_try(at(t0, 42)));
     }
 
@@ -170,8 +183,8 @@ mod tests {
         let mut rest = resting(t0);
         let mut now = t0;
         for expected in [60, 120, 240, 300, 300] {
-            now = rest.until().unwrap();
-            assert_eq!(rest.failed(now, 0.0), Some(Duration::from_secs(expected)));
+            now = rest.retry_at().unwrap();
+            assert_eq!(rest.record_failure(now, 0.0), Some(Duration::from_secs(expected)));
         }
         assert!(!rest.may_try(at(now, 299)) && rest.may_try(at(now, 300)));
     }
@@ -182,12 +195,12 @@ mod tests {
         let t0 = Instant::now();
         for (well_for, expected) in [(10, 60), (299, 60), (300, 30)] {
             let mut rest = resting(t0);
-            assert!(rest.made(at(t0, 30)) && !rest.is_resting());
+            assert!(rest.record_success(at(t0, 30)) && !rest.is_resting());
             let again = at(t0, 30 + well_for);
-            rest.failed(again, 0.0);
-            rest.failed(again, 0.0);
+            rest.record_failure(again, 0.0);
+            rest.record_failure(again, 0.0);
             assert_eq!(
-                rest.failed(again, 0.0),
+                rest.record_failure(again, 0.0),
                 Some(Duration::from_secs(expected)),
                 "well for {well_for} s"
             );
@@ -196,44 +209,44 @@ mod tests {
 
     #[test]
     fn the_first_break_is_mended_at_once_and_the_next_after_a_pause() {
-        let (mut rest, t0) = (Rest::new(RestOptions::default()), Instant::now());
-        rest.lost(t0, at(t0, 5), 0.0);
+        let (mut rest, t0) = (WayRestTracker::new(RestOptions::default()), Instant::now());
+        rest.record_loss(t0, at(t0, 5), 0.0);
         assert!(rest.may_try(at(t0, 5)));
-        rest.made(at(t0, 5));
-        rest.lost(at(t0, 6), at(t0, 7), 0.0);
+        rest.record_success(at(t0, 5));
+        rest.record_loss(at(t0, 6), at(t0, 7), 0.0);
         assert!(!rest.may_try(at(t0, 7)) && rest.may_try(at(t0, 8)));
     }
 
     #[test]
     fn connections_that_break_together_are_one_error() {
-        let (mut rest, t0) = (Rest::new(RestOptions::default()), Instant::now());
+        let (mut rest, t0) = (WayRestTracker::new(RestOptions::default()), Instant::now());
         for _ in 0..10 {
-            assert_eq!(rest.lost(t0, at(t0, 5), 0.0), None);
+            assert_eq!(rest.record_loss(t0, at(t0, 5), 0.0), None);
         }
-        assert_eq!(rest.lost(at(t0, 6), at(t0, 7), 0.0), None);
-        assert_eq!(rest.lost(at(t0, 8), at(t0, 9), 0.0), Some(Duration::from_secs(30)));
+        assert_eq!(rest.record_loss(at(t0, 6), at(t0, 7), 0.0), None);
+        assert_eq!(rest.record_loss(at(t0, 8), at(t0, 9), 0.0), Some(Duration::from_secs(30)));
         // What broke with it does not make it rest for longer.
-        assert_eq!(rest.lost(at(t0, 8), at(t0, 10), 0.0), None);
+        assert_eq!(rest.record_loss(at(t0, 8), at(t0, 10), 0.0), None);
     }
 
     proptest! {
         #[test]
         fn attempts_are_bounded_whatever_happens(steps in proptest::collection::vec((0u64..40_000, any::<bool>(), 0.0f64..1.0), 1..300)) {
-            let (mut rest, start) = (Rest::new(RestOptions::default()), Instant::now());
+            let (mut rest, start) = (WayRestTracker::new(RestOptions::default()), Instant::now());
             let (mut now, mut attempts) = (start, VecDeque::new());
             for (ms, works, chance) in steps {
                 now += Duration::from_millis(ms);
                 if !rest.may_try(now) {
-                    let until = rest.until().unwrap();
+                    let until = rest.retry_at().unwrap();
                     prop_assert!(until - now <= Duration::from_secs(330));
                     continue;
                 }
                 if works {
-                    rest.made(now);
+                    rest.record_success(now);
                     prop_assert!(rest.may_try(now) && !rest.is_resting());
                     attempts.clear();
                 } else {
-                    rest.failed(now, chance);
+                    rest.record_failure(now, chance);
                     attempts.push_back(now);
                     attempts.retain(|&at| now - at <= Duration::from_secs(10));
                     prop_assert!(attempts.len() <= 3,

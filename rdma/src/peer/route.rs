@@ -3,31 +3,31 @@
 //!
 //! Owns the counter of fallbacks and the log lines. Chooses nothing.
 
-use crate::metrics::metrics;
+use crate::metrics::transport_metrics;
 use crate::transport::{TransportError, TransportKind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Seen {
+struct RouteObservation {
     kind: TransportKind,
     best: TransportKind,
 }
 
 /// Remembers what the last call went over.
 #[derive(Debug)]
-pub(super) struct Route {
+pub(super) struct RouteMonitor {
     /// The best way that both hosts have.
     best: TransportKind,
-    last: Option<Seen>,
+    last: Option<RouteObservation>,
 }
 
-impl Default for Route {
+impl Default for RouteMonitor {
     fn default() -> Self {
         Self { best: TransportKind::Tcp, last: None }
     }
 }
 
 /// Smaller is better.
-fn rank(kind: TransportKind) -> u8 {
+fn transport_rank(kind: TransportKind) -> u8 {
     match kind {
         TransportKind::Shm => 0,
         TransportKind::Verbs => 1,
@@ -35,40 +35,40 @@ fn rank(kind: TransportKind) -> u8 {
     }
 }
 
-impl Route {
-    pub(super) fn expect(&mut self, best: TransportKind) {
+impl RouteMonitor {
+    pub(super) fn set_best_kind(&mut self, best: TransportKind) {
         self.best = best;
     }
 
     /// What calls went over last.
-    pub(super) fn kind(&self) -> Option<TransportKind> {
+    pub(super) fn last_kind(&self) -> Option<TransportKind> {
         self.last.map(|seen| seen.kind)
     }
 
-    /// Whether a call over `kind` is nothing new.
-    pub(super) fn is(&self, kind: TransportKind) -> bool {
-        self.last == Some(Seen { kind, best: self.best })
+    /// Whether a call over `last_kind` is nothing new.
+    pub(super) fn is_unchanged(&self, kind: TransportKind) -> bool {
+        self.last == Some(RouteObservation { kind, best: self.best })
     }
 
-    /// Calls go over `kind` from now on; `why` knows what is wrong with the way that they don't go.
-    pub(super) fn change(
+    /// Calls go over `last_kind` from now on; `why` knows what is wrong with the way that they don't go.
+    pub(super) fn record_change(
         &mut self,
         peer: &str,
         kind: TransportKind,
         why: impl FnOnce(TransportKind) -> &'static str,
     ) -> Option<&'static str> {
-        let seen = Seen { kind, best: self.best };
+        let seen = RouteObservation { kind, best: self.best };
         let before = self.last.replace(seen);
-        if before.is_some_and(|before| rank(before.kind) > rank(kind)) {
+        if before.is_some_and(|before| transport_rank(before.kind) > transport_rank(kind)) {
             tracing::info!(peer, transport = %kind, "calls to a peer go a better way again");
             return None;
         }
         // The way that they went until now, where that was a better one.
         let from = before
             .map(|before| before.kind)
-            .filter(|from| rank(*from) < rank(kind))
+            .filter(|from| transport_rank(*from) < transport_rank(kind))
             .unwrap_or(self.best);
-        if rank(from) >= rank(kind) {
+        if transport_rank(from) >= transport_rank(kind) {
             return None;
         }
         let reason = why(from);
@@ -83,7 +83,7 @@ impl Route {
 
 /// Counts a change for the worse, or from one rail to another.
 pub(super) fn fell_back(from: TransportKind, to: TransportKind, reason: &str) {
-    metrics().fallbacks.with_label_values(&[from.as_str(), to.as_str(), reason]).inc();
+    transport_metrics().fallbacks.with_label_values(&[from.as_str(), to.as_str(), reason]).inc();
 }
 
 /// The value of the counter's label.
@@ -104,18 +104,18 @@ mod tests {
     use super::TransportKind::{Shm, Tcp, Verbs};
     use super::*;
 
-    /// What is told when calls go over `kind`.
-    fn told(route: &mut Route, kind: TransportKind) -> Option<&'static str> {
-        if route.is(kind) {
+    /// What is told when calls go over `last_kind`.
+    fn told(route: &mut RouteMonitor, kind: TransportKind) -> Option<&'static str> {
+        if route.is_unchanged(kind) {
             return None;
         }
-        route.change("peer", kind, |from| from.as_str())
+        route.record_change("peer", kind, |from| from.as_str())
     }
 
     #[test]
     fn a_change_for_the_worse_is_told_once_and_names_the_way_that_was_left() {
-        let mut route = Route::default();
-        route.expect(Shm);
+        let mut route = RouteMonitor::default();
+        route.set_best_kind(Shm);
         assert_eq!(told(&mut route, Shm), None);
         assert_eq!(told(&mut route, Verbs), Some("shm"));
         assert_eq!(told(&mut route, Verbs), None);
@@ -129,21 +129,21 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_reached_over_less_than_both_have_is_told_at_the_first_call() {
-        let mut route = Route::default();
-        route.expect(Verbs);
+        let mut route = RouteMonitor::default();
+        route.set_best_kind(Verbs);
         assert_eq!(told(&mut route, Tcp), Some("verbs"));
         assert_eq!(told(&mut route, Tcp), None);
     }
 
     #[test]
     fn tcp_between_hosts_that_have_nothing_else_is_no_fallback() {
-        let mut route = Route::default();
+        let mut route = RouteMonitor::default();
         assert_eq!(told(&mut route, Tcp), None);
         // The peer was restarted with rails, and they don't work.
-        route.expect(Verbs);
+        route.set_best_kind(Verbs);
         assert_eq!(told(&mut route, Tcp), Some("verbs"));
         // It was restarted without.
-        route.expect(Tcp);
+        route.set_best_kind(Tcp);
         assert_eq!(told(&mut route, Tcp), None);
     }
 }

@@ -23,7 +23,7 @@ async fn shared_memory_is_better_than_verbs_and_verbs_than_tcp() {
     assert_eq!(bed.connects(), (1, 0, vec![1, 1]));
     bed = Bed::new(0, false, PeerOptions::default());
     assert_eq!(bed.ask().await.unwrap(), Tcp);
-    assert_eq!(bed.peer.kind(), Some(Tcp));
+    assert_eq!(bed.peer.transport_kind(), Some(Tcp));
 }
 
 #[tokio::test(start_paused = true)]
@@ -41,7 +41,8 @@ async fn each_rail_connects_to_its_own_of_the_peer_and_those_without_to_the_firs
     bed.ask().await.unwrap();
     settle().await;
     let asked: Vec<_> = bed.rails.iter().map(|rail| rail.asked()).collect();
-    let wanted = |n: usize| vec![Ways { shm: None, rails: vec![Some(Bed::rail_address(n))] }];
+    let wanted =
+        |n: usize| vec![TransportWays { shm: None, rails: vec![Some(Bed::rail_address(n))] }];
     assert_eq!(asked, [wanted(0), wanted(1), wanted(0)]);
 }
 
@@ -79,15 +80,15 @@ async fn calls_are_spread_over_the_rails() {
     bed.ask().await.unwrap();
     settle().await;
     for rail in &bed.rails {
-        rail.faults.hold();
+        rail.faults.hold_deliveries();
     }
-    let calls: Vec<_> = (0..20).map(|_| bed.peer.call("hello".into(), None)).collect();
+    let calls: Vec<_> = (0..20).map(|_| bed.peer.start_call("hello".into(), None)).collect();
     settle().await;
-    let held: Vec<_> = bed.rails.iter().map(|rail| rail.faults.held()).collect();
+    let held: Vec<_> = bed.rails.iter().map(|rail| rail.faults.held_count()).collect();
     assert_eq!(held, [10, 10]);
     drop(calls);
     for rail in &bed.rails {
-        rail.faults.release();
+        rail.faults.release_all();
     }
     // One after the other, too: the second rail is not there for crowds only.
     let before: Vec<_> = bed.rails.iter().map(|rail| rail.served()).collect();
@@ -106,11 +107,11 @@ async fn crowded_rails_get_company_up_to_the_bound() {
     let bed = Bed::new(2, false, options);
     bed.ask().await.unwrap();
     for rail in &bed.rails {
-        rail.faults.hold();
+        rail.faults.hold_deliveries();
     }
     let mut calls = Vec::new();
     for _ in 0..40 {
-        calls.push(bed.peer.call("hello".into(), None));
+        calls.push(bed.peer.start_call("hello".into(), None));
         settle().await;
     }
     let (tcp, _, rails) = bed.connects();
@@ -144,11 +145,11 @@ async fn idle_connections_of_every_way_are_closed_and_their_places_given_back() 
     let bed =
         Bed::new(1, false, PeerOptions { queue_pairs: cap.clone(), ..PeerOptions::default() });
     bed.ask().await.unwrap();
-    assert_eq!(bed.peer.connections(), 2);
-    assert!(cap.take().is_none());
+    assert_eq!(bed.peer.connection_count(), 2);
+    assert!(cap.take_place().is_none());
     tokio::time::sleep(120 * SECOND).await;
-    assert_eq!((bed.peer.connections(), bed.peer.kind()), (0, None));
-    assert!(cap.take().is_some());
+    assert_eq!((bed.peer.connection_count(), bed.peer.transport_kind()), (0, None));
+    assert!(cap.take_place().is_some());
     assert_eq!(bed.ask().await.unwrap(), Verbs);
 }
 
@@ -158,5 +159,5 @@ async fn who_lends_memory_is_told_what_the_chosen_connection_needs() {
     let wants = || bed.peer.call_with(Err::<_, bool>).err();
     assert_eq!(wants(), Some(true), "nothing is chosen yet");
     bed.ask().await.unwrap();
-    assert_eq!((bed.peer.kind(), wants()), (Some(Shm), Some(false)));
+    assert_eq!((bed.peer.transport_kind(), wants()), (Some(Shm), Some(false)));
 }

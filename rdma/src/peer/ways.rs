@@ -32,7 +32,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Ways to one host beside tcp.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Ways {
+pub struct TransportWays {
     pub shm: Option<ShmWay>,
     /// Address of each rail, in the order of the rails; `None` while one is down. At most
     /// [`RAILS_MAX`] are told.
@@ -41,41 +41,41 @@ pub struct Ways {
 
 /// What a server says of its ways: asked at each handshake, since rails come and go.
 #[derive(Clone)]
-pub struct Told(Arc<dyn Fn() -> String + Send + Sync>);
+pub struct WaysProvider(Arc<dyn Fn() -> String + Send + Sync>);
 
-impl Told {
-    pub fn new(now: impl Fn() -> Ways + Send + Sync + 'static) -> Self {
+impl WaysProvider {
+    pub fn new(now: impl Fn() -> TransportWays + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || now().to_string()))
     }
 
     /// As they are now, as a text.
-    pub fn now(&self) -> String {
+    pub fn current_text(&self) -> String {
         (self.0)()
     }
 }
 
-impl From<Ways> for Told {
-    fn from(ways: Ways) -> Self {
+impl From<TransportWays> for WaysProvider {
+    fn from(ways: TransportWays) -> Self {
         ways.to_string().into()
     }
 }
 
 /// Said as it is, whatever it is.
-impl From<String> for Told {
+impl From<String> for WaysProvider {
     fn from(text: String) -> Self {
         Self(Arc::new(move || text.clone()))
     }
 }
 
-impl Default for Told {
+impl Default for WaysProvider {
     fn default() -> Self {
-        Ways::default().into()
+        TransportWays::default().into()
     }
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for WaysProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.now().fmt(f)
+        self.current_text().fmt(f)
     }
 }
 
@@ -106,7 +106,7 @@ pub enum WaysError {
     TwoSockets,
 }
 
-impl Ways {
+impl TransportWays {
     /// No way but tcp.
     pub const NONE: &'static Self = &Self { shm: None, rails: Vec::new() };
 
@@ -152,7 +152,7 @@ fn rail_address(text: &str) -> Result<SocketAddr, WaysError> {
     Ok(address)
 }
 
-impl fmt::Display for Ways {
+impl fmt::Display for TransportWays {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(ShmWay { host_id, path }) = &self.shm {
             writeln!(f, "shm {host_id} {}", path.display())?;
@@ -165,7 +165,7 @@ impl fmt::Display for Ways {
 }
 
 impl ShmWay {
-    /// The socket at `path` of the host whose boot has this id.
+    /// The socket at `socket_path` of the host whose boot has this id.
     pub fn new(host_id: &str, path: impl AsRef<Path>) -> Result<Self, WaysError> {
         let id_fits = |id: &str| {
             (1..=64).contains(&id.len())
@@ -186,12 +186,12 @@ impl ShmWay {
         Ok(Self { host_id: host_id.to_owned(), path: path.to_owned() })
     }
 
-    /// The socket at `path` of this host.
+    /// The socket at `socket_path` of this host.
     pub fn of_this_host(path: impl AsRef<Path>) -> Result<Self, WaysError> {
         Self::new(&host_id().unwrap_or_default(), path)
     }
 
-    pub fn path(&self) -> &Path {
+    pub fn socket_path(&self) -> &Path {
         &self.path
     }
 
@@ -226,17 +226,18 @@ mod tests {
             None,
             Some("[fd00::7]:9404".parse().unwrap()),
         ];
-        let ways = Ways { shm: Some(shm("/run/with space/a.sock")), rails };
+        let ways = TransportWays { shm: Some(shm("/run/with space/a.sock")), rails };
         let text = "shm 0b6c6a9e-1111 /run/with space/a.sock\nverbs 10.0.0.7:9403\nverbs \
             down\nverbs [fd00::7]:9404\n";
         assert_eq!(ways.to_string(), text);
-        assert_eq!(Ways::parse(text).unwrap(), ways);
-        assert_eq!(Ways::parse("").as_ref(), Ok(Ways::NONE));
+        assert_eq!(TransportWays::parse(text).unwrap(), ways);
+        assert_eq!(TransportWays::parse("").as_ref(), Ok(TransportWays::NONE));
     }
 
     #[test]
     fn words_of_a_later_release_are_passed_over() {
-        let ways = Ways::parse("quic 10.0.0.7:1 x\n\nverbs 10.0.0.7:9403\nnothing\n").unwrap();
+        let ways =
+            TransportWays::parse("quic 10.0.0.7:1 x\n\nverbs 10.0.0.7:9403\nnothing\n").unwrap();
         assert_eq!(ways.rails, [Some("10.0.0.7:9403".parse().unwrap())]);
     }
 
@@ -261,17 +262,20 @@ mod tests {
             &many,
         ];
         for text in wrong {
-            assert!(Ways::parse(text).is_err(), "{text:?}");
+            assert!(TransportWays::parse(text).is_err(), "{text:?}");
         }
-        assert!(Ways::parse(&many[..many.len() - 20]).is_ok());
-        assert_eq!(Ways::parse(&"x".repeat(5000)), Err(WaysError::TooLong { bytes: 5000 }));
+        assert!(TransportWays::parse(&many[..many.len() - 20]).is_ok());
+        assert_eq!(
+            TransportWays::parse(&"x".repeat(5000)),
+            Err(WaysError::TooLong { bytes: 5000 })
+        );
     }
 
     #[test]
     fn the_most_that_a_host_may_say_fits_the_welcome() {
         let rail = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().ok();
         let path = format!("/{}", "x".repeat(SOCKET_PATH_BYTES_MAX - 1));
-        let ways = Ways {
+        let ways = TransportWays {
             shm: Some(ShmWay::new(&"a".repeat(64), path).unwrap()),
             rails: vec![rail; RAILS_MAX],
         };
@@ -295,8 +299,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "(shm|verbs|x)? ?[ -~\n/:.\\[\\]0-9]{0,80}") {
-            if let Ok(ways) = Ways::parse(&text) {
-                prop_assert_eq!(Ways::parse(&ways.to_string()), Ok(ways));
+            if let Ok(ways) = TransportWays::parse(&text) {
+                prop_assert_eq!(TransportWays::parse(&ways.to_string()), Ok(ways));
             }
         }
     }

@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One address of one network device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct NetworkInterface {
     pub name: String,
     pub address: IpAddr,
 }
 
 /// Every address of every network device that is up.
-pub fn interfaces() -> io::Result<Vec<Interface>> {
+pub fn list_interfaces() -> io::Result<Vec<NetworkInterface>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `list` is a valid place for the result, which is freed below.
     if unsafe { libc::getifaddrs(&mut list) } != 0 {
@@ -34,7 +34,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         // SAFETY: getifaddrs gives every entry a name that ends with a zero and lives as long as
         // the list.
         let name = unsafe { CStr::from_ptr(entry.ifa_name) };
-        found.push(Interface { name: name.to_string_lossy().into_owned(), address });
+        found.push(NetworkInterface { name: name.to_string_lossy().into_owned(), address });
     }
     // SAFETY: made by getifaddrs, freed once; nothing of it is referred to any more.
     unsafe { libc::freeifaddrs(list) };

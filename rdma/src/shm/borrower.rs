@@ -8,30 +8,31 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::net::UnixStream;
 
-use super::releases::Releases;
-use super::view::{Loan, View};
+use super::releases::PinReleases;
+use super::view::{PinnedPartLoan, ShmArenaView};
 use crate::calls::{
-    Body, Header, Inlet, InletError, Outgoing, Outlet, Room, SEGMENT_BYTES, Segment,
+    FrameBody, FrameHeader, FrameInlet, FrameOutlet, InletError, MemorySegment, OutgoingFrame,
+    QueuedBytesPermit, SEGMENT_BYTES,
 };
-use crate::landing::{Fill, Landing};
-use crate::stream::{Intake, Outbox};
+use crate::landing::{Landing, LandingFill};
+use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::TransportKind;
 
-pub(super) struct Borrower {
-    pub(super) outbox: Outbox<UnixStream>,
-    pub(super) releases: Arc<Releases>,
+pub(super) struct ShmBorrowerOutlet {
+    pub(super) outbox: FrameOutbox<UnixStream>,
+    pub(super) releases: Arc<PinReleases>,
 }
 
-impl Outlet for Borrower {
+impl FrameOutlet for ShmBorrowerOutlet {
     const KIND: TransportKind = TransportKind::Shm;
 
     /// Nothing: a worker hands its own memory over, or copies through the stream.
-    fn lend(&self, _landing: &mut Landing) -> Vec<Segment> {
+    fn lend_landing(&self, _landing: &mut Landing) -> Vec<MemorySegment> {
         Vec::new()
     }
 
-    async fn room(&self, bytes: u64) -> Option<Room> {
-        self.outbox.room(bytes).await
+    async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
+        self.outbox.reserve_bytes(bytes).await
     }
 
     async fn control_room(&self) {
@@ -39,28 +40,28 @@ impl Outlet for Borrower {
     }
 
     /// Releases go ahead of whatever is sent: they cost no write of their own then.
-    fn push(&self, frame: Outgoing) {
+    fn push_frame(&self, frame: OutgoingFrame) {
         self.releases.push_to(&self.outbox);
-        self.outbox.push(frame);
+        self.outbox.push_frame(frame);
     }
 
-    fn abandon(&self, call: u64) {
-        self.outbox.abandon(call);
+    fn abandon_call(&self, call: u64) {
+        self.outbox.abandon_call(call);
     }
 
-    fn flush(&self) {
-        self.outbox.flush();
+    fn flush_frames(&self) {
+        self.outbox.flush_frames();
     }
 
     async fn run(&self) -> io::Result<()> {
         tokio::select! {
             written = self.outbox.run() => written,
-            never = self.releases.pace(&self.outbox) => never,
+            never = self.releases.send_releases(&self.outbox) => never,
         }
     }
 
-    fn finish(&self) {
-        self.outbox.finish();
+    fn finish_writes(&self) {
+        self.outbox.finish_writes();
     }
 
     fn shut_write(&self) {
@@ -76,13 +77,13 @@ impl Outlet for Borrower {
 
 /// What a worker sends: parts in the stream, and parts by reference.
 pub(super) struct FromOwner {
-    pub(super) intake: Intake<UnixStream>,
-    pub(super) view: Arc<View>,
-    pub(super) releases: Arc<Releases>,
+    pub(super) intake: FrameIntake<UnixStream>,
+    pub(super) view: Arc<ShmArenaView>,
+    pub(super) releases: Arc<PinReleases>,
 }
 
-impl Inlet for FromOwner {
-    async fn header(&mut self) -> Result<Option<Header>, InletError> {
+impl FrameInlet for FromOwner {
+    async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
         let header = self.intake.next().await?;
         match header {
             Some(header) if header.placed != (header.segments > 0) => Err(InletError::Rules(
@@ -92,35 +93,46 @@ impl Inlet for FromOwner {
         }
     }
 
-    async fn body(&mut self, header: &Header, fill: &mut Fill) -> Result<Body, InletError> {
+    async fn receive_body(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<FrameBody, InletError> {
         let message_bytes = header.message_bytes as usize;
         if !header.placed {
-            let message = self.intake.rest(message_bytes, fill).await?;
-            return Ok(Body { message: Bytes::from(message), ..Body::default() });
+            let message = self.intake.read_rest(message_bytes, fill).await?;
+            return Ok(FrameBody { message: Bytes::from(message), ..FrameBody::default() });
         }
         // Both are bounded by the decoder. The landing's claimed range stays as it is, seen by
         // nobody.
         let described = header.segments as usize * SEGMENT_BYTES;
-        let words =
-            Bytes::from(self.intake.rest(described + message_bytes, &mut Fill::default()).await?);
-        let data = self.borrow(&words[..described], header.data_bytes)?;
-        Ok(Body { message: words.slice(described..), data: Some(data), ..Body::default() })
+        let words = Bytes::from(
+            self.intake.read_rest(described + message_bytes, &mut LandingFill::default()).await?,
+        );
+        let data = self.borrow_pieces(&words[..described], header.data_bytes)?;
+        Ok(FrameBody {
+            message: words.slice(described..),
+            data: Some(data),
+            ..FrameBody::default()
+        })
     }
 }
 
 impl FromOwner {
     /// The pieces that `descriptors` name: all in the arena, of `data_bytes` together, under one
     /// pin.
-    fn borrow(&self, descriptors: &[u8], data_bytes: u64) -> Result<Vec<Bytes>, InletError> {
+    fn borrow_pieces(&self, descriptors: &[u8], data_bytes: u64) -> Result<Vec<Bytes>, InletError> {
         let (descriptors, _) = descriptors.as_chunks::<SEGMENT_BYTES>();
         let mut pin = None;
         let mut sum = 0u64;
         let mut ranges = Vec::with_capacity(descriptors.len());
-        for segment in descriptors.iter().map(Segment::decode) {
-            let range =
-                self.view.range(segment.address, segment.bytes).filter(|range| !range.is_empty());
+        for segment in descriptors.iter().map(MemorySegment::decode) {
+            let range = self
+                .view
+                .checked_range(segment.address, segment.bytes)
+                .filter(|range| !range.is_empty());
             let Some(range) = range else {
-                let Segment { address, bytes, .. } = segment;
+                let MemorySegment { address, bytes, .. } = segment;
                 return Err(InletError::Rules(format!(
                     "{bytes} bytes at {address} lie outside its memory"
                 )));
@@ -136,10 +148,10 @@ impl FromOwner {
                 "{sum} bytes handed over where {data_bytes} were said"
             )));
         };
-        if !self.releases.take() {
+        if !self.releases.admit_pin() {
             return Err(InletError::Rules("more pins than it said it would make".into()));
         }
-        let loan = Loan::new(self.view.clone(), self.releases.clone(), pin, data_bytes);
-        Ok(ranges.into_iter().map(|range| loan.piece(range)).collect())
+        let loan = PinnedPartLoan::new(self.view.clone(), self.releases.clone(), pin, data_bytes);
+        Ok(ranges.into_iter().map(|range| loan.borrow_piece(range)).collect())
     }
 }

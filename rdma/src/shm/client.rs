@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::ShmOptions;
-use super::borrower::{Borrower, FromOwner};
+use super::borrower::{FromOwner, ShmBorrowerOutlet};
 use super::pass;
-use super::releases::Releases;
-use super::view::View;
-use crate::calls::{self, Agreed, HandshakeError, controls_max};
-use crate::metrics::metrics;
-use crate::stream::{Intake, Outbox};
-use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
+use super::releases::PinReleases;
+use super::view::ShmArenaView;
+use crate::calls::{self, HandshakeAgreement, HandshakeError, controls_max};
+use crate::metrics::transport_metrics;
+use crate::stream::{FrameIntake, FrameOutbox};
+use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
 /// Connects to `ShmServer`s of this host.
 pub struct ShmTransport {
@@ -27,11 +27,11 @@ pub struct ShmTransport {
 }
 
 /// What a handshake leads to.
-struct Met {
+struct ShmHandshake {
     stream: UnixStream,
-    agreed: Agreed,
-    view: View,
-    releases: Releases,
+    agreed: HandshakeAgreement,
+    view: ShmArenaView,
+    releases: PinReleases,
 }
 
 impl ShmTransport {
@@ -46,27 +46,28 @@ impl ShmTransport {
         self.tasks.wait().await;
     }
 
-    /// Connects to the worker that listens on `path`, which must call itself `name` where one is
+    /// Connects to the worker that listens on `socket_path`, which must call itself `name` where one is
     /// given.
     pub async fn connect_to(
         &self,
         path: &Path,
         name: Option<&str>,
-    ) -> Result<Arc<dyn Connection>, TransportError> {
+    ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let address = path.display().to_string();
-        let Met { stream, agreed, view, releases } = self.meet(path, name, &address).await?;
+        let ShmHandshake { stream, agreed, view, releases } =
+            self.run_handshake(path, name, &address).await?;
         let (stream, view, releases) = (Arc::new(stream), Arc::new(view), Arc::new(releases));
         let calls = &self.options.calls;
-        let outbox = Outbox::new(
+        let outbox = FrameOutbox::new(
             stream.clone(),
             calls.write_queue_bytes_max,
             controls_max(agreed.calls_in_flight_max),
         );
-        let outlet = Borrower { outbox, releases: releases.clone() };
+        let outlet = ShmBorrowerOutlet { outbox, releases: releases.clone() };
         let inlet =
-            FromOwner { intake: Intake::new(stream, agreed.frame_bytes_max), view, releases };
+            FromOwner { intake: FrameIntake::new(stream, agreed.frame_bytes_max), view, releases };
         // Joined by `shutdown`.
-        Ok(calls::connect(
+        Ok(calls::start_connection(
             outlet,
             inlet,
             &agreed,
@@ -76,12 +77,12 @@ impl ShmTransport {
         ))
     }
 
-    async fn meet(
+    async fn run_handshake(
         &self,
         path: &Path,
         name: Option<&str>,
         address: &str,
-    ) -> Result<Met, TransportError> {
+    ) -> Result<ShmHandshake, TransportError> {
         let unreachable =
             |reason: String| TransportError::Unreachable { peer: address.to_owned(), reason };
         let calls = &self.options.calls;
@@ -90,19 +91,22 @@ impl ShmTransport {
             .await
             .map_err(|_| unreachable(format!("no answer in {:?}", calls.connect_deadline)))?
             .map_err(|error| unreachable(error.to_string()))?;
-        let terms = calls.terms("");
+        let terms = calls.handshake_terms("");
         let shake = async {
-            let agreed = calls::request(&mut stream, &terms).await?;
+            let agreed = calls::request_handshake(&mut stream, &terms).await?;
             let agreed = calls::check_name(agreed, name)?;
-            let (view, releases) = borrow(&stream).await?;
+            let (view, releases) = map_offer(&stream).await?;
             Ok((agreed, view, releases))
         };
         let result =
             tokio::time::timeout_at(deadline, shake).await.unwrap_or(Err(HandshakeError::Deadline));
         match result {
-            Ok((agreed, view, releases)) => Ok(Met { stream, agreed, view, releases }),
+            Ok((agreed, view, releases)) => Ok(ShmHandshake { stream, agreed, view, releases }),
             Err(error) => {
-                metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
+                transport_metrics()
+                    .handshakes_failed
+                    .with_label_values(&[error.metric_label()])
+                    .inc();
                 Err(TransportError::Handshake {
                     peer: address.to_owned(),
                     reason: error.to_string(),
@@ -113,14 +117,14 @@ impl ShmTransport {
 }
 
 #[async_trait]
-impl Transport for ShmTransport {
-    fn kind(&self) -> TransportKind {
+impl PeerTransport for ShmTransport {
+    fn transport_kind(&self) -> TransportKind {
         TransportKind::Shm
     }
 
-    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         match &peer.ways.shm {
-            Some(way) => self.connect_to(way.path(), peer.name.as_deref()).await,
+            Some(way) => self.connect_to(way.socket_path(), peer.name.as_deref()).await,
             None => Err(TransportError::Unreachable {
                 peer: peer.name.clone().unwrap_or_else(|| peer.tcp.to_string()),
                 reason: "it has no socket on this host".into(),
@@ -130,13 +134,13 @@ impl Transport for ShmTransport {
 }
 
 /// Takes and maps what the worker offers, now that it has proved the secret.
-async fn borrow(stream: &UnixStream) -> Result<(View, Releases), HandshakeError> {
-    let offer = pass::receive(stream).await.map_err(|error| match error.kind() {
+async fn map_offer(stream: &UnixStream) -> Result<(ShmArenaView, PinReleases), HandshakeError> {
+    let offer = pass::receive_offer(stream).await.map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => HandshakeError::Malformed(error.to_string()),
         _ => HandshakeError::Lost(error),
     })?;
-    let view = View::map(&offer.memory, offer.lifeline, offer.arena_bytes).map_err(|error| {
-        HandshakeError::Malformed(format!("the memory that it passed is refused: {error}"))
-    })?;
-    Ok((view, Releases::new(offer.quota)))
+    let view = ShmArenaView::map_arena(&offer.memory, offer.lifeline, offer.arena_bytes).map_err(
+        |error| HandshakeError::Malformed(format!("the memory that it passed is refused: {error}")),
+    )?;
+    Ok((view, PinReleases::new(offer.quota)))
 }

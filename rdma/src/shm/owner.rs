@@ -8,42 +8,42 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::net::UnixStream;
 
-use super::pins::Pins;
+use super::pins::ShmPinRegistry;
 use crate::arena::Arena;
 use crate::calls::{
-    Body, Header, Inlet, InletError, Kind, Outgoing, Outlet, Room, SEGMENT_BYTES, SEGMENTS_MAX,
-    Segment,
+    FrameBody, FrameHeader, FrameInlet, FrameKind, FrameOutlet, InletError, MemorySegment,
+    OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES, SEGMENTS_MAX,
 };
-use crate::landing::{Fill, Landing};
-use crate::metrics::metrics;
-use crate::stream::{Intake, Outbox};
+use crate::landing::{Landing, LandingFill};
+use crate::metrics::transport_metrics;
+use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::TransportKind;
 
-pub(super) struct Owner {
-    pub(super) outbox: Outbox<UnixStream>,
-    pub(super) pins: Arc<Pins>,
+pub(super) struct ShmOwnerOutlet {
+    pub(super) outbox: FrameOutbox<UnixStream>,
+    pub(super) pins: Arc<ShmPinRegistry>,
     pub(super) arena: Arena,
     /// Parts up to this length are copied.
     pub(super) copy_bytes_max: usize,
 }
 
-impl Owner {
+impl ShmOwnerOutlet {
     /// Makes the data of a part a reference to it, where that is possible and worth it.
-    fn hand_over(&self, frame: &mut Outgoing) {
+    fn hand_over(&self, frame: &mut OutgoingFrame) {
         let bytes = frame.header.data_bytes;
-        if frame.header.kind != Kind::Part || bytes == 0 {
+        if frame.header.kind != FrameKind::Part || bytes == 0 {
             return;
         }
-        match self.describe(frame, bytes) {
+        match self.describe_data(frame, bytes) {
             Ok(()) => {}
             Err(reason) => {
-                metrics().shm_copies.with_label_values(&[reason]).inc();
-                metrics().shm_copied_bytes.with_label_values(&[reason]).inc_by(bytes);
+                transport_metrics().shm_copies.with_label_values(&[reason]).inc();
+                transport_metrics().shm_copied_bytes.with_label_values(&[reason]).inc_by(bytes);
             }
         }
     }
 
-    fn describe(&self, frame: &mut Outgoing, bytes: u64) -> Result<(), &'static str> {
+    fn describe_data(&self, frame: &mut OutgoingFrame, bytes: u64) -> Result<(), &'static str> {
         if bytes <= self.copy_bytes_max as u64 {
             return Err("small");
         }
@@ -52,17 +52,19 @@ impl Owner {
         for piece in pieces {
             let (address, bytes) = (self.arena.offset_of(piece), u32::try_from(piece.len()));
             match (address, bytes) {
-                (Some(address), Ok(bytes)) => segments.push(Segment { address, bytes, key: 0 }),
+                (Some(address), Ok(bytes)) => {
+                    segments.push(MemorySegment { address, bytes, key: 0 })
+                }
                 _ => return Err("heap"),
             }
         }
         if segments.len() > SEGMENTS_MAX as usize {
             return Err("heap");
         }
-        match self.pins.pin(std::mem::take(&mut frame.data), bytes) {
+        match self.pins.pin_data(std::mem::take(&mut frame.data), bytes) {
             Ok(pin) => {
                 segments.iter_mut().for_each(|segment| segment.key = pin);
-                frame.describe(&segments, true);
+                frame.set_segments(&segments, true);
                 Ok(())
             }
             Err(data) => {
@@ -73,46 +75,46 @@ impl Owner {
     }
 }
 
-impl Outlet for Owner {
+impl FrameOutlet for ShmOwnerOutlet {
     const KIND: TransportKind = TransportKind::Shm;
 
     /// Nothing: what a requester pushes comes in the stream.
-    fn lend(&self, _landing: &mut Landing) -> Vec<Segment> {
+    fn lend_landing(&self, _landing: &mut Landing) -> Vec<MemorySegment> {
         Vec::new()
     }
 
-    async fn room(&self, bytes: u64) -> Option<Room> {
-        self.outbox.room(bytes).await
+    async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
+        self.outbox.reserve_bytes(bytes).await
     }
 
     async fn control_room(&self) {
         self.outbox.control_room().await;
     }
 
-    fn push(&self, mut frame: Outgoing) {
+    fn push_frame(&self, mut frame: OutgoingFrame) {
         self.hand_over(&mut frame);
-        self.outbox.push(frame);
+        self.outbox.push_frame(frame);
     }
 
     /// The requester never hears of these parts, so it will not release them.
-    fn abandon(&self, call: u64) {
+    fn abandon_call(&self, call: u64) {
         for frame in self.outbox.take_parts(call) {
             if let Some(pin) = pin_of(&frame) {
-                self.pins.release(u64::from(pin));
+                self.pins.release_pin(u64::from(pin));
             }
         }
     }
 
-    fn flush(&self) {
-        self.outbox.flush();
+    fn flush_frames(&self) {
+        self.outbox.flush_frames();
     }
 
     async fn run(&self) -> io::Result<()> {
         self.outbox.run().await
     }
 
-    fn finish(&self) {
-        self.outbox.finish();
+    fn finish_writes(&self) {
+        self.outbox.finish_writes();
     }
 
     fn shut_write(&self) {
@@ -125,23 +127,23 @@ impl Outlet for Owner {
     }
 }
 
-fn pin_of(frame: &Outgoing) -> Option<u32> {
+fn pin_of(frame: &OutgoingFrame) -> Option<u32> {
     if !frame.header.placed {
         return None;
     }
-    let [_, described, _] = frame.words();
+    let [_, described, _] = frame.leading_slices();
     let segment = described.first_chunk::<SEGMENT_BYTES>()?;
-    Some(Segment::decode(segment).key)
+    Some(MemorySegment::decode(segment).key)
 }
 
 /// What a requester sends: frames of calls, and releases, which end here.
 pub(super) struct FromBorrower {
-    pub(super) intake: Intake<UnixStream>,
-    pub(super) pins: Arc<Pins>,
+    pub(super) intake: FrameIntake<UnixStream>,
+    pub(super) pins: Arc<ShmPinRegistry>,
 }
 
-impl Inlet for FromBorrower {
-    async fn header(&mut self) -> Result<Option<Header>, InletError> {
+impl FrameInlet for FromBorrower {
+    async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
         loop {
             let Some(header) = self.intake.next().await? else {
                 return Ok(None);
@@ -152,10 +154,10 @@ impl Inlet for FromBorrower {
                     header.kind
                 )));
             }
-            if header.kind != Kind::Release {
+            if header.kind != FrameKind::Release {
                 return Ok(Some(header));
             }
-            if !self.pins.release(header.call) {
+            if !self.pins.release_pin(header.call) {
                 return Err(InletError::Rules(format!(
                     "release of pin {}, which it does not hold",
                     header.call
@@ -164,9 +166,13 @@ impl Inlet for FromBorrower {
         }
     }
 
-    async fn body(&mut self, header: &Header, fill: &mut Fill) -> Result<Body, InletError> {
+    async fn receive_body(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<FrameBody, InletError> {
         // Bounded by `message_bytes_max`, which the decoder has checked.
-        let message = self.intake.rest(header.message_bytes as usize, fill).await?;
-        Ok(Body { message: Bytes::from(message), ..Body::default() })
+        let message = self.intake.read_rest(header.message_bytes as usize, fill).await?;
+        Ok(FrameBody { message: Bytes::from(message), ..FrameBody::default() })
     }
 }

@@ -36,14 +36,17 @@ struct WireOffer {
 const DESCRIPTORS: usize = 2;
 
 /// What a worker offers behind the handshake.
-pub(super) struct Offer<T> {
+pub(super) struct ShmArenaOffer<T> {
     pub(super) arena_bytes: u64,
     pub(super) quota: PinQuota,
     pub(super) memory: T,
     pub(super) lifeline: T,
 }
 
-pub(super) async fn send(stream: &UnixStream, offer: Offer<BorrowedFd<'_>>) -> io::Result<()> {
+pub(super) async fn send_offer(
+    stream: &UnixStream,
+    offer: ShmArenaOffer<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let wire = WireOffer {
         arena_bytes: offer.arena_bytes.into(),
         pin_bytes_max: offer.quota.bytes_max.into(),
@@ -73,7 +76,7 @@ pub(super) async fn send(stream: &UnixStream, offer: Offer<BorrowedFd<'_>>) -> i
 }
 
 /// What the worker passes. Descriptors that are not kept are closed, however many it sends.
-pub(super) async fn receive(stream: &UnixStream) -> io::Result<Offer<OwnedFd>> {
+pub(super) async fn receive_offer(stream: &UnixStream) -> io::Result<ShmArenaOffer<OwnedFd>> {
     let malformed = |reason: &'static str| io::Error::new(io::ErrorKind::InvalidData, reason);
     let mut wire = WireOffer::new_zeroed();
     let mut descriptors = Vec::with_capacity(DESCRIPTORS);
@@ -104,5 +107,5 @@ pub(super) async fn receive(stream: &UnixStream) -> io::Result<Offer<OwnedFd>> {
         return Err(malformed("it passed no descriptors of memory and lifeline"));
     };
     let quota = PinQuota { pins_max: wire.pins_max.get(), bytes_max: wire.pin_bytes_max.get() };
-    Ok(Offer { arena_bytes: wire.arena_bytes.get(), quota, memory, lifeline })
+    Ok(ShmArenaOffer { arena_bytes: wire.arena_bytes.get(), quota, memory, lifeline })
 }

@@ -15,41 +15,41 @@ use tokio::net::unix::pipe;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::PinQuota;
-use crate::metrics::{GaugeGuard, metrics};
+use crate::metrics::{GaugeGuard, transport_metrics};
 
-pub(super) struct Pins {
+pub(super) struct ShmPinRegistry {
     quota: PinQuota,
-    table: Mutex<Table>,
+    table: Mutex<ShmPinTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct ShmPinTable {
     next: u32,
     bytes: u64,
-    held: HashMap<u32, Pin>,
+    held: HashMap<u32, ShmPinnedPart>,
     /// The requester has unmapped the arena, or nobody watches whether it has.
     over: bool,
 }
 
-struct Pin {
+struct ShmPinnedPart {
     bytes: u64,
     _data: Vec<Bytes>,
     _count: GaugeGuard,
     _gauge: GaugeGuard,
 }
 
-impl Pins {
+impl ShmPinRegistry {
     pub(super) fn new(quota: PinQuota) -> Arc<Self> {
-        Arc::new(Self { quota, table: Mutex::new(Table::default()) })
+        Arc::new(Self { quota, table: Mutex::new(ShmPinTable::default()) })
     }
 
-    pub(super) fn quota(&self) -> PinQuota {
+    pub(super) fn pin_quota(&self) -> PinQuota {
         self.quota
     }
 
     /// Keeps `data`, of `bytes`, until it is released under the number that is returned; gives it
     /// back when the quota is used up.
-    pub(super) fn pin(&self, data: Vec<Bytes>, bytes: u64) -> Result<u32, Vec<Bytes>> {
+    pub(super) fn pin_data(&self, data: Vec<Bytes>, bytes: u64) -> Result<u32, Vec<Bytes>> {
         let mut table = self.table.lock();
         let within = table.held.len() < self.quota.pins_max as usize
             && table.bytes.checked_add(bytes).is_some_and(|sum| sum <= self.quota.bytes_max);
@@ -64,12 +64,12 @@ impl Pins {
         let number = table.next;
         table.next = number.wrapping_add(1);
         table.bytes += bytes;
-        let all = metrics();
-        let pin = Pin {
+        let all = transport_metrics();
+        let pin = ShmPinnedPart {
             bytes,
             _data: data,
-            _count: GaugeGuard::add(&all.shm_pins, 1),
-            _gauge: GaugeGuard::add(&all.shm_pinned_bytes, bytes),
+            _count: GaugeGuard::add_to(&all.shm_pins, 1),
+            _gauge: GaugeGuard::add_to(&all.shm_pinned_bytes, bytes),
         };
         table.held.insert(number, pin);
         Ok(number)
@@ -77,7 +77,7 @@ impl Pins {
 
     /// `false`: there is no such pin. After the end there is none, and what a requester said before
     /// is read after it.
-    pub(super) fn release(&self, number: u64) -> bool {
+    pub(super) fn release_pin(&self, number: u64) -> bool {
         let mut table = self.table.lock();
         let pin = u32::try_from(number).ok().and_then(|number| table.held.remove(&number));
         let Some(pin) = pin else {
@@ -89,7 +89,7 @@ impl Pins {
     }
 
     /// Ends every pin, and lets no other begin.
-    fn end(&self) -> HashMap<u32, Pin> {
+    fn end_pins(&self) -> HashMap<u32, ShmPinnedPart> {
         let mut table = self.table.lock();
         table.over = true;
         table.bytes = 0;
@@ -101,22 +101,22 @@ impl Pins {
 /// as a connection, so that a requester can't collect quotas by leaving connections behind.
 ///
 /// Outlives the connection and its server's shutdown; a runtime that ends drops it.
-pub(super) async fn watch(
+pub(super) async fn watch_lifeline(
     lifeline: pipe::Sender,
-    pins: Arc<Pins>,
+    pins: Arc<ShmPinRegistry>,
     place: Arc<OwnedSemaphorePermit>,
 ) {
-    let watch = Watch { pins, seen: false };
+    let watch = LifelineWatch { pins, seen: false };
     watch.until_unmapped(lifeline).await;
     drop(place);
 }
 
-struct Watch {
-    pins: Arc<Pins>,
+struct LifelineWatch {
+    pins: Arc<ShmPinRegistry>,
     seen: bool,
 }
 
-impl Watch {
+impl LifelineWatch {
     async fn until_unmapped(mut self, lifeline: pipe::Sender) {
         // An error of a pipe's writing end is that nobody can read any more. Nothing is ever
         // written.
@@ -128,9 +128,9 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for LifelineWatch {
     fn drop(&mut self) {
-        let pins = self.pins.end();
+        let pins = self.pins.end_pins();
         if !self.seen {
             // Somebody may be looking, and nobody will know until when: the memory is never used
             // again. The process is ending, or it would still watch.
@@ -148,11 +148,11 @@ mod tests {
     /// of the protocol.
     #[test]
     fn a_release_is_an_offence_where_there_is_no_such_pin_but_not_after_the_end() {
-        let pins = Pins::new(PinQuota::default());
-        let pin = u64::from(pins.pin(vec![Bytes::from_static(b"bytes")], 5).unwrap());
-        assert!(pins.release(pin) && !pins.release(pin));
-        let pin = u64::from(pins.pin(vec![Bytes::from_static(b"bytes")], 5).unwrap());
-        drop(pins.end());
-        assert!(pins.release(pin));
+        let pins = ShmPinRegistry::new(PinQuota::default());
+        let pin = u64::from(pins.pin_data(vec![Bytes::from_static(b"bytes")], 5).unwrap());
+        assert!(pins.release_pin(pin) && !pins.release_pin(pin));
+        let pin = u64::from(pins.pin_data(vec![Bytes::from_static(b"bytes")], 5).unwrap());
+        drop(pins.end_pins());
+        assert!(pins.release_pin(pin));
     }
 }

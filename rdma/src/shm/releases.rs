@@ -11,8 +11,8 @@ use tokio::net::UnixStream;
 use tokio::sync::Notify;
 
 use super::PinQuota;
-use crate::calls::{Kind, Outgoing, Outlet};
-use crate::stream::Outbox;
+use crate::calls::{FrameKind, FrameOutlet, OutgoingFrame};
+use crate::stream::FrameOutbox;
 
 /// How long a release may wait for a frame to go with: a connection in use sends one long before.
 /// Each wake-up for a release alone costs the worker as much as a small call.
@@ -21,30 +21,30 @@ const RELEASE_WAIT: Duration = Duration::from_millis(5);
 /// Part of the quota that may wait in the list; more goes out at once.
 const WAITING_SHARE: u64 = 4;
 
-pub(super) struct Releases {
+pub(super) struct PinReleases {
     quota: PinQuota,
-    state: Mutex<State>,
+    state: Mutex<PinReleaseState>,
     /// The list is no longer empty, or long.
     work: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct PinReleaseState {
     /// Pins that arrived and have not been given to the outbox.
     pins: u32,
     waiting: Vec<u32>,
     waiting_bytes: u64,
 }
 
-impl Releases {
+impl PinReleases {
     /// `quota` is the worker's, as it told at the start.
     pub(super) fn new(quota: PinQuota) -> Self {
-        Self { quota, state: Mutex::new(State::default()), work: Notify::new() }
+        Self { quota, state: Mutex::new(PinReleaseState::default()), work: Notify::new() }
     }
 
     /// Admits a pin that arrives; `false` when the worker hands over more than it said it would.
     /// Without this bound a worker could make the list and its frames grow for ever.
-    pub(super) fn take(&self) -> bool {
+    pub(super) fn admit_pin(&self) -> bool {
         let mut state = self.state.lock();
         if state.pins >= self.quota.pins_max {
             return false;
@@ -54,7 +54,7 @@ impl Releases {
     }
 
     /// Puts a pin on the list.
-    pub(super) fn give(&self, pin: u32, bytes: u64) {
+    pub(super) fn queue_release(&self, pin: u32, bytes: u64) {
         let mut state = self.state.lock();
         state.waiting.push(pin);
         state.waiting_bytes += bytes;
@@ -67,7 +67,7 @@ impl Releases {
 
     /// Queues the release of what is on the list. A worker that reads nothing is not queued for
     /// without bound.
-    pub(super) fn push_to(&self, outbox: &Outbox<UnixStream>) {
+    pub(super) fn push_to(&self, outbox: &FrameOutbox<UnixStream>) {
         let mut state = self.state.lock();
         if state.waiting.is_empty() || !outbox.has_control_room() {
             return;
@@ -75,12 +75,12 @@ impl Releases {
         state.pins -= state.waiting.len() as u32;
         state.waiting_bytes = 0;
         for pin in state.waiting.drain(..) {
-            outbox.push(Outgoing::control(Kind::Release, u64::from(pin)));
+            outbox.push_frame(OutgoingFrame::control_frame(FrameKind::Release, u64::from(pin)));
         }
     }
 
     /// Sends what no frame has taken along. Never ends; may be dropped at any await.
-    pub(super) async fn pace(&self, outbox: &Outbox<UnixStream>) -> ! {
+    pub(super) async fn send_releases(&self, outbox: &FrameOutbox<UnixStream>) -> ! {
         loop {
             let urgent = {
                 let state = self.state.lock();
@@ -90,14 +90,14 @@ impl Releases {
                 None => self.work.notified().await,
                 Some(true) if outbox.has_control_room() => {
                     self.push_to(outbox);
-                    outbox.flush();
+                    outbox.flush_frames();
                 }
                 Some(_) => {
                     tokio::select! {
                         () = self.work.notified() => {}
                         () = tokio::time::sleep(RELEASE_WAIT) => {
                             self.push_to(outbox);
-                            outbox.flush();
+                            outbox.flush_frames();
                         }
                     }
                 }
@@ -105,7 +105,7 @@ impl Releases {
         }
     }
 
-    fn is_urgent(&self, state: &State) -> bool {
+    fn is_urgent(&self, state: &PinReleaseState) -> bool {
         state.waiting.len() as u64 >= (u64::from(self.quota.pins_max) / WAITING_SHARE).max(1)
             || state.waiting_bytes >= self.quota.bytes_max / WAITING_SHARE
     }

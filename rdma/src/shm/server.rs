@@ -15,15 +15,18 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::OwnedSemaphorePermit;
 use verbs3_doors::WaitingGuest;
 
-use super::owner::{FromBorrower, Owner};
-use super::pass::{self, Offer};
-use super::pins::{self, Pins};
-use super::socket::{self, BindError, SocketFile};
+use super::owner::{FromBorrower, ShmOwnerOutlet};
+use super::pass::{self, ShmArenaOffer};
+use super::pins::{self, ShmPinRegistry};
+use super::socket::{self, ShmBindError, SocketFile};
 use super::{PinQuota, ShmOptions};
 use crate::arena::Arena;
-use crate::calls::{self, Agreed, Closer, Gate, GateLimits, HandshakeError, Session, controls_max};
-use crate::stream::{Intake, Outbox};
-use crate::transport::Service;
+use crate::calls::{
+    self, AdmissionGate, GateCloser, GateLimits, HandshakeAgreement, HandshakeError, ServerSession,
+    controls_max,
+};
+use crate::stream::{FrameIntake, FrameOutbox};
+use crate::transport::CallService;
 
 /// Pause after a failed accept: out of descriptors, trying again at once would only burn CPU.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
@@ -65,33 +68,33 @@ impl ShmServerOptions {
 /// first. Neither ends a pin: memory that a requester still looks at stays leased.
 pub struct ShmServer {
     file: SocketFile,
-    closer: Closer,
+    closer: GateCloser,
 }
 
 impl ShmServer {
-    /// Listens on `path` and hands replies over that lie in `arena`, until shut down or dropped.
+    /// Listens on `socket_path` and hands replies over that lie in `arena`, until shut down or dropped.
     pub async fn bind(
         path: &Path,
         options: ShmServerOptions,
         arena: Arena,
-        service: Arc<dyn Service>,
-    ) -> Result<Self, BindError> {
-        let (listener, file) = socket::listen(path)?;
+        service: Arc<dyn CallService>,
+    ) -> Result<Self, ShmBindError> {
+        let (listener, file) = socket::listen_on(path)?;
         // All come from this host, from processes of this user.
-        let gate = Gate::new(GateLimits {
+        let gate = AdmissionGate::new(GateLimits {
             connections_max: options.connections_max,
             handshakes_max: options.handshakes_max,
             handshakes_per_address_max: options.handshakes_max,
         });
-        let closer = gate.closer(options.drain_deadline);
-        let door = Arc::new(Door { gate, options, arena, service });
+        let closer = gate.make_closer(options.drain_deadline);
+        let door = Arc::new(ShmAcceptor { gate, options, arena, service });
         // Ends at shutdown or drop, by the `drain` token.
-        door.gate.tasks.spawn(door.clone().accept(listener));
+        door.gate.tasks.spawn(door.clone().accept_connections(listener));
         Ok(Self { file, closer })
     }
 
-    pub fn path(&self) -> &Path {
-        self.file.path()
+    pub fn socket_path(&self) -> &Path {
+        self.file.socket_path()
     }
 
     /// Takes no new connection and no new call, lets those under way finish, and waits for every
@@ -102,23 +105,23 @@ impl ShmServer {
 }
 
 /// What every accepted connection needs.
-struct Door {
+struct ShmAcceptor {
     options: ShmServerOptions,
     arena: Arena,
-    service: Arc<dyn Service>,
-    gate: Gate,
+    service: Arc<dyn CallService>,
+    gate: AdmissionGate,
 }
 
 /// A requester that has proved the secret and has the arena.
-struct Guest {
-    agreed: Agreed,
+struct AdmittedRequester {
+    agreed: HandshakeAgreement,
     place: Arc<OwnedSemaphorePermit>,
-    pins: Arc<Pins>,
+    pins: Arc<ShmPinRegistry>,
     lifeline: pipe::Sender,
 }
 
-impl Door {
-    async fn accept(self: Arc<Self>, listener: UnixListener) {
+impl ShmAcceptor {
+    async fn accept_connections(self: Arc<Self>, listener: UnixListener) {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -135,29 +138,37 @@ impl Door {
                     continue;
                 }
             };
-            let address = credentials(&stream);
-            if let Some(turn) = self.gate.turn(&address, None) {
+            let address = describe_credentials(&stream);
+            if let Some(turn) = self.gate.admit_handshake(&address, None) {
                 // Ends with its connection, at the latest when `kill` is cancelled.
-                self.gate.tasks.spawn(self.clone().welcome(stream, address, turn));
+                self.gate.tasks.spawn(self.clone().serve_connection(stream, address, turn));
             }
         }
     }
 
-    async fn welcome(self: Arc<Self>, mut stream: UnixStream, address: String, turn: WaitingGuest) {
+    async fn serve_connection(
+        self: Arc<Self>,
+        mut stream: UnixStream,
+        address: String,
+        turn: WaitingGuest,
+    ) {
         let deadline = self.options.shm.calls.connect_deadline;
-        let guest = self.gate.within(deadline, (&address, turn), self.shake(&mut stream)).await;
+        let guest = self
+            .gate
+            .run_handshake(deadline, (&address, turn), self.run_handshake(&mut stream))
+            .await;
         let Some(guest) = guest else {
             return;
         };
-        let Guest { agreed, place, pins, lifeline } = guest;
+        let AdmittedRequester { agreed, place, pins, lifeline } = guest;
         tracing::debug!(address, peer = agreed.peer_name, "a requester of this host has the arena");
         // Not of the server's tasks: pins outlive it. Ends when the requester has unmapped the
         // arena.
-        tokio::spawn(pins::watch(lifeline, pins.clone(), place.clone()));
+        tokio::spawn(pins::watch_lifeline(lifeline, pins.clone(), place.clone()));
         let stream = Arc::new(stream);
         let queue_bytes_max = self.options.shm.calls.write_queue_bytes_max;
-        let outlet = Owner {
-            outbox: Outbox::new(
+        let outlet = ShmOwnerOutlet {
+            outbox: FrameOutbox::new(
                 stream.clone(),
                 queue_bytes_max,
                 controls_max(agreed.calls_in_flight_max),
@@ -166,35 +177,40 @@ impl Door {
             arena: self.arena.clone(),
             copy_bytes_max: self.options.copy_bytes_max,
         };
-        let inlet = FromBorrower { intake: Intake::new(stream, agreed.frame_bytes_max), pins };
+        let inlet = FromBorrower { intake: FrameIntake::new(stream, agreed.frame_bytes_max), pins };
         let on = (&Runtime::current(), &self.gate.tasks);
-        let session = Session::new(outlet, &agreed, &address, self.service.clone(), on);
-        calls::serve(session, inlet, &self.gate.drain, &self.gate.kill).await;
+        let session = ServerSession::new(outlet, &agreed, &address, self.service.clone(), on);
+        calls::serve_session(session, inlet, &self.gate.drain, &self.gate.kill).await;
         drop(place);
     }
 
-    async fn shake(&self, stream: &mut UnixStream) -> Result<Guest, HandshakeError> {
-        let (agreed, place) =
-            self.gate.admit(stream, &self.options.shm.calls.terms(&self.options.ways)).await?;
+    async fn run_handshake(
+        &self,
+        stream: &mut UnixStream,
+    ) -> Result<AdmittedRequester, HandshakeError> {
+        let (agreed, place) = self
+            .gate
+            .accept_peer(stream, &self.options.shm.calls.handshake_terms(&self.options.ways))
+            .await?;
         let place = Arc::new(place);
-        let pins = Pins::new(self.options.quota);
+        let pins = ShmPinRegistry::new(self.options.quota);
         let (lifeline, theirs) = pipe::pipe()?;
         let theirs = theirs.into_nonblocking_fd()?;
-        let offer = Offer {
-            arena_bytes: self.arena.base().1 as u64,
-            quota: pins.quota(),
-            memory: self.arena.fd(),
+        let offer = ShmArenaOffer {
+            arena_bytes: self.arena.mapped_range().1 as u64,
+            quota: pins.pin_quota(),
+            memory: self.arena.memory_fd(),
             lifeline: theirs.as_fd(),
         };
-        pass::send(stream, offer).await?;
+        pass::send_offer(stream, offer).await?;
         // `theirs` closes here: the requester's descriptor, which the message carries, is the only
         // one that is left.
-        Ok(Guest { agreed, place, pins, lifeline })
+        Ok(AdmittedRequester { agreed, place, pins, lifeline })
     }
 }
 
 /// Who connected, as the kernel says; for logs.
-fn credentials(stream: &UnixStream) -> String {
+fn describe_credentials(stream: &UnixStream) -> String {
     match stream.peer_cred() {
         Ok(peer) => format!("pid {}, uid {}", peer.pid().unwrap_or(0), peer.uid()),
         Err(_) => "a process of this host".into(),

@@ -19,7 +19,7 @@ static BOUND: AtomicU32 = AtomicU32::new(0);
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {}; choose a path of at most 90 bytes, in a directory that this user may \
     write to, for this worker alone", path.display())]
-pub struct BindError {
+pub struct ShmBindError {
     pub path: PathBuf,
     #[source]
     pub source: io::Error,
@@ -33,24 +33,24 @@ pub(super) struct SocketFile {
 }
 
 impl SocketFile {
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn socket_path(&self) -> &Path {
         &self.path
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+        if file_identity(&self.path).is_ok_and(|identity| identity == self.identity) {
             // It may be gone meanwhile; a stale one is replaced at the next start.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Listens on `path`, for this user alone. A missing directory is made; a socket that nobody
+/// Listens on `socket_path`, for this user alone. A missing directory is made; a socket that nobody
 /// listens on is replaced.
-pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), BindError> {
-    try_listen(path).map_err(|source| BindError { path: path.to_owned(), source })
+pub(super) fn listen_on(path: &Path) -> Result<(UnixListener, SocketFile), ShmBindError> {
+    try_listen(path).map_err(|source| ShmBindError { path: path.to_owned(), source })
 }
 
 fn try_listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
@@ -68,7 +68,7 @@ fn try_listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     }
     let listener = StdListener::bind(&beside)?;
     let placed = fs::set_permissions(&beside, Permissions::from_mode(0o600))
-        .and_then(|()| identity(&beside))
+        .and_then(|()| file_identity(&beside))
         .and_then(|identity| fs::rename(&beside, path).map(|()| identity));
     let identity = placed.inspect_err(|_| drop(fs::remove_file(&beside)))?;
     let file = SocketFile { path: path.to_owned(), identity };
@@ -76,7 +76,7 @@ fn try_listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((UnixListener::from_std(listener)?, file))
 }
 
-/// Whether nothing is at `path`, or a socket that nobody listens on.
+/// Whether nothing is at `socket_path`, or a socket that nobody listens on.
 fn check_replaceable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     let kind = match fs::symlink_metadata(path) {
@@ -98,7 +98,7 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
     }
 }
 
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
+fn file_identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
@@ -115,7 +115,7 @@ mod tests {
     async fn the_socket_and_a_new_directory_are_for_this_user_alone() {
         let room = tempfile::tempdir().unwrap();
         let path = room.path().join("run/worker.sock");
-        let (_listener, file) = listen(&path).unwrap();
+        let (_listener, file) = listen_on(&path).unwrap();
         assert_eq!(mode(&path), 0o600);
         assert_eq!(mode(path.parent().unwrap()), 0o700);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
@@ -129,20 +129,20 @@ mod tests {
         let path = room.path().join("worker.sock");
         drop(StdListener::bind(&path).unwrap());
         assert!(path.exists());
-        let (first, _file) = listen(&path).unwrap();
-        let error = listen(&path).err().unwrap();
+        let (first, _file) = listen_on(&path).unwrap();
+        let error = listen_on(&path).err().unwrap();
         assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
         drop(first);
-        assert!(listen(&path).is_ok());
+        assert!(listen_on(&path).is_ok());
     }
 
     #[tokio::test]
     async fn a_socket_that_has_taken_the_place_is_left_there() {
         let room = tempfile::tempdir().unwrap();
         let path = room.path().join("worker.sock");
-        let (first, old) = listen(&path).unwrap();
+        let (first, old) = listen_on(&path).unwrap();
         drop(first);
-        let (_second, _new) = listen(&path).unwrap();
+        let (_second, _new) = listen_on(&path).unwrap();
         drop(old);
         assert!(path.exists());
     }
@@ -152,7 +152,7 @@ mod tests {
         let room = tempfile::tempdir().unwrap();
         let path = room.path().join("precious");
         fs::write(&path, "bytes").unwrap();
-        assert!(listen(&path).is_err());
+        assert!(listen_on(&path).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"bytes");
     }
 }

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use rustix::fs::SealFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::releases::Releases;
-use crate::metrics::{GaugeGuard, metrics};
+use super::releases::PinReleases;
+use crate::metrics::{GaugeGuard, transport_metrics};
 
 /// `f_type` of tmpfs, which memfds belong to (`linux/magic.h`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -35,33 +35,34 @@ pub(super) enum ViewError {
 }
 
 /// What one connection may look at.
-pub(super) struct View {
-    mapped: Arc<Mapped>,
+pub(super) struct ShmArenaView {
+    mapped: Arc<ReadOnlyMapping>,
     /// Closed behind the last look of this connection: the worker then knows of it.
     _lifeline: OwnedFd,
 }
 
-struct Mapped {
+struct ReadOnlyMapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: the mapping stays in place until drop and is only ever read.
-unsafe impl Send for Mapped {}
+unsafe impl Send for ReadOnlyMapping {}
 // SAFETY: as for Send.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for ReadOnlyMapping {}
 
 /// Of one memfd: device, inode and bytes mapped. A mapping holds its inode, so the number means
 /// nothing else while one lives.
-type Identity = (u64, u64, usize);
+type MemfdIdentity = (u64, u64, usize);
 
 /// All that are mapped. Each further mapping of an arena would cost page tables anew, 2 MiB for a
 /// GiB, and count in RSS.
-static MAPPED: LazyLock<Mutex<HashMap<Identity, Weak<Mapped>>>> = LazyLock::new(Mutex::default);
+static MAPPED: LazyLock<Mutex<HashMap<MemfdIdentity, Weak<ReadOnlyMapping>>>> =
+    LazyLock::new(Mutex::default);
 
-impl Mapped {
+impl ReadOnlyMapping {
     /// The mapping of `memory` that there is, or a new one.
-    fn of(memory: &OwnedFd, identity: Identity) -> io::Result<Arc<Self>> {
+    fn map_or_reuse(memory: &OwnedFd, identity: MemfdIdentity) -> io::Result<Arc<Self>> {
         let mut all = MAPPED.lock();
         if let Some(mapped) = all.get(&identity).and_then(Weak::upgrade) {
             return Ok(mapped);
@@ -90,19 +91,23 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for ReadOnlyMapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `of`; every view holds it, and every piece a view, so no
+        // SAFETY: the range was mapped by `map_or_reuse`; every view holds it, and every piece a view, so no
         // pointer into it is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-impl View {
+impl ShmArenaView {
     /// Maps `bytes` of `memory`. What is sealed against shrinking, and of pages that the kernel can
     /// always bring, can't be taken from under this process: reading it raises no SIGBUS, whatever
     /// the worker does or however it ends.
-    pub(super) fn map(memory: &OwnedFd, lifeline: OwnedFd, bytes: u64) -> Result<Self, ViewError> {
+    pub(super) fn map_arena(
+        memory: &OwnedFd,
+        lifeline: OwnedFd,
+        bytes: u64,
+    ) -> Result<Self, ViewError> {
         // Huge pages of hugetlbfs have seals too, but a hole in them is a SIGBUS when no huge page
         // is free.
         if rustix::fs::fstatfs(memory).map_err(io::Error::from)?.f_type as i64 != TMPFS_MAGIC {
@@ -120,13 +125,13 @@ impl View {
             return Err(ViewError::Length { said: bytes, found });
         }
         Ok(Self {
-            mapped: Mapped::of(memory, (stat.st_dev, stat.st_ino, length))?,
+            mapped: ReadOnlyMapping::map_or_reuse(memory, (stat.st_dev, stat.st_ino, length))?,
             _lifeline: lifeline,
         })
     }
 
     /// `bytes` from `offset` on as a range of this mapping; `None` when any of it lies outside.
-    pub(super) fn range(&self, offset: u64, bytes: u32) -> Option<Range<usize>> {
+    pub(super) fn checked_range(&self, offset: u64, bytes: u32) -> Option<Range<usize>> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(bytes as usize)?;
         (end <= self.mapped.bytes).then_some(start..end)
@@ -134,45 +139,50 @@ impl View {
 }
 
 /// The right to look at one pin's ranges: given back when the last piece is dropped.
-pub(super) struct Loan {
-    view: Arc<View>,
-    releases: Arc<Releases>,
+pub(super) struct PinnedPartLoan {
+    view: Arc<ShmArenaView>,
+    releases: Arc<PinReleases>,
     pin: u32,
     bytes: u64,
     _held: GaugeGuard,
 }
 
-impl Loan {
-    /// Of `bytes` in all, which [`Releases::take`] has admitted.
-    pub(super) fn new(view: Arc<View>, releases: Arc<Releases>, pin: u32, bytes: u64) -> Arc<Self> {
-        let _held = GaugeGuard::add(&metrics().shm_held_bytes, bytes);
+impl PinnedPartLoan {
+    /// Of `bytes` in all, which [`PinReleases::take`] has admitted.
+    pub(super) fn new(
+        view: Arc<ShmArenaView>,
+        releases: Arc<PinReleases>,
+        pin: u32,
+        bytes: u64,
+    ) -> Arc<Self> {
+        let _held = GaugeGuard::add_to(&transport_metrics().shm_held_bytes, bytes);
         Arc::new(Self { view, releases, pin, bytes, _held })
     }
 
-    /// A piece; `range` comes from [`View::range`] of the same view.
-    pub(super) fn piece(self: &Arc<Self>, range: Range<usize>) -> bytes::Bytes {
+    /// A piece; `checked_range` comes from [`ShmArenaView::checked_range`] of the same view.
+    pub(super) fn borrow_piece(self: &Arc<Self>, range: Range<usize>) -> bytes::Bytes {
         assert!(
             range.start <= range.end && range.end <= self.view.mapped.bytes,
             "a range of another view"
         );
-        bytes::Bytes::from_owner(Piece { loan: self.clone(), range })
+        bytes::Bytes::from_owner(PinnedPiece { loan: self.clone(), range })
     }
 }
 
-impl Drop for Loan {
+impl Drop for PinnedPartLoan {
     fn drop(&mut self) {
-        self.releases.give(self.pin, self.bytes);
+        self.releases.queue_release(self.pin, self.bytes);
     }
 }
 
-struct Piece {
-    loan: Arc<Loan>,
+struct PinnedPiece {
+    loan: Arc<PinnedPartLoan>,
     range: Range<usize>,
 }
 
-impl AsRef<[u8]> for Piece {
+impl AsRef<[u8]> for PinnedPiece {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `Loan::piece` checked that the range lies in the mapping, whose length can't
+        // SAFETY: `PinnedPartLoan::borrow_piece` checked that the range lies in the mapping, whose length can't
         // change, and the loan keeps it mapped. An honest worker neither writes to the range nor
         // leases it again before the pin ends (`pins`), and the pin ends after this piece. A worker
         // that lies can change the bytes; they are only ever copied and summed, as bytes of any

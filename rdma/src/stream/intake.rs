@@ -8,9 +8,9 @@
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
-use super::Socket;
-use crate::calls::{HEADER_BYTES, Header, InletError};
-use crate::landing::Fill;
+use super::StreamSocket;
+use crate::calls::{FrameHeader, HEADER_BYTES, InletError};
+use crate::landing::LandingFill;
 
 /// Pieces of one `readv`: descriptors and a message, 62 segments, what comes next.
 const SLICES_MAX: usize = 64;
@@ -30,37 +30,38 @@ const WAKE_BYTES_MAX: usize = 128 << 10;
 /// Less is not worth telling the kernel.
 const WAKE_BYTES_MIN: usize = 32 << 10;
 
-pub(crate) struct Intake<S: Socket> {
+pub(crate) struct FrameIntake<S: StreamSocket> {
     stream: Arc<S>,
     message_bytes_max: u32,
-    ahead: Ahead,
+    ahead: ReadAheadBuffer,
     /// Bytes that have to be there before the kernel says so.
     wake_bytes: usize,
 }
 
 /// Bytes that were read before they were asked for.
-struct Ahead {
+struct ReadAheadBuffer {
     buffer: Box<[u8; AHEAD_BYTES]>,
     start: usize,
     end: usize,
 }
 
-impl<S: Socket> Intake<S> {
+impl<S: StreamSocket> FrameIntake<S> {
     pub(crate) fn new(stream: Arc<S>, message_bytes_max: u32) -> Self {
-        let ahead = Ahead { buffer: Box::new([0; AHEAD_BYTES]), start: 0, end: 0 };
+        let ahead = ReadAheadBuffer { buffer: Box::new([0; AHEAD_BYTES]), start: 0, end: 0 };
         Self { stream, message_bytes_max, ahead, wake_bytes: 1 }
     }
 
     /// The next header, or `None` when the stream ended between two frames.
-    pub(crate) async fn next(&mut self) -> Result<Option<Header>, InletError> {
+    pub(crate) async fn next(&mut self) -> Result<Option<FrameHeader>, InletError> {
         // Frames that are all there already would otherwise never let another task of this thread
         // run.
         tokio::task::consume_budget().await;
         loop {
-            if let Some(header) = self.ahead.take(HEADER_BYTES).first_chunk::<HEADER_BYTES>() {
-                return Ok(Some(Header::decode(header, self.message_bytes_max)?));
+            if let Some(header) = self.ahead.take_exact(HEADER_BYTES).first_chunk::<HEADER_BYTES>()
+            {
+                return Ok(Some(FrameHeader::decode(header, self.message_bytes_max)?));
             }
-            self.ahead.compact();
+            self.ahead.compact_buffer();
             let mut room = [IoSliceMut::new(&mut self.ahead.buffer[self.ahead.end..])];
             match read(&*self.stream, &mut room, &mut self.wake_bytes, 1).await? {
                 0 if self.ahead.end == 0 => return Ok(None),
@@ -72,10 +73,10 @@ impl<S: Socket> Intake<S> {
 
     /// The rest of a frame: `words` bytes of descriptors and message, which the caller has bounded,
     /// then data until `fill` is full.
-    pub(crate) async fn rest(
+    pub(crate) async fn read_rest(
         &mut self,
         words: usize,
-        fill: &mut Fill,
+        fill: &mut LandingFill,
     ) -> Result<Vec<u8>, InletError> {
         let there = self.ahead.take_up_to(words);
         let mut have = there.len();
@@ -86,10 +87,10 @@ impl<S: Socket> Intake<S> {
             all[..have].copy_from_slice(there);
             all
         };
-        let copied = fill.copy_from(self.ahead.rest());
-        self.ahead.skip(copied);
+        let copied = fill.copy_from(self.ahead.unread_bytes());
+        self.ahead.skip_bytes(copied);
         loop {
-            let missing = words.len() - have + fill.missing();
+            let missing = words.len() - have + fill.missing_bytes();
             if missing == 0 {
                 return Ok(words);
             }
@@ -98,7 +99,7 @@ impl<S: Socket> Intake<S> {
             let mut slices: [IoSliceMut<'_>; SLICES_MAX] =
                 std::array::from_fn(|_| IoSliceMut::new(&mut []));
             slices[0] = IoSliceMut::new(&mut words[have..]);
-            let used = 1 + fill.slices(&mut slices[1..SLICES_MAX - 1]);
+            let used = 1 + fill.unwritten_slices(&mut slices[1..SLICES_MAX - 1]);
             let offered: usize = slices[..used].iter().map(|slice| slice.len()).sum();
             let last = if offered == missing { used + 1 } else { used };
             if last > used {
@@ -111,24 +112,24 @@ impl<S: Socket> Intake<S> {
             }
             let of_words = bytes.min(words.len() - have);
             have += of_words;
-            let of_data = (bytes - of_words).min(fill.missing());
-            fill.advance(of_data);
+            let of_data = (bytes - of_words).min(fill.missing_bytes());
+            fill.record_written(of_data);
             (self.ahead.start, self.ahead.end) = (0, bytes - of_words - of_data);
         }
     }
 }
 
-impl Ahead {
-    fn rest(&self) -> &[u8] {
+impl ReadAheadBuffer {
+    fn unread_bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    fn skip(&mut self, bytes: usize) {
+    fn skip_bytes(&mut self, bytes: usize) {
         self.start += bytes;
     }
 
     /// The next `bytes`, or nothing while there are fewer.
-    fn take(&mut self, bytes: usize) -> &[u8] {
+    fn take_exact(&mut self, bytes: usize) -> &[u8] {
         let bytes = if self.end - self.start < bytes { 0 } else { bytes };
         self.take_up_to(bytes)
     }
@@ -139,15 +140,15 @@ impl Ahead {
         &self.buffer[start..self.start]
     }
 
-    fn compact(&mut self) {
+    fn compact_buffer(&mut self) {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
     }
 }
 
 /// Reads what is there; when that is nothing, waits. `wake_bytes`: what the kernel was told to wait
-/// for last; `missing`: what it may wait for now.
-async fn read<S: Socket>(
+/// for last; `missing_bytes`: what it may wait for now.
+async fn read<S: StreamSocket>(
     stream: &S,
     slices: &mut [IoSliceMut<'_>],
     wake_bytes: &mut usize,
@@ -162,7 +163,7 @@ async fn read<S: Socket>(
                     stream.wake_at(wanted)?;
                     *wake_bytes = wanted;
                 }
-                stream.readable().await?;
+                stream.wait_readable().await?;
             }
             result => return result,
         }
@@ -175,7 +176,7 @@ mod tests {
     use super::super::low_water;
     use super::*;
     use crate::arena::{Arena, ArenaOptions};
-    use crate::calls::Kind;
+    use crate::calls::FrameKind;
     use crate::landing::Landing;
     use bytes::Bytes;
     use std::time::Duration;
@@ -193,15 +194,16 @@ mod tests {
 
     fn part(message_bytes: usize, data_bytes: usize) -> [u8; HEADER_BYTES] {
         let (message_bytes, data_bytes) = (message_bytes as u32, data_bytes as u64);
-        Header { message_bytes, data_bytes, ..Header::new(Kind::Part, 1) }.encode()
+        FrameHeader { message_bytes, data_bytes, ..FrameHeader::new(FrameKind::Part, 1) }.encode()
     }
 
-    fn fill(bytes: usize) -> (Landing, Fill) {
+    fn fill(bytes: usize) -> (Landing, LandingFill) {
         let options =
             ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false };
         let pages = [bytes.min(100 << 10), bytes.saturating_sub(100 << 10)];
-        let mut landing = Landing::lease(&Arena::map(options).unwrap(), &pages).unwrap();
-        let fill = landing.claim(0, bytes as u64).unwrap();
+        let mut landing =
+            Landing::allocate_segments(&Arena::map_memory(options).unwrap(), &pages).unwrap();
+        let fill = landing.claim_range(0, bytes as u64).unwrap();
         (landing, fill)
     }
 
@@ -219,12 +221,12 @@ mod tests {
     #[tokio::test]
     async fn a_small_frame_is_heard_after_a_large_part_was_waited_for() {
         let (mut to, from) = pair().await;
-        let mut intake = Intake::new(from.clone(), 1024);
+        let mut intake = FrameIntake::new(from.clone(), 1024);
         let data: Vec<u8> = (0..DATA_BYTES).map(byte_at).collect();
         let (_landing, mut target) = fill(DATA_BYTES);
         let reading = async {
             let header = intake.next().await.unwrap().unwrap();
-            let words = intake.rest(header.message_bytes as usize, &mut target).await.unwrap();
+            let words = intake.read_rest(header.message_bytes as usize, &mut target).await.unwrap();
             (words, intake.next().await.unwrap().unwrap())
         };
         let writing = async {
@@ -238,12 +240,15 @@ mod tests {
             while low_water::get(&from) > 1 {
                 tokio::task::yield_now().await;
             }
-            to.write_all(&Header::new(Kind::CancelAck, 7).encode()).await.unwrap();
+            to.write_all(&FrameHeader::new(FrameKind::CancelAck, 7).encode()).await.unwrap();
         };
         let both = async { tokio::join!(reading, writing).0 };
         let (words, header) = tokio::time::timeout(Duration::from_secs(20), both).await.unwrap();
-        assert_eq!((&words[..], header.kind, header.call), (&b"hello"[..], Kind::CancelAck, 7));
-        assert_right(&target.vouch());
+        assert_eq!(
+            (&words[..], header.kind, header.call),
+            (&b"hello"[..], FrameKind::CancelAck, 7)
+        );
+        assert_right(&target.into_vouched_bytes());
     }
 
     #[tokio::test]
@@ -263,15 +268,16 @@ mod tests {
         stream.extend_from_slice(b"last");
         for cut in [1009, 8192, 70_001, stream.len()] {
             let (mut to, from) = pair().await;
-            let mut intake = Intake::new(from, 1024);
+            let mut intake = FrameIntake::new(from, 1024);
             let (_landing, mut target) = fill(DATA_BYTES);
             let reading = async {
                 let mut messages = Vec::new();
                 while let Some(header) = intake.next().await.unwrap() {
-                    let mut none = Fill::default();
+                    let mut none = LandingFill::default();
                     let wanted = if header.data_bytes > 0 { &mut target } else { &mut none };
-                    messages
-                        .push(intake.rest(header.message_bytes as usize, wanted).await.unwrap());
+                    messages.push(
+                        intake.read_rest(header.message_bytes as usize, wanted).await.unwrap(),
+                    );
                 }
                 messages
             };
@@ -288,7 +294,7 @@ mod tests {
                 ["", "a", "some words", "big", "last"].map(|word| word.as_bytes().to_vec()),
                 "{cut}"
             );
-            assert_right(&target.vouch());
+            assert_right(&target.into_vouched_bytes());
         }
     }
 }

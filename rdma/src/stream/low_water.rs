@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 
 use tokio::net::TcpStream;
 
-pub(super) fn set(stream: &TcpStream, bytes: usize) -> io::Result<()> {
+pub(super) fn set_low_water(stream: &TcpStream, bytes: usize) -> io::Result<()> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     let length = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the descriptor is open as long as the stream is borrowed, and the kernel only reads

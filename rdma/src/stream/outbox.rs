@@ -11,8 +11,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::Socket;
-use crate::calls::{Outgoing, Outlet, Room, Rooms, Segment};
+use super::StreamSocket;
+use crate::calls::{
+    FrameOutlet, MemorySegment, OutgoingFrame, QueuedBytesBudget, QueuedBytesPermit,
+};
 use crate::landing::Landing;
 use crate::transport::TransportKind;
 
@@ -27,9 +29,9 @@ const INLINE_WRITES_MAX: usize = 4;
 /// Frames that an idle queue keeps room for.
 const FRAMES_KEPT_MAX: usize = 64;
 
-pub(crate) struct Outbox<S: Socket> {
-    queue: Mutex<Queue<S>>,
-    rooms: Rooms,
+pub(crate) struct FrameOutbox<S: StreamSocket> {
+    queue: Mutex<OutboxQueue<S>>,
+    rooms: QueuedBytesBudget,
     controls_max: usize,
     /// Tells the writer task that the queue is its business now, or that it is over.
     work: Notify,
@@ -37,11 +39,11 @@ pub(crate) struct Outbox<S: Socket> {
     written: Notify,
 }
 
-struct Queue<S: Socket> {
+struct OutboxQueue<S: StreamSocket> {
     /// Taken out at the end, so that the socket closes even while handles and calls live on. Only a
     /// closed socket makes a peer stop that is still sending.
     stream: Option<Arc<S>>,
-    frames: VecDeque<Outgoing>,
+    frames: VecDeque<OutgoingFrame>,
     /// Bytes of the first frame that are in the socket already.
     skip: usize,
     controls: usize,
@@ -55,16 +57,16 @@ struct Queue<S: Socket> {
 }
 
 /// Frames that are being written, outside the lock.
-struct Batch<S: Socket> {
+struct OutboxBatch<S: StreamSocket> {
     stream: Arc<S>,
-    frames: VecDeque<Outgoing>,
+    frames: VecDeque<OutgoingFrame>,
     skip: usize,
 }
 
-impl<S: Socket> Outbox<S> {
+impl<S: StreamSocket> FrameOutbox<S> {
     pub(crate) fn new(stream: Arc<S>, bytes_max: usize, controls_max: usize) -> Self {
         Self {
-            queue: Mutex::new(Queue {
+            queue: Mutex::new(OutboxQueue {
                 stream: Some(stream),
                 frames: VecDeque::new(),
                 skip: 0,
@@ -74,7 +76,7 @@ impl<S: Socket> Outbox<S> {
                 finishing: false,
                 closed: false,
             }),
-            rooms: Rooms::new(bytes_max),
+            rooms: QueuedBytesBudget::new(bytes_max),
             controls_max,
             work: Notify::new(),
             written: Notify::new(),
@@ -82,16 +84,16 @@ impl<S: Socket> Outbox<S> {
     }
 }
 
-impl<S: Socket> Outlet for Outbox<S> {
+impl<S: StreamSocket> FrameOutlet for FrameOutbox<S> {
     const KIND: TransportKind = S::KIND;
 
     /// Nothing: data travels in the stream.
-    fn lend(&self, _landing: &mut Landing) -> Vec<Segment> {
+    fn lend_landing(&self, _landing: &mut Landing) -> Vec<MemorySegment> {
         Vec::new()
     }
 
-    async fn room(&self, bytes: u64) -> Option<Room> {
-        self.rooms.take(bytes).await
+    async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
+        self.rooms.acquire_permit(bytes).await
     }
 
     async fn control_room(&self) {
@@ -104,7 +106,7 @@ impl<S: Socket> Outlet for Outbox<S> {
         }
     }
 
-    fn push(&self, frame: Outgoing) {
+    fn push_frame(&self, frame: OutgoingFrame) {
         let mut queue = self.queue.lock();
         if queue.closed {
             return;
@@ -115,13 +117,13 @@ impl<S: Socket> Outlet for Outbox<S> {
         queue.frames.push_back(frame);
     }
 
-    fn abandon(&self, call: u64) {
+    fn abandon_call(&self, call: u64) {
         drop(self.take_parts(call));
     }
 
     /// Writes, unless somebody else is at it.
-    fn flush(&self) {
-        let Some(mut batch) = self.begin(false) else {
+    fn flush_frames(&self) {
+        let Some(mut batch) = self.begin_batch(false) else {
             return;
         };
         for _ in 0..INLINE_WRITES_MAX {
@@ -143,7 +145,7 @@ impl<S: Socket> Outlet for Outbox<S> {
     async fn run(&self) -> io::Result<()> {
         loop {
             let work = self.work.notified();
-            let Some(mut batch) = self.begin(true) else {
+            let Some(mut batch) = self.begin_batch(true) else {
                 let over = {
                     let queue = self.queue.lock();
                     queue.closed || (queue.finishing && !queue.busy)
@@ -163,7 +165,7 @@ impl<S: Socket> Outlet for Outbox<S> {
                     }
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        batch.stream.writable().await?;
+                        batch.stream.wait_writable().await?;
                     }
                     Err(error) => return Err(error),
                 }
@@ -171,7 +173,7 @@ impl<S: Socket> Outlet for Outbox<S> {
         }
     }
 
-    fn finish(&self) {
+    fn finish_writes(&self) {
         self.queue.lock().finishing = true;
         self.work.notify_one();
     }
@@ -198,9 +200,9 @@ impl<S: Socket> Outlet for Outbox<S> {
     }
 }
 
-impl<S: Socket> Outbox<S> {
+impl<S: StreamSocket> FrameOutbox<S> {
     /// Takes the parts of a call that are not on their way yet out of the queue.
-    pub(crate) fn take_parts(&self, call: u64) -> Vec<Outgoing> {
+    pub(crate) fn take_parts(&self, call: u64) -> Vec<OutgoingFrame> {
         let mut queue = self.queue.lock();
         let started = usize::from(queue.skip > 0);
         let mut at = 0;
@@ -222,7 +224,7 @@ impl<S: Socket> Outbox<S> {
         queue.controls < self.controls_max || queue.closed
     }
 
-    fn begin(&self, task: bool) -> Option<Batch<S>> {
+    fn begin_batch(&self, task: bool) -> Option<OutboxBatch<S>> {
         let mut queue = self.queue.lock();
         if queue.closed || queue.frames.is_empty() || (queue.busy && !(task && queue.with_task)) {
             return None;
@@ -231,7 +233,7 @@ impl<S: Socket> Outbox<S> {
         queue.busy = true;
         queue.with_task = task;
         queue.controls = 0;
-        Some(Batch {
+        Some(OutboxBatch {
             stream,
             frames: std::mem::take(&mut queue.frames),
             skip: std::mem::take(&mut queue.skip),
@@ -239,7 +241,7 @@ impl<S: Socket> Outbox<S> {
     }
 
     /// Notes that the batch is written and takes what has come since; `false` when that is nothing.
-    fn next(&self, batch: &mut Batch<S>) -> bool {
+    fn next(&self, batch: &mut OutboxBatch<S>) -> bool {
         let mut queue = self.queue.lock();
         if queue.frames.is_empty() || queue.closed {
             queue.busy = false;
@@ -266,7 +268,7 @@ impl<S: Socket> Outbox<S> {
         true
     }
 
-    fn hand_over(&self, mut batch: Batch<S>) {
+    fn hand_over(&self, mut batch: OutboxBatch<S>) {
         let mut queue = self.queue.lock();
         if !queue.closed {
             queue.controls += batch.frames.iter().filter(|f| f.is_control()).count();
@@ -280,7 +282,7 @@ impl<S: Socket> Outbox<S> {
     }
 }
 
-impl<S: Socket> Batch<S> {
+impl<S: StreamSocket> OutboxBatch<S> {
     /// One `writev`; frames that are written whole are dropped, and with them what they pinned.
     fn write(&mut self) -> io::Result<()> {
         if self.frames.is_empty() {
@@ -289,7 +291,7 @@ impl<S: Socket> Batch<S> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut used = 0;
         let mut skip = self.skip;
-        'all: for piece in self.frames.iter().flat_map(Outgoing::pieces) {
+        'all: for piece in self.frames.iter().flat_map(OutgoingFrame::wire_slices) {
             let skipped = skip.min(piece.len());
             skip -= skipped;
             if skipped == piece.len() {
@@ -307,7 +309,7 @@ impl<S: Socket> Batch<S> {
         }
         self.skip += written;
         while let Some(first) = self.frames.front() {
-            let bytes = first.bytes();
+            let bytes = first.wire_bytes();
             if self.skip < bytes {
                 break;
             }

@@ -9,10 +9,10 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::TcpOptions;
-use crate::calls::{self, Agreed, HandshakeError, controls_max};
-use crate::metrics::metrics;
-use crate::stream::{Intake, Outbox};
-use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
+use crate::calls::{self, HandshakeAgreement, HandshakeError, controls_max};
+use crate::metrics::transport_metrics;
+use crate::stream::{FrameIntake, FrameOutbox};
+use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
 /// Connects to `TcpServer`s.
 pub struct TcpTransport {
@@ -32,16 +32,19 @@ impl TcpTransport {
         self.tasks.wait().await;
     }
 
-    async fn handshake(&self, peer: &PeerAddress) -> Result<(TcpStream, Agreed), TransportError> {
+    async fn connect_and_handshake(
+        &self,
+        peer: &PeerAddress,
+    ) -> Result<(TcpStream, HandshakeAgreement), TransportError> {
         let unreachable =
             |reason: String| TransportError::Unreachable { peer: peer.tcp.to_string(), reason };
         let connect = async {
-            let socket = self.options.socket(peer.tcp)?;
+            let socket = self.options.open_socket(peer.tcp)?;
             if let Some(address) = self.options.bind_address {
                 socket.bind(&std::net::SocketAddr::new(address, 0).into())?;
             }
             let stream = TcpSocket::from_std_stream(socket.into()).connect(peer.tcp).await?;
-            self.options.tune(&stream)?;
+            self.options.tune_stream(&stream)?;
             std::io::Result::Ok(stream)
         };
         let deadline = Instant::now() + self.options.calls.connect_deadline;
@@ -51,8 +54,8 @@ impl TcpTransport {
                 unreachable(format!("no answer in {:?}", self.options.calls.connect_deadline))
             })?
             .map_err(|error| unreachable(error.to_string()))?;
-        let terms = self.options.calls.terms("");
-        let shake = calls::request(&mut stream, &terms);
+        let terms = self.options.calls.handshake_terms("");
+        let shake = calls::request_handshake(&mut stream, &terms);
         let result = match tokio::time::timeout_at(deadline, shake).await {
             Ok(result) => result.and_then(|agreed| calls::check_name(agreed, peer.name.as_deref())),
             Err(_) => Err(HandshakeError::Deadline),
@@ -60,8 +63,8 @@ impl TcpTransport {
         match result {
             Ok(agreed) => Ok((stream, agreed)),
             Err(error) => {
-                let reason = error.label();
-                metrics().handshakes_failed.with_label_values(&[reason]).inc();
+                let reason = error.metric_label();
+                transport_metrics().handshakes_failed.with_label_values(&[reason]).inc();
                 Err(TransportError::Handshake {
                     peer: peer.tcp.to_string(),
                     reason: error.to_string(),
@@ -72,24 +75,24 @@ impl TcpTransport {
 }
 
 #[async_trait]
-impl Transport for TcpTransport {
-    fn kind(&self) -> TransportKind {
+impl PeerTransport for TcpTransport {
+    fn transport_kind(&self) -> TransportKind {
         TransportKind::Tcp
     }
 
-    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
-        let (stream, agreed) = self.handshake(peer).await?;
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
+        let (stream, agreed) = self.connect_and_handshake(peer).await?;
         let stream = Arc::new(stream);
         let calls = &self.options.calls;
-        let outbox = Outbox::new(
+        let outbox = FrameOutbox::new(
             stream.clone(),
             calls.write_queue_bytes_max,
             controls_max(agreed.calls_in_flight_max),
         );
-        let intake = Intake::new(stream, agreed.frame_bytes_max);
+        let intake = FrameIntake::new(stream, agreed.frame_bytes_max);
         let address = peer.tcp.to_string();
         // Joined by `shutdown`.
-        Ok(calls::connect(
+        Ok(calls::start_connection(
             outbox,
             intake,
             &agreed,

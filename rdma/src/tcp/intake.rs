@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use tokio::net::TcpStream;
 
-use crate::calls::{Body, Header, Inlet, InletError};
-use crate::landing::Fill;
-use crate::stream::Intake;
+use crate::calls::{FrameBody, FrameHeader, FrameInlet, InletError};
+use crate::landing::LandingFill;
+use crate::stream::FrameIntake;
 
-impl Inlet for Intake<TcpStream> {
-    async fn header(&mut self) -> Result<Option<Header>, InletError> {
+impl FrameInlet for FrameIntake<TcpStream> {
+    async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
         let header = self.next().await?;
         match header {
             Some(header) if header.placed || header.segments > 0 => Err(InletError::Rules(
@@ -18,9 +18,13 @@ impl Inlet for Intake<TcpStream> {
         }
     }
 
-    async fn body(&mut self, header: &Header, fill: &mut Fill) -> Result<Body, InletError> {
+    async fn receive_body(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<FrameBody, InletError> {
         // Bounded by `message_bytes_max`, which the decoder has checked.
-        let message = self.rest(header.message_bytes as usize, fill).await?;
-        Ok(Body { message: Bytes::from(message), ..Body::default() })
+        let message = self.read_rest(header.message_bytes as usize, fill).await?;
+        Ok(FrameBody { message: Bytes::from(message), ..FrameBody::default() })
     }
 }

@@ -12,10 +12,10 @@ use tokio::runtime::Handle as Runtime;
 use verbs3_doors::WaitingGuest;
 
 use super::TcpOptions;
-use crate::calls::{self, Closer, Gate, GateLimits, Session, controls_max};
-use crate::peer::Told;
-use crate::stream::{Intake, Outbox};
-use crate::transport::Service;
+use crate::calls::{self, AdmissionGate, GateCloser, GateLimits, ServerSession, controls_max};
+use crate::peer::WaysProvider;
+use crate::stream::{FrameIntake, FrameOutbox};
+use crate::transport::CallService;
 
 /// Connections that the kernel may hold before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -28,7 +28,7 @@ pub struct TcpServerOptions {
     pub tcp: TcpOptions,
     /// Told to every requester that proved the secret: in which other ways this host can be
     /// reached.
-    pub ways: Told,
+    pub ways: WaysProvider,
     /// Established connections in all.
     pub connections_max: usize,
     /// Connections that have not proved the secret yet.
@@ -47,7 +47,7 @@ impl TcpServerOptions {
     pub fn new(tcp: TcpOptions) -> Self {
         Self {
             tcp,
-            ways: Told::default(),
+            ways: WaysProvider::default(),
             connections_max: 16_384,
             handshakes_max: 256,
             handshakes_per_address_max: 64,
@@ -59,7 +59,7 @@ impl TcpServerOptions {
 
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {address}; choose a free address of this host")]
-pub struct BindError {
+pub struct TcpBindError {
     pub address: SocketAddr,
     #[source]
     pub source: std::io::Error,
@@ -69,7 +69,7 @@ pub struct BindError {
 /// first.
 pub struct TcpServer {
     local_addr: SocketAddr,
-    closer: Closer,
+    closer: GateCloser,
 }
 
 impl TcpServer {
@@ -77,20 +77,20 @@ impl TcpServer {
     pub async fn bind(
         address: SocketAddr,
         options: TcpServerOptions,
-        service: Arc<dyn Service>,
-    ) -> Result<Self, BindError> {
-        let failed = |source| BindError { address, source };
-        let listener = listen(address, &options.tcp).map_err(failed)?;
+        service: Arc<dyn CallService>,
+    ) -> Result<Self, TcpBindError> {
+        let failed = |source| TcpBindError { address, source };
+        let listener = open_listener(address, &options.tcp).map_err(failed)?;
         let local_addr = listener.local_addr().map_err(failed)?;
-        let gate = Gate::new(GateLimits {
+        let gate = AdmissionGate::new(GateLimits {
             connections_max: options.connections_max,
             handshakes_max: options.handshakes_max,
             handshakes_per_address_max: options.handshakes_per_address_max,
         });
-        let closer = gate.closer(options.drain_deadline);
-        let door = Arc::new(Door { gate, options, service });
+        let closer = gate.make_closer(options.drain_deadline);
+        let door = Arc::new(TcpAcceptor { gate, options, service });
         // Ends at shutdown or drop, by the `drain` token.
-        door.gate.tasks.spawn(door.clone().accept(listener));
+        door.gate.tasks.spawn(door.clone().accept_connections(listener));
         Ok(Self { local_addr, closer })
     }
 
@@ -105,8 +105,8 @@ impl TcpServer {
     }
 }
 
-fn listen(address: SocketAddr, options: &TcpOptions) -> std::io::Result<TcpListener> {
-    let socket = options.socket(address)?;
+fn open_listener(address: SocketAddr, options: &TcpOptions) -> std::io::Result<TcpListener> {
+    let socket = options.open_socket(address)?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -114,14 +114,14 @@ fn listen(address: SocketAddr, options: &TcpOptions) -> std::io::Result<TcpListe
 }
 
 /// What every accepted connection needs.
-struct Door {
+struct TcpAcceptor {
     options: TcpServerOptions,
-    service: Arc<dyn Service>,
-    gate: Gate,
+    service: Arc<dyn CallService>,
+    gate: AdmissionGate,
 }
 
-impl Door {
-    async fn accept(self: Arc<Self>, listener: TcpListener) {
+impl TcpAcceptor {
+    async fn accept_connections(self: Arc<Self>, listener: TcpListener) {
         let mut runtimes = self.options.runtimes.iter().cycle();
         loop {
             let accepted = tokio::select! {
@@ -140,17 +140,17 @@ impl Door {
                 }
             };
             let (address, ip) = (address.to_string(), address.ip());
-            let Some(turn) = self.gate.turn(&address, Some(ip)) else { continue };
+            let Some(turn) = self.gate.admit_handshake(&address, Some(ip)) else { continue };
             // Each ends with its connection, at the latest when `kill` is cancelled.
             let Some(runtime) = runtimes.next() else {
-                self.gate.tasks.spawn(self.clone().welcome(stream, address, turn));
+                self.gate.tasks.spawn(self.clone().serve_connection(stream, address, turn));
                 continue;
             };
             // This runtime lets go of the socket; the other takes it.
             let (door, moved) = (self.clone(), stream.into_std());
             let served = async move {
                 match moved.and_then(TcpStream::from_std) {
-                    Ok(stream) => door.welcome(stream, address, turn).await,
+                    Ok(stream) => door.serve_connection(stream, address, turn).await,
                     Err(error) => {
                         tracing::warn!(
                             address, %error,
@@ -163,23 +163,34 @@ impl Door {
         }
     }
 
-    async fn welcome(self: Arc<Self>, mut stream: TcpStream, address: String, turn: WaitingGuest) {
+    async fn serve_connection(
+        self: Arc<Self>,
+        mut stream: TcpStream,
+        address: String,
+        turn: WaitingGuest,
+    ) {
         let calls = &self.options.tcp.calls;
         let shake = async {
-            self.options.tcp.tune(&stream)?;
-            self.gate.admit(&mut stream, &calls.terms(&self.options.ways.now())).await
+            self.options.tcp.tune_stream(&stream)?;
+            self.gate
+                .accept_peer(&mut stream, &calls.handshake_terms(&self.options.ways.current_text()))
+                .await
         };
-        let welcome = self.gate.within(calls.connect_deadline, (&address, turn), shake).await;
+        let welcome =
+            self.gate.run_handshake(calls.connect_deadline, (&address, turn), shake).await;
         let Some((agreed, _place)) = welcome else {
             return;
         };
         let stream = Arc::new(stream);
         let queue_bytes_max = calls.write_queue_bytes_max;
-        let outbox =
-            Outbox::new(stream.clone(), queue_bytes_max, controls_max(agreed.calls_in_flight_max));
-        let intake = Intake::new(stream, agreed.frame_bytes_max);
+        let outbox = FrameOutbox::new(
+            stream.clone(),
+            queue_bytes_max,
+            controls_max(agreed.calls_in_flight_max),
+        );
+        let intake = FrameIntake::new(stream, agreed.frame_bytes_max);
         let on = (&Runtime::current(), &self.gate.tasks);
-        let session = Session::new(outbox, &agreed, &address, self.service.clone(), on);
-        calls::serve(session, intake, &self.gate.drain, &self.gate.kill).await;
+        let session = ServerSession::new(outbox, &agreed, &address, self.service.clone(), on);
+        calls::serve_session(session, intake, &self.gate.drain, &self.gate.kill).await;
     }
 }

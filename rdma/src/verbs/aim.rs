@@ -5,28 +5,28 @@
 
 use bytes::Bytes;
 
-use super::sys::{SGES_MAX, Sge};
-use crate::calls::Segment;
+use super::sys::{GatherElement, SGES_MAX};
+use crate::calls::MemorySegment;
 
 /// One RDMA WRITE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Write {
+pub(super) struct RdmaWriteRequest {
     pub(super) address: u64,
     pub(super) key: u32,
-    pub(super) sges: [Sge; SGES_MAX],
+    pub(super) sges: [GatherElement; SGES_MAX],
     pub(super) sges_used: u8,
 }
 
-const NO_SGE: Sge = Sge { address: 0, bytes: 0, lkey: 0 };
+const NO_SGE: GatherElement = GatherElement { address: 0, bytes: 0, lkey: 0 };
 
 /// Appends to `writes` what moves `data` to `offset` of the memory that `target` describes, in
 /// order. `false`, and nothing appended, where the target has no room there.
-pub(super) fn aim(
+pub(super) fn plan_writes(
     data: &[Bytes],
     offset: u64,
-    target: &[Segment],
+    target: &[MemorySegment],
     lkey: u32,
-    writes: &mut impl Extend<Write>,
+    writes: &mut impl Extend<RdmaWriteRequest>,
 ) -> bool {
     let wanted: u64 = data.iter().map(|piece| piece.len() as u64).sum();
     let lent: u64 = target.iter().map(|segment| u64::from(segment.bytes)).sum();
@@ -45,8 +45,12 @@ pub(super) fn aim(
         let (mut address, mut room) = (segment.address + skip, (bytes - skip).min(left));
         skip = 0;
         while room > 0 {
-            let mut write =
-                Write { address, key: segment.key, sges: [NO_SGE; SGES_MAX], sges_used: 0 };
+            let mut write = RdmaWriteRequest {
+                address,
+                key: segment.key,
+                sges: [NO_SGE; SGES_MAX],
+                sges_used: 0,
+            };
             while room > 0 && usize::from(write.sges_used) < SGES_MAX {
                 if piece.is_empty() {
                     piece = pieces.next().map_or(&[], |bytes| &bytes[..]);
@@ -54,7 +58,7 @@ pub(super) fn aim(
                 // At most the segment's length, which is a u32.
                 let taken = room.min(piece.len() as u64);
                 write.sges[usize::from(write.sges_used)] =
-                    Sge { address: piece.as_ptr() as u64, bytes: taken as u32, lkey };
+                    GatherElement { address: piece.as_ptr() as u64, bytes: taken as u32, lkey };
                 write.sges_used += 1;
                 piece = &piece[taken as usize..];
                 address += taken;
@@ -76,25 +80,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn segments(lengths: &[u32]) -> Vec<Segment> {
+    fn segments(lengths: &[u32]) -> Vec<MemorySegment> {
         // Far apart, so that a write over a border would show.
         let at = |index: usize| 0x1000_0000 * (index as u64 + 1);
         lengths
             .iter()
             .enumerate()
-            .map(|(i, &bytes)| Segment { address: at(i), bytes, key: i as u32 })
+            .map(|(i, &bytes)| MemorySegment { address: at(i), bytes, key: i as u32 })
             .collect()
     }
 
     #[test]
     fn a_page_for_a_segment_is_one_write() {
         let (data, mut writes) = (vec![Bytes::from(vec![1; 100])], Vec::new());
-        assert!(aim(&data, 0, &segments(&[100]), 7, &mut writes));
+        assert!(plan_writes(&data, 0, &segments(&[100]), 7, &mut writes));
         assert_eq!(writes.len(), 1);
         assert_eq!((writes[0].address, writes[0].key, writes[0].sges_used), (0x1000_0000, 0, 1));
         assert_eq!(
             writes[0].sges[0],
-            Sge { address: data[0].as_ptr() as u64, bytes: 100, lkey: 7 }
+            GatherElement { address: data[0].as_ptr() as u64, bytes: 100, lkey: 7 }
         );
     }
 
@@ -102,7 +106,7 @@ mod tests {
     fn what_does_not_fit_is_refused_whole() {
         let (data, mut writes) = (vec![Bytes::from(vec![1; 100])], Vec::new());
         for (offset, lengths) in [(1, &[100][..]), (0, &[50, 49]), (u64::MAX, &[100]), (0, &[])] {
-            assert!(!aim(&data, offset, &segments(lengths), 0, &mut writes));
+            assert!(!plan_writes(&data, offset, &segments(lengths), 0, &mut writes));
         }
         assert!(writes.is_empty());
     }
@@ -116,10 +120,10 @@ mod tests {
         ) {
             let data: Vec<Bytes> = pieces.iter().map(|&bytes| Bytes::from(vec![0; bytes])).collect();
             let target = segments(&lengths);
-            let mut writes: Vec<Write> = Vec::new();
+            let mut writes: Vec<RdmaWriteRequest> = Vec::new();
             let total: u64 = pieces.iter().sum::<usize>() as u64;
             let lent: u64 = lengths.iter().map(|&bytes| u64::from(bytes)).sum();
-            prop_assert_eq!(aim(&data, offset, &target, 1, &mut writes), offset + total <= lent);
+            prop_assert_eq!(plan_writes(&data, offset, &target, 1, &mut writes), offset + total <= lent);
             // The places of the source in order, and of the landing in order, walk side by side.
             let from = data.iter().flat_map(|piece| (0..piece.len()).map(|at| piece.as_ptr() as u64 + at as u64));
             let to = target.iter().flat_map(|s| (0..u64::from(s.bytes)).map(|at| (s.key, s.address + at)));

@@ -50,7 +50,7 @@ impl ChunkHeader {
         [granted[0], granted[1], flags, 0, bytes[0], bytes[1], bytes[2], bytes[3]]
     }
 
-    /// `received` is the length of the whole message.
+    /// `accept_chunk` is the length of the whole message.
     pub(super) fn decode(
         bytes: [u8; CHUNK_HEADER_BYTES],
         received: usize,
@@ -75,7 +75,7 @@ impl ChunkHeader {
 
 /// What becomes of the credits that the peer has in all, when one of them is given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum CreditChange {
     Keep,
     Grow,
     Shrink,
@@ -83,7 +83,7 @@ pub(super) enum Turn {
 
 /// Credits of one connection, both directions.
 #[derive(Debug, Clone)]
-pub(super) struct Credits {
+pub(super) struct ChunkCredits {
     /// Chunks that this side may still send.
     free: u32,
     /// Receive buffers of the peer that credits are given for, at most.
@@ -96,7 +96,7 @@ pub(super) struct Credits {
     owed: u32,
 }
 
-impl Credits {
+impl ChunkCredits {
     /// The peer may send `mine` chunks; this side `theirs`, and later up to `theirs_max`.
     pub(super) fn new(mine: u16, theirs: u16, theirs_max: u16) -> Self {
         let mine = u32::from(mine);
@@ -108,7 +108,7 @@ impl Credits {
     }
 
     /// Chunks that may still be sent.
-    pub(super) fn free(&self) -> u32 {
+    pub(super) fn send_credits(&self) -> u32 {
         self.free
     }
 
@@ -118,13 +118,13 @@ impl Credits {
     }
 
     /// A chunk that costs a credit goes out.
-    pub(super) fn spend(&mut self) {
+    pub(super) fn spend_credit(&mut self) {
         debug_assert!(self.free > 0, "sent without a credit");
         self.free = self.free.saturating_sub(1);
     }
 
     /// What the next chunk tells the peer.
-    pub(super) fn grant(&mut self) -> u16 {
+    pub(super) fn take_grant(&mut self) -> u16 {
         let granted = self.owed.min(u32::from(u16::MAX));
         self.owed -= granted;
         self.out += granted;
@@ -137,7 +137,7 @@ impl Credits {
     }
 
     /// A chunk arrived.
-    pub(super) fn received(&mut self, header: &ChunkHeader) -> Result<(), ChunkError> {
+    pub(super) fn accept_chunk(&mut self, header: &ChunkHeader) -> Result<(), ChunkError> {
         if !header.only_grants {
             self.out = self.out.checked_sub(1).ok_or(ChunkError::Overrun)?;
         }
@@ -150,14 +150,14 @@ impl Credits {
     }
 
     /// The buffer of a chunk that took a credit was read and posted again.
-    pub(super) fn reposted(&mut self, turn: Turn) {
+    pub(super) fn record_repost(&mut self, turn: CreditChange) {
         match turn {
-            Turn::Keep => self.owed += 1,
-            Turn::Grow => {
+            CreditChange::Keep => self.owed += 1,
+            CreditChange::Grow => {
                 self.owed += 2;
                 self.mine += 1;
             }
-            Turn::Shrink => self.mine -= 1,
+            CreditChange::Shrink => self.mine -= 1,
         }
     }
 }
@@ -185,17 +185,17 @@ mod tests {
         let mut flags = good;
         flags[2] = 4;
         assert_eq!(ChunkHeader::decode(flags, 13), Err(ChunkError::Flags(4)));
-        let mut credits = Credits::new(1, 4, 8);
+        let mut credits = ChunkCredits::new(1, 4, 8);
         let gift = |granted| ChunkHeader { granted, only_grants: true, ..ChunkHeader::default() };
-        assert_eq!(credits.received(&gift(4)), Ok(()));
-        assert_eq!(credits.received(&gift(1)), Err(ChunkError::Credits(1)));
-        assert_eq!(credits.received(&ChunkHeader::default()), Ok(()));
-        assert_eq!(credits.received(&ChunkHeader::default()), Err(ChunkError::Overrun));
+        assert_eq!(credits.accept_chunk(&gift(4)), Ok(()));
+        assert_eq!(credits.accept_chunk(&gift(1)), Err(ChunkError::Credits(1)));
+        assert_eq!(credits.accept_chunk(&ChunkHeader::default()), Ok(()));
+        assert_eq!(credits.accept_chunk(&ChunkHeader::default()), Err(ChunkError::Overrun));
     }
 
     /// One side of the model: a ring, what is on the way to it, and what it wants to say.
     struct Side {
-        credits: Credits,
+        credits: ChunkCredits,
         /// Of its own or of a shared ring: what others leave it.
         posted: u32,
         first: u32,
@@ -207,7 +207,7 @@ mod tests {
 
     impl Side {
         fn new(mine: (u16, u16), theirs: (u16, u16), to_send: u32) -> Self {
-            let credits = Credits::new(mine.0, theirs.0, theirs.1);
+            let credits = ChunkCredits::new(mine.0, theirs.0, theirs.1);
             let (first, share_max) = (u32::from(mine.0), u32::from(mine.1));
             let posted = first + u32::from(SPARE_RECEIVES);
             Self {
@@ -229,33 +229,33 @@ mod tests {
                 return false;
             }
             if !only_grants {
-                self.credits.spend();
+                self.credits.spend_credit();
                 self.to_send -= 1;
             }
             assert!(peer.posted > 0, "the ring ran dry");
             peer.posted -= 1;
-            let granted = self.credits.grant();
+            let granted = self.credits.take_grant();
             peer.arriving.push_back(ChunkHeader { granted, only_grants, ..ChunkHeader::default() });
             true
         }
 
-        fn read(&mut self, wish: Turn) -> bool {
+        fn read(&mut self, wish: CreditChange) -> bool {
             let Some(header) = self.arriving.pop_front() else { return false };
-            self.credits.received(&header).unwrap();
+            self.credits.accept_chunk(&header).unwrap();
             self.posted += 1;
             if header.only_grants {
                 return true;
             }
             match wish {
-                Turn::Grow if self.share < self.share_max => {
+                CreditChange::Grow if self.share < self.share_max => {
                     (self.share, self.posted) = (self.share + 1, self.posted + 1);
-                    self.credits.reposted(Turn::Grow);
+                    self.credits.record_repost(CreditChange::Grow);
                 }
-                Turn::Shrink if self.share > self.first => {
+                CreditChange::Shrink if self.share > self.first => {
                     (self.share, self.posted) = (self.share - 1, self.posted - 1);
-                    self.credits.reposted(Turn::Shrink);
+                    self.credits.record_repost(CreditChange::Shrink);
                 }
-                _ => self.credits.reposted(Turn::Keep),
+                _ => self.credits.record_repost(CreditChange::Keep),
             }
             true
         }
@@ -272,12 +272,12 @@ mod tests {
             let mut step = |kind: u8| match kind {
                 0 => one.send(&mut two),
                 1 => two.send(&mut one),
-                2 => one.read(Turn::Keep),
-                3 => two.read(Turn::Keep),
-                4 => one.read(Turn::Grow),
-                5 => two.read(Turn::Grow),
-                6 => one.read(Turn::Shrink),
-                _ => two.read(Turn::Shrink),
+                2 => one.read(CreditChange::Keep),
+                3 => two.read(CreditChange::Keep),
+                4 => one.read(CreditChange::Grow),
+                5 => two.read(CreditChange::Grow),
+                6 => one.read(CreditChange::Shrink),
+                _ => two.read(CreditChange::Shrink),
             };
             for kind in steps {
                 step(kind);

@@ -14,19 +14,19 @@ use tokio_util::task::TaskTracker;
 
 use super::VerbsOptions;
 use super::line::{WireInlet, WireOutlet};
-use super::place::{Presence, RailPlace};
-use super::rail::{OpenRail, Rail, Use};
+use super::place::{RailPlace, RailPresence};
+use super::rail::{ArenaPurpose, OpenRail, RailIdentity};
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::terms::QueueTerms;
-use super::wire::{Wire, next_event, watch};
+use super::wire::{QueuePairWire, next_event, watch_readable};
 use crate::arena::Arena;
 use crate::calls::{self, HandshakeError};
-use crate::metrics::metrics;
-use crate::transport::{Connection, PeerAddress, Transport, TransportError, TransportKind};
+use crate::metrics::transport_metrics;
+use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
 /// Connects to `VerbsServer`s over one rail, which may come and go.
 pub struct VerbsTransport {
-    dialer: Arc<Dialer>,
+    dialer: Arc<RailConnector>,
 }
 
 impl Drop for VerbsTransport {
@@ -35,7 +35,7 @@ impl Drop for VerbsTransport {
     }
 }
 
-struct Dialer {
+struct RailConnector {
     options: VerbsOptions,
     place: RailPlace,
     arena: Arena,
@@ -49,7 +49,7 @@ struct Dialer {
 }
 
 /// A rail, and where the end of its device is told.
-type Opened = (Arc<OpenRail>, Arc<EventChannel>);
+type RailWithEvents = (Arc<OpenRail>, Arc<EventChannel>);
 
 impl VerbsTransport {
     /// Over the rail at `place`, which must be there. Registers `arena`, in which the landings of
@@ -71,29 +71,29 @@ impl VerbsTransport {
         arena: Arena,
     ) -> (Self, Option<io::Error>) {
         let place = place.into();
-        let runtime = options.runtime();
-        let mut presence = Presence::new(place.clone(), options.reopen_max);
+        let runtime = options.runtime_handle();
+        let mut presence = RailPresence::new(place.clone(), options.reopen_max);
         let rail = Mutex::new(None);
         let (over, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let label = Mutex::new(place.name().to_owned());
-        let dialer = Arc::new(Dialer { options, place, arena, rail, label, over, tasks });
-        let (opened, error) = match dialer.open() {
+        let label = Mutex::new(place.rail_name().to_owned());
+        let dialer = Arc::new(RailConnector { options, place, arena, rail, label, over, tasks });
+        let (opened, error) = match dialer.open_rail() {
             Ok(opened) => {
-                dialer.opened(&mut presence, &opened);
+                dialer.install_rail(&mut presence, &opened);
                 (Some(opened.1), None)
             }
             Err(error) => {
-                presence.failed(&error);
+                presence.record_failure(&error);
                 (None, Some(error))
             }
         };
         // Ends with the transport, by `over`.
-        dialer.tasks.spawn_on(dialer.clone().keep(presence, opened), &runtime);
+        dialer.tasks.spawn_on(dialer.clone().maintain_rail(presence, opened), &runtime);
         (Self { dialer }, error)
     }
 
     /// The rail, while it is there.
-    pub fn rail(&self) -> Option<Rail> {
+    pub fn current_rail(&self) -> Option<RailIdentity> {
         self.dialer.rail.lock().as_ref().map(|open| open.rail.clone())
     }
 
@@ -109,8 +109,8 @@ impl VerbsTransport {
 
     /// A queue pair that nobody drives, and nobody has shaken hands over.
     #[cfg(test)]
-    pub(super) async fn wire_to(&self, to: SocketAddr) -> Arc<Wire> {
-        self.dialer.establish(to).await.expect("a server listens there")
+    pub(super) async fn wire_to(&self, to: SocketAddr) -> Arc<QueuePairWire> {
+        self.dialer.establish_wire(to).await.expect("a server listens there")
     }
 
     /// Waits until the tasks of every connection have ended. Drop the connections and their calls
@@ -126,14 +126,14 @@ impl VerbsTransport {
         &self,
         to: SocketAddr,
         name: Option<&str>,
-    ) -> Result<Arc<dyn Connection>, TransportError> {
+    ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let (dialer, name) = (self.dialer.clone(), name.map(str::to_owned));
         // In a task of the runtime that will drive the connection. It has a deadline of its own.
         let attempt = self
             .dialer
             .options
-            .runtime()
-            .spawn(async move { dialer.connect(to, name.as_deref()).await });
+            .runtime_handle()
+            .spawn(async move { dialer.connect_to_peer(to, name.as_deref()).await });
         attempt.await.unwrap_or_else(|_| {
             let reason = "the attempt was given up".to_owned();
             Err(TransportError::Unreachable { peer: to.to_string(), reason })
@@ -141,16 +141,16 @@ impl VerbsTransport {
     }
 }
 
-impl Dialer {
-    async fn connect(
+impl RailConnector {
+    async fn connect_to_peer(
         self: &Arc<Self>,
         to: SocketAddr,
         name: Option<&str>,
-    ) -> Result<Arc<dyn Connection>, TransportError> {
-        let peer = || format!("{to} from rail {}", self.place.name());
+    ) -> Result<Arc<dyn PeerConnection>, TransportError> {
+        let peer = || format!("{to} from rail {}", self.place.rail_name());
         let deadline = Instant::now() + self.options.calls.connect_deadline;
         let unreachable = |reason: String| TransportError::Unreachable { peer: peer(), reason };
-        let wire = match tokio::time::timeout_at(deadline, self.establish(to)).await {
+        let wire = match tokio::time::timeout_at(deadline, self.establish_wire(to)).await {
             Ok(Ok(wire)) => wire,
             Ok(Err(error)) => return Err(unreachable(error.to_string())),
             Err(_) => {
@@ -161,17 +161,17 @@ impl Dialer {
             }
         };
         let mut inlet = WireInlet::new(wire.clone());
-        let terms = self.options.calls.terms("");
-        let shake = calls::request(&mut inlet, &terms);
+        let terms = self.options.calls.handshake_terms("");
+        let shake = calls::request_handshake(&mut inlet, &terms);
         let result = match tokio::time::timeout_at(deadline, shake).await {
             Ok(result) => result.and_then(|agreed| calls::check_name(agreed, name)),
             Err(_) => Err(HandshakeError::Deadline),
         };
         match result {
             Ok(agreed) => {
-                let inlet = inlet.bounded(agreed.frame_bytes_max);
+                let inlet = inlet.with_message_bound(agreed.frame_bytes_max);
                 let on = (&Runtime::current(), &self.tasks);
-                Ok(calls::connect(
+                Ok(calls::start_connection(
                     WireOutlet(wire),
                     inlet,
                     &agreed,
@@ -182,60 +182,72 @@ impl Dialer {
             }
             Err(error) => {
                 wire.close();
-                metrics().handshakes_failed.with_label_values(&[error.label()]).inc();
+                transport_metrics()
+                    .handshakes_failed
+                    .with_label_values(&[error.metric_label()])
+                    .inc();
                 Err(TransportError::Handshake { peer: peer(), reason: error.to_string() })
             }
         }
     }
 
     /// Opens the rail where it is now. Registering pins all of the arena, which takes its time.
-    fn open(&self) -> io::Result<Opened> {
-        OpenRail::open(self.place.find()?, self.arena.clone(), Use::Landings, &self.options)
+    fn open_rail(&self) -> io::Result<RailWithEvents> {
+        OpenRail::open_device(
+            self.place.find_address()?,
+            self.arena.clone(),
+            ArenaPurpose::Landings,
+            &self.options,
+        )
     }
 
-    fn opened(&self, presence: &mut Presence, (rail, _): &Opened) {
-        presence.opened(&rail.rail);
-        *self.label.lock() = rail.rail.label();
+    fn install_rail(&self, presence: &mut RailPresence, (rail, _): &RailWithEvents) {
+        presence.record_open(&rail.rail);
+        *self.label.lock() = rail.rail.metric_label();
         *self.rail.lock() = Some(rail.clone());
     }
 
     /// Lets go of the rail when its device is removed, since the device waits for that, and opens
     /// it again when it is back.
-    async fn keep(self: Arc<Self>, mut presence: Presence, mut told: Option<Arc<EventChannel>>) {
+    async fn maintain_rail(
+        self: Arc<Self>,
+        mut presence: RailPresence,
+        mut told: Option<Arc<EventChannel>>,
+    ) {
         let keep = async {
             loop {
                 if let Some(told) = told.take() {
                     if let Err(error) = device_removed(told).await {
                         tracing::error!(
-                            rail = self.place.name(), %error,
+                            rail = self.place.rail_name(), %error,
                             "can't hear of the end of a rail's device"
                         );
                     }
                     *self.rail.lock() = None;
-                    presence.removed();
+                    presence.record_removal();
                 }
-                presence.pause().await;
+                presence.wait_for_retry().await;
                 let dialer = self.clone();
-                let opened = tokio::task::spawn_blocking(move || dialer.open()).await;
+                let opened = tokio::task::spawn_blocking(move || dialer.open_rail()).await;
                 match opened.map_err(io::Error::other).flatten() {
                     Ok(opened) => {
-                        self.opened(&mut presence, &opened);
+                        self.install_rail(&mut presence, &opened);
                         told = Some(opened.1);
                     }
-                    Err(error) => presence.failed(&error),
+                    Err(error) => presence.record_failure(&error),
                 }
             }
         };
         self.over.run_until_cancelled(keep).await;
     }
 
-    async fn establish(&self, to: SocketAddr) -> io::Result<Arc<Wire>> {
-        match self.request(to, self.options.path_mtu_max).await? {
-            Answer::Yes(wire) => Ok(wire),
-            Answer::SmallerPackets(path_mtu_max) => {
-                match self.request(to, Some(path_mtu_max)).await? {
-                    Answer::Yes(wire) => Ok(wire),
-                    Answer::SmallerPackets(_) => {
+    async fn establish_wire(&self, to: SocketAddr) -> io::Result<Arc<QueuePairWire>> {
+        match self.request_wire(to, self.options.path_mtu_max).await? {
+            WireRequestOutcome::Yes(wire) => Ok(wire),
+            WireRequestOutcome::SmallerPackets(path_mtu_max) => {
+                match self.request_wire(to, Some(path_mtu_max)).await? {
+                    WireRequestOutcome::Yes(wire) => Ok(wire),
+                    WireRequestOutcome::SmallerPackets(_) => {
                         Err(io::Error::other("it wants packets that are smaller still"))
                     }
                 }
@@ -243,58 +255,62 @@ impl Dialer {
         }
     }
 
-    async fn request(&self, to: SocketAddr, path_mtu_max: Option<u16>) -> io::Result<Answer> {
+    async fn request_wire(
+        &self,
+        to: SocketAddr,
+        path_mtu_max: Option<u16>,
+    ) -> io::Result<WireRequestOutcome> {
         let rail = self.rail.lock().clone();
         let rail =
             rail.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the rail is down"))?;
         let channel = EventChannel::new()?;
         let mut id = CmId::new(&channel)?;
-        let events = watch(channel)?;
+        let events = watch_readable(channel)?;
         let within = self.options.calls.connect_deadline.max(Duration::from_millis(1));
         id.resolve_address(rail.rail.address, to, within)?;
-        expect(&next_event(&events).await?, EventKind::AddressResolved)?;
+        expect_event(&next_event(&events).await?, EventKind::AddressResolved)?;
         if let Some(tos) = self.options.tos {
             id.set_tos(tos)?;
         }
         id.set_ack_timeout(self.options.ack_timeout)?;
         id.resolve_route(within)?;
-        expect(&next_event(&events).await?, EventKind::RouteResolved)?;
+        expect_event(&next_event(&events).await?, EventKind::RouteResolved)?;
         let path_mtu_max = path_mtu_max.filter(|_| !id.is_iwarp());
         if path_mtu_max.is_some() {
             id.move_states();
         }
-        let wire = Wire::new(id, events, rail, &self.options)?;
-        let mine = QueueTerms { path_mtu_max, ..wire.terms(&self.options) };
+        let wire = QueuePairWire::new(id, events, rail, &self.options)?;
+        let mine = QueueTerms { path_mtu_max, ..wire.queue_terms(&self.options) };
         wire.with_id(|id| id.connect(&mine.encode(), connect_options(&self.options)))?;
-        let answer = wire.event().await?;
+        let answer = wire.next_cm_event().await?;
         let theirs = QueueTerms::decode(&answer.private);
         match theirs.as_ref().map(|theirs| theirs.path_mtu_max) {
             Ok(Some(wanted)) if answer.kind == EventKind::Refused && path_mtu_max.is_none() => {
-                return Ok(Answer::SmallerPackets(wanted));
+                return Ok(WireRequestOutcome::SmallerPackets(wanted));
             }
-            _ if path_mtu_max.is_some() => expect(&answer, EventKind::Accepted)?,
-            _ => expect(&answer, EventKind::Established)?,
+            _ if path_mtu_max.is_some() => expect_event(&answer, EventKind::Accepted)?,
+            _ => expect_event(&answer, EventKind::Established)?,
         }
         let theirs = theirs?;
         if let Some(path_mtu_max) = path_mtu_max.and_then(|_| mine.path_mtu_max(theirs)) {
-            wire.with_id(|id| id.get_ready(path_mtu_max).and_then(|()| id.establish()))?;
+            wire.with_id(|id| id.get_ready(path_mtu_max).and_then(|()| id.establish_connection()))?;
         }
         wire.tell_path_mtu("requester");
-        wire.agree(mine, theirs);
-        Ok(Answer::Yes(wire))
+        wire.set_peer_terms(mine, theirs);
+        Ok(WireRequestOutcome::Yes(wire))
     }
 }
 
 /// What comes of a connect request.
-enum Answer {
-    Yes(Arc<Wire>),
+enum WireRequestOutcome {
+    Yes(Arc<QueuePairWire>),
     /// The peer has a bound on the path MTU, and this request did not say that it can be kept.
     SmallerPackets(u16),
 }
 
 /// Ends when the device of a rail is removed.
 async fn device_removed(told: Arc<EventChannel>) -> io::Result<()> {
-    let events = watch(told)?;
+    let events = watch_readable(told)?;
     while next_event(&events).await?.kind != EventKind::DeviceRemoved {}
     Ok(())
 }
@@ -303,7 +319,7 @@ pub(super) fn connect_options(options: &VerbsOptions) -> ConnectOptions {
     ConnectOptions { retry_count: options.retry_count, rnr_retry: options.rnr_retry }
 }
 
-pub(super) fn expect(event: &CmEvent, kind: EventKind) -> io::Result<()> {
+pub(super) fn expect_event(event: &CmEvent, kind: EventKind) -> io::Result<()> {
     match event.kind {
         found if found == kind => Ok(()),
         EventKind::Refused => {
@@ -324,8 +340,8 @@ pub(super) fn expect(event: &CmEvent, kind: EventKind) -> io::Result<()> {
 }
 
 #[async_trait]
-impl Transport for VerbsTransport {
-    fn kind(&self) -> TransportKind {
+impl PeerTransport for VerbsTransport {
+    fn transport_kind(&self) -> TransportKind {
         TransportKind::Verbs
     }
 
@@ -337,7 +353,7 @@ impl Transport for VerbsTransport {
         self.dialer.rail.lock().is_some()
     }
 
-    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let Some(to) = peer.ways.rails.first().copied().flatten() else {
             let reason = "it has no rail".to_owned();
             return Err(TransportError::Unreachable { peer: peer.tcp.to_string(), reason });

@@ -10,53 +10,62 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 
-use super::client::{connect_options, expect};
+use super::client::{connect_options, expect_event};
 use super::line::WireInlet;
-use super::rail::{OpenRail, Use};
-use super::sender::Registered;
-use super::sys::{CmId, EventChannel, EventKind, Op, SGES_MAX, Sge, Work};
+use super::rail::{ArenaPurpose, OpenRail};
+use super::sender::LocalKeyLookup;
+use super::sys::{
+    CmId, EventChannel, EventKind, GatherElement, SGES_MAX, WorkOperation, WorkRequest,
+};
 use super::terms::QueueTerms;
-use super::wire::{Readable, Wire, next_event, watch};
+use super::wire::{QueuePairWire, ReadableSource, next_event, watch_readable};
 use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::{self, Gate, GateLimits, Header, Inlet, Kind, Outgoing, Secret, Segment};
-use crate::landing::{Fill, Landing};
-use crate::transport::{Connection, Incoming, Reply, Service};
+use crate::calls::{
+    self, AdmissionGate, FrameHeader, FrameInlet, FrameKind, GateLimits, HandshakeSecret,
+    MemorySegment, OutgoingFrame,
+};
+use crate::landing::{Landing, LandingFill};
+use crate::transport::{CallService, IncomingCall, PeerConnection, ReplySender};
 
 const PAGE: usize = 64 << 10;
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 /// For a connection, in an emulated guest that shares its CPUs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn arena() -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false })
-        .unwrap()
+fn test_arena() -> Arena {
+    Arena::map_memory(ArenaOptions {
+        capacity_bytes: 4 << 20,
+        cell_bytes_max: 256 << 10,
+        populate: false,
+    })
+    .unwrap()
 }
 
-fn address() -> IpAddr {
+fn test_address() -> IpAddr {
     std::env::var("VERBS3_TEST_ADDRESS").expect(NEEDS).parse().unwrap()
 }
 
 /// With memory windows, where the device has them.
-fn options() -> VerbsOptions {
+fn test_options() -> VerbsOptions {
     VerbsOptions { windows: true, ..without_windows() }
 }
 
 fn without_windows() -> VerbsOptions {
-    let mut options = VerbsOptions::new(Secret::new("the cluster's secret"));
+    let mut options = VerbsOptions::new(HandshakeSecret::new("the cluster's secret"));
     options.calls.connect_deadline = PATIENCE;
     options
 }
 
-/// A page of `arena` that is somebody's by now: vouched for, and perhaps on its way to a client.
-fn page(arena: &Arena, byte: u8) -> Bytes {
-    let (mut writer, reader) = arena.lease(PAGE).unwrap().split();
-    writer.spare().fill(byte);
-    writer.advance(PAGE);
-    reader.bytes(0..PAGE).unwrap()
+/// A page of `test_arena` that is somebody's by now: vouched for, and perhaps on its way to a client.
+fn filled_page(arena: &Arena, byte: u8) -> Bytes {
+    let (mut writer, reader) = arena.allocate_cell(PAGE).unwrap().split_writer_reader();
+    writer.spare_bytes().fill(byte);
+    writer.publish_bytes(PAGE);
+    reader.pinned_bytes(0..PAGE).unwrap()
 }
 
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if holds() {
             return;
@@ -67,87 +76,104 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Where liars are met.
-struct Lair {
+struct HostileListener {
     rail: Arc<OpenRail>,
-    events: AsyncFd<Readable<EventChannel>>,
+    events: AsyncFd<ReadableSource<EventChannel>>,
     id: CmId,
     pages: Arena,
 }
 
 /// A worker that knows the secret, and posts what it likes.
-struct Liar {
-    wire: Arc<Wire>,
+struct HostileWorker {
+    wire: Arc<QueuePairWire>,
     inlet: WireInlet,
     evil: Bytes,
 }
 
-impl Lair {
-    fn open() -> Self {
-        let pages = arena();
-        let (rail, _) =
-            OpenRail::open(address(), pages.clone(), Use::Blocks, &options()).expect(NEEDS);
+impl HostileListener {
+    fn open_rail() -> Self {
+        let pages = test_arena();
+        let (rail, _) = OpenRail::open_device(
+            test_address(),
+            pages.clone(),
+            ArenaPurpose::Blocks,
+            &test_options(),
+        )
+        .expect(NEEDS);
         let channel = EventChannel::new().unwrap();
         let id = CmId::new(&channel).unwrap();
-        id.bind(SocketAddr::new(address(), 0)).unwrap();
-        id.listen(4).unwrap();
-        Self { rail, events: watch(channel).unwrap(), id, pages }
+        id.bind(SocketAddr::new(test_address(), 0)).unwrap();
+        id.start_listening(4).unwrap();
+        Self { rail, events: watch_readable(channel).unwrap(), id, pages }
     }
 
     /// A gateway's connection, and the liar at its other end.
-    async fn meet(&self, transport: &VerbsTransport) -> (Arc<dyn Connection>, Liar) {
-        let to = SocketAddr::new(address(), self.id.local_port());
-        let (connection, liar) = tokio::join!(transport.connect_to(to, None), self.accept());
+    async fn connect_pair(
+        &self,
+        transport: &VerbsTransport,
+    ) -> (Arc<dyn PeerConnection>, HostileWorker) {
+        let to = SocketAddr::new(test_address(), self.id.local_port());
+        let (connection, liar) =
+            tokio::join!(transport.connect_to(to, None), self.accept_gateway());
         (connection.unwrap(), liar)
     }
 
-    async fn accept(&self) -> Liar {
-        let options = options();
+    async fn accept_gateway(&self) -> HostileWorker {
+        let options = test_options();
         let event = next_event(&self.events).await.unwrap();
         let theirs = QueueTerms::decode(&event.private).unwrap();
         let mut id = event.request.unwrap();
         let channel = EventChannel::new().unwrap();
-        id.migrate(&channel).unwrap();
-        let wire = Wire::new(id, watch(channel).unwrap(), self.rail.clone(), &options).unwrap();
-        let mine = wire.terms(&options);
-        wire.agree(mine, theirs);
+        id.move_to_channel(&channel).unwrap();
+        let wire =
+            QueuePairWire::new(id, watch_readable(channel).unwrap(), self.rail.clone(), &options)
+                .unwrap();
+        let mine = wire.queue_terms(&options);
+        wire.set_peer_terms(mine, theirs);
         wire.with_id(|id| id.accept(&mine.encode(), connect_options(&options))).unwrap();
-        expect(&wire.event().await.unwrap(), EventKind::Established).unwrap();
+        expect_event(&wire.next_cm_event().await.unwrap(), EventKind::Established).unwrap();
         let mut inlet = WireInlet::new(wire.clone());
         let limits =
             GateLimits { connections_max: 1, handshakes_max: 1, handshakes_per_address_max: 1 };
-        let (agreed, _) =
-            Gate::new(limits).admit(&mut inlet, &options.calls.terms("")).await.unwrap();
-        Liar { wire, inlet: inlet.bounded(agreed.frame_bytes_max), evil: page(&self.pages, 0xEE) }
+        let (agreed, _) = AdmissionGate::new(limits)
+            .accept_peer(&mut inlet, &options.calls.handshake_terms(""))
+            .await
+            .unwrap();
+        HostileWorker {
+            wire,
+            inlet: inlet.with_message_bound(agreed.frame_bytes_max),
+            evil: filled_page(&self.pages, 0xEE),
+        }
     }
 }
 
-impl Liar {
+impl HostileWorker {
     /// What the next call tells of its landing.
-    async fn target(&mut self) -> Segment {
-        self.called().await.1
+    async fn next_target(&mut self) -> MemorySegment {
+        self.next_call().await.1
     }
 
     /// The number of the next call, and what it tells of its landing.
-    async fn called(&mut self) -> (u64, Segment) {
-        let header = self.inlet.header().await.unwrap().unwrap();
-        let body = self.inlet.body(&header, &mut Fill::default()).await.unwrap();
+    async fn next_call(&mut self) -> (u64, MemorySegment) {
+        let header = self.inlet.next_header().await.unwrap().unwrap();
+        let body = self.inlet.receive_body(&header, &mut LandingFill::default()).await.unwrap();
         (header.call, body.target[0])
     }
 
     /// Settles a call, as an honest worker does.
-    fn answer(&self, call: u64) {
-        let header = Header { last: true, ..Header::new(Kind::Part, call) };
-        self.wire.state.lock().sender.push(Outgoing::new(header, Bytes::new(), Vec::new()));
-        self.wire.pump();
+    fn settle_call(&self, call: u64) {
+        let header = FrameHeader { last: true, ..FrameHeader::new(FrameKind::Part, call) };
+        self.wire.state.lock().sender.push(OutgoingFrame::new(header, Bytes::new(), Vec::new()));
+        self.wire.pump_sends();
     }
 
-    /// Writes a page of its own to `address` with `key`.
+    /// Writes a page of its own to `test_address` with `key`.
     fn write(&self, address: u64, key: u32) {
-        let mut sges = [Sge { address: 0, bytes: 0, lkey: 0 }; SGES_MAX];
+        let mut sges = [GatherElement { address: 0, bytes: 0, lkey: 0 }; SGES_MAX];
         let lkey = self.wire.rail.lkey_of(&self.evil).unwrap();
-        sges[0] = Sge { address: self.evil.as_ptr() as u64, bytes: PAGE as u32, lkey };
-        let op = Op::Write { address, key };
-        let work = Work { id: 0, op, sges, sges_used: 1, signalled: true, inline: false };
+        sges[0] = GatherElement { address: self.evil.as_ptr() as u64, bytes: PAGE as u32, lkey };
+        let op = WorkOperation::Write { address, key };
+        let work = WorkRequest { id: 0, op, sges, sges_used: 1, signalled: true, inline: false };
         // SAFETY: the page lives as long as the liar, who closes the wire first.
         self.wire.with_id(|id| unsafe { id.post_send(&[work]) }).unwrap();
     }
@@ -156,7 +182,7 @@ impl Liar {
     async fn expect_cut_off(self) {
         let over = tokio::time::timeout(
             Duration::from_secs(20),
-            self.wire.drive(&mut |state| state.ended),
+            self.wire.drive_until(&mut |state| state.ended),
         )
         .await;
         assert!(over.is_ok(), "the device let it go on");
@@ -168,21 +194,21 @@ impl Liar {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
-    let (lair, memory) = (Lair::open(), arena());
-    let transport = VerbsTransport::new(address(), without_windows(), memory.clone()).unwrap();
-    let other = page(&memory, 0x11);
-    let (connection, mut liar) = lair.meet(&transport).await;
-    let _call = connection.call("".into(), Landing::lease(&memory, &[PAGE]));
-    let key = liar.target().await.key;
+    let (lair, memory) = (HostileListener::open_rail(), test_arena());
+    let transport = VerbsTransport::new(test_address(), without_windows(), memory.clone()).unwrap();
+    let other = filled_page(&memory, 0x11);
+    let (connection, mut liar) = lair.connect_pair(&transport).await;
+    let _call = connection.start_call("".into(), Landing::allocate_segments(&memory, &[PAGE]));
+    let key = liar.next_target().await.key;
     liar.write(other.as_ptr() as u64, key);
     let place = other.as_ptr() as usize;
     // SAFETY: a byte of a page that `other` keeps leased.
-    eventually(
+    wait_until(
         "the foreign landing is written to",
         || unsafe { (place as *const u8).read_volatile() } == 0xEE,
     )
     .await;
-    assert!(connection.broken().is_none());
+    assert!(connection.broken_reason().is_none());
 }
 
 /// With memory windows it reaches the landings that it was lent, while they are lent, over the
@@ -192,107 +218,114 @@ async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
-    let (lair, memory) = (Lair::open(), arena());
-    let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
-    let device = transport.rail().unwrap().device;
+    let (lair, memory) = (HostileListener::open_rail(), test_arena());
+    let transport = VerbsTransport::new(test_address(), test_options(), memory.clone()).unwrap();
+    let device = transport.current_rail().unwrap().device;
     assert_eq!(transport.has_windows(), !device.starts_with("siw"), "{device}");
     if !transport.has_windows() {
         return;
     }
-    let (other, (honest, mut friend)) = (page(&memory, 0x11), lair.meet(&transport).await);
-    let _lent = honest.call("".into(), Landing::lease(&memory, &[PAGE]));
-    let theirs = friend.target().await;
+    let (other, (honest, mut friend)) =
+        (filled_page(&memory, 0x11), lair.connect_pair(&transport).await);
+    let _lent = honest.start_call("".into(), Landing::allocate_segments(&memory, &[PAGE]));
+    let theirs = friend.next_target().await;
     for case in [
         "another landing's memory",
         "a landing of another connection",
         "a landing that was given back",
         "its own",
     ] {
-        let (connection, mut liar) = lair.meet(&transport).await;
-        let mut call = connection.call("".into(), Landing::lease(&memory, &[PAGE]));
-        let (number, told) = liar.called().await;
+        let (connection, mut liar) = lair.connect_pair(&transport).await;
+        let mut call =
+            connection.start_call("".into(), Landing::allocate_segments(&memory, &[PAGE]));
+        let (number, told) = liar.next_call().await;
         match case {
             "another landing's memory" => {
-                let other = page(&memory, 0x11);
+                let other = filled_page(&memory, 0x11);
                 liar.write(other.as_ptr() as u64, told.key);
                 let place = other.as_ptr() as usize;
-                eventually("it is refused, or soft-RoCE let it", || {
+                wait_until("it is refused, or soft-RoCE let it", || {
                     // SAFETY: a byte of a page that `other` keeps leased.
                     let reached = unsafe { (place as *const u8).read_volatile() } == 0xEE;
                     assert!(!reached || device.starts_with("rxe"), "a write outside its window");
-                    reached || connection.broken().is_some()
+                    reached || connection.broken_reason().is_some()
                 })
                 .await;
                 continue;
             }
             "a landing of another connection" => liar.write(theirs.address, theirs.key),
             "a landing that was given back" => {
-                let leased = memory.usage().leased_bytes;
-                liar.answer(number);
+                let leased = memory.arena_usage().leased_bytes;
+                liar.settle_call(number);
                 call.next().await.unwrap();
-                eventually("the landing is back", || memory.usage().leased_bytes < leased).await;
+                wait_until("the landing is back", || memory.arena_usage().leased_bytes < leased)
+                    .await;
                 liar.write(told.address, told.key);
             }
             _ => {
                 liar.write(told.address, told.key);
                 let place = told.address as usize;
                 // SAFETY: a byte of the landing, which the open call keeps leased.
-                eventually(
+                wait_until(
                     "its own landing is written to",
                     || unsafe { (place as *const u8).read_volatile() } == 0xEE,
                 )
                 .await;
-                assert!(connection.broken().is_none());
+                assert!(connection.broken_reason().is_none());
                 continue;
             }
         }
         liar.expect_cut_off().await;
-        eventually("the gateway has dropped the connection", || connection.broken().is_some())
-            .await;
+        wait_until("the gateway has dropped the connection", || {
+            connection.broken_reason().is_some()
+        })
+        .await;
         drop(call);
         assert!(other.iter().all(|&byte| byte == 0x11), "{case}");
     }
-    assert!(honest.broken().is_none());
+    assert!(honest.broken_reason().is_none());
     drop((other, honest, friend, _lent));
-    eventually("every landing is back", || memory.usage().leased_bytes == 0).await;
+    wait_until("every landing is back", || memory.arena_usage().leased_bytes == 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_worker_reaches_nothing_but_landings() {
-    for options in [options(), without_windows()] {
+    for options in [test_options(), without_windows()] {
         reaches_nothing_but_landings(options).await;
     }
 }
 
 async fn reaches_nothing_but_landings(options: VerbsOptions) {
-    let (lair, memory, gone) = (Lair::open(), arena(), arena());
-    let transport = VerbsTransport::new(address(), options.clone(), memory.clone()).unwrap();
+    let (lair, memory, gone) = (HostileListener::open_rail(), test_arena(), test_arena());
+    let transport = VerbsTransport::new(test_address(), options.clone(), memory.clone()).unwrap();
     // Of a registration that has ended.
     let stale = {
-        let before = VerbsTransport::new(address(), options, gone.clone()).unwrap();
-        let (connection, mut liar) = lair.meet(&before).await;
-        let call = connection.call("".into(), Landing::lease(&gone, &[PAGE]));
-        let told = liar.target().await;
+        let before = VerbsTransport::new(test_address(), options, gone.clone()).unwrap();
+        let (connection, mut liar) = lair.connect_pair(&before).await;
+        let call = connection.start_call("".into(), Landing::allocate_segments(&gone, &[PAGE]));
+        let told = liar.next_target().await;
         drop((call, connection, liar));
         before.shutdown().await;
         told
     };
-    let mine = page(&memory, 0x11);
+    let mine = filled_page(&memory, 0x11);
     let outside = Bytes::from(vec![0x22; PAGE]);
     let at = |bytes: &Bytes| bytes.as_ptr() as u64;
     for case in ["a stale key", "a key that nobody gave", "memory that is no landing"] {
-        let (connection, mut liar) = lair.meet(&transport).await;
-        let call = connection.call("".into(), Landing::lease(&memory, &[PAGE]));
-        let told = liar.target().await;
+        let (connection, mut liar) = lair.connect_pair(&transport).await;
+        let call = connection.start_call("".into(), Landing::allocate_segments(&memory, &[PAGE]));
+        let told = liar.next_target().await;
         match case {
             "a stale key" => liar.write(stale.address, stale.key),
             "a key that nobody gave" => liar.write(at(&mine), told.key ^ 0x5A00),
             _ => liar.write(at(&outside), told.key),
         }
         liar.expect_cut_off().await;
-        eventually("the gateway has dropped the connection", || connection.broken().is_some())
-            .await;
+        wait_until("the gateway has dropped the connection", || {
+            connection.broken_reason().is_some()
+        })
+        .await;
         drop(call);
         assert!(
             mine.iter().all(|&byte| byte == 0x11) && outside.iter().all(|&byte| byte == 0x22),
@@ -300,15 +333,15 @@ async fn reaches_nothing_but_landings(options: VerbsOptions) {
         );
     }
     drop(mine);
-    eventually("every landing is back", || memory.usage().leased_bytes == 0).await;
+    wait_until("every landing is back", || memory.arena_usage().leased_bytes == 0).await;
 }
 
 /// A worker that never answers.
-struct Mute;
+struct SilentService;
 
 #[async_trait]
-impl Service for Mute {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for SilentService {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         std::future::pending::<()>().await;
         drop((request, reply));
     }
@@ -324,23 +357,30 @@ async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {
     verbs.calls.calls_in_flight_max = 8;
     let options =
         VerbsServerOptions { connections_max: 1, ..VerbsServerOptions::new(verbs.clone()) };
-    let to = SocketAddr::new(address(), 0);
-    let server = VerbsServer::bind(to, options, arena(), Arc::new(Mute)).await.expect(NEEDS);
+    let to = SocketAddr::new(test_address(), 0);
+    let server =
+        VerbsServer::bind(to, options, test_arena(), Arc::new(SilentService)).await.expect(NEEDS);
     let to = server.local_addr().unwrap();
-    let transport = VerbsTransport::new(address(), verbs.clone(), arena()).unwrap();
+    let transport = VerbsTransport::new(test_address(), verbs.clone(), test_arena()).unwrap();
     let wire = transport.wire_to(to).await;
-    calls::request(&mut WireInlet::new(wire.clone()), &verbs.calls.terms("")).await.unwrap();
+    calls::request_handshake(&mut WireInlet::new(wire.clone()), &verbs.calls.handshake_terms(""))
+        .await
+        .unwrap();
     let mut call = 0;
-    let may_send = &mut |state: &mut super::wire::State| state.credits.may_send();
-    while tokio::time::timeout(Duration::from_secs(2), wire.drive(may_send)).await.is_ok() {
+    let may_send = &mut |state: &mut super::wire::QueuePairWireState| state.credits.may_send();
+    while tokio::time::timeout(Duration::from_secs(2), wire.drive_until(may_send)).await.is_ok() {
         call += 1;
         assert!(call < 10_000, "the worker goes on reading");
         {
             let sender = &mut wire.state.lock().sender;
-            sender.push(Outgoing::new(Header::new(Kind::Call, call), Bytes::new(), Vec::new()));
-            sender.push(Outgoing::control(Kind::Cancel, call));
+            sender.push(OutgoingFrame::new(
+                FrameHeader::new(FrameKind::Call, call),
+                Bytes::new(),
+                Vec::new(),
+            ));
+            sender.push(OutgoingFrame::control_frame(FrameKind::Cancel, call));
         }
-        wire.pump();
+        wire.pump_sends();
     }
     wire.close();
     let mut next = transport.connect_to(to, None).await;

@@ -8,18 +8,18 @@ use bytes::Bytes;
 use prometheus::Histogram;
 
 use super::chunk::ChunkHeader;
-use super::rail::Use;
+use super::rail::ArenaPurpose;
 use super::sender::RIDE_BYTES_MAX;
-use super::wire::Wire;
+use super::wire::QueuePairWire;
 use crate::calls::{
-    Body, Exchange, HEADER_BYTES, Header, Inlet, InletError, Outgoing, Outlet, Room, SEGMENT_BYTES,
-    Segment,
+    FrameBody, FrameHeader, FrameInlet, FrameOutlet, HEADER_BYTES, HandshakeChannel, InletError,
+    MemorySegment, OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES,
 };
-use crate::landing::{Fill, Landing};
+use crate::landing::{Landing, LandingFill};
 use crate::transport::TransportKind;
 
 /// Sends; closes the queue pair when dropped.
-pub(super) struct WireOutlet(pub(super) Arc<Wire>);
+pub(super) struct WireOutlet(pub(super) Arc<QueuePairWire>);
 
 impl Drop for WireOutlet {
     fn drop(&mut self) {
@@ -27,31 +27,31 @@ impl Drop for WireOutlet {
     }
 }
 
-impl Outlet for WireOutlet {
+impl FrameOutlet for WireOutlet {
     const KIND: TransportKind = TransportKind::Verbs;
 
-    fn seconds(&self) -> Option<Histogram> {
+    fn rail_histogram(&self) -> Option<Histogram> {
         Some(self.0.metrics.call_seconds.clone())
     }
 
     /// The places of a landing and their keys. Blocks grant no remote right: what a worker pulls
     /// travels in the stream.
-    fn lend(&self, landing: &mut Landing) -> Vec<Segment> {
+    fn lend_landing(&self, landing: &mut Landing) -> Vec<MemorySegment> {
         let rail = &self.0.rail;
         // What fits in a SEND is never written, so there is nothing to open for it.
-        if rail.usage != Use::Landings || landing.bytes() <= RIDE_BYTES_MAX as u64 {
+        if rail.usage != ArenaPurpose::Landings || landing.total_bytes() <= RIDE_BYTES_MAX as u64 {
             return Vec::new();
         }
-        let places: Vec<_> = landing.places().collect();
+        let places: Vec<_> = landing.lent_ranges().collect();
         // Memory of another arena can't be described: all of the reply then travels in the stream.
-        if !places.iter().all(|(address, bytes)| rail.region.covers(*address, *bytes)) {
+        if !places.iter().all(|(address, bytes)| rail.region.covers_range(*address, *bytes)) {
             return Vec::new();
         }
         if rail.windows.is_some() {
             return self.0.open_windows(landing, &places);
         }
         let key = rail.region.rkey;
-        let segment = |&(address, bytes): &(usize, usize)| Segment {
+        let segment = |&(address, bytes): &(usize, usize)| MemorySegment {
             address: address as u64,
             bytes: bytes as u32,
             key,
@@ -59,8 +59,8 @@ impl Outlet for WireOutlet {
         places.iter().map(segment).collect()
     }
 
-    async fn room(&self, bytes: u64) -> Option<Room> {
-        self.0.rooms.take(bytes).await
+    async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
+        self.0.rooms.acquire_permit(bytes).await
     }
 
     async fn control_room(&self) {
@@ -70,7 +70,10 @@ impl Outlet for WireOutlet {
                 let state = self.0.state.lock();
                 // Once the peer has hung up nobody drives but the inlet, whose reader this is: what
                 // is left to read is bounded.
-                if state.sender.controls() < self.0.controls_max || state.ended || state.closed {
+                if state.sender.control_frames() < self.0.controls_max
+                    || state.ended
+                    || state.closed
+                {
                     return;
                 }
             }
@@ -78,28 +81,28 @@ impl Outlet for WireOutlet {
         }
     }
 
-    fn push(&self, frame: Outgoing) {
+    fn push_frame(&self, frame: OutgoingFrame) {
         let mut state = self.0.state.lock();
         if !state.closed {
             state.sender.push(frame);
         }
     }
 
-    fn abandon(&self, call: u64) {
-        let dropped = self.0.state.lock().sender.abandon(call);
+    fn abandon_call(&self, call: u64) {
+        let dropped = self.0.state.lock().sender.abandon_call(call);
         drop(dropped);
     }
 
-    fn flush(&self) {
-        self.0.pump();
+    fn flush_frames(&self) {
+        self.0.pump_sends();
     }
 
     async fn run(&self) -> io::Result<()> {
         self.0.driven.store(true, Ordering::Release);
-        let finished = |state: &super::wire::State| {
+        let finished = |state: &super::wire::QueuePairWireState| {
             state.closed || (state.finishing && state.sender.is_idle())
         };
-        self.0.drive(&mut |state| finished(state) || state.ended).await?;
+        self.0.drive_until(&mut |state| finished(state) || state.ended).await?;
         // From here on the inlet drives. Where the peer has hung up, it reads what came before, and
         // then says so.
         self.0.driven.store(false, Ordering::Release);
@@ -110,7 +113,7 @@ impl Outlet for WireOutlet {
         Ok(())
     }
 
-    fn finish(&self) {
+    fn finish_writes(&self) {
         self.0.state.lock().finishing = true;
         self.0.work.notify_one();
     }
@@ -126,7 +129,7 @@ impl Outlet for WireOutlet {
 
 /// Receives.
 pub(super) struct WireInlet {
-    wire: Arc<Wire>,
+    wire: Arc<QueuePairWire>,
     message_bytes_max: u32,
     /// The chunk that is being read: its buffer, and how far.
     current: Option<(u16, ChunkHeader, usize)>,
@@ -141,19 +144,19 @@ impl Drop for WireInlet {
 }
 
 impl WireInlet {
-    pub(super) fn new(wire: Arc<Wire>) -> Self {
+    pub(super) fn new(wire: Arc<QueuePairWire>) -> Self {
         Self { wire, message_bytes_max: 0, current: None }
     }
 
     /// Notes that the peer has proved the secret, and sets the bound that the handshake agreed on.
-    pub(super) fn bounded(mut self, message_bytes_max: u32) -> Self {
+    pub(super) fn with_message_bound(mut self, message_bytes_max: u32) -> Self {
         self.wire.state.lock().proven = true;
         self.message_bytes_max = message_bytes_max;
         self
     }
 
     /// Waits for bytes; how many there are in the current chunk, 0 at the end.
-    async fn available(&mut self) -> io::Result<usize> {
+    async fn wait_for_bytes(&mut self) -> io::Result<usize> {
         loop {
             if let Some((buffer, header, at)) = self.current {
                 let left = header.payload_bytes as usize - at;
@@ -163,7 +166,7 @@ impl WireInlet {
                 self.current = None;
                 let copied = {
                     let mut state = self.wire.state.lock();
-                    self.wire.repost(&mut state, buffer, &header)?;
+                    self.wire.repost_buffer(&mut state, buffer, &header)?;
                     state.sender.take_copied()
                 };
                 drop(copied);
@@ -181,10 +184,10 @@ impl WireInlet {
             if self.wire.driven.load(Ordering::Acquire) {
                 self.wire.arrived.notified().await;
             } else {
-                let arrived = &mut |state: &mut super::wire::State| {
+                let arrived = &mut |state: &mut super::wire::QueuePairWireState| {
                     !state.received.is_empty() || state.ended || state.closed
                 };
-                let driven = self.wire.drive(arrived).await;
+                let driven = self.wire.drive_until(arrived).await;
                 // What came before the line broke is read; the failure stays.
                 if self.wire.state.lock().received.is_empty() {
                     driven?;
@@ -195,7 +198,7 @@ impl WireInlet {
 
     /// Reads up to `to.len()` bytes; 0 only at the end.
     async fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.available().await?.min(to.len());
+        let bytes = self.wait_for_bytes().await?.min(to.len());
         if let Some((buffer, _, at)) = &mut self.current {
             self.wire.read(*buffer, *at, &mut to[..bytes]);
             *at += bytes;
@@ -225,8 +228,8 @@ impl WireInlet {
     }
 }
 
-impl Inlet for WireInlet {
-    async fn header(&mut self) -> Result<Option<Header>, InletError> {
+impl FrameInlet for WireInlet {
+    async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
         // Frames that are all there already would otherwise never let another task of this thread
         // run.
         tokio::task::consume_budget().await;
@@ -234,57 +237,65 @@ impl Inlet for WireInlet {
         if !self.read_exact(&mut bytes).await? {
             return Ok(None);
         }
-        Ok(Some(Header::decode(&bytes, self.message_bytes_max)?))
+        Ok(Some(FrameHeader::decode(&bytes, self.message_bytes_max)?))
     }
 
-    async fn body(&mut self, header: &Header, fill: &mut Fill) -> Result<Body, InletError> {
+    async fn receive_body(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<FrameBody, InletError> {
         // Bounded by the decoder.
         let mut target = Vec::with_capacity(header.segments as usize);
         for _ in 0..header.segments {
             let mut bytes = [0; SEGMENT_BYTES];
             self.read_whole(&mut bytes).await?;
-            target.push(Segment::decode(&bytes));
+            target.push(MemorySegment::decode(&bytes));
         }
         let mut message = vec![0; header.message_bytes as usize];
         self.read_whole(&mut message).await?;
         if header.placed {
-            if self.wire.rail.usage != Use::Landings {
+            if self.wire.rail.usage != ArenaPurpose::Landings {
                 return Err(InletError::Rules("data placed where no memory was lent".into()));
             }
             // The SEND that brought this header vouches for the WRITEs before it, on the same queue
             // pair.
-            fill.placed();
+            fill.record_placed();
             self.wire.metrics.landed_bytes.inc_by(header.data_bytes);
         } else {
-            self.fill(header, fill).await?;
+            self.fill_landing(header, fill).await?;
         }
-        Ok(Body { message: Bytes::from(message), target, data: None })
+        Ok(FrameBody { message: Bytes::from(message), target, data: None })
     }
 }
 
 impl WireInlet {
     /// Data that rides in the stream.
-    async fn fill(&mut self, header: &Header, fill: &mut Fill) -> Result<(), InletError> {
-        debug_assert_eq!(header.data_bytes, fill.missing() as u64, "claimed for this frame");
-        while fill.missing() > 0 {
+    async fn fill_landing(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<(), InletError> {
+        debug_assert_eq!(header.data_bytes, fill.missing_bytes() as u64, "claimed for this frame");
+        while fill.missing_bytes() > 0 {
             let mut piece = [IoSliceMut::new(&mut [])];
-            fill.slices(&mut piece);
+            fill.unwritten_slices(&mut piece);
             let bytes = self.read(&mut piece[0]).await?;
             if bytes == 0 {
                 return Err(InletError::Truncated);
             }
-            fill.advance(bytes);
+            fill.record_written(bytes);
         }
         Ok(())
     }
 }
 
-impl Exchange for WireInlet {
-    async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+impl HandshakeChannel for WireInlet {
+    async fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.wire.send_raw(bytes).await
     }
 
-    async fn hear(&mut self, to: &mut [u8]) -> io::Result<()> {
+    async fn receive_bytes(&mut self, to: &mut [u8]) -> io::Result<()> {
         self.read_whole(to).await.map_err(|error| match error {
             InletError::Read(error) => error,
             other => io::Error::new(io::ErrorKind::UnexpectedEof, other.to_string()),

@@ -43,7 +43,7 @@ impl PinnedRuntime {
         Ok(Self { runtime: Some(runtime) })
     }
 
-    pub fn handle(&self) -> Handle {
+    pub fn runtime_handle(&self) -> Handle {
         self.runtime.as_ref().map(|runtime| runtime.handle().clone()).expect("taken by drop alone")
     }
 }
@@ -80,7 +80,7 @@ mod tests {
         let here = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap();
         let pinned = PinnedRuntime::new(&[here]).unwrap();
         let (told, hear) = std::sync::mpsc::channel();
-        pinned.handle().spawn(async move {
+        pinned.runtime_handle().spawn(async move {
             // SAFETY: takes nothing.
             told.send(unsafe { libc::sched_getcpu() }).unwrap();
         });

@@ -13,9 +13,9 @@ use std::time::Duration;
 use prometheus::IntGauge;
 use tokio::time::Instant;
 
-use super::rail::Rail;
-use crate::metrics::metrics;
-use crate::peer::{Backoff, BackoffOptions};
+use super::rail::RailIdentity;
+use crate::metrics::transport_metrics;
+use crate::peer::{BackoffOptions, ReconnectBackoff};
 
 /// Pause after the first attempt that failed; it doubles up to
 /// [`VerbsOptions::reopen_max`](super::VerbsOptions). A device that is replugged is there again
@@ -31,7 +31,7 @@ pub struct RailPlace {
 }
 
 impl RailPlace {
-    /// Rail `index`, which the configuration calls `name`. `find` may block; it is asked before
+    /// Rail `index`, which the configuration calls `rail_name`. `find_address` may block; it is asked before
     /// every attempt to open the rail.
     pub fn new(
         index: usize,
@@ -41,11 +41,11 @@ impl RailPlace {
         Self { index, name: name.into(), find: Arc::new(find) }
     }
 
-    pub fn name(&self) -> &str {
+    pub fn rail_name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn find(&self) -> io::Result<IpAddr> {
+    pub(super) fn find_address(&self) -> io::Result<IpAddr> {
         (self.find)()
     }
 }
@@ -67,9 +67,9 @@ impl fmt::Debug for RailPlace {
 }
 
 /// The story of one rail: when it may be tried again, and what of it was told.
-pub(super) struct Presence {
+pub(super) struct RailPresence {
     place: RailPlace,
-    backoff: Backoff,
+    backoff: ReconnectBackoff,
     up: IntGauge,
     /// While it is up.
     since: Option<Instant>,
@@ -77,38 +77,39 @@ pub(super) struct Presence {
     told: bool,
 }
 
-impl Presence {
+impl RailPresence {
     pub(super) fn new(place: RailPlace, reopen_max: Duration) -> Self {
-        let up =
-            metrics().rail_up.with_label_values(&[place.index.to_string().as_str(), &place.name]);
+        let up = transport_metrics()
+            .rail_up
+            .with_label_values(&[place.index.to_string().as_str(), &place.name]);
         up.set(0);
         let options = BackoffOptions {
             pause_min: REOPEN_MIN.min(reopen_max),
             pause_max: reopen_max,
             stable_after: reopen_max,
         };
-        Self { place, backoff: Backoff::new(options), up, since: None, told: false }
+        Self { place, backoff: ReconnectBackoff::new(options), up, since: None, told: false }
     }
 
-    pub(super) fn place(&self) -> &RailPlace {
+    pub(super) fn rail_place(&self) -> &RailPlace {
         &self.place
     }
 
     /// The rail is open.
-    pub(super) fn opened(&mut self, rail: &Rail) {
+    pub(super) fn record_open(&mut self, rail: &RailIdentity) {
         self.up.set(1);
         self.since = Some(Instant::now());
         if std::mem::take(&mut self.told) {
             tracing::info!(
-                index = self.place.index, name = %self.place.name, rail = rail.label(),
+                index = self.place.index, name = %self.place.name, rail = rail.metric_label(),
                 "a rail is there again"
             );
         }
     }
 
     /// An attempt to open it failed.
-    pub(super) fn failed(&mut self, error: &io::Error) {
-        self.backoff.failed(Instant::now(), rand::random());
+    pub(super) fn record_failure(&mut self, error: &io::Error) {
+        self.backoff.record_failure(Instant::now(), rand::random());
         let (index, name) = (self.place.index, &self.place.name);
         if std::mem::replace(&mut self.told, true) {
             tracing::debug!(index, %name, %error, "a rail is still down");
@@ -122,10 +123,10 @@ impl Presence {
     }
 
     /// Its device went away.
-    pub(super) fn removed(&mut self) {
+    pub(super) fn record_removal(&mut self) {
         self.up.set(0);
         let now = Instant::now();
-        self.backoff.lost(self.since.take().unwrap_or(now), now, rand::random());
+        self.backoff.record_loss(self.since.take().unwrap_or(now), now, rand::random());
         self.told = true;
         tracing::warn!(
             index = self.place.index, name = %self.place.name,
@@ -134,11 +135,13 @@ impl Presence {
     }
 
     /// Ends when the rail may be tried again.
-    pub(super) async fn pause(&self) {
+    pub(super) async fn wait_for_retry(&self) {
         // A removed device needs a moment to go, even where its rail was well for long.
         let soonest = Instant::now() + REOPEN_MIN;
-        tokio::time::sleep_until(self.backoff.until().map_or(soonest, |until| until.max(soonest)))
-            .await;
+        tokio::time::sleep_until(
+            self.backoff.retry_at().map_or(soonest, |until| until.max(soonest)),
+        )
+        .await;
     }
 }
 
@@ -147,19 +150,19 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn presence(index: usize, reopen_max: Duration) -> (Presence, IntGauge) {
+    fn presence(index: usize, reopen_max: Duration) -> (RailPresence, IntGauge) {
         let place = RailPlace::new(index, "mlx5_7", || Err(io::Error::other("absent")));
-        let up = metrics().rail_up.with_label_values(&[&index.to_string(), "mlx5_7"]);
-        (Presence::new(place, reopen_max), up)
+        let up = transport_metrics().rail_up.with_label_values(&[&index.to_string(), "mlx5_7"]);
+        (RailPresence::new(place, reopen_max), up)
     }
 
-    fn rail() -> Rail {
-        Rail { device: "mlx5_7".into(), port: 1, address: [10, 0, 0, 7].into() }
+    fn rail() -> RailIdentity {
+        RailIdentity { device: "mlx5_7".into(), port: 1, address: [10, 0, 0, 7].into() }
     }
 
-    async fn paused(presence: &Presence) -> Duration {
+    async fn paused(presence: &RailPresence) -> Duration {
         let before = Instant::now();
-        presence.pause().await;
+        presence.wait_for_retry().await;
         before.elapsed()
     }
 
@@ -168,7 +171,7 @@ mod tests {
         let (mut presence, up) = presence(70, Duration::from_secs(60));
         let mut pauses = Vec::new();
         for _ in 0..10 {
-            presence.failed(&io::Error::other("absent"));
+            presence.record_failure(&io::Error::other("absent"));
             pauses.push(paused(&presence).await);
         }
         assert!(
@@ -183,15 +186,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flapping_device_is_damped_and_one_that_was_well_for_long_is_not() {
         let (mut presence, up) = presence(71, Duration::from_secs(60));
-        presence.opened(&rail());
+        presence.record_open(&rail());
         assert_eq!(up.get(), 1);
         tokio::time::advance(Duration::from_secs(61)).await;
-        presence.removed();
+        presence.record_removal();
         assert_eq!(up.get(), 0);
         assert!(paused(&presence).await < Duration::from_secs(2));
         for _ in 0..6 {
-            presence.opened(&rail());
-            presence.removed();
+            presence.record_open(&rail());
+            presence.record_removal();
         }
         assert!(paused(&presence).await > Duration::from_secs(10));
     }

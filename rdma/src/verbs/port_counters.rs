@@ -37,17 +37,17 @@ impl PortCounters {
         // Devices come and go; what is gone is not shown with its last value.
         self.up.reset();
         self.counters.reset();
-        for device in entries(&self.root) {
-            for port in entries(&device.join("ports")) {
-                let rail = format!("{}:{}", name(&device), name(&port));
+        for device in list_entries(&self.root) {
+            for port in list_entries(&device.join("ports")) {
+                let rail = format!("{}:{}", file_name(&device), file_name(&port));
                 let state = fs::read_to_string(port.join("state")).unwrap_or_default();
                 self.up.with_label_values(&[&rail]).set(i64::from(state.contains("ACTIVE")));
                 for folder in ["counters", "hw_counters"] {
-                    for file in entries(&port.join(folder)) {
+                    for file in list_entries(&port.join(folder)) {
                         // Not every file there is a number, and not every number can be read.
                         let text = fs::read_to_string(&file).unwrap_or_default();
                         if let Ok(value) = text.trim().parse::<i64>() {
-                            self.counters.with_label_values(&[&rail, &name(&file)]).set(value);
+                            self.counters.with_label_values(&[&rail, &file_name(&file)]).set(value);
                         }
                     }
                 }
@@ -67,14 +67,14 @@ impl Collector for PortCounters {
     }
 }
 
-fn entries(folder: &Path) -> Vec<PathBuf> {
+fn list_entries(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
     entries.flatten().map(|entry| entry.path()).collect()
 }
 
-fn name(path: &Path) -> String {
+fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::VerbsOptions;
 use super::receives::SharedRing;
-use super::sys::{CmId, Domain, EventChannel, Region, Rights};
-use super::windows::Windows;
+use super::sys::{CmId, EventChannel, MemoryRegion, ProtectionDomain, RegionAccess};
+use super::windows::MemoryWindowPool;
 use crate::arena::Arena;
-use crate::metrics::{GaugeGuard, metrics};
+use crate::metrics::{GaugeGuard, transport_metrics};
 
 /// A port that connections can use, as this host sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rail {
+pub struct RailIdentity {
     /// The device, e.g. `mlx5_0`, and its port.
     pub device: String,
     pub port: u8,
@@ -24,23 +24,23 @@ pub struct Rail {
     pub address: IpAddr,
 }
 
-impl Rail {
+impl RailIdentity {
     /// The rail that has `address`, if one has.
-    pub fn at(address: IpAddr) -> io::Result<Option<Self>> {
+    pub fn find_by_address(address: IpAddr) -> io::Result<Option<Self>> {
         let id = CmId::new(&EventChannel::new()?)?;
         id.bind(SocketAddr::new(address, 0))?;
-        Ok(id.device().map(|(device, port)| Self { device, port, address }))
+        Ok(id.device_port().map(|(device, port)| Self { device, port, address }))
     }
 
     /// The metric label: device and port.
-    pub fn label(&self) -> String {
+    pub fn metric_label(&self) -> String {
         format!("{}:{}", self.device, self.port)
     }
 }
 
 /// What the arena's memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum ArenaPurpose {
     /// Blocks: read by the own NIC, open to nobody.
     Blocks,
     /// Landings: peers write to them.
@@ -49,13 +49,13 @@ pub(super) enum Use {
 
 /// A rail that is open.
 pub(super) struct OpenRail {
-    pub(super) rail: Rail,
-    pub(super) domain: Arc<Domain>,
+    pub(super) rail: RailIdentity,
+    pub(super) domain: Arc<ProtectionDomain>,
     /// None of them is bound once no connection is left. They end before the region.
-    pub(super) windows: Option<Arc<Windows>>,
+    pub(super) windows: Option<Arc<MemoryWindowPool>>,
     /// Ends before `arena`, whose memory it covers.
-    pub(super) region: Region,
-    pub(super) usage: Use,
+    pub(super) region: MemoryRegion,
+    pub(super) usage: ArenaPurpose,
     /// Receive buffers of all connections, where the device has shared queues and they are to be
     /// used.
     pub(super) shared: Option<Arc<SharedRing>>,
@@ -66,33 +66,34 @@ pub(super) struct OpenRail {
 impl OpenRail {
     /// Opens the device and registers all of `arena` with it: once, at start. On the channel the
     /// device's end is told; everything of the rail must go then, or the device can't.
-    pub(super) fn open(
+    pub(super) fn open_device(
         address: IpAddr,
         arena: Arena,
-        usage: Use,
+        usage: ArenaPurpose,
         options: &VerbsOptions,
     ) -> io::Result<(Arc<Self>, Arc<EventChannel>)> {
         let channel = EventChannel::new()?;
         let anchor = CmId::new(&channel)?;
         anchor.bind(SocketAddr::new(address, 0))?;
-        let domain = Arc::new(Domain::new(anchor)?);
-        let (device, port) = domain.device();
-        let rail = Rail { device, port, address };
-        let (base, bytes) = arena.base();
+        let domain = Arc::new(ProtectionDomain::new(anchor)?);
+        let (device, port) = domain.device_port();
+        let rail = RailIdentity { device, port, address };
+        let (base, bytes) = arena.mapped_range();
         let windows = match usage {
-            Use::Landings if options.windows => windows(&rail, &domain),
+            ArenaPurpose::Landings if options.windows => make_window_pool(&rail, &domain),
             _ => None,
         };
         let rights = match usage {
-            Use::Blocks => Rights::Source,
-            Use::Landings if windows.is_some() => Rights::Windows,
-            Use::Landings => Rights::RemoteWrite,
+            ArenaPurpose::Blocks => RegionAccess::Source,
+            ArenaPurpose::Landings if windows.is_some() => RegionAccess::Windows,
+            ArenaPurpose::Landings => RegionAccess::RemoteWrite,
         };
         // SAFETY: the arena, and with it the mapping, is held by this rail and dropped after the
         // region.
-        let region = unsafe { Region::register(domain.clone(), base, bytes, rights) }?;
-        let registered = metrics().registered_bytes.with_label_values(&[&rail.label()]);
-        let registered = GaugeGuard::add(&registered, region.bytes() as u64);
+        let region = unsafe { MemoryRegion::register_memory(domain.clone(), base, bytes, rights) }?;
+        let registered =
+            transport_metrics().registered_bytes.with_label_values(&[&rail.metric_label()]);
+        let registered = GaugeGuard::add_to(&registered, region.len_bytes() as u64);
         let shared =
             if options.shared_receive { shared_ring(&rail, &domain, options) } else { None };
         let open = Self {
@@ -109,12 +110,15 @@ impl OpenRail {
     }
 }
 
-fn windows(rail: &Rail, domain: &Arc<Domain>) -> Option<Arc<Windows>> {
-    match Windows::new(&rail.label(), domain) {
+fn make_window_pool(
+    rail: &RailIdentity,
+    domain: &Arc<ProtectionDomain>,
+) -> Option<Arc<MemoryWindowPool>> {
+    match MemoryWindowPool::new(&rail.metric_label(), domain) {
         Ok(windows) => Some(Arc::new(windows)),
         Err(error) => {
             tracing::info!(
-                rail = rail.label(), %error,
+                rail = rail.metric_label(), %error,
                 "no memory windows: workers that know the secret could write to each other's \
                 landings"
             );
@@ -124,15 +128,15 @@ fn windows(rail: &Rail, domain: &Arc<Domain>) -> Option<Arc<Windows>> {
 }
 
 fn shared_ring(
-    rail: &Rail,
-    domain: &Arc<Domain>,
+    rail: &RailIdentity,
+    domain: &Arc<ProtectionDomain>,
     options: &VerbsOptions,
 ) -> Option<Arc<SharedRing>> {
-    match SharedRing::new(&rail.label(), domain, options) {
+    match SharedRing::new(&rail.metric_label(), domain, options) {
         Ok(ring) => Some(Arc::new(ring)),
         Err(error) => {
             tracing::info!(
-                rail = rail.label(), %error,
+                rail = rail.metric_label(), %error,
                 "no shared receive buffers: each connection has a ring of its own"
             );
             None

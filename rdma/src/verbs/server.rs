@@ -14,16 +14,18 @@ use tokio::sync::OwnedSemaphorePermit;
 use verbs3_doors::WaitingGuest;
 
 use super::VerbsOptions;
-use super::client::{connect_options, expect};
+use super::client::{connect_options, expect_event};
 use super::line::{WireInlet, WireOutlet};
-use super::place::{Presence, RailPlace};
-use super::rail::{OpenRail, Use};
+use super::place::{RailPlace, RailPresence};
+use super::rail::{ArenaPurpose, OpenRail};
 use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::terms::QueueTerms;
-use super::wire::{Readable, Wire, next_event, watch};
+use super::wire::{QueuePairWire, ReadableSource, next_event, watch_readable};
 use crate::arena::Arena;
-use crate::calls::{self, Agreed, Closer, Gate, GateLimits, HandshakeError, Session};
-use crate::transport::Service;
+use crate::calls::{
+    self, AdmissionGate, GateCloser, GateLimits, HandshakeAgreement, HandshakeError, ServerSession,
+};
+use crate::transport::CallService;
 
 /// Connect requests that may wait to be looked at.
 const BACKLOG: i32 = 128;
@@ -70,7 +72,7 @@ impl RailAddress {
 /// [`VerbsServer::shutdown`] drains first.
 pub struct VerbsServer {
     address: RailAddress,
-    closer: Closer,
+    closer: GateCloser,
 }
 
 impl VerbsServer {
@@ -80,7 +82,7 @@ impl VerbsServer {
         address: SocketAddr,
         options: VerbsServerOptions,
         arena: Arena,
-        service: Arc<dyn Service>,
+        service: Arc<dyn CallService>,
     ) -> io::Result<Self> {
         let (server, error) =
             Self::start((address.ip().into(), address.port()), options, arena, service);
@@ -93,33 +95,38 @@ impl VerbsServer {
         (place, port): (RailPlace, u16),
         options: VerbsServerOptions,
         arena: Arena,
-        service: Arc<dyn Service>,
+        service: Arc<dyn CallService>,
     ) -> (Self, Option<io::Error>) {
-        let runtime = options.verbs.runtime();
+        let runtime = options.verbs.runtime_handle();
         let _on = runtime.enter();
-        let mut presence = Presence::new(place, options.verbs.reopen_max);
+        let mut presence = RailPresence::new(place, options.verbs.reopen_max);
         let limits = GateLimits {
             connections_max: options.connections_max,
             handshakes_max: options.handshakes_max,
             handshakes_per_address_max: options.handshakes_per_address_max,
         };
-        let (address, gate) = (RailAddress::default(), Gate::new(limits));
-        let closer = gate.closer(options.drain_deadline);
-        let door = Arc::new(Door { gate, options, arena, service, address: address.clone() });
-        let opened =
-            Listener::open(presence.place(), port, door.arena.clone(), &door.options.verbs);
+        let (address, gate) = (RailAddress::default(), AdmissionGate::new(limits));
+        let closer = gate.make_closer(options.drain_deadline);
+        let door =
+            Arc::new(RailAcceptor { gate, options, arena, service, address: address.clone() });
+        let opened = RailListener::open_rail(
+            presence.rail_place(),
+            port,
+            door.arena.clone(),
+            &door.options.verbs,
+        );
         let (listener, error) = match opened {
             Ok(listener) => {
-                door.opened(&mut presence, &listener);
+                door.publish_listener(&mut presence, &listener);
                 (Some(listener), None)
             }
             Err(error) => {
-                presence.failed(&error);
+                presence.record_failure(&error);
                 (None, Some(error))
             }
         };
         // Ends at shutdown or drop, by the `drain` token.
-        door.gate.tasks.spawn_on(door.clone().listen(presence, listener, port), &runtime);
+        door.gate.tasks.spawn_on(door.clone().keep_listening(presence, listener, port), &runtime);
         (Self { address, closer }, error)
     }
 
@@ -129,7 +136,7 @@ impl VerbsServer {
     }
 
     /// What `local_addr` will say, for who tells peers.
-    pub fn address(&self) -> RailAddress {
+    pub fn rail_address(&self) -> RailAddress {
         self.address.clone()
     }
 
@@ -141,89 +148,89 @@ impl VerbsServer {
 }
 
 /// An id that listens on an open rail.
-struct Listener {
+struct RailListener {
     rail: Arc<OpenRail>,
-    events: AsyncFd<Readable<EventChannel>>,
+    events: AsyncFd<ReadableSource<EventChannel>>,
     id: CmId,
 }
 
-impl Listener {
+impl RailListener {
     /// Needs a runtime. Registering pins all of the arena, which takes its time.
-    fn open(
+    fn open_rail(
         place: &RailPlace,
         port: u16,
         arena: Arena,
         options: &VerbsOptions,
     ) -> io::Result<Self> {
-        let address = place.find()?;
+        let address = place.find_address()?;
         // What the device's end is told on: the listener hears of it as well.
-        let (rail, _) = OpenRail::open(address, arena, Use::Blocks, options)?;
+        let (rail, _) = OpenRail::open_device(address, arena, ArenaPurpose::Blocks, options)?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
         id.bind(SocketAddr::new(address, port))?;
-        id.listen(BACKLOG)?;
-        Ok(Self { rail, events: watch(channel)?, id })
+        id.start_listening(BACKLOG)?;
+        Ok(Self { rail, events: watch_readable(channel)?, id })
     }
 
-    fn address(&self) -> SocketAddr {
+    fn local_address(&self) -> SocketAddr {
         SocketAddr::new(self.rail.rail.address, self.id.local_port())
     }
 }
 
-struct Door {
+struct RailAcceptor {
     options: VerbsServerOptions,
     arena: Arena,
-    service: Arc<dyn Service>,
-    gate: Gate,
+    service: Arc<dyn CallService>,
+    gate: AdmissionGate,
     address: RailAddress,
 }
 
-impl Door {
-    fn opened(&self, presence: &mut Presence, listener: &Listener) {
-        presence.opened(&listener.rail.rail);
-        *self.address.0.lock() = Some(listener.address());
+impl RailAcceptor {
+    fn publish_listener(&self, presence: &mut RailPresence, listener: &RailListener) {
+        presence.record_open(&listener.rail.rail);
+        *self.address.0.lock() = Some(listener.local_address());
     }
 
     /// Accepts while the rail is there, and tries to open it while it is not.
-    async fn listen(
+    async fn keep_listening(
         self: Arc<Self>,
-        mut presence: Presence,
-        mut listener: Option<Listener>,
+        mut presence: RailPresence,
+        mut listener: Option<RailListener>,
         mut port: u16,
     ) {
         loop {
             if let Some(listener) = listener.take() {
                 // The same one when it returns, where any was asked for.
-                port = listener.address().port();
-                // The listener, and its hold on the rail, end with `accept`: a removed device waits
+                port = listener.local_address().port();
+                // The listener, and its hold on the rail, end with `accept_requests`: a removed device waits
                 // for that.
-                if !self.accept(listener).await {
+                if !self.accept_requests(listener).await {
                     return;
                 }
                 *self.address.0.lock() = None;
-                presence.removed();
+                presence.record_removal();
             }
-            if self.gate.drain.run_until_cancelled(presence.pause()).await.is_none() {
+            if self.gate.drain.run_until_cancelled(presence.wait_for_retry()).await.is_none() {
                 return;
             }
             let (runtime, place, door) =
-                (Runtime::current(), presence.place().clone(), self.clone());
+                (Runtime::current(), presence.rail_place().clone(), self.clone());
             let opened = tokio::task::spawn_blocking(move || {
                 let _on = runtime.enter();
-                Listener::open(&place, port, door.arena.clone(), &door.options.verbs)
+                RailListener::open_rail(&place, port, door.arena.clone(), &door.options.verbs)
             });
             match opened.await.map_err(io::Error::other).flatten() {
                 Ok(opened) => {
-                    self.opened(&mut presence, &opened);
+                    self.publish_listener(&mut presence, &opened);
                     listener = Some(opened);
                 }
-                Err(error) => presence.failed(&error),
+                Err(error) => presence.record_failure(&error),
             }
         }
     }
 
     /// Until the drain (`false`), or until the device is gone (`true`).
-    async fn accept(self: &Arc<Self>, listener: Listener) -> bool {
+    async fn accept_requests(self: &Arc<Self>, listener: RailListener) -> bool {
         loop {
             let event = tokio::select! {
                 event = next_event(&listener.events) => event,
@@ -231,10 +238,10 @@ impl Door {
             };
             match event {
                 Ok(event) if event.kind == EventKind::DeviceRemoved => return true,
-                Ok(event) => self.requested(event, &listener.rail),
+                Ok(event) => self.handle_request(event, &listener.rail),
                 Err(error) => {
                     tracing::error!(
-                        rail = listener.rail.rail.label(), %error,
+                        rail = listener.rail.rail.metric_label(), %error,
                         "can't take connections; listens anew"
                     );
                     return true;
@@ -243,72 +250,78 @@ impl Door {
         }
     }
 
-    fn requested(self: &Arc<Self>, event: CmEvent, rail: &Arc<OpenRail>) {
+    fn handle_request(self: &Arc<Self>, event: CmEvent, rail: &Arc<OpenRail>) {
         let Some(id) = event.request else {
             return;
         };
-        let Some(turn) = self.gate.turn("a peer", id.peer_ip()) else {
-            return id.reject(&[]);
+        let Some(turn) = self.gate.admit_handshake("a peer", id.peer_ip()) else {
+            return id.reject_request(&[]);
         };
         // Ends with its connection, at the latest when `kill` is cancelled.
-        self.gate.tasks.spawn(self.clone().welcome(id, event.private, rail.clone(), turn));
+        self.gate.tasks.spawn(self.clone().serve_connection(id, event.private, rail.clone(), turn));
     }
 
-    async fn welcome(
+    async fn serve_connection(
         self: Arc<Self>,
         id: CmId,
         private: [u8; PRIVATE_BYTES_MAX],
         rail: Arc<OpenRail>,
         turn: WaitingGuest,
     ) {
-        let peer = format!("over {}", rail.rail.label());
+        let peer = format!("over {}", rail.rail.metric_label());
         let deadline = self.options.verbs.calls.connect_deadline;
-        let welcome =
-            self.gate.within(deadline, (&peer, turn), self.shake(id, &private, rail)).await;
+        let welcome = self
+            .gate
+            .run_handshake(deadline, (&peer, turn), self.perform_handshake(id, &private, rail))
+            .await;
         let Some(Some((wire, inlet, agreed, _place))) = welcome else {
             return;
         };
-        let inlet = inlet.bounded(agreed.frame_bytes_max);
+        let inlet = inlet.with_message_bound(agreed.frame_bytes_max);
         let on = (&Runtime::current(), &self.gate.tasks);
-        let session = Session::new(WireOutlet(wire), &agreed, &peer, self.service.clone(), on);
-        calls::serve(session, inlet, &self.gate.drain, &self.gate.kill).await;
+        let session =
+            ServerSession::new(WireOutlet(wire), &agreed, &peer, self.service.clone(), on);
+        calls::serve_session(session, inlet, &self.gate.drain, &self.gate.kill).await;
     }
 
     /// `None`: the requester was told to ask in another way.
-    async fn shake(
+    async fn perform_handshake(
         &self,
         mut id: CmId,
         private: &[u8],
         rail: Arc<OpenRail>,
-    ) -> Result<Option<(Arc<Wire>, WireInlet, Agreed, OwnedSemaphorePermit)>, HandshakeError> {
+    ) -> Result<
+        Option<(Arc<QueuePairWire>, WireInlet, HandshakeAgreement, OwnedSemaphorePermit)>,
+        HandshakeError,
+    > {
         let options = &self.options.verbs;
         let theirs = QueueTerms::decode(private)?;
         let channel = EventChannel::new()?;
-        id.migrate(&channel)?;
-        let events = watch(channel)?;
+        id.move_to_channel(&channel)?;
+        let events = watch_readable(channel)?;
         id.set_ack_timeout(options.ack_timeout)?;
-        let mut mine = QueueTerms::of(options);
+        let mut mine = QueueTerms::from_options(options);
         mine.path_mtu_max = mine.path_mtu_max.filter(|_| !id.is_iwarp());
         if theirs.path_mtu_max.is_some() {
             id.move_states();
         } else if mine.path_mtu_max.is_some() {
             // It asks again, and then can keep the bound.
-            id.reject(&mine.encode());
+            id.reject_request(&mine.encode());
             return Ok(None);
         }
-        let wire = Wire::new(id, events, rail, options)?;
-        mine.receive_first = wire.terms(options).receive_first;
-        wire.agree(mine, theirs);
+        let wire = QueuePairWire::new(id, events, rail, options)?;
+        mine.receive_first = wire.queue_terms(options).receive_first;
+        wire.set_peer_terms(mine, theirs);
         wire.with_id(|id| {
             if let Some(path_mtu_max) = mine.path_mtu_max(theirs).filter(|_| id.moves_states()) {
                 id.get_ready(path_mtu_max)?;
             }
             id.accept(&mine.encode(), connect_options(options))
         })?;
-        expect(&wire.event().await?, EventKind::Established)?;
+        expect_event(&wire.next_cm_event().await?, EventKind::Established)?;
         wire.tell_path_mtu("server");
         let mut inlet = WireInlet::new(wire.clone());
-        let admitted = self.gate.admit(&mut inlet, &options.calls.terms("")).await;
+        let admitted = self.gate.accept_peer(&mut inlet, &options.calls.handshake_terms("")).await;
         if admitted.is_err() {
             // It was told why. Destroying the queue pair at once would take that from it.
             wire.ended_within(REFUSED_FOR).await;

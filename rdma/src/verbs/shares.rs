@@ -30,30 +30,30 @@ const KEPT_FOR_NEW: u32 = 8;
 const LEFT_BY_UNPROVEN: u32 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Tally {
+pub(super) struct BufferTally {
     pub(super) reserved: u32,
     pub(super) doubtful: u32,
     pub(super) lost: u32,
 }
 
-struct Posted {
+struct PostedBuffer {
     buffer: u16,
     pending: bool,
 }
 
 /// What a queue pair that ends may have taken unseen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Doubt {
+pub(super) struct BufferDoubt {
     pub(super) buffers: u32,
     /// Its peer knew the secret.
     pub(super) proven: bool,
 }
 
-pub(super) struct Shares {
+pub(super) struct BufferLedger {
     depth: u32,
-    tally: Tally,
+    tally: BufferTally,
     /// In the order of posting, from the first that is not completed.
-    order: VecDeque<Posted>,
+    order: VecDeque<PostedBuffer>,
     /// Number of the first in `order`, counting all postings.
     first: u64,
     /// By buffer: the number of its last posting.
@@ -61,17 +61,17 @@ pub(super) struct Shares {
     lost: Vec<bool>,
     /// Number of the posting that came next when a queue pair ended, and the buffers that are in
     /// doubt because of it.
-    doubts: VecDeque<(u64, Doubt)>,
+    doubts: VecDeque<(u64, BufferDoubt)>,
     /// Of those in doubt, as many because of peers that never proved the secret.
     unproven: u32,
 }
 
-impl Shares {
+impl BufferLedger {
     /// Of `depth` buffers, none of which is posted.
     pub(super) fn new(depth: u16) -> Self {
         Self {
             depth: u32::from(depth),
-            tally: Tally::default(),
+            tally: BufferTally::default(),
             order: VecDeque::new(),
             first: 0,
             number: vec![0; usize::from(depth)],
@@ -81,19 +81,19 @@ impl Shares {
         }
     }
 
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn current_tally(&self) -> BufferTally {
         self.tally
     }
 
     /// Buffers that nobody has a right to.
-    fn free(&self) -> u32 {
-        let Tally { reserved, doubtful, lost } = self.tally;
+    fn free_buffers(&self) -> u32 {
+        let BufferTally { reserved, doubtful, lost } = self.tally;
         self.depth.saturating_sub(reserved + doubtful + lost)
     }
 
     /// Takes a share for a new connection; `false` where there is no room for it.
-    pub(super) fn begin(&mut self, buffers: u32) -> bool {
-        let fits = self.free() >= buffers;
+    pub(super) fn reserve_share(&mut self, buffers: u32) -> bool {
+        let fits = self.free_buffers() >= buffers;
         if fits {
             self.tally.reserved += buffers;
         }
@@ -101,21 +101,21 @@ impl Shares {
     }
 
     /// Makes a share larger by one, where that leaves room for new connections.
-    pub(super) fn grow(&mut self) -> bool {
-        self.free() > self.depth / KEPT_FOR_NEW && self.begin(1)
+    pub(super) fn grow_share(&mut self) -> bool {
+        self.free_buffers() > self.depth / KEPT_FOR_NEW && self.reserve_share(1)
     }
 
     /// Whether shares should become smaller: there is no room for new connections.
     pub(super) fn is_scarce(&self) -> bool {
-        self.free() < self.depth / KEPT_FOR_NEW / 2
+        self.free_buffers() < self.depth / KEPT_FOR_NEW / 2
     }
 
-    pub(super) fn shrink(&mut self) {
+    pub(super) fn shrink_share(&mut self) {
         self.tally.reserved = self.tally.reserved.saturating_sub(1);
     }
 
     /// The queue pair that had a share of `buffers` is gone.
-    pub(super) fn end(&mut self, buffers: u32, mut doubt: Doubt) {
+    pub(super) fn release_share(&mut self, buffers: u32, mut doubt: BufferDoubt) {
         self.tally.reserved = self.tally.reserved.saturating_sub(buffers);
         doubt.buffers = doubt.buffers.min(buffers);
         if !doubt.proven {
@@ -124,15 +124,15 @@ impl Shares {
         }
         if doubt.buffers > 0 && !self.order.is_empty() {
             self.tally.doubtful += doubt.buffers;
-            self.unproven += doubt.unproven();
+            self.unproven += doubt.unproven_buffers();
             self.doubts.push_back((self.first + self.order.len() as u64, doubt));
         }
     }
 
     /// A buffer was given to the device.
-    pub(super) fn posted(&mut self, buffer: u16) {
+    pub(super) fn record_post(&mut self, buffer: u16) {
         self.number[usize::from(buffer)] = self.first + self.order.len() as u64;
-        self.order.push_back(Posted { buffer, pending: true });
+        self.order.push_back(PostedBuffer { buffer, pending: true });
         while self.order.len() > PASSED_OVER * self.depth as usize {
             if let Some(passed) = self.order.pop_front() {
                 debug_assert!(passed.pending, "the first is never completed");
@@ -140,12 +140,12 @@ impl Shares {
                 self.lost[usize::from(passed.buffer)] = true;
                 self.tally.lost += 1;
             }
-            self.settle();
+            self.settle_doubts();
         }
     }
 
     /// A buffer came back.
-    pub(super) fn completed(&mut self, buffer: u16) {
+    pub(super) fn record_completion(&mut self, buffer: u16) {
         if std::mem::take(&mut self.lost[usize::from(buffer)]) {
             self.tally.lost -= 1;
             return;
@@ -156,11 +156,11 @@ impl Shares {
         {
             posted.pending = false;
         }
-        self.settle();
+        self.settle_doubts();
     }
 
     /// Forgets what is completed at the front, and the doubts that are over.
-    fn settle(&mut self) {
+    fn settle_doubts(&mut self) {
         while self.order.front().is_some_and(|posted| !posted.pending) {
             self.order.pop_front();
             self.first += 1;
@@ -170,13 +170,13 @@ impl Shares {
         {
             self.doubts.pop_front();
             self.tally.doubtful -= doubt.buffers;
-            self.unproven -= doubt.unproven();
+            self.unproven -= doubt.unproven_buffers();
         }
     }
 }
 
-impl Doubt {
-    fn unproven(self) -> u32 {
+impl BufferDoubt {
+    fn unproven_buffers(self) -> u32 {
         if self.proven { 0 } else { self.buffers }
     }
 }
@@ -187,25 +187,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn proven(buffers: u32) -> Doubt {
-        Doubt { buffers, proven: true }
+    fn proven(buffers: u32) -> BufferDoubt {
+        BufferDoubt { buffers, proven: true }
     }
 
     /// A device that takes buffers in the order of their posting.
     struct Device {
-        shares: Shares,
+        shares: BufferLedger,
         posted: VecDeque<u16>,
     }
 
     impl Device {
         fn new(depth: u16) -> Self {
-            let mut device = Self { shares: Shares::new(depth), posted: VecDeque::new() };
+            let mut device = Self { shares: BufferLedger::new(depth), posted: VecDeque::new() };
             (0..depth).for_each(|buffer| device.post(buffer));
             device
         }
 
         fn post(&mut self, buffer: u16) {
-            self.shares.posted(buffer);
+            self.shares.record_post(buffer);
             self.posted.push_back(buffer);
         }
 
@@ -214,7 +214,7 @@ mod tests {
         }
 
         fn complete(&mut self, buffer: u16) {
-            self.shares.completed(buffer);
+            self.shares.record_completion(buffer);
         }
 
         fn pass(&mut self, buffers: usize) {
@@ -229,72 +229,82 @@ mod tests {
     #[test]
     fn a_share_is_given_while_there_is_room_and_comes_back() {
         let mut shares = Device::new(64).shares;
-        assert!(shares.begin(40) && shares.begin(24) && !shares.begin(1));
-        shares.end(40, proven(0));
-        assert!(shares.begin(40));
-        assert_eq!(shares.tally(), Tally { reserved: 64, doubtful: 0, lost: 0 });
+        assert!(shares.reserve_share(40) && shares.reserve_share(24) && !shares.reserve_share(1));
+        shares.release_share(40, proven(0));
+        assert!(shares.reserve_share(40));
+        assert_eq!(shares.current_tally(), BufferTally { reserved: 64, doubtful: 0, lost: 0 });
     }
 
     #[test]
     fn shares_leave_room_for_new_connections_as_they_grow() {
         let mut shares = Device::new(64).shares;
-        assert!(shares.begin(8));
-        while shares.grow() {}
-        assert!(!shares.is_scarce() && shares.begin(8), "room was kept");
+        assert!(shares.reserve_share(8));
+        while shares.grow_share() {}
+        assert!(!shares.is_scarce() && shares.reserve_share(8), "room was kept");
         assert!(shares.is_scarce());
-        (0..4).for_each(|_| shares.shrink());
+        (0..4).for_each(|_| shares.shrink_share());
         assert!(!shares.is_scarce());
     }
 
     #[test]
     fn a_doubt_ends_when_all_that_was_posted_before_it_came_back() {
         let mut device = Device::new(64);
-        assert!(device.shares.begin(40));
-        device.shares.end(40, proven(30));
-        assert_eq!(device.shares.tally(), Tally { reserved: 0, doubtful: 30, lost: 0 });
-        assert!(!device.shares.begin(40));
+        assert!(device.shares.reserve_share(40));
+        device.shares.release_share(40, proven(30));
+        assert_eq!(
+            device.shares.current_tally(),
+            BufferTally { reserved: 0, doubtful: 30, lost: 0 }
+        );
+        assert!(!device.shares.reserve_share(40));
         device.pass(64);
-        assert_eq!(device.shares.tally(), Tally::default());
+        assert_eq!(device.shares.current_tally(), BufferTally::default());
     }
 
     #[test]
     fn what_was_taken_unseen_is_lost_and_may_be_found() {
         let mut device = Device::new(64);
-        assert!(device.shares.begin(40));
+        assert!(device.shares.reserve_share(40));
         let (gone, late) = (device.take(), device.take());
-        device.shares.end(40, proven(30));
+        device.shares.release_share(40, proven(30));
         device.pass(64 * (PASSED_OVER + 1));
-        assert_eq!(device.shares.tally(), Tally { reserved: 0, doubtful: 0, lost: 2 });
+        assert_eq!(
+            device.shares.current_tally(),
+            BufferTally { reserved: 0, doubtful: 0, lost: 2 }
+        );
         device.complete(late);
         device.post(late);
-        assert_eq!(device.shares.tally().lost, 1);
+        assert_eq!(device.shares.current_tally().lost, 1);
         device.complete(gone);
         device.post(gone);
         device.pass(200);
-        assert_eq!(device.shares.tally(), Tally::default());
-        assert!(device.shares.begin(64));
+        assert_eq!(device.shares.current_tally(), BufferTally::default());
+        assert!(device.shares.reserve_share(64));
     }
 
     #[test]
     fn peers_that_never_proved_the_secret_leave_few_buffers_in_doubt_however_many_come() {
         let mut device = Device::new(64);
         for _ in 0..200 {
-            assert!(device.shares.begin(8), "the next has a share");
-            device.shares.end(8, Doubt { buffers: 8, proven: false });
+            assert!(device.shares.reserve_share(8), "the next has a share");
+            device.shares.release_share(8, BufferDoubt { buffers: 8, proven: false });
         }
-        assert_eq!(device.shares.tally().doubtful, 64 / LEFT_BY_UNPROVEN);
-        assert!(device.shares.begin(20));
-        device.shares.end(20, proven(20));
+        assert_eq!(device.shares.current_tally().doubtful, 64 / LEFT_BY_UNPROVEN);
+        assert!(device.shares.reserve_share(20));
+        device.shares.release_share(20, proven(20));
         assert_eq!(
-            device.shares.tally().doubtful,
+            device.shares.current_tally().doubtful,
             64 / LEFT_BY_UNPROVEN + 20,
             "those that did are all counted"
         );
         device.pass(64);
-        assert_eq!(device.shares.tally(), Tally::default());
-        assert!(device.shares.begin(8));
-        device.shares.end(8, Doubt { buffers: 8, proven: false });
-        assert_eq!(device.shares.tally().doubtful, 64 / LEFT_BY_UNPROVEN, "the part is free again");
+        assert_eq!(device.shares.current_tally(), BufferTally::default());
+        assert!(device.shares.reserve_share(8));
+        device.shares.release_share(8, BufferDoubt { buffers: 8, proven: false });
+        assert_eq!(
+            device.shares.current_tally().doubtful,
+            64 / LEFT_BY_UNPROVEN,
+            "the part is free again"
+        );
     }
 
     /// A connection: its share, what was taken for it, and what was completed and is not posted
@@ -317,7 +327,7 @@ mod tests {
             let mut device = Device::new(depth);
             let mut peers: Vec<Peer> = Vec::new();
             for (kind, at) in steps {
-                if kind == 0 && device.shares.begin(6) {
+                if kind == 0 && device.shares.reserve_share(6) {
                     peers.push(Peer { share: 6, ..Peer::default() });
                 }
                 if peers.is_empty() {
@@ -334,10 +344,10 @@ mod tests {
                     },
                     4 => if let Some(buffer) = peer.read.pop() {
                         device.post(buffer);
-                        if device.shares.grow() {
+                        if device.shares.grow_share() {
                             peer.share += 1;
                         } else if device.shares.is_scarce() && peer.share > 6 {
-                            device.shares.shrink();
+                            device.shares.shrink_share();
                             peer.share -= 1;
                         }
                     },
@@ -346,7 +356,7 @@ mod tests {
                         // again.
                         let peer = peers.swap_remove(at);
                         peer.read.into_iter().for_each(|buffer| device.post(buffer));
-                        device.shares.end(peer.share, proven(if peer.taken.is_empty() { 0 } else { peer.share }));
+                        device.shares.release_share(peer.share, proven(if peer.taken.is_empty() { 0 } else { peer.share }));
                     }
                     _ => {}
                 }

@@ -11,13 +11,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::receives::SharedRing;
-use super::shares::Tally;
+use super::shares::BufferTally;
 use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
-use crate::calls::{CallOptions, Secret};
+use crate::calls::{CallOptions, HandshakeSecret};
 use crate::landing::Landing;
-use crate::metrics::metrics;
-use crate::transport::{Connection, Event, Incoming, Reply, Service};
+use crate::metrics::transport_metrics;
+use crate::transport::{CallEvent, CallService, IncomingCall, PeerConnection, ReplySender};
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 /// For a connection, in an emulated guest that shares its CPUs.
@@ -29,62 +29,73 @@ const DEPTH: u16 = 64;
 /// A message that takes more chunks than a connection is sure of.
 const MESSAGE: usize = 48 << 10;
 
-fn address() -> IpAddr {
+fn test_address() -> IpAddr {
     std::env::var("VERBS3_TEST_ADDRESS").expect(NEEDS).parse().unwrap()
 }
 
-fn options() -> VerbsOptions {
-    let mut options = VerbsOptions::new(Secret::new("the cluster's secret"));
+fn test_options() -> VerbsOptions {
+    let mut options = VerbsOptions::new(HandshakeSecret::new("the cluster's secret"));
     options.shared_receives = DEPTH;
     options.calls.connect_deadline = PATIENCE;
     options
 }
 
-fn arena() -> Arena {
-    Arena::map(ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: 256 << 10, populate: false })
-        .unwrap()
+fn test_arena() -> Arena {
+    Arena::map_memory(ArenaOptions {
+        capacity_bytes: 4 << 20,
+        cell_bytes_max: 256 << 10,
+        populate: false,
+    })
+    .unwrap()
 }
 
 /// Answers with the message, and with as many bytes beside it.
-struct Echo;
+struct SharingEchoService;
 
 #[async_trait]
-impl Service for Echo {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for SharingEchoService {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let data = vec![request.message.clone()];
-        let _ = reply.last(request.message, 0, data).await;
+        let _ = reply.send_last(request.message, 0, data).await;
     }
 }
 
-async fn serve() -> VerbsServer {
-    let to = SocketAddr::new(address(), 0);
-    VerbsServer::bind(to, VerbsServerOptions::new(options()), arena(), Arc::new(Echo))
-        .await
-        .expect(NEEDS)
+async fn start_server() -> VerbsServer {
+    let to = SocketAddr::new(test_address(), 0);
+    VerbsServer::bind(
+        to,
+        VerbsServerOptions::new(test_options()),
+        test_arena(),
+        Arc::new(SharingEchoService),
+    )
+    .await
+    .expect(NEEDS)
 }
 
-async fn echoes(connection: &Arc<dyn Connection>, memory: &Arena, byte: u8) {
+async fn assert_echo(connection: &Arc<dyn PeerConnection>, memory: &Arena, byte: u8) {
     let message = Bytes::from(vec![byte; MESSAGE]);
-    let mut call = connection.call(message.clone(), Landing::lease(memory, &[MESSAGE]));
-    let Event::Part(part) = call.next().await.unwrap() else { panic!("a part was due") };
+    let mut call =
+        connection.start_call(message.clone(), Landing::allocate_segments(memory, &[MESSAGE]));
+    let CallEvent::Part(part) = call.next().await.unwrap() else { panic!("a part was due") };
     assert!(part.message == message && part.data.concat() == message, "wrong bytes");
 }
 
-fn ring(transport: &VerbsTransport) -> Option<Arc<SharedRing>> {
+fn client_ring(transport: &VerbsTransport) -> Option<Arc<SharedRing>> {
     transport.shared_ring()
 }
 
-async fn within<T>(what: impl Future<Output = T>) -> T {
+async fn with_deadline<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(5 * PATIENCE, what).await.expect("it hangs")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rings() {
-    within(async {
-        let (server, memory) = (serve().await, arena());
-        let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
-        let ring = ring(&transport).expect("soft devices have shared receive queues");
+    with_deadline(async {
+        let (server, memory) = (start_server().await, test_arena());
+        let transport =
+            VerbsTransport::new(test_address(), test_options(), memory.clone()).unwrap();
+        let ring = client_ring(&transport).expect("soft devices have shared receive queues");
         let mut connections = Vec::new();
         for _ in 0..12 {
             connections
@@ -98,7 +109,7 @@ async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rin
         let memory = &memory;
         let calls = connections.iter().zip(0u8..).map(|(connection, byte)| async move {
             for turn in 0..8 {
-                echoes(connection, memory, byte * 8 + turn).await;
+                assert_echo(connection, memory, byte * 8 + turn).await;
             }
         });
         futures::future::join_all(calls).await;
@@ -109,7 +120,7 @@ async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rin
             tokio::task::yield_now().await;
         }
         for turn in 0..16 {
-            echoes(&connections[0], memory, turn).await;
+            assert_echo(&connections[0], memory, turn).await;
         }
         assert!(ring.tally().reserved > 12, "{:?}", ring.tally());
         connections.clear();
@@ -123,29 +134,35 @@ async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rin
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn buffers_of_connections_that_end_in_the_middle_come_back() {
-    within(async {
-        let (server, memory) = (serve().await, arena());
-        let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
-        let ring = ring(&transport).unwrap();
+    with_deadline(async {
+        let (server, memory) = (start_server().await, test_arena());
+        let transport =
+            VerbsTransport::new(test_address(), test_options(), memory.clone()).unwrap();
+        let ring = client_ring(&transport).unwrap();
         let to = server.local_addr().unwrap();
         let stays = transport.connect_to(to, None).await.unwrap();
         for turn in 0..40u8 {
             let goes = transport.connect_to(to, None).await.unwrap();
             let message = Bytes::from(vec![turn; MESSAGE]);
             let calls: Vec<_> = (0..4)
-                .map(|_| goes.call(message.clone(), Landing::lease(&memory, &[MESSAGE])))
+                .map(|_| {
+                    goes.start_call(
+                        message.clone(),
+                        Landing::allocate_segments(&memory, &[MESSAGE]),
+                    )
+                })
                 .collect();
             if turn % 2 == 0 {
-                echoes(&stays, &memory, turn).await;
+                assert_echo(&stays, &memory, turn).await;
             }
             drop((calls, goes));
         }
         // Doubts end as buffers go round; nothing was lost.
-        while ring.tally() != (Tally { doubtful: 0, lost: 0, ..ring.tally() }) {
-            echoes(&stays, &memory, 1).await;
+        while ring.tally() != (BufferTally { doubtful: 0, lost: 0, ..ring.tally() }) {
+            assert_echo(&stays, &memory, 1).await;
         }
         for turn in 0..64 {
-            echoes(&stays, &memory, turn).await;
+            assert_echo(&stays, &memory, turn).await;
         }
         assert_eq!(ring.tally().lost, 0);
         drop(stays);
@@ -159,15 +176,19 @@ async fn buffers_of_connections_that_end_in_the_middle_come_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
-    within(async {
-        let (server, memory) = (serve().await, arena());
+    with_deadline(async {
+        let (server, memory) = (start_server().await, test_arena());
         let to = server.local_addr().unwrap();
-        let calls = CallOptions::new(Secret::new("another secret"));
-        let stranger =
-            VerbsTransport::new(address(), VerbsOptions { calls, ..options() }, arena()).unwrap();
-        let rail = stranger.rail().unwrap().label();
+        let calls = CallOptions::new(HandshakeSecret::new("another secret"));
+        let stranger = VerbsTransport::new(
+            test_address(),
+            VerbsOptions { calls, ..test_options() },
+            test_arena(),
+        )
+        .unwrap();
+        let rail = stranger.current_rail().unwrap().metric_label();
         let shown = |state: &str| {
-            metrics().shared_receives.with_label_values(&[rail.as_str(), state]).get()
+            transport_metrics().shared_receives.with_label_values(&[rail.as_str(), state]).get()
         };
         for _ in 0..DEPTH / 2 {
             assert!(stranger.connect_to(to, None).await.is_err(), "it does not know the secret");
@@ -183,11 +204,12 @@ async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
             "{} buffers are in doubt",
             shown("doubtful")
         );
-        let transport = VerbsTransport::new(address(), options(), memory.clone()).unwrap();
+        let transport =
+            VerbsTransport::new(test_address(), test_options(), memory.clone()).unwrap();
         let connection = transport.connect_to(to, None).await.unwrap();
-        let mine = i64::from(ring(&transport).unwrap().tally().reserved);
+        let mine = i64::from(client_ring(&transport).unwrap().tally().reserved);
         assert!(shown("reserved") > mine, "the server has no shared buffers for a new connection");
-        echoes(&connection, &memory, 1).await;
+        assert_echo(&connection, &memory, 1).await;
         drop(connection);
         transport.shutdown().await;
         server.shutdown().await;

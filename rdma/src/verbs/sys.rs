@@ -24,11 +24,13 @@ use rdma_mummy_sys as ffi;
 pub(super) use cm::{
     CmEvent, CmId, ConnectOptions, EventChannel, EventKind, PRIVATE_BYTES_MAX, QueueSizes,
 };
-pub(super) use memory::{Buffer, Domain, Region, Rights};
-pub(super) use port::Port;
-pub(super) use queue::{Completion, CompletionQueue, Op, SGES_MAX, Sge, Work};
+pub(super) use memory::{MemoryRegion, ProtectionDomain, RegionAccess, RegisteredBuffer};
+pub(super) use port::PortAttributes;
+pub(super) use queue::{
+    CompletionQueue, GatherElement, SGES_MAX, WorkCompletion, WorkOperation, WorkRequest,
+};
 pub(super) use shared::SharedQueue;
-pub(super) use window::Window;
+pub(super) use window::MemoryWindow;
 
 /// The error of a call that returns -1 or a null pointer and sets `errno`.
 fn last_error(what: &str) -> io::Error {
@@ -38,7 +40,7 @@ fn last_error(what: &str) -> io::Error {
 
 /// The error of a call that returns 0, or an errno, or -1 and sets `errno`: librdmacm does one,
 /// libibverbs the other.
-fn check(result: libc::c_int, what: &str) -> io::Result<()> {
+fn check_result(result: libc::c_int, what: &str) -> io::Result<()> {
     match result {
         0 => Ok(()),
         -1 => Err(last_error(what)),
@@ -50,7 +52,7 @@ fn check(result: libc::c_int, what: &str) -> io::Result<()> {
 }
 
 /// Name and kind of each RDMA device of this host, or the error of the listing.
-pub(super) fn devices() -> io::Result<Vec<(String, u32)>> {
+pub(super) fn list_devices() -> io::Result<Vec<(String, u32)>> {
     let mut count = 0;
     // SAFETY: `count` is a valid place for an int.
     let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };

@@ -31,7 +31,7 @@ pub(super) struct QueueTerms {
 }
 
 impl QueueTerms {
-    pub(super) fn of(options: &VerbsOptions) -> Self {
+    pub(super) fn from_options(options: &VerbsOptions) -> Self {
         let VerbsOptions { receive_count, receive_bytes, path_mtu_max, .. } = *options;
         Self { receive_count, receive_first: receive_count, receive_bytes, path_mtu_max }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
-use verbs3_rdma::transport::{Event, TransportError};
+use verbs3_rdma::transport::{CallEvent, TransportError};
 
 use crate::rig::{CREDITS, PAGE, Rig, collect, eventually, landing, pattern, service};
 
@@ -19,7 +19,7 @@ pub async fn every_size_arrives_as_it_was_sent(rig: Rig) {
         // Owners hold pages: the data comes in pieces that fit no segment of the landing.
         let whole = pattern(1, 0, bytes);
         let pieces = (0..bytes).step_by(100_000).map(|at| whole.slice(at..bytes.min(at + 100_000)));
-        reply.last(request.message, 0, pieces.collect()).await.unwrap();
+        reply.send_last(request.message, 0, pieces.collect()).await.unwrap();
     }));
     for bytes in [0, 1, 4095, 4096, 100_000, PAGE, PAGE + 1, 3 << 20, 8 << 20] {
         let message = (bytes as u64).to_le_bytes().to_vec();
@@ -37,19 +37,19 @@ pub async fn parts_arrive_one_by_one_in_the_order_they_were_sent(rig: Rig) {
     rig.serve(service(move |_, mut reply| {
         let gate = gate.clone();
         async move {
-            reply.part("head".into(), 0, vec![]).await.unwrap();
+            reply.send_part("head".into(), 0, vec![]).await.unwrap();
             for part in 0..4u64 {
                 // The requester opens the gate only after it has seen the part before.
                 gate.acquire().await.unwrap().forget();
                 let data = vec![pattern(2, part * 1000, 1000)];
-                reply.part(format!("{part}").into(), part * 1000, data).await.unwrap();
+                reply.send_part(format!("{part}").into(), part * 1000, data).await.unwrap();
             }
-            reply.last("tail".into(), 4000, vec![]).await.unwrap();
+            reply.send_last("tail".into(), 4000, vec![]).await.unwrap();
         }
     }));
     let mut call = rig.call("", 4000);
     for expected in ["head", "0", "1", "2", "3", "tail"] {
-        let Event::Part(part) = call.next().await.unwrap() else {
+        let CallEvent::Part(part) = call.next().await.unwrap() else {
             panic!("a part is due");
         };
         assert_eq!(part.message, expected);
@@ -66,10 +66,10 @@ pub async fn parts_may_come_in_any_order_of_offsets(rig: Rig) {
         for part in [7u64, 2, 0, 5, 1, 6, 3] {
             let offset = part * 150_000;
             let data = vec![pattern(3, offset, 150_000)];
-            reply.part("".into(), offset, data).await.unwrap();
+            reply.send_part("".into(), offset, data).await.unwrap();
         }
         let data = vec![pattern(3, 600_000, 150_000)];
-        reply.last("".into(), 600_000, data).await.unwrap();
+        reply.send_last("".into(), 600_000, data).await.unwrap();
     }));
     let mut call = rig.call("", 8 * 150_000);
     let answer = collect(&mut call).await.unwrap();
@@ -81,10 +81,10 @@ pub async fn concurrent_calls_keep_their_bytes_apart(rig: Rig) {
         let seed = number(&request.message);
         for part in 0..5u64 {
             let data = vec![pattern(seed, part * 10_000, 10_000)];
-            reply.part(request.message.clone(), part * 10_000, data).await.unwrap();
+            reply.send_part(request.message.clone(), part * 10_000, data).await.unwrap();
             tokio::task::yield_now().await;
         }
-        reply.last(request.message, 50_000, vec![]).await.unwrap();
+        reply.send_last(request.message, 50_000, vec![]).await.unwrap();
     }));
     let rig = Arc::new(rig);
     let mut calls = tokio::task::JoinSet::new();
@@ -112,25 +112,25 @@ pub async fn a_requester_pushes_what_the_server_wants(rig: Rig) {
             let mut got = Vec::new();
             for bytes in [3 << 20, 0, 77] {
                 let lent = landing(&arena, bytes).unwrap();
-                let pushed = reply.pull(format!("{bytes}").into(), lent).await.unwrap();
+                let pushed = reply.pull_data(format!("{bytes}").into(), lent).await.unwrap();
                 got.extend(pushed.into_iter().flatten());
             }
             let ok = got == [pattern(4, 0, 3 << 20), pattern(4, 0, 77)].concat();
-            reply.last(format!("{ok}").into(), 0, vec![]).await.unwrap();
+            reply.send_last(format!("{ok}").into(), 0, vec![]).await.unwrap();
         }
     }));
     let mut call = rig.call("", 0);
     for _ in 0..3 {
-        let Event::Wanted { message, bytes } = call.next().await.unwrap() else {
+        let CallEvent::Wanted { message, bytes } = call.next().await.unwrap() else {
             panic!("a push is wanted");
         };
         assert_eq!(message, format!("{bytes}"));
         let whole = pattern(4, 0, bytes as usize);
         let middle = whole.len() / 3;
-        call.push(&[whole.slice(..middle), whole.slice(middle..)]).await.unwrap();
+        call.push_data(&[whole.slice(..middle), whole.slice(middle..)]).await.unwrap();
     }
     assert_eq!(collect(&mut call).await.unwrap().messages, ["true"]);
-    eventually("the lent memory is back", || server_arena.usage().leased_bytes == 0).await;
+    eventually("the lent memory is back", || server_arena.arena_usage().leased_bytes == 0).await;
 }
 
 pub async fn a_push_of_another_length_is_refused(rig: Rig) {
@@ -138,17 +138,17 @@ pub async fn a_push_of_another_length_is_refused(rig: Rig) {
     rig.serve(service(move |_, mut reply| {
         let lent = landing(&arena, 100).unwrap();
         async move {
-            let got = reply.pull("".into(), lent).await.unwrap().concat();
-            reply.last(Bytes::from(got), 0, vec![]).await.unwrap();
+            let got = reply.pull_data("".into(), lent).await.unwrap().concat();
+            reply.send_last(Bytes::from(got), 0, vec![]).await.unwrap();
         }
     }));
     let mut call = rig.call("", 0);
-    let unasked = call.push(&[Bytes::from_static(b"x")]).await;
+    let unasked = call.push_data(&[Bytes::from_static(b"x")]).await;
     assert!(matches!(unasked, Err(TransportError::Bound { .. })));
-    assert!(matches!(call.next().await, Ok(Event::Wanted { bytes: 100, .. })));
-    let short = call.push(&[pattern(5, 0, 99)]).await;
+    assert!(matches!(call.next().await, Ok(CallEvent::Wanted { bytes: 100, .. })));
+    let short = call.push_data(&[pattern(5, 0, 99)]).await;
     assert!(matches!(short, Err(TransportError::Bound { .. })));
-    call.push(&[pattern(5, 0, 100)]).await.unwrap();
+    call.push_data(&[pattern(5, 0, 100)]).await.unwrap();
     let answer = collect(&mut call).await.unwrap();
     assert_eq!(answer.messages, [pattern(5, 0, 100)]);
 }
@@ -175,47 +175,48 @@ pub async fn a_dropped_call_drops_its_handler(rig: Rig) {
     rig.serve(service(move |_, mut reply| {
         let alive = Alive::new(&count);
         async move {
-            reply.part("started".into(), 0, vec![]).await.unwrap();
+            reply.send_part("started".into(), 0, vec![]).await.unwrap();
             std::future::pending::<()>().await;
             drop((alive, reply));
         }
     }));
     let mut call = rig.call("", PAGE);
-    assert!(matches!(call.next().await, Ok(Event::Part(_))));
+    assert!(matches!(call.next().await, Ok(CallEvent::Part(_))));
     assert_eq!(alive.load(Ordering::SeqCst), 1);
     drop(call);
     eventually("the handler is gone", || alive.load(Ordering::SeqCst) == 0).await;
     rig.all_memory_is_back().await;
-    assert!(rig.connection.broken().is_none());
+    assert!(rig.connection.broken_reason().is_none());
 }
 
 pub async fn a_landing_returns_when_its_call_is_settled(rig: Rig) {
     rig.serve(service(|_, reply| async move {
-        reply.last("".into(), 0, vec![pattern(6, 0, 10)]).await.unwrap();
+        reply.send_last("".into(), 0, vec![pattern(6, 0, 10)]).await.unwrap();
     }));
     let mut call = rig.call("", 4 * PAGE);
-    let Event::Part(part) = call.next().await.unwrap() else {
+    let CallEvent::Part(part) = call.next().await.unwrap() else {
         panic!("a part is due");
     };
     // One page is pinned by the piece; the three that nobody wrote to are back already, the call
     // still there.
     let pinned = rig.arena.class_bytes(PAGE) as u64;
     // Where windows over them have to be closed first, a moment later.
-    eventually("what nobody wrote to is back", || rig.arena.usage().leased_bytes == pinned).await;
+    eventually("what nobody wrote to is back", || rig.arena.arena_usage().leased_bytes == pinned)
+        .await;
     drop(call);
-    assert_eq!(rig.arena.usage().leased_bytes, pinned);
+    assert_eq!(rig.arena.arena_usage().leased_bytes, pinned);
     drop(part);
-    assert_eq!(rig.arena.usage().leased_bytes, 0);
+    assert_eq!(rig.arena.arena_usage().leased_bytes, 0);
 }
 
 pub async fn a_reply_beyond_the_landing_is_refused_where_it_is_made(rig: Rig) {
     rig.serve(service(|request, mut reply| async move {
         assert_eq!(request.landing_bytes, 100);
         for (offset, bytes) in [(0, 101), (100, 1), (u64::MAX, 1)] {
-            let refused = reply.part("".into(), offset, vec![pattern(0, 0, bytes)]).await;
+            let refused = reply.send_part("".into(), offset, vec![pattern(0, 0, bytes)]).await;
             assert!(matches!(refused, Err(TransportError::Bound { .. })));
         }
-        reply.last("fits".into(), 0, vec![pattern(7, 0, 100)]).await.unwrap();
+        reply.send_last("fits".into(), 0, vec![pattern(7, 0, 100)]).await.unwrap();
     }));
     let mut call = rig.call("", 100);
     let answer = collect(&mut call).await.unwrap();
@@ -233,7 +234,7 @@ pub async fn a_thousand_calls_share_a_few_credits(rig: Rig) {
             tokio::task::yield_now().await;
             drop(alive);
             let data = vec![pattern(number(&request.message), 0, 5000)];
-            reply.last(request.message, 0, data).await.unwrap();
+            reply.send_last(request.message, 0, data).await.unwrap();
         }
     }));
     let rig = Arc::new(rig);
@@ -260,7 +261,7 @@ pub async fn a_call_that_waits_for_a_credit_can_be_given_up(rig: Rig) {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
-            reply.last("done".into(), 0, vec![]).await.unwrap();
+            reply.send_last("done".into(), 0, vec![]).await.unwrap();
         }
     }));
     let mut calls: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();
@@ -268,7 +269,7 @@ pub async fn a_call_that_waits_for_a_credit_can_be_given_up(rig: Rig) {
     assert!(futures::poll!(std::pin::pin!(waiting.next())).is_pending());
     drop(waiting);
     // Nothing was sent, so there is nobody to wait for.
-    assert_eq!(rig.arena.usage().leased_bytes, 0);
+    assert_eq!(rig.arena.arena_usage().leased_bytes, 0);
     // A cancel needs no credit, and gives one back.
     drop(calls.pop());
     calls.push(rig.call("", 0));
@@ -286,7 +287,7 @@ pub async fn a_waiting_call_that_nobody_polls_starves_no_other(rig: Rig) {
         let gate = gate.clone();
         async move {
             gate.acquire().await.unwrap().forget();
-            reply.last("done".into(), 0, vec![]).await.unwrap();
+            reply.send_last("done".into(), 0, vec![]).await.unwrap();
         }
     }));
     let calls: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();

@@ -6,11 +6,11 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use verbs3_rdma::peer::Ways;
+use verbs3_rdma::peer::TransportWays;
 use verbs3_rdma::rails::{self, RailPort};
-use verbs3_rdma::transport::{PeerAddress, Transport, TransportError};
+use verbs3_rdma::transport::{PeerAddress, PeerTransport, TransportError};
 use verbs3_rdma::verbs::{
-    Rail, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
+    RailIdentity, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
 };
 
 use crate::rig::{
@@ -29,7 +29,7 @@ impl Device {
     /// opened goes only with that process.
     fn under_test() -> Self {
         let address = listen_address().ip();
-        let interfaces = rails::interfaces().unwrap();
+        let interfaces = rails::list_interfaces().unwrap();
         let netdev =
             interfaces.into_iter().find(|interface| interface.address == address).unwrap().name;
         let name = std::env::var("VERBS3_TEST_DEVICE").expect("an RDMA device");
@@ -51,11 +51,12 @@ impl Device {
     fn place(&self) -> RailPlace {
         let names = vec![self.name.clone()];
         let port_of = |address: IpAddr| {
-            let Rail { device, port, .. } = Rail::at(address).ok().flatten()?;
+            let RailIdentity { device, port, .. } =
+                RailIdentity::find_by_address(address).ok().flatten()?;
             Some(RailPort { device, port })
         };
         RailPlace::new(0, self.name.as_str(), move || {
-            rails::resolve(&names, &rails::interfaces()?, port_of)
+            rails::resolve_rails(&names, &rails::list_interfaces()?, port_of)
                 .swap_remove(0)
                 .map_err(io::Error::other)
         })
@@ -91,10 +92,10 @@ async fn device_that_comes_late_is_used_by_both_sides() {
             server.local_addr().is_some() && transport.is_up()
         })
         .await;
-        let ways = Ways { shm: None, rails: vec![server.local_addr()] };
+        let ways = TransportWays { shm: None, rails: vec![server.local_addr()] };
         let peer = PeerAddress { ways, ..PeerAddress::from(listen_address()) };
         let connection = transport.connect(&peer).await.unwrap();
-        let mut call = connection.call("hello".into(), None);
+        let mut call = connection.start_call("hello".into(), None);
         assert_eq!(collect(&mut call).await.unwrap().messages, ["hello"]);
     })
     .await;

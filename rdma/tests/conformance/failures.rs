@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Notify, Semaphore};
-use verbs3_rdma::transport::{Event, TransportError};
+use verbs3_rdma::transport::{CallEvent, TransportError};
 
 use crate::rig::{PAGE, Rig, arena, collect, eventually, landing, pattern, service};
 
 pub async fn a_handler_that_ends_without_a_reply_fails_its_call(rig: Rig) {
     rig.serve(service(|_, mut reply| async move {
-        reply.part("head".into(), 0, vec![pattern(1, 0, 10)]).await.unwrap();
+        reply.send_part("head".into(), 0, vec![pattern(1, 0, 10)]).await.unwrap();
     }));
     let mut call = rig.call("", PAGE);
-    assert!(matches!(call.next().await, Ok(Event::Part(_))));
+    assert!(matches!(call.next().await, Ok(CallEvent::Part(_))));
     let error = call.next().await.unwrap_err();
     assert!(matches!(error, TransportError::Failed { .. }), "{error}");
     drop(call);
@@ -26,7 +26,7 @@ pub async fn a_handler_that_panics_fails_its_call_only(rig: Rig) {
             tokio::task::yield_now().await;
         }
         assert!(request.message == "good", "a handler of this test panics");
-        reply.last("".into(), 0, vec![]).await.unwrap();
+        reply.send_last("".into(), 0, vec![]).await.unwrap();
     }));
     for message in ["at once", "late"] {
         let mut call = rig.call(message, PAGE);
@@ -41,7 +41,7 @@ pub async fn a_reply_from_another_task_reaches_the_requester(rig: Rig) {
     rig.serve(service(|_, reply| async move {
         tokio::spawn(async move {
             tokio::task::yield_now().await;
-            reply.last("from afar".into(), 0, vec![]).await.unwrap();
+            reply.send_last("from afar".into(), 0, vec![]).await.unwrap();
         });
     }));
     let mut call = rig.call("", 0);
@@ -54,26 +54,26 @@ pub async fn a_handler_that_gives_a_pull_up_gets_its_memory_back(rig: Rig) {
     rig.serve(service(move |request, mut reply| {
         let lent = landing(&lender, PAGE).unwrap();
         async move {
-            let pull = reply.pull("".into(), lent);
+            let pull = reply.pull_data("".into(), lent);
             let _ = tokio::time::timeout(std::time::Duration::ZERO, pull).await;
             if request.message == "answer" {
-                reply.last("".into(), 0, vec![]).await.unwrap();
+                reply.send_last("".into(), 0, vec![]).await.unwrap();
             }
         }
     }));
     for (message, push) in [("answer", true), ("answer", false), ("fail", true), ("fail", false)] {
         let mut call = rig.call(message, 0);
-        assert!(matches!(call.next().await, Ok(Event::Wanted { .. })));
+        assert!(matches!(call.next().await, Ok(CallEvent::Wanted { .. })));
         if push {
             // Either it crosses the end of the call, or this side has seen the end already.
-            let _ = call.push(&[pattern(1, 0, PAGE)]).await;
+            let _ = call.push_data(&[pattern(1, 0, PAGE)]).await;
         }
         let end = call.next().await;
         assert_eq!(end.is_ok(), message == "answer");
         drop(call);
-        eventually("the lent page is back", || server_arena.usage().leased_bytes == 0).await;
+        eventually("the lent page is back", || server_arena.arena_usage().leased_bytes == 0).await;
     }
-    assert!(rig.connection.broken().is_none());
+    assert!(rig.connection.broken_reason().is_none());
 }
 
 pub async fn shutdown_lets_calls_under_way_finish(mut rig: Rig) {
@@ -85,7 +85,7 @@ pub async fn shutdown_lets_calls_under_way_finish(mut rig: Rig) {
         async move {
             started.notify_one();
             gate.acquire().await.unwrap().forget();
-            reply.last("".into(), 0, vec![pattern(2, 0, 1 << 20)]).await.unwrap();
+            reply.send_last("".into(), 0, vec![pattern(2, 0, 1 << 20)]).await.unwrap();
         }
     }));
     let mut call = rig.call("", 1 << 20);
@@ -93,7 +93,7 @@ pub async fn shutdown_lets_calls_under_way_finish(mut rig: Rig) {
     let server = rig.server.take().unwrap();
     let shutdown = tokio::spawn(server.shutdown());
     let connection = rig.connection.clone();
-    eventually("the connection takes no more calls", || connection.broken().is_some()).await;
+    eventually("the connection takes no more calls", || connection.broken_reason().is_some()).await;
     let refused = rig.call("", 0).next().await.unwrap_err();
     assert!(matches!(refused, TransportError::Unreachable { .. }), "{refused}");
     assert!(!shutdown.is_finished());
@@ -108,7 +108,7 @@ pub async fn a_server_that_dies_settles_every_call(mut rig: Rig) {
     rig.serve(service(move |_, mut reply| {
         let started = started.clone();
         async move {
-            reply.part("".into(), 0, vec![pattern(3, 0, 100)]).await.unwrap();
+            reply.send_part("".into(), 0, vec![pattern(3, 0, 100)]).await.unwrap();
             started.add_permits(1);
             std::future::pending::<()>().await;
             drop(reply);
@@ -125,7 +125,7 @@ pub async fn a_server_that_dies_settles_every_call(mut rig: Rig) {
     }
     drop(calls);
     rig.all_memory_is_back().await;
-    assert!(rig.connection.broken().is_some());
+    assert!(rig.connection.broken_reason().is_some());
 }
 
 pub async fn a_handler_ends_when_its_requester_is_gone(rig: Rig) {
@@ -151,6 +151,6 @@ pub async fn a_handler_ends_when_its_requester_is_gone(rig: Rig) {
     let Rig { connection, arena, server, .. } = rig;
     drop((call, connection));
     eventually("the handler ended", || ended.load(Ordering::SeqCst)).await;
-    eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
+    eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
     server.unwrap().shutdown().await;
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
-use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
-use verbs3_rdma::peer::{Peer, PeerOptions};
+use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
-    Connection, PeerAddress, Service, Transport, TransportError, TransportKind,
+    CallService, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
 };
 
 use crate::rig::{
@@ -20,17 +20,17 @@ use crate::rig::{
 
 /// Counts the connects of another transport.
 struct Counting {
-    inner: Arc<dyn Transport>,
+    inner: Arc<dyn PeerTransport>,
     connects: Arc<AtomicUsize>,
 }
 
 #[async_trait]
-impl Transport for Counting {
-    fn kind(&self) -> TransportKind {
-        self.inner.kind()
+impl PeerTransport for Counting {
+    fn transport_kind(&self) -> TransportKind {
+        self.inner.transport_kind()
     }
 
-    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         self.connects.fetch_add(1, Ordering::SeqCst);
         tokio::task::yield_now().await;
         self.inner.connect(peer).await
@@ -38,19 +38,19 @@ impl Transport for Counting {
 }
 
 fn peer(
-    service: Arc<dyn Service>,
-    faults: Faults,
+    service: Arc<dyn CallService>,
+    faults: InProcessFaults,
     options: PeerOptions,
-) -> (Peer, Arc<AtomicUsize>) {
+) -> (TransportPeer, Arc<AtomicUsize>) {
     let connects = Arc::new(AtomicUsize::new(0));
-    let inner = InProcess::transport(service, Mode::Copy(faults));
+    let inner = InProcess::make_transport(service, InProcessMode::Copy(faults));
     let counting = Arc::new(Counting { inner, connects: connects.clone() });
     let address = PeerAddress::from("192.0.2.1:1".parse::<std::net::SocketAddr>().unwrap());
-    (Peer::new("gpu-07", address, vec![counting], options), connects)
+    (TransportPeer::new("gpu-07", address, vec![counting], options), connects)
 }
 
-async fn ask(peer: &Peer) -> Result<(), TransportError> {
-    let answer = collect(&mut peer.call("hello".into(), None)).await?;
+async fn ask(peer: &TransportPeer) -> Result<(), TransportError> {
+    let answer = collect(&mut peer.start_call("hello".into(), None)).await?;
     assert_eq!(answer.messages, ["hello"]);
     Ok(())
 }
@@ -58,13 +58,14 @@ async fn ask(peer: &Peer) -> Result<(), TransportError> {
 #[tokio::test]
 async fn the_first_calls_share_one_connect() {
     within_deadline(async {
-        let (peer, connects) = peer(echo(), Faults::none(), PeerOptions::default());
-        assert_eq!(peer.kind(), None);
+        let (peer, connects) =
+            peer(echo(), InProcessFaults::without_faults(), PeerOptions::default());
+        assert_eq!(peer.transport_kind(), None);
         let calls = (0..20).map(|_| ask(&peer));
         futures::future::try_join_all(calls).await.unwrap();
         ask(&peer).await.unwrap();
         assert_eq!(connects.load(Ordering::SeqCst), 1);
-        assert_eq!(peer.connections(), 1);
+        assert_eq!(peer.connection_count(), 1);
     })
     .await;
 }
@@ -72,9 +73,10 @@ async fn the_first_calls_share_one_connect() {
 #[tokio::test]
 async fn an_attempt_outlives_the_call_that_needed_it() {
     within_deadline(async {
-        let (peer, connects) = peer(echo(), Faults::none(), PeerOptions::default());
-        drop(peer.call("given up".into(), None));
-        eventually("connected", || peer.connections() == 1).await;
+        let (peer, connects) =
+            peer(echo(), InProcessFaults::without_faults(), PeerOptions::default());
+        drop(peer.start_call("given up".into(), None));
+        eventually("connected", || peer.connection_count() == 1).await;
         ask(&peer).await.unwrap();
         assert_eq!(connects.load(Ordering::SeqCst), 1);
     })
@@ -83,7 +85,7 @@ async fn an_attempt_outlives_the_call_that_needed_it() {
 
 #[tokio::test(start_paused = true)]
 async fn while_a_peer_rests_calls_fail_at_once_and_nobody_connects() {
-    let faults = Faults::none().refuse_connects(2);
+    let faults = InProcessFaults::without_faults().refuse_connects(2);
     let (peer, connects) = peer(echo(), faults, PeerOptions::default());
     for _ in 0..100 {
         let error = ask(&peer).await.unwrap_err();
@@ -100,8 +102,8 @@ async fn while_a_peer_rests_calls_fail_at_once_and_nobody_connects() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_replaced_after_its_rest() {
-    let faults = Faults::none();
-    let handle = faults.handle();
+    let faults = InProcessFaults::without_faults();
+    let handle = faults.fault_handle();
     let (peer, connects) = peer(echo(), faults, PeerOptions::default());
     ask(&peer).await.unwrap();
     handle.drop_at_event(1);
@@ -125,22 +127,22 @@ async fn crowded_connections_get_company_up_to_the_bound() {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
-                let _ = reply.last(request.message, 0, vec![]).await;
+                let _ = reply.send_last(request.message, 0, vec![]).await;
             }
         });
         let options =
             PeerOptions { connections_max: 3, calls_per_connection: 4, ..PeerOptions::default() };
-        let (peer, connects) = peer(waits, Faults::none(), options);
+        let (peer, connects) = peer(waits, InProcessFaults::without_faults(), options);
         let mut calls = Vec::new();
         for bound in 1..=3 {
-            let mut first = peer.call("hello".into(), None);
+            let mut first = peer.start_call("hello".into(), None);
             assert!(futures::poll!(std::pin::pin!(first.next())).is_pending());
-            eventually("one more connection", || peer.connections() == bound).await;
+            eventually("one more connection", || peer.connection_count() == bound).await;
             calls.push(first);
-            calls.extend((0..4).map(|_| peer.call("hello".into(), None)));
+            calls.extend((0..4).map(|_| peer.start_call("hello".into(), None)));
         }
-        calls.extend((0..40).map(|_| peer.call("hello".into(), None)));
-        assert_eq!(peer.connections(), 3);
+        calls.extend((0..40).map(|_| peer.start_call("hello".into(), None)));
+        assert_eq!(peer.connection_count(), 3);
         open.add_permits(calls.len());
         for call in &mut calls {
             collect(call).await.unwrap();
@@ -152,12 +154,12 @@ async fn crowded_connections_get_company_up_to_the_bound() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_is_closed_and_made_again_when_needed() {
-    let (peer, connects) = peer(echo(), Faults::none(), PeerOptions::default());
+    let (peer, connects) = peer(echo(), InProcessFaults::without_faults(), PeerOptions::default());
     ask(&peer).await.unwrap();
     tokio::time::sleep(Duration::from_secs(59)).await;
-    assert_eq!(peer.connections(), 1);
+    assert_eq!(peer.connection_count(), 1);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(peer.connections(), 0);
+    assert_eq!(peer.connection_count(), 0);
     ask(&peer).await.unwrap();
     assert_eq!(connects.load(Ordering::SeqCst), 2);
     peer.shutdown().await;
@@ -165,10 +167,13 @@ async fn an_idle_connection_is_closed_and_made_again_when_needed() {
 
 #[tokio::test]
 async fn a_local_peer_uses_its_connection_as_it_is() {
-    let peer = Peer::local(InProcess::connection(echo(), Mode::Share));
+    let peer = TransportPeer::for_local_connection(InProcess::open_connection(
+        echo(),
+        InProcessMode::Share,
+    ));
     let wants = peer.call_with(Err::<_, bool>).err();
     assert_eq!(wants, Some(false));
-    assert_eq!(peer.kind(), Some(TransportKind::Shm));
+    assert_eq!(peer.transport_kind(), Some(TransportKind::Shm));
     ask(&peer).await.unwrap();
 }
 
@@ -181,17 +186,18 @@ async fn a_call_over_tcp_survives_its_peer() {
             let gate = gate.clone();
             async move {
                 gate.acquire().await.unwrap().forget();
-                reply.last("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
+                reply.send_last("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
             }
         });
         let server = serve(waits, server_options()).await;
         let transport = Arc::new(TcpTransport::new(options()));
         let address = PeerAddress::from(server.local_addr());
-        let peer = Peer::new("worker", address, vec![transport.clone()], PeerOptions::default());
+        let peer =
+            TransportPeer::new("worker", address, vec![transport.clone()], PeerOptions::default());
         let arena = arena(1);
-        let mut call = peer.call("".into(), landing(&arena, PAGE));
+        let mut call = peer.start_call("".into(), landing(&arena, PAGE));
         assert!(futures::poll!(std::pin::pin!(call.next())).is_pending());
-        eventually("connected", || peer.connections() == 1).await;
+        eventually("connected", || peer.connection_count() == 1).await;
         assert!(futures::poll!(std::pin::pin!(call.next())).is_pending());
         peer.shutdown().await;
         drop(peer);
@@ -216,7 +222,7 @@ async fn a_tcp_connection_knows_what_its_peer_said_of_other_ways() {
                 .connect(&server.local_addr().into())
                 .await
                 .unwrap();
-            assert_eq!(connection.ways().rails.len(), rails, "{said:?}");
+            assert_eq!(connection.peer_ways().rails.len(), rails, "{said:?}");
             drop(connection);
             server.shutdown().await;
         }

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
-use verbs3_rdma::transport::{Event, TransportError};
+use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::transport::{CallEvent, TransportError};
 
 use crate::raw::{self, Kind, RawServer};
 use crate::rig::{
@@ -22,14 +22,14 @@ pub async fn a_cancelled_landing_comes_back_after_the_acknowledgement(rig: Rig) 
         let gate = gate.clone();
         async move {
             if request.message == "old" {
-                reply.part("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
+                reply.send_part("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
                 gate.acquire().await.unwrap().forget();
             }
-            let _ = reply.last("".into(), PAGE as u64, vec![pattern(1, 0, PAGE)]).await;
+            let _ = reply.send_last("".into(), PAGE as u64, vec![pattern(1, 0, PAGE)]).await;
         }
     }));
     let mut old = rig.call("old", 4 * PAGE);
-    assert!(matches!(old.next().await, Ok(Event::Part(_))));
+    assert!(matches!(old.next().await, Ok(CallEvent::Part(_))));
     drop(old);
     rig.all_memory_is_back().await;
     open.add_permits(1);
@@ -40,23 +40,23 @@ pub async fn a_cancelled_landing_comes_back_after_the_acknowledgement(rig: Rig) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_a_late_reply_does_not_touch_a_reused_landing() {
     within_deadline(async {
-        let faults = Faults::none().hold().late_replies();
-        let handle = faults.handle();
+        let faults = InProcessFaults::without_faults().hold_deliveries().late_replies();
+        let handle = faults.fault_handle();
         let serve = service(|request, reply| async move {
             let seed = if request.message == "old" { 1 } else { 2 };
-            reply.last("".into(), 0, vec![pattern(seed, 0, ALL)]).await.unwrap();
+            reply.send_last("".into(), 0, vec![pattern(seed, 0, ALL)]).await.unwrap();
         });
-        let connection = InProcess::connection(serve, Mode::Copy(faults));
+        let connection = InProcess::open_connection(serve, InProcessMode::Copy(faults));
         let arena = arena(1);
 
-        let old = connection.call("old".into(), landing(&arena, ALL));
+        let old = connection.start_call("old".into(), landing(&arena, ALL));
         handle.wait_held(1).await;
         drop(old);
         assert!(landing(&arena, PAGE).is_none(), "leased before the old call was settled");
-        handle.release();
-        eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
+        handle.release_all();
+        eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
 
-        let mut new = connection.call("new".into(), landing(&arena, ALL));
+        let mut new = connection.start_call("new".into(), landing(&arena, ALL));
         assert!(collect(&mut new).await.unwrap().bytes() == pattern(2, 0, ALL));
     })
     .await;
@@ -65,15 +65,15 @@ async fn copy_a_late_reply_does_not_touch_a_reused_landing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copy_a_part_in_flight_at_the_cancel_arrives_before_the_acknowledgement() {
     within_deadline(async {
-        let faults = Faults::none().hold();
-        let handle = faults.handle();
+        let faults = InProcessFaults::without_faults().hold_deliveries();
+        let handle = faults.fault_handle();
         let serve = service(|_, mut reply| async move {
-            reply.part("".into(), 0, vec![pattern(1, 0, ALL)]).await.unwrap();
+            reply.send_part("".into(), 0, vec![pattern(1, 0, ALL)]).await.unwrap();
             std::future::pending::<()>().await;
         });
-        let connection = InProcess::connection(serve, Mode::Copy(faults));
+        let connection = InProcess::open_connection(serve, InProcessMode::Copy(faults));
         let arena = arena(1);
-        let call = connection.call("".into(), landing(&arena, ALL));
+        let call = connection.start_call("".into(), landing(&arena, ALL));
         handle.wait_held(1).await;
         drop(call);
         // The part and, behind it, the acknowledgement.
@@ -81,7 +81,7 @@ async fn copy_a_part_in_flight_at_the_cancel_arrives_before_the_acknowledgement(
         assert!(handle.release_one());
         assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
         assert!(handle.release_one());
-        eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
+        eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
     })
     .await;
 }
@@ -90,18 +90,18 @@ async fn copy_a_part_in_flight_at_the_cancel_arrives_before_the_acknowledgement(
 async fn copy_a_connection_that_breaks_in_mid_part_shows_none_of_it() {
     within_deadline(async {
         let serve = service(|_, mut reply| async move {
-            reply.part("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
-            let _ = reply.last("".into(), PAGE as u64, vec![pattern(1, 0, PAGE)]).await;
+            reply.send_part("".into(), 0, vec![pattern(1, 0, PAGE)]).await.unwrap();
+            let _ = reply.send_last("".into(), PAGE as u64, vec![pattern(1, 0, PAGE)]).await;
         });
-        let faults = Faults::none().drop_at_event(2);
-        let connection = InProcess::connection(serve, Mode::Copy(faults));
+        let faults = InProcessFaults::without_faults().drop_at_event(2);
+        let connection = InProcess::open_connection(serve, InProcessMode::Copy(faults));
         let arena = arena(1);
-        let mut call = connection.call("".into(), landing(&arena, ALL));
-        assert!(matches!(call.next().await, Ok(Event::Part(_))));
+        let mut call = connection.start_call("".into(), landing(&arena, ALL));
+        assert!(matches!(call.next().await, Ok(CallEvent::Part(_))));
         let error = call.next().await.unwrap_err();
         assert!(matches!(error, TransportError::Lost { .. }));
-        assert!(connection.broken().is_some());
-        assert_eq!(arena.usage().leased_bytes, 0);
+        assert!(connection.broken_reason().is_some());
+        assert_eq!(arena.arena_usage().leased_bytes, 0);
     })
     .await;
 }
@@ -111,7 +111,7 @@ async fn tcp_a_late_reply_does_not_touch_a_reused_landing() {
     within_deadline(async {
         let (connection, mut server) = RawServer::pair().await;
         let arena = arena(1);
-        let mut old = connection.call("old".into(), landing(&arena, ALL));
+        let mut old = connection.start_call("old".into(), landing(&arena, ALL));
         let call = server.expect(Kind::Call).await;
         assert_eq!(call.lent_bytes, ALL as u64);
         // A part is half read when its call is given up.
@@ -125,15 +125,15 @@ async fn tcp_a_late_reply_does_not_touch_a_reused_landing() {
         assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
         server.raw(&late[ALL / 2..]).await;
         // Another call proves that the reader is through with the late part.
-        let mut other = connection.call("other".into(), None);
+        let mut other = connection.start_call("other".into(), None);
         let id = server.expect(Kind::Call).await.id;
         server.send(&raw::header(Kind::Part, id).last(), &[]).await;
         collect(&mut other).await.unwrap();
         assert!(landing(&arena, PAGE).is_none(), "leased before the acknowledgement");
 
         server.send(&raw::header(Kind::CancelAck, call.id), &[]).await;
-        eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
-        let mut new = connection.call("new".into(), landing(&arena, ALL));
+        eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
+        let mut new = connection.start_call("new".into(), landing(&arena, ALL));
         let id = server.expect(Kind::Call).await.id;
         let fresh = pattern(2, 0, ALL);
         server.send(&raw::header(Kind::Part, id).data(ALL as u64).last(), &fresh).await;
@@ -142,7 +142,7 @@ async fn tcp_a_late_reply_does_not_touch_a_reused_landing() {
 
         // The old call is over: a part for it now is a lie, and must not reach the reused memory.
         server.send(&raw::header(Kind::Part, call.id).data(8), &[0xEE; 8]).await;
-        eventually("the liar is cut off", || connection.broken().is_some()).await;
+        eventually("the liar is cut off", || connection.broken_reason().is_some()).await;
         assert!(answer.bytes() == fresh, "the reused landing was written to");
     })
     .await;
@@ -153,13 +153,13 @@ async fn tcp_a_cancel_that_is_never_acknowledged_costs_the_connection() {
     within_deadline(async {
         let (connection, mut server) = RawServer::pair().await;
         let arena = arena(1);
-        let call = connection.call("".into(), landing(&arena, ALL));
+        let call = connection.start_call("".into(), landing(&arena, ALL));
         server.expect(Kind::Call).await;
         drop(call);
         server.expect(Kind::Cancel).await;
         assert!(landing(&arena, PAGE).is_none());
-        eventually("the landing is back", || arena.usage().leased_bytes == 0).await;
-        let broken = connection.broken().unwrap().to_string();
+        eventually("the landing is back", || arena.arena_usage().leased_bytes == 0).await;
+        let broken = connection.broken_reason().unwrap().to_string();
         assert!(broken.contains("no acknowledgement"), "{broken}");
     })
     .await;

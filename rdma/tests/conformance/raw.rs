@@ -9,7 +9,7 @@ use sha2::Sha256;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use verbs3_rdma::tcp::{TcpOptions, TcpTransport};
-use verbs3_rdma::transport::{Connection, PeerAddress, Transport, TransportError};
+use verbs3_rdma::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError};
 
 use crate::rig::{listen_address, options};
 
@@ -230,7 +230,7 @@ pub async fn let_in<S: AsyncRead + AsyncWrite + Unpin>(
 pub struct RawServer;
 
 impl RawServer {
-    pub async fn pair() -> (Arc<dyn Connection>, RawEnd) {
+    pub async fn pair() -> (Arc<dyn PeerConnection>, RawEnd) {
         let mut options = options();
         options.calls.cancel_ack_deadline = Duration::from_millis(500);
         let (connection, end) = Self::meet(options, VERSION, SECRET).await;
@@ -241,7 +241,7 @@ impl RawServer {
         options: TcpOptions,
         version: u32,
         secret: &[u8],
-    ) -> (Result<Arc<dyn Connection>, TransportError>, RawEnd) {
+    ) -> (Result<Arc<dyn PeerConnection>, TransportError>, RawEnd) {
         let listener = TcpListener::bind(listen_address()).await.unwrap();
         let tcp = listener.local_addr().unwrap();
         let transport = TcpTransport::new(options);

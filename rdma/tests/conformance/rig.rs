@@ -10,13 +10,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_rdma::arena::{Arena, ArenaOptions};
-use verbs3_rdma::calls::{CallOptions, Secret};
-use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
+use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
+use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::shm::ShmServer;
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
-    Call, Connection, Event, Incoming, PeerAddress, Reply, Service, Transport, TransportError,
+    CallEvent, CallService, IncomingCall, OutgoingCall, PeerAddress, PeerConnection, PeerTransport,
+    ReplySender, TransportError,
 };
 use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 
@@ -45,7 +46,7 @@ pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 pub fn arena(extents: usize) -> Arena {
-    Arena::map(ArenaOptions {
+    Arena::map_memory(ArenaOptions {
         capacity_bytes: extents * (2 << 20),
         cell_bytes_max: PAGE,
         populate: false,
@@ -53,11 +54,11 @@ pub fn arena(extents: usize) -> Arena {
     .unwrap()
 }
 
-/// A landing of `bytes`, in pages and a rest.
+/// A landing of `data_bytes`, in pages and a rest.
 pub fn landing(arena: &Arena, bytes: usize) -> Option<Landing> {
     let mut segments = vec![PAGE; bytes / PAGE];
     segments.push(bytes % PAGE);
-    Landing::lease(arena, &segments)
+    Landing::allocate_segments(arena, &segments)
 }
 
 /// Bytes that differ from place to place and from call to call.
@@ -67,20 +68,21 @@ pub fn pattern(seed: u64, offset: u64, bytes: usize) -> Bytes {
         .collect()
 }
 
-type Handler = dyn Fn(Incoming, Reply) -> futures::future::BoxFuture<'static, ()> + Send + Sync;
+type Handler =
+    dyn Fn(IncomingCall, ReplySender) -> futures::future::BoxFuture<'static, ()> + Send + Sync;
 
 struct Closure(Box<Handler>);
 
 #[async_trait]
-impl Service for Closure {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for Closure {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         (self.0)(request, reply).await;
     }
 }
 
-pub fn service<F, R>(handler: F) -> Arc<dyn Service>
+pub fn service<F, R>(handler: F) -> Arc<dyn CallService>
 where
-    F: Fn(Incoming, Reply) -> R + Send + Sync + 'static,
+    F: Fn(IncomingCall, ReplySender) -> R + Send + Sync + 'static,
     R: Future<Output = ()> + Send + 'static,
 {
     Arc::new(Closure(Box::new(move |request, reply| Box::pin(handler(request, reply)))))
@@ -88,13 +90,13 @@ where
 
 /// Forwards to a service that the case installs once it knows what it needs.
 #[derive(Default)]
-pub struct Installed(OnceLock<Arc<dyn Service>>);
+pub struct Installed(OnceLock<Arc<dyn CallService>>);
 
 #[async_trait]
-impl Service for Installed {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for Installed {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let service = self.0.get().expect("a service is installed").clone();
-        service.serve(request, reply).await;
+        service.serve_call(request, reply).await;
     }
 }
 
@@ -117,7 +119,7 @@ impl Server {
 
 /// A connected pair.
 pub struct Rig {
-    pub connection: Arc<dyn Connection>,
+    pub connection: Arc<dyn PeerConnection>,
     pub arena: Arena,
     pub server: Option<Server>,
     service: Arc<Installed>,
@@ -127,19 +129,19 @@ pub struct Rig {
 
 impl Rig {
     pub fn share() -> Self {
-        Self::in_process(Mode::Share)
+        Self::in_process(InProcessMode::Share)
     }
 
     pub fn copy() -> Self {
         let seed = rand::random();
         println!("SEED={seed}");
-        Self::in_process(Mode::Copy(Faults::seeded(seed)))
+        Self::in_process(InProcessMode::Copy(InProcessFaults::from_seed(seed)))
     }
 
-    fn in_process(mode: Mode) -> Self {
+    fn in_process(mode: InProcessMode) -> Self {
         let service = Arc::new(Installed::default());
         Self {
-            connection: InProcess::connection(service.clone(), mode),
+            connection: InProcess::open_connection(service.clone(), mode),
             arena: arena(16),
             server: None,
             service,
@@ -182,7 +184,9 @@ impl Rig {
         Self::over_verbs(Placed::service).await
     }
 
-    async fn over_verbs(wrap: impl Fn(Arc<dyn Service>, Arena) -> Arc<dyn Service>) -> Self {
+    async fn over_verbs(
+        wrap: impl Fn(Arc<dyn CallService>, Arena) -> Arc<dyn CallService>,
+    ) -> Self {
         let service = Arc::new(Installed::default());
         let (owner, arena) = (self::arena(64), arena(16));
         let options = VerbsServerOptions::new(verbs_options());
@@ -207,7 +211,7 @@ impl Rig {
         Self::over_shm(Placed::service).await
     }
 
-    async fn over_shm(wrap: impl Fn(Arc<dyn Service>, Arena) -> Arc<dyn Service>) -> Self {
+    async fn over_shm(wrap: impl Fn(Arc<dyn CallService>, Arena) -> Arc<dyn CallService>) -> Self {
         let service = Arc::new(Installed::default());
         let room = tempfile::tempdir().unwrap();
         let owner = self::arena(64);
@@ -222,34 +226,34 @@ impl Rig {
         }
     }
 
-    pub fn serve(&self, service: Arc<dyn Service>) {
+    pub fn serve(&self, service: Arc<dyn CallService>) {
         assert!(self.service.0.set(service).is_ok(), "one service a rig");
     }
 
-    /// Starts a call with a landing of `bytes`, where the transport wants one.
-    pub fn call(&self, message: impl Into<Bytes>, bytes: usize) -> Call {
+    /// Starts a call with a landing of `data_bytes`, where the transport wants one.
+    pub fn call(&self, message: impl Into<Bytes>, bytes: usize) -> OutgoingCall {
         let landing = self
             .connection
             .wants_landing()
             .then(|| landing(&self.arena, bytes).expect("room for a landing"));
-        self.connection.call(message.into(), landing)
+        self.connection.start_call(message.into(), landing)
     }
 
     pub async fn all_memory_is_back(&self) {
         let arena = self.arena.clone();
-        eventually("every landing is back", || arena.usage().leased_bytes == 0).await;
+        eventually("every landing is back", || arena.arena_usage().leased_bytes == 0).await;
     }
 }
 
 pub fn options() -> TcpOptions {
-    TcpOptions { calls: call_options(), ..TcpOptions::new(Secret::new("")) }
+    TcpOptions { calls: call_options(), ..TcpOptions::new(HandshakeSecret::new("")) }
 }
 
 pub fn call_options() -> CallOptions {
     CallOptions {
         name: "conformance".into(),
         calls_in_flight_max: CREDITS,
-        ..CallOptions::new(Secret::new("the cluster's secret"))
+        ..CallOptions::new(HandshakeSecret::new("the cluster's secret"))
     }
 }
 
@@ -259,7 +263,12 @@ pub fn verbs_options() -> VerbsOptions {
     let windows = std::env::var("VERBS3_TEST_WINDOWS").is_ok_and(|value| value == "1");
     // In an emulated guest that shares its CPUs a connection takes what it takes.
     let calls = CallOptions { connect_deadline: Duration::from_secs(60), ..call_options() };
-    VerbsOptions { calls, shared_receive: !plain, windows, ..VerbsOptions::new(Secret::new("")) }
+    VerbsOptions {
+        calls,
+        shared_receive: !plain,
+        windows,
+        ..VerbsOptions::new(HandshakeSecret::new(""))
+    }
 }
 
 pub fn server_options() -> TcpServerOptions {
@@ -274,7 +283,7 @@ pub fn listen_address() -> SocketAddr {
     SocketAddr::new(ip, 0)
 }
 
-pub async fn serve(service: Arc<dyn Service>, options: TcpServerOptions) -> TcpServer {
+pub async fn serve(service: Arc<dyn CallService>, options: TcpServerOptions) -> TcpServer {
     TcpServer::bind(listen_address(), options, service).await.unwrap()
 }
 
@@ -296,13 +305,13 @@ impl Answer {
     }
 }
 
-pub async fn collect(call: &mut Call) -> Result<Answer, TransportError> {
+pub async fn collect(call: &mut OutgoingCall) -> Result<Answer, TransportError> {
     let mut answer = Answer::default();
     loop {
         match call.next().await? {
-            Event::Part(part) => {
+            CallEvent::Part(part) => {
                 answer.messages.push(part.message.clone());
-                if part.bytes() > 0 {
+                if part.data_bytes() > 0 {
                     let before = answer.parts.insert(part.offset, part.data);
                     assert!(before.is_none(), "two parts at one offset");
                 }
@@ -310,14 +319,14 @@ pub async fn collect(call: &mut Call) -> Result<Answer, TransportError> {
                     return Ok(answer);
                 }
             }
-            Event::Wanted { .. } => panic!("nothing to push in this case"),
+            CallEvent::Wanted { .. } => panic!("nothing to push in this case"),
         }
     }
 }
 
 /// Answers with the request's message.
-pub fn echo() -> Arc<dyn Service> {
+pub fn echo() -> Arc<dyn CallService> {
     service(|request, reply| async move {
-        let _ = reply.last(request.message, 0, vec![]).await;
+        let _ = reply.send_last(request.message, 0, vec![]).await;
     })
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::peer::{Peer, PeerOptions, ShmWay, Ways};
+use verbs3_rdma::peer::{PeerOptions, ShmWay, TransportPeer, TransportWays};
 use verbs3_rdma::shm::{PinQuota, ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
-use verbs3_rdma::transport::{Connection, Event, PeerAddress, Service, Transport, TransportKind};
+use verbs3_rdma::transport::{
+    CallEvent, CallService, PeerAddress, PeerConnection, PeerTransport, TransportKind,
+};
 
 use crate::placed::placed;
 use crate::rig::{
@@ -18,11 +20,11 @@ use crate::rig::{
 use crate::shm_rig::{connect, shm_options, shm_pair, shm_server_options, socket};
 
 /// Answers every call with a page in `arena`, numbered by the message, that nobody else keeps.
-pub fn pages(arena: &Arena) -> Arc<dyn Service> {
+pub fn pages(arena: &Arena) -> Arc<dyn CallService> {
     let arena = arena.clone();
     service(move |request, reply| {
         let data = placed(&arena, &page(&request.message)).expect("room for a page");
-        async move { reply.last(request.message, 0, data).await.unwrap() }
+        async move { reply.send_last(request.message, 0, data).await.unwrap() }
     })
 }
 
@@ -31,20 +33,24 @@ fn page(number: &[u8]) -> Bytes {
 }
 
 /// One page by a call with a landing of this arena.
-pub async fn fetch(connection: &Arc<dyn Connection>, landings: &Arena, number: u8) -> Vec<Bytes> {
-    let mut call = connection.call(vec![number].into(), landing(landings, PAGE));
+pub async fn fetch(
+    connection: &Arc<dyn PeerConnection>,
+    landings: &Arena,
+    number: u8,
+) -> Vec<Bytes> {
+    let mut call = connection.start_call(vec![number].into(), landing(landings, PAGE));
     match call.next().await.unwrap() {
-        Event::Part(part) => part.data,
-        Event::Wanted { .. } => panic!("nothing to push in this case"),
+        CallEvent::Part(part) => part.data,
+        CallEvent::Wanted { .. } => panic!("nothing to push in this case"),
     }
 }
 
 /// Leases all that is free in `arena` and writes over it, as a worker does that evicts and fills.
 fn reuse(arena: &Arena) {
     let mut held = Vec::new();
-    while let Some(cell) = arena.lease(PAGE) {
-        let (mut writer, reader) = cell.split();
-        writer.spare().fill(0xEE);
+    while let Some(cell) = arena.allocate_cell(PAGE) {
+        let (mut writer, reader) = cell.split_writer_reader();
+        writer.spare_bytes().fill(0xEE);
         held.push((writer, reader));
     }
 }
@@ -58,12 +64,12 @@ async fn a_page_that_the_worker_evicts_never_changes_under_its_reader() {
             let data = fetch(&connection, &landings, number).await;
             // Handed over, not copied: nothing of the landing is left, and the worker's cell is
             // still leased.
-            assert_eq!(landings.usage().leased_bytes, 0);
-            assert_eq!(owner.usage().leased_bytes, PAGE as u64);
+            assert_eq!(landings.arena_usage().leased_bytes, 0);
+            assert_eq!(owner.arena_usage().leased_bytes, PAGE as u64);
             reuse(&owner);
             assert!(data.concat() == page(&[number]), "page {number} changed");
             drop(data);
-            eventually("the pin is released", || owner.usage().leased_bytes == 0).await;
+            eventually("the pin is released", || owner.arena_usage().leased_bytes == 0).await;
         }
     })
     .await;
@@ -80,8 +86,10 @@ async fn a_piece_keeps_its_memory_after_the_connection_is_gone() {
         // The worker has seen the end of the stream once it lets another in and answers.
         let second = connect(&room).await;
         drop(fetch(&second, &landings, 3).await);
-        eventually("the third page is back", || owner.usage().leased_bytes == 2 * PAGE as u64)
-            .await;
+        eventually("the third page is back", || {
+            owner.arena_usage().leased_bytes == 2 * PAGE as u64
+        })
+        .await;
         reuse(&owner);
         assert!(data.concat() == page(&[1]));
         // What nobody can release any more ends together, with the last piece.
@@ -92,7 +100,7 @@ async fn a_piece_keeps_its_memory_after_the_connection_is_gone() {
         reuse(&owner);
         assert_eq!(rest, page(&[1]).slice(PAGE - 10..));
         drop(rest);
-        eventually("all pins have ended", || owner.usage().leased_bytes == 0).await;
+        eventually("all pins have ended", || owner.arena_usage().leased_bytes == 0).await;
     })
     .await;
 }
@@ -109,14 +117,14 @@ async fn neither_shutdown_nor_drop_of_the_server_ends_a_pin() {
             } else {
                 drop(server);
             }
-            eventually("the connection is over", || connection.broken().is_some()).await;
+            eventually("the connection is over", || connection.broken_reason().is_some()).await;
             reuse(&owner);
             assert!(data.concat() == page(&[4]));
             drop(connection);
             reuse(&owner);
             assert!(data.concat() == page(&[4]));
             drop(data);
-            eventually("the pin has ended", || owner.usage().leased_bytes == 0).await;
+            eventually("the pin has ended", || owner.arena_usage().leased_bytes == 0).await;
         }
     })
     .await;
@@ -142,7 +150,7 @@ fn a_worker_that_stops_watching_never_uses_the_memory_again() {
     reuse(&owner);
     assert!(data.concat() == page(&[5]));
     drop((connection, gateways, data));
-    assert_eq!(owner.usage().leased_bytes, PAGE as u64);
+    assert_eq!(owner.arena_usage().leased_bytes, PAGE as u64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -168,21 +176,22 @@ async fn a_requester_that_never_releases_gets_copies_beyond_its_quota() {
             }
             // What was copied is let go of just after it has arrived.
             eventually("the quota is in use", || {
-                owner.usage().leased_bytes == by_reference * page_bytes
+                owner.arena_usage().leased_bytes == by_reference * page_bytes
             })
             .await;
-            assert_eq!(landings.usage().leased_bytes, (8 - by_reference) * page_bytes);
+            assert_eq!(landings.arena_usage().leased_bytes, (8 - by_reference) * page_bytes);
             // The quota is each connection's own.
             let data = fetch(&other, &landings, 9).await;
             let pinned = (by_reference + u64::from(by_reference > 0)) * page_bytes;
-            eventually("the other has a quota too", || owner.usage().leased_bytes == pinned).await;
+            eventually("the other has a quota too", || owner.arena_usage().leased_bytes == pinned)
+                .await;
             drop(data);
             // Released pins make room again.
             kept.clear();
-            eventually("all pins are released", || owner.usage().leased_bytes == 0).await;
+            eventually("all pins are released", || owner.arena_usage().leased_bytes == 0).await;
             let data = fetch(&hoarder, &landings, 10).await;
             let copied = by_reference == 0;
-            eventually("as before", || (owner.usage().leased_bytes == 0) == copied).await;
+            eventually("as before", || (owner.arena_usage().leased_bytes == 0) == copied).await;
             drop(data);
             server.shutdown().await;
         }
@@ -203,7 +212,7 @@ async fn short_replies_and_those_of_the_heap_are_copied() {
                 b"mixed" => data.push(Bytes::from_static(b"of the heap")),
                 _ => {}
             }
-            async move { reply.last("".into(), 0, data).await.unwrap() }
+            async move { reply.send_last("".into(), 0, data).await.unwrap() }
         });
         let options = ShmServerOptions { copy_bytes_max: 1000, ..shm_server_options() };
         let _server = ShmServer::bind(&socket(&room), options, owner.clone(), serve).await.unwrap();
@@ -211,13 +220,13 @@ async fn short_replies_and_those_of_the_heap_are_copied() {
         for (message, bytes, copied) in
             [("short", 1000, true), ("mixed", 20_011, true), ("long", 20_000, false)]
         {
-            let mut call = connection.call(message.into(), landing(&landings, bytes));
+            let mut call = connection.start_call(message.into(), landing(&landings, bytes));
             let answer = collect(&mut call).await.unwrap();
             assert_eq!(answer.bytes().len(), bytes);
             assert_eq!(answer.bytes()[..1000], pattern(1, 0, 1000));
-            assert_eq!(landings.usage().leased_bytes > 0, copied, "{message}");
+            assert_eq!(landings.arena_usage().leased_bytes > 0, copied, "{message}");
             // The worker lets go of what it has copied just after the requester has it.
-            eventually(message, || (owner.usage().leased_bytes == 0) == copied).await;
+            eventually(message, || (owner.arena_usage().leased_bytes == 0) == copied).await;
         }
     })
     .await;
@@ -278,7 +287,7 @@ async fn all_connections_to_a_worker_share_one_mapping_of_its_memory() {
         let [one, other] = data;
         drop(one);
         eventually("the first connection's pin has ended", || {
-            owner.usage().leased_bytes == PAGE as u64
+            owner.arena_usage().leased_bytes == PAGE as u64
         })
         .await;
         reuse(&owner);
@@ -304,33 +313,38 @@ async fn a_peer_of_this_host_is_reached_over_shared_memory_and_over_tcp_when_tha
         let (options, service) = (shm_server_options(), pages(&owner));
         let over_shm =
             ShmServer::bind(&socket(&room), options, owner.clone(), service.clone()).await.unwrap();
-        let ways =
-            Ways { shm: Some(ShmWay::of_this_host(over_shm.path()).unwrap()), rails: Vec::new() };
+        let ways = TransportWays {
+            shm: Some(ShmWay::of_this_host(over_shm.socket_path()).unwrap()),
+            rails: Vec::new(),
+        };
         let over_tcp =
             serve(service, TcpServerOptions { ways: ways.into(), ..server_options() }).await;
-        let transports: Vec<Arc<dyn Transport>> = vec![
+        let transports: Vec<Arc<dyn PeerTransport>> = vec![
             Arc::new(ShmTransport::new(shm_options())),
             Arc::new(TcpTransport::new(crate::rig::options())),
         ];
         // Tests share two cores with others: the way up must not be given up early.
         let patient = PeerOptions { upgrade_wait: crate::rig::DEADLINE, ..PeerOptions::default() };
-        let address = PeerAddress::named(over_tcp.local_addr(), "conformance");
-        let peer = Peer::new("conformance", address, transports, patient);
-        let ask = |number: u8| peer.call(vec![number].into(), landing(&landings, PAGE));
+        let address = PeerAddress::with_name(over_tcp.local_addr(), "conformance");
+        let peer = TransportPeer::new("conformance", address, transports, patient);
+        let ask = |number: u8| peer.start_call(vec![number].into(), landing(&landings, PAGE));
 
         let mut call = ask(1);
         let kept = collect(&mut call).await.unwrap();
         assert!(kept.bytes() == page(&[1]));
-        assert_eq!(peer.kind(), Some(TransportKind::Shm));
-        assert_eq!((landings.usage().leased_bytes, owner.usage().leased_bytes), (0, PAGE as u64));
+        assert_eq!(peer.transport_kind(), Some(TransportKind::Shm));
+        assert_eq!(
+            (landings.arena_usage().leased_bytes, owner.arena_usage().leased_bytes),
+            (0, PAGE as u64)
+        );
 
         over_shm.shutdown().await;
         // The goodbye may still be on its way.
-        while peer.kind() == Some(TransportKind::Shm) {
+        while peer.transport_kind() == Some(TransportKind::Shm) {
             let _ = collect(&mut ask(2)).await;
         }
         assert!(collect(&mut ask(3)).await.unwrap().bytes() == page(&[3]));
-        assert_eq!(peer.kind(), Some(TransportKind::Tcp));
+        assert_eq!(peer.transport_kind(), Some(TransportKind::Tcp));
         // Idle or not, whatever became of the connection: the page is still there.
         reuse(&owner);
         assert!(kept.bytes() == page(&[1]));

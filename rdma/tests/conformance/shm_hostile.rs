@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use verbs3_rdma::shm::{ShmServer, ShmServerOptions, ShmTransport};
-use verbs3_rdma::transport::{Connection, Event, Service, TransportError};
+use verbs3_rdma::transport::{CallEvent, CallService, PeerConnection, TransportError};
 
 use crate::placed::placed;
 use crate::raw::{self, Kind, RawEnd, RawHeader, introduce, let_in};
@@ -88,7 +88,7 @@ async fn meet(
     secret: &[u8],
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
-) -> (Result<Arc<dyn Connection>, TransportError>, End) {
+) -> (Result<Arc<dyn PeerConnection>, TransportError>, End) {
     let path = socket(room);
     let listener = UnixListener::bind(&path).unwrap();
     let transport = ShmTransport::new(shm_options());
@@ -172,7 +172,7 @@ async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
             meet(&room, raw::SECRET, &offer(ARENA, 2), &[memory.as_fd(), pipe.as_fd()]).await;
         let connection = connection.unwrap();
         let arena = arena(1);
-        let mut call = connection.call("".into(), landing(&arena, PAGE));
+        let mut call = connection.start_call("".into(), landing(&arena, PAGE));
         let id = end.expect(Kind::Call).await.id;
         for (header, body) in lie(id) {
             end.send(&header, &body).await;
@@ -180,14 +180,14 @@ async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
         let mut kept = Vec::new();
         let error = loop {
             match call.next().await {
-                Ok(Event::Part(part)) if !part.last => kept.push(part),
+                Ok(CallEvent::Part(part)) if !part.last => kept.push(part),
                 Ok(event) => panic!("the lie was believed: {event:?}"),
                 Err(error) => break error,
             }
         };
         assert!(matches!(error, TransportError::Protocol { .. }), "{error}");
         drop(call);
-        assert_eq!(arena.usage().leased_bytes, 0);
+        assert_eq!(arena.arena_usage().leased_bytes, 0);
         end.closed().await;
     })
     .await;
@@ -262,12 +262,12 @@ async fn what_is_handed_over_is_the_workers_own_memory() {
             meet(&room, raw::SECRET, &offer(ARENA, 8), &[memory.as_fd(), pipe.as_fd()]).await;
         drop(pipe);
         let (connection, landings) = (connection.unwrap(), arena(1));
-        let mut call = connection.call("".into(), landing(&landings, 100));
+        let mut call = connection.start_call("".into(), landing(&landings, 100));
         let id = end.expect(Kind::Call).await.id;
         let (part, body) =
             handed(id, 100, &[segment(ARENA - 40, 40, 77), segment(ARENA - 100, 60, 77)]);
         end.send(&part.last(), &body).await;
-        let Event::Part(part) = call.next().await.unwrap() else { panic!("a part is due") };
+        let CallEvent::Part(part) = call.next().await.unwrap() else { panic!("a part is due") };
         assert_eq!(part.data, [pattern(1, 60, 40), pattern(1, 0, 60)]);
         let first = part.data[0].clone();
         drop((part, call));
@@ -301,7 +301,7 @@ async fn guest(room: &TempDir) -> Guest {
 
 async fn listening(
     room: &TempDir,
-    service: Arc<dyn Service>,
+    service: Arc<dyn CallService>,
     arena: &verbs3_rdma::arena::Arena,
 ) -> ShmServer {
     let options: ShmServerOptions = shm_server_options();
@@ -364,12 +364,12 @@ async fn server_cuts(lie: impl Fn(u32) -> Vec<RawHeader>) {
         let released = lie(pin)
             .iter()
             .any(|header| header.kind == Kind::Release as u8 && header.id == u64::from(pin));
-        assert_eq!(owner.usage().leased_bytes == 0, released);
+        assert_eq!(owner.arena_usage().leased_bytes == 0, released);
         drop(end);
         drop(guest(&room).await);
-        assert_eq!(owner.usage().leased_bytes == 0, released);
+        assert_eq!(owner.arena_usage().leased_bytes == 0, released);
         drop(lifeline);
-        eventually("the pin has ended", || owner.usage().leased_bytes == 0).await;
+        eventually("the pin has ended", || owner.arena_usage().leased_bytes == 0).await;
     })
     .await;
 }
@@ -396,10 +396,10 @@ async fn a_part_that_is_taken_back_takes_its_pin_back() {
             async move {
                 if request.message == "heap" {
                     // More than the socket takes: what comes behind it waits.
-                    reply.last("".into(), 0, vec![pattern(1, 0, 4 << 20)]).await.unwrap();
+                    reply.send_last("".into(), 0, vec![pattern(1, 0, 4 << 20)]).await.unwrap();
                 } else {
                     let data = placed(&source, &pattern(2, 0, PAGE)).unwrap();
-                    reply.part("".into(), 0, data).await.unwrap();
+                    reply.send_part("".into(), 0, data).await.unwrap();
                     count.fetch_add(1, Ordering::SeqCst);
                     std::future::pending::<()>().await;
                 }
@@ -408,7 +408,7 @@ async fn a_part_that_is_taken_back_takes_its_pin_back() {
         let _server = listening(&room, serve, &owner).await;
         let Guest { mut end, lifeline: _lifeline, .. } = guest(&room).await;
         end.send(&raw::header(Kind::Call, 1).lent(4 << 20).message(4), b"heap").await;
-        let pinned = || owner.usage().leased_bytes / PAGE as u64;
+        let pinned = || owner.arena_usage().leased_bytes / PAGE as u64;
         // The first few may be on their way with the long one; those that are made while it is
         // stuck are not.
         let mut calls = 0;
@@ -448,14 +448,14 @@ async fn a_requester_that_unmaps_and_stays_gets_copies() {
         let Guest { mut end, lifeline, .. } = guest(&room).await;
         end.send(&raw::header(Kind::Call, 1).lent(PAGE as u64), &[]).await;
         end.receive().await.unwrap();
-        assert_eq!(owner.usage().leased_bytes, PAGE as u64);
+        assert_eq!(owner.arena_usage().leased_bytes, PAGE as u64);
         drop(lifeline);
-        eventually("the pin has ended", || owner.usage().leased_bytes == 0).await;
+        eventually("the pin has ended", || owner.arena_usage().leased_bytes == 0).await;
         end.send(&raw::header(Kind::Call, 2).lent(PAGE as u64), &[]).await;
         let (part, body) = end.receive().await.unwrap();
         assert_eq!((part.flags, part.segments), (1, 0));
         assert!(body == pattern(0, 0, PAGE));
-        eventually("nothing is pinned", || owner.usage().leased_bytes == 0).await;
+        eventually("nothing is pinned", || owner.arena_usage().leased_bytes == 0).await;
     })
     .await;
 }

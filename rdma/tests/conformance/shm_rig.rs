@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::shm::{ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
-use verbs3_rdma::transport::{Connection, Service};
+use verbs3_rdma::transport::{CallService, PeerConnection};
 
 use crate::rig::call_options;
 
@@ -26,14 +26,14 @@ pub fn socket(room: &TempDir) -> PathBuf {
 
 pub async fn shm_pair(
     room: &TempDir,
-    service: Arc<dyn Service>,
+    service: Arc<dyn CallService>,
     arena: Arena,
-) -> (ShmServer, Arc<dyn Connection>) {
+) -> (ShmServer, Arc<dyn PeerConnection>) {
     let server =
         ShmServer::bind(&socket(room), shm_server_options(), arena, service).await.unwrap();
     (server, connect(room).await)
 }
 
-pub async fn connect(room: &TempDir) -> Arc<dyn Connection> {
+pub async fn connect(room: &TempDir) -> Arc<dyn PeerConnection> {
     ShmTransport::new(shm_options()).connect_to(&socket(room), Some("conformance")).await.unwrap()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use verbs3_rdma::transport::{Event, Incoming, Reply};
+use verbs3_rdma::transport::{CallEvent, IncomingCall, ReplySender};
 
 use crate::rig::{Rig, arena, eventually, landing, pattern, service};
 
@@ -19,22 +19,26 @@ fn number(message: &[u8]) -> u64 {
 }
 
 /// Pulls first for every third call, then answers in parts; ends early when its requester is gone.
-async fn answer(request: Incoming, mut reply: Reply, lent: Option<verbs3_rdma::landing::Landing>) {
+async fn answer(
+    request: IncomingCall,
+    mut reply: ReplySender,
+    lent: Option<verbs3_rdma::landing::Landing>,
+) {
     let seed = number(&request.message);
     if let Some(lent) = lent.filter(|_| seed.is_multiple_of(3)) {
-        let bytes = lent.bytes() as usize;
-        let Ok(pushed) = reply.pull("".into(), lent).await else { return };
+        let bytes = lent.total_bytes() as usize;
+        let Ok(pushed) = reply.pull_data("".into(), lent).await else { return };
         assert!(pushed.concat() == pattern(seed, 0, bytes), "pushed bytes of call {seed} differ");
     }
     for part in 0..PARTS {
         let offset = part * PART_BYTES as u64;
         let data = vec![pattern(seed, offset, PART_BYTES)];
-        if reply.part("".into(), offset, data).await.is_err() {
+        if reply.send_part("".into(), offset, data).await.is_err() {
             return;
         }
         tokio::task::yield_now().await;
     }
-    let _ = reply.last("".into(), 0, vec![]).await;
+    let _ = reply.send_last("".into(), 0, vec![]).await;
 }
 
 pub async fn calls_given_up_at_any_moment_leave_the_others_whole(rig: Rig) {
@@ -63,9 +67,10 @@ pub async fn calls_given_up_at_any_moment_leave_the_others_whole(rig: Rig) {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    assert!(rig.connection.broken().is_none(), "{:?}", rig.connection.broken());
-    eventually("the landings are back", || lender.usage().leased_bytes == 0).await;
-    eventually("what was lent for pushes is back", || servers.usage().leased_bytes == 0).await;
+    assert!(rig.connection.broken_reason().is_none(), "{:?}", rig.connection.broken_reason());
+    eventually("the landings are back", || lender.arena_usage().leased_bytes == 0).await;
+    eventually("what was lent for pushes is back", || servers.arena_usage().leased_bytes == 0)
+        .await;
 }
 
 /// Takes `patience` events, or all that come, and checks every byte at the end: later calls must
@@ -78,14 +83,14 @@ async fn one_call(rig: &Rig, lender: &verbs3_rdma::arena::Arena, id: u64, patien
             None => tokio::task::yield_now().await,
         }
     };
-    let mut call = rig.connection.call(id.to_le_bytes().to_vec().into(), Some(lent));
+    let mut call = rig.connection.start_call(id.to_le_bytes().to_vec().into(), Some(lent));
     let mut seen = Vec::new();
     for _ in 0..patience {
         match call.next().await.unwrap() {
-            Event::Wanted { bytes, .. } => {
-                call.push(&[pattern(id, 0, bytes as usize)]).await.unwrap()
+            CallEvent::Wanted { bytes, .. } => {
+                call.push_data(&[pattern(id, 0, bytes as usize)]).await.unwrap()
             }
-            Event::Part(part) => {
+            CallEvent::Part(part) => {
                 let last = part.last;
                 seen.push(part);
                 if last {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use verbs3_rdma::calls::Secret;
+use verbs3_rdma::calls::HandshakeSecret;
 use verbs3_rdma::tcp::{TcpOptions, TcpServerOptions, TcpTransport};
-use verbs3_rdma::transport::{Event, PeerAddress, Service, Transport, TransportError};
+use verbs3_rdma::transport::{CallEvent, CallService, PeerAddress, PeerTransport, TransportError};
 
 use crate::raw::{self, Kind, RawEnd, RawHeader, RawServer, raw_client};
 use crate::rig::{
@@ -14,7 +14,7 @@ use crate::rig::{
     service, within_deadline,
 };
 
-fn silent() -> Arc<dyn Service> {
+fn silent() -> Arc<dyn CallService> {
     service(|_, reply| async move {
         std::future::pending::<()>().await;
         drop(reply);
@@ -25,7 +25,7 @@ fn silent() -> Arc<dyn Service> {
 async fn another_secret_is_refused_by_name() {
     within_deadline(async {
         let server = serve(silent(), server_options()).await;
-        let stranger = TcpTransport::new(TcpOptions::new(Secret::new("a guess")));
+        let stranger = TcpTransport::new(TcpOptions::new(HandshakeSecret::new("a guess")));
         let tcp = server.local_addr();
         let error = stranger.connect(&PeerAddress::from(tcp)).await.err().unwrap();
         assert!(matches!(&error, TransportError::Handshake { .. }));
@@ -44,7 +44,7 @@ async fn a_peer_with_another_name_is_not_taken_for_the_one_expected() {
         options.tcp.calls.name = "worker-b".into();
         let server = serve(silent(), options).await;
         let transport = TcpTransport::new(self::options());
-        let named = |name: &str| PeerAddress::named(server.local_addr(), name);
+        let named = |name: &str| PeerAddress::with_name(server.local_addr(), name);
         let error = transport.connect(&named("worker-a")).await.err().unwrap();
         assert!(matches!(&error, TransportError::Handshake { .. }), "{error}");
         for word in ["worker-a", "worker-b", "cluster.workers"] {
@@ -160,22 +160,22 @@ async fn requester_cuts(lie: impl Fn(u64) -> Vec<(RawHeader, Vec<u8>)>) {
     within_deadline(async {
         let (connection, mut server) = RawServer::pair().await;
         let arena = arena(1);
-        let mut call = connection.call("".into(), landing(&arena, PAGE));
+        let mut call = connection.start_call("".into(), landing(&arena, PAGE));
         let id = server.expect(Kind::Call).await.id;
         for (header, body) in lie(id) {
             server.send(&header, &body).await;
         }
         let error = loop {
             match call.next().await {
-                Ok(Event::Part(part)) => assert!(!part.last, "the lie was believed"),
-                Ok(Event::Wanted { .. }) => {}
+                Ok(CallEvent::Part(part)) => assert!(!part.last, "the lie was believed"),
+                Ok(CallEvent::Wanted { .. }) => {}
                 Err(error) => break error,
             }
         };
         assert!(matches!(error, TransportError::Protocol { .. }), "{error}");
-        assert!(connection.broken().is_some());
+        assert!(connection.broken_reason().is_some());
         drop(call);
-        assert_eq!(arena.usage().leased_bytes, 0);
+        assert_eq!(arena.arena_usage().leased_bytes, 0);
         server.closed().await;
     })
     .await;
@@ -226,12 +226,12 @@ async fn frames_that_no_server_sends_cut_it_off() {
 async fn a_flood_of_empty_parts_is_bounded() {
     within_deadline(async {
         let (connection, mut server) = RawServer::pair().await;
-        let mut call = connection.call("".into(), None);
+        let mut call = connection.start_call("".into(), None);
         let id = server.expect(Kind::Call).await.id;
         let flood: Vec<u8> = (0..5000).flat_map(|_| raw::header(Kind::Part, id).encode()).collect();
         // The connection may be cut before all of it is taken.
         let _ = tokio::io::AsyncWriteExt::write_all(&mut server.stream, &flood).await;
-        eventually("the flood is cut off", || connection.broken().is_some()).await;
+        eventually("the flood is cut off", || connection.broken_reason().is_some()).await;
         assert!(collect(&mut call).await.is_err());
     })
     .await;
@@ -241,7 +241,7 @@ async fn a_flood_of_empty_parts_is_bounded() {
 async fn a_flood_of_long_messages_is_bounded() {
     within_deadline(async {
         let (connection, mut server) = RawServer::pair().await;
-        let mut call = connection.call("".into(), None);
+        let mut call = connection.start_call("".into(), None);
         let id = server.expect(Kind::Call).await.id;
         let mut frame = raw::header(Kind::Part, id).message(64 << 10).encode();
         frame.resize(64 + (64 << 10), b'x');
@@ -251,7 +251,7 @@ async fn a_flood_of_long_messages_is_bounded() {
                 break;
             }
         }
-        eventually("the flood is cut off", || connection.broken().is_some()).await;
+        eventually("the flood is cut off", || connection.broken_reason().is_some()).await;
         assert!(collect(&mut call).await.is_err());
     })
     .await;
@@ -262,7 +262,7 @@ async fn a_part_that_breaks_off_is_lost_and_shows_nothing() {
     within_deadline(async {
         let (connection, mut server) = RawServer::pair().await;
         let arena = arena(1);
-        let mut call = connection.call("".into(), landing(&arena, PAGE));
+        let mut call = connection.start_call("".into(), landing(&arena, PAGE));
         let id = server.expect(Kind::Call).await.id;
         let part = raw::header(Kind::Part, id).data(PAGE as u64).last();
         server.send(&part, &[1; PAGE / 2]).await;
@@ -270,7 +270,7 @@ async fn a_part_that_breaks_off_is_lost_and_shows_nothing() {
         let error = call.next().await.unwrap_err();
         assert!(matches!(error, TransportError::Lost { .. }), "{error}");
         drop(call);
-        assert_eq!(arena.usage().leased_bytes, 0);
+        assert_eq!(arena.arena_usage().leased_bytes, 0);
     })
     .await;
 }
@@ -319,10 +319,10 @@ async fn a_requester_that_does_not_read_makes_the_server_wait() {
             async move {
                 for part in 0..PARTS {
                     let offset = (part * PAGE) as u64;
-                    reply.part("".into(), offset, vec![page.clone()]).await.unwrap();
+                    reply.send_part("".into(), offset, vec![page.clone()]).await.unwrap();
                     count.fetch_add(1, Ordering::SeqCst);
                 }
-                reply.last("".into(), 0, vec![]).await.unwrap();
+                reply.send_last("".into(), 0, vec![]).await.unwrap();
             }
         });
         let mut options = server_options();

@@ -2,7 +2,7 @@
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
-use verbs3_rdma::transport::{PeerAddress, Transport};
+use verbs3_rdma::transport::{PeerAddress, PeerTransport};
 
 use crate::rig::{collect, options, serve, server_options, service, within_deadline};
 
@@ -40,7 +40,7 @@ async fn connections_go_in_turn_over_the_threads_and_stay_there() {
         let threads = Threads::start(3);
         let named = service(|_, reply| async move {
             let name = std::thread::current().name().unwrap_or_default().to_owned();
-            let _ = reply.last(name.into(), 0, vec![]).await;
+            let _ = reply.send_last(name.into(), 0, vec![]).await;
         });
         let options = TcpServerOptions { runtimes: threads.handles(), ..server_options() };
         let server = serve(named, options).await;
@@ -50,7 +50,7 @@ async fn connections_go_in_turn_over_the_threads_and_stay_there() {
             connections
                 .push(transport.connect(&PeerAddress::from(server.local_addr())).await.unwrap());
             for (number, connection) in connections.iter().enumerate() {
-                let answer = collect(&mut connection.call("".into(), None)).await.unwrap();
+                let answer = collect(&mut connection.start_call("".into(), None)).await.unwrap();
                 assert_eq!(
                     answer.messages,
                     [format!("data-{}", number % 3)],

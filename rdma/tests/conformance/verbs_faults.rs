@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use prometheus::Registry;
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::calls::{CallOptions, Secret};
-use verbs3_rdma::transport::{Connection, Service, Transport, TransportError};
+use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
+use verbs3_rdma::transport::{CallService, PeerConnection, PeerTransport, TransportError};
 use verbs3_rdma::verbs::{
     PinnedRuntime, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
 };
@@ -23,7 +23,7 @@ use crate::rig::{
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 
-async fn served(options: VerbsOptions, owner: Arena, service: Arc<dyn Service>) -> VerbsServer {
+async fn served(options: VerbsOptions, owner: Arena, service: Arc<dyn CallService>) -> VerbsServer {
     VerbsServer::bind(listen_address(), VerbsServerOptions::new(options), owner, service)
         .await
         .expect(NEEDS)
@@ -44,14 +44,14 @@ async fn mebibytes() -> VerbsServer {
     let serves = service(move |_, reply| {
         let pages = pages.clone();
         async move {
-            let _ = reply.last("".into(), 0, pages).await;
+            let _ = reply.send_last("".into(), 0, pages).await;
         }
     });
     served(verbs_options(), owner, serves).await
 }
 
-async fn reads(connection: &Arc<dyn Connection>, arena: &Arena) -> Result<(), TransportError> {
-    let mut call = connection.call("".into(), landing(arena, 1 << 20));
+async fn reads(connection: &Arc<dyn PeerConnection>, arena: &Arena) -> Result<(), TransportError> {
+    let mut call = connection.start_call("".into(), landing(arena, 1 << 20));
     let answer = collect(&mut call).await?;
     assert!(answer.bytes() == pattern(1, 0, 1 << 20), "wrong bytes");
     Ok(())
@@ -75,13 +75,13 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
             wait.lock().unwrap().recv().unwrap();
             let (late, tell) = (late.clone(), tell.clone());
             async move {
-                let _ = reply.last("".into(), 0, late).await;
+                let _ = reply.send_last("".into(), 0, late).await;
                 tell.send("answered").unwrap();
             }
         });
         // The server's own thread, so that only it stands still.
         let runtime = PinnedRuntime::new(&[0]).unwrap();
-        let options = VerbsOptions { runtime: Some(runtime.handle()), ..verbs_options() };
+        let options = VerbsOptions { runtime: Some(runtime.runtime_handle()), ..verbs_options() };
         let server = served(options, owner, stopped).await;
         let arena = arena(4);
         let mut options = verbs_options();
@@ -90,18 +90,18 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
             .connect_to(server.local_addr().unwrap(), None)
             .await
             .unwrap();
-        let mut call = connection.call("".into(), landing(&arena, 4 * PAGE));
+        let mut call = connection.start_call("".into(), landing(&arena, 4 * PAGE));
         assert!(tokio::time::timeout(Duration::from_millis(50), call.next()).await.is_err());
         assert_eq!(hear.recv().unwrap(), "begun");
         drop(call);
         assert_eq!(
-            arena.usage().asked_bytes,
+            arena.arena_usage().asked_bytes,
             (4 * PAGE) as u64,
             "in quarantine while the worker may write"
         );
-        eventually("the queue pair was destroyed", || arena.usage().leased_bytes == 0).await;
+        eventually("the queue pair was destroyed", || arena.arena_usage().leased_bytes == 0).await;
         // All of the arena is somebody else's now.
-        let all = arena.usage().capacity_bytes as usize;
+        let all = arena.arena_usage().capacity_bytes as usize;
         let mine = placed(&arena, &pattern(5, 0, all)).unwrap();
         go.send(()).unwrap();
         assert_eq!(hear.recv().unwrap(), "answered");
@@ -120,7 +120,7 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
 async fn verbs_a_wrong_secret_is_refused_by_name() {
     within_deadline(async {
         let server = mebibytes().await;
-        let stranger = transport(VerbsOptions::new(Secret::new("a guess")), &arena(1));
+        let stranger = transport(VerbsOptions::new(HandshakeSecret::new("a guess")), &arena(1));
         let error = stranger.connect_to(server.local_addr().unwrap(), None).await.err().unwrap();
         assert!(
             matches!(&error, TransportError::Handshake { reason, .. } if reason.contains("secrets differ")),
@@ -167,7 +167,7 @@ async fn verbs_an_idle_connection_lives_by_signs_of_life() {
             .unwrap();
         // More of them than the peer has receive buffers, so their credits must have come back.
         tokio::time::sleep(Duration::from_secs(2)).await;
-        assert!(connection.broken().is_none());
+        assert!(connection.broken_reason().is_none());
         reads(&connection, &arena).await.unwrap();
     })
     .await;
@@ -176,7 +176,7 @@ async fn verbs_an_idle_connection_lives_by_signs_of_life() {
 /// The path MTU of the last connection, as the devices of both sides say (ibv_query_qp).
 fn path_mtus() -> [i64; 2] {
     let registry = Registry::new();
-    verbs3_rdma::metrics::register(&registry).unwrap();
+    verbs3_rdma::metrics::register_metrics(&registry).unwrap();
     let families = registry.gather();
     let family =
         families.iter().find(|family| family.name() == "verbs3_verbs_path_mtu_bytes").unwrap();
@@ -193,9 +193,11 @@ fn path_mtus() -> [i64; 2] {
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn path_mtu_is_the_smaller_bound_of_both_sides() {
     within_deadline(async {
-        let iwarp = verbs3_rdma::verbs::probe().unwrap().iter().any(|device| {
-            let rail = verbs3_rdma::verbs::Rail::at(listen_address().ip()).unwrap().unwrap();
-            device.name == rail.device && device.fabric == verbs3_rdma::verbs::Fabric::Iwarp
+        let iwarp = verbs3_rdma::verbs::probe_devices().unwrap().iter().any(|device| {
+            let rail = verbs3_rdma::verbs::RailIdentity::find_by_address(listen_address().ip())
+                .unwrap()
+                .unwrap();
+            device.name == rail.device && device.fabric == verbs3_rdma::verbs::RdmaFabricKind::Iwarp
         });
         let memory = arena(8);
         let mut of_device = 0;
@@ -207,7 +209,7 @@ async fn path_mtu_is_the_smaller_bound_of_both_sides() {
             let serves = service(move |_, reply| {
                 let data = data.clone();
                 async move {
-                    let _ = reply.last("".into(), 0, data).await;
+                    let _ = reply.send_last("".into(), 0, data).await;
                 }
             });
             let server =
@@ -249,7 +251,7 @@ async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
         let connection = transport.connect_to(address, None).await.unwrap();
         reads(&connection, &arena).await.unwrap();
         let mut removal = Command::new("rdma")
-            .args(["link", "delete", &transport.rail().unwrap().device])
+            .args(["link", "delete", &transport.current_rail().unwrap().device])
             .spawn()
             .expect("iproute2's rdma");
         let mut calls = 0;
@@ -257,8 +259,8 @@ async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
             calls += 1;
             assert!(calls < 10_000, "the device is gone, and its connection goes on");
         }
-        eventually("the connection says so", || connection.broken().is_some()).await;
-        eventually("every landing is back", || arena.usage().leased_bytes == 0).await;
+        eventually("the connection says so", || connection.broken_reason().is_some()).await;
+        eventually("every landing is back", || arena.arena_usage().leased_bytes == 0).await;
         assert!(transport.connect_to(address, None).await.is_err(), "connected without a device");
         eventually("both sides say that it is away", || {
             !transport.is_up() && server.local_addr().is_none()

@@ -1,4 +1,4 @@
-//! The coordinators, as workers and gateways see them: the leader's `Cluster`, what it has
+//! The coordinators, as workers and gateways see them: the leader's `MembershipController`, what it has
 //! persisted, and the way there.
 
 use std::collections::HashMap;
@@ -10,10 +10,14 @@ use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep};
-use verbs3_coordinator::cluster::{Cluster, ClusterOptions, Document, MembershipError, Step};
-use verbs3_coordinator_client::api::{Granted, Leave, Registration, Renewal};
-use verbs3_coordinator_client::clock::Moment;
-use verbs3_protocol::{Epoch, Membership, Placement, WorkerId};
+use verbs3_coordinator::cluster::{
+    ClusterDocument, ClusterOptions, MembershipController, MembershipError, MembershipStep,
+};
+use verbs3_coordinator_client::api::{
+    WorkerDeparture, WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration,
+};
+use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_protocol::{Epoch, MemberRoster, PlacementMap, WorkerId};
 use verbs3_tests::seed;
 
 pub const LEASE: Duration = Duration::from_secs(1);
@@ -32,16 +36,16 @@ impl Way {
 }
 
 struct Leader {
-    cluster: Cluster,
+    cluster: MembershipController,
     /// In the store.
-    document: Document,
+    document: ClusterDocument,
     maps: u64,
 }
 
 pub struct Control {
     leader: Mutex<Leader>,
     pub ways: Vec<Way>,
-    placements: Mutex<HashMap<Epoch, Arc<Placement>>>,
+    placements: Mutex<HashMap<Epoch, Arc<PlacementMap>>>,
     start: Instant,
     /// Longest way of a question or an answer, but for rare ones that take thirty times as long.
     slowness: u64,
@@ -49,13 +53,13 @@ pub struct Control {
 }
 
 pub enum Question {
-    Register(Registration),
-    Renew(WorkerId, Renewal),
+    Register(WorkerRegistration),
+    Renew(WorkerId, WorkerLeaseRenewal),
 }
 
 /// What a worker hears.
 pub enum Answer {
-    Granted(Box<Granted>),
+    Granted(Box<WorkerLeaseGrant>),
     /// It has to register.
     Unknown,
     /// Nothing, or that it is to ask again later.
@@ -65,8 +69,9 @@ pub enum Answer {
 impl Control {
     pub fn new(workers: usize, seed: u64) -> Self {
         let (start, mut rng) = (Instant::now(), seed::rng(seed, 2));
-        let document = Document::new(Epoch(100), 2);
-        let cluster = Cluster::new(options(), document.clone(), Moment::default());
+        let document = ClusterDocument::new(Epoch(100), 2);
+        let cluster =
+            MembershipController::new(options(), document.clone(), LeaseInstant::default());
         let way = || Way { is_heard: AtomicBool::new(true), hears: AtomicBool::new(true) };
         Self {
             leader: Mutex::new(Leader { cluster, document, maps: 0 }),
@@ -78,8 +83,8 @@ impl Control {
         }
     }
 
-    pub fn now(&self) -> Moment {
-        Moment::default().after(self.start.elapsed())
+    pub fn now(&self) -> LeaseInstant {
+        LeaseInstant::default().saturating_add(self.start.elapsed())
     }
 
     /// Does what the leader does, until it is dropped.
@@ -87,24 +92,24 @@ impl Control {
         loop {
             let step = {
                 let (mut leader, now) = (self.leader.lock(), self.now());
-                let step = leader.cluster.step(now);
-                if let Step::Persist(document) = &step {
+                let step = leader.cluster.decide_step(now);
+                if let MembershipStep::Persist(document) = &step {
                     // Durable at once, and known to be so later: the worst for all others.
                     leader.maps += u64::from(document.active.epoch != leader.document.active.epoch);
-                    leader.document = Document::clone(document);
+                    leader.document = ClusterDocument::clone(document);
                 }
                 step
             };
             match step {
-                Step::Persist(document) => {
+                MembershipStep::Persist(document) => {
                     self.pass().await;
                     let (mut leader, now) = (self.leader.lock(), self.now());
                     // Not by another leader.
                     if leader.document == *document {
-                        leader.cluster.persisted(*document, now);
+                        leader.cluster.confirm_persisted(*document, now);
                     }
                 }
-                Step::Wait(_) => sleep(Duration::from_millis(10)).await,
+                MembershipStep::Wait(_) => sleep(Duration::from_millis(10)).await,
             }
         }
     }
@@ -113,15 +118,15 @@ impl Control {
     pub fn depose(&self) {
         let (mut leader, now) = (self.leader.lock(), self.now());
         leader.document.term += 1;
-        leader.cluster = Cluster::new(options(), leader.document.clone(), now);
+        leader.cluster = MembershipController::new(options(), leader.document.clone(), now);
     }
 
     pub fn drain(&self, worker: &WorkerId, draining: bool) {
-        let _ = self.leader.lock().cluster.drain(worker, draining);
+        let _ = self.leader.lock().cluster.set_draining(worker, draining);
     }
 
-    pub fn leave(&self, worker: &WorkerId, leave: Leave) {
-        let _ = self.leader.lock().cluster.leave(worker, leave);
+    pub fn leave(&self, worker: &WorkerId, leave: WorkerDeparture) {
+        let _ = self.leader.lock().cluster.record_departure(worker, leave);
     }
 
     /// Asks by the worker's way. May take longer than the lease.
@@ -135,8 +140,10 @@ impl Control {
         let granted = {
             let (mut leader, now) = (self.leader.lock(), self.now());
             match question {
-                Question::Register(registration) => leader.cluster.register(registration, now),
-                Question::Renew(id, renewal) => leader.cluster.renew(&id, &renewal, now),
+                Question::Register(registration) => {
+                    leader.cluster.register_worker(registration, now)
+                }
+                Question::Renew(id, renewal) => leader.cluster.renew_lease(&id, &renewal, now),
             }
         };
         self.pass().await;
@@ -149,7 +156,7 @@ impl Control {
     }
 
     /// The map in force.
-    pub fn map(&self) -> Membership {
+    pub fn map(&self) -> MemberRoster {
         self.leader.lock().document.active.clone()
     }
 
@@ -158,12 +165,12 @@ impl Control {
     }
 
     /// Of a membership of this cluster, computed once.
-    pub fn placement(&self, membership: &Membership) -> Option<Arc<Placement>> {
+    pub fn placement(&self, membership: &MemberRoster) -> Option<Arc<PlacementMap>> {
         let mut placements = self.placements.lock();
         if let Some(placement) = placements.get(&membership.epoch) {
             return Some(placement.clone());
         }
-        let placement = Arc::new(membership.placement().ok()?);
+        let placement = Arc::new(membership.build_placement().ok()?);
         placements.insert(membership.epoch, placement.clone());
         Some(placement)
     }

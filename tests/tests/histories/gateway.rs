@@ -9,11 +9,13 @@ use std::time::Duration;
 use prometheus::Registry;
 use tokio::time::sleep;
 use verbs3_client::{
-    Announced, Found, HealthOptions, OpenOutcome, OpenRequest, SpanItem, SpanRead, SpanRequest,
-    Tier, TierOptions,
+    CacheTierClient, HealthOptions, OpenOutcome, OpenRequest, OpenedObject, SpanItem, SpanRead,
+    SpanRequest, TierOptions, TierWriteGuard,
 };
-use verbs3_protocol::{ByteRange, Epoch, ObjectKey, Placement, Version, WorkerId, WriteOutcome};
-use verbs3_rdma::peer::Peer;
+use verbs3_protocol::{
+    ByteRange, ContentVersion, Epoch, ObjectKey, PlacementMap, WorkerId, WriteOutcome,
+};
+use verbs3_rdma::peer::TransportPeer;
 use verbs3_tests::content;
 
 use crate::control::Control;
@@ -23,10 +25,10 @@ use crate::process::{GEOMETRY, Process, UNCERTAIN, arena, volume};
 use crate::store::Store;
 
 pub struct Gateway {
-    pub tier: Arc<Tier>,
+    pub tier: Arc<CacheTierClient>,
     /// To each worker.
     pub links: Vec<Link>,
-    peers: HashMap<WorkerId, Arc<Peer>>,
+    peers: HashMap<WorkerId, Arc<TransportPeer>>,
     control: Arc<Control>,
     store: Arc<Store>,
     /// The coordinators' news reach it.
@@ -90,9 +92,9 @@ impl Gateway {
         // Its leases end by the same time as everything else.
         let start = tokio::time::Instant::now();
         let clock = Arc::new(move || start.elapsed());
-        let tier = Tier::with_clock(
+        let tier = CacheTierClient::with_clock(
             options,
-            Placement::nobody(),
+            PlacementMap::without_members(),
             HashMap::new(),
             arena(32),
             &Registry::new(),
@@ -119,7 +121,7 @@ impl Gateway {
                 && map.epoch != known
                 && let Some(placement) = self.control.placement(&map)
             {
-                self.tier.adopt(Placement::clone(&placement), &self.peers).unwrap();
+                self.tier.adopt_map(PlacementMap::clone(&placement), &self.peers).unwrap();
                 known = map.epoch;
             }
             sleep(self.news_take).await;
@@ -129,16 +131,16 @@ impl Gateway {
     /// Reads that were answered by leases, without asking a home; and leases that homes have
     /// recalled.
     pub fn leased(&self) -> (u64, u64) {
-        (self.tier.leased(), self.tier.leases_recalled())
+        (self.tier.leased_opens_count(), self.tier.leases_recalled())
     }
 
     /// `Err`: the write is refused, and was not sent.
-    pub async fn announce(&self, key: &str) -> Result<Announced, ()> {
-        self.tier.announce(&volume(), &[key.to_owned()]).await.map_err(|_| ())
+    pub async fn announce(&self, key: &str) -> Result<TierWriteGuard, ()> {
+        self.tier.announce_write(&volume(), &[key.to_owned()]).await.map_err(|_| ())
     }
 
-    pub async fn report(&self, announced: Announced) -> Result<(), ()> {
-        self.tier.report(announced, WriteOutcome::Done).await.map_err(|_| ())
+    pub async fn report(&self, announced: TierWriteGuard) -> Result<(), ()> {
+        self.tier.report_write(announced, WriteOutcome::Done).await.map_err(|_| ())
     }
 
     /// As a mount that never asks again what it knows. `whole`: with its bytes.
@@ -153,7 +155,7 @@ impl Gateway {
             want: whole.then_some(ByteRange::All),
             trace: None,
         };
-        match self.tier.open(&request).await {
+        match self.tier.open_object(&request).await {
             OpenOutcome::Found(found) => {
                 let how = if found.opened.attributes_cached { How::Known } else { How::Asked };
                 if !whole {
@@ -178,7 +180,7 @@ impl Gateway {
 
     /// Holds every byte against the version that the client was told of, up to where a body ends:
     /// whole, or cut because the version is gone or the tier in trouble.
-    async fn body(&self, key: &str, object: &Arc<ObjectKey>, found: Found) -> u64 {
+    async fn body(&self, key: &str, object: &Arc<ObjectKey>, found: OpenedObject) -> u64 {
         let version = Arc::new(found.opened.attributes.version.clone());
         let number = number(&version);
         assert_eq!(version.bytes, length(key, number) as u64, "{key} version {number}");
@@ -195,7 +197,7 @@ impl Gateway {
             {
                 return number;
             }
-            let Some(span) = GEOMETRY.spans(covered..version.bytes).next() else { break };
+            let Some(span) = GEOMETRY.cut_spans(covered..version.bytes).next() else { break };
             let start = u64::from(span.block.0) * u64::from(GEOMETRY.block_bytes);
             covered = start + u64::from(span.range.end);
             let (object, version) = (object.clone(), version.clone());
@@ -213,7 +215,7 @@ impl Gateway {
 }
 
 /// What the store's tag says.
-fn number(version: &Version) -> u64 {
+fn number(version: &ContentVersion) -> u64 {
     version.etag.trim_matches('"').strip_prefix('v').unwrap().parse().unwrap()
 }
 

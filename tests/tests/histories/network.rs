@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::Worker;
-use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
-use verbs3_rdma::peer::{Peer, PeerOptions};
-use verbs3_rdma::transport::{Incoming, PeerAddress, Reply, Service};
+use verbs3_cache_worker::CacheWorker;
+use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::peer::{PeerOptions, TransportPeer};
+use verbs3_rdma::transport::{CallService, IncomingCall, PeerAddress, ReplySender};
 
 /// What runs at a worker's address, if anything does.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub struct Place(Mutex<Option<Running>>);
 
 #[derive(Clone)]
 pub struct Running {
-    pub worker: Arc<Worker>,
+    pub worker: Arc<CacheWorker>,
     pub killed: CancellationToken,
     /// It ends in order.
     pub leaves: CancellationToken,
@@ -35,7 +35,7 @@ impl Place {
 
 /// From one gateway to one worker, and back.
 pub struct Link {
-    pub peer: Arc<Peer>,
+    pub peer: Arc<TransportPeer>,
     requests: watch::Sender<bool>,
     answers: FaultHandle,
 }
@@ -44,18 +44,20 @@ impl Link {
     /// Answers of different calls overtake each other, and what was given up arrives all the same.
     pub fn new(name: &str, place: Arc<Place>, seed: u64) -> Self {
         let (requests, open) = watch::channel(true);
-        let faults = Faults::seeded(seed).late_replies();
-        let answers = faults.handle();
-        let transport = InProcess::transport(Arc::new(Gate { open, place }), Mode::Copy(faults));
+        let faults = InProcessFaults::from_seed(seed).late_replies();
+        let answers = faults.fault_handle();
+        let transport =
+            InProcess::make_transport(Arc::new(Gate { open, place }), InProcessMode::Copy(faults));
         let address = PeerAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], 1)));
-        let peer = Arc::new(Peer::new(name, address, vec![transport], PeerOptions::default()));
+        let peer =
+            Arc::new(TransportPeer::new(name, address, vec![transport], PeerOptions::default()));
         Self { peer, requests, answers }
     }
 
     /// What does not pass waits.
     pub fn pass(&self, requests: bool, answers: bool) {
         self.requests.send_replace(requests);
-        if answers { self.answers.release() } else { self.answers.hold() }
+        if answers { self.answers.release_all() } else { self.answers.hold_deliveries() }
     }
 }
 
@@ -66,13 +68,13 @@ struct Gate {
 }
 
 #[async_trait]
-impl Service for Gate {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for Gate {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let mut open = self.open.clone();
         if open.wait_for(|open| *open).await.is_err() {
             return;
         }
         let Some(Running { worker, killed, .. }) = self.place.get() else { return };
-        killed.run_until_cancelled(worker.serve(request, reply)).await;
+        killed.run_until_cancelled(worker.serve_call(request, reply)).await;
     }
 }

@@ -10,12 +10,14 @@ use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::{Activation, Clock, Moment, NotedWrite, Worker, WorkerOptions};
-use verbs3_coordinator_client::api::{
-    self, HeardWord, Incarnation, OPEN_WRITES_MAX, OpenWrite, Registration,
+use verbs3_cache_worker::{
+    CacheWorker, MapActivation, NotedWrite, WorkerClock, WorkerInstant, WorkerOptions,
 };
-use verbs3_coordinator_client::tenure::{Duty, Tenure};
-use verbs3_protocol::{Epoch, Geometry, Placement, Volume, WorkerId};
+use verbs3_coordinator_client::api::{
+    self, HeardWord, OPEN_WRITES_MAX, OpenWriteReport, WorkerIncarnation, WorkerRegistration,
+};
+use verbs3_coordinator_client::tenure::{WorkerLease, WorkerLeaseDuty};
+use verbs3_protocol::{BlockGeometry, Epoch, ObjectVolume, PlacementMap, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
@@ -23,14 +25,14 @@ use crate::control::{Answer, Control, LEASE, Question};
 use crate::network::{Place, Running};
 use crate::store::Store;
 
-pub const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
+pub const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 /// For gateways to drop leases, at each renewal.
 const LEASES_WAIT: Duration = Duration::from_millis(100);
 /// How long the keys of a write stay uncertain that nobody reports.
 pub const UNCERTAIN: Duration = Duration::from_secs(3);
 
-pub fn volume() -> Volume {
-    Volume::new("main", "bucket")
+pub fn volume() -> ObjectVolume {
+    ObjectVolume::new("main", "bucket")
 }
 
 pub fn arena(mebibytes: usize) -> Arena {
@@ -39,7 +41,7 @@ pub fn arena(mebibytes: usize) -> Arena {
         cell_bytes_max: GEOMETRY.page_bytes as usize,
         populate: false,
     };
-    Arena::map(options).unwrap()
+    Arena::map_memory(options).unwrap()
 }
 
 /// The time of the runtime. Clocks of hosts have nothing to do with each other.
@@ -48,9 +50,9 @@ struct Virtual {
     offset: Duration,
 }
 
-impl Clock for Virtual {
-    fn now(&self) -> Moment {
-        Moment::default().after(self.offset + self.start.elapsed())
+impl WorkerClock for Virtual {
+    fn now(&self) -> WorkerInstant {
+        WorkerInstant::default().saturating_add(self.offset + self.start.elapsed())
     }
 }
 
@@ -120,7 +122,7 @@ impl Process {
         let clock =
             Virtual { start: self.start, offset: Duration::from_secs(1000 * self.index as u64) };
         let worker =
-            Worker::with_clock(options, arena(24), volumes, &Registry::new(), Arc::new(clock))
+            CacheWorker::with_clock(options, arena(24), volumes, &Registry::new(), Arc::new(clock))
                 .unwrap();
         worker.follows_another();
         let (killed, leaves) = (CancellationToken::new(), CancellationToken::new());
@@ -130,7 +132,7 @@ impl Process {
             listens_at: self.listens_at(),
             control: self.control.clone(),
             worker: worker.clone(),
-            tenure: Tenure::new(Incarnation::new()),
+            tenure: WorkerLease::new(WorkerIncarnation::new()),
             registered: false,
             map: None,
             goes_on: self.goes_on.subscribe(),
@@ -164,11 +166,11 @@ struct Tenant {
     index: usize,
     listens_at: u64,
     control: Arc<Control>,
-    worker: Arc<Worker>,
-    tenure: Tenure,
+    worker: Arc<CacheWorker>,
+    tenure: WorkerLease,
     registered: bool,
     /// That it answered under last.
-    map: Option<Arc<Placement>>,
+    map: Option<Arc<PlacementMap>>,
     goes_on: watch::Receiver<bool>,
     leaves: CancellationToken,
 }
@@ -184,7 +186,7 @@ impl Tenant {
                 Answer::Granted(granted) => {
                     self.registered = true;
                     let news = granted.prepare.is_some() || granted.activation.is_some();
-                    for duty in self.tenure.granted(sent, *granted) {
+                    for duty in self.tenure.apply_grant(sent, *granted) {
                         self.perform(duty).await;
                     }
                     news
@@ -201,59 +203,67 @@ impl Tenant {
         self.worker.leases_over().await;
         self.worker.end_leases();
         if self.registered {
-            self.control.leave(&self.id, self.tenure.leave(writes, self.worker.uncertain_for()));
+            self.control
+                .leave(&self.id, self.tenure.make_departure(writes, self.worker.uncertain_for()));
         }
     }
 
     fn question(&self) -> Question {
         if self.registered {
-            return Question::Renew(self.id.clone(), self.tenure.renewal());
+            return Question::Renew(self.id.clone(), self.tenure.next_renewal());
         }
-        Question::Register(Registration {
+        Question::Register(WorkerRegistration {
             id: self.id.clone(),
-            incarnation: self.tenure.incarnation().clone(),
+            incarnation: self.tenure.worker_incarnation().clone(),
             address: format!("{}:9400", self.id),
             weight: 1.0,
             zone: String::new(),
             tiers: Vec::new(),
             rails: Vec::new(),
-            knows: self.tenure.knows(),
+            knows: self.tenure.known_epoch(),
             place: self.listens_at,
         })
     }
 
-    async fn perform(&mut self, duty: Duty) {
+    async fn perform(&mut self, duty: WorkerLeaseDuty) {
         match duty {
-            Duty::GiveUp => {
+            WorkerLeaseDuty::GiveUp => {
                 self.worker.give_up_epoch(0);
             }
-            Duty::Prepare(epoch) => {
+            WorkerLeaseDuty::Prepare(epoch) => {
                 let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX);
                 let over = timeout(LEASES_WAIT, self.worker.leases_over()).await.is_ok();
                 let given_up = if over { epoch } else { Epoch(0) };
-                self.tenure.prepared(given_up, writes.map(told), self.worker.uncertain_for());
+                self.tenure.confirm_prepare(
+                    given_up,
+                    writes.map(told),
+                    self.worker.uncertain_for(),
+                );
             }
-            Duty::Activate(activation) => self.activate(*activation),
-            Duty::Lease { until, outage_until } => {
+            WorkerLeaseDuty::Activate(activation) => self.activate(*activation),
+            WorkerLeaseDuty::Lease { until, outage_until } => {
                 let left = || {
                     let now = self.control.now();
-                    (until.since(now), outage_until.since(now))
+                    (
+                        until.saturating_duration_since(now),
+                        outage_until.saturating_duration_since(now),
+                    )
                 };
                 self.worker.hold_lease(left);
             }
-            Duty::Hear(words) => {
+            WorkerLeaseDuty::Hear(words) => {
                 let hear = |word: api::RelayedWord| HeardWord {
                     id: word.id,
-                    heard: self.worker.hear(&word.word),
+                    heard: self.worker.apply_relayed_word(&word.word),
                 };
                 let heard = words.into_iter().map(hear).collect();
-                self.tenure.heard(heard);
+                self.tenure.record_heard_words(heard);
             }
         }
     }
 
-    fn activate(&mut self, activation: api::Activation) {
-        let api::Activation {
+    fn activate(&mut self, activation: api::MembershipActivation) {
+        let api::MembershipActivation {
             membership,
             former,
             handed_over,
@@ -263,10 +273,10 @@ impl Tenant {
             restarted,
         } = activation;
         let Some(map) = self.control.placement(&membership) else { return };
-        let known = self.map.clone().filter(|known| known.epoch() == former.epoch);
+        let known = self.map.clone().filter(|known| known.map_epoch() == former.epoch);
         let former = known.or_else(|| self.control.placement(&former));
         self.map = Some(map.clone());
-        self.worker.activate(Activation {
+        self.worker.activate_map(MapActivation {
             map: &map,
             me: &self.id,
             former: former.as_deref(),
@@ -276,18 +286,18 @@ impl Tenant {
             uncertain: Duration::from_millis(uncertain_ms),
             restarted,
         });
-        self.tenure.activated(membership.epoch);
+        self.tenure.confirm_activation(membership.epoch);
     }
 }
 
-fn told(writes: Vec<NotedWrite>) -> Vec<OpenWrite> {
+fn told(writes: Vec<NotedWrite>) -> Vec<OpenWriteReport> {
     writes
         .into_iter()
-        .map(|noted| OpenWrite::new(noted.hash, noted.write, noted.remaining))
+        .map(|noted| OpenWriteReport::new(noted.hash, noted.write, noted.remaining))
         .collect()
 }
 
-fn noted(writes: Vec<OpenWrite>) -> Vec<NotedWrite> {
-    let parts = writes.into_iter().map(OpenWrite::parts);
+fn noted(writes: Vec<OpenWriteReport>) -> Vec<NotedWrite> {
+    let parts = writes.into_iter().map(OpenWriteReport::into_parts);
     parts.map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect()
 }

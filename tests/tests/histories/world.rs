@@ -345,7 +345,7 @@ impl Shared {
         &self,
         key: &Key,
         version: u64,
-        announced: verbs3_client::Announced,
+        announced: verbs3_client::TierWriteGuard,
         rng: &mut SmallRng,
     ) {
         self.counts.lost.fetch_add(1, Ordering::Relaxed);

@@ -10,23 +10,27 @@ const TEXT: &str = "0123456789";
 
 struct Bench {
     ufs: Ufs,
-    faults: Faults,
+    faults: FaultInjector,
     etag: String,
     _folder: tempfile::TempDir,
 }
 
-async fn bench(faults: Faults) -> Bench {
+async fn bench(faults: FaultInjector) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let options = LocalOptions { sync: false, ..LocalOptions::new(folder.path()) };
-    let store: Arc<dyn S3> = Arc::new(LocalStore::open(options).unwrap());
+    let store: Arc<dyn S3> = Arc::new(LocalStore::open_store(options).unwrap());
     let bucket = CreateBucketInput { bucket: "bkt".into(), ..Default::default() };
-    store.create_bucket(request(http::Method::PUT, bucket)).await.unwrap();
-    FaultyStore::new(store.clone(), Faults::default()).replace("bkt", "k", TEXT).await.unwrap();
+    store.create_bucket(s3_request(http::Method::PUT, bucket)).await.unwrap();
+    FaultyStore::new(store.clone(), FaultInjector::default())
+        .replace_object("bkt", "k", TEXT)
+        .await
+        .unwrap();
     let retries =
         RetryLimits { pause: Duration::from_millis(1), budget_max: 10_000, ..Default::default() };
     let limits = UfsLimits { retries, ..Default::default() };
     let ufs = Ufs::new("faulty".into(), Arc::new(FaultyStore::new(store, faults.clone())), limits);
-    let etag = ufs.head(wanted(None)).await.map(|head| head.etag.unwrap()).unwrap_or_default();
+    let etag =
+        ufs.head_object(wanted(None)).await.map(|head| head.etag.unwrap()).unwrap_or_default();
     Bench { ufs, faults, etag, _folder: folder }
 }
 
@@ -44,35 +48,35 @@ async fn read(bench: &Bench) -> Result<Vec<u8>, UfsError> {
 
 #[tokio::test]
 async fn each_fault_of_a_read_is_told_for_what_it_is() {
-    let bench = bench(Faults::default()).await;
+    let bench = bench(FaultInjector::default()).await;
     assert_eq!(read(&bench).await.unwrap(), b"2345");
-    bench.faults.next(FaultyOp::Get, Fault::BodyCut { after: 2 });
+    bench.faults.next(FaultyOp::Get, StoreFault::BodyCut { after: 2 });
     assert!(matches!(read(&bench).await, Err(UfsError::Truncated { got: 2, want: 4, .. })));
-    bench.faults.next(FaultyOp::Get, Fault::BodyLength { by: -1 });
+    bench.faults.next(FaultyOp::Get, StoreFault::BodyLength { by: -1 });
     assert!(matches!(read(&bench).await, Err(UfsError::Truncated { got: 3, want: 4, .. })));
-    bench.faults.next(FaultyOp::Get, Fault::BodyLength { by: 1 });
+    bench.faults.next(FaultyOp::Get, StoreFault::BodyLength { by: 1 });
     assert!(matches!(read(&bench).await, Err(UfsError::Untrusted { .. })));
-    bench.faults.next(FaultyOp::Get, Fault::OtherEtag);
+    bench.faults.next(FaultyOp::Get, StoreFault::OtherEtag);
     assert!(matches!(read(&bench).await, Err(UfsError::Changed { .. })));
     bench.faults.next(
         FaultyOp::Get,
-        Fault::Refused { status: 503, code: "SlowDown", retry_after: Some(99) },
+        StoreFault::Refused { status: 503, code: "SlowDown", retry_after: Some(99) },
     );
     let patient = read(&bench).await.unwrap_err();
-    assert_eq!(patient.answer().unwrap().retry_after(), Some(Duration::from_secs(99)));
-    bench.faults.next(FaultyOp::Get, Fault::AnswerLost);
+    assert_eq!(patient.raw_answer().unwrap().retry_after(), Some(Duration::from_secs(99)));
+    bench.faults.next(FaultyOp::Get, StoreFault::AnswerLost);
     assert_eq!(read(&bench).await.unwrap(), b"2345");
-    bench.faults.next(FaultyOp::Get, Fault::Replaced { with: "abcdefghij" });
+    bench.faults.next(FaultyOp::Get, StoreFault::Replaced { with: "abcdefghij" });
     assert!(read(&bench).await.unwrap_err().version_changed());
 }
 
 #[tokio::test]
 async fn a_held_read_goes_on_when_it_is_released() {
-    let bench = bench(Faults::default()).await;
-    bench.faults.next(FaultyOp::Get, Fault::Held);
+    let bench = bench(FaultInjector::default()).await;
+    bench.faults.next(FaultyOp::Get, StoreFault::Held);
     let (bytes, ()) = tokio::join!(read(&bench), async {
-        bench.faults.held(1).await;
-        bench.faults.release();
+        bench.faults.wait_until_held(1).await;
+        bench.faults.release_held();
     });
     assert_eq!(bytes.unwrap(), b"2345");
 }
@@ -82,15 +86,18 @@ async fn whatever_fails_a_read_gives_the_right_bytes_or_an_error() {
     let seed = rand::random::<u64>();
     println!("SEED={seed}");
     let kinds = [
-        Fault::BodyCut { after: 1 },
-        Fault::BodyLength { by: -2 },
-        Fault::BodyLength { by: 3 },
-        Fault::OtherEtag,
-        Fault::AnswerLost,
-        Fault::Refused { status: 500, code: "InternalError", retry_after: None },
+        StoreFault::BodyCut { after: 1 },
+        StoreFault::BodyLength { by: -2 },
+        StoreFault::BodyLength { by: 3 },
+        StoreFault::OtherEtag,
+        StoreFault::AnswerLost,
+        StoreFault::Refused { status: 500, code: "InternalError", retry_after: None },
     ];
-    let faults =
-        Faults::seeded(seed, 50, kinds.into_iter().map(|fault| (FaultyOp::Get, fault)).collect());
+    let faults = FaultInjector::with_seed(
+        seed,
+        50,
+        kinds.into_iter().map(|fault| (FaultyOp::Get, fault)).collect(),
+    );
     let bench = bench(faults).await;
     let (mut right, mut failed) = (0, 0);
     for _ in 0..300 {
@@ -102,24 +109,24 @@ async fn whatever_fails_a_read_gives_the_right_bytes_or_an_error() {
             Err(_) => failed += 1,
         }
     }
-    assert!(right > 0 && failed > 0 && bench.faults.seen(FaultyOp::Get) > 300);
+    assert!(right > 0 && failed > 0 && bench.faults.count_requests(FaultyOp::Get) > 300);
 }
 
 #[tokio::test]
 async fn a_write_whose_answer_is_lost_took_effect_and_one_that_is_refused_did_not() {
-    let bench = bench(Faults::default()).await;
+    let bench = bench(FaultInjector::default()).await;
     let delete = || {
         let input =
             DeleteObjectInput { bucket: "bkt".into(), key: "k".into(), ..Default::default() };
-        bench.ufs.s3().delete_object(request(http::Method::DELETE, input))
+        bench.ufs.s3_store().delete_object(s3_request(http::Method::DELETE, input))
     };
     bench.faults.next(
         FaultyOp::Delete,
-        Fault::Refused { status: 503, code: "SlowDown", retry_after: None },
+        StoreFault::Refused { status: 503, code: "SlowDown", retry_after: None },
     );
     assert!(delete().await.is_err());
     assert_eq!(read(&bench).await.unwrap(), b"2345");
-    bench.faults.next(FaultyOp::Delete, Fault::AnswerLost);
+    bench.faults.next(FaultyOp::Delete, StoreFault::AnswerLost);
     assert!(delete().await.is_err());
-    assert_eq!(read(&bench).await.unwrap_err().answer().unwrap().status, StatusCode::NOT_FOUND);
+    assert_eq!(read(&bench).await.unwrap_err().raw_answer().unwrap().status, StatusCode::NOT_FOUND);
 }

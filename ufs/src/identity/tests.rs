@@ -27,7 +27,7 @@ fn get(
     range: Option<(u64, u64)>,
     status: u16,
     pairs: &[(&'static str, &str)],
-) -> Result<Plan, Refusal> {
+) -> Result<StoreReadPlan, AnswerRefusal> {
     check_get(&wanted(range), StatusCode::from_u16(status).unwrap(), map(pairs), 100)
 }
 
@@ -60,16 +60,21 @@ fn a_range_that_was_ignored_is_cut_from_the_whole() {
 #[test]
 fn a_range_that_was_ignored_far_into_an_object_is_refused() {
     let far = get(Some((101, 105)), 200, &[("etag", "\"a\""), ("content-length", "1000")]);
-    assert!(matches!(far, Err(Refusal::Untrusted(reason)) if reason.contains("skip_bytes_max")));
+    assert!(
+        matches!(far, Err(AnswerRefusal::Untrusted(reason)) if reason.contains("skip_bytes_max"))
+    );
 }
 
 #[test]
 fn another_version_is_refused_as_changed() {
     for etag in ["\"b\"", "W/\"a\"", "a"] {
         let answer = get(None, 200, &[("etag", etag), ("content-length", "10")]);
-        assert!(matches!(answer, Err(Refusal::Changed { .. })), "{etag}");
+        assert!(matches!(answer, Err(AnswerRefusal::Changed { .. })), "{etag}");
     }
-    assert!(matches!(get(None, 200, &[("content-length", "10")]), Err(Refusal::Changed { .. })));
+    assert!(matches!(
+        get(None, 200, &[("content-length", "10")]),
+        Err(AnswerRefusal::Changed { .. })
+    ));
 }
 
 #[test]
@@ -87,16 +92,16 @@ fn a_version_id_must_be_the_one_that_was_asked() {
     };
     assert!(check("v1", Some("v1")).is_ok());
     assert!(check("null", None).is_ok());
-    assert!(matches!(check("v1", Some("v2")), Err(Refusal::Changed { .. })));
-    assert!(matches!(check("v1", None), Err(Refusal::Changed { .. })));
-    assert!(matches!(check("null", Some("v2")), Err(Refusal::Changed { .. })));
+    assert!(matches!(check("v1", Some("v2")), Err(AnswerRefusal::Changed { .. })));
+    assert!(matches!(check("v1", None), Err(AnswerRefusal::Changed { .. })));
+    assert!(matches!(check("null", Some("v2")), Err(AnswerRefusal::Changed { .. })));
 }
 
 #[test]
 fn answers_that_contradict_themselves_are_refused() {
     let etag = ("etag", "\"a\"");
     let range = Some((2, 5));
-    let bad: [(&str, Result<Plan, Refusal>); 12] = [
+    let bad: [(&str, Result<StoreReadPlan, AnswerRefusal>); 12] = [
         ("other range", get(range, 206, &[etag, ("content-range", "bytes 3-5/10")])),
         ("shorter range", get(range, 206, &[etag, ("content-range", "bytes 2-4/10")])),
         ("longer range", get(range, 206, &[etag, ("content-range", "bytes 2-6/10")])),
@@ -114,7 +119,7 @@ fn answers_that_contradict_themselves_are_refused() {
         ("204", get(None, 204, &[etag, ("content-length", "0")])),
     ];
     for (case, answer) in bad {
-        assert!(matches!(answer, Err(Refusal::Untrusted(_))), "{case}: {answer:?}");
+        assert!(matches!(answer, Err(AnswerRefusal::Untrusted(_))), "{case}: {answer:?}");
     }
 }
 
@@ -124,14 +129,14 @@ fn two_etags_are_none() {
     headers.append("etag", HeaderValue::from_static("\"b\""));
     assert!(matches!(
         check_get(&wanted(None), StatusCode::OK, headers, 0),
-        Err(Refusal::Untrusted(_))
+        Err(AnswerRefusal::Untrusted(_))
     ));
 }
 
 #[test]
 fn a_weak_etag_can_not_be_asked_for() {
     let request = ReadObject { if_match: Some("W/\"a\"".into()), ..wanted(None) };
-    assert!(matches!(check_request(&request), Err(Refusal::Untrusted(_))));
+    assert!(matches!(check_request(&request), Err(AnswerRefusal::Untrusted(_))));
     assert!(check_request(&wanted(None)).is_ok());
 }
 

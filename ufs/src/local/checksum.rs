@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// S3's additional checksum algorithms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Algorithm {
+pub enum S3ChecksumAlgorithm {
     Crc32,
     Crc32c,
     Crc64Nvme,
@@ -28,78 +28,79 @@ pub enum ChecksumKind {
     Composite,
 }
 
-impl Algorithm {
-    pub const ALL: [Algorithm; 5] = [
-        Algorithm::Crc32,
-        Algorithm::Crc32c,
-        Algorithm::Crc64Nvme,
-        Algorithm::Sha1,
-        Algorithm::Sha256,
+impl S3ChecksumAlgorithm {
+    pub const ALL: [S3ChecksumAlgorithm; 5] = [
+        S3ChecksumAlgorithm::Crc32,
+        S3ChecksumAlgorithm::Crc32c,
+        S3ChecksumAlgorithm::Crc64Nvme,
+        S3ChecksumAlgorithm::Sha1,
+        S3ChecksumAlgorithm::Sha256,
     ];
 
     pub fn parse(name: &str) -> S3Result<Self> {
-        let known = Algorithm::ALL.into_iter().find(|a| a.name().eq_ignore_ascii_case(name));
+        let known =
+            S3ChecksumAlgorithm::ALL.into_iter().find(|a| a.s3_name().eq_ignore_ascii_case(name));
         known.ok_or_else(|| {
             s3_error!(InvalidRequest, "Checksum algorithm provided is unsupported: {name}")
         })
     }
 
-    pub fn name(self) -> &'static str {
+    pub fn s3_name(self) -> &'static str {
         match self {
-            Algorithm::Crc32 => "CRC32",
-            Algorithm::Crc32c => "CRC32C",
-            Algorithm::Crc64Nvme => "CRC64NVME",
-            Algorithm::Sha1 => "SHA1",
-            Algorithm::Sha256 => "SHA256",
+            S3ChecksumAlgorithm::Crc32 => "CRC32",
+            S3ChecksumAlgorithm::Crc32c => "CRC32C",
+            S3ChecksumAlgorithm::Crc64Nvme => "CRC64NVME",
+            S3ChecksumAlgorithm::Sha1 => "SHA1",
+            S3ChecksumAlgorithm::Sha256 => "SHA256",
         }
     }
 
-    pub fn header(self) -> &'static str {
+    pub fn header_name(self) -> &'static str {
         match self {
-            Algorithm::Crc32 => "x-amz-checksum-crc32",
-            Algorithm::Crc32c => "x-amz-checksum-crc32c",
-            Algorithm::Crc64Nvme => "x-amz-checksum-crc64nvme",
-            Algorithm::Sha1 => "x-amz-checksum-sha1",
-            Algorithm::Sha256 => "x-amz-checksum-sha256",
+            S3ChecksumAlgorithm::Crc32 => "x-amz-checksum-crc32",
+            S3ChecksumAlgorithm::Crc32c => "x-amz-checksum-crc32c",
+            S3ChecksumAlgorithm::Crc64Nvme => "x-amz-checksum-crc64nvme",
+            S3ChecksumAlgorithm::Sha1 => "x-amz-checksum-sha1",
+            S3ChecksumAlgorithm::Sha256 => "x-amz-checksum-sha256",
         }
     }
 
     fn digest_len(self) -> usize {
         match self {
-            Algorithm::Crc32 | Algorithm::Crc32c => 4,
-            Algorithm::Crc64Nvme => 8,
-            Algorithm::Sha1 => 20,
-            Algorithm::Sha256 => 32,
+            S3ChecksumAlgorithm::Crc32 | S3ChecksumAlgorithm::Crc32c => 4,
+            S3ChecksumAlgorithm::Crc64Nvme => 8,
+            S3ChecksumAlgorithm::Sha1 => 20,
+            S3ChecksumAlgorithm::Sha256 => 32,
         }
     }
 
-    fn crc(self) -> Option<CrcAlgorithm> {
+    fn crc_algorithm(self) -> Option<CrcAlgorithm> {
         match self {
-            Algorithm::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
-            Algorithm::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
-            Algorithm::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
-            Algorithm::Sha1 | Algorithm::Sha256 => None,
+            S3ChecksumAlgorithm::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
+            S3ChecksumAlgorithm::Crc32c => Some(CrcAlgorithm::Crc32Iscsi),
+            S3ChecksumAlgorithm::Crc64Nvme => Some(CrcAlgorithm::Crc64Nvme),
+            S3ChecksumAlgorithm::Sha1 | S3ChecksumAlgorithm::Sha256 => None,
         }
     }
 
     /// What a multipart upload's checksum is if the client does not say (S3 user guide, "Checking
     /// object integrity").
     pub fn default_kind(self) -> ChecksumKind {
-        if self == Algorithm::Crc64Nvme {
+        if self == S3ChecksumAlgorithm::Crc64Nvme {
             ChecksumKind::FullObject
         } else {
             ChecksumKind::Composite
         }
     }
 
-    pub fn allows(self, kind: ChecksumKind) -> bool {
+    pub fn allows_kind(self, kind: ChecksumKind) -> bool {
         match kind {
-            ChecksumKind::FullObject => self.crc().is_some(),
-            ChecksumKind::Composite => self != Algorithm::Crc64Nvme,
+            ChecksumKind::FullObject => self.crc_algorithm().is_some(),
+            ChecksumKind::Composite => self != S3ChecksumAlgorithm::Crc64Nvme,
         }
     }
 
-    fn index(self) -> usize {
+    fn value_index(self) -> usize {
         self as usize
     }
 }
@@ -126,22 +127,22 @@ impl ChecksumKind {
 
 /// Checksums in S3's notation: base64, with `-N` behind a composite one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checksums {
+pub struct ChecksumSet {
     values: [Option<String>; 5],
     pub kind: Option<ChecksumKind>,
 }
 
-impl Checksums {
-    pub fn get(&self, algorithm: Algorithm) -> Option<String> {
-        self.values[algorithm.index()].clone()
+impl ChecksumSet {
+    pub fn get(&self, algorithm: S3ChecksumAlgorithm) -> Option<String> {
+        self.values[algorithm.value_index()].clone()
     }
 
-    pub fn set(&mut self, algorithm: Algorithm, value: Option<String>) {
-        self.values[algorithm.index()] = value;
+    pub fn set_value(&mut self, algorithm: S3ChecksumAlgorithm, value: Option<String>) {
+        self.values[algorithm.value_index()] = value;
     }
 
-    pub fn algorithms(&self) -> impl Iterator<Item = Algorithm> + '_ {
-        Algorithm::ALL.into_iter().filter(|a| self.values[a.index()].is_some())
+    pub fn known_algorithms(&self) -> impl Iterator<Item = S3ChecksumAlgorithm> + '_ {
+        S3ChecksumAlgorithm::ALL.into_iter().filter(|a| self.values[a.value_index()].is_some())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -150,11 +151,11 @@ impl Checksums {
 
     /// Checksums named by headers or trailers.
     pub fn from_headers(headers: &HeaderMap) -> S3Result<Self> {
-        let mut out = Checksums::default();
-        for algorithm in Algorithm::ALL {
-            if let Some(value) = headers.get(algorithm.header()) {
+        let mut out = ChecksumSet::default();
+        for algorithm in S3ChecksumAlgorithm::ALL {
+            if let Some(value) = headers.get(algorithm.header_name()) {
                 let value = value.to_str().map_err(|_| invalid_value(algorithm))?;
-                out.set(algorithm, Some(value.to_owned()));
+                out.set_value(algorithm, Some(value.to_owned()));
             }
         }
         Ok(out)
@@ -162,7 +163,7 @@ impl Checksums {
 
     /// Refuses values that cannot be digests of their algorithms.
     pub fn check_shape(&self) -> S3Result<()> {
-        for algorithm in self.algorithms() {
+        for algorithm in self.known_algorithms() {
             let bytes = self.get(algorithm).and_then(|v| STANDARD.decode(v).ok());
             if bytes.is_none_or(|b| b.len() != algorithm.digest_len()) {
                 return Err(invalid_value(algorithm));
@@ -172,10 +173,10 @@ impl Checksums {
     }
 
     /// Holds `claimed` against what was computed; everything claimed must have been computed.
-    pub fn verify(&self, claimed: &Checksums) -> S3Result<()> {
-        for algorithm in claimed.algorithms() {
+    pub fn verify_claims(&self, claimed: &ChecksumSet) -> S3Result<()> {
+        for algorithm in claimed.known_algorithms() {
             if self.get(algorithm) != claimed.get(algorithm) {
-                let name = algorithm.name();
+                let name = algorithm.s3_name();
                 return Err(s3_error!(
                     BadDigest,
                     "The {name} you specified did not match the calculated checksum."
@@ -186,20 +187,20 @@ impl Checksums {
     }
 }
 
-fn invalid_value(algorithm: Algorithm) -> S3Error {
-    s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header())
+fn invalid_value(algorithm: S3ChecksumAlgorithm) -> S3Error {
+    s3_error!(InvalidRequest, "Value for {} header is invalid.", algorithm.header_name())
 }
 
 /// Reads the five checksum fields of an S3 input.
 macro_rules! given_checksums {
     ($input:expr) => {{
-        use $crate::local::checksum::{Algorithm, Checksums};
-        let mut sums = Checksums::default();
-        sums.set(Algorithm::Crc32, $input.checksum_crc32.clone());
-        sums.set(Algorithm::Crc32c, $input.checksum_crc32c.clone());
-        sums.set(Algorithm::Crc64Nvme, $input.checksum_crc64nvme.clone());
-        sums.set(Algorithm::Sha1, $input.checksum_sha1.clone());
-        sums.set(Algorithm::Sha256, $input.checksum_sha256.clone());
+        use $crate::local::checksum::{ChecksumSet, S3ChecksumAlgorithm};
+        let mut sums = ChecksumSet::default();
+        sums.set_value(S3ChecksumAlgorithm::Crc32, $input.checksum_crc32.clone());
+        sums.set_value(S3ChecksumAlgorithm::Crc32c, $input.checksum_crc32c.clone());
+        sums.set_value(S3ChecksumAlgorithm::Crc64Nvme, $input.checksum_crc64nvme.clone());
+        sums.set_value(S3ChecksumAlgorithm::Sha1, $input.checksum_sha1.clone());
+        sums.set_value(S3ChecksumAlgorithm::Sha256, $input.checksum_sha256.clone());
         sums
     }};
 }
@@ -208,12 +209,12 @@ pub(super) use given_checksums;
 /// Fills the five checksum fields of an S3 output.
 macro_rules! put_checksums {
     ($sums:expr => $output:expr) => {{
-        use $crate::local::checksum::Algorithm;
-        $output.checksum_crc32 = $sums.get(Algorithm::Crc32);
-        $output.checksum_crc32c = $sums.get(Algorithm::Crc32c);
-        $output.checksum_crc64nvme = $sums.get(Algorithm::Crc64Nvme);
-        $output.checksum_sha1 = $sums.get(Algorithm::Sha1);
-        $output.checksum_sha256 = $sums.get(Algorithm::Sha256);
+        use $crate::local::checksum::S3ChecksumAlgorithm;
+        $output.checksum_crc32 = $sums.get(S3ChecksumAlgorithm::Crc32);
+        $output.checksum_crc32c = $sums.get(S3ChecksumAlgorithm::Crc32c);
+        $output.checksum_crc64nvme = $sums.get(S3ChecksumAlgorithm::Crc64Nvme);
+        $output.checksum_sha1 = $sums.get(S3ChecksumAlgorithm::Sha1);
+        $output.checksum_sha256 = $sums.get(S3ChecksumAlgorithm::Sha256);
     }};
 }
 pub(super) use put_checksums;
@@ -236,15 +237,15 @@ impl fmt::Debug for BodyHasher {
 }
 
 impl BodyHasher {
-    pub fn new(algorithms: impl IntoIterator<Item = Algorithm>) -> Self {
+    pub fn new(algorithms: impl IntoIterator<Item = S3ChecksumAlgorithm>) -> Self {
         let mut out = BodyHasher::default();
         for algorithm in algorithms {
             match algorithm {
-                Algorithm::Crc32 => out.crc32 = Some(Crc32::new()),
-                Algorithm::Crc32c => out.crc32c = Some(Crc32c::new()),
-                Algorithm::Crc64Nvme => out.crc64nvme = Some(Crc64Nvme::new()),
-                Algorithm::Sha1 => out.sha1 = Some(Sha1::new()),
-                Algorithm::Sha256 => out.sha256 = Some(Sha256::new()),
+                S3ChecksumAlgorithm::Crc32 => out.crc32 = Some(Crc32::new()),
+                S3ChecksumAlgorithm::Crc32c => out.crc32c = Some(Crc32c::new()),
+                S3ChecksumAlgorithm::Crc64Nvme => out.crc64nvme = Some(Crc64Nvme::new()),
+                S3ChecksumAlgorithm::Sha1 => out.sha1 = Some(Sha1::new()),
+                S3ChecksumAlgorithm::Sha256 => out.sha256 = Some(Sha256::new()),
             }
         }
         out
@@ -269,13 +270,25 @@ impl BodyHasher {
         }
     }
 
-    pub fn finish(self) -> ([u8; 16], Checksums) {
-        let mut sums = Checksums::default();
-        sums.set(Algorithm::Crc32, self.crc32.map(|h| STANDARD.encode(h.finalize())));
-        sums.set(Algorithm::Crc32c, self.crc32c.map(|h| STANDARD.encode(h.finalize())));
-        sums.set(Algorithm::Crc64Nvme, self.crc64nvme.map(|h| STANDARD.encode(h.finalize())));
-        sums.set(Algorithm::Sha1, self.sha1.map(|h| STANDARD.encode(h.finalize())));
-        sums.set(Algorithm::Sha256, self.sha256.map(|h| STANDARD.encode(h.finalize())));
+    pub fn finish_digests(self) -> ([u8; 16], ChecksumSet) {
+        let mut sums = ChecksumSet::default();
+        sums.set_value(
+            S3ChecksumAlgorithm::Crc32,
+            self.crc32.map(|h| STANDARD.encode(h.finalize())),
+        );
+        sums.set_value(
+            S3ChecksumAlgorithm::Crc32c,
+            self.crc32c.map(|h| STANDARD.encode(h.finalize())),
+        );
+        sums.set_value(
+            S3ChecksumAlgorithm::Crc64Nvme,
+            self.crc64nvme.map(|h| STANDARD.encode(h.finalize())),
+        );
+        sums.set_value(S3ChecksumAlgorithm::Sha1, self.sha1.map(|h| STANDARD.encode(h.finalize())));
+        sums.set_value(
+            S3ChecksumAlgorithm::Sha256,
+            self.sha256.map(|h| STANDARD.encode(h.finalize())),
+        );
         sums.kind = Some(ChecksumKind::FullObject);
         (self.md5.finalize(), sums)
     }
@@ -297,7 +310,7 @@ pub fn multipart_etag<'a>(md5s: impl ExactSizeIterator<Item = &'a [u8; 16]>) -> 
 
 /// The object's checksum from its parts' (size and checksum each). `None` if a part lacks one.
 pub fn multipart_checksum(
-    algorithm: Algorithm,
+    algorithm: S3ChecksumAlgorithm,
     kind: ChecksumKind,
     parts: &[(u64, Option<String>)],
 ) -> Option<String> {
@@ -305,7 +318,7 @@ pub fn multipart_checksum(
     for (size, value) in parts {
         digests.push((*size, STANDARD.decode(value.as_ref()?).ok()?));
     }
-    match (kind, algorithm.crc()) {
+    match (kind, algorithm.crc_algorithm()) {
         (ChecksumKind::FullObject, Some(crc)) => {
             let as_u64 = |b: &[u8]| b.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
             let sums = digests.iter().map(|(size, d)| (*size, as_u64(d)));
@@ -317,7 +330,7 @@ pub fn multipart_checksum(
         (ChecksumKind::Composite, _) => {
             let mut hasher = BodyHasher::new([algorithm]);
             digests.iter().for_each(|(_, d)| hasher.update(d));
-            let (_, sums) = hasher.finish();
+            let (_, sums) = hasher.finish_digests();
             Some(format!("{}-{}", sums.get(algorithm)?, parts.len()))
         }
     }

@@ -18,7 +18,7 @@ pub struct ReadConditions {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum LocalConditionVerdict {
     Proceed,
     NotModified,
     Failed(&'static str),
@@ -26,29 +26,35 @@ pub enum Verdict {
 
 impl ReadConditions {
     /// `If-Match` outranks `If-Unmodified-Since`, and `If-None-Match` outranks `If-Modified-Since`.
-    pub fn judge(&self, etag: &str, modified_s: i64) -> Verdict {
+    pub fn judge_read(&self, etag: &str, modified_s: i64) -> LocalConditionVerdict {
         match (&self.if_match, &self.if_unmodified_since) {
-            (Some(wanted), _) if !matches(wanted, etag, Strength::Strong) => {
-                return Verdict::Failed("If-Match");
+            (Some(wanted), _) if !etag_matches(wanted, etag, EtagStrength::Strong) => {
+                return LocalConditionVerdict::Failed("If-Match");
             }
-            (None, Some(since)) if modified_s > seconds(since) => {
-                return Verdict::Failed("If-Unmodified-Since");
+            (None, Some(since)) if modified_s > unix_seconds(since) => {
+                return LocalConditionVerdict::Failed("If-Unmodified-Since");
             }
             _ => {}
         }
         match (&self.if_none_match, &self.if_modified_since) {
-            (Some(unwanted), _) if matches(unwanted, etag, Strength::Weak) => Verdict::NotModified,
-            (None, Some(since)) if modified_s <= seconds(since) => Verdict::NotModified,
-            _ => Verdict::Proceed,
+            (Some(unwanted), _) if etag_matches(unwanted, etag, EtagStrength::Weak) => {
+                LocalConditionVerdict::NotModified
+            }
+            (None, Some(since)) if modified_s <= unix_seconds(since) => {
+                LocalConditionVerdict::NotModified
+            }
+            _ => LocalConditionVerdict::Proceed,
         }
     }
 
     /// The conditions of a copy's source answer 412 where a read would answer 304.
     pub fn judge_copy(&self, etag: &str, modified_s: i64) -> S3Result<()> {
-        match self.judge(etag, modified_s) {
-            Verdict::Proceed => Ok(()),
-            Verdict::NotModified => Err(precondition_failed("x-amz-copy-source-If-None-Match")),
-            Verdict::Failed(which) => Err(precondition_failed(which)),
+        match self.judge_read(etag, modified_s) {
+            LocalConditionVerdict::Proceed => Ok(()),
+            LocalConditionVerdict::NotModified => {
+                Err(precondition_failed("x-amz-copy-source-If-None-Match"))
+            }
+            LocalConditionVerdict::Failed(which) => Err(precondition_failed(which)),
         }
     }
 }
@@ -106,7 +112,7 @@ pub struct WriteConditions {
 
 impl WriteConditions {
     /// Refuses conditions that S3 does not know, before any byte is read.
-    pub fn check(&self) -> S3Result<()> {
+    pub fn check_supported(&self) -> S3Result<()> {
         match &self.if_none_match {
             Some(ETagCondition::ETag(_)) => {
                 Err(s3_error!(NotImplemented, "If-None-Match of a write only takes the value *"))
@@ -115,34 +121,36 @@ impl WriteConditions {
         }
     }
 
-    pub fn judge(&self, current_etag: Option<&str>) -> S3Result<()> {
+    pub fn judge_write(&self, current_etag: Option<&str>) -> S3Result<()> {
         if self.if_none_match.is_some() && current_etag.is_some() {
             return Err(precondition_failed("If-None-Match"));
         }
         match (&self.if_match, current_etag) {
             (None, _) => Ok(()),
             (Some(_), None) => Err(s3_error!(NoSuchKey, "The specified key does not exist.")),
-            (Some(wanted), Some(etag)) if matches(wanted, etag, Strength::Strong) => Ok(()),
+            (Some(wanted), Some(etag)) if etag_matches(wanted, etag, EtagStrength::Strong) => {
+                Ok(())
+            }
             (Some(_), Some(_)) => Err(precondition_failed("If-Match")),
         }
     }
 }
 
-enum Strength {
+enum EtagStrength {
     Strong,
     Weak,
 }
 
 pub fn matches_strongly(condition: &ETagCondition, etag: &str) -> bool {
-    matches(condition, etag, Strength::Strong)
+    etag_matches(condition, etag, EtagStrength::Strong)
 }
 
-fn matches(condition: &ETagCondition, etag: &str, strength: Strength) -> bool {
+fn etag_matches(condition: &ETagCondition, etag: &str, strength: EtagStrength) -> bool {
     let wanted = match condition {
         ETagCondition::Any => return true,
         ETagCondition::ETag(wanted) => wanted,
     };
-    if matches!((&strength, wanted), (Strength::Strong, ETag::Weak(_))) {
+    if matches!((&strength, wanted), (EtagStrength::Strong, ETag::Weak(_))) {
         return false;
     }
     // s3s reads a list such as `"a", "b"` as one tag with quotes inside; a tag of ours never holds
@@ -152,6 +160,6 @@ fn matches(condition: &ETagCondition, etag: &str, strength: Strength) -> bool {
     each.into_iter().any(|one| one == etag)
 }
 
-fn seconds(t: &Timestamp) -> i64 {
+fn unix_seconds(t: &Timestamp) -> i64 {
     OffsetDateTime::from(t.clone()).unix_timestamp()
 }

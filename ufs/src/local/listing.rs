@@ -9,22 +9,22 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
 use super::index::{
-    BUCKET_HEAD, BucketId, Entry, IndexError, OBJECTS, Table, UPLOAD_TAIL, UPLOADS, View,
-    object_key,
+    BUCKET_HEAD, BucketId, IndexError, IndexTable, IndexView, OBJECTS, UPLOAD_TAIL, UPLOADS,
+    UndecodedRow, object_key,
 };
 
 /// What to list. An empty delimiter is none.
 #[derive(Debug, Clone)]
-pub struct Query<'a> {
+pub struct ListingQuery<'a> {
     pub prefix: &'a str,
     pub delimiter: &'a str,
-    pub start: Start,
+    pub start: ListingStart,
     pub max: usize,
 }
 
 /// Where a page begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Start {
+pub enum ListingStart {
     First,
     AfterKey(String),
     /// Everything that begins with this has been listed.
@@ -33,26 +33,26 @@ pub enum Start {
     AfterUpload(String, String),
 }
 
-impl Start {
+impl ListingStart {
     /// A marker that a client chose, or was given as `NextMarker`. One that is a common prefix of
     /// this very listing stands for all that it covers; otherwise a listing by `NextMarker` would
     /// never get past it.
     pub fn from_marker(marker: &str, prefix: &str, delimiter: &str) -> Self {
         if marker.is_empty() {
-            return Start::First;
+            return ListingStart::First;
         }
         match common_prefix(marker, prefix, delimiter) {
-            Some(p) if p == marker => Start::AfterPrefix(marker.to_owned()),
-            _ => Start::AfterKey(marker.to_owned()),
+            Some(p) if p == marker => ListingStart::AfterPrefix(marker.to_owned()),
+            _ => ListingStart::AfterKey(marker.to_owned()),
         }
     }
 
     /// An opaque continuation token.
     pub fn to_token(&self) -> String {
         let (kind, text) = match self {
-            Start::First => ('f', ""),
-            Start::AfterKey(key) | Start::AfterUpload(key, _) => ('k', key.as_str()),
-            Start::AfterPrefix(prefix) => ('p', prefix.as_str()),
+            ListingStart::First => ('f', ""),
+            ListingStart::AfterKey(key) | ListingStart::AfterUpload(key, _) => ('k', key.as_str()),
+            ListingStart::AfterPrefix(prefix) => ('p', prefix.as_str()),
         };
         URL_SAFE_NO_PAD.encode(format!("{kind}{text}"))
     }
@@ -60,8 +60,8 @@ impl Start {
     pub fn from_token(token: &str) -> Option<Self> {
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
         match text.split_at_checked(1)? {
-            ("k", key) => Some(Start::AfterKey(key.to_owned())),
-            ("p", prefix) => Some(Start::AfterPrefix(prefix.to_owned())),
+            ("k", key) => Some(ListingStart::AfterKey(key.to_owned())),
+            ("p", prefix) => Some(ListingStart::AfterPrefix(prefix.to_owned())),
             _ => None,
         }
     }
@@ -69,55 +69,55 @@ impl Start {
 
 /// One line of a page.
 #[derive(Debug)]
-pub enum Item<T> {
+pub enum ListingItem<T> {
     Entry { key: String, upload_id: String, record: T },
     Prefix(String),
 }
 
 #[derive(Debug)]
-pub struct Page<T> {
-    pub items: Vec<Item<T>>,
+pub struct ListingPage<T> {
+    pub items: Vec<ListingItem<T>>,
     /// Where the next page begins; `None` at the end.
-    pub next: Option<Start>,
+    pub next: Option<ListingStart>,
     /// Index rows read for it.
     pub rows: usize,
 }
 
 /// Which table is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Space {
+pub enum ListingSpace {
     Objects,
     Uploads,
 }
 
-impl Space {
-    fn table(self) -> Table<'static> {
+impl ListingSpace {
+    fn index_table(self) -> IndexTable<'static> {
         match self {
-            Space::Objects => OBJECTS,
-            Space::Uploads => UPLOADS,
+            ListingSpace::Objects => OBJECTS,
+            ListingSpace::Uploads => UPLOADS,
         }
     }
 
-    fn what(self) -> &'static str {
+    fn record_name(self) -> &'static str {
         match self {
-            Space::Objects => "object",
-            Space::Uploads => "upload",
+            ListingSpace::Objects => "object",
+            ListingSpace::Uploads => "upload",
         }
     }
 
     /// Splits a table key behind the bucket into key and upload id.
-    fn split(self, row: &Entry) -> (String, String) {
+    fn split_row(self, row: &UndecodedRow) -> (String, String) {
         let rest = &row.key[BUCKET_HEAD..];
-        let tail = if self == Space::Uploads { UPLOAD_TAIL.min(rest.len()) } else { 0 };
+        let tail = if self == ListingSpace::Uploads { UPLOAD_TAIL.min(rest.len()) } else { 0 };
         let (key, id) = rest.split_at(rest.len() - tail);
         let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         (text(key), text(id.get(1..).unwrap_or_default()))
     }
 
     /// The first table key that is past all of `key`.
-    fn past(self, bucket: BucketId, key: &str) -> Bound<Vec<u8>> {
+    fn bound_past_key(self, bucket: BucketId, key: &str) -> Bound<Vec<u8>> {
         let mut at = object_key(bucket, key.as_bytes());
-        if self == Space::Uploads {
+        if self == ListingSpace::Uploads {
             // Upload ids are hexadecimal, so all of them sort before this.
             at.extend_from_slice(&[0, 0xff]);
         }
@@ -126,24 +126,29 @@ impl Space {
 }
 
 /// Reads one page. Reads as many rows as it returns items, and at most one more.
-pub fn list<T: DeserializeOwned>(
-    view: &View,
-    space: Space,
+pub fn read_page<T: DeserializeOwned>(
+    view: &IndexView,
+    space: ListingSpace,
     bucket: BucketId,
-    query: &Query<'_>,
-) -> Result<Page<T>, IndexError> {
-    let mut page = Page { items: Vec::new(), next: None, rows: 0 };
+    query: &ListingQuery<'_>,
+) -> Result<ListingPage<T>, IndexError> {
+    let mut page = ListingPage { items: Vec::new(), next: None, rows: 0 };
     let Some(from) = first_row(space, bucket, query).filter(|_| query.max > 0) else {
         return Ok(page);
     };
     let scan = |from: Bound<&Vec<u8>>| {
-        view.scan::<T>(space.table(), space.what(), bucket, from.map(Vec::as_slice))
+        view.scan_bucket::<T>(
+            space.index_table(),
+            space.record_name(),
+            bucket,
+            from.map(Vec::as_slice),
+        )
     };
     let mut rows = scan(from.as_ref())?;
-    let mut next = Start::First;
+    let mut next = ListingStart::First;
     while let Some(row) = rows.next_entry()? {
         page.rows += 1;
-        let (key, upload_id) = space.split(&row);
+        let (key, upload_id) = space.split_row(&row);
         if !key.starts_with(query.prefix) {
             break;
         }
@@ -152,35 +157,41 @@ pub fn list<T: DeserializeOwned>(
             break;
         }
         if let Some(prefix) = common_prefix(&key, query.prefix, query.delimiter) {
-            next = Start::AfterPrefix(prefix.to_owned());
-            page.items.push(Item::Prefix(prefix.to_owned()));
-            let from = object_key(bucket, &successor(prefix));
+            next = ListingStart::AfterPrefix(prefix.to_owned());
+            page.items.push(ListingItem::Prefix(prefix.to_owned()));
+            let from = object_key(bucket, &prefix_successor(prefix));
             rows = scan(Bound::Included(&from))?;
             continue;
         }
         next = match space {
-            Space::Objects => Start::AfterKey(key.clone()),
-            Space::Uploads => Start::AfterUpload(key.clone(), upload_id.clone()),
+            ListingSpace::Objects => ListingStart::AfterKey(key.clone()),
+            ListingSpace::Uploads => ListingStart::AfterUpload(key.clone(), upload_id.clone()),
         };
-        page.items.push(Item::Entry { key, upload_id, record: row.decode()? });
+        page.items.push(ListingItem::Entry { key, upload_id, record: row.decode()? });
     }
     Ok(page)
 }
 
 /// The first table key that the query may return; `None` if it can return nothing.
-fn first_row(space: Space, bucket: BucketId, query: &Query<'_>) -> Option<Bound<Vec<u8>>> {
+fn first_row(
+    space: ListingSpace,
+    bucket: BucketId,
+    query: &ListingQuery<'_>,
+) -> Option<Bound<Vec<u8>>> {
     let at_prefix = Bound::Included(object_key(bucket, query.prefix.as_bytes()));
     Some(match &query.start {
-        Start::First => at_prefix,
-        Start::AfterKey(key) | Start::AfterUpload(key, _) if key.as_str() < query.prefix => {
+        ListingStart::First => at_prefix,
+        ListingStart::AfterKey(key) | ListingStart::AfterUpload(key, _)
+            if key.as_str() < query.prefix =>
+        {
             at_prefix
         }
-        Start::AfterKey(key) => space.past(bucket, key),
-        Start::AfterUpload(key, id) => {
+        ListingStart::AfterKey(key) => space.bound_past_key(bucket, key),
+        ListingStart::AfterUpload(key, id) => {
             Bound::Excluded(super::index::upload_key(bucket, key.as_bytes(), id))
         }
-        Start::AfterPrefix(done) => {
-            let after = successor(done);
+        ListingStart::AfterPrefix(done) => {
+            let after = prefix_successor(done);
             Bound::Included(object_key(bucket, after.as_slice().max(query.prefix.as_bytes())))
         }
     })
@@ -198,7 +209,7 @@ fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: &str) -> Option<&'k 
 
 /// The least byte string above everything that begins with `prefix`, which is not empty and, being
 /// UTF-8, holds no 0xff.
-fn successor(prefix: &str) -> Vec<u8> {
+fn prefix_successor(prefix: &str) -> Vec<u8> {
     let mut out = prefix.as_bytes().to_vec();
     if let Some(last) = out.last_mut() {
         *last += 1;

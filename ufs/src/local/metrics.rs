@@ -10,7 +10,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntGauge, Opts, Registry};
 
-use super::store::{Inner, LocalStore};
+use super::store::{LocalStore, LocalStoreInner};
 
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, $help:literal;)*) => {
@@ -66,14 +66,14 @@ table! {
 impl LocalStore {
     /// Shows this store's metrics in `registry`, under
     /// [`LocalOptions::name`](super::LocalOptions::name). Does not keep the store open.
-    pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
+    pub fn register_metrics(&self, registry: &Registry) -> Result<(), prometheus::Error> {
         let metrics = self.inner.metrics.clone();
         registry.register(Box::new(LocalCollector { store: Arc::downgrade(&self.inner), metrics }))
     }
 }
 
 struct LocalCollector {
-    store: Weak<Inner>,
+    store: Weak<LocalStoreInner>,
     metrics: Arc<LocalMetrics>,
 }
 
@@ -85,18 +85,18 @@ impl Collector for LocalCollector {
     fn collect(&self) -> Vec<MetricFamily> {
         // Of a closed store nothing is shown: its gauges would say what was.
         let Some(store) = self.store.upgrade() else { return Vec::new() };
-        sample(&store, &self.metrics);
+        sample_gauges(&store, &self.metrics);
         self.metrics.each().into_iter().flat_map(Collector::collect).collect()
     }
 }
 
-fn sample(store: &Inner, metrics: &LocalMetrics) {
+fn sample_gauges(store: &LocalStoreInner, metrics: &LocalMetrics) {
     let set = |gauge: &IntGauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
     let options = &store.options;
-    set(&metrics.changes_queued, store.committer.queued() as u64);
+    set(&metrics.changes_queued, store.committer.queued_changes() as u64);
     set(&metrics.changes_queued_max, options.commit_queue_max as u64);
-    set(&metrics.readers, store.pins.readers() as u64);
-    set(&metrics.writers, store.dir.unfinished() as u64);
+    set(&metrics.readers, store.pins.reader_count() as u64);
+    set(&metrics.writers, store.dir.unfinished_blobs() as u64);
     set(&metrics.index_cache_bytes_max, options.index_cache_bytes as u64);
     match std::fs::metadata(store.index_path()) {
         Ok(file) => set(&metrics.index_bytes, file.len()),
@@ -104,7 +104,7 @@ fn sample(store: &Inner, metrics: &LocalMetrics) {
             tracing::debug!(%error, "the size of the local store's index could not be read")
         }
     }
-    match store.rows() {
+    match store.count_rows() {
         Ok(rows) => {
             for (gauge, rows) in [
                 (&metrics.objects, rows.objects),

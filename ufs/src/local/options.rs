@@ -66,7 +66,7 @@ impl LocalOptions {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), LocalError> {
+    pub(super) fn check_ranges(&self) -> Result<(), LocalError> {
         let bad = |name, value: usize, range| Err(LocalError::Option { name, value, range });
         if !(1..=1000).contains(&self.list_page_max) {
             return bad("list_page_max", self.list_page_max, "1 to 1000");

@@ -5,7 +5,7 @@ use http::StatusCode;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use super::ops::absent::{Configuration, refuse_read, require_bucket};
+use super::ops::absent::{AbsentConfiguration, refuse_read, require_bucket};
 use super::ops::{
     acl, attributes, bucket, copy, delete, list, multipart, part, read, tagging, upload_list, write,
 };
@@ -17,42 +17,42 @@ impl S3 for LocalStore {
         &self,
         req: S3Request<CreateBucketInput>,
     ) -> S3Result<S3Response<CreateBucketOutput>> {
-        bucket::create(self, req).await
+        bucket::create_bucket(self, req).await
     }
 
     async fn delete_bucket(
         &self,
         req: S3Request<DeleteBucketInput>,
     ) -> S3Result<S3Response<DeleteBucketOutput>> {
-        bucket::delete(self, req).await
+        bucket::delete_bucket(self, req).await
     }
 
     async fn head_bucket(
         &self,
         req: S3Request<HeadBucketInput>,
     ) -> S3Result<S3Response<HeadBucketOutput>> {
-        bucket::head(self, req).await
+        bucket::head_bucket(self, req).await
     }
 
     async fn list_buckets(
         &self,
         req: S3Request<ListBucketsInput>,
     ) -> S3Result<S3Response<ListBucketsOutput>> {
-        bucket::list(self, req).await
+        bucket::list_buckets(self, req).await
     }
 
     async fn get_bucket_location(
         &self,
         req: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-        bucket::location(self, req).await
+        bucket::get_bucket_location(self, req).await
     }
 
     async fn get_bucket_versioning(
         &self,
         req: S3Request<GetBucketVersioningInput>,
     ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
-        bucket::versioning(self, req).await
+        bucket::get_bucket_versioning(self, req).await
     }
 
     async fn get_object(
@@ -122,21 +122,21 @@ impl S3 for LocalStore {
         &self,
         req: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
-        multipart::create(self, req).await
+        multipart::create_upload(self, req).await
     }
 
     async fn complete_multipart_upload(
         &self,
         req: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
-        multipart::complete(self, req).await
+        multipart::complete_upload(self, req).await
     }
 
     async fn abort_multipart_upload(
         &self,
         req: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
-        multipart::abort(self, req).await
+        multipart::abort_upload(self, req).await
     }
 
     async fn upload_part(
@@ -248,70 +248,70 @@ impl S3 for LocalStore {
         &self,
         req: S3Request<GetBucketCorsInput>,
     ) -> S3Result<S3Response<GetBucketCorsOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::Cors).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::Cors).await
     }
 
     async fn get_bucket_encryption(
         &self,
         req: S3Request<GetBucketEncryptionInput>,
     ) -> S3Result<S3Response<GetBucketEncryptionOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::Encryption).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::Encryption).await
     }
 
     async fn get_bucket_lifecycle_configuration(
         &self,
         req: S3Request<GetBucketLifecycleConfigurationInput>,
     ) -> S3Result<S3Response<GetBucketLifecycleConfigurationOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::Lifecycle).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::Lifecycle).await
     }
 
     async fn get_object_lock_configuration(
         &self,
         req: S3Request<GetObjectLockConfigurationInput>,
     ) -> S3Result<S3Response<GetObjectLockConfigurationOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::ObjectLock).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::ObjectLock).await
     }
 
     async fn get_bucket_ownership_controls(
         &self,
         req: S3Request<GetBucketOwnershipControlsInput>,
     ) -> S3Result<S3Response<GetBucketOwnershipControlsOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::OwnershipControls).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::OwnershipControls).await
     }
 
     async fn get_bucket_policy(
         &self,
         req: S3Request<GetBucketPolicyInput>,
     ) -> S3Result<S3Response<GetBucketPolicyOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::Policy).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::Policy).await
     }
 
     async fn get_bucket_policy_status(
         &self,
         req: S3Request<GetBucketPolicyStatusInput>,
     ) -> S3Result<S3Response<GetBucketPolicyStatusOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::Policy).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::Policy).await
     }
 
     async fn get_public_access_block(
         &self,
         req: S3Request<GetPublicAccessBlockInput>,
     ) -> S3Result<S3Response<GetPublicAccessBlockOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::PublicAccessBlock).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::PublicAccessBlock).await
     }
 
     async fn get_bucket_replication(
         &self,
         req: S3Request<GetBucketReplicationInput>,
     ) -> S3Result<S3Response<GetBucketReplicationOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::Replication).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::Replication).await
     }
 
     async fn get_bucket_website(
         &self,
         req: S3Request<GetBucketWebsiteInput>,
     ) -> S3Result<S3Response<GetBucketWebsiteOutput>> {
-        refuse_read(self, req.input.bucket, Configuration::Website).await
+        refuse_read(self, req.input.bucket, AbsentConfiguration::Website).await
     }
 
     async fn delete_bucket_cors(

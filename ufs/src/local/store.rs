@@ -11,10 +11,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redb::{Database, ReadableDatabase};
 use s3s::{S3Error, S3Result, s3_error};
 
-use super::blob::{BlobDir, PinGuard, Pins, Reclaim, Reclaimer, sweep_generation, sync_dir};
+use super::blob::{
+    BlobDir, BlobPins, BlobReclaimer, PinGuard, ReclaimSignal, sweep_generation, sync_dir,
+};
 use super::index::{
-    BucketRecord, CommitLimits, Committer, IndexError, LayoutRecord, ObjectRecord, RowCounts, Tx,
-    TxError, View, open_database,
+    BucketRecord, CommitLimits, IndexCommitter, IndexError, IndexTransaction, IndexView,
+    LayoutRecord, ObjectRecord, RowCounts, TxError, open_database,
 };
 use super::metrics::LocalMetrics;
 use super::options::{LocalError, LocalOptions};
@@ -27,7 +29,7 @@ const INDEX: &str = "index.redb";
 /// An object store in a folder. Cheap to clone; the last clone to go closes the folder.
 #[derive(Clone)]
 pub struct LocalStore {
-    pub(super) inner: Arc<Inner>,
+    pub(super) inner: Arc<LocalStoreInner>,
 }
 
 impl std::fmt::Debug for LocalStore {
@@ -50,12 +52,12 @@ pub struct LocalStats {
 }
 
 /// Dropped in this order: the threads end, then the index closes, then the lock goes.
-pub(super) struct Inner {
-    pub committer: Committer,
-    _reclaimer: Reclaimer,
+pub(super) struct LocalStoreInner {
+    pub committer: IndexCommitter,
+    _reclaimer: BlobReclaimer,
     db: Arc<Database>,
     pub dir: Arc<BlobDir>,
-    pub pins: Arc<Pins>,
+    pub pins: Arc<BlobPins>,
     pub options: LocalOptions,
     pub expired_ms: AtomicI64,
     pub metrics: Arc<LocalMetrics>,
@@ -63,7 +65,7 @@ pub(super) struct Inner {
 }
 
 /// An object, with its bytes held in place.
-pub(super) struct Found {
+pub(super) struct PinnedObject {
     pub record: ObjectRecord,
     pub layout: LayoutRecord,
     pub pin: PinGuard,
@@ -75,8 +77,8 @@ impl LocalStore {
     ///
     /// # Errors
     /// When the folder is not a store, is open elsewhere, or cannot be read and written.
-    pub fn open(options: LocalOptions) -> Result<Self, LocalError> {
-        options.check()?;
+    pub fn open_store(options: LocalOptions) -> Result<Self, LocalError> {
+        options.check_ranges()?;
         let root = options.root.clone();
         let data = root.join("data");
         fs::create_dir_all(&data).map_err(io_error("create", &data))?;
@@ -93,25 +95,26 @@ impl LocalStore {
         }
         let db = Arc::new(db);
         let dir = BlobDir::new(data.clone(), generation.current, options.sync);
-        sweep(&db, &dir, &generation).map_err(io_error("clear up", &data))?;
+        sweep_uncommitted(&db, &dir, &generation).map_err(io_error("clear up", &data))?;
         finish_sweep(&db, generation.current).map_err(&index_error)?;
 
-        let pins = Arc::new(Pins::default());
-        let reclaim = Arc::new(Reclaim::default());
+        let pins = Arc::new(BlobPins::default());
+        let reclaim = Arc::new(ReclaimSignal::default());
         // A killed process may have left garbage rows.
-        reclaim.wake();
+        reclaim.wake_reclaimer();
         let thread = |name| move |source| LocalError::Thread { name, source };
-        let reclaimer = Reclaimer::start(db.clone(), dir.clone(), pins.clone(), reclaim.clone())
-            .map_err(thread("local-reclaim"))?;
+        let reclaimer =
+            BlobReclaimer::start(db.clone(), dir.clone(), pins.clone(), reclaim.clone())
+                .map_err(thread("local-reclaim"))?;
         let limits = CommitLimits {
             queue_max: options.commit_queue_max,
             batch_max: options.commit_batch_max,
         };
         let metrics = Arc::new(LocalMetrics::new(&options.name));
-        let committer = Committer::start(db.clone(), &limits, reclaim, metrics.clone())
+        let committer = IndexCommitter::start(db.clone(), &limits, reclaim, metrics.clone())
             .map_err(thread("local-commit"))?;
         let expired_ms = AtomicI64::new(0);
-        let inner = Inner {
+        let inner = LocalStoreInner {
             committer,
             _reclaimer: reclaimer,
             db,
@@ -127,20 +130,20 @@ impl LocalStore {
 
     /// What the store is doing.
     #[must_use]
-    pub fn stats(&self) -> LocalStats {
+    pub fn store_stats(&self) -> LocalStats {
         let metrics = &self.inner.metrics;
         LocalStats {
             commits: metrics.commits.get(),
             changes: metrics.changes.get(),
             commit_failures: metrics.commit_failures.get(),
-            readers: self.inner.pins.readers(),
+            readers: self.inner.pins.reader_count(),
         }
     }
 
     /// Runs index and file reads off the async threads.
-    pub(super) async fn blocking<T: Send + 'static>(
+    pub(super) async fn run_blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> S3Result<T> + Send + 'static,
+        work: impl FnOnce(&LocalStoreInner) -> S3Result<T> + Send + 'static,
     ) -> S3Result<T> {
         let inner = self.inner.clone();
         let task = tokio::task::spawn_blocking(move || work(&inner));
@@ -149,20 +152,20 @@ impl LocalStore {
         })?
     }
 
-    /// Changes the index; see [`Committer::commit`].
-    pub(super) async fn commit<T, F>(&self, change: F) -> S3Result<T>
+    /// Changes the index; see [`IndexCommitter::commit_change`].
+    pub(super) async fn commit_change<T, F>(&self, change: F) -> S3Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Tx<'_>) -> Result<T, TxError> + Send + 'static,
+        F: FnOnce(&mut IndexTransaction<'_>) -> Result<T, TxError> + Send + 'static,
     {
-        self.inner.committer.commit(None, change).await
+        self.inner.committer.commit_change(None, change).await
     }
 }
 
-impl Inner {
-    pub fn view(&self) -> S3Result<View> {
+impl LocalStoreInner {
+    pub fn open_view(&self) -> S3Result<IndexView> {
         let read = self.db.begin_read().map_err(|e| index_failed(e.into()))?;
-        Ok(View::new(read))
+        Ok(IndexView::new(read))
     }
 
     pub fn index_path(&self) -> PathBuf {
@@ -170,30 +173,30 @@ impl Inner {
     }
 
     /// How much the index holds.
-    pub fn rows(&self) -> Result<RowCounts, IndexError> {
-        View::new(self.db.begin_read()?).rows()
+    pub fn count_rows(&self) -> Result<RowCounts, IndexError> {
+        IndexView::new(self.db.begin_read()?).count_rows()
     }
 
-    /// An object and a hold on its bytes. See [`Pins`] for why the order matters.
-    pub fn find(&self, bucket: &str, key: &str) -> S3Result<Found> {
+    /// An object and a hold on its bytes. See [`BlobPins`] for why the order matters.
+    pub fn find_object(&self, bucket: &str, key: &str) -> S3Result<PinnedObject> {
         let _gate = self.pins.look_up();
-        let view = self.view()?;
+        let view = self.open_view()?;
         let record = find_record(&view, bucket, key)?;
-        let layout = view.layout(&record).map_err(index_failed)?;
-        let mut blobs: Vec<_> = layout.blobs().collect();
+        let layout = view.layout_record(&record).map_err(index_failed)?;
+        let mut blobs: Vec<_> = layout.blob_ids().collect();
         blobs.dedup();
-        let pin = self.pins.pin(blobs);
-        Ok(Found { record, layout, pin })
+        let pin = self.pins.pin_blobs(blobs);
+        Ok(PinnedObject { record, layout, pin })
     }
 }
 
-pub(super) fn find_bucket(view: &View, name: &str) -> S3Result<BucketRecord> {
-    view.bucket(name).map_err(index_failed)?.ok_or_else(|| no_such_bucket(name))
+pub(super) fn find_bucket(view: &IndexView, name: &str) -> S3Result<BucketRecord> {
+    view.bucket_record(name).map_err(index_failed)?.ok_or_else(|| no_such_bucket(name))
 }
 
-pub(super) fn find_record(view: &View, bucket: &str, key: &str) -> S3Result<ObjectRecord> {
+pub(super) fn find_record(view: &IndexView, bucket: &str, key: &str) -> S3Result<ObjectRecord> {
     let bucket = find_bucket(view, bucket)?;
-    view.object(bucket.id, key).map_err(index_failed)?.ok_or_else(no_such_key)
+    view.object_record(bucket.id, key).map_err(index_failed)?.ok_or_else(no_such_key)
 }
 
 pub(super) fn no_such_bucket(name: &str) -> S3Error {
@@ -220,7 +223,7 @@ pub(super) fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-struct Generation {
+struct BlobGeneration {
     current: u64,
     /// Generations below this one were swept before.
     swept: u64,
@@ -230,21 +233,23 @@ const GENERATION: &str = "generation";
 const SWEPT: &str = "swept";
 
 /// Makes the tables and takes the next generation number, durably, before any blob can bear it.
-fn begin_generation(db: &Database) -> Result<Generation, redb::Error> {
+fn begin_generation(db: &Database) -> Result<BlobGeneration, redb::Error> {
     let write = db.begin_write()?;
-    let mut tx = Tx::new(&write);
-    let numbers = tx.create_tables().and_then(|()| Ok((tx.count(GENERATION)?, tx.meta(SWEPT)?)));
+    let mut tx = IndexTransaction::new(&write);
+    let numbers = tx
+        .create_tables()
+        .and_then(|()| Ok((tx.increment_counter(GENERATION)?, tx.meta_value(SWEPT)?)));
     let (current, swept) = numbers.map_err(into_redb)?;
     write.commit()?;
-    Ok(Generation { current, swept })
+    Ok(BlobGeneration { current, swept })
 }
 
 /// Removes what earlier processes wrote but did not commit. Only the generations since the last
 /// start are looked at, so this takes as long as the last run wrote, not as long as the store is
 /// large.
-fn sweep(db: &Database, dir: &BlobDir, generation: &Generation) -> io::Result<()> {
+fn sweep_uncommitted(db: &Database, dir: &BlobDir, generation: &BlobGeneration) -> io::Result<()> {
     for old in generation.swept..generation.current {
-        let view = View::new(db.begin_read().map_err(io::Error::other)?);
+        let view = IndexView::new(db.begin_read().map_err(io::Error::other)?);
         let removed = sweep_generation(dir, old, &view)?;
         if removed > 0 {
             tracing::info!(
@@ -259,7 +264,7 @@ fn sweep(db: &Database, dir: &BlobDir, generation: &Generation) -> io::Result<()
 
 fn finish_sweep(db: &Database, current: u64) -> Result<(), redb::Error> {
     let write = db.begin_write()?;
-    Tx::new(&write).set_meta(SWEPT, current).map_err(into_redb)?;
+    IndexTransaction::new(&write).set_meta(SWEPT, current).map_err(into_redb)?;
     write.commit()?;
     Ok(())
 }

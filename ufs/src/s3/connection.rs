@@ -27,7 +27,7 @@ use s3s::StdError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::{ConnectError, Deadlines, S3Options};
+use super::{ConnectError, S3Options, S3StoreDeadlines};
 
 /// All places are taken. Told from other timeouts because the remedy differs.
 #[derive(Debug, thiserror::Error)]
@@ -41,15 +41,18 @@ pub(super) struct NoPlace {
 }
 
 /// The HTTP client for a store, and for the services that give out its credentials.
-pub(super) fn client(options: &S3Options, tls: bool) -> Result<SharedHttpClient, ConnectError> {
+pub(super) fn build_http_client(
+    options: &S3Options,
+    tls: bool,
+) -> Result<SharedHttpClient, ConnectError> {
     let trust = match &options.ca_file {
-        Some(path) => TrustStore::empty().with_pem_certificate(certificates(path)?),
+        Some(path) => TrustStore::empty().with_pem_certificate(read_certificates(path)?),
         // Credentials services are reached by TLS even where the store is not, but not by machines
         // without certificates.
         None => TrustStore::default().with_native_roots(
             tls || !matches!(
                 options.credentials,
-                super::Credentials::Static { .. } | super::Credentials::Anonymous
+                super::S3StoreCredentials::Static { .. } | super::S3StoreCredentials::Anonymous
             ),
         ),
     };
@@ -73,13 +76,16 @@ pub(super) fn client(options: &S3Options, tls: bool) -> Result<SharedHttpClient,
             .build()
     });
     let places = Arc::new(Semaphore::new(options.connections_max.clamp(1, Semaphore::MAX_PERMITS)));
-    let limits =
-        Limits { places, places_max: options.connections_max.max(1), deadlines: options.deadlines };
+    let limits = ConnectionLimits {
+        places,
+        places_max: options.connections_max.max(1),
+        deadlines: options.deadlines,
+    };
     Ok(SharedHttpClient::new(LimitedClient { inner, limits: Arc::new(limits) }))
 }
 
 /// The file's text, checked: the HTTP client would panic on a bad one.
-fn certificates(path: &std::path::Path) -> Result<Vec<u8>, ConnectError> {
+fn read_certificates(path: &std::path::Path) -> Result<Vec<u8>, ConnectError> {
     let wrong = |reason: String| ConnectError::CaFile { path: path.to_owned(), reason };
     let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let mut roots = rustls::RootCertStore::empty();
@@ -94,22 +100,22 @@ fn certificates(path: &std::path::Path) -> Result<Vec<u8>, ConnectError> {
 }
 
 #[derive(Debug)]
-struct Limits {
+struct ConnectionLimits {
     places: Arc<Semaphore>,
     places_max: usize,
-    deadlines: Deadlines,
+    deadlines: S3StoreDeadlines,
 }
 
 #[derive(Debug)]
 struct LimitedClient {
     inner: SharedHttpClient,
-    limits: Arc<Limits>,
+    limits: Arc<ConnectionLimits>,
 }
 
 #[derive(Debug)]
 struct LimitedConnector {
     inner: SharedHttpConnector,
-    limits: Arc<Limits>,
+    limits: Arc<ConnectionLimits>,
 }
 
 impl HttpClient for LimitedClient {
@@ -136,10 +142,10 @@ impl HttpConnector for LimitedConnector {
                 return Err(ConnectorError::timeout(error.into()));
             };
             let permit = permit.expect("the semaphore is never closed");
-            let mut response = answer(inner, request, deadlines).await?;
+            let mut response = send_with_deadline(inner, request, deadlines).await?;
             let body = std::mem::replace(response.body_mut(), SdkBody::taken());
             let timer = Box::pin(sleep_until(Instant::now()));
-            let body = Answer {
+            let body = S3AnswerBody {
                 inner: body,
                 idle: deadlines.idle,
                 timer,
@@ -153,30 +159,30 @@ impl HttpConnector for LimitedConnector {
 }
 
 /// Sends a request and waits for the answer's headers.
-async fn answer(
+async fn send_with_deadline(
     inner: SharedHttpConnector,
     mut request: HttpRequest,
-    deadlines: Deadlines,
+    deadlines: S3StoreDeadlines,
 ) -> Result<HttpResponse, ConnectorError> {
     let progress =
-        Arc::new(Mutex::new(Progress { moved: Instant::now(), waits_for_client: false }));
+        Arc::new(Mutex::new(S3RequestProgress { moved: Instant::now(), waits_for_client: false }));
     // A body in memory is taken at once, and stays one: it may be sent again on a fresh connection
     // if its own was stale.
     if request.body().bytes().is_none() {
         let body = std::mem::replace(request.body_mut(), SdkBody::taken());
         *request.body_mut() =
-            SdkBody::from_body_1_x(Watched { inner: body, progress: progress.clone() });
+            SdkBody::from_body_1_x(WatchedBody { inner: body, progress: progress.clone() });
     }
     // The connection itself has a deadline of its own, in the connector's settings.
     let answer_max = deadlines.connect + deadlines.answer;
     let call = inner.call(request);
     tokio::pin!(call);
     loop {
-        let deadline = progress.lock().deadline(answer_max);
+        let deadline = progress.lock().answer_deadline(answer_max);
         tokio::select! {
             response = &mut call => return response,
             () = sleep_until(deadline) => {
-                if progress.lock().deadline(answer_max) <= Instant::now() {
+                if progress.lock().answer_deadline(answer_max) <= Instant::now() {
                     let text = format!("no answer within {} ms", answer_max.as_millis());
                     return Err(ConnectorError::timeout(io::Error::new(io::ErrorKind::TimedOut, text).into()));
                 }
@@ -186,26 +192,26 @@ async fn answer(
 }
 
 /// When a request last moved, and who is waited for.
-struct Progress {
+struct S3RequestProgress {
     moved: Instant,
     waits_for_client: bool,
 }
 
-impl Progress {
+impl S3RequestProgress {
     /// When the store is late. Never, while it is the client whose bytes are waited for.
-    fn deadline(&self, answer_max: Duration) -> Instant {
+    fn answer_deadline(&self, answer_max: Duration) -> Instant {
         let since = if self.waits_for_client { Instant::now() } else { self.moved };
         since + answer_max
     }
 }
 
 /// A request's body that notes when its bytes are taken.
-struct Watched {
+struct WatchedBody {
     inner: SdkBody,
-    progress: Arc<Mutex<Progress>>,
+    progress: Arc<Mutex<S3RequestProgress>>,
 }
 
-impl Body for Watched {
+impl Body for WatchedBody {
     type Data = Bytes;
     type Error = StdError;
 
@@ -215,7 +221,7 @@ impl Body for Watched {
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let frame = Pin::new(&mut self.inner).poll_frame(cx);
         *self.progress.lock() =
-            Progress { moved: Instant::now(), waits_for_client: frame.is_pending() };
+            S3RequestProgress { moved: Instant::now(), waits_for_client: frame.is_pending() };
         frame
     }
 
@@ -229,7 +235,7 @@ impl Body for Watched {
 }
 
 /// An answer's body: its silence has an end, and it keeps its place until it has ended.
-struct Answer {
+struct S3AnswerBody {
     inner: SdkBody,
     idle: Duration,
     timer: Pin<Box<Sleep>>,
@@ -237,7 +243,7 @@ struct Answer {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Body for Answer {
+impl Body for S3AnswerBody {
     type Data = Bytes;
     type Error = StdError;
 

@@ -23,15 +23,15 @@ use super::{ConnectError, check_endpoint};
 
 /// A text that is not shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct S3StoreSecret(String);
 
-impl Secret {
+impl S3StoreSecret {
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for S3StoreSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(secret)")
     }
@@ -41,21 +41,18 @@ impl fmt::Debug for Secret {
 /// before they run out. Endpoints are `http://host:port` or `https://…`; `None` is AWS's own, or
 /// what the SDK's environment variables and files say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credentials {
+pub enum S3StoreCredentials {
     /// Requests are not signed.
     Anonymous,
     Static {
         access_key_id: String,
-        secret_access_key: Secret,
-        session_token: Option<Secret>,
+        secret_access_key: S3StoreSecret,
+        session_token: Option<S3StoreSecret>,
     },
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
     Environment,
     /// An AWS credentials file; `None` for the usual place and for the profile `default`.
-    Profile {
-        file: Option<PathBuf>,
-        profile: Option<String>,
-    },
+    Profile { file: Option<PathBuf>, profile: Option<String> },
     /// A token file, as Kubernetes keeps one, exchanged for the role's credentials.
     WebIdentity {
         role_arn: String,
@@ -64,15 +61,13 @@ pub enum Credentials {
         sts_endpoint: Option<String>,
     },
     /// The machine's own role (EC2 instance metadata, version 2).
-    InstanceMetadata {
-        endpoint: Option<String>,
-    },
+    InstanceMetadata { endpoint: Option<String> },
     /// A role, assumed with other credentials.
     AssumeRole {
         role_arn: String,
         session_name: String,
-        external_id: Option<Secret>,
-        base: Box<Credentials>,
+        external_id: Option<S3StoreSecret>,
+        base: Box<S3StoreCredentials>,
         sts_endpoint: Option<String>,
     },
     /// The order of the AWS SDKs: environment, profile, web identity, container, instance metadata.
@@ -80,8 +75,8 @@ pub enum Credentials {
 }
 
 /// The provider, or `None` for unsigned requests. Asks nobody yet.
-pub(super) async fn provider(
-    credentials: &Credentials,
+pub(super) async fn credentials_provider(
+    credentials: &S3StoreCredentials,
     region: &str,
     http: SharedHttpClient,
 ) -> Result<Option<SharedCredentialsProvider>, ConnectError> {
@@ -93,8 +88,8 @@ pub(super) async fn provider(
             .with_http_client(http.clone())
     };
     let provider = match credentials {
-        Credentials::Anonymous => return Ok(None),
-        Credentials::Static { access_key_id, secret_access_key, session_token } => {
+        S3StoreCredentials::Anonymous => return Ok(None),
+        S3StoreCredentials::Static { access_key_id, secret_access_key, session_token } => {
             let token = session_token.as_ref().map(|token| token.0.clone());
             let secret = secret_access_key.0.clone();
             let fixed = aws_credential_types::Credentials::new(
@@ -106,10 +101,10 @@ pub(super) async fn provider(
             );
             SharedCredentialsProvider::new(fixed)
         }
-        Credentials::Environment => {
+        S3StoreCredentials::Environment => {
             SharedCredentialsProvider::new(EnvironmentVariableCredentialsProvider::new())
         }
-        Credentials::Profile { file, profile } => {
+        S3StoreCredentials::Profile { file, profile } => {
             let mut builder = ProfileFileCredentialsProvider::builder().configure(&config());
             if let Some(file) = file {
                 let files = EnvConfigFiles::builder()
@@ -122,8 +117,8 @@ pub(super) async fn provider(
             }
             SharedCredentialsProvider::new(builder.build())
         }
-        Credentials::WebIdentity { role_arn, token_file, session_name, sts_endpoint } => {
-            let config = sts(region, http, sts_endpoint.as_deref()).await?;
+        S3StoreCredentials::WebIdentity { role_arn, token_file, session_name, sts_endpoint } => {
+            let config = sts_config(region, http, sts_endpoint.as_deref()).await?;
             SharedCredentialsProvider::new(WebIdentity {
                 client: aws_sdk_sts::Client::new(&config),
                 role_arn: role_arn.clone(),
@@ -131,7 +126,7 @@ pub(super) async fn provider(
                 session_name: session_name.clone(),
             })
         }
-        Credentials::InstanceMetadata { endpoint } => {
+        S3StoreCredentials::InstanceMetadata { endpoint } => {
             let mut client = imds::Client::builder().configure(&config());
             if let Some(endpoint) = endpoint {
                 check_endpoint(Some(endpoint))?;
@@ -146,11 +141,19 @@ pub(super) async fn provider(
                 ImdsCredentialsProvider::builder().configure(&config()).imds_client(client.build());
             SharedCredentialsProvider::new(builder.build())
         }
-        Credentials::AssumeRole { role_arn, session_name, external_id, base, sts_endpoint } => {
-            let Some(base) = Box::pin(provider(base, region.as_ref(), http.clone())).await? else {
+        S3StoreCredentials::AssumeRole {
+            role_arn,
+            session_name,
+            external_id,
+            base,
+            sts_endpoint,
+        } => {
+            let Some(base) =
+                Box::pin(credentials_provider(base, region.as_ref(), http.clone())).await?
+            else {
                 return Ok(None);
             };
-            let config = sts(region, http, sts_endpoint.as_deref()).await?;
+            let config = sts_config(region, http, sts_endpoint.as_deref()).await?;
             let mut builder =
                 AssumeRoleProvider::builder(role_arn).session_name(session_name).configure(&config);
             if let Some(id) = external_id {
@@ -158,7 +161,7 @@ pub(super) async fn provider(
             }
             SharedCredentialsProvider::new(builder.build_from_provider(base).await)
         }
-        Credentials::DefaultChain => {
+        S3StoreCredentials::DefaultChain => {
             let chain = DefaultCredentialsChain::builder()
                 .configure(config())
                 .region(region.clone())
@@ -171,7 +174,7 @@ pub(super) async fn provider(
 }
 
 /// How AWS's token service is reached.
-async fn sts(
+async fn sts_config(
     region: Region,
     http: SharedHttpClient,
     endpoint: Option<&str>,
@@ -196,7 +199,7 @@ struct WebIdentity {
 }
 
 impl WebIdentity {
-    async fn exchange(&self) -> provider::Result {
+    async fn exchange_token(&self) -> provider::Result {
         // Kubernetes replaces the file before its token runs out: it is read each time.
         let token = tokio::fs::read_to_string(&self.token_file).await.map_err(|source| {
             let text =
@@ -231,7 +234,7 @@ impl ProvideCredentials for WebIdentity {
     where
         Self: 'a,
     {
-        future::ProvideCredentials::new(self.exchange())
+        future::ProvideCredentials::new(self.exchange_token())
     }
 }
 
@@ -248,31 +251,31 @@ mod tests {
     use aws_credential_types::provider::ProvideCredentials;
     use std::io::Write;
 
-    fn fixed() -> Credentials {
-        Credentials::Static {
+    fn fixed() -> S3StoreCredentials {
+        S3StoreCredentials::Static {
             access_key_id: "AKIDEXAMPLE".into(),
-            secret_access_key: Secret::new("hush-secret"),
-            session_token: Some(Secret::new("hush-token")),
+            secret_access_key: S3StoreSecret::new("hush-secret"),
+            session_token: Some(S3StoreSecret::new("hush-token")),
         }
     }
 
     fn http() -> SharedHttpClient {
         let options =
             crate::s3::S3Options::new(Some("http://127.0.0.1:1".into()), "us-east-1", fixed());
-        crate::s3::connection::client(&options, false).unwrap()
+        crate::s3::connection::build_http_client(&options, false).unwrap()
     }
 
     #[tokio::test]
     async fn secrets_are_not_shown() {
-        let role = Credentials::AssumeRole {
+        let role = S3StoreCredentials::AssumeRole {
             role_arn: "arn:aws:iam::1:role/r".into(),
             session_name: "s".into(),
-            external_id: Some(Secret::new("hush-id")),
+            external_id: Some(S3StoreSecret::new("hush-id")),
             base: Box::new(fixed()),
             sts_endpoint: None,
         };
         let options = crate::s3::S3Options::new(None, "us-east-1", role);
-        let provider = provider(&fixed(), "us-east-1", http()).await.unwrap().unwrap();
+        let provider = credentials_provider(&fixed(), "us-east-1", http()).await.unwrap().unwrap();
         let given = provider.provide_credentials().await.unwrap();
         assert_eq!(given.secret_access_key(), "hush-secret");
         let shown = format!("{options:?} {options:#?} {provider:?} {given:?}");
@@ -283,11 +286,11 @@ mod tests {
     async fn a_profile_file_is_read_and_read_again() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "[team]\naws_access_key_id = FIRST\naws_secret_access_key = s").unwrap();
-        let from = Credentials::Profile {
+        let from = S3StoreCredentials::Profile {
             file: Some(file.path().to_owned()),
             profile: Some("team".into()),
         };
-        let given = provider(&from, "us-east-1", http())
+        let given = credentials_provider(&from, "us-east-1", http())
             .await
             .unwrap()
             .unwrap()

@@ -19,8 +19,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::blank_key::put_key_back;
-use super::upload::Cut;
-use crate::capture::{ERROR_BODY_BYTES_MAX, note, note_body};
+use super::upload::BoundedAnswerBody;
+use crate::capture::{ERROR_BODY_BYTES_MAX, note_body, record_answer};
 use crate::error::RawAnswer;
 use crate::headers::without_hop_by_hop;
 use crate::propagation;
@@ -48,9 +48,9 @@ pub(super) async fn with_headers<F: Future>(headers: ExtraHeaders, call: F) -> F
 }
 
 #[derive(Debug)]
-pub(super) struct Listen;
+pub(super) struct AnswerInterceptor;
 
-impl Intercept for Listen {
+impl Intercept for AnswerInterceptor {
     fn name(&self) -> &'static str {
         "verbs3"
     }
@@ -76,7 +76,7 @@ impl Intercept for Listen {
         _: &RuntimeComponents,
         _: &mut ConfigBag,
     ) -> Result<(), BoxError> {
-        note(None);
+        record_answer(None);
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Intercept for Listen {
         for (name, list) in lists {
             headers.try_insert(name, list)?;
         }
-        for (name, value) in propagation::headers() {
+        for (name, value) in propagation::trace_headers() {
             headers.try_insert(name, value)?;
         }
         Ok(())
@@ -156,9 +156,13 @@ impl Intercept for Listen {
         note_answer(response)?;
         if !response.status().is_success() {
             // Cut in silence: what an error's document says after 64 KiB is not missed.
-            wrap(response.body_mut(), |body| Cut::quietly_after(body, ERROR_BODY_BYTES_MAX));
+            wrap_body(response.body_mut(), |body| {
+                BoundedAnswerBody::quietly_after(body, ERROR_BODY_BYTES_MAX)
+            });
         } else if !is_data {
-            wrap(response.body_mut(), |body| Cut::with_error_after(body, DOCUMENT_BYTES_MAX));
+            wrap_body(response.body_mut(), |body| {
+                BoundedAnswerBody::with_error_after(body, DOCUMENT_BYTES_MAX)
+            });
         }
         Ok(())
     }
@@ -181,7 +185,7 @@ impl Intercept for Listen {
         match response.body().bytes() {
             Some(body) => note_body(body),
             // A document that broke off says nothing, whatever its status promised.
-            None if response.status().is_success() && !is_data(cfg) => note(None),
+            None if response.status().is_success() && !is_data(cfg) => record_answer(None),
             None => {}
         }
         Ok(())
@@ -202,7 +206,11 @@ fn note_answer(response: &HttpResponse) -> Result<(), BoxError> {
         }
     }
     let status = StatusCode::from_u16(response.status().as_u16())?;
-    note(Some(RawAnswer { status, headers: without_hop_by_hop(headers), body: Bytes::new() }));
+    record_answer(Some(RawAnswer {
+        status,
+        headers: without_hop_by_hop(headers),
+        body: Bytes::new(),
+    }));
     Ok(())
 }
 
@@ -218,7 +226,7 @@ pub(super) fn without_framing(encoding: &str) -> Option<String> {
     })
 }
 
-fn wrap(slot: &mut SdkBody, wrapper: impl FnOnce(SdkBody) -> Cut) {
+fn wrap_body(slot: &mut SdkBody, wrapper: impl FnOnce(SdkBody) -> BoundedAnswerBody) {
     let body = std::mem::replace(slot, SdkBody::taken());
     *slot = SdkBody::from_body_1_x(wrapper(body));
 }

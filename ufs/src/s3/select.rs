@@ -46,12 +46,12 @@ pub(super) async fn select_content(
         .set_scan_range(try_into_aws(scan_range)?)
         .send();
     let output = sent.await.map_err(sdk_error)?;
-    let events = SelectObjectContentEventStream::new(events(output.payload));
+    let events = SelectObjectContentEventStream::new(select_events(output.payload));
     Ok(SelectObjectContentOutput { payload: Some(events) })
 }
 
 /// The events up to the end or the first error, which is the last that a client gets.
-fn events(
+fn select_events(
     receiver: EventReceiver<SentEvent, EventError>,
 ) -> impl Stream<Item = S3Result<SelectObjectContentEvent>> + Send + Sync + 'static {
     let events = stream::unfold(Some(receiver), async |receiver| {

@@ -19,9 +19,9 @@ use super::client_headers::{checksum_headers, metadata_headers, part_type_header
 use super::connection::NoPlace;
 use super::listen::{ExtraHeaders, with_headers, without_framing};
 use super::select::select_content;
-use super::upload::{BodyError, Upload};
-use crate::body::chain;
-use crate::capture::{RemoteFailure, is_error, observe};
+use super::upload::{BodyError, UploadBody};
+use crate::body::error_chain;
+use crate::capture::{RemoteFailure, is_error, observe_answer};
 use crate::error::RawAnswer;
 use crate::operations::every_operation;
 
@@ -53,12 +53,12 @@ impl RemoteStore {
     }
 
     /// Runs a call and puts back what the typed interface loses.
-    async fn pass<T>(
+    async fn pass_call<T>(
         &self,
         headers: ExtraHeaders,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
-        let (result, raw) = observe(with_headers(headers, call)).await;
+        let (result, raw) = observe_answer(with_headers(headers, call)).await;
         match result {
             Ok(mut response) => {
                 if let Some(raw) = raw {
@@ -67,27 +67,27 @@ impl RemoteStore {
                 }
                 Ok(response)
             }
-            Err(error) => Err(faithful(error, raw)),
+            Err(error) => Err(restore_error(error, raw)),
         }
     }
 
     /// The same for a call that sends a body.
-    async fn upload<T>(
+    async fn pass_upload<T>(
         &self,
         headers: ExtraHeaders,
         body_error: BodyError,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
-        let result = self.pass(headers, call).await;
+        let result = self.pass_call(headers, call).await;
         // A store that refused the request before its body failed has the say, unless it only saw
         // the connection break.
-        match (result, body_error.take()) {
+        match (result, body_error.take_error()) {
             (Ok(_), Some(error)) | (Err(_), Some(error)) => Err(error),
             (result, None) => result,
         }
     }
 
-    async fn put(
+    async fn pass_put(
         &self,
         mut req: S3Request<PutObjectInput>,
     ) -> S3Result<S3Response<PutObjectOutput>> {
@@ -105,7 +105,7 @@ impl RemoteStore {
         let mut headers = checksum_headers(&req.headers, has_checksum!(input));
         headers.extend(metadata_headers(&req.headers));
         headers.extend(untyped.then(|| ("content-type".into(), String::new())));
-        self.upload(headers, error, self.proxy.put_object(req)).await
+        self.pass_upload(headers, error, self.proxy.put_object(req)).await
     }
 
     async fn put_part(
@@ -121,7 +121,7 @@ impl RemoteStore {
         }
         let mut headers = checksum_headers(&req.headers, has_checksum!(input));
         headers.push(part_type_header(&req.headers));
-        self.upload(headers, error, self.proxy.upload_part(req)).await
+        self.pass_upload(headers, error, self.proxy.upload_part(req)).await
     }
 
     async fn create_upload(
@@ -129,22 +129,23 @@ impl RemoteStore {
         mut req: S3Request<CreateMultipartUploadInput>,
     ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
         without_aws_chunked(&mut req.input.content_encoding);
-        self.pass(metadata_headers(&req.headers), self.proxy.create_multipart_upload(req)).await
+        self.pass_call(metadata_headers(&req.headers), self.proxy.create_multipart_upload(req))
+            .await
     }
 
-    async fn copy(
+    async fn pass_copy(
         &self,
         req: S3Request<CopyObjectInput>,
     ) -> S3Result<S3Response<CopyObjectOutput>> {
-        self.pass(metadata_headers(&req.headers), self.proxy.copy_object(req)).await
+        self.pass_call(metadata_headers(&req.headers), self.proxy.copy_object(req)).await
     }
 
-    async fn select(
+    async fn pass_select(
         &self,
         req: S3Request<SelectObjectContentInput>,
     ) -> S3Result<S3Response<SelectObjectContentOutput>> {
         let call = async { select_content(&self.client, req.input).await.map(S3Response::new) };
-        self.pass(Vec::new(), call).await
+        self.pass_call(Vec::new(), call).await
     }
 
     async fn get(
@@ -156,24 +157,24 @@ impl RemoteStore {
         let mode = req.input.checksum_mode.take();
         let mut headers = weak_condition(&mut req.input.if_match);
         headers.extend(mode.map(|mode| ("x-amz-checksum-mode".into(), mode.as_str().to_owned())));
-        self.pass(headers, self.proxy.get_object(req)).await
+        self.pass_call(headers, self.proxy.get_object(req)).await
     }
 
-    async fn head(
+    async fn pass_head(
         &self,
         mut req: S3Request<HeadObjectInput>,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let headers = weak_condition(&mut req.input.if_match);
-        self.pass(headers, self.proxy.head_object(req))
+        self.pass_call(headers, self.proxy.head_object(req))
             .await
-            .map_err(|error| named(error, S3ErrorCode::NoSuchKey))
+            .map_err(|error| rename_not_found(error, S3ErrorCode::NoSuchKey))
     }
 
-    async fn location(
+    async fn pass_location(
         &self,
         req: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
-        let mut response = self.pass(Vec::new(), self.proxy.get_bucket_location(req)).await?;
+        let mut response = self.pass_call(Vec::new(), self.proxy.get_bucket_location(req)).await?;
         // An empty element is how the oldest region is written, not a region of its own.
         response.output.location_constraint.take_if(|region| region.as_str().is_empty());
         Ok(response)
@@ -181,7 +182,7 @@ impl RemoteStore {
 
     /// Not through the proxy: it fails on an empty ETag, with which Ceph RGW answers the completion
     /// of an upload that is complete already. An ETag that is none is left out.
-    async fn complete(
+    async fn pass_complete(
         &self,
         req: S3Request<CompleteMultipartUploadInput>,
     ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
@@ -211,14 +212,17 @@ impl RemoteStore {
                 .send();
             let mut output = sent.await.map_err(sdk_error)?;
             output.e_tag.take_if(|etag| etag.is_empty());
-            answered(output)
+            proxy_response(output)
         };
-        self.pass(Vec::new(), call).await
+        self.pass_call(Vec::new(), call).await
     }
 
     /// Not through the proxy: it fails on answers whose markers are empty, as some stores send them
     /// for a first page.
-    async fn parts(&self, req: S3Request<ListPartsInput>) -> S3Result<S3Response<ListPartsOutput>> {
+    async fn pass_parts(
+        &self,
+        req: S3Request<ListPartsInput>,
+    ) -> S3Result<S3Response<ListPartsOutput>> {
         let input = req.input;
         let call = async {
             let sent = self
@@ -238,13 +242,13 @@ impl RemoteStore {
             let mut output = sent.await.map_err(sdk_error)?;
             only_numbers(&mut output.part_number_marker);
             only_numbers(&mut output.next_part_number_marker);
-            answered(output)
+            proxy_response(output)
         };
-        self.pass(Vec::new(), call).await
+        self.pass_call(Vec::new(), call).await
     }
 
     /// Not through the proxy, for the same reason.
-    async fn attributes(
+    async fn pass_attributes(
         &self,
         req: S3Request<GetObjectAttributesInput>,
     ) -> S3Result<S3Response<GetObjectAttributesOutput>> {
@@ -270,14 +274,14 @@ impl RemoteStore {
                 only_numbers(&mut parts.part_number_marker);
                 only_numbers(&mut parts.next_part_number_marker);
             }
-            answered(output)
+            proxy_response(output)
         };
-        self.pass(Vec::new(), call).await
+        self.pass_call(Vec::new(), call).await
     }
 }
 
 /// An answer of the SDK as the proxy gives it, with its request ids.
-fn answered<T>(output: T::Target) -> S3Result<S3Response<T>>
+fn proxy_response<T>(output: T::Target) -> S3Result<S3Response<T>>
 where
     T: AwsConversion<Error = S3Error>,
     T::Target: RequestId + RequestIdExt,
@@ -309,7 +313,7 @@ async fn upload_body(
     announced: Option<ContentLength>,
 ) -> S3Result<(StreamingBlob, BodyError)> {
     let body = body.take().unwrap_or_else(|| s3s::Body::empty().into());
-    let (upload, error) = Upload::new(body, announced).await?;
+    let (upload, error) = UploadBody::new(body, announced).await?;
     Ok((StreamingBlob::new(upload), error))
 }
 
@@ -351,10 +355,10 @@ where
 }
 
 /// The error with the store's own status and headers, and its whole answer as source.
-fn faithful(mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
+fn restore_error(mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
     let Some(raw) = raw else { return no_answer(&error) };
     if !is_error(&raw) {
-        let reason = cause(&error);
+        let reason = error_cause(&error);
         let failure = RemoteFailure::Unintelligible(format!(
             "{} with a body that is not S3: {reason}",
             raw.status
@@ -379,7 +383,7 @@ fn faithful(mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
 }
 
 /// The SDK's name for a 404 to a HEAD, which has no document, is none of S3's.
-fn named(mut error: S3Error, code: S3ErrorCode) -> S3Error {
+fn rename_not_found(mut error: S3Error, code: S3ErrorCode) -> S3Error {
     if error.code().as_str() == "NotFound" {
         error.set_code(code);
     }
@@ -410,8 +414,8 @@ fn no_answer(error: &S3Error) -> S3Error {
         // Not the SDK's: the request could not even be converted.
         return s3_error!(InvalidRequest, "the request can't be passed on: {error}");
     };
-    let text = cause(error);
-    let connector = find::<ConnectorError>(source);
+    let text = error_cause(error);
+    let connector = find_source::<ConnectorError>(source);
     if connector.is_none() && text.starts_with("failed to construct request") {
         // An empty upload id can't be sent, and no upload has it.
         if text.contains("upload_id") {
@@ -419,7 +423,7 @@ fn no_answer(error: &S3Error) -> S3Error {
         }
         return s3_error!(InvalidRequest, "the request can't be passed on: {text}");
     }
-    let mut unavailable = if find::<NoPlace>(source).is_some() {
+    let mut unavailable = if find_source::<NoPlace>(source).is_some() {
         s3_error!(SlowDown, "too many requests to the object store are under way; try again")
     } else if connector.is_some_and(ConnectorError::is_timeout) {
         s3_error!(
@@ -440,11 +444,13 @@ fn no_answer(error: &S3Error) -> S3Error {
     unavailable
 }
 
-fn cause(error: &S3Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |source| chain(source))
+fn error_cause(error: &S3Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| error_chain(source))
 }
 
-fn find<'a, T: StdErrorTrait + 'static>(error: &'a (dyn StdErrorTrait + 'static)) -> Option<&'a T> {
+fn find_source<'a, T: StdErrorTrait + 'static>(
+    error: &'a (dyn StdErrorTrait + 'static),
+) -> Option<&'a T> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<T>() {
@@ -458,7 +464,7 @@ fn find<'a, T: StdErrorTrait + 'static>(error: &'a (dyn StdErrorTrait + 'static)
 /// Operations whose request or answer needs more than the proxy does.
 macro_rules! dispatch {
     (put_object $self:ident $req:ident) => {
-        $self.put($req).await
+        $self.pass_put($req).await
     };
     (upload_part $self:ident $req:ident) => {
         $self.put_part($req).await
@@ -467,37 +473,37 @@ macro_rules! dispatch {
         $self.create_upload($req).await
     };
     (complete_multipart_upload $self:ident $req:ident) => {
-        $self.complete($req).await
+        $self.pass_complete($req).await
     };
     (copy_object $self:ident $req:ident) => {
-        $self.copy($req).await
+        $self.pass_copy($req).await
     };
     (select_object_content $self:ident $req:ident) => {
-        $self.select($req).await
+        $self.pass_select($req).await
     };
     (get_object $self:ident $req:ident) => {
         $self.get($req).await
     };
     (head_object $self:ident $req:ident) => {
-        $self.head($req).await
+        $self.pass_head($req).await
     };
     (head_bucket $self:ident $req:ident) => {
         $self
-            .pass(Vec::new(), $self.proxy.head_bucket($req))
+            .pass_call(Vec::new(), $self.proxy.head_bucket($req))
             .await
-            .map_err(|error| named(error, S3ErrorCode::NoSuchBucket))
+            .map_err(|error| rename_not_found(error, S3ErrorCode::NoSuchBucket))
     };
     (get_bucket_location $self:ident $req:ident) => {
-        $self.location($req).await
+        $self.pass_location($req).await
     };
     (list_parts $self:ident $req:ident) => {
-        $self.parts($req).await
+        $self.pass_parts($req).await
     };
     (get_object_attributes $self:ident $req:ident) => {
-        $self.attributes($req).await
+        $self.pass_attributes($req).await
     };
     ($op:ident $self:ident $req:ident) => {
-        $self.pass(Vec::new(), $self.proxy.$op($req)).await
+        $self.pass_call(Vec::new(), $self.proxy.$op($req)).await
     };
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn options(endpoint: Option<&str>) -> S3Options {
-    S3Options::new(endpoint.map(str::to_owned), "us-east-1", Credentials::Anonymous)
+    S3Options::new(endpoint.map(str::to_owned), "us-east-1", S3StoreCredentials::Anonymous)
 }
 
 #[tokio::test]
@@ -17,11 +17,11 @@ async fn endpoints_that_can_not_work_are_refused() {
         "https://user:hush@host",
         "http://a b",
     ] {
-        let error = connect(options(Some(bad))).await.err().unwrap();
+        let error = connect_store(options(Some(bad))).await.err().unwrap();
         assert!(matches!(error, ConnectError::Endpoint { .. }), "{bad}: {error}");
         assert!(!error.to_string().contains("hush"));
     }
-    assert!(connect(options(Some("http://[::1]:9000"))).await.is_ok());
+    assert!(connect_store(options(Some("http://[::1]:9000"))).await.is_ok());
 }
 
 #[tokio::test]
@@ -38,12 +38,12 @@ async fn certificates_that_can_not_be_read_are_refused_and_do_not_panic() {
     ] {
         std::io::Write::write_all(&mut file.as_file_mut(), text.as_bytes()).unwrap();
         assert!(
-            matches!(connect(with(file.path())).await, Err(ConnectError::CaFile { .. })),
+            matches!(connect_store(with(file.path())).await, Err(ConnectError::CaFile { .. })),
             "{text}"
         );
     }
     assert!(matches!(
-        connect(with("/no/such/file".as_ref())).await,
+        connect_store(with("/no/such/file".as_ref())).await,
         Err(ConnectError::CaFile { .. })
     ));
 }
@@ -51,5 +51,5 @@ async fn certificates_that_can_not_be_read_are_refused_and_do_not_panic() {
 #[tokio::test]
 async fn a_region_must_be_named() {
     let nowhere = S3Options { region: String::new(), ..options(None) };
-    assert!(matches!(connect(nowhere).await, Err(ConnectError::Region)));
+    assert!(matches!(connect_store(nowhere).await, Err(ConnectError::Region)));
 }

@@ -22,7 +22,7 @@ pub(super) struct BodyError(Arc<Mutex<Option<StdError>>>);
 impl BodyError {
     /// The body's error as the client should see it: its own if it is one of S3's, else
     /// "incomplete".
-    pub(super) fn take(&self) -> Option<S3Error> {
+    pub(super) fn take_error(&self) -> Option<S3Error> {
         self.0.lock().take().map(as_s3)
     }
 }
@@ -51,7 +51,7 @@ async fn ends_at_once(body: &mut StreamingBlob) -> Result<(), S3Error> {
 /// A request's body that carries exactly `length` bytes or fails. Its failure cuts the connection
 /// to the store before the request is complete, so that nothing is stored: the last piece is handed
 /// on only when the body has ended without error.
-pub(super) struct Upload {
+pub(super) struct UploadBody {
     inner: StreamingBlob,
     /// Bytes not yet handed on; what the store is told.
     left: u64,
@@ -61,7 +61,7 @@ pub(super) struct Upload {
     ended: bool,
 }
 
-impl Upload {
+impl UploadBody {
     /// Wraps a body. Fails if neither the request nor the body knows its length.
     pub(super) async fn new(
         mut inner: StreamingBlob,
@@ -92,14 +92,14 @@ impl Upload {
         Ok((Self { inner, left, last: None, error: error.clone(), ended: false }, error))
     }
 
-    fn fail(&mut self, error: StdError) -> Poll<Option<Result<Bytes, StdError>>> {
+    fn fail_upload(&mut self, error: StdError) -> Poll<Option<Result<Bytes, StdError>>> {
         self.ended = true;
         *self.error.0.lock() = Some(error);
         Poll::Ready(Some(Err(io::Error::other("the request's own body failed").into())))
     }
 }
 
-impl Stream for Upload {
+impl Stream for UploadBody {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -112,7 +112,7 @@ impl Stream for Upload {
             match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
                 Some(Ok(bytes)) if bytes.is_empty() => {}
                 Some(Ok(bytes)) if bytes.len() as u64 > this.left - held => {
-                    return this.fail(
+                    return this.fail_upload(
                         s3_error!(IncompleteBody, "the body goes on after its announced length")
                             .into(),
                     );
@@ -122,12 +122,13 @@ impl Stream for Upload {
                     this.left -= bytes.len() as u64;
                     return Poll::Ready(Some(Ok(bytes)));
                 }
-                Some(Err(error)) => return this.fail(error),
+                Some(Err(error)) => return this.fail_upload(error),
                 None if this.left > held => {
                     let message =
                         format!("the body ended {} bytes before its announced length", this.left);
-                    return this
-                        .fail(S3Error::with_message(S3ErrorCode::IncompleteBody, message).into());
+                    return this.fail_upload(
+                        S3Error::with_message(S3ErrorCode::IncompleteBody, message).into(),
+                    );
                 }
                 None => {
                     this.ended = true;
@@ -139,7 +140,7 @@ impl Stream for Upload {
     }
 }
 
-impl ByteStream for Upload {
+impl ByteStream for UploadBody {
     fn remaining_length(&self) -> RemainingLength {
         // Where a length is too long for this machine, no body of it can come either.
         RemainingLength::new_exact(usize::try_from(self.left).unwrap_or(usize::MAX))
@@ -147,13 +148,13 @@ impl ByteStream for Upload {
 }
 
 /// An answer's body up to a bound.
-pub(super) struct Cut {
+pub(super) struct BoundedAnswerBody {
     inner: SdkBody,
     left: usize,
     quietly: bool,
 }
 
-impl Cut {
+impl BoundedAnswerBody {
     pub(super) fn quietly_after(inner: SdkBody, left: usize) -> Self {
         Self { inner, left, quietly: true }
     }
@@ -163,7 +164,7 @@ impl Cut {
     }
 }
 
-impl Body for Cut {
+impl Body for BoundedAnswerBody {
     type Data = Bytes;
     type Error = StdError;
 
@@ -214,15 +215,15 @@ mod tests {
 
     async fn run(pieces: Vec<Piece>, length: i64) -> (String, Option<S3Error>) {
         let (mut upload, error) =
-            Upload::new(StreamingBlob::wrap(stream::iter(pieces)), Some(length)).await.unwrap();
+            UploadBody::new(StreamingBlob::wrap(stream::iter(pieces)), Some(length)).await.unwrap();
         let mut text = String::new();
         while let Some(piece) = upload.next().await {
             match piece {
                 Ok(bytes) => text.push_str(std::str::from_utf8(&bytes).unwrap()),
-                Err(_) => return (text, error.take()),
+                Err(_) => return (text, error.take_error()),
             }
         }
-        (text, error.take())
+        (text, error.take_error())
     }
 
     #[tokio::test]
@@ -249,23 +250,23 @@ mod tests {
     async fn a_body_where_none_was_announced_is_refused() {
         let some = StreamingBlob::wrap(stream::iter([piece("0")]));
         assert_eq!(
-            Upload::new(some, Some(0)).await.err().unwrap().code().as_str(),
+            UploadBody::new(some, Some(0)).await.err().unwrap().code().as_str(),
             "IncompleteBody"
         );
         let none = StreamingBlob::wrap(stream::iter([piece("")]));
-        assert!(Upload::new(none, Some(0)).await.is_ok());
+        assert!(UploadBody::new(none, Some(0)).await.is_ok());
     }
 
     #[tokio::test]
     async fn a_body_without_a_length_or_with_two_is_refused() {
         let unknown = || StreamingBlob::wrap(stream::iter([piece("01")]));
         assert_eq!(
-            Upload::new(unknown(), None).await.err().unwrap().code().as_str(),
+            UploadBody::new(unknown(), None).await.err().unwrap().code().as_str(),
             "MissingContentLength"
         );
         let known = StreamingBlob::from(s3s::Body::from(Bytes::from_static(b"01")));
         assert_eq!(
-            Upload::new(known, Some(3)).await.err().unwrap().code().as_str(),
+            UploadBody::new(known, Some(3)).await.err().unwrap().code().as_str(),
             "IncompleteBody"
         );
     }

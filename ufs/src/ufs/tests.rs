@@ -104,7 +104,8 @@ async fn a_read_sends_its_condition_and_cuts_what_was_not_asked_for() {
 
 #[tokio::test]
 async fn a_head_keeps_headers_that_it_does_not_know() {
-    let head = ufs(limits(), []).0.head(ReadObject { if_match: None, ..wanted() }).await.unwrap();
+    let head =
+        ufs(limits(), []).0.head_object(ReadObject { if_match: None, ..wanted() }).await.unwrap();
     assert_eq!(
         (head.bytes, head.etag, &head.headers["x-vendor"]),
         (7, None, &"1".parse().unwrap())
@@ -120,7 +121,7 @@ async fn a_store_in_trouble_is_asked_again_within_bounds() {
     let (ufs, store) =
         ufs(limits(), [Step::Error(slow_down), Step::Error(slow_down), Step::Error(slow_down)]);
     let error = ufs.read(wanted()).await.err().unwrap();
-    assert_eq!(error.answer().unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(error.raw_answer().unwrap().status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(store.asked.lock().len(), 3);
 }
 
@@ -139,7 +140,7 @@ async fn all_reads_share_one_retry_budget() {
 async fn an_answer_that_is_final_is_not_asked_for_again() {
     let (ufs, store) = ufs(limits(), [Step::Error(|| s3_error!(NoSuchKey))]);
     assert_eq!(
-        ufs.read(wanted()).await.err().unwrap().answer().unwrap().status,
+        ufs.read(wanted()).await.err().unwrap().raw_answer().unwrap().status,
         StatusCode::NOT_FOUND
     );
     assert_eq!(store.asked.lock().len(), 1);
@@ -182,7 +183,7 @@ async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
         [Step::Error(slow_down), Step::Error(slow_down), Step::Bytes("0123"), Step::Bytes("0123")];
     let (ufs, store) = ufs(UfsLimits { circuit, ..limits() }, steps);
     assert!(matches!(ufs.read(wanted()).await, Err(UfsError::Unreachable { .. })));
-    assert_eq!((store.asked.lock().len(), ufs.circuit()), (2, CircuitState::Open));
+    assert_eq!((store.asked.lock().len(), ufs.circuit_state()), (2, CircuitState::Open));
     let text_when_back = async {
         loop {
             match ufs.read(wanted()).await {
@@ -195,7 +196,7 @@ async fn a_store_that_is_down_is_not_asked_until_a_probe_succeeds() {
         }
     };
     assert_eq!(text_when_back.await, "0123");
-    assert_eq!((store.asked.lock().len(), ufs.circuit()), (3, CircuitState::Closed));
+    assert_eq!((store.asked.lock().len(), ufs.circuit_state()), (3, CircuitState::Closed));
 }
 
 #[tokio::test]
@@ -210,7 +211,7 @@ async fn a_probe_that_is_dropped_leaves_room_for_another() {
         let probe = ufs.read(wanted());
         tokio::pin!(probe);
         assert!(futures::poll!(&mut probe).is_pending());
-        assert_eq!(ufs.circuit(), CircuitState::HalfOpen);
+        assert_eq!(ufs.circuit_state(), CircuitState::HalfOpen);
     }
     assert_eq!(text(ufs.read(wanted()).await.unwrap()).await, "0123");
     assert_eq!(store.asked.lock().len(), 3);

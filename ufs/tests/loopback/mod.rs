@@ -15,22 +15,24 @@ use s3s::service::S3ServiceBuilder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use verbs3_ufs::s3::{Credentials, Deadlines, S3Options, Secret, connect};
+use verbs3_ufs::s3::{
+    S3Options, S3StoreCredentials, S3StoreDeadlines, S3StoreSecret, connect_store,
+};
 
 pub const KEY: &str = "AKIDTEST";
 pub const SECRET: &str = "not-much-of-a-secret";
 
 pub fn options(address: SocketAddr) -> S3Options {
-    let credentials = Credentials::Static {
+    let credentials = S3StoreCredentials::Static {
         access_key_id: KEY.into(),
-        secret_access_key: Secret::new(SECRET),
+        secret_access_key: S3StoreSecret::new(SECRET),
         session_token: None,
     };
-    let deadlines = Deadlines {
+    let deadlines = S3StoreDeadlines {
         connect: Duration::from_secs(2),
         answer: Duration::from_secs(5),
         idle: Duration::from_secs(5),
-        ..Deadlines::default()
+        ..S3StoreDeadlines::default()
     };
     S3Options {
         deadlines,
@@ -83,7 +85,7 @@ impl Server {
     }
 
     pub async fn client(&self) -> Arc<dyn S3> {
-        connect(options(self.address)).await.unwrap()
+        connect_store(options(self.address)).await.unwrap()
     }
 }
 
@@ -126,7 +128,7 @@ impl Raw {
     }
 
     pub async fn client(&self) -> Arc<dyn S3> {
-        connect(options(self.address)).await.unwrap()
+        connect_store(options(self.address)).await.unwrap()
     }
 }
 

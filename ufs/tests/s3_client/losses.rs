@@ -5,8 +5,8 @@ use crc_fast::{CrcAlgorithm, checksum};
 use futures::TryStreamExt;
 use s3s::dto::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use verbs3_ufs::capture::observe;
-use verbs3_ufs::s3::connect;
+use verbs3_ufs::capture::observe_answer;
+use verbs3_ufs::s3::connect_store;
 
 use crate::loopback::{Raw, options};
 use crate::{answer, put, req, text};
@@ -73,7 +73,7 @@ async fn attributes_keep_their_document() {
         Raw::saying(vec![answer("200 OK", "content-type: application/xml\r\n", document)]).await;
     let input =
         GetObjectAttributesInput { bucket: "bkt".into(), key: "k".into(), ..Default::default() };
-    let (result, seen) = observe(raw.client().await.get_object_attributes(req(input))).await;
+    let (result, seen) = observe_answer(raw.client().await.get_object_attributes(req(input))).await;
     assert!(result.is_ok());
     assert_eq!(seen.unwrap().body, document.as_bytes());
 }
@@ -112,7 +112,7 @@ async fn an_error_among_the_events_of_a_select_keeps_code_and_message() {
     ];
     let body = [message(&event, b"1,2\n"), message(&error, b"")].concat();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let client = connect(options(listener.local_addr().unwrap())).await.unwrap();
+    let client = connect_store(options(listener.local_addr().unwrap())).await.unwrap();
     let store = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.unwrap();
         let mut question = Vec::new();

@@ -17,14 +17,14 @@ use http::Method;
 use loopback::{Raw, Server, options};
 use s3s::dto::*;
 use s3s::{S3, S3Request, s3_error};
-use verbs3_ufs::capture::{answer_of, observe};
+use verbs3_ufs::capture::{answer_of, observe_answer};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
-use verbs3_ufs::propagation::{Propagated, propagate};
-use verbs3_ufs::s3::{S3Options, connect};
+use verbs3_ufs::propagation::{StoreTraceContext, propagate_trace};
+use verbs3_ufs::s3::{S3Options, connect_store};
 use verbs3_ufs::{RawAnswer, ReadObject, Ufs, UfsError, UfsLimits};
 
 fn req<T>(input: T) -> S3Request<T> {
-    verbs3_ufs::request(Method::GET, input)
+    verbs3_ufs::s3_request(Method::GET, input)
 }
 
 fn get(key: &str) -> S3Request<GetObjectInput> {
@@ -59,7 +59,7 @@ fn error_xml(code: &str) -> String {
 async fn embedded() -> (Server, Arc<dyn S3>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let local = LocalOptions { sync: false, ..LocalOptions::new(folder.path()) };
-    let server = Server::over(LocalStore::open(local).unwrap()).await;
+    let server = Server::over(LocalStore::open_store(local).unwrap()).await;
     let client = server.client().await;
     client
         .create_bucket(req(CreateBucketInput { bucket: "bkt".into(), ..Default::default() }))
@@ -100,7 +100,7 @@ async fn an_errors_status_headers_and_document_are_kept() {
     let raw = Raw::saying(answers).await;
     let client = raw.client().await;
     for (status, headers, body) in &cases {
-        let (result, seen) = observe(client.get_object(get("k"))).await;
+        let (result, seen) = observe_answer(client.get_object(get("k"))).await;
         let error = result.err().unwrap();
         let answer = answer_of(&error, seen);
         assert_eq!(answer.status.as_str(), &status[..3]);
@@ -182,7 +182,7 @@ async fn success_carries_the_raw_headers() {
 async fn a_success_that_is_not_s3_is_an_explained_error() {
     let raw = Raw::saying(vec![answer("200 OK", "", "<html>log in first</html>")]).await;
     let input = ListObjectsV2Input { bucket: "bkt".into(), ..Default::default() };
-    let (result, seen) = observe(raw.client().await.list_objects_v2(req(input))).await;
+    let (result, seen) = observe_answer(raw.client().await.list_objects_v2(req(input))).await;
     let error = result.err().unwrap();
     assert!(error.message().unwrap().contains("could not be understood"), "{error:?}");
     assert_eq!(answer_of(&error, seen).status.as_u16(), 500);
@@ -441,8 +441,9 @@ async fn a_checksum_that_is_asked_for_is_sent_after_the_body_unless_switched_off
     let head = raw.heard.recv().await.unwrap().head.to_ascii_lowercase();
     assert!(head.contains("x-amz-checksum-crc32: o4unxw==") && !head.contains("trailer"), "{head}");
 
-    let client =
-        connect(S3Options { trailing_checksums: false, ..options(raw.address) }).await.unwrap();
+    let client = connect_store(S3Options { trailing_checksums: false, ..options(raw.address) })
+        .await
+        .unwrap();
     client.put_object(with_checksum(None)).await.unwrap();
     let heard = raw.heard.recv().await.unwrap();
     assert!(
@@ -496,14 +497,14 @@ async fn a_write_without_a_body_says_so() {
 
 #[tokio::test]
 async fn trace_context_goes_to_the_store_beside_the_signature_and_stays_out_of_it() {
-    let context = Propagated {
+    let context = StoreTraceContext {
         traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().unwrap(),
         tracestate: Some("vendor=1".parse().unwrap()),
     };
     let no_key = answer("404 Not Found", "", &error_xml("NoSuchKey"));
     let mut raw = Raw::saying(vec![no_key.clone(), no_key]).await;
     let client = raw.client().await;
-    assert!(propagate(context.clone(), client.get_object(get("k"))).await.is_err());
+    assert!(propagate_trace(context.clone(), client.get_object(get("k"))).await.is_err());
     let head = raw.heard.recv().await.unwrap().head.to_ascii_lowercase();
     assert!(
         head.contains(
@@ -522,6 +523,6 @@ async fn trace_context_goes_to_the_store_beside_the_signature_and_stays_out_of_i
 
     // And a store that checks signatures takes it, with a body too.
     let (_server, client, _folder) = embedded().await;
-    propagate(context.clone(), client.put_object(put("k", text("hello"), 5))).await.unwrap();
-    propagate(context, client.get_object(get("k"))).await.unwrap();
+    propagate_trace(context.clone(), client.put_object(put("k", text("hello"), 5))).await.unwrap();
+    propagate_trace(context, client.get_object(get("k"))).await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use s3s::S3Error;
 use verbs3_ufs::capture::answer_of;
-use verbs3_ufs::s3::{Deadlines, S3Options, connect};
+use verbs3_ufs::s3::{S3Options, S3StoreDeadlines, connect_store};
 use verbs3_ufs::{ReadObject, Ufs, UfsError, UfsLimits};
 
 use crate::loopback::{Raw, options};
@@ -24,7 +24,7 @@ fn expect_unavailable(error: &S3Error, code: &str, reason: &str) {
 #[tokio::test]
 async fn a_closed_port_is_an_explained_503() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let client = connect(options(free)).await.unwrap();
+    let client = connect_store(options(free)).await.unwrap();
     expect_unavailable(
         &client.get_object(get("k")).await.err().unwrap(),
         "ServiceUnavailable",
@@ -35,12 +35,12 @@ async fn a_closed_port_is_an_explained_503() {
 #[tokio::test]
 async fn a_store_that_says_nothing_is_an_explained_503() {
     let raw = Raw::saying(vec![String::new()]).await;
-    let deadlines = Deadlines {
+    let deadlines = S3StoreDeadlines {
         connect: Duration::from_millis(200),
         answer: Duration::from_millis(300),
         ..Default::default()
     };
-    let client = connect(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
+    let client = connect_store(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
     expect_unavailable(
         &client.get_object(get("k")).await.err().unwrap(),
         "ServiceUnavailable",
@@ -58,9 +58,10 @@ async fn a_connection_cut_before_the_answer_is_an_explained_503() {
 #[tokio::test]
 async fn more_requests_than_connections_wait_and_are_then_slowed_down() {
     let raw = Raw::saying(vec![answer("200 OK", "", "text"), answer("200 OK", "", "text")]).await;
-    let deadlines = Deadlines { connect: Duration::from_secs(1), ..Default::default() };
-    let client =
-        connect(S3Options { deadlines, connections_max: 1, ..options(raw.address) }).await.unwrap();
+    let deadlines = S3StoreDeadlines { connect: Duration::from_secs(1), ..Default::default() };
+    let client = connect_store(S3Options { deadlines, connections_max: 1, ..options(raw.address) })
+        .await
+        .unwrap();
     let held = client.get_object(get("k")).await.unwrap();
     expect_unavailable(
         &client.get_object(get("k")).await.err().unwrap(),
@@ -76,8 +77,8 @@ async fn a_body_that_falls_silent_ends_in_an_error() {
     let raw =
         Raw::saying(vec!["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n0123".into(), String::new()])
             .await;
-    let deadlines = Deadlines { idle: Duration::from_millis(500), ..Default::default() };
-    let client = connect(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
+    let deadlines = S3StoreDeadlines { idle: Duration::from_millis(500), ..Default::default() };
+    let client = connect_store(S3Options { deadlines, ..options(raw.address) }).await.unwrap();
     let mut body = client.get_object(get("k")).await.unwrap().output.body.unwrap();
     assert_eq!(body.next().await.unwrap().unwrap(), "0123");
     assert!(body.next().await.unwrap().err().unwrap().to_string().contains("nothing for 500 ms"));

@@ -8,7 +8,7 @@ use s3s::{S3, S3Error, S3Request, S3Result};
 
 /// A request as a handler sees it.
 pub fn req<T>(input: T) -> S3Request<T> {
-    verbs3_ufs::request(Method::GET, input)
+    verbs3_ufs::s3_request(Method::GET, input)
 }
 
 /// A body that arrives in pieces of 1000 bytes and does not announce its length.

@@ -12,7 +12,7 @@ fn at_epoch(own: &Arc<AtomicU64>) -> TestWorker {
     let script: Script = Box::new(move |request, reply| {
         let own = Epoch(own.load(Ordering::SeqCst));
         match &request {
-            Request::Open(open) if open.epoch != own => {
+            WorkerRequest::Open(open) if open.epoch != own => {
                 refuses(RefusalKind::WrongEpoch(own))(request, reply)
             }
             _ => honest(request, reply),
@@ -21,22 +21,27 @@ fn at_epoch(own: &Arc<AtomicU64>) -> TestWorker {
     TestWorker::new("a", script)
 }
 
-fn tier_at(epoch: u64, worker: &TestWorker, options: TierOptions) -> Arc<Tier> {
+fn tier_at(epoch: u64, worker: &TestWorker, options: TierOptions) -> Arc<CacheTierClient> {
     let options = TierOptions { coordinated: true, ..options };
-    let tier =
-        Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new())
-            .unwrap();
+    let tier = CacheTierClient::new(
+        options,
+        PlacementMap::without_members(),
+        HashMap::new(),
+        arena(16 << 20),
+        &Registry::new(),
+    )
+    .unwrap();
     adopt(&tier, epoch, worker);
     tier
 }
 
-fn adopt(tier: &Tier, epoch: u64, worker: &TestWorker) {
-    let members = vec![Member::new(worker.id.clone(), 1.0)];
-    let placement = Placement::new(Epoch(epoch), members, 1).unwrap();
-    tier.adopt(placement, &HashMap::from([(worker.id.clone(), worker.peer.clone())])).unwrap();
+fn adopt(tier: &CacheTierClient, epoch: u64, worker: &TestWorker) {
+    let members = vec![PlacementMember::new(worker.id.clone(), 1.0)];
+    let placement = PlacementMap::new(Epoch(epoch), members, 1).unwrap();
+    tier.adopt_map(placement, &HashMap::from([(worker.id.clone(), worker.peer.clone())])).unwrap();
 }
 
-fn waits(tier: &Tier) -> [u64; 3] {
+fn waits(tier: &CacheTierClient) -> [u64; 3] {
     ["agreed", "late", "skipped"]
         .map(|outcome| tier.metrics.map_waits.with_label_values(&[outcome]).get())
 }
@@ -58,7 +63,7 @@ async fn an_open_waits_for_the_map_that_its_worker_has_already() {
     let tier = tier_at(1, &worker, options());
     let opening = tokio::spawn({
         let tier = tier.clone();
-        async move { is_found(&tier.open(&request(&tier, None)).await) }
+        async move { is_found(&tier.open_object(&request(&tier, None)).await) }
     });
     tokio::time::sleep(Duration::from_millis(400)).await;
     assert!(!opening.is_finished());
@@ -80,7 +85,7 @@ async fn a_worker_that_has_yet_to_follow_or_is_between_two_maps_is_asked_again_s
         };
         let began = Instant::now();
         let request = request(&tier, None);
-        let (outcome, ()) = tokio::join!(tier.open(&request), follow);
+        let (outcome, ()) = tokio::join!(tier.open_object(&request), follow);
         assert!(
             is_found(&outcome) && began.elapsed() < Duration::from_millis(420),
             "{:?}",
@@ -99,7 +104,7 @@ async fn the_wait_is_bounded_and_one_in_vain_is_the_last_under_its_map() {
         let tier = tier_at(2, &worker, options());
         for (wait, counted) in [(500, [0, 1, 0]), (0, [0, 1, 1])] {
             let began = Instant::now();
-            let outcome = tier.open(&request(&tier, None)).await;
+            let outcome = tier.open_object(&request(&tier, None)).await;
             assert!(matches!(outcome, OpenOutcome::Bypass(BypassReason::Epoch)));
             assert!(is_about(began, wait), "{:?}", began.elapsed());
             assert_eq!(waits(&tier), counted);
@@ -107,10 +112,10 @@ async fn the_wait_is_bounded_and_one_in_vain_is_the_last_under_its_map() {
         // Another map, another chance.
         adopt(&tier, 4, &worker);
         own.store(4, Ordering::SeqCst);
-        assert!(is_found(&tier.open(&request(&tier, None)).await));
+        assert!(is_found(&tier.open_object(&request(&tier, None)).await));
         own.store(5, Ordering::SeqCst);
         let began = Instant::now();
-        assert!(!is_found(&tier.open(&request(&tier, None)).await));
+        assert!(!is_found(&tier.open_object(&request(&tier, None)).await));
         assert!(is_about(began, 500), "{:?}", began.elapsed());
         assert_eq!(waits(&tier), [0, 2, 1]);
     }
@@ -123,7 +128,7 @@ async fn nobody_waits_for_a_map_that_never_changes_or_where_that_is_switched_off
     let off = tier_at(1, &worker, TierOptions { map_wait: Duration::ZERO, ..options() });
     for tier in [tier(&[&worker]), off] {
         let began = Instant::now();
-        let outcome = tier.open(&request(&tier, None)).await;
+        let outcome = tier.open_object(&request(&tier, None)).await;
         assert!(matches!(outcome, OpenOutcome::Bypass(BypassReason::Epoch)));
         assert_eq!((began.elapsed(), waits(&tier)), (Duration::ZERO, [0, 0, 0]));
     }

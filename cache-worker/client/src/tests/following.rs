@@ -2,9 +2,9 @@
 
 use super::writing::{keys, reports, volume};
 use super::*;
-use crate::{CoherenceError, Invalid, TendError};
+use crate::{CoherenceError, InvalidObjects, TendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use verbs3_protocol::{Generation, Lease, WriteOutcome};
+use verbs3_protocol::{AttributeLease, KeyGeneration, WriteOutcome};
 
 /// What the workers of a test say.
 #[derive(Default)]
@@ -23,28 +23,32 @@ pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
         Box::new(move |request, reply| {
             let own = Epoch(world.epoch.load(Ordering::SeqCst));
             let (asked, stray) = match &request {
-                Request::Announce(announce) => (announce.epoch, 0),
-                Request::Report(report) => (report.epoch, 0),
+                WorkerRequest::Announce(announce) => (announce.epoch, 0),
+                WorkerRequest::Report(report) => (report.epoch, 0),
                 _ => (own, world.strays.load(Ordering::SeqCst)),
             };
             let answer = match request {
-                Request::Standing if stray > 0 => {
-                    Reply::Standing { epoch: Epoch(stray), leased: true }
+                WorkerRequest::Standing if stray > 0 => {
+                    WorkerReply::Standing { epoch: Epoch(stray), leased: true }
                 }
-                Request::Standing => {
-                    Reply::Standing { epoch: own, leased: !world.unleased.load(Ordering::SeqCst) }
-                }
-                _ if asked != own => Reply::Refused(Refusal {
+                WorkerRequest::Standing => WorkerReply::Standing {
+                    epoch: own,
+                    leased: !world.unleased.load(Ordering::SeqCst),
+                },
+                _ if asked != own => WorkerReply::Refused(WorkerRefusal {
                     kind: RefusalKind::WrongEpoch(own),
                     reason: "test".into(),
                 }),
                 _ if world.unleased.load(Ordering::SeqCst) => {
-                    Reply::Unleased { generation: Generation(1) }
+                    WorkerReply::Unleased { generation: KeyGeneration(1) }
                 }
-                _ => Reply::Done { generation: Generation(1), lease: Lease::default() },
+                _ => WorkerReply::Done {
+                    generation: KeyGeneration(1),
+                    lease: AttributeLease::default(),
+                },
             };
             Box::pin(async move {
-                let _ = reply.last(answer.encode(), 0, vec![]).await;
+                let _ = reply.send_last(answer.encode(), 0, vec![]).await;
             })
         }),
     )
@@ -54,41 +58,46 @@ pub(super) fn world(epoch: u64) -> Arc<World> {
     Arc::new(World { epoch: AtomicU64::new(epoch), ..World::default() })
 }
 
-pub(super) fn following() -> Arc<Tier> {
+pub(super) fn following() -> Arc<CacheTierClient> {
     let options = TierOptions { coordinated: true, ..options() };
-    Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new())
-        .unwrap()
+    CacheTierClient::new(
+        options,
+        PlacementMap::without_members(),
+        HashMap::new(),
+        arena(16 << 20),
+        &Registry::new(),
+    )
+    .unwrap()
 }
 
-pub(super) fn adopt(tier: &Tier, epoch: u64, workers: &[&TestWorker]) {
-    let members = workers.iter().map(|worker| Member::new(worker.id.clone(), 1.0)).collect();
-    let placement = Placement::new(Epoch(epoch), members, 2).unwrap();
+pub(super) fn adopt(tier: &CacheTierClient, epoch: u64, workers: &[&TestWorker]) {
+    let members =
+        workers.iter().map(|worker| PlacementMember::new(worker.id.clone(), 1.0)).collect();
+    let placement = PlacementMap::new(Epoch(epoch), members, 2).unwrap();
     let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));
-    tier.adopt(placement, &peers.collect()).unwrap();
+    tier.adopt_map(placement, &peers.collect()).unwrap();
 }
 
 fn epochs_reported(worker: &TestWorker) -> Vec<u64> {
     let asked = worker.asked();
     asked
         .iter()
-        .filter_map(
-            |request| {
-                if let Request::Report(report) = request { Some(report.epoch.0) } else { None }
-            },
-        )
+        .filter_map(|request| {
+            if let WorkerRequest::Report(report) = request { Some(report.epoch.0) } else { None }
+        })
         .collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_map_writes_wait_for_one_and_then_fail() {
     let tier = following();
-    let error = tier.announce(&volume(), &keys(1)).await.err().unwrap();
+    let error = tier.announce_write(&volume(), &keys(1)).await.err().unwrap();
     assert!(matches!(error, CoherenceError::NoMap), "{error}");
     assert_eq!(tier.workers_up(), (0, 0));
     let a = worker("a", &world(3));
     let waiting = tokio::spawn({
         let tier = tier.clone();
-        async move { tier.announce(&volume(), &keys(1)).await.is_ok() }
+        async move { tier.announce_write(&volume(), &keys(1)).await.is_ok() }
     });
     settle().await;
     adopt(&tier, 3, &[&a]);
@@ -103,13 +112,13 @@ async fn a_write_that_meets_another_epoch_is_announced_again_under_the_next_map(
     world.epoch.store(2, Ordering::SeqCst);
     let announcing = tokio::spawn({
         let tier = tier.clone();
-        async move { tier.announce(&volume(), &keys(50)).await }
+        async move { tier.announce_write(&volume(), &keys(50)).await }
     });
     tokio::time::sleep(SECOND).await;
     assert!(!announcing.is_finished(), "acknowledged under a map that is over");
     adopt(&tier, 2, &[&a, &b]);
     let announced = announcing.await.unwrap().unwrap();
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     assert_eq!((epochs_reported(&a), epochs_reported(&b)), (vec![2], vec![2]));
 }
 
@@ -118,11 +127,11 @@ async fn a_report_counts_once_the_homes_of_the_map_in_force_have_it() {
     let (world, tier) = (world(1), following());
     let (a, b) = (worker("a", &world), worker("b", &world));
     adopt(&tier, 1, &[&a]);
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     // The home moves while the write is under way; the old one hears of its end, too.
     world.epoch.store(2, Ordering::SeqCst);
     adopt(&tier, 2, &[&b]);
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     assert_eq!(epochs_reported(&b), [2]);
     tier.shutdown().await;
     assert_eq!(epochs_reported(&a), [2]);
@@ -136,7 +145,7 @@ async fn a_home_that_vanishes_is_replaced_by_the_next_map_within_the_deadline() 
     adopt(&tier, 1, &[&a]);
     let announcing = tokio::spawn({
         let tier = tier.clone();
-        async move { tier.announce(&volume(), &keys(1)).await.is_ok() }
+        async move { tier.announce_write(&volume(), &keys(1)).await.is_ok() }
     });
     tokio::time::sleep(SECOND).await;
     world.epoch.store(2, Ordering::SeqCst);
@@ -150,13 +159,13 @@ async fn a_home_without_a_lease_is_enough_only_if_every_member_stands_by_the_map
     let (a, b) = (worker("a", &world), worker("b", &world));
     adopt(&tier, 1, &[&a, &b]);
     world.unleased.store(true, Ordering::SeqCst);
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     for worker in [&a, &b] {
-        assert!(worker.asked().contains(&Request::Standing), "{} was not asked", worker.id);
+        assert!(worker.asked().contains(&WorkerRequest::Standing), "{} was not asked", worker.id);
     }
     // Meanwhile one of them has given the map up.
     world.strays.store(2, Ordering::SeqCst);
-    let error = tier.report(announced, WriteOutcome::Done).await.unwrap_err();
+    let error = tier.report_write(announced, WriteOutcome::Done).await.unwrap_err();
     assert!(matches!(error, CoherenceError::Alone { .. }), "{error}");
 }
 
@@ -168,10 +177,10 @@ async fn a_member_that_is_silent_does_not_stand_by_the_map() {
     world.unleased.store(true, Ordering::SeqCst);
     let home_is_a = |key: &String| {
         let object = ObjectKey { volume: volume(), key: key.clone() };
-        tier.map.load().home(&object).unwrap().id.0 == "a"
+        tier.map.load().home_worker(&object).unwrap().id.0 == "a"
     };
     let key = keys(50).into_iter().find(home_is_a).unwrap();
-    let error = tier.announce(&volume(), &[key]).await.err().unwrap();
+    let error = tier.announce_write(&volume(), &[key]).await.err().unwrap();
     assert!(matches!(&error, CoherenceError::Alone { other, .. } if other.0 == "b"), "{error}");
 }
 
@@ -191,10 +200,11 @@ async fn a_map_that_is_adopted_keeps_the_workers_that_stay() {
 async fn an_invalidation_counts_only_where_the_home_has_the_same_map() {
     let (world, following) = (world(2), following());
     let a = worker("a", &world);
-    let invalidate = async |tier: &Tier| {
-        let both = [Invalid::Keys(keys(1)), Invalid::Prefix("k".to_owned())];
-        let [keys, prefix] =
-            both.map(|invalid| async move { tier.invalidate(&volume(), &invalid, SECOND).await });
+    let invalidate = async |tier: &CacheTierClient| {
+        let both = [InvalidObjects::Keys(keys(1)), InvalidObjects::Prefix("k".to_owned())];
+        let [keys, prefix] = both.map(|invalid| async move {
+            tier.invalidate_objects(&volume(), &invalid, SECOND).await
+        });
         (keys.await, prefix.await)
     };
     // The worker has got a list with one more worker, which may be the home by now.

@@ -4,11 +4,12 @@ use super::following::{adopt, following};
 use super::opening::request;
 use super::writing::volume;
 use super::*;
-use crate::{Found, OpenOutcome, OpenRequest};
+use crate::{OpenOutcome, OpenRequest, OpenedObject};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::watch;
 use verbs3_protocol::{
-    Attributes, ByteRange, Generation, Lease, Open, Opened, Recalled, Recalls, WriteOutcome,
+    AttributeLease, ByteRange, HeadAttributes, KeyGeneration, OpenMessage, OpenObjectReply,
+    RecallPollMessage, RecallReply, WriteOutcome,
 };
 
 const BYTES: u64 = 3 * (1 << 20);
@@ -18,7 +19,7 @@ struct Home {
     milliseconds: AtomicU32,
     /// Of the version that opens are answered with.
     version: AtomicU64,
-    recalled: watch::Sender<Recalled>,
+    recalled: watch::Sender<RecallReply>,
     /// Opens are answered while this is true.
     answers: watch::Sender<bool>,
     /// What holders have acknowledged.
@@ -36,7 +37,7 @@ fn home_of(versions_gone: bool, mute: bool) -> Arc<Home> {
     Arc::new(Home {
         milliseconds: AtomicU32::new(600_000),
         version: AtomicU64::new(1),
-        recalled: watch::channel(Recalled { life: 7, through: 0, keys: vec![], all: false }).0,
+        recalled: watch::channel(RecallReply { life: 7, through: 0, keys: vec![], all: false }).0,
         answers: watch::channel(true).0,
         dropped: watch::channel(0).0,
         versions_gone,
@@ -45,30 +46,37 @@ fn home_of(versions_gone: bool, mute: bool) -> Arc<Home> {
 }
 
 impl Home {
-    fn opened(&self, open: &Open, may_hold: bool) -> (Reply, Vec<Bytes>) {
+    fn opened(&self, open: &OpenMessage, may_hold: bool) -> (WorkerReply, Vec<Bytes>) {
         let version = self.version.load(Ordering::SeqCst);
-        let wanted =
-            open.want.and_then(|want| want.resolve(BYTES)).filter(|range| range.start < 1 << 20);
+        let wanted = open
+            .want
+            .and_then(|want| want.resolve_range(BYTES))
+            .filter(|range| range.start < 1 << 20);
         let piece = wanted.map(|range| {
             let end = range.end.min(1 << 20).min(range.start + u64::from(open.piece_bytes_max));
             piece(range.start as u32, end as u32)
         });
         let (piece, data) = piece.unzip();
         let milliseconds = if may_hold { self.milliseconds.load(Ordering::SeqCst) } else { 0 };
-        let version = Version { etag: format!("\"v{version}\""), bytes: BYTES, version_id: None };
-        let attributes =
-            Attributes { version, last_modified: None, headers: vec![], checksums_known: false };
-        let opened = Opened {
+        let version =
+            ContentVersion { etag: format!("\"v{version}\""), bytes: BYTES, version_id: None };
+        let attributes = HeadAttributes {
+            version,
+            last_modified: None,
+            headers: vec![],
+            checksums_known: false,
+        };
+        let opened = OpenObjectReply {
             attributes,
-            generation: Generation(0),
-            lease: Lease { id: 1, milliseconds },
+            generation: KeyGeneration(0),
+            lease: AttributeLease { id: 1, milliseconds },
             attributes_cached: true,
             piece,
         };
-        (Reply::Opened(Box::new(opened)), data.unwrap_or_default())
+        (WorkerReply::Opened(Box::new(opened)), data.unwrap_or_default())
     }
 
-    async fn recalls(&self, asked: Recalls) -> Reply {
+    async fn recalls(&self, asked: RecallPollMessage) -> WorkerReply {
         if self.mute {
             std::future::pending::<()>().await;
         }
@@ -77,13 +85,13 @@ impl Home {
         let recalled = recalled
             .wait_for(|recalled| recalled.through != asked.through || asked.life != 7)
             .await;
-        Reply::Recalled(recalled.unwrap().clone())
+        WorkerReply::Recalled(recalled.unwrap().clone())
     }
 
     /// Until the holder has said that it dropped it.
     async fn recall(&self, keys: Vec<verbs3_protocol::KeyHash>, all: bool) {
         let through = self.recalled.borrow().through + 1;
-        self.recalled.send_replace(Recalled { life: 7, through, keys, all });
+        self.recalled.send_replace(RecallReply { life: 7, through, keys, all });
         self.dropped.subscribe().wait_for(|dropped| *dropped >= through).await.unwrap();
     }
 }
@@ -96,13 +104,14 @@ fn worker(home: &Arc<Home>) -> TestWorker {
             let home = home.clone();
             Box::pin(async move {
                 let (open, may_hold) = match asked {
-                    Request::Open(open) => (open, false),
-                    Request::OpenBy(open, _) => (open, true),
-                    Request::Recalls(asked) => {
-                        let _ = reply.last(home.recalls(asked).await.encode(), 0, vec![]).await;
+                    WorkerRequest::Open(open) => (open, false),
+                    WorkerRequest::OpenBy(open, _) => (open, true),
+                    WorkerRequest::Recalls(asked) => {
+                        let _ =
+                            reply.send_last(home.recalls(asked).await.encode(), 0, vec![]).await;
                         return;
                     }
-                    Request::Read(_) if home.versions_gone => {
+                    WorkerRequest::Read(_) if home.versions_gone => {
                         return refuses(RefusalKind::VersionGone)(asked, reply).await;
                     }
                     other => return honest()(other, reply).await,
@@ -110,25 +119,25 @@ fn worker(home: &Arc<Home>) -> TestWorker {
                 // What it says is what it knew when it was asked.
                 let (opened, data) = home.opened(&open, may_hold);
                 home.answers.subscribe().wait_for(|answers| *answers).await.unwrap();
-                let _ = reply.last(opened.encode(), 0, data).await;
+                let _ = reply.send_last(opened.encode(), 0, data).await;
             })
         }),
     )
 }
 
-fn asking(tier: &Tier, want: Option<ByteRange>) -> OpenRequest {
+fn asking(tier: &CacheTierClient, want: Option<ByteRange>) -> OpenRequest {
     OpenRequest { attributes_age_ms_max: 5000, ..request(tier, want) }
 }
 
-async fn open(tier: &Arc<Tier>, request: &OpenRequest) -> Found {
-    match tier.open(request).await {
+async fn open(tier: &Arc<CacheTierClient>, request: &OpenRequest) -> OpenedObject {
+    match tier.open_object(request).await {
         OpenOutcome::Found(found) => *found,
         _ => panic!("not found"),
     }
 }
 
 /// The version that a HEAD shows.
-async fn head(tier: &Arc<Tier>) -> String {
+async fn head(tier: &Arc<CacheTierClient>) -> String {
     open(tier, &asking(tier, None)).await.opened.attributes.version.etag
 }
 
@@ -136,16 +145,16 @@ fn opens_asked(worker: &TestWorker) -> usize {
     worker
         .asked()
         .iter()
-        .filter(|request| matches!(request, Request::Open(_) | Request::OpenBy(..)))
+        .filter(|request| matches!(request, WorkerRequest::Open(_) | WorkerRequest::OpenBy(..)))
         .count()
 }
 
 fn reads_asked(worker: &TestWorker) -> usize {
-    worker.asked().iter().filter(|request| matches!(request, Request::Read(_))).count()
+    worker.asked().iter().filter(|request| matches!(request, WorkerRequest::Read(_))).count()
 }
 
 /// A gateway that holds a lease.
-async fn leased(home: &Arc<Home>) -> (Arc<Tier>, TestWorker) {
+async fn leased(home: &Arc<Home>) -> (Arc<CacheTierClient>, TestWorker) {
     let (tier, a) = (following(), worker(home));
     adopt(&tier, 7, &[&a]);
     // The hint, and the poll that follows from it.
@@ -170,8 +179,8 @@ async fn where_a_home_would_grant_it_is_polled_and_then_not_asked_any_more() {
     tier.shutdown().await;
 }
 
-fn holder_of(request: &Request) -> Option<(u64, u32)> {
-    if let Request::OpenBy(_, holder) = request {
+fn holder_of(request: &WorkerRequest) -> Option<(u64, u32)> {
+    if let WorkerRequest::OpenBy(_, holder) = request {
         Some((holder.id.0, holder.answered))
     } else {
         None
@@ -256,10 +265,10 @@ async fn a_gateways_own_write_ends_its_lease_when_it_is_announced() {
     let home = home();
     let (tier, a) = leased(&home).await;
     let key = asking(&tier, None).object.key.clone();
-    let announced = tier.announce(&volume(), &[key]).await.unwrap();
+    let announced = tier.announce_write(&volume(), &[key]).await.unwrap();
     head(&tier).await;
     assert_eq!(opens_asked(&a), 3);
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     tier.shutdown().await;
 }
 
@@ -313,7 +322,7 @@ async fn without_an_answer_to_its_poll_a_gateway_asks_for_no_lease() {
         head(&tier).await;
     }
     assert!(a.asked().iter().all(|asked| holder_of(asked).is_none()));
-    while !a.asked().iter().any(|asked| matches!(asked, Request::Recalls(_))) {
+    while !a.asked().iter().any(|asked| matches!(asked, WorkerRequest::Recalls(_))) {
         tokio::task::yield_now().await;
     }
     tier.shutdown().await;
@@ -324,11 +333,16 @@ async fn a_process_that_wants_no_leases_polls_nobody() {
     let home = home();
     let a = worker(&home);
     let options = TierOptions { coordinated: true, leases_max: 0, ..options() };
-    let tier =
-        Tier::new(options, Placement::nobody(), HashMap::new(), arena(16 << 20), &Registry::new())
-            .unwrap();
+    let tier = CacheTierClient::new(
+        options,
+        PlacementMap::without_members(),
+        HashMap::new(),
+        arena(16 << 20),
+        &Registry::new(),
+    )
+    .unwrap();
     adopt(&tier, 7, &[&a]);
     head(&tier).await;
     head(&tier).await;
-    assert!(a.asked().iter().all(|asked| matches!(asked, Request::Open(_))));
+    assert!(a.asked().iter().all(|asked| matches!(asked, WorkerRequest::Open(_))));
 }

@@ -1,12 +1,15 @@
 //! Opens: one call to the home alone, and what becomes of its answer.
 
 use super::*;
-use crate::{BypassReason, Found, OpenOutcome, OpenRequest};
-use verbs3_protocol::{Absent, Attributes, ByteRange, Generation, Lease, Open, Opened, UfsAnswer};
+use crate::{BypassReason, OpenOutcome, OpenRequest, OpenedObject};
+use verbs3_protocol::{
+    AbsentReply, AttributeLease, ByteRange, HeadAttributes, KeyGeneration, OpenMessage,
+    OpenObjectReply, UfsAnswer,
+};
 
 pub(super) const BYTES: u64 = 3 * (1 << 20);
 
-pub(super) fn request(tier: &Tier, want: Option<ByteRange>) -> OpenRequest {
+pub(super) fn request(tier: &CacheTierClient, want: Option<ByteRange>) -> OpenRequest {
     OpenRequest {
         object: object_of(tier, "a", 0),
         version_id: None,
@@ -18,23 +21,23 @@ pub(super) fn request(tier: &Tier, want: Option<ByteRange>) -> OpenRequest {
     }
 }
 
-fn opened(etag: &str, bytes: u64, piece: Option<Piece>) -> Reply {
-    Reply::Opened(Box::new(Opened {
-        attributes: Attributes {
-            version: Version { etag: etag.into(), bytes, version_id: None },
+fn opened(etag: &str, bytes: u64, piece: Option<BlockPiece>) -> WorkerReply {
+    WorkerReply::Opened(Box::new(OpenObjectReply {
+        attributes: HeadAttributes {
+            version: ContentVersion { etag: etag.into(), bytes, version_id: None },
             last_modified: None,
             headers: vec![],
             checksums_known: false,
         },
-        generation: Generation(0),
-        lease: Lease::default(),
+        generation: KeyGeneration(0),
+        lease: AttributeLease::default(),
         attributes_cached: true,
         piece,
     }))
 }
 
-fn wanted(open: &Open, bytes: u64) -> Option<(u32, u32)> {
-    let range = open.want?.resolve(bytes)?;
+fn wanted(open: &OpenMessage, bytes: u64) -> Option<(u32, u32)> {
+    let range = open.want?.resolve_range(bytes)?;
     let end = range.end.min(1 << 20).min(range.start + u64::from(open.piece_bytes_max));
     (range.start < end).then_some((range.start as u32, end as u32))
 }
@@ -44,27 +47,33 @@ pub(super) fn opens(bytes: u64) -> Script {
     Box::new(move |request, mut reply| {
         Box::pin(async move {
             let open = match request {
-                Request::Open(open) => open,
+                WorkerRequest::Open(open) => open,
                 other => return honest()(other, reply).await,
             };
             let Some((start, end)) = wanted(&open, bytes) else {
-                reply.last(opened("\"v1\"", bytes, None).encode(), 0, vec![]).await.unwrap();
+                reply.send_last(opened("\"v1\"", bytes, None).encode(), 0, vec![]).await.unwrap();
                 return;
             };
             let first = ((start / PAGE + 1) * PAGE).min(end);
             let (head, data) = piece(start, first);
             if first == end {
-                reply.last(opened("\"v1\"", bytes, Some(head)).encode(), 0, data).await.unwrap();
+                reply
+                    .send_last(opened("\"v1\"", bytes, Some(head)).encode(), 0, data)
+                    .await
+                    .unwrap();
                 return;
             }
-            reply.part(opened("\"v1\"", bytes, Some(head)).encode(), 0, data).await.unwrap();
+            reply.send_part(opened("\"v1\"", bytes, Some(head)).encode(), 0, data).await.unwrap();
             let (tail, data) = piece(first, end);
-            reply.last(Reply::Data(tail).encode(), u64::from(first - start), data).await.unwrap();
+            reply
+                .send_last(WorkerReply::Data(tail).encode(), u64::from(first - start), data)
+                .await
+                .unwrap();
         })
     })
 }
 
-pub(super) async fn all(found: Found) -> Vec<u8> {
+pub(super) async fn all(found: OpenedObject) -> Vec<u8> {
     let mut bytes = found.data.concat();
     if let Some(mut rest) = found.rest {
         bytes.extend(drain(&mut rest).await.0);
@@ -72,8 +81,8 @@ pub(super) async fn all(found: Found) -> Vec<u8> {
     bytes
 }
 
-async fn found(tier: &Arc<Tier>, want: Option<ByteRange>) -> Found {
-    match tier.open(&request(tier, want)).await {
+async fn found(tier: &Arc<CacheTierClient>, want: Option<ByteRange>) -> OpenedObject {
+    match tier.open_object(&request(tier, want)).await {
         OpenOutcome::Found(found) => *found,
         _ => panic!("not found"),
     }
@@ -118,7 +127,11 @@ async fn ranges_without_bytes_in_the_first_block_give_attributes_alone() {
 #[tokio::test]
 async fn an_open_that_breaks_after_its_first_part_goes_on_at_a_replica() {
     // Delivery 1 is the first part, 2 the second.
-    let a = TestWorker::with_faults("a", Faults::none().drop_at_event(2), opens(BYTES));
+    let a = TestWorker::with_faults(
+        "a",
+        InProcessFaults::without_faults().drop_at_event(2),
+        opens(BYTES),
+    );
     let b = TestWorker::new("b", honest());
     let tier = tier(&[&a, &b]);
     let found = found(&tier, Some(ByteRange::All)).await;
@@ -127,11 +140,15 @@ async fn an_open_that_breaks_after_its_first_part_goes_on_at_a_replica() {
 
 #[tokio::test]
 async fn attributes_are_never_asked_of_another_worker_than_the_home() {
-    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(100), opens(BYTES));
+    let a = TestWorker::with_faults(
+        "a",
+        InProcessFaults::without_faults().refuse_connects(100),
+        opens(BYTES),
+    );
     let b = TestWorker::new("b", opens(BYTES));
     let tier = tier(&[&a, &b]);
     for _ in 0..4 {
-        let outcome = tier.open(&request(&tier, Some(ByteRange::All))).await;
+        let outcome = tier.open_object(&request(&tier, Some(ByteRange::All))).await;
         assert!(matches!(outcome, OpenOutcome::Bypass(BypassReason::Workers)));
     }
     assert!(b.asked().is_empty());
@@ -140,12 +157,16 @@ async fn attributes_are_never_asked_of_another_worker_than_the_home() {
 #[tokio::test]
 async fn an_arena_whose_cells_hold_no_page_is_refused_at_the_start() {
     let a = TestWorker::new("a", silent());
-    let placement = Placement::new(Epoch(1), vec![Member::new(a.id.clone(), 1.0)], 1).unwrap();
-    let arena =
-        Arena::map(ArenaOptions { capacity_bytes: 8 << 20, cell_bytes_max: 4096, populate: false })
-            .unwrap();
+    let placement =
+        PlacementMap::new(Epoch(1), vec![PlacementMember::new(a.id.clone(), 1.0)], 1).unwrap();
+    let arena = Arena::map_memory(ArenaOptions {
+        capacity_bytes: 8 << 20,
+        cell_bytes_max: 4096,
+        populate: false,
+    })
+    .unwrap();
     let peers = HashMap::from([(a.id.clone(), a.peer.clone())]);
-    let made = crate::Tier::new(options(), placement, peers, arena, &Registry::new());
+    let made = crate::CacheTierClient::new(options(), placement, peers, arena, &Registry::new());
     assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));
 }
 
@@ -155,7 +176,7 @@ async fn a_silent_home_costs_one_deadline() {
     let tier = tier(&[&a]);
     let began = tokio::time::Instant::now();
     assert!(matches!(
-        tier.open(&request(&tier, None)).await,
+        tier.open_object(&request(&tier, None)).await,
         OpenOutcome::Bypass(BypassReason::Workers)
     ));
     assert!(began.elapsed() < tier.options.first_progress + SECOND);
@@ -164,20 +185,20 @@ async fn a_silent_home_costs_one_deadline() {
 #[tokio::test]
 async fn answers_of_the_ufs_are_passed_on() {
     let answer = UfsAnswer { status: 404, headers: vec![], body: b"<Error/>".to_vec() };
-    let absent = Absent { answer: answer.clone(), generation: Generation(0), cached: true };
+    let absent = AbsentReply { answer: answer.clone(), generation: KeyGeneration(0), cached: true };
     let script: Script = Box::new(move |_, reply| {
-        let message = Reply::Absent(absent.clone()).encode();
-        Box::pin(async move { reply.last(message, 0, vec![]).await.unwrap() })
+        let message = WorkerReply::Absent(absent.clone()).encode();
+        Box::pin(async move { reply.send_last(message, 0, vec![]).await.unwrap() })
     });
     let a = TestWorker::new("a", script);
     let tier = tier(&[&a]);
     assert!(
-        matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Absent(absent) if absent.answer == answer)
+        matches!(tier.open_object(&request(&tier, None)).await, OpenOutcome::Absent(absent) if absent.answer == answer)
     );
     let a = TestWorker::new("a", refuses(RefusalKind::Ufs(answer.clone())));
     let tier = super::tier(&[&a]);
     assert!(
-        matches!(tier.open(&request(&tier, None)).await, OpenOutcome::Ufs(got) if got == answer)
+        matches!(tier.open_object(&request(&tier, None)).await, OpenOutcome::Ufs(got) if got == answer)
     );
 }
 
@@ -193,7 +214,7 @@ async fn refusals_send_the_reader_to_the_ufs() {
     ] {
         let a = TestWorker::new("a", refuses(kind));
         let tier = tier(&[&a]);
-        let outcome = tier.open(&request(&tier, Some(ByteRange::All))).await;
+        let outcome = tier.open_object(&request(&tier, Some(ByteRange::All))).await;
         assert!(matches!(outcome, OpenOutcome::Bypass(got) if got == reason), "{reason:?}");
     }
 }
@@ -202,12 +223,12 @@ async fn refusals_send_the_reader_to_the_ufs() {
 async fn a_weak_version_is_refused() {
     let script: Script = Box::new(|_, reply| {
         let message = opened("W/\"v1\"", 10, None).encode();
-        Box::pin(async move { reply.last(message, 0, vec![]).await.unwrap() })
+        Box::pin(async move { reply.send_last(message, 0, vec![]).await.unwrap() })
     });
     let a = TestWorker::new("a", script);
     let tier = tier(&[&a]);
     assert!(matches!(
-        tier.open(&request(&tier, None)).await,
+        tier.open_object(&request(&tier, None)).await,
         OpenOutcome::Bypass(BypassReason::Workers)
     ));
 }

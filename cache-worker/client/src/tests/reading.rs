@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::{BypassReason, SpanRequest};
-use verbs3_protocol::Span;
+use verbs3_protocol::BlockSpan;
 
 pub(super) const END: u32 = 5 * PAGE + 100;
 
-pub(super) fn read(tier: &Arc<Tier>, owner: &str, start: u32) -> SpanRead {
+pub(super) fn read(tier: &Arc<CacheTierClient>, owner: &str, start: u32) -> SpanRead {
     tier.read_span(SpanRequest {
         object: object_of(tier, owner, 0),
         version: version(1 << 20),
-        span: Span { block: BlockIndex(0), range: start..END },
+        span: BlockSpan { block: BlockIndex(0), range: start..END },
         ahead_bytes: 0,
         trace: None,
     })
@@ -26,7 +26,7 @@ async fn a_span_gives_its_bytes_in_order() {
     assert_eq!((a.asked().len(), b.asked().len()), (1, 0));
     drop(read);
     settle().await;
-    assert_eq!(tier.arena.usage().leased_bytes, 0);
+    assert_eq!(tier.arena.arena_usage().leased_bytes, 0);
 }
 
 #[tokio::test]
@@ -48,7 +48,11 @@ async fn a_worker_that_gives_up_in_the_middle_is_replaced_at_the_byte_where_it_s
 #[tokio::test]
 async fn a_connection_that_breaks_anywhere_loses_and_repeats_no_byte() {
     for nth in 1..=6 {
-        let a = TestWorker::with_faults("a", Faults::none().drop_at_event(nth), honest());
+        let a = TestWorker::with_faults(
+            "a",
+            InProcessFaults::without_faults().drop_at_event(nth),
+            honest(),
+        );
         let b = TestWorker::new("b", honest());
         let tier = tier(&[&a, &b]);
         let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
@@ -59,15 +63,19 @@ async fn a_connection_that_breaks_anywhere_loses_and_repeats_no_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_owner_is_hedged_and_its_late_reply_changes_nothing() {
-    let a = TestWorker::with_faults("a", Faults::none().hold().late_replies(), honest());
+    let a = TestWorker::with_faults(
+        "a",
+        InProcessFaults::without_faults().hold_deliveries().late_replies(),
+        honest(),
+    );
     let b = TestWorker::new("b", honest());
     let tier = tier(&[&a, &b]);
     let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
     assert!(bytes == content(0, END) && matches!(end, SpanItem::End));
     assert_eq!(tier.metrics.hedges.get(), 1);
-    a.faults.release();
+    a.faults.release_all();
     settle().await;
-    assert_eq!(tier.arena.usage().leased_bytes, 0);
+    assert_eq!(tier.arena.arena_usage().leased_bytes, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +86,7 @@ async fn a_live_fill_is_not_hedged_however_slow() {
             for _ in 0..3 {
                 let (mut progress, _) = piece(start, start);
                 progress.checksums.clear();
-                reply.part(Reply::Data(progress).encode(), 0, vec![]).await.unwrap();
+                reply.send_part(WorkerReply::Data(progress).encode(), 0, vec![]).await.unwrap();
                 tokio::time::sleep(10 * SECOND).await;
             }
             send_all(reply, start, end).await;
@@ -114,7 +122,7 @@ async fn without_a_living_worker_the_rest_is_left_to_the_ufs() {
     let tier = tier(&[&a, &b]);
     let mut read = read(&tier, "a", 9);
     let (bytes, end) = drain(&mut read).await;
-    assert!(bytes.is_empty() && read.at() == 9);
+    assert!(bytes.is_empty() && read.next_byte() == 9);
     assert!(matches!(end, SpanItem::Bypass(BypassReason::Workers)), "{end:?}");
 }
 
@@ -122,7 +130,7 @@ async fn without_a_living_worker_the_rest_is_left_to_the_ufs() {
 async fn corrupted_bytes_are_never_handed_out_and_are_forgotten_at_their_worker() {
     let corrupt: Script = Box::new(|request, mut reply| {
         Box::pin(async move {
-            let Request::Read(_) = &request else {
+            let WorkerRequest::Read(_) = &request else {
                 return honest()(request, reply).await;
             };
             let (start, end) = read_of(request);
@@ -130,8 +138,9 @@ async fn corrupted_bytes_are_never_handed_out_and_are_forgotten_at_their_worker(
             let (piece, data) = piece(start + PAGE, end);
             let mut bad = data[0].to_vec();
             *bad.last_mut().unwrap() ^= 1;
-            let _ =
-                reply.last(Reply::Data(piece).encode(), u64::from(PAGE), vec![bad.into()]).await;
+            let _ = reply
+                .send_last(WorkerReply::Data(piece).encode(), u64::from(PAGE), vec![bad.into()])
+                .await;
         })
     });
     let (a, b) = (TestWorker::new("a", corrupt), TestWorker::new("b", honest()));
@@ -140,7 +149,7 @@ async fn corrupted_bytes_are_never_handed_out_and_are_forgotten_at_their_worker(
     assert!(bytes == content(0, END));
     assert_eq!(tier.metrics.checksum_failures.get(), 1);
     tier.shutdown().await;
-    assert!(a.asked().iter().any(|request| matches!(request, Request::Forget(_))));
+    assert!(a.asked().iter().any(|request| matches!(request, WorkerRequest::Forget(_))));
 }
 
 #[tokio::test]
@@ -150,7 +159,7 @@ async fn bytes_out_of_order_out_of_bounds_or_unasked_are_a_failure() {
             Box::pin(async move {
                 let (piece, data) = piece(start, end);
                 // The transport itself may refuse what does not fit the landing.
-                let _ = reply.part(Reply::Data(piece).encode(), 0, data).await;
+                let _ = reply.send_part(WorkerReply::Data(piece).encode(), 0, data).await;
                 std::future::pending::<()>().await;
             })
         });
@@ -198,7 +207,7 @@ async fn a_short_answer_is_continued() {
 async fn without_memory_nobody_is_asked() {
     let a = TestWorker::new("a", honest());
     let arena = arena(4 << 20);
-    let held: Vec<_> = std::iter::from_fn(|| arena.lease(PAGE as usize)).collect();
+    let held: Vec<_> = std::iter::from_fn(|| arena.allocate_cell(PAGE as usize)).collect();
     let tier = tier_in(&[&a], arena);
     let mut first = read(&tier, "a", 0);
     assert!(!first.start());
@@ -213,7 +222,11 @@ async fn without_memory_nobody_is_asked() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_rests_is_not_asked_and_is_tried_again_by_itself() {
-    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(1), honest());
+    let a = TestWorker::with_faults(
+        "a",
+        InProcessFaults::without_faults().refuse_connects(1),
+        honest(),
+    );
     let tier = tier(&[&a]);
     for _ in 0..3 {
         assert!(matches!(

@@ -5,51 +5,53 @@ use std::collections::VecDeque;
 use super::following::{adopt, following, worker, world};
 use super::writing::{keys, reports, volume};
 use super::*;
-use crate::{CoherenceError, Relay, RelayError, RelayOptions};
-use verbs3_protocol::{Heard, Relayed, Word, WriteId, WriteOutcome};
+use crate::{CoherenceError, NoticeRelay, RelayError, TierRelayOptions};
+use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WriteId, WriteNotice, WriteOutcome};
 
 const AFTER: Duration = Duration::from_millis(500);
 
 /// Says what it is told to, then that the word was heard.
 #[derive(Default)]
 struct Coordinators {
-    say: Mutex<VecDeque<Result<Relayed, RelayError>>>,
+    say: Mutex<VecDeque<Result<NoticeRelayOutcome, RelayError>>>,
     never: bool,
     /// They wait for it, and it does not answer.
     silent: Option<&'static str>,
-    asked: Mutex<Vec<(WorkerId, Word)>>,
+    asked: Mutex<Vec<(WorkerId, WriteNotice)>>,
 }
 
 #[async_trait]
-impl Relay for Coordinators {
-    async fn relay(
+impl NoticeRelay for Coordinators {
+    async fn relay_notice(
         &self,
         worker: &WorkerId,
-        word: &Word,
+        word: &WriteNotice,
         wait: Duration,
-    ) -> Result<Relayed, RelayError> {
+    ) -> Result<NoticeRelayOutcome, RelayError> {
         self.asked.lock().push((worker.clone(), word.clone()));
         if self.never {
             std::future::pending::<()>().await;
         }
         if self.silent == Some(&worker.0) {
             tokio::time::sleep(wait).await;
-            return Ok(Relayed::Silent);
+            return Ok(NoticeRelayOutcome::Silent);
         }
         let said = self.say.lock().pop_front();
-        said.unwrap_or(Ok(Relayed::Heard(Heard::Done)))
+        said.unwrap_or(Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)))
     }
 }
 
 impl Coordinators {
-    fn saying(say: impl IntoIterator<Item = Result<Relayed, RelayError>>) -> Arc<Self> {
+    fn saying(say: impl IntoIterator<Item = Result<NoticeRelayOutcome, RelayError>>) -> Arc<Self> {
         Arc::new(Self { say: Mutex::new(say.into_iter().collect()), ..Self::default() })
     }
 
     /// What was carried: the kind, and the epoch.
     fn carried(&self) -> Vec<(&'static str, u64)> {
-        let kind = |word: &Word| if let Word::Announce(_) = word { "announce" } else { "report" };
-        self.asked.lock().iter().map(|(_, word)| (kind(word), word.epoch().0)).collect()
+        let kind = |word: &WriteNotice| {
+            if let WriteNotice::Announce(_) = word { "announce" } else { "report" }
+        };
+        self.asked.lock().iter().map(|(_, word)| (kind(word), word.map_epoch().0)).collect()
     }
 
     fn writes(&self) -> Vec<WriteId> {
@@ -57,15 +59,15 @@ impl Coordinators {
     }
 }
 
-fn relaying(coordinators: &Arc<Coordinators>, relays_max: usize) -> Arc<Tier> {
+fn relaying(coordinators: &Arc<Coordinators>, relays_max: usize) -> Arc<CacheTierClient> {
     let tier = following();
-    tier.relay_with(coordinators.clone(), RelayOptions { after: AFTER, relays_max });
+    tier.relay_with(coordinators.clone(), TierRelayOptions { after: AFTER, relays_max });
     tier
 }
 
-async fn write(tier: &Arc<Tier>) -> Result<(), CoherenceError> {
-    let announced = tier.announce(&volume(), &keys(1)).await?;
-    tier.report(announced, WriteOutcome::Done).await
+async fn write(tier: &Arc<CacheTierClient>) -> Result<(), CoherenceError> {
+    let announced = tier.announce_write(&volume(), &keys(1)).await?;
+    tier.report_write(announced, WriteOutcome::Done).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +85,7 @@ async fn a_home_that_is_silent_is_told_by_way_of_the_coordinators() {
             .asked
             .lock()
             .iter()
-            .all(|(worker, word)| worker.0 == "a" && word.keys() == keys(1))
+            .all(|(worker, word)| worker.0 == "a" && word.notice_keys() == keys(1))
     );
     assert_eq!((tier.metrics.writes_open.get(), tier.metrics.announce_failures.get()), (0, 0));
 }
@@ -92,7 +94,11 @@ async fn a_home_that_is_silent_is_told_by_way_of_the_coordinators() {
 async fn a_home_to_which_nothing_connects_is_told_by_way_of_the_coordinators() {
     let coordinators = Coordinators::saying([]);
     let tier = relaying(&coordinators, 8);
-    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(u32::MAX), honest());
+    let a = TestWorker::with_faults(
+        "a",
+        InProcessFaults::without_faults().refuse_connects(u32::MAX),
+        honest(),
+    );
     adopt(&tier, 7, &[&a]);
     write(&tier).await.unwrap();
     assert_eq!(coordinators.carried(), [("announce", 7), ("report", 7)]);
@@ -127,7 +133,11 @@ async fn a_home_that_rests_is_told_around_at_once() {
 async fn a_home_that_is_reached_again_is_told_directly_again() {
     let coordinators = Coordinators::saying([]);
     let tier = relaying(&coordinators, 8);
-    let a = TestWorker::with_faults("a", Faults::none().refuse_connects(u32::MAX), honest());
+    let a = TestWorker::with_faults(
+        "a",
+        InProcessFaults::without_faults().refuse_connects(u32::MAX),
+        honest(),
+    );
     adopt(&tier, 7, &[&a]);
     write(&tier).await.unwrap();
     let carried = coordinators.carried().len();
@@ -143,9 +153,9 @@ async fn what_the_coordinators_can_not_do_at_once_is_tried_until_they_can() {
     let away = || Err(RelayError("no coordinator leads".into()));
     let coordinators = Coordinators::saying([
         away(),
-        Ok(Relayed::Silent),
-        Ok(Relayed::NoLease),
-        Ok(Relayed::Full),
+        Ok(NoticeRelayOutcome::Silent),
+        Ok(NoticeRelayOutcome::NoLease),
+        Ok(NoticeRelayOutcome::Full),
     ]);
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
@@ -156,7 +166,7 @@ async fn what_the_coordinators_can_not_do_at_once_is_tried_until_they_can() {
 
 #[tokio::test(start_paused = true)]
 async fn a_home_that_nobody_reaches_stops_the_write_and_both_reasons_are_told() {
-    let coordinators = Coordinators::saying((0..1000).map(|_| Ok(Relayed::Silent)));
+    let coordinators = Coordinators::saying((0..1000).map(|_| Ok(NoticeRelayOutcome::Silent)));
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
     adopt(&tier, 7, &[&a]);
@@ -173,8 +183,11 @@ async fn a_home_that_nobody_reaches_stops_the_write_and_both_reasons_are_told() 
 
 #[tokio::test(start_paused = true)]
 async fn a_word_that_arrives_after_the_map_moved_is_said_again_under_the_next_one() {
-    let wrong = Refusal { kind: RefusalKind::WrongEpoch(Epoch(0)), reason: "test".into() };
-    for moved in [Relayed::Heard(Heard::Refused(wrong)), Relayed::OtherEpoch(Epoch(8))] {
+    let wrong = WorkerRefusal { kind: RefusalKind::WrongEpoch(Epoch(0)), reason: "test".into() };
+    for moved in [
+        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(wrong)),
+        NoticeRelayOutcome::OtherEpoch(Epoch(8)),
+    ] {
         let coordinators = Coordinators::saying([Ok(moved.clone()), Ok(moved)]);
         let tier = relaying(&coordinators, 8);
         let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(8)));
@@ -213,19 +226,22 @@ async fn a_relay_that_is_under_way_ends_with_the_map() {
 
 #[tokio::test(start_paused = true)]
 async fn a_home_without_a_lease_is_not_enough_though_it_was_told_around() {
-    let coordinators = Coordinators::saying((0..1000).map(|_| Ok(Relayed::Heard(Heard::Unleased))));
+    let coordinators = Coordinators::saying(
+        (0..1000).map(|_| Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased))),
+    );
     let tier = relaying(&coordinators, 8);
     let (a, b) = (TestWorker::new("a", silent()), worker("b", &world(7)));
     adopt(&tier, 7, &[&a, &b]);
     let key = key_of(&tier, "a");
-    let error = tier.announce(&volume(), &[key]).await.err().unwrap();
+    let error = tier.announce_write(&volume(), &[key]).await.err().unwrap();
     assert!(matches!(&error, CoherenceError::Alone { other, .. } if other.0 == "a"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_home_that_refuses_stops_the_write_by_whichever_way() {
-    let busy = Refusal { kind: RefusalKind::Busy, reason: "test".into() };
-    let coordinators = Coordinators::saying([Ok(Relayed::Heard(Heard::Refused(busy)))]);
+    let busy = WorkerRefusal { kind: RefusalKind::Busy, reason: "test".into() };
+    let coordinators =
+        Coordinators::saying([Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(busy)))]);
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
     adopt(&tier, 7, &[&a]);
@@ -236,12 +252,13 @@ async fn a_home_that_refuses_stops_the_write_by_whichever_way() {
 #[tokio::test(start_paused = true)]
 async fn a_report_for_which_a_home_has_no_place_is_said_again_by_whichever_way() {
     let busy = || {
-        Ok(Relayed::Heard(Heard::Refused(Refusal {
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(WorkerRefusal {
             kind: RefusalKind::Busy,
             reason: "test".into(),
         })))
     };
-    let coordinators = Coordinators::saying([Ok(Relayed::Heard(Heard::Done)), busy(), busy()]);
+    let coordinators =
+        Coordinators::saying([Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)), busy(), busy()]);
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
     adopt(&tier, 7, &[&a]);
@@ -251,10 +268,10 @@ async fn a_report_for_which_a_home_has_no_place_is_said_again_by_whichever_way()
         [("announce", 7), ("report", 7), ("report", 7), ("report", 7)]
     );
     // Not for ever.
-    coordinators
-        .say
-        .lock()
-        .extend(std::iter::once(Ok(Relayed::Heard(Heard::Done))).chain((0..1000).map(|_| busy())));
+    coordinators.say.lock().extend(
+        std::iter::once(Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)))
+            .chain((0..1000).map(|_| busy())),
+    );
     let error = write(&tier).await.unwrap_err();
     assert!(matches!(error, CoherenceError::HomeUnreachable { .. }), "{error}");
 }
@@ -281,15 +298,15 @@ async fn messages_that_are_relayed_at_once_are_bounded() {
     }
 }
 
-async fn write_of(tier: Arc<Tier>) -> Result<(), CoherenceError> {
+async fn write_of(tier: Arc<CacheTierClient>) -> Result<(), CoherenceError> {
     write(&tier).await
 }
 
 /// A key whose home is this worker.
-fn key_of(tier: &Tier, id: &str) -> String {
+fn key_of(tier: &CacheTierClient, id: &str) -> String {
     let is_home = |key: &String| {
         let object = ObjectKey { volume: volume(), key: key.clone() };
-        tier.map.load().home(&object).unwrap().id.0 == id
+        tier.map.load().home_worker(&object).unwrap().id.0 == id
     };
     keys(50).into_iter().find(is_home).unwrap()
 }
@@ -305,15 +322,15 @@ async fn writes_to_a_home_that_is_gone_leave_the_way_around_to_others() {
     let writing: Vec<_> = (0..4)
         .map(|_| {
             let (tier, gone) = (tier.clone(), gone.clone());
-            tokio::spawn(async move { tier.announce(&volume(), &[gone]).await.is_ok() })
+            tokio::spawn(async move { tier.announce_write(&volume(), &[gone]).await.is_ok() })
         })
         .collect();
     tokio::time::sleep(AFTER / 2).await;
     let began = tokio::time::Instant::now();
-    let announced = tier.announce(&volume(), &[reached]).await.unwrap();
+    let announced = tier.announce_write(&volume(), &[reached]).await.unwrap();
     // Two turns of a second each are before it. The others go on trying for as long as they may.
     assert!(began.elapsed() < 3 * SECOND, "{:?}", began.elapsed());
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     for writing in writing {
         assert!(!writing.await.unwrap(), "nobody has told the home");
     }
@@ -322,10 +339,10 @@ async fn writes_to_a_home_that_is_gone_leave_the_way_around_to_others() {
 /// Gateways hold leases on its keys, for a moment yet.
 #[tokio::test(start_paused = true)]
 async fn a_report_that_the_home_can_not_acknowledge_yet_is_relayed_again() {
-    let busy = Refusal { kind: RefusalKind::Busy, reason: "leases".into() };
+    let busy = WorkerRefusal { kind: RefusalKind::Busy, reason: "leases".into() };
     let coordinators = Coordinators::saying([
-        Ok(Relayed::Heard(Heard::Done)),
-        Ok(Relayed::Heard(Heard::Refused(busy.clone()))),
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)),
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(busy.clone()))),
     ]);
     let tier = relaying(&coordinators, 8);
     let a = TestWorker::new("a", silent());
@@ -343,7 +360,7 @@ async fn a_home_that_shows_that_it_is_at_work_is_not_gone_around() {
         Box::pin(async move {
             for _ in 0..6 {
                 let (sign, _) = piece(0, 0);
-                reply.part(Reply::Data(sign).encode(), 0, vec![]).await.unwrap();
+                reply.send_part(WorkerReply::Data(sign).encode(), 0, vec![]).await.unwrap();
                 tokio::time::sleep(AFTER).await;
             }
             honest()(request, reply).await;

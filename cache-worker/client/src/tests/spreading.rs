@@ -4,27 +4,27 @@
 use super::opening::{BYTES, all, opens, request};
 use super::reading::{END, read};
 use super::*;
-use crate::place::{Drawn, Due, Worker};
-use crate::{HotBlocks, OpenOutcome};
+use crate::place::{HotBlockDraw, OutstandingBytes, TierWorker};
+use crate::{HotBlockReplicas, OpenOutcome};
 use verbs3_protocol::{ByteRange, SPREAD_BYTES_MIN, UfsAnswer};
 
 /// Block 0 of the object that worker `a` owns is to have so many workers.
-fn heat(tier: &Tier, workers: u16) {
+fn heat(tier: &CacheTierClient, workers: u16) {
     let hash = object_of(tier, "a", 0).block_hash(BlockIndex(0));
-    tier.adopt_hot(HotBlocks(HashMap::from([(hash, workers)])));
+    tier.adopt_hot(HotBlockReplicas(HashMap::from([(hash, workers)])));
 }
 
-fn worker_of(tier: &Tier, id: &str) -> Arc<Worker> {
+fn worker_of(tier: &CacheTierClient, id: &str) -> Arc<TierWorker> {
     tier.map.load().workers.iter().find(|worker| worker.id.0 == id).unwrap().clone()
 }
 
 /// As long as it lives, nobody draws this worker where there is another.
-fn busy(tier: &Tier, id: &str) -> Due {
-    Due::new(worker_of(tier, id), 1 << 20)
+fn busy(tier: &CacheTierClient, id: &str) -> OutstandingBytes {
+    OutstandingBytes::new(worker_of(tier, id), 1 << 20)
 }
 
 fn asked_as_replica(worker: &TestWorker) -> usize {
-    worker.asked().iter().filter(|request| matches!(request, Request::ReadReplica(_))).count()
+    worker.asked().iter().filter(|request| matches!(request, WorkerRequest::ReadReplica(_))).count()
 }
 
 /// Answers no read of a replica after so many pages.
@@ -35,14 +35,16 @@ fn lacks(pages: u32) -> Script {
             if pages > 0 {
                 send(&mut reply, start, start, pages * PAGE).await;
             }
-            let refused =
-                Reply::Refused(Refusal { kind: RefusalKind::NotHeld, reason: "test".into() });
-            let _ = reply.last(refused.encode(), 0, vec![]).await;
+            let refused = WorkerReply::Refused(WorkerRefusal {
+                kind: RefusalKind::NotHeld,
+                reason: "test".into(),
+            });
+            let _ = reply.send_last(refused.encode(), 0, vec![]).await;
         })
     })
 }
 
-async fn reads_well(tier: &Arc<Tier>) {
+async fn reads_well(tier: &Arc<CacheTierClient>) {
     let (bytes, end) = drain(&mut read(tier, "a", 0)).await;
     assert!(bytes == content(0, END) && matches!(end, SpanItem::End), "{end:?}");
 }
@@ -67,9 +69,9 @@ async fn a_hot_block_is_read_at_all_its_workers_and_any_other_at_its_owner() {
     let before = workers.each_ref().map(|worker| worker.asked().len());
     drain(&mut read(&tier, "b", 0)).await;
     assert_eq!(workers[1].asked().len(), before[1] + 1);
-    assert!(matches!(workers[1].asked().last(), Some(Request::Read(_))));
+    assert!(matches!(workers[1].asked().last(), Some(WorkerRequest::Read(_))));
     // It is hot no more.
-    tier.adopt_hot(HotBlocks::default());
+    tier.adopt_hot(HotBlockReplicas::default());
     for _ in 0..20 {
         reads_well(&tier).await;
     }
@@ -82,14 +84,16 @@ async fn of_two_workers_the_one_with_fewer_bytes_to_send_is_asked() {
     let tier = tier(&[&workers[0], &workers[1], &workers[2]]);
     heat(&tier, 2);
     let (map, object) = (tier.map.load_full(), object_of(&tier, "a", 0));
-    let drawn = || match map.drawn(&object, BlockIndex(0)).unwrap() {
-        Drawn::Owner => "owner",
-        Drawn::Replica(_) => "replica",
+    let drawn = || match map.draw_worker(&object, BlockIndex(0)).unwrap() {
+        HotBlockDraw::Owner => "owner",
+        HotBlockDraw::Replica(_) => "replica",
     };
     let on_owner = busy(&tier, "a");
     assert!((0..50).all(|_| drawn() == "replica"));
-    let (on_b, on_c) =
-        (Due::new(worker_of(&tier, "b"), 2 << 20), Due::new(worker_of(&tier, "c"), 2 << 20));
+    let (on_b, on_c) = (
+        OutstandingBytes::new(worker_of(&tier, "b"), 2 << 20),
+        OutstandingBytes::new(worker_of(&tier, "c"), 2 << 20),
+    );
     assert!((0..50).all(|_| drawn() == "owner"));
     drop((on_owner, on_b, on_c));
     // What reads have asked for is returned with them, however they end.
@@ -111,7 +115,7 @@ async fn what_a_replica_does_not_hold_comes_from_the_owner_from_the_byte_where_i
         reads_well(&tier).await;
         assert_eq!(asked_as_replica(&b), 1);
         assert!(
-            matches!(&a.asked()[..], [Request::Read(read)] if read.start == pages * PAGE),
+            matches!(&a.asked()[..], [WorkerRequest::Read(read)] if read.start == pages * PAGE),
             "{:?}",
             a.asked()
         );
@@ -152,16 +156,17 @@ async fn a_list_outlives_maps_and_who_is_in_none_is_asked_nothing() {
     let tier = tier(&[&workers[0], &workers[1], &workers[2]]);
     heat(&tier, 3);
     let adopt = |epoch: u64, workers: &[&TestWorker]| {
-        let members = workers.iter().map(|worker| Member::new(worker.id.clone(), 1.0)).collect();
+        let members =
+            workers.iter().map(|worker| PlacementMember::new(worker.id.clone(), 1.0)).collect();
         // One rank: replicas are not the map's.
-        let placement = Placement::new(Epoch(epoch), members, 1).unwrap();
+        let placement = PlacementMap::new(Epoch(epoch), members, 1).unwrap();
         let peers = workers.iter().map(|worker| (worker.id.clone(), worker.peer.clone()));
-        tier.adopt(placement, &peers.collect()).unwrap();
+        tier.adopt_map(placement, &peers.collect()).unwrap();
     };
     adopt(2, &[&workers[0], &workers[1]]);
     assert_eq!(tier.hot_blocks(), 1);
     let object = object_of(&tier, "a", 0);
-    tier.adopt_hot(HotBlocks(HashMap::from([(object.block_hash(BlockIndex(0)), 3)])));
+    tier.adopt_hot(HotBlockReplicas(HashMap::from([(object.block_hash(BlockIndex(0)), 3)])));
     let _busy = busy(&tier, "a");
     for _ in 0..20 {
         reads_well(&tier).await;
@@ -169,7 +174,7 @@ async fn a_list_outlives_maps_and_who_is_in_none_is_asked_nothing() {
     assert_eq!((asked_as_replica(&workers[1]), workers[2].asked().len()), (20, 0));
     adopt(3, &[&workers[0]]);
     assert_eq!(tier.hot_blocks(), 0, "one worker is no spread");
-    tier.adopt(Placement::nobody(), &HashMap::new()).unwrap();
+    tier.adopt_map(PlacementMap::without_members(), &HashMap::new()).unwrap();
     assert_eq!(tier.hot_blocks(), 0);
 }
 
@@ -179,7 +184,7 @@ async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes(
     let tier = tier(&[&a, &b]);
     heat(&tier, 2);
     let _busy = busy(&tier, "a");
-    let open = async |want| match tier.open(&request(&tier, Some(want))).await {
+    let open = async |want| match tier.open_object(&request(&tier, Some(want))).await {
         OpenOutcome::Found(found) => *found,
         _ => panic!("not found"),
     };
@@ -198,7 +203,7 @@ async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes(
     let wants: Vec<_> = a
         .asked()
         .iter()
-        .map(|request| matches!(request, Request::Open(open) if open.piece_bytes_max == 0))
+        .map(|request| matches!(request, WorkerRequest::Open(open) if open.piece_bytes_max == 0))
         .collect();
     assert_eq!(wants, [true; 3], "only attributes are asked of the home");
     // Where the bytes are few, or are in another block, or it is not known where, all is as ever.
@@ -216,11 +221,11 @@ async fn of_a_hot_first_block_the_home_gives_attributes_and_a_replica_the_bytes(
 #[tokio::test]
 async fn a_read_that_begins_elsewhere_than_in_the_homes_bytes_is_owed_the_body_of_an_error() {
     let script: Script = Box::new(|request, reply| {
-        let Request::Open(open) = request else { panic!("{request:?}") };
+        let WorkerRequest::Open(open) = request else { panic!("{request:?}") };
         let body = if open.want.is_some() { b"<Error/>".to_vec() } else { vec![] };
         let kind = RefusalKind::Ufs(UfsAnswer { status: 403, headers: vec![], body });
-        let refused = Reply::Refused(Refusal { kind, reason: "test".into() }).encode();
-        Box::pin(async move { reply.last(refused, 0, vec![]).await.unwrap() })
+        let refused = WorkerReply::Refused(WorkerRefusal { kind, reason: "test".into() }).encode();
+        Box::pin(async move { reply.send_last(refused, 0, vec![]).await.unwrap() })
     });
     let (a, b) = (TestWorker::new("a", script), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
@@ -228,14 +233,13 @@ async fn a_read_that_begins_elsewhere_than_in_the_homes_bytes_is_owed_the_body_o
     let _busy = busy(&tier, "a");
     let later = ByteRange::From { first: 1 << 20, last: None };
     for (want, body) in [(Some(ByteRange::All), 8), (Some(later), 8), (None, 0)] {
-        let outcome = tier.open(&request(&tier, want)).await;
+        let outcome = tier.open_object(&request(&tier, want)).await;
         assert!(
             matches!(&outcome, OpenOutcome::Ufs(answer) if answer.body.len() == body),
             "{want:?}"
         );
     }
-    let asks_for_bytes =
-        |request: &Request| matches!(request, Request::Open(open) if open.piece_bytes_max > 0);
+    let asks_for_bytes = |request: &WorkerRequest| matches!(request, WorkerRequest::Open(open) if open.piece_bytes_max > 0);
     assert!(!a.asked().iter().any(asks_for_bytes));
 }
 
@@ -268,7 +272,7 @@ async fn a_range_past_the_end_of_a_hot_object_has_no_bytes() {
     heat(&tier, 2);
     let _busy = busy(&tier, "a");
     let want = ByteRange::From { first: 400_000, last: None };
-    let OpenOutcome::Found(found) = tier.open(&request(&tier, Some(want))).await else {
+    let OpenOutcome::Found(found) = tier.open_object(&request(&tier, Some(want))).await else {
         panic!("not found")
     };
     assert!(found.covered.is_empty() && found.rest.is_none() && b.asked().is_empty());

@@ -10,7 +10,12 @@ use verbs3_protocol::{ByteRange, WriteOutcome};
 
 /// Breaks its verbs connection in the middle of the `nth` delivery.
 fn breaks_at(nth: u64, script: Script) -> TestWorker {
-    TestWorker::with_ways("a", Faults::none().drop_at_event(nth), Faults::none(), script)
+    TestWorker::with_ways(
+        "a",
+        InProcessFaults::without_faults().drop_at_event(nth),
+        InProcessFaults::without_faults(),
+        script,
+    )
 }
 
 #[tokio::test]
@@ -26,7 +31,7 @@ async fn a_span_goes_on_at_the_same_worker_and_no_byte_is_asked_twice_that_was_v
         assert_eq!(asked, [(5, END), (whole, END)], "broken at {nth}");
         // What the first bytes really came over.
         let first = if nth == 1 { TransportKind::Tcp } else { TransportKind::Verbs };
-        assert_eq!(span.origin().map(|(_, kind)| kind), Some(first));
+        assert_eq!(span.bytes_origin().map(|(_, kind)| kind), Some(first));
         assert_eq!(
             (b.asked().len(), tier.metrics.failovers.get(), tier.workers_up()),
             (0, 0, (2, 2))
@@ -34,14 +39,17 @@ async fn a_span_goes_on_at_the_same_worker_and_no_byte_is_asked_twice_that_was_v
         assert_eq!(tier.metrics.repeats.with_label_values(&["read"]).get(), 1);
         drop(span);
         settle().await;
-        assert_eq!(tier.arena.usage().leased_bytes, 0);
+        assert_eq!(tier.arena.arena_usage().leased_bytes, 0);
     }
 }
 
 #[tokio::test]
 async fn a_worker_whose_every_way_breaks_is_left_for_its_replica() {
-    let (verbs, tcp) = (Faults::none().drop_at_event(2), Faults::none().drop_at_event(2));
-    let hands = [verbs.handle(), tcp.handle()];
+    let (verbs, tcp) = (
+        InProcessFaults::without_faults().drop_at_event(2),
+        InProcessFaults::without_faults().drop_at_event(2),
+    );
+    let hands = [verbs.fault_handle(), tcp.fault_handle()];
     // What breaks is not made again.
     let last: Script = Box::new(move |request, reply| {
         hands.iter().for_each(|hand| hand.refuse_connects(u32::MAX));
@@ -74,7 +82,8 @@ async fn an_open_is_asked_again_and_its_rest_goes_on_over_the_next_way() {
     for nth in 1..=2 {
         let a = breaks_at(nth, opens(BYTES));
         let tier = tier(&[&a]);
-        let OpenOutcome::Found(found) = tier.open(&request(&tier, Some(ByteRange::All))).await
+        let OpenOutcome::Found(found) =
+            tier.open_object(&request(&tier, Some(ByteRange::All))).await
         else {
             panic!("not found");
         };
@@ -91,9 +100,9 @@ async fn an_announcement_and_a_report_are_repeated_at_once() {
     let a = breaks_at(1, honest());
     let tier = tier(&[&a]);
     let start = tokio::time::Instant::now();
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     assert_eq!(a.asked().len(), 2);
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     assert_eq!(reports(&a), [WriteOutcome::Done]);
     assert_eq!((start.elapsed(), tier.workers_up()), (Duration::ZERO, (1, 1)));
 }
@@ -101,7 +110,12 @@ async fn an_announcement_and_a_report_are_repeated_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_way_is_left_and_says_nothing_of_its_worker() {
     // Connects, and then lets nothing through.
-    let a = TestWorker::with_ways("a", Faults::none().hold(), Faults::none(), honest());
+    let a = TestWorker::with_ways(
+        "a",
+        InProcessFaults::without_faults().hold_deliveries(),
+        InProcessFaults::without_faults(),
+        honest(),
+    );
     let tier = tier(&[&a]);
     let mut over = Vec::new();
     for _ in 0..5 {
@@ -109,7 +123,7 @@ async fn a_silent_way_is_left_and_says_nothing_of_its_worker() {
         let (bytes, end) = drain(&mut span).await;
         if matches!(end, SpanItem::End) {
             assert!(bytes == content(0, END));
-            over.push(span.origin().map(|(_, kind)| kind));
+            over.push(span.bytes_origin().map(|(_, kind)| kind));
         }
         assert_eq!(tier.workers_up(), (1, 1), "another way to it works");
     }
@@ -119,7 +133,12 @@ async fn a_silent_way_is_left_and_says_nothing_of_its_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_is_silent_over_every_way_rests() {
-    let a = TestWorker::with_ways("a", Faults::none(), Faults::none(), silent());
+    let a = TestWorker::with_ways(
+        "a",
+        InProcessFaults::without_faults(),
+        InProcessFaults::without_faults(),
+        silent(),
+    );
     let tier = tier(&[&a]);
     for _ in 0..8 {
         drain(&mut read(&tier, "a", 0)).await;

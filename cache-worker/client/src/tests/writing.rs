@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::CoherenceError;
-use verbs3_protocol::{Generation, Lease, ListedEntry, Shown, WriteOutcome};
+use verbs3_protocol::{AttributeLease, KeyGeneration, ListedAttributes, ListedEntry, WriteOutcome};
 
-pub(super) fn volume() -> Volume {
-    Volume::new("store", "train")
+pub(super) fn volume() -> ObjectVolume {
+    ObjectVolume::new("store", "train")
 }
 
 pub(super) fn keys(count: usize) -> Vec<String> {
@@ -16,11 +16,9 @@ pub(super) fn reports(worker: &TestWorker) -> Vec<WriteOutcome> {
     let asked = worker.asked();
     asked
         .iter()
-        .filter_map(
-            |request| {
-                if let Request::Report(report) = request { Some(report.outcome) } else { None }
-            },
-        )
+        .filter_map(|request| {
+            if let WorkerRequest::Report(report) = request { Some(report.outcome) } else { None }
+        })
         .collect()
 }
 
@@ -29,7 +27,9 @@ fn announced_keys(worker: &TestWorker) -> Vec<String> {
     asked
         .iter()
         .flat_map(
-            |request| if let Request::Announce(it) = request { it.keys.clone() } else { vec![] },
+            |request| {
+                if let WorkerRequest::Announce(it) = request { it.keys.clone() } else { vec![] }
+            },
         )
         .collect()
 }
@@ -38,14 +38,14 @@ fn announced_keys(worker: &TestWorker) -> Vec<String> {
 async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
-    let announced = tier.announce(&volume(), &keys(100)).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(100)).await.unwrap();
     assert_eq!((a.asked().len(), b.asked().len()), (1, 1));
     let mut told = [announced_keys(&a), announced_keys(&b)].concat();
     for (worker, keys) in [("a", announced_keys(&a)), ("b", announced_keys(&b))] {
         let home = |key: &String| {
             tier.map
                 .load()
-                .home(&ObjectKey { volume: volume(), key: key.clone() })
+                .home_worker(&ObjectKey { volume: volume(), key: key.clone() })
                 .unwrap()
                 .id
                 .0
@@ -57,7 +57,7 @@ async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
     let mut expected = keys(100);
     expected.sort();
     assert_eq!(told, expected);
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     assert_eq!((reports(&a), reports(&b)), (vec![WriteOutcome::Done], vec![WriteOutcome::Done]));
     assert_eq!(tier.metrics.writes_open.get(), 0);
 }
@@ -66,13 +66,13 @@ async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
 async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
-    let announced = tier.announce(&volume(), &keys(100)).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(100)).await.unwrap();
     let lost = keys(3);
     tier.report_batch(announced, &lost).await.unwrap();
     let home = |key: &String| {
         tier.map
             .load()
-            .home(&ObjectKey { volume: volume(), key: key.clone() })
+            .home_worker(&ObjectKey { volume: volume(), key: key.clone() })
             .unwrap()
             .id
             .0
@@ -81,7 +81,7 @@ async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
     let (mut uncertain, mut done) = (Vec::new(), Vec::new());
     for worker in [&a, &b] {
         for request in worker.asked() {
-            let Request::Report(report) = request else { continue };
+            let WorkerRequest::Report(report) = request else { continue };
             let own = report.keys.into_iter().filter(|key| home(key) == worker.id.0);
             match report.outcome {
                 WriteOutcome::Unknown => uncertain.extend(own),
@@ -104,7 +104,7 @@ async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
 async fn one_home_that_can_not_be_told_stops_the_write_and_the_others_are_freed() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", silent()));
     let tier = tier(&[&a, &b]);
-    let error = tier.announce(&volume(), &keys(100)).await.err().unwrap();
+    let error = tier.announce_write(&volume(), &keys(100)).await.err().unwrap();
     assert!(
         matches!(&error, CoherenceError::HomeUnreachable { worker, .. } if worker.0 == "b"),
         "{error}"
@@ -120,7 +120,7 @@ async fn a_home_that_refuses_stops_the_write() {
         let a = TestWorker::new("a", refuses(kind));
         let tier = tier(&[&a]);
         assert!(matches!(
-            tier.announce(&volume(), &keys(1)).await,
+            tier.announce_write(&volume(), &keys(1)).await,
             Err(CoherenceError::HomeRefused { .. })
         ));
     }
@@ -128,12 +128,15 @@ async fn a_home_that_refuses_stops_the_write() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_is_tried_again_for_announcements_and_reports() {
-    let a =
-        TestWorker::with_faults("a", Faults::none().refuse_connects(3).drop_at_event(1), honest());
+    let a = TestWorker::with_faults(
+        "a",
+        InProcessFaults::without_faults().refuse_connects(3).drop_at_event(1),
+        honest(),
+    );
     let tier = tier(&[&a]);
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     a.faults.drop_at_event(1);
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     assert_eq!(reports(&a).last(), Some(&WriteOutcome::Done));
 }
 
@@ -141,40 +144,41 @@ async fn a_lost_connection_is_tried_again_for_announcements_and_reports() {
 async fn a_write_that_is_dropped_is_reported_as_unknown() {
     let a = TestWorker::new("a", honest());
     let tier = tier(&[&a]);
-    drop(tier.announce(&volume(), &keys(1)).await.unwrap());
+    drop(tier.announce_write(&volume(), &keys(1)).await.unwrap());
     tier.shutdown().await;
     assert_eq!(reports(&a), [WriteOutcome::Unknown]);
 }
 
 #[tokio::test]
 async fn an_announcement_that_is_dropped_half_way_is_reported_as_unknown() {
-    let a = TestWorker::with_faults("a", Faults::none().hold(), honest());
+    let a =
+        TestWorker::with_faults("a", InProcessFaults::without_faults().hold_deliveries(), honest());
     let tier = tier(&[&a]);
     let announcing = tokio::spawn({
         let tier = tier.clone();
-        async move { tier.announce(&volume(), &keys(1)).await.map(drop) }
+        async move { tier.announce_write(&volume(), &keys(1)).await.map(drop) }
     });
     a.faults.wait_held(1).await;
     announcing.abort();
     assert!(announcing.await.unwrap_err().is_cancelled());
-    a.faults.release();
+    a.faults.release_all();
     tier.shutdown().await;
     assert_eq!(reports(&a), [WriteOutcome::Unknown]);
 }
 
 #[tokio::test]
 async fn a_report_goes_on_when_its_caller_goes_away() {
-    let a = TestWorker::with_faults("a", Faults::none(), honest());
+    let a = TestWorker::with_faults("a", InProcessFaults::without_faults(), honest());
     let tier = tier(&[&a]);
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
-    a.faults.hold();
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
+    a.faults.hold_deliveries();
     let reporting = tokio::spawn({
         let tier = tier.clone();
-        async move { tier.report(announced, WriteOutcome::Done).await }
+        async move { tier.report_write(announced, WriteOutcome::Done).await }
     });
     a.faults.wait_held(1).await;
     reporting.abort();
-    a.faults.release();
+    a.faults.release_all();
     tier.shutdown().await;
     assert_eq!(reports(&a), [WriteOutcome::Done]);
 }
@@ -183,10 +187,10 @@ async fn a_report_goes_on_when_its_caller_goes_away() {
 async fn a_long_write_is_announced_anew_until_it_is_reported() {
     let a = TestWorker::new("a", honest());
     let tier = tier(&[&a]);
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     tokio::time::sleep(tier.options.uncertain + SECOND).await;
     assert_eq!(announced_keys(&a).len(), 4);
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     tokio::time::sleep(tier.options.uncertain).await;
     assert_eq!(announced_keys(&a).len(), 4);
 }
@@ -195,16 +199,19 @@ async fn a_long_write_is_announced_anew_until_it_is_reported() {
 async fn a_report_that_nobody_hears_fails_after_its_deadline() {
     let deaf: Script = Box::new(|request, reply| {
         Box::pin(async move {
-            if let Request::Announce(_) = request {
-                let done = Reply::Done { generation: Generation(1), lease: Lease::default() };
-                let _ = reply.last(done.encode(), 0, vec![]).await;
+            if let WorkerRequest::Announce(_) = request {
+                let done = WorkerReply::Done {
+                    generation: KeyGeneration(1),
+                    lease: AttributeLease::default(),
+                };
+                let _ = reply.send_last(done.encode(), 0, vec![]).await;
             }
         })
     });
     let a = TestWorker::new("a", deaf);
     let tier = tier(&[&a]);
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
-    assert!(tier.report(announced, WriteOutcome::Done).await.is_err());
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
+    assert!(tier.report_write(announced, WriteOutcome::Done).await.is_err());
     assert!(reports(&a).len() > 3);
     assert_eq!(tier.metrics.report_failures.get(), 1);
 }
@@ -218,26 +225,32 @@ async fn a_report_that_finds_no_place_is_said_again_until_there_is_one() {
         move |request, reply| {
             let spend = |left: u64| left.checked_sub(1);
             let (order, is_report) =
-                (std::sync::atomic::Ordering::SeqCst, matches!(request, Request::Report(_)));
+                (std::sync::atomic::Ordering::SeqCst, matches!(request, WorkerRequest::Report(_)));
             let answer = match is_report && left.fetch_update(order, order, spend).is_ok() {
-                true => Reply::Refused(Refusal { kind: RefusalKind::Busy, reason: "test".into() }),
-                false => Reply::Done { generation: Generation(1), lease: Lease::default() },
+                true => WorkerReply::Refused(WorkerRefusal {
+                    kind: RefusalKind::Busy,
+                    reason: "test".into(),
+                }),
+                false => WorkerReply::Done {
+                    generation: KeyGeneration(1),
+                    lease: AttributeLease::default(),
+                },
             };
             Box::pin(async move {
-                let _ = reply.last(answer.encode(), 0, vec![]).await;
+                let _ = reply.send_last(answer.encode(), 0, vec![]).await;
             })
         }
     });
     let a = TestWorker::new("a", full);
     let tier = tier(&[&a]);
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
-    tier.report(announced, WriteOutcome::Unknown).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Unknown).await.unwrap();
     assert_eq!((reports(&a).len(), tier.metrics.report_failures.get()), (6, 0));
     // But not for ever.
-    let announced = tier.announce(&volume(), &keys(1)).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     left.store(u64::MAX, std::sync::atomic::Ordering::SeqCst);
     let began = tokio::time::Instant::now();
-    let error = tier.report(announced, WriteOutcome::Unknown).await.unwrap_err();
+    let error = tier.report_write(announced, WriteOutcome::Unknown).await.unwrap_err();
     assert!(matches!(error, CoherenceError::HomeRefused { .. }), "{error}");
     assert!(
         began.elapsed() <= tier.options.report_deadline
@@ -251,14 +264,14 @@ async fn long_keys_are_told_in_several_messages() {
     let a = TestWorker::new("a", honest());
     let tier = tier(&[&a]);
     let keys: Vec<String> = (0..1000).map(|n| format!("{n:0>1024}")).collect();
-    let announced = tier.announce(&volume(), &keys).await.unwrap();
-    tier.report(announced, WriteOutcome::Done).await.unwrap();
+    let announced = tier.announce_write(&volume(), &keys).await.unwrap();
+    tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     assert_eq!(announced_keys(&a), keys);
     assert!(a.asked().iter().all(|request| request.encode().len() < 40 << 10));
 }
 
 fn entries(count: usize) -> Vec<ListedEntry> {
-    let shown = Shown {
+    let shown = ListedAttributes {
         etag: Some(format!("\"{:032}\"", 0)),
         bytes: Some(u64::MAX),
         last_modified_ms: Some(i64::MIN),
@@ -269,7 +282,7 @@ fn entries(count: usize) -> Vec<ListedEntry> {
 fn listed_keys(worker: &TestWorker) -> Vec<String> {
     let asked = worker.asked();
     let entries = asked.iter().flat_map(|request| match request {
-        Request::Listed(listed) => listed.entries.clone(),
+        WorkerRequest::Listed(listed) => listed.entries.clone(),
         other => panic!("expected a listing, got {other:?}"),
     });
     entries.map(|entry| entry.key).collect()
@@ -279,7 +292,7 @@ fn listed_keys(worker: &TestWorker) -> Vec<String> {
 async fn a_listing_is_told_to_each_home_in_few_messages() {
     let (a, b) = (TestWorker::new("a", honest()), TestWorker::new("b", honest()));
     let tier = tier(&[&a, &b]);
-    tier.listed(&volume(), entries(1000)).await;
+    tier.report_listing(&volume(), entries(1000)).await;
     let mut told = [listed_keys(&a), listed_keys(&b)].concat();
     told.sort();
     let mut expected = keys(1000);
@@ -297,11 +310,11 @@ async fn a_listing_waits_for_no_worker_that_rests_and_not_long_for_one_that_is_s
     let tier = tier(&[&a]);
     for _ in 0..2 {
         let began = tokio::time::Instant::now();
-        tier.listed(&volume(), entries(10)).await;
+        tier.report_listing(&volume(), entries(10)).await;
         assert_eq!(began.elapsed(), tier.options.first_progress);
     }
     let began = tokio::time::Instant::now();
-    tier.listed(&volume(), entries(10)).await;
+    tier.report_listing(&volume(), entries(10)).await;
     assert_eq!(began.elapsed(), Duration::ZERO, "it rests by now");
     assert_eq!(a.asked().len(), 2);
 }

@@ -5,12 +5,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn open() -> Request {
-    Request::Open(Open {
-        object: ObjectKey { volume: Volume::new("local", "train"), key: "a/ü+%".into() },
+fn open() -> WorkerRequest {
+    WorkerRequest::Open(OpenMessage {
+        object: ObjectKey { volume: ObjectVolume::new("local", "train"), key: "a/ü+%".into() },
         version_id: None,
         epoch: Epoch(3),
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         attributes_age_ms_max: u64::MAX,
         absence_age_ms_max: 0,
         checksums: true,
@@ -21,28 +21,28 @@ fn open() -> Request {
 
 #[test]
 fn a_request_survives_the_wire() {
-    assert_eq!(Request::decode(&open().encode()).unwrap(), open());
+    assert_eq!(WorkerRequest::decode(&open().encode()).unwrap(), open());
 }
 
 #[test]
 fn an_open_keeps_its_trace_and_an_announcement_has_none() {
     let context =
         TraceContext { trace: u128::MAX, span: 7, sampled: true, state: Some("a=1".into()) };
-    let Request::Open(inner) = open() else { panic!("not an open") };
-    let traced = open().traced(Some(&context));
+    let WorkerRequest::Open(inner) = open() else { panic!("not an open") };
+    let traced = open().with_trace(Some(&context));
     assert_eq!(
-        Request::decode(&traced.encode()).unwrap(),
-        Request::Traced(context.clone(), Question::Open(inner))
+        WorkerRequest::decode(&traced.encode()).unwrap(),
+        WorkerRequest::Traced(context.clone(), TracedRequest::Open(inner))
     );
-    assert_eq!(open().traced(None), open());
-    assert_eq!(Request::Standing.traced(Some(&context)), Request::Standing);
+    assert_eq!(open().with_trace(None), open());
+    assert_eq!(WorkerRequest::Standing.with_trace(Some(&context)), WorkerRequest::Standing);
 }
 
 #[test]
 fn trailing_bytes_are_refused() {
     let mut bytes = open().encode().to_vec();
     bytes.push(0);
-    assert!(Request::decode(&bytes).is_err());
+    assert!(WorkerRequest::decode(&bytes).is_err());
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn every_truncation_is_refused() {
     let bytes = open().encode();
     for length in 0..bytes.len() {
         assert!(
-            Request::decode(&bytes[..length]).is_err(),
+            WorkerRequest::decode(&bytes[..length]).is_err(),
             "accepted {length} of {} bytes",
             bytes.len()
         );
@@ -60,42 +60,49 @@ fn every_truncation_is_refused() {
 #[test]
 fn ranges_resolve_as_http_says() {
     let from = |first, last| ByteRange::From { first, last };
-    assert_eq!(from(0, Some(0)).resolve(10), Some(0..1));
-    assert_eq!(from(5, None).resolve(10), Some(5..10));
-    assert_eq!(from(5, Some(u64::MAX)).resolve(10), Some(5..10));
-    assert_eq!(from(10, None).resolve(10), None);
-    assert_eq!(from(6, Some(5)).resolve(10), None);
-    assert_eq!(ByteRange::Suffix { bytes: 3 }.resolve(10), Some(7..10));
-    assert_eq!(ByteRange::Suffix { bytes: 30 }.resolve(10), Some(0..10));
-    assert_eq!(ByteRange::Suffix { bytes: 0 }.resolve(10), None);
-    assert_eq!(ByteRange::Suffix { bytes: 5 }.resolve(0), None);
-    assert_eq!(ByteRange::All.resolve(0), Some(0..0));
+    assert_eq!(from(0, Some(0)).resolve_range(10), Some(0..1));
+    assert_eq!(from(5, None).resolve_range(10), Some(5..10));
+    assert_eq!(from(5, Some(u64::MAX)).resolve_range(10), Some(5..10));
+    assert_eq!(from(10, None).resolve_range(10), None);
+    assert_eq!(from(6, Some(5)).resolve_range(10), None);
+    assert_eq!(ByteRange::Suffix { bytes: 3 }.resolve_range(10), Some(7..10));
+    assert_eq!(ByteRange::Suffix { bytes: 30 }.resolve_range(10), Some(0..10));
+    assert_eq!(ByteRange::Suffix { bytes: 0 }.resolve_range(10), None);
+    assert_eq!(ByteRange::Suffix { bytes: 5 }.resolve_range(0), None);
+    assert_eq!(ByteRange::All.resolve_range(0), Some(0..0));
 }
 
 #[test]
 fn a_listing_contradicts_another_etag_length_or_time_and_nothing_that_it_leaves_out() {
-    let version = Version { etag: "\"a\"".into(), bytes: 7, version_id: None };
-    let known =
-        Attributes { version, last_modified: Some(100), headers: vec![], checksums_known: false };
-    let same =
-        Shown { etag: Some("\"a\"".into()), bytes: Some(7), last_modified_ms: Some(100_000) };
-    let at = |ms| Shown { last_modified_ms: Some(ms), ..same.clone() };
-    for agrees in [same.clone(), Shown::default(), at(100_999), at(99_001)] {
-        assert!(!agrees.contradicts(&known), "{agrees:?}");
+    let version = ContentVersion { etag: "\"a\"".into(), bytes: 7, version_id: None };
+    let known = HeadAttributes {
+        version,
+        last_modified: Some(100),
+        headers: vec![],
+        checksums_known: false,
+    };
+    let same = ListedAttributes {
+        etag: Some("\"a\"".into()),
+        bytes: Some(7),
+        last_modified_ms: Some(100_000),
+    };
+    let at = |ms| ListedAttributes { last_modified_ms: Some(ms), ..same.clone() };
+    for agrees in [same.clone(), ListedAttributes::default(), at(100_999), at(99_001)] {
+        assert!(!agrees.contradicts_attributes(&known), "{agrees:?}");
     }
-    let etag = Shown { etag: Some("\"b\"".into()), ..same.clone() };
-    let bytes = Shown { bytes: Some(8), ..same.clone() };
+    let etag = ListedAttributes { etag: Some("\"b\"".into()), ..same.clone() };
+    let bytes = ListedAttributes { bytes: Some(8), ..same.clone() };
     for contradicts in [etag, bytes, at(101_000), at(99_000), at(-1)] {
-        assert!(contradicts.contradicts(&known), "{contradicts:?}");
+        assert!(contradicts.contradicts_attributes(&known), "{contradicts:?}");
     }
-    let timeless = Attributes { last_modified: None, ..known };
-    assert!(!at(1).contradicts(&timeless));
+    let timeless = HeadAttributes { last_modified: None, ..known };
+    assert!(!at(1).contradicts_attributes(&timeless));
 }
 
 proptest! {
     #[test]
     fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let _ = Request::decode(&bytes);
-        let _ = Reply::decode(&bytes);
+        let _ = WorkerRequest::decode(&bytes);
+        let _ = WorkerReply::decode(&bytes);
     }
 }

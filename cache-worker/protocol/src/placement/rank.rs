@@ -5,7 +5,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::{Member, SLOTS};
+use super::{PlacementMember, SLOTS};
 
 /// Slots that a worker may own, as a multiple of its share. Promised is 1.15; whole slots take the
 /// rest.
@@ -17,29 +17,29 @@ const LOAD_MAX: f64 = 1.14;
 const LISTED: f64 = 24.0;
 
 /// `SLOTS × ranks` indexes into `members`, of which at least `ranks` own slots.
-pub(super) fn table(members: &[Member], ranks: usize) -> Vec<u16> {
-    let candidates: Vec<Candidate> = members
+pub(super) fn rank_slots(members: &[PlacementMember], ranks: usize) -> Vec<u16> {
+    let candidates: Vec<RankCandidate> = members
         .iter()
         .enumerate()
         .filter(|(_, member)| !member.draining)
-        .map(Candidate::new)
+        .map(RankCandidate::new)
         .collect();
     let weights: f64 = candidates.iter().map(|candidate| candidate.weight).sum();
     let mut room: Vec<u32> =
         candidates.iter().map(|candidate| slots_max(candidate.weight / weights)).collect();
-    let zones = zones(members, &candidates);
-    let costs = Costs::new(&candidates, weights);
+    let zones = number_zones(members, &candidates);
+    let costs = CandidateCosts::new(&candidates, weights);
 
     let mut table = Vec::with_capacity(SLOTS * ranks);
     let mut listed = Vec::with_capacity(candidates.len());
     let mut chosen: Vec<usize> = Vec::with_capacity(ranks);
     for slot in 0..SLOTS as u64 {
-        let slot_bits = mixed(slot.wrapping_add(0x9e37_79b9_7f4a_7c15));
-        costs.cheap(&candidates, slot_bits, &mut listed);
+        let slot_bits = mix_bits(slot.wrapping_add(0x9e37_79b9_7f4a_7c15));
+        costs.list_cheap(&candidates, slot_bits, &mut listed);
         let all = listed.len() == candidates.len();
-        if !choose(&listed, all, ranks, &room, &zones, &mut chosen) {
-            costs.all(&candidates, slot_bits, &mut listed);
-            choose(&listed, true, ranks, &room, &zones, &mut chosen);
+        if !choose_workers(&listed, all, ranks, &room, &zones, &mut chosen) {
+            costs.list_all(&candidates, slot_bits, &mut listed);
+            choose_workers(&listed, true, ranks, &room, &zones, &mut chosen);
         }
         room[chosen[0]] = room[chosen[0]].saturating_sub(1);
         table.extend(chosen.iter().map(|&at| candidates[at].index));
@@ -49,17 +49,17 @@ pub(super) fn table(members: &[Member], ranks: usize) -> Vec<u16> {
 
 /// The slot's workers out of `listed`, with their costs and in the order of the candidates.
 /// `false`: who should come next may be one that is not listed.
-fn choose(
+fn choose_workers(
     listed: &[(u64, usize)],
     all: bool,
     ranks: usize,
     room: &[u32],
-    zones: &Zones,
+    zones: &CandidateZones,
     chosen: &mut Vec<usize>,
 ) -> bool {
     chosen.clear();
     // The rooms together are more than the slots, so there always is one.
-    let owner = cheapest(listed, |at| room[at] > 0);
+    let owner = find_cheapest(listed, |at| room[at] > 0);
     if owner.is_none() && !all {
         return false;
     }
@@ -70,12 +70,12 @@ fn choose(
         // Each pick was of another zone until there was none: then there is nothing to look for.
         let mut next = None;
         if chosen.len() < zones.count {
-            next = cheapest(listed, |at| !chosen.contains(&at) && apart(at));
+            next = find_cheapest(listed, |at| !chosen.contains(&at) && apart(at));
             if next.is_none() && !all {
                 return false;
             }
         }
-        let next = next.or_else(|| cheapest(listed, |at| !chosen.contains(&at)));
+        let next = next.or_else(|| find_cheapest(listed, |at| !chosen.contains(&at)));
         if next.is_none() && !all {
             return false;
         }
@@ -86,7 +86,7 @@ fn choose(
 
 /// What a slot costs at each candidate. With a thousand of them nearly all are far from being the
 /// cheapest, and are told by an integer comparison instead of a logarithm.
-struct Costs {
+struct CandidateCosts {
     /// All weights are the same: the random number turned round is the cost, which orders as its
     /// logarithm does. A member of another weight then changes the scale of costs, not their order.
     equal: bool,
@@ -96,8 +96,8 @@ struct Costs {
     random_min: Vec<u64>,
 }
 
-impl Costs {
-    fn new(candidates: &[Candidate], weights: f64) -> Self {
+impl CandidateCosts {
+    fn new(candidates: &[RankCandidate], weights: f64) -> Self {
         let equal = candidates.windows(2).all(|pair| pair[0].weight == pair[1].weight);
         if candidates.len() as f64 <= 2.0 * LISTED {
             return Self { equal, cheap_below: u64::MAX, random_min: vec![0; candidates.len()] };
@@ -108,7 +108,7 @@ impl Costs {
         }
         // The cheapest of exponential variates has the sum of their rates as its rate.
         let below = LISTED / weights;
-        let random_min = |candidate: &Candidate| {
+        let random_min = |candidate: &RankCandidate| {
             // A cost is -ln(u) / weight, and 1 - u is no more than -ln(u). A little lower, for what
             // rounding may do.
             let uniform_min = 1.0 - (below * candidate.weight * (1.0 + 1e-9) + 1e-12);
@@ -122,14 +122,19 @@ impl Costs {
     }
 
     /// Those that cost less than `cheap_below`.
-    fn cheap(&self, candidates: &[Candidate], slot_bits: u64, listed: &mut Vec<(u64, usize)>) {
+    fn list_cheap(
+        &self,
+        candidates: &[RankCandidate],
+        slot_bits: u64,
+        listed: &mut Vec<(u64, usize)>,
+    ) {
         listed.clear();
         if self.cheap_below == u64::MAX {
-            return self.all(candidates, slot_bits, listed);
+            return self.list_all(candidates, slot_bits, listed);
         }
         if self.equal {
             for (at, candidate) in candidates.iter().enumerate() {
-                let cost = !mixed(candidate.bits ^ slot_bits);
+                let cost = !mix_bits(candidate.bits ^ slot_bits);
                 if cost < self.cheap_below {
                     listed.push((cost, at));
                 }
@@ -137,9 +142,9 @@ impl Costs {
             return;
         }
         for (at, (candidate, &random_min)) in candidates.iter().zip(&self.random_min).enumerate() {
-            let random = mixed(candidate.bits ^ slot_bits);
+            let random = mix_bits(candidate.bits ^ slot_bits);
             if random >= random_min {
-                let cost = exponential(random, candidate.weight);
+                let cost = exponential_bits(random, candidate.weight);
                 if cost < self.cheap_below {
                     listed.push((cost, at));
                 }
@@ -147,38 +152,43 @@ impl Costs {
         }
     }
 
-    fn all(&self, candidates: &[Candidate], slot_bits: u64, listed: &mut Vec<(u64, usize)>) {
+    fn list_all(
+        &self,
+        candidates: &[RankCandidate],
+        slot_bits: u64,
+        listed: &mut Vec<(u64, usize)>,
+    ) {
         listed.clear();
         listed.extend(candidates.iter().enumerate().map(|(at, candidate)| {
-            let random = mixed(candidate.bits ^ slot_bits);
-            (if self.equal { !random } else { exponential(random, candidate.weight) }, at)
+            let random = mix_bits(candidate.bits ^ slot_bits);
+            (if self.equal { !random } else { exponential_bits(random, candidate.weight) }, at)
         }));
     }
 }
 
-struct Candidate {
+struct RankCandidate {
     /// Among all members.
     index: u16,
     weight: f64,
     bits: u64,
 }
 
-impl Candidate {
-    fn new((index, member): (usize, &Member)) -> Self {
+impl RankCandidate {
+    fn new((index, member): (usize, &PlacementMember)) -> Self {
         let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0002, 0x736c_6f74_7261_6e6b);
         hasher.write(member.id.0.as_bytes());
         Self { index: index as u16, weight: member.weight, bits: hasher.finish() }
     }
 }
 
-struct Zones {
+struct CandidateZones {
     /// A number for each candidate's zone. Who names none is a zone of its own.
     of: Vec<usize>,
     count: usize,
 }
 
-fn zones(members: &[Member], candidates: &[Candidate]) -> Zones {
-    let zone = |candidate: &Candidate| members[usize::from(candidate.index)].zone.as_str();
+fn number_zones(members: &[PlacementMember], candidates: &[RankCandidate]) -> CandidateZones {
+    let zone = |candidate: &RankCandidate| members[usize::from(candidate.index)].zone.as_str();
     let mut first: HashMap<&str, usize> = HashMap::new();
     let number = |(at, candidate)| match zone(candidate) {
         "" => at,
@@ -186,7 +196,7 @@ fn zones(members: &[Member], candidates: &[Candidate]) -> Zones {
     };
     let of: Vec<usize> = candidates.iter().enumerate().map(number).collect();
     let count = of.iter().enumerate().filter(|&(at, &number)| at == number).count();
-    Zones { of, count }
+    CandidateZones { of, count }
 }
 
 /// At least the share, rounded up: all slots find a place.
@@ -196,7 +206,7 @@ fn slots_max(share: f64) -> u32 {
 }
 
 /// The first of the lowest.
-fn cheapest(listed: &[(u64, usize)], may: impl Fn(usize) -> bool) -> Option<usize> {
+fn find_cheapest(listed: &[(u64, usize)], may: impl Fn(usize) -> bool) -> Option<usize> {
     let mut best: Option<(u64, usize)> = None;
     for &(cost, at) in listed {
         if best.is_none_or(|(lowest, _)| cost < lowest) && may(at) {
@@ -208,7 +218,7 @@ fn cheapest(listed: &[(u64, usize)], may: impl Fn(usize) -> bool) -> Option<usiz
 
 /// The finaliser of SplitMix64 (Steele, Lea & Flood 2014): every bit of the input changes about
 /// half of the output's.
-fn mixed(mut bits: u64) -> u64 {
+fn mix_bits(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
@@ -216,17 +226,17 @@ fn mixed(mut bits: u64) -> u64 {
 
 /// An exponential variate with rate `weight` (the smallest of several falls to each in proportion
 /// to its rate), as bits that order as the number does.
-fn exponential(random: u64, weight: f64) -> u64 {
+fn exponential_bits(random: u64, weight: f64) -> u64 {
     // 52 random bits and a half, which a double holds: never 0, whose logarithm is infinite, and
     // never 1, whose is 0.
     let uniform = ((random >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
-    (-ln(uniform) / weight).to_bits()
+    (-natural_log(uniform) / weight).to_bits()
 }
 
 /// The natural logarithm of a normal number in (0, 1), to 10 digits. Not the platform's, whose last
 /// digits differ from library to library: IEEE 754 fixes the result of every operation that is used
 /// here.
-fn ln(x: f64) -> f64 {
+fn natural_log(x: f64) -> f64 {
     const LN_2: f64 = std::f64::consts::LN_2;
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7ff) as i64 - 1022;
@@ -265,8 +275,13 @@ mod tests {
             0.999_999,
             1.0 - 1e-15,
         ] {
-            let error = (ln(x) - x.ln()).abs();
-            assert!(error < 1e-10 * x.ln().abs().max(1e-6), "ln {x}: {} and {}", ln(x), x.ln());
+            let error = (natural_log(x) - x.ln()).abs();
+            assert!(
+                error < 1e-10 * x.ln().abs().max(1e-6),
+                "ln {x}: {} and {}",
+                natural_log(x),
+                x.ln()
+            );
         }
     }
 
@@ -280,15 +295,15 @@ mod tests {
             let members = weights
                 .iter()
                 .enumerate()
-                .map(|(at, &w)| Member::new(crate::WorkerId(format!("w{at}")), w));
-            let members: Vec<Member> = members.collect();
-            let candidates: Vec<Candidate> =
-                members.iter().enumerate().map(Candidate::new).collect();
-            let costs = Costs::new(&candidates, weights.iter().sum());
+                .map(|(at, &w)| PlacementMember::new(crate::WorkerId(format!("w{at}")), w));
+            let members: Vec<PlacementMember> = members.collect();
+            let candidates: Vec<RankCandidate> =
+                members.iter().enumerate().map(RankCandidate::new).collect();
+            let costs = CandidateCosts::new(&candidates, weights.iter().sum());
             let (mut cheap, mut all, mut count) = (Vec::new(), Vec::new(), 0);
             for slot in 0..2000 {
-                costs.cheap(&candidates, mixed(slot), &mut cheap);
-                costs.all(&candidates, mixed(slot), &mut all);
+                costs.list_cheap(&candidates, mix_bits(slot), &mut cheap);
+                costs.list_all(&candidates, mix_bits(slot), &mut all);
                 all.retain(|&(cost, _)| cost < costs.cheap_below);
                 assert_eq!(cheap, all);
                 count += cheap.len();
@@ -299,7 +314,7 @@ mod tests {
 
     #[test]
     fn costs_order_as_the_numbers_do() {
-        let cost = |random: u64| exponential(random << 12, 0.3);
+        let cost = |random: u64| exponential_bits(random << 12, 0.3);
         assert!(
             cost(0) > cost(1) && cost(1) > cost(1 << 40) && cost(1 << 40) > cost((1 << 52) - 1)
         );

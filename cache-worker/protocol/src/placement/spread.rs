@@ -7,21 +7,21 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::Placement;
-use crate::ids::Slot;
+use super::PlacementMap;
+use crate::ids::HashSlot;
 
-impl Placement {
-    /// `workers` of a slot as indexes into [`Placement::members`], the owner first: those that the
+impl PlacementMap {
+    /// `workers` of a slot as indexes into [`PlacementMap::map_members`], the owner first: those that the
     /// map ranks, then the ones whose random number, divided by their weight, is the lowest. As
     /// many as there are that own slots, and one at least if there is a map.
     ///
     /// Costs a hash for each member if the map does not rank as many: for a few hundred blocks,
     /// whenever list or map change.
-    pub fn spread(&self, slot: Slot, workers: usize) -> Vec<u16> {
+    pub fn spread_workers(&self, slot: HashSlot, workers: usize) -> Vec<u16> {
         if self.members.is_empty() {
             return Vec::new();
         }
-        let ranked = self.owners(slot);
+        let ranked = self.slot_owners(slot);
         let workers = workers.max(1);
         let mut found: Vec<u16> = ranked.iter().take(workers).copied().collect();
         if found.len() == workers {
@@ -61,19 +61,20 @@ mod tests {
 
     use super::*;
     use crate::ids::{Epoch, WorkerId};
-    use crate::placement::Member;
+    use crate::placement::PlacementMember;
 
-    fn map(count: usize, ranks: usize, without: Option<usize>) -> Placement {
+    fn map(count: usize, ranks: usize, without: Option<usize>) -> PlacementMap {
         let members = (0..count).filter(|n| Some(*n) != without);
-        let members = members
-            .map(|n| Member::new(WorkerId(format!("w{n:03}")), if n == 0 { 3.0 } else { 1.0 }));
-        Placement::new(Epoch(1), members.collect(), ranks).unwrap()
+        let members = members.map(|n| {
+            PlacementMember::new(WorkerId(format!("w{n:03}")), if n == 0 { 3.0 } else { 1.0 })
+        });
+        PlacementMap::new(Epoch(1), members.collect(), ranks).unwrap()
     }
 
-    fn ids(map: &Placement, slot: u16, workers: usize) -> Vec<String> {
-        map.spread(Slot(slot), workers)
+    fn ids(map: &PlacementMap, slot: u16, workers: usize) -> Vec<String> {
+        map.spread_workers(HashSlot(slot), workers)
             .iter()
-            .map(|&at| map.members()[usize::from(at)].id.0.clone())
+            .map(|&at| map.map_members()[usize::from(at)].id.0.clone())
             .collect()
     }
 
@@ -81,30 +82,30 @@ mod tests {
     fn the_slots_own_workers_come_first_and_nobody_twice() {
         let map = map(20, 2, None);
         for slot in (0..=u16::MAX).step_by(97) {
-            let owners = map.owners(Slot(slot));
-            assert_eq!(map.spread(Slot(slot), 1), owners[..1]);
-            assert_eq!(map.spread(Slot(slot), 2), owners);
-            let six = map.spread(Slot(slot), 6);
+            let owners = map.slot_owners(HashSlot(slot));
+            assert_eq!(map.spread_workers(HashSlot(slot), 1), owners[..1]);
+            assert_eq!(map.spread_workers(HashSlot(slot), 2), owners);
+            let six = map.spread_workers(HashSlot(slot), 6);
             assert_eq!((&six[..2], six.iter().collect::<HashSet<_>>().len()), (owners, 6));
             assert_eq!(
-                map.spread(Slot(slot), 5),
+                map.spread_workers(HashSlot(slot), 5),
                 six[..5],
                 "more workers change none of the fewer"
             );
-            assert_eq!(map.spread(Slot(slot), 20)[..6], six);
+            assert_eq!(map.spread_workers(HashSlot(slot), 20)[..6], six);
         }
     }
 
     #[test]
     fn there_are_no_more_than_own_slots_and_none_without_a_map() {
-        assert_eq!(map(3, 1, None).spread(Slot(9), 100).len(), 3);
-        assert_eq!(map(3, 1, None).spread(Slot(9), 0).len(), 1);
-        assert_eq!(Placement::nobody().spread(Slot(9), 3), [0u16; 0]);
-        let mut members: Vec<Member> = map(4, 1, None).members().to_vec();
+        assert_eq!(map(3, 1, None).spread_workers(HashSlot(9), 100).len(), 3);
+        assert_eq!(map(3, 1, None).spread_workers(HashSlot(9), 0).len(), 1);
+        assert_eq!(PlacementMap::without_members().spread_workers(HashSlot(9), 3), [0u16; 0]);
+        let mut members: Vec<PlacementMember> = map(4, 1, None).map_members().to_vec();
         members[2].draining = true;
-        let map = Placement::new(Epoch(1), members, 1).unwrap();
+        let map = PlacementMap::new(Epoch(1), members, 1).unwrap();
         assert!(
-            (0..500).all(|slot| !map.spread(Slot(slot), 4).contains(&2)),
+            (0..500).all(|slot| !map.spread_workers(HashSlot(slot), 4).contains(&2)),
             "a worker that drains"
         );
     }

@@ -2,38 +2,38 @@
 use super::*;
 use proptest::prelude::*;
 
-fn members(weights: &[f64]) -> Vec<Member> {
+fn members(weights: &[f64]) -> Vec<PlacementMember> {
     weights
         .iter()
         .enumerate()
-        .map(|(i, &weight)| Member::new(WorkerId(format!("w{i}")), weight))
+        .map(|(i, &weight)| PlacementMember::new(WorkerId(format!("w{i}")), weight))
         .collect()
 }
 
-fn map_of(members: Vec<Member>) -> Placement {
-    Placement::new(Epoch(1), members, 2).unwrap()
+fn map_of(members: Vec<PlacementMember>) -> PlacementMap {
+    PlacementMap::new(Epoch(1), members, 2).unwrap()
 }
 
-fn map(weights: &[f64]) -> Placement {
+fn map(weights: &[f64]) -> PlacementMap {
     map_of(members(weights))
 }
 
-fn slots() -> impl Iterator<Item = Slot> {
-    (0..SLOTS).map(|slot| Slot(slot as u16))
+fn slots() -> impl Iterator<Item = HashSlot> {
+    (0..SLOTS).map(|slot| HashSlot(slot as u16))
 }
 
-fn owned(map: &Placement, id: &str) -> usize {
-    slots().filter(|&slot| map.owner(slot).id.0 == id).count()
+fn owned(map: &PlacementMap, id: &str) -> usize {
+    slots().filter(|&slot| map.first_owner(slot).id.0 == id).count()
 }
 
 /// The most that one owns, as a multiple of its share by weight.
-fn imbalance(map: &Placement) -> f64 {
-    let mut owned = vec![0u32; map.members().len()];
-    slots().for_each(|slot| owned[usize::from(map.owners(slot)[0])] += 1);
-    let weights: f64 = map.members().iter().map(|member| member.weight).sum();
+fn imbalance(map: &PlacementMap) -> f64 {
+    let mut owned = vec![0u32; map.map_members().len()];
+    slots().for_each(|slot| owned[usize::from(map.slot_owners(slot)[0])] += 1);
+    let weights: f64 = map.map_members().iter().map(|member| member.weight).sum();
     let ratios = owned
         .iter()
-        .zip(map.members())
+        .zip(map.map_members())
         .map(|(&owned, member)| f64::from(owned) / (member.weight / weights));
     ratios.fold(0.0, f64::max) / SLOTS as f64
 }
@@ -51,8 +51,8 @@ fn shares_follow_weights() {
 fn among_few_a_joining_worker_moves_only_what_it_wins() {
     let (before, after) = (map(&[1.0; 4]), map(&[1.0; 5]));
     for slot in slots() {
-        let now = &after.owner(slot).id;
-        assert!(now == &before.owner(slot).id || now.0 == "w4");
+        let now = &after.first_owner(slot).id;
+        assert!(now == &before.first_owner(slot).id || now.0 == "w4");
     }
 }
 
@@ -62,7 +62,7 @@ fn a_thousand_workers_are_balanced_and_one_more_moves_its_share() {
     for map in [&before, &after] {
         assert!(imbalance(map) <= 1.15, "{}", imbalance(map));
     }
-    let moved = before.moved(&after) as f64 / SLOTS as f64;
+    let moved = before.count_moved_slots(&after) as f64 / SLOTS as f64;
     assert!(moved <= 1.0 / 1001.0 + 0.02, "{moved} of the slots moved");
 }
 
@@ -72,14 +72,15 @@ fn replicas_stand_in_different_zones() {
     for (index, member) in members.iter_mut().enumerate() {
         member.zone = format!("rack-{}", index % 3);
     }
-    let map = Placement::new(Epoch(1), members, 4).unwrap();
+    let map = PlacementMap::new(Epoch(1), members, 4).unwrap();
     for slot in slots() {
-        let zone = |rank: usize| map.members()[usize::from(map.owners(slot)[rank])].zone.as_str();
+        let zone =
+            |rank: usize| map.map_members()[usize::from(map.slot_owners(slot)[rank])].zone.as_str();
         assert!(
             zone(0) != zone(1) && zone(1) != zone(2) && zone(0) != zone(2),
             "three racks, three replicas"
         );
-        let distinct: std::collections::BTreeSet<_> = map.owners(slot).iter().collect();
+        let distinct: std::collections::BTreeSet<_> = map.slot_owners(slot).iter().collect();
         assert_eq!(distinct.len(), 4, "the fourth is another worker at least");
     }
 }
@@ -90,21 +91,26 @@ fn a_draining_worker_owns_nothing_and_the_others_keep_theirs() {
     let mut drained = members(&[1.0; 5]);
     drained[2].draining = true;
     let after = map_of(drained);
-    assert_eq!(after.members().len(), 5);
-    assert!(slots().all(|slot| after.owners(slot).iter().all(|&at| at != 2)));
-    let kept = |slot: &Slot| {
-        before.owner(*slot).id == after.owner(*slot).id || before.owner(*slot).id.0 == "w2"
+    assert_eq!(after.map_members().len(), 5);
+    assert!(slots().all(|slot| after.slot_owners(slot).iter().all(|&at| at != 2)));
+    let kept = |slot: &HashSlot| {
+        before.first_owner(*slot).id == after.first_owner(*slot).id
+            || before.first_owner(*slot).id.0 == "w2"
     };
     assert!(slots().all(|slot| kept(&slot)));
     assert_eq!(
-        Placement::new(Epoch(1), vec![Member { draining: true, ..members(&[1.0])[0].clone() }], 1),
+        PlacementMap::new(
+            Epoch(1),
+            vec![PlacementMember { draining: true, ..members(&[1.0])[0].clone() }],
+            1
+        ),
         Err(PlacementError::NoWorkers)
     );
 }
 
 #[test]
 fn a_static_epoch_is_that_of_its_members_weights_and_ranks() {
-    let epoch = |members: &[Member], ranks| Placement::static_epoch(members, ranks);
+    let epoch = |members: &[PlacementMember], ranks| PlacementMap::static_epoch(members, ranks);
     let three = members(&[1.0, 3.0, 2.0]);
     let mut reversed = three.clone();
     reversed.reverse();
@@ -114,7 +120,7 @@ fn a_static_epoch_is_that_of_its_members_weights_and_ranks() {
         epoch(&three, 9),
         "more ranks than members are as many as members"
     );
-    let changed = |change: fn(&mut Member)| {
+    let changed = |change: fn(&mut PlacementMember)| {
         let mut changed = three.clone();
         change(&mut changed[0]);
         changed
@@ -137,31 +143,31 @@ fn a_static_epoch_is_that_of_its_members_weights_and_ranks() {
 #[test]
 fn maps_and_static_epochs_stay_as_they_are() {
     use std::hash::Hasher;
-    let digest = |map: &Placement| {
+    let digest = |map: &PlacementMap| {
         let mut hasher = SipHasher13::new();
-        slots().for_each(|slot| map.owners(slot).iter().for_each(|&at| hasher.write_u16(at)));
+        slots().for_each(|slot| map.slot_owners(slot).iter().for_each(|&at| hasher.write_u16(at)));
         hasher.finish()
     };
     let zoned = members(&[1.0, 3.0, 2.0, 0.7]).into_iter().enumerate();
     let zoned = zoned
-        .map(|(at, member)| Member { zone: format!("z{}", at / 2), ..member })
+        .map(|(at, member)| PlacementMember { zone: format!("z{}", at / 2), ..member })
         .collect::<Vec<_>>();
     assert_eq!(
         (
             digest(&map(&[1.0; 3])),
             digest(&map_of(zoned.clone())),
-            Placement::static_epoch(&zoned, 2)
+            PlacementMap::static_epoch(&zoned, 2)
         ),
         (2_537_868_371_229_468_420, 5_684_357_835_780_551_997, Epoch(12_138_047_722_992_691_845))
     );
     let many = members(&[1.0; 120]).into_iter().enumerate();
     let many = many
-        .map(|(at, member)| Member { zone: format!("z{}", at % 6), ..member })
+        .map(|(at, member)| PlacementMember { zone: format!("z{}", at % 6), ..member })
         .collect::<Vec<_>>();
     let mixed = many
         .iter()
         .enumerate()
-        .map(|(at, member)| Member { weight: 1.0 + (at % 3) as f64, ..member.clone() });
+        .map(|(at, member)| PlacementMember { weight: 1.0 + (at % 3) as f64, ..member.clone() });
     assert_eq!(
         (digest(&map_of(many.clone())), digest(&map_of(mixed.collect()))),
         (1_368_510_996_911_833_037, 9_569_488_122_440_954_982)
@@ -178,26 +184,24 @@ fn the_order_of_the_list_does_not_matter() {
 #[test]
 fn replicas_are_different_workers() {
     let map = map(&[1.0; 3]);
-    assert!(
-        slots()
-            .all(|slot| map.owners(slot).len() == 2 && map.owners(slot)[0] != map.owners(slot)[1])
-    );
+    assert!(slots().all(|slot| map.slot_owners(slot).len() == 2
+        && map.slot_owners(slot)[0] != map.slot_owners(slot)[1]));
 }
 
 #[test]
 fn bad_lists_are_refused() {
-    assert_eq!(Placement::new(Epoch(1), vec![], 1), Err(PlacementError::NoWorkers));
+    assert_eq!(PlacementMap::new(Epoch(1), vec![], 1), Err(PlacementError::NoWorkers));
     let twice = vec![members(&[1.0])[0].clone(), members(&[1.0])[0].clone()];
-    assert!(matches!(Placement::new(Epoch(1), twice, 1), Err(PlacementError::Duplicate(_))));
+    assert!(matches!(PlacementMap::new(Epoch(1), twice, 1), Err(PlacementError::Duplicate(_))));
     assert!(matches!(
-        Placement::new(Epoch(1), members(&[0.0]), 1),
+        PlacementMap::new(Epoch(1), members(&[0.0]), 1),
         Err(PlacementError::Weight { .. })
     ));
 }
 
 #[test]
 fn a_worker_of_another_weight_moves_its_share_of_equal_ones() {
-    let moved = map(&[3.0; 2]).moved(&map(&[3.0, 3.0, 1.0])) as f64 / SLOTS as f64;
+    let moved = map(&[3.0; 2]).count_moved_slots(&map(&[3.0, 3.0, 1.0])) as f64 / SLOTS as f64;
     assert!(moved <= 1.0 / 7.0 + 0.02, "{moved} of the slots moved");
 }
 
@@ -212,7 +216,7 @@ proptest! {
         weights.push(f64::from(joining));
         let more = map(&weights);
         let share = f64::from(joining) / weights.iter().sum::<f64>();
-        let moved = fewer.moved(&more) as f64 / SLOTS as f64;
+        let moved = fewer.count_moved_slots(&more) as f64 / SLOTS as f64;
         prop_assert!(moved <= share + 0.02, "moved {moved}, share {share}");
         prop_assert!(imbalance(&fewer) <= 1.15 && imbalance(&more) <= 1.15);
     }

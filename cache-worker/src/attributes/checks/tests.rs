@@ -5,28 +5,29 @@ use std::time::Duration;
 use verbs3_protocol::UfsAnswer;
 
 const KEY: AttributesKey = AttributesKey(7);
-const PLAIN: Needs = Needs { checksums: false, error_body: false };
+const PLAIN: AnswerRequirements = AnswerRequirements { checksums: false, error_body: false };
 
-fn plan(needs: Needs) -> Plan {
-    Plan { get: None, whole: None, needs }
+fn plan(needs: AnswerRequirements) -> AttributeCheckPlan {
+    AttributeCheckPlan { get: None, whole: None, needs }
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::default().after(Duration::from_millis(ms))
+fn at(ms: u64) -> WorkerInstant {
+    WorkerInstant::default().saturating_add(Duration::from_millis(ms))
 }
 
-fn asking(ms: u64, age: Age, generation: u64) -> Asking {
-    Asking { arrived: at(ms), age, generation: Generation(generation) }
+fn asking(ms: u64, age: AttributeMaxAge, generation: u64) -> PendingAttributeRead {
+    PendingAttributeRead { arrived: at(ms), age, generation: KeyGeneration(generation) }
 }
 
-fn up_to(ms: u64) -> Age {
-    Age::UpTo(Duration::from_millis(ms))
+fn up_to(ms: u64) -> AttributeMaxAge {
+    AttributeMaxAge::UpTo(Duration::from_millis(ms))
 }
 
 /// A check that began at 10 ms under generation 1.
-fn running() -> (Checks, Sent) {
-    let checks = Checks::new(10);
-    let Joined::Sends(_, sent) = checks.join(KEY, plan(PLAIN), &asking(10, Age::Any, 1), at(10))
+fn running() -> (AttributeCheckTable, OutgoingCheck) {
+    let checks = AttributeCheckTable::new(10);
+    let CheckAdmission::Sends(_, sent) =
+        checks.join_check(KEY, plan(PLAIN), &asking(10, AttributeMaxAge::Any, 1), at(10))
     else {
         panic!("nobody sends")
     };
@@ -34,31 +35,41 @@ fn running() -> (Checks, Sent) {
 }
 
 /// Whether a reader gets the answer of the running check, and not of the next.
-async fn takes_running(asking: Asking, needs: Needs) -> bool {
+async fn takes_running(asking: PendingAttributeRead, needs: AnswerRequirements) -> bool {
     let (checks, sent) = running();
-    let Joined::Waits(mut waiting) = checks.join(KEY, plan(needs), &asking, asking.arrived) else {
+    let CheckAdmission::Waits(mut waiting) =
+        checks.join_check(KEY, plan(needs), &asking, asking.arrived)
+    else {
         panic!("sends")
     };
-    sent.answer.send_replace(Some(Arc::new(Outcome::Uncertain)));
+    sent.answer.send_replace(Some(Arc::new(AttributeCheckOutcome::Uncertain)));
     waiting.borrow_and_update().is_some()
 }
 
 #[tokio::test]
 async fn a_check_is_joined_only_by_those_who_may_have_its_answer() {
     assert!(takes_running(asking(20, up_to(10), 1), PLAIN).await);
-    assert!(takes_running(asking(1000, Age::Any, 1), PLAIN).await);
+    assert!(takes_running(asking(1000, AttributeMaxAge::Any, 1), PLAIN).await);
     assert!(!takes_running(asking(21, up_to(10), 1), PLAIN).await, "too old");
     assert!(
-        !takes_running(asking(10, Age::AlwaysAsk, 1), PLAIN).await,
+        !takes_running(asking(10, AttributeMaxAge::AlwaysAsk, 1), PLAIN).await,
         "sent before the reader came"
     );
-    assert!(!takes_running(asking(10, Age::Any, 2), PLAIN).await, "a write has passed");
+    assert!(!takes_running(asking(10, AttributeMaxAge::Any, 2), PLAIN).await, "a write has passed");
     assert!(
-        !takes_running(asking(10, Age::Any, 1), Needs { checksums: true, ..PLAIN }).await,
+        !takes_running(
+            asking(10, AttributeMaxAge::Any, 1),
+            AnswerRequirements { checksums: true, ..PLAIN }
+        )
+        .await,
         "lacks checksums"
     );
     assert!(
-        !takes_running(asking(10, Age::Any, 1), Needs { error_body: true, ..PLAIN }).await,
+        !takes_running(
+            asking(10, AttributeMaxAge::Any, 1),
+            AnswerRequirements { error_body: true, ..PLAIN }
+        )
+        .await,
         "lacks a body"
     );
 }
@@ -66,58 +77,79 @@ async fn a_check_is_joined_only_by_those_who_may_have_its_answer() {
 #[tokio::test]
 async fn those_who_may_not_share_one_next_check_that_serves_all() {
     let (checks, sent) = running();
-    let needs = [Needs { checksums: true, ..PLAIN }, Needs { error_body: true, ..PLAIN }, PLAIN];
-    let mut waiting: Vec<Waiting> = needs
+    let needs = [
+        AnswerRequirements { checksums: true, ..PLAIN },
+        AnswerRequirements { error_body: true, ..PLAIN },
+        PLAIN,
+    ];
+    let mut waiting: Vec<CheckAnswerReceiver> = needs
         .into_iter()
-        .map(|needs| match checks.join(KEY, plan(needs), &asking(20, Age::AlwaysAsk, 1), at(20)) {
-            Joined::Waits(waiting) => waiting,
-            _ => panic!("a second check at once"),
+        .map(|needs| {
+            match checks.join_check(
+                KEY,
+                plan(needs),
+                &asking(20, AttributeMaxAge::AlwaysAsk, 1),
+                at(20),
+            ) {
+                CheckAdmission::Waits(waiting) => waiting,
+                _ => panic!("a second check at once"),
+            }
         })
         .collect();
-    sent.answer.send_replace(Some(Arc::new(Outcome::Moved)));
+    sent.answer.send_replace(Some(Arc::new(AttributeCheckOutcome::Moved)));
     assert!(waiting.iter_mut().all(|waiting| waiting.borrow_and_update().is_none()));
-    let next = checks.next(KEY, at(30), || Generation(5)).unwrap();
-    assert_eq!((next.began, next.generation), (at(30), Generation(5)));
-    assert_eq!(next.plan.needs, Needs { checksums: true, error_body: true });
-    next.answer.send_replace(Some(Arc::new(Outcome::Uncertain)));
+    let next = checks.next(KEY, at(30), || KeyGeneration(5)).unwrap();
+    assert_eq!((next.began, next.generation), (at(30), KeyGeneration(5)));
+    assert_eq!(next.plan.needs, AnswerRequirements { checksums: true, error_body: true });
+    next.answer.send_replace(Some(Arc::new(AttributeCheckOutcome::Uncertain)));
     assert!(waiting.iter_mut().all(|waiting| waiting.borrow_and_update().is_some()));
-    assert!(checks.next(KEY, at(40), || Generation(5)).is_none());
+    assert!(checks.next(KEY, at(40), || KeyGeneration(5)).is_none());
 }
 
 #[tokio::test]
 async fn a_next_check_that_nobody_waits_for_is_not_sent() {
     let (checks, _sent) = running();
-    drop(checks.join(KEY, plan(PLAIN), &asking(20, Age::AlwaysAsk, 1), at(20)));
-    assert!(checks.next(KEY, at(30), || Generation(1)).is_none());
+    drop(checks.join_check(KEY, plan(PLAIN), &asking(20, AttributeMaxAge::AlwaysAsk, 1), at(20)));
+    assert!(checks.next(KEY, at(30), || KeyGeneration(1)).is_none());
     assert!(matches!(
-        checks.join(KEY, plan(PLAIN), &asking(30, Age::Any, 1), at(30)),
-        Joined::Sends(..)
+        checks.join_check(KEY, plan(PLAIN), &asking(30, AttributeMaxAge::Any, 1), at(30)),
+        CheckAdmission::Sends(..)
     ));
 }
 
 #[tokio::test]
 async fn checks_are_bounded() {
-    let checks = Checks::new(1);
-    let first = checks.join(KEY, plan(PLAIN), &asking(10, Age::Any, 1), at(10));
-    assert!(matches!(first, Joined::Sends(..)));
+    let checks = AttributeCheckTable::new(1);
+    let first = checks.join_check(KEY, plan(PLAIN), &asking(10, AttributeMaxAge::Any, 1), at(10));
+    assert!(matches!(first, CheckAdmission::Sends(..)));
     assert!(matches!(
-        checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)),
-        Joined::Full
+        checks.join_check(
+            AttributesKey(8),
+            plan(PLAIN),
+            &asking(10, AttributeMaxAge::Any, 1),
+            at(10)
+        ),
+        CheckAdmission::Full
     ));
-    checks.abandon(KEY);
+    checks.abandon_checks(KEY);
     assert!(matches!(
-        checks.join(AttributesKey(8), plan(PLAIN), &asking(10, Age::Any, 1), at(10)),
-        Joined::Sends(..)
+        checks.join_check(
+            AttributesKey(8),
+            plan(PLAIN),
+            &asking(10, AttributeMaxAge::Any, 1),
+            at(10)
+        ),
+        CheckAdmission::Sends(..)
     ));
 }
 
 #[tokio::test]
 async fn an_answer_is_not_believed_where_more_was_said_than_is_remembered() {
     let (checks, _sent) = running();
-    let version = |bytes| Version { etag: "\"x\"".into(), bytes, version_id: None };
+    let version = |bytes| ContentVersion { etag: "\"x\"".into(), bytes, version_id: None };
     let absent = UfsAnswer { status: 404, headers: Vec::new(), body: Vec::new() };
-    let found = Found::Absent(Arc::new(absent));
-    let settles = || checks.settle(KEY, &found, || {});
+    let found = ObjectPresence::Absent(Arc::new(absent));
+    let settles = || checks.settle_check(KEY, &found, || {});
     for _ in 0..2 {
         (0..NEWS_MAX as u64).for_each(|bytes| checks.note_gone(KEY, &version(bytes)));
         checks.note_gone(AttributesKey(8), &version(99));

@@ -7,11 +7,11 @@ const DOUBT: Duration = Duration::from_secs(60);
 const DOUBT_AGE: Duration = Duration::from_secs(5);
 const UNCERTAIN_MAX: Duration = Duration::from_millis(50);
 
-fn coherence(slots: usize, open_max: usize) -> Coherence {
-    let metrics = crate::metrics::Metrics::new(&prometheus::Registry::new()).unwrap();
+fn coherence(slots: usize, open_max: usize) -> CoherenceTable {
+    let metrics = crate::metrics::WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
     let options = crate::attributes::GrantOptions { grants_max: 10, holders_max: 10 };
     let doubts = DoubtOptions { length: DOUBT, age_max: DOUBT_AGE, keys_max: 2 };
-    Coherence::new(slots, open_max, doubts, Arc::new(Grants::new(options, metrics)))
+    CoherenceTable::new(slots, open_max, doubts, Arc::new(LeaseGrantTable::new(options, metrics)))
 }
 
 fn hash(key: usize) -> KeyHash {
@@ -104,7 +104,7 @@ impl Truth {
 
 struct Asked {
     key: usize,
-    generation: Generation,
+    generation: KeyGeneration,
     /// The number of the event at which the UFS was asked.
     at: u64,
 }
@@ -123,21 +123,21 @@ proptest! {
         let mut asked: Vec<Asked> = Vec::new();
         let mut ms = 0u64;
         for (number, event) in events.into_iter().enumerate() {
-            let (at, now) = (number as u64 + 1, Moment::default().after(Duration::from_millis(ms)));
+            let (at, now) = (number as u64 + 1, WorkerInstant::default().saturating_add(Duration::from_millis(ms)));
             match event {
                 Event::Announce { key, write: id, ms: uncertain } => {
-                    coherence.announce(&[hash(key)], write(id), Duration::from_millis(uncertain), now).unwrap();
+                    coherence.announce_write(&[hash(key)], write(id), Duration::from_millis(uncertain), now).unwrap();
                     truth[key].opens(id, ms, uncertain, uncertain);
                     truth[key].news = at;
                 }
                 Event::Inherit { key, write: id, ms: remaining } => {
                     let remains = Duration::from_millis(remaining);
-                    coherence.inherit(hash(key), write(id), (remains, UNCERTAIN_MAX), now).unwrap();
+                    coherence.inherit_write(hash(key), write(id), (remains, UNCERTAIN_MAX), now).unwrap();
                     truth[key].opens(id, ms, remaining.min(50), 50);
                     truth[key].news = at;
                 }
                 Event::Report { key, write: id, outcome } => {
-                    coherence.report(&[hash(key)], write(id), outcome, UNCERTAIN_MAX, now).unwrap();
+                    coherence.report_write(&[hash(key)], write(id), outcome, UNCERTAIN_MAX, now).unwrap();
                     truth[key].open.retain(|_, open| open.end > ms);
                     match outcome {
                         WriteOutcome::Done | WriteOutcome::Refused => drop(truth[key].open.remove(&id)),
@@ -149,20 +149,20 @@ proptest! {
                     truth[key].news = at;
                 }
                 Event::Forget { key } => {
-                    coherence.raise(&[hash(key)], now);
+                    coherence.raise_generations(&[hash(key)], now);
                     truth[key].news = at;
                 }
                 Event::Pass { ms: passed } => ms += passed,
-                Event::Sweep => coherence.sweep(now),
+                Event::Sweep => coherence.sweep_expired(now),
                 Event::Check { key } => {
-                    if let Ok(generation) = coherence.admit(hash(key), now) {
+                    if let Ok(generation) = coherence.admit_key(hash(key), now) {
                         asked.push(Asked { key, generation, at });
                     }
                 }
                 Event::Answer { nth } => {
                     if nth < asked.len() {
                         let answer = asked.swap_remove(nth);
-                        if coherence.holds(hash(answer.key), answer.generation, now) {
+                        if coherence.is_generation_valid(hash(answer.key), answer.generation, now) {
                             prop_assert!(answer.at > truth[answer.key].news,
                                 "an old answer was kept");
                             cache.insert(answer.key, answer);
@@ -171,8 +171,8 @@ proptest! {
                 }
                 Event::Read { key } => {
                     let open = truth[key].open.values().any(|open| open.end > ms);
-                    match coherence.admit(hash(key), now) {
-                        Err(Uncertain) => prop_assert!(open, "uncertain without an open write"),
+                    match coherence.admit_key(hash(key), now) {
+                        Err(UncertainKeyError) => prop_assert!(open, "uncertain without an open write"),
                         Ok(generation) => {
                             prop_assert!(!open, "admitted while a write is open");
                             if let Some(known) = cache.get(&key).filter(|known| known.generation == generation) {
@@ -182,8 +182,8 @@ proptest! {
                     }
                 }
             }
-            let (now, places) = (Moment::default().after(Duration::from_millis(ms)), coherence.open_writes());
-            coherence.sweep(now);
+            let (now, places) = (WorkerInstant::default().saturating_add(Duration::from_millis(ms)), coherence.open_writes());
+            coherence.sweep_expired(now);
             prop_assert!(coherence.open_writes() <= places);
             let open: usize = truth.iter().map(|t| t.open.values().filter(|open| open.end > ms).count()).sum();
             prop_assert_eq!(coherence.open_writes(), open, "places are counted exactly");
@@ -193,45 +193,46 @@ proptest! {
 
 #[test]
 fn an_announcement_that_does_not_fit_opens_none_of_its_keys() {
-    let (coherence, now) = (coherence(16, 2), Moment::default());
+    let (coherence, now) = (coherence(16, 2), WorkerInstant::default());
     let hashes = [hash(0), hash(1), hash(2)];
-    assert_eq!(coherence.announce(&hashes, write(1), UNCERTAIN_MAX, now), Err(TooManyWrites));
+    assert_eq!(coherence.announce_write(&hashes, write(1), UNCERTAIN_MAX, now), Err(TooManyWrites));
     assert_eq!(coherence.open_writes(), 0);
-    assert!(hashes.iter().all(|&hash| coherence.admit(hash, now).is_ok()));
+    assert!(hashes.iter().all(|&hash| coherence.admit_key(hash, now).is_ok()));
 }
 
 #[test]
 fn a_report_that_finds_no_place_voids_what_is_known_all_the_same() {
-    let (coherence, now) = (coherence(16, 1), Moment::default());
-    coherence.announce(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
-    let known = coherence.admit(hash(1), now).unwrap();
-    let report = coherence.report(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
+    let (coherence, now) = (coherence(16, 1), WorkerInstant::default());
+    coherence.announce_write(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+    let known = coherence.admit_key(hash(1), now).unwrap();
+    let report =
+        coherence.report_write(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
     assert_eq!(report, Err(TooManyWrites));
-    assert!(!coherence.holds(hash(1), known, now));
+    assert!(!coherence.is_generation_valid(hash(1), known, now));
 }
 
 #[test]
 fn a_key_named_twice_takes_one_place() {
-    let (coherence, now) = (coherence(16, 10), Moment::default());
-    coherence.announce(&[hash(0), hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+    let (coherence, now) = (coherence(16, 10), WorkerInstant::default());
+    coherence.announce_write(&[hash(0), hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
     assert_eq!(coherence.open_writes(), 1);
-    coherence.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
+    coherence.report_write(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
     assert_eq!(coherence.open_writes(), 0);
 }
 
 #[test]
 fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
     let (coherence, at) =
-        (coherence(16, 2), |ms| Moment::default().after(Duration::from_millis(ms)));
+        (coherence(16, 2), |ms| WorkerInstant::default().saturating_add(Duration::from_millis(ms)));
     // No renewal came through, and the table is full.
-    coherence.announce(&[hash(0)], write(1), Duration::from_millis(40), at(0)).unwrap();
+    coherence.announce_write(&[hash(0)], write(1), Duration::from_millis(40), at(0)).unwrap();
     coherence
-        .inherit(hash(1), write(1), (Duration::from_millis(40), UNCERTAIN_MAX), at(0))
+        .inherit_write(hash(1), write(1), (Duration::from_millis(40), UNCERTAIN_MAX), at(0))
         .unwrap();
     coherence
-        .report(&[hash(0), hash(1)], write(1), WriteOutcome::Unknown, UNCERTAIN_MAX, at(39))
+        .report_write(&[hash(0), hash(1)], write(1), WriteOutcome::Unknown, UNCERTAIN_MAX, at(39))
         .unwrap();
-    let open = |ms| [0, 1].map(|key| coherence.admit(hash(key), at(ms)).is_err());
+    let open = |ms| [0, 1].map(|key| coherence.admit_key(hash(key), at(ms)).is_err());
     assert_eq!(
         [open(78), open(79), open(88), open(89)],
         [[true, true], [false, true], [false, true], [false, false]]
@@ -240,45 +241,47 @@ fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
 
 #[test]
 fn a_report_of_unknown_outcome_that_found_no_place_finds_one_later() {
-    let (coherence, now) = (coherence(16, 1), Moment::default());
+    let (coherence, now) = (coherence(16, 1), WorkerInstant::default());
     let report =
-        || coherence.report(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
-    coherence.announce(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
+        || coherence.report_write(&[hash(1)], write(2), WriteOutcome::Unknown, UNCERTAIN_MAX, now);
+    coherence.announce_write(&[hash(0)], write(1), UNCERTAIN_MAX, now).unwrap();
     assert_eq!(report(), Err(TooManyWrites));
-    coherence.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
+    coherence.report_write(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, now).unwrap();
     report().unwrap();
-    assert_eq!(coherence.admit(hash(1), now), Err(Uncertain));
+    assert_eq!(coherence.admit_key(hash(1), now), Err(UncertainKeyError));
 }
 
 #[test]
 fn a_write_that_was_lost_sight_of_leaves_a_doubt_and_its_end_makes_void() {
     let table = coherence(8, 100);
-    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    let at = |seconds| WorkerInstant::default().saturating_add(Duration::from_secs(seconds));
     for key in 0..2 {
-        table.announce(&[hash(key)], write(1), Duration::from_secs(10), at(0)).unwrap();
+        table.announce_write(&[hash(key)], write(1), Duration::from_secs(10), at(0)).unwrap();
     }
-    table.report(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, at(1)).unwrap();
-    assert_eq!(table.admit(hash(1), at(9)), Err(Uncertain));
-    assert_eq!(table.doubts(), 0);
-    let learnt = table.admit(hash(1), at(10)).unwrap();
+    table.report_write(&[hash(0)], write(1), WriteOutcome::Done, UNCERTAIN_MAX, at(1)).unwrap();
+    assert_eq!(table.admit_key(hash(1), at(9)), Err(UncertainKeyError));
+    assert_eq!(table.doubt_count(), 0);
+    let learnt = table.admit_key(hash(1), at(10)).unwrap();
     assert_eq!((table.doubted_age(hash(0)), table.doubted_age(hash(1))), (None, Some(DOUBT_AGE)));
-    table.sweep(at(69));
-    assert!(table.holds(hash(1), learnt, at(69)) && table.doubts() == 1);
-    table.sweep(at(70));
+    table.sweep_expired(at(69));
+    assert!(table.is_generation_valid(hash(1), learnt, at(69)) && table.doubt_count() == 1);
+    table.sweep_expired(at(70));
     assert!(
-        !table.holds(hash(1), learnt, at(70)),
+        !table.is_generation_valid(hash(1), learnt, at(70)),
         "it was learnt while the write could still come"
     );
-    assert_eq!((table.doubted_age(hash(1)), table.doubts()), (None, 0));
+    assert_eq!((table.doubted_age(hash(1)), table.doubt_count()), (None, 0));
 }
 
 #[test]
 fn doubts_that_find_no_place_concern_few_other_keys() {
     let table = coherence(1 << 10, 100);
-    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
+    let at = |seconds| WorkerInstant::default().saturating_add(Duration::from_secs(seconds));
     let lose = |key, seconds| {
-        table.announce(&[hash(key)], write(1), Duration::from_millis(1), at(seconds)).unwrap();
-        table.sweep(at(seconds + 1));
+        table
+            .announce_write(&[hash(key)], write(1), Duration::from_millis(1), at(seconds))
+            .unwrap();
+        table.sweep_expired(at(seconds + 1));
     };
     (0..3).for_each(|key| lose(key, 0));
     let doubted = |key| table.doubted_age(hash(key));
@@ -288,34 +291,35 @@ fn doubts_that_find_no_place_concern_few_other_keys() {
     assert_eq!(table.doubted_age(shared), Some(DOUBT_AGE), "it shares what stands for the third");
     // Another one, later, makes the doubt of the third no longer.
     lose(3, 50);
-    let learnt = [2, 3, 7].map(|key| table.admit(hash(key), at(51)).unwrap());
-    table.sweep(at(61));
+    let learnt = [2, 3, 7].map(|key| table.admit_key(hash(key), at(51)).unwrap());
+    table.sweep_expired(at(61));
     assert_eq!([2, 3, 7].map(doubted), [None, Some(DOUBT_AGE), None]);
-    let holds =
-        |seconds| [0, 1, 2].map(|n| table.holds(hash([2, 3, 7][n]), learnt[n], at(seconds)));
+    let holds = |seconds| {
+        [0, 1, 2].map(|n| table.is_generation_valid(hash([2, 3, 7][n]), learnt[n], at(seconds)))
+    };
     assert_eq!(holds(61), [false, true, true], "what was learnt of the third in doubt is void");
-    table.sweep(at(111));
-    assert_eq!((holds(111), table.doubts()), ([false, false, true], 0));
+    table.sweep_expired(at(111));
+    assert_eq!((holds(111), table.doubt_count()), ([false, false, true], 0));
 }
 
 #[test]
 fn the_end_of_doubts_that_found_no_place_recalls_leases() {
-    let metrics = crate::metrics::Metrics::new(&prometheus::Registry::new()).unwrap();
+    let metrics = crate::metrics::WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
     let options = crate::attributes::GrantOptions { grants_max: 10, holders_max: 10 };
-    let grants = Arc::new(Grants::new(options, metrics));
+    let grants = Arc::new(LeaseGrantTable::new(options, metrics));
     let doubts = DoubtOptions { length: DOUBT, age_max: DOUBT_AGE, keys_max: 0 };
-    let table = Coherence::new(1 << 10, 10, doubts, grants.clone());
-    let at = |seconds| Moment::default().after(Duration::from_secs(seconds));
-    table.announce(&[hash(0)], write(1), Duration::from_millis(1), at(0)).unwrap();
-    table.sweep(at(1));
+    let table = CoherenceTable::new(1 << 10, 10, doubts, grants.clone());
+    let at = |seconds| WorkerInstant::default().saturating_add(Duration::from_secs(seconds));
+    table.announce_write(&[hash(0)], write(1), Duration::from_millis(1), at(0)).unwrap();
+    table.sweep_expired(at(1));
     for key in 0..2 {
         let holder = (verbs3_protocol::HolderId(1), at(100));
-        grants.grant(hash(key), holder, at(2), || true).unwrap();
+        grants.grant_lease(hash(key), holder, at(2), || true).unwrap();
     }
-    table.sweep(at(61));
+    table.sweep_expired(at(61));
     let is_recalled = |key| {
-        let concerned = crate::attributes::Concerned::Keys(vec![hash(key)]);
-        grants.outstanding(&concerned, at(61)).is_some()
+        let concerned = crate::attributes::RecallScope::Keys(vec![hash(key)]);
+        grants.latest_recalled_end(&concerned, at(61)).is_some()
     };
     assert!(is_recalled(0) && !is_recalled(1));
 }

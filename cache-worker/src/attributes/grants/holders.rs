@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use verbs3_protocol::{HolderId, KeyHash, RECALLED_KEYS_MAX, Recalled};
+use verbs3_protocol::{HolderId, KeyHash, RECALLED_KEYS_MAX, RecallReply};
 
-use crate::clock::Moment;
+use crate::clock::WorkerInstant;
 
 /// Recalls that wait for one holder; beyond, it is told to drop all.
 const PENDING_MAX: usize = 4 * RECALLED_KEYS_MAX;
@@ -24,7 +24,7 @@ const FORGET_AFTER: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-struct Known {
+struct HolderRecallState {
     /// All up to this number is dropped.
     dropped: u64,
     pending: VecDeque<(u64, KeyHash)>,
@@ -33,27 +33,27 @@ struct Known {
     /// Under way now.
     polls: usize,
     /// When it polled last.
-    seen: Moment,
+    seen: WorkerInstant,
     /// The number of its last recall.
     news: watch::Sender<u64>,
 }
 
-pub(super) struct Holders {
-    known: HashMap<HolderId, Known>,
+pub(super) struct LeaseHolderTable {
+    known: HashMap<HolderId, HolderRecallState>,
     holders_max: usize,
     /// The last recall's.
     number: u64,
     closed: bool,
 }
 
-impl Holders {
+impl LeaseHolderTable {
     pub(super) fn new(holders_max: usize) -> Self {
         Self { known: HashMap::new(), holders_max, number: 0, closed: false }
     }
 
     /// The number under which the holder is to drop this key. One that is not known is never told:
     /// its lease ends.
-    pub(super) fn recall(&mut self, holder: HolderId, hash: KeyHash) -> u64 {
+    pub(super) fn recall_key(&mut self, holder: HolderId, hash: KeyHash) -> u64 {
         self.number += 1;
         if let Some(known) = self.known.get_mut(&holder) {
             if known.pending.len() < PENDING_MAX {
@@ -87,14 +87,14 @@ impl Holders {
         &mut self,
         holder: HolderId,
         through: u64,
-        now: Moment,
+        now: WorkerInstant,
     ) -> Result<(u64, watch::Receiver<u64>), TooMany> {
         if self.closed
             || (!self.known.contains_key(&holder) && self.known.len() >= self.holders_max)
         {
             return Err(TooMany);
         }
-        let known = self.known.entry(holder).or_insert_with(|| Known {
+        let known = self.known.entry(holder).or_insert_with(|| HolderRecallState {
             dropped: 0,
             pending: VecDeque::new(),
             all: None,
@@ -114,27 +114,35 @@ impl Holders {
         Ok((known.dropped, known.news.subscribe()))
     }
 
-    pub(super) fn is_polling(&self, holder: HolderId, now: Moment) -> bool {
-        let polls = |known: &Known| known.polls > 0 || now.since(known.seen) < BETWEEN_POLLS;
+    pub(super) fn is_polling(&self, holder: HolderId, now: WorkerInstant) -> bool {
+        let polls = |known: &HolderRecallState| {
+            known.polls > 0 || now.duration_since(known.seen) < BETWEEN_POLLS
+        };
         !self.closed && self.known.get(&holder).is_some_and(polls)
     }
 
-    pub(super) fn close(&mut self) {
+    pub(super) fn close_polls(&mut self) {
         self.closed = true;
         for known in self.known.values() {
             known.news.send_replace(u64::MAX);
         }
     }
 
-    pub(super) fn sweep(&mut self, now: Moment) {
-        self.known.retain(|_, known| known.polls > 0 || now.since(known.seen) < FORGET_AFTER);
+    pub(super) fn sweep_silent(&mut self, now: WorkerInstant) {
+        self.known
+            .retain(|_, known| known.polls > 0 || now.duration_since(known.seen) < FORGET_AFTER);
     }
 
     pub(super) fn len(&self) -> usize {
         self.known.len()
     }
 
-    fn answer(&mut self, holder: HolderId, through: u64, now: Moment) -> (u64, Vec<KeyHash>, bool) {
+    fn collect_recalls(
+        &mut self,
+        holder: HolderId,
+        through: u64,
+        now: WorkerInstant,
+    ) -> (u64, Vec<KeyHash>, bool) {
         let Some(known) = self.known.get_mut(&holder) else { return (through, Vec::new(), false) };
         known.seen = now;
         if let Some(number) = known.all {
@@ -150,16 +158,16 @@ impl Holders {
 }
 
 /// A poll under way.
-pub(crate) struct Poll<'a> {
-    holders: &'a Mutex<Holders>,
+pub(crate) struct LeaseRecallPoll<'a> {
+    holders: &'a Mutex<LeaseHolderTable>,
     holder: HolderId,
     through: u64,
     news: watch::Receiver<u64>,
 }
 
-impl<'a> Poll<'a> {
+impl<'a> LeaseRecallPoll<'a> {
     pub(super) fn new(
-        holders: &'a Mutex<Holders>,
+        holders: &'a Mutex<LeaseHolderTable>,
         holder: HolderId,
         through: u64,
         news: watch::Receiver<u64>,
@@ -168,20 +176,21 @@ impl<'a> Poll<'a> {
     }
 
     /// Waits for something to be recalled that the holder has not dropped.
-    pub(crate) async fn recalled(&mut self) {
+    pub(crate) async fn wait_for_recall(&mut self) {
         let through = self.through;
         // An error: the holder was forgotten, which none is that polls.
         let _ = self.news.wait_for(|&number| number > through).await;
     }
 
     /// What is to be said now, by the process `life`.
-    pub(crate) fn answer(&self, life: u64, now: Moment) -> Recalled {
-        let (through, keys, all) = self.holders.lock().answer(self.holder, self.through, now);
-        Recalled { life, through, keys, all }
+    pub(crate) fn build_answer(&self, life: u64, now: WorkerInstant) -> RecallReply {
+        let (through, keys, all) =
+            self.holders.lock().collect_recalls(self.holder, self.through, now);
+        RecallReply { life, through, keys, all }
     }
 }
 
-impl Drop for Poll<'_> {
+impl Drop for LeaseRecallPoll<'_> {
     fn drop(&mut self) {
         if let Some(known) = self.holders.lock().known.get_mut(&self.holder) {
             known.polls -= 1;

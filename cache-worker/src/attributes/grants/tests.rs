@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::attributes::{Coherence, DoubtOptions};
-use crate::clock::ManualClock;
+use crate::attributes::{CoherenceTable, DoubtOptions};
+use crate::clock::ManualWorkerClock;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use std::sync::Arc;
 const KEYS: u64 = 4;
 const HOLDERS: u64 = 3;
 
-fn grants(grants_max: usize) -> Arc<Grants> {
-    let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
-    Arc::new(Grants::new(GrantOptions { grants_max, holders_max: 10 }, metrics))
+fn grants(grants_max: usize) -> Arc<LeaseGrantTable> {
+    let metrics = WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
+    Arc::new(LeaseGrantTable::new(GrantOptions { grants_max, holders_max: 10 }, metrics))
 }
 
 fn hash(key: u64) -> KeyHash {
     KeyHash((key + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-fn at(ms: u64) -> Moment {
-    Moment::default().after(Duration::from_millis(ms))
+fn at(ms: u64) -> WorkerInstant {
+    WorkerInstant::default().saturating_add(Duration::from_millis(ms))
 }
 
-fn key(key: u64) -> Concerned {
-    Concerned::Keys(vec![hash(key)])
+fn key(key: u64) -> RecallScope {
+    RecallScope::Keys(vec![hash(key)])
 }
 
 /// A gateway as the table has to fear it: it reads on from whatever it holds, until its end or
@@ -65,9 +65,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..80)
 }
 
-fn poll(grants: &Grants, holder: u64, gateway: &mut Gateway, lost: bool, ms: u64) {
+fn poll(grants: &LeaseGrantTable, holder: u64, gateway: &mut Gateway, lost: bool, ms: u64) {
     let poll = grants.poll(HolderId(holder), gateway.through, at(ms)).unwrap();
-    let recalled = poll.answer(1, at(ms));
+    let recalled = poll.build_answer(1, at(ms));
     if lost {
         return;
     }
@@ -93,7 +93,7 @@ proptest! {
             match event {
                 Event::Grant { key, holder, ms: long } => {
                     let end = ms + long;
-                    if grants.grant(hash(key), (HolderId(holder), at(end)), at(ms), || true).is_ok() {
+                    if grants.grant_lease(hash(key), (HolderId(holder), at(end)), at(ms), || true).is_ok() {
                         let held = gateways[holder as usize].holds.entry(key).or_insert((end, false));
                         prop_assert!(!held.1 || held.0 <= ms,
                             "granted anew while the former one is still read from");
@@ -101,7 +101,7 @@ proptest! {
                     }
                 }
                 Event::Recall(keys) => {
-                    grants.recall(&keys.iter().map(|&key| hash(key)).collect::<Vec<_>>());
+                    grants.recall_leases(&keys.iter().map(|&key| hash(key)).collect::<Vec<_>>());
                     for (key, held) in gateways.iter_mut().flat_map(|gateway| &mut gateway.holds) {
                         held.1 |= keys.contains(key);
                     }
@@ -112,26 +112,26 @@ proptest! {
                 }
                 Event::Poll { holder, lost } => poll(&grants, holder, &mut gateways[holder as usize], lost, ms),
                 Event::Pass(passed) => ms += passed,
-                Event::Sweep => grants.sweep(at(ms)),
+                Event::Sweep => grants.sweep_expired(at(ms)),
             }
             let mut any = None;
             for number in 0..KEYS {
                 let old = gateways.iter().filter_map(|gateway| gateway.holds.get(&number));
                 let until = old.filter(|held| held.1 && held.0 > ms).map(|held| at(held.0)).max();
-                prop_assert!(grants.outstanding(&key(number), at(ms)) >= until,
+                prop_assert!(grants.latest_recalled_end(&key(number), at(ms)) >= until,
                     "key {number} at {ms}");
                 any = any.max(until);
             }
-            prop_assert!(grants.outstanding(&Concerned::All, at(ms)) >= any);
-            prop_assert_eq!(grants.outstanding(&Concerned::Nobody, at(ms)), None);
+            prop_assert!(grants.latest_recalled_end(&RecallScope::All, at(ms)) >= any);
+            prop_assert_eq!(grants.latest_recalled_end(&RecallScope::Nobody, at(ms)), None);
         }
         // Once for "all", once for what came after it, and once to say that that has come, too.
         for holder in (0..HOLDERS).chain(0..HOLDERS).chain(0..HOLDERS) {
             poll(&grants, holder, &mut gateways[holder as usize], false, ms);
         }
-        prop_assert_eq!(grants.outstanding(&Concerned::All, at(ms)), None);
-        grants.sweep(at(ms + 1000));
-        prop_assert_eq!(grants.size().0, 0, "places that nobody has");
+        prop_assert_eq!(grants.latest_recalled_end(&RecallScope::All, at(ms)), None);
+        grants.sweep_expired(at(ms + 1000));
+        prop_assert_eq!(grants.lease_and_holder_counts().0, 0, "places that nobody has");
     }
 }
 
@@ -139,47 +139,54 @@ proptest! {
 fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
     let grants = grants(10);
     let doubts = DoubtOptions { length: Duration::ZERO, age_max: Duration::ZERO, keys_max: 1 };
-    let coherence = Arc::new(Coherence::new(16, 10, doubts, grants.clone()));
-    let generation = coherence.admit(hash(0), at(0)).unwrap();
+    let coherence = Arc::new(CoherenceTable::new(16, 10, doubts, grants.clone()));
+    let generation = coherence.admit_key(hash(0), at(0)).unwrap();
     let raising = std::cell::Cell::new(None);
     let valid = || {
         // It is on its way: it has raised the generation, and stands before the table.
         let writer = coherence.clone();
-        raising.set(Some(std::thread::spawn(move || writer.raise(&[hash(0)], at(0)))));
-        while coherence.generation(hash(0)) == generation {
+        raising.set(Some(std::thread::spawn(move || writer.raise_generations(&[hash(0)], at(0)))));
+        while coherence.current_generation(hash(0)) == generation {
             std::thread::yield_now();
         }
-        coherence.holds(hash(0), generation, at(0))
+        coherence.is_generation_valid(hash(0), generation, at(0))
     };
-    assert_eq!(grants.grant(hash(0), (HolderId(1), at(50)), at(0), valid), Err(Ungranted::Void));
+    assert_eq!(
+        grants.grant_lease(hash(0), (HolderId(1), at(50)), at(0), valid),
+        Err(LeaseGrantError::Void)
+    );
     raising.take().unwrap().join().unwrap();
-    assert_eq!(grants.outstanding(&key(0), at(0)), None);
+    assert_eq!(grants.latest_recalled_end(&key(0), at(0)), None);
     // And one that comes after the grant finds it.
-    let generation = coherence.admit(hash(0), at(0)).unwrap();
-    let valid = || coherence.holds(hash(0), generation, at(0));
-    grants.grant(hash(0), (HolderId(1), at(50)), at(0), valid).unwrap();
-    coherence.raise(&[hash(0)], at(0));
-    assert_eq!(grants.outstanding(&key(0), at(0)), Some(at(50)));
+    let generation = coherence.admit_key(hash(0), at(0)).unwrap();
+    let valid = || coherence.is_generation_valid(hash(0), generation, at(0));
+    grants.grant_lease(hash(0), (HolderId(1), at(50)), at(0), valid).unwrap();
+    coherence.raise_generations(&[hash(0)], at(0));
+    assert_eq!(grants.latest_recalled_end(&key(0), at(0)), Some(at(50)));
 }
 
 #[test]
 fn what_is_not_acknowledged_is_said_again_and_another_process_word_counts_for_nothing() {
     let grants = grants(10);
-    let poll = |through| grants.poll(HolderId(1), through, at(0)).unwrap().answer(7, at(0));
+    let poll = |through| grants.poll(HolderId(1), through, at(0)).unwrap().build_answer(7, at(0));
     assert_eq!(
         poll(0),
-        verbs3_protocol::Recalled { life: 7, through: 0, keys: vec![], all: false }
+        verbs3_protocol::RecallReply { life: 7, through: 0, keys: vec![], all: false }
     );
-    grants.grant(hash(0), (HolderId(1), at(50)), at(0), || true).unwrap();
+    grants.grant_lease(hash(0), (HolderId(1), at(50)), at(0), || true).unwrap();
     // A number that this process has not given.
     poll(1000);
-    grants.recall(&[hash(0)]);
-    assert_eq!(grants.outstanding(&key(0), at(0)), Some(at(50)));
+    grants.recall_leases(&[hash(0)]);
+    assert_eq!(grants.latest_recalled_end(&key(0), at(0)), Some(at(50)));
     let (first, second) = (poll(0), poll(0));
     assert_eq!((&first, first.keys.as_slice()), (&second, &[hash(0)][..]));
-    assert_eq!(grants.outstanding(&key(0), at(0)), Some(at(50)), "said, but not acknowledged");
+    assert_eq!(
+        grants.latest_recalled_end(&key(0), at(0)),
+        Some(at(50)),
+        "said, but not acknowledged"
+    );
     poll(first.through);
-    assert_eq!(grants.outstanding(&key(0), at(0)), None);
+    assert_eq!(grants.latest_recalled_end(&key(0), at(0)), None);
 }
 
 #[test]
@@ -188,53 +195,61 @@ fn a_holder_with_too_many_recalls_is_told_to_drop_all() {
     grants.poll(HolderId(1), 0, at(0)).unwrap();
     let hashes: Vec<KeyHash> = (0..5000).map(hash).collect();
     for &hash in &hashes {
-        grants.grant(hash, (HolderId(1), at(50)), at(0), || true).unwrap();
+        grants.grant_lease(hash, (HolderId(1), at(50)), at(0), || true).unwrap();
     }
-    grants.recall(&hashes);
+    grants.recall_leases(&hashes);
     let mut through = 0;
     let mut all = false;
     for _ in 0..3 {
-        let told = grants.poll(HolderId(1), through, at(0)).unwrap().answer(7, at(0));
+        let told = grants.poll(HolderId(1), through, at(0)).unwrap().build_answer(7, at(0));
         assert!(told.keys.len() <= verbs3_protocol::RECALLED_KEYS_MAX);
         (through, all) = (told.through, all || told.all);
     }
     assert!(all);
-    assert_eq!(grants.outstanding(&Concerned::Keys(hashes), at(0)), None);
+    assert_eq!(grants.latest_recalled_end(&RecallScope::Keys(hashes), at(0)), None);
 }
 
 #[test]
 fn what_is_full_grants_no_more_and_has_room_again_when_something_is_over() {
     let grants = grants(2);
     let grant =
-        |number, ms| grants.grant(hash(number), (HolderId(1), at(ms + 10)), at(ms), || true);
-    assert_eq!([grant(0, 0), grant(1, 0), grant(2, 0)], [Ok(()), Ok(()), Err(Ungranted::Full)]);
-    grants.sweep(at(10));
-    assert_eq!((grant(2, 10), grants.size().0), (Ok(()), 1));
+        |number, ms| grants.grant_lease(hash(number), (HolderId(1), at(ms + 10)), at(ms), || true);
     assert_eq!(
-        grants.grant(hash(3), (HolderId(1), at(50)), at(10), || false),
-        Err(Ungranted::Void)
+        [grant(0, 0), grant(1, 0), grant(2, 0)],
+        [Ok(()), Ok(()), Err(LeaseGrantError::Full)]
     );
-    assert_eq!(grants.size().0, 1);
+    grants.sweep_expired(at(10));
+    assert_eq!((grant(2, 10), grants.lease_and_holder_counts().0), (Ok(()), 1));
+    assert_eq!(
+        grants.grant_lease(hash(3), (HolderId(1), at(50)), at(10), || false),
+        Err(LeaseGrantError::Void)
+    );
+    assert_eq!(grants.lease_and_holder_counts().0, 1);
 }
 
 #[tokio::test]
 async fn who_waits_goes_on_when_the_holder_has_dropped_it_or_its_lease_is_over() {
-    let (grants, clock) = (grants(10), Arc::new(ManualClock::default()));
+    let (grants, clock) = (grants(10), Arc::new(ManualWorkerClock::default()));
     for by_time in [false, true] {
         let now = clock.now();
         let waiting = key(0);
         grants.poll(HolderId(1), 0, now).unwrap();
         grants
-            .grant(hash(0), (HolderId(1), now.after(Duration::from_secs(1))), now, || true)
+            .grant_lease(
+                hash(0),
+                (HolderId(1), now.saturating_add(Duration::from_secs(1))),
+                now,
+                || true,
+            )
             .unwrap();
-        grants.recall(&[hash(0)]);
-        let settled = grants.settled(&waiting, &*clock);
+        grants.recall_leases(&[hash(0)]);
+        let settled = grants.wait_for_recalls(&waiting, &*clock);
         tokio::pin!(settled);
         assert!(futures::poll!(settled.as_mut()).is_pending());
         if by_time {
-            clock.advance(Duration::from_secs(1));
+            clock.advance_time(Duration::from_secs(1));
         } else {
-            let told = grants.poll(HolderId(1), 0, now).unwrap().answer(7, now);
+            let told = grants.poll(HolderId(1), 0, now).unwrap().build_answer(7, now);
             assert!(futures::poll!(settled.as_mut()).is_pending(), "told, not acknowledged");
             grants.poll(HolderId(1), told.through, now).unwrap();
         }
@@ -250,22 +265,22 @@ async fn a_poll_hears_of_a_recall_at_once_and_of_the_end() {
     assert!(
         grants.is_polled_by(HolderId(1), at(60_000)) && !grants.is_polled_by(HolderId(2), at(0))
     );
-    grants.grant(hash(0), (HolderId(1), at(50)), at(0), || true).unwrap();
+    grants.grant_lease(hash(0), (HolderId(1), at(50)), at(0), || true).unwrap();
     {
-        let recalled = poll.recalled();
+        let recalled = poll.wait_for_recall();
         tokio::pin!(recalled);
         assert!(futures::poll!(recalled.as_mut()).is_pending());
-        grants.recall(&[hash(0)]);
+        grants.recall_leases(&[hash(0)]);
         recalled.await;
     }
-    let through = poll.answer(7, at(0)).through;
+    let through = poll.build_answer(7, at(0)).through;
     drop(poll);
     assert!(
         grants.is_polled_by(HolderId(1), at(900)) && !grants.is_polled_by(HolderId(1), at(1000))
     );
     let mut poll = grants.poll(HolderId(1), through, at(1000)).unwrap();
-    grants.close();
-    poll.recalled().await;
+    grants.close_polls();
+    poll.wait_for_recall().await;
     assert!(
         !grants.is_polled_by(HolderId(1), at(1000))
             && grants.poll(HolderId(1), 0, at(1000)).is_err()
@@ -277,11 +292,11 @@ async fn a_holder_that_polls_anew_waits_for_news_and_is_not_answered_at_once_for
     let grants = grants(10);
     let poll = |through| grants.poll(HolderId(1), through, at(0)).unwrap();
     drop(poll(0));
-    grants.grant(hash(0), (HolderId(1), at(1000)), at(0), || true).unwrap();
-    grants.recall(&[hash(0)]);
-    let told = poll(0).answer(7, at(0));
+    grants.grant_lease(hash(0), (HolderId(1), at(1000)), at(0), || true).unwrap();
+    grants.recall_leases(&[hash(0)]);
+    let told = poll(0).build_answer(7, at(0));
     drop(poll(told.through));
     let mut anew = poll(0);
-    assert!(futures::FutureExt::now_or_never(anew.recalled()).is_none());
-    assert_eq!(anew.answer(7, at(0)).through, told.through);
+    assert!(futures::FutureExt::now_or_never(anew.wait_for_recall()).is_none());
+    assert_eq!(anew.build_answer(7, at(0)).through, told.through);
 }

@@ -10,10 +10,10 @@ use parking_lot::{Condvar, Mutex};
 use prometheus::Registry;
 use verbs3_protocol::BlockIndex;
 
-use super::super::folder::{Folder, Written};
+use super::super::folder::{FolderPageStore, PageWriteOutcome};
 use super::super::header::{FolderId, PageHeader};
-use super::super::index::{Index, Rule};
-use super::super::medium::Medium;
+use super::super::index::{FolderIndex, VolumeQuotaRule};
+use super::super::medium::SegmentMedium;
 use super::super::metrics::{DiskMetrics, FolderMetrics};
 use crate::digest::{PageKey, VersionDigest};
 
@@ -25,7 +25,7 @@ pub(super) struct Options {
     pub(super) segment: u64,
     pub(super) age_max: Option<Duration>,
     pub(super) pages_max: u64,
-    pub(super) rules: HashMap<u64, Rule>,
+    pub(super) rules: HashMap<u64, VolumeQuotaRule>,
 }
 
 impl Default for Options {
@@ -41,29 +41,38 @@ impl Default for Options {
 }
 
 pub(super) struct Bed {
-    pub(super) folder: Folder,
+    pub(super) folder: FolderPageStore,
     pub(super) metrics: DiskMetrics,
 }
 
 impl Bed {
-    pub(super) fn open(medium: impl Medium + 'static, options: &Options) -> Self {
+    pub(super) fn open(medium: impl SegmentMedium + 'static, options: &Options) -> Self {
         let metrics = DiskMetrics::new(&Registry::new()).unwrap();
-        let default_rule = Rule { bytes_max: None, age_max: options.age_max };
-        let mut index =
-            Index::new(options.capacity, options.segment, default_rule, options.rules.clone());
+        let default_rule = VolumeQuotaRule { bytes_max: None, age_max: options.age_max };
+        let mut index = FolderIndex::new(
+            options.capacity,
+            options.segment,
+            default_rule,
+            options.rules.clone(),
+        );
         index.pages_max = options.pages_max;
         let path = Path::new("/simulated");
-        let folder =
-            Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path))
-                .unwrap();
+        let folder = FolderPageStore::open_medium(
+            path,
+            FOLDER,
+            Box::new(medium),
+            index,
+            FolderMetrics::new(&metrics, path),
+        )
+        .unwrap();
         Self { folder, metrics }
     }
 
-    pub(super) fn write(&self, page: &Page, now_s: u32) -> Written {
+    pub(super) fn write(&self, page: &Page, now_s: u32) -> PageWriteOutcome {
         self.write_as(page, 1, now_s)
     }
 
-    pub(super) fn write_as(&self, page: &Page, volume: u64, now_s: u32) -> Written {
+    pub(super) fn write_as(&self, page: &Page, volume: u64, now_s: u32) -> PageWriteOutcome {
         self.folder.write(
             PageHeader { volume, ..page.header() },
             &page.content(),
@@ -135,7 +144,7 @@ impl Page {
 
     pub(super) fn key(&self) -> PageKey {
         let header = self.header();
-        VersionDigest::restored(self.version()).page(BlockIndex(header.block), header.page)
+        VersionDigest::from_stored(self.version()).page_key(BlockIndex(header.block), header.page)
     }
 }
 
@@ -156,17 +165,17 @@ impl<M> Dying<M> {
     }
 }
 
-impl<M: Medium> Medium for Dying<M> {
-    fn segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
-        self.medium.segments()
+impl<M: SegmentMedium> SegmentMedium for Dying<M> {
+    fn list_segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
+        self.medium.list_segments()
     }
 
-    fn create(&self, segment: u32, bytes: u64) -> std::io::Result<()> {
-        if self.is_dead() { Ok(()) } else { self.medium.create(segment, bytes) }
+    fn create_segment(&self, segment: u32, bytes: u64) -> std::io::Result<()> {
+        if self.is_dead() { Ok(()) } else { self.medium.create_segment(segment, bytes) }
     }
 
-    fn remove(&self, segment: u32) -> std::io::Result<()> {
-        if self.is_dead() { Ok(()) } else { self.medium.remove(segment) }
+    fn remove_segment(&self, segment: u32) -> std::io::Result<()> {
+        if self.is_dead() { Ok(()) } else { self.medium.remove_segment(segment) }
     }
 
     fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> std::io::Result<()> {
@@ -212,17 +221,17 @@ impl<M> Gated<M> {
     }
 }
 
-impl<M: Medium> Medium for Gated<M> {
-    fn segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
-        self.medium.segments()
+impl<M: SegmentMedium> SegmentMedium for Gated<M> {
+    fn list_segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
+        self.medium.list_segments()
     }
 
-    fn create(&self, segment: u32, bytes: u64) -> std::io::Result<()> {
-        self.medium.create(segment, bytes)
+    fn create_segment(&self, segment: u32, bytes: u64) -> std::io::Result<()> {
+        self.medium.create_segment(segment, bytes)
     }
 
-    fn remove(&self, segment: u32) -> std::io::Result<()> {
-        self.medium.remove(segment)
+    fn remove_segment(&self, segment: u32) -> std::io::Result<()> {
+        self.medium.remove_segment(segment)
     }
 
     fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> std::io::Result<()> {

@@ -4,8 +4,8 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::super::folder::Written;
-use super::super::simulated::{Faults, Simulated};
+use super::super::folder::PageWriteOutcome;
+use super::super::simulated::{MediumFaults, SimulatedMedium};
 use super::bed::{Bed, Options, Page};
 
 /// How a run is interrupted.
@@ -43,11 +43,11 @@ fn whatever_a_crash_leaves_every_page_served_is_right() {
     let (mut served, mut corrupt) = (0u64, 0);
     for schedule in 0..schedules() {
         let mut rng = StdRng::seed_from_u64(seed ^ schedule.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let medium = Simulated::new(rng.random());
+        let medium = SimulatedMedium::new(rng.random());
         for life in 0..4u32 {
-            medium.set_faults(Faults {
+            medium.set_faults(MediumFaults {
                 io_per_mille: [0, 0, 20][rng.random_range(0..3)],
-                ..Faults::default()
+                ..MediumFaults::default()
             });
             let bed = Bed::open(medium.clone(), &Options::default());
             served += read_all(&bed, life);
@@ -62,10 +62,10 @@ fn whatever_a_crash_leaves_every_page_served_is_right() {
                 End::Killed => {}
                 End::PowerCut => medium.cut_power(),
                 End::BitsFlipped => medium.flip_bits(20),
-                End::Misdirected => (0..20).for_each(|_| medium.misdirect()),
+                End::Misdirected => (0..20).for_each(|_| medium.misdirect_write()),
             }
         }
-        medium.set_faults(Faults::default());
+        medium.set_faults(MediumFaults::default());
         served += read_all(&Bed::open(medium, &Options::default()), 9);
     }
     // Else the test looks away.
@@ -75,16 +75,16 @@ fn whatever_a_crash_leaves_every_page_served_is_right() {
     );
 }
 
-fn step(bed: &Bed, medium: &Simulated, rng: &mut StdRng, now_s: u32) {
+fn step(bed: &Bed, medium: &SimulatedMedium, rng: &mut StdRng, now_s: u32) {
     let page = Page::of(rng.random_range(0..PAGES));
     match rng.random_range(0..20) {
-        0 => medium.flush(),
+        0 => medium.flush_pending(),
         1 => {
-            bed.folder.pin(page.key(), [0, u32::MAX][rng.random_range(0..2)]);
+            bed.folder.pin_page(page.key(), [0, u32::MAX][rng.random_range(0..2)]);
             bed.folder.write_pin(page.key());
         }
         2 => {
-            bed.folder.evict(page.key(), std::time::Duration::from_secs(120));
+            bed.folder.evict_page(page.key(), std::time::Duration::from_secs(120));
         }
         3..8 => {
             bed.serves(&page, now_s);
@@ -102,7 +102,7 @@ fn read_all(bed: &Bed, now_s: u32) -> u64 {
 #[test]
 fn a_killed_process_loses_nothing_that_it_had_written_and_finds_nothing_corrupt() {
     for seed in 0..if cfg!(debug_assertions) { 5 } else { 50 } {
-        let medium = Simulated::new(seed);
+        let medium = SimulatedMedium::new(seed);
         let mut rng = StdRng::seed_from_u64(seed);
         let mut kept = Vec::new();
         for _life in 0..5 {
@@ -128,11 +128,11 @@ fn a_kill_between_any_two_calls_of_a_reused_slot_leaves_no_page_that_lies() {
     let options = || Options { capacity: super::bed::SEGMENT, ..Options::default() };
     let page = |number: u64| Page { number, length: 8192 };
     for dies_at in 0..6 {
-        let medium = Simulated::new(dies_at);
+        let medium = SimulatedMedium::new(dies_at);
         let bed = Bed::open(medium.clone(), &options());
         let slots = (0..100)
             .take_while(|&number| {
-                bed.write(&page(number), 1) == Written::Done
+                bed.write(&page(number), 1) == PageWriteOutcome::Done
                     && bed.folder.held().0.pages == number + 1
             })
             .count() as u64;
@@ -151,11 +151,11 @@ fn a_kill_between_any_two_calls_of_a_reused_slot_leaves_no_page_that_lies() {
 
 #[test]
 fn a_page_that_rots_is_dropped_counted_and_can_be_written_again() {
-    let medium = Simulated::new(1);
+    let medium = SimulatedMedium::new(1);
     let bed = Bed::open(medium.clone(), &Options::default());
     let pages: Vec<Page> = (0..60).map(Page::of).collect();
     for page in &pages {
-        assert_eq!(bed.write(page, 1), Written::Done);
+        assert_eq!(bed.write(page, 1), PageWriteOutcome::Done);
     }
     while bed.corrupt() == 0 {
         medium.flip_bits(10);
@@ -163,40 +163,41 @@ fn a_page_that_rots_is_dropped_counted_and_can_be_written_again() {
             bed.serves(page, 1);
         }
     }
-    let rotten: Vec<&Page> = pages.iter().filter(|page| !bed.folder.holds(page.key(), 1)).collect();
+    let rotten: Vec<&Page> =
+        pages.iter().filter(|page| !bed.folder.holds_page(page.key(), 1)).collect();
     assert_eq!(rotten.len() as u64, bed.corrupt());
     for page in rotten {
-        assert!(bed.write(page, 1) == Written::Done && bed.serves(page, 1));
+        assert!(bed.write(page, 1) == PageWriteOutcome::Done && bed.serves(page, 1));
     }
 }
 
 #[test]
 fn a_failing_disk_rests_and_what_it_holds_is_not_asked_for() {
-    let medium = Simulated::new(1);
+    let medium = SimulatedMedium::new(1);
     let bed = Bed::open(medium.clone(), &Options::default());
     let page = Page::of(0);
-    assert_eq!(bed.write(&page, 1), Written::Done);
-    medium.set_faults(Faults { io_per_mille: 1000, ..Faults::default() });
+    assert_eq!(bed.write(&page, 1), PageWriteOutcome::Done);
+    medium.set_faults(MediumFaults { io_per_mille: 1000, ..MediumFaults::default() });
     for number in 1..4 {
-        assert_eq!(bed.write(&Page::of(number * 6), 1), Written::Failed);
+        assert_eq!(bed.write(&Page::of(number * 6), 1), PageWriteOutcome::Failed);
     }
-    let calls = medium.calls();
-    assert_eq!(bed.write(&Page::of(5), 1), Written::Resting);
-    assert!(!bed.folder.holds(page.key(), 1) && !bed.serves(&page, 1));
-    assert_eq!(medium.calls(), calls, "a resting folder is left alone");
+    let calls = medium.call_count();
+    assert_eq!(bed.write(&Page::of(5), 1), PageWriteOutcome::Resting);
+    assert!(!bed.folder.holds_page(page.key(), 1) && !bed.serves(&page, 1));
+    assert_eq!(medium.call_count(), calls, "a resting folder is left alone");
     assert_eq!(bed.errors("write", "io"), 3);
     // A restart tries it at once, and has what is there.
-    medium.set_faults(Faults::default());
+    medium.set_faults(MediumFaults::default());
     assert!(Bed::open(medium, &Options::default()).serves(&page, 1));
 }
 
 #[test]
 fn a_full_disk_keeps_the_tier_at_the_size_that_it_has() {
-    let medium = Simulated::new(1);
-    medium.set_faults(Faults { space: Some(700 << 10), ..Faults::default() });
+    let medium = SimulatedMedium::new(1);
+    medium.set_faults(MediumFaults { space: Some(700 << 10), ..MediumFaults::default() });
     let bed = Bed::open(medium.clone(), &Options::default());
     for number in 0..PAGES {
-        assert!(matches!(bed.write(&Page::of(number), 1), Written::Done), "page {number}");
+        assert!(matches!(bed.write(&Page::of(number), 1), PageWriteOutcome::Done), "page {number}");
         assert!(bed.serves(&Page::of(number), 1));
     }
     assert_eq!(bed.folder.held().0.file_bytes, 2 * super::bed::SEGMENT);
@@ -205,11 +206,11 @@ fn a_full_disk_keeps_the_tier_at_the_size_that_it_has() {
 
 #[test]
 fn a_disk_that_turned_read_only_still_serves_until_it_rests() {
-    let medium = Simulated::new(1);
+    let medium = SimulatedMedium::new(1);
     let bed = Bed::open(medium.clone(), &Options::default());
-    assert_eq!(bed.write(&Page::of(0), 1), Written::Done);
-    medium.set_faults(Faults { read_only: true, ..Faults::default() });
-    assert_eq!(bed.write(&Page::of(6), 1), Written::Failed);
+    assert_eq!(bed.write(&Page::of(0), 1), PageWriteOutcome::Done);
+    medium.set_faults(MediumFaults { read_only: true, ..MediumFaults::default() });
+    assert_eq!(bed.write(&Page::of(6), 1), PageWriteOutcome::Failed);
     assert!(bed.serves(&Page::of(0), 1));
     assert_eq!(bed.errors("write", "read_only"), 1);
 }

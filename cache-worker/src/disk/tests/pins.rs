@@ -4,79 +4,92 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::super::folder::Written;
-use super::super::simulated::{Faults, Simulated};
-use super::super::{Disk, DiskOptions};
+use super::super::folder::PageWriteOutcome;
+use super::super::simulated::{MediumFaults, SimulatedMedium};
+use super::super::{DiskOptions, DiskTier};
 use super::bed::{Bed, Gated, Options, Page};
 
 const LONG: Duration = Duration::from_secs(120);
 
 /// A disk tier that has these pages and no other.
-fn with_pages(medium: &Gated<Simulated>, pages: &[Page]) -> Disk {
+fn with_pages(medium: &Gated<SimulatedMedium>, pages: &[Page]) -> DiskTier {
     with_folders(&[(medium, pages)])
 }
 
 /// The same, of several folders.
-fn with_folders(folders: &[(&Gated<Simulated>, &[Page])]) -> Disk {
+fn with_folders(folders: &[(&Gated<SimulatedMedium>, &[Page])]) -> DiskTier {
     let mut beds = Vec::new();
     for (medium, pages) in folders {
         let bed = Bed::open((*medium).clone(), &Options::default());
         for page in *pages {
-            assert_eq!(bed.write(page, 1), Written::Done);
+            assert_eq!(bed.write(page, 1), PageWriteOutcome::Done);
         }
         beds.push(bed);
     }
     let metrics = beds[0].metrics.clone();
     let options = DiskOptions { stall_max: Duration::from_millis(1), ..DiskOptions::default() };
     let folders = beds.into_iter().map(|bed| bed.folder).collect();
-    Disk::new(&options, folders, metrics, 1 << 20, Arc::new(|_| false)).unwrap()
+    DiskTier::new(&options, folders, metrics, 1 << 20, Arc::new(|_| false)).unwrap()
 }
 
 fn later() -> Option<SystemTime> {
     Some(SystemTime::now() + Duration::from_secs(1000))
 }
 
-fn is_pinned(medium: &Simulated, page: &Page) -> bool {
+fn is_pinned(medium: &SimulatedMedium, page: &Page) -> bool {
     let bed = Bed::open(medium.clone(), &Options::default());
-    bed.folder.heat(page.key(), 2).expect("the page is there after a restart").1
+    bed.folder.page_heat(page.key(), 2).expect("the page is there after a restart").1
 }
 
 /// What waited behind a hung write was once dropped with the pages that waited, and had been called
 /// pinned.
 #[tokio::test]
 async fn pins_that_wait_for_a_writer_that_hangs_are_written_when_it_goes_on() {
-    let (medium, pages) = (Simulated::new(1), [Page::of(0), Page::of(1)]);
+    let (medium, pages) = (SimulatedMedium::new(1), [Page::of(0), Page::of(1)]);
     let gated = Gated::new(medium.clone());
     let disk = with_pages(&gated, &pages);
     gated.shut();
-    let hung = disk.pin([pages[0].key()], later());
+    let hung = disk.pin_pages([pages[0].key()], later());
     assert!(gated.has_waiting(1, LONG));
-    let behind = disk.pin([pages[1].key()], later());
-    assert_eq!((hung.taken(), behind.taken()), (1, 1));
-    assert_eq!((hung.written(Duration::ZERO).await, behind.written(Duration::ZERO).await), (0, 0));
-    while disk.holds(pages[0].key()) {
+    let behind = disk.pin_pages([pages[1].key()], later());
+    assert_eq!((hung.accepted_pages(), behind.accepted_pages()), (1, 1));
+    assert_eq!(
+        (
+            hung.wait_until_written(Duration::ZERO).await,
+            behind.wait_until_written(Duration::ZERO).await
+        ),
+        (0, 0)
+    );
+    while disk.holds_page(pages[0].key()) {
         // Until the folder counts as hung, and rests.
         std::thread::yield_now();
         disk.look_over();
     }
     gated.open();
-    assert_eq!((hung.written(LONG).await, behind.written(LONG).await), (1, 1));
+    assert_eq!(
+        (hung.wait_until_written(LONG).await, behind.wait_until_written(LONG).await),
+        (1, 1)
+    );
     disk.abandon();
     assert!(is_pinned(&medium, &pages[0]) && is_pinned(&medium, &pages[1]));
 }
 
 #[tokio::test]
 async fn a_pin_counts_only_if_its_header_is_written() {
-    let (medium, page) = (Simulated::new(1), Page::of(0));
+    let (medium, page) = (SimulatedMedium::new(1), Page::of(0));
     let disk = with_pages(&Gated::new(medium.clone()), &[page]);
-    medium.set_faults(Faults { io_per_mille: 1000, ..Faults::default() });
-    let pins = disk.pin([page.key(), Page::of(1).key()], later());
-    assert_eq!((pins.taken(), pins.written(LONG).await), (1, 0));
-    medium.set_faults(Faults::default());
-    assert_eq!(disk.pin([page.key()], later()).written(LONG).await, 1);
+    medium.set_faults(MediumFaults { io_per_mille: 1000, ..MediumFaults::default() });
+    let pins = disk.pin_pages([page.key(), Page::of(1).key()], later());
+    assert_eq!((pins.accepted_pages(), pins.wait_until_written(LONG).await), (1, 0));
+    medium.set_faults(MediumFaults::default());
+    assert_eq!(disk.pin_pages([page.key()], later()).wait_until_written(LONG).await, 1);
     disk.abandon();
     assert!(is_pinned(&medium, &page));
-    assert_eq!(disk.pin([page.key()], later()).taken(), 0, "there is nobody left who writes");
+    assert_eq!(
+        disk.pin_pages([page.key()], later()).accepted_pages(),
+        0,
+        "there is nobody left who writes"
+    );
 }
 
 /// An evict whose page's header was written anew meanwhile took it for another page, did nothing,
@@ -84,14 +97,17 @@ async fn a_pin_counts_only_if_its_header_is_written() {
 #[test]
 fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
     for pin_first in [false, true] {
-        let (medium, page) = (Simulated::new(1), Page::of(0));
+        let (medium, page) = (SimulatedMedium::new(1), Page::of(0));
         let gated = Gated::new(medium.clone());
         let bed = Bed::open(gated.clone(), &Options::default());
-        assert!(bed.write(&page, 1) == Written::Done && bed.folder.pin(page.key(), u32::MAX));
+        assert!(
+            bed.write(&page, 1) == PageWriteOutcome::Done
+                && bed.folder.pin_page(page.key(), u32::MAX)
+        );
         gated.shut();
         let evicted = std::thread::scope(|scope| {
             let pin = || (bed.folder.write_pin(page.key()), false);
-            let evict = || (false, bed.folder.evict(page.key(), LONG));
+            let evict = || (false, bed.folder.evict_page(page.key(), LONG));
             let first = if pin_first { scope.spawn(pin) } else { scope.spawn(evict) };
             assert!(gated.has_waiting(1, LONG));
             let second = if pin_first { scope.spawn(evict) } else { scope.spawn(pin) };
@@ -102,10 +118,10 @@ fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
             let (first, second) = (first.join().unwrap(), second.join().unwrap());
             first.1 || second.1
         });
-        assert!(evicted && !bed.folder.holds(page.key(), 2), "pin first: {pin_first}");
+        assert!(evicted && !bed.folder.holds_page(page.key(), 2), "pin first: {pin_first}");
         let after = Bed::open(medium, &Options::default());
         assert!(
-            !after.folder.holds(page.key(), 2),
+            !after.folder.holds_page(page.key(), 2),
             "a restart finds it again; pin first: {pin_first}"
         );
     }
@@ -115,28 +131,28 @@ fn an_evict_that_meets_the_writing_of_a_pin_leaves_nothing() {
 /// each held a thread.
 #[test]
 fn an_evict_does_not_wait_for_a_folder_that_hangs() {
-    let (hung, well) = (Gated::new(Simulated::new(1)), Gated::new(Simulated::new(2)));
+    let (hung, well) = (Gated::new(SimulatedMedium::new(1)), Gated::new(SimulatedMedium::new(2)));
     let (there, here) = (Page::of(0), Page::of(1));
     let disk = with_folders(&[(&hung, &[there]), (&well, &[here])]);
     hung.shut();
-    let pin = disk.pin([there.key()], later());
+    let pin = disk.pin_pages([there.key()], later());
     assert!(hung.has_waiting(1, LONG));
     let (over, is_over) = std::sync::mpsc::channel();
     let evicted = std::thread::scope(|scope| {
         let disk = &disk;
         scope.spawn(move || {
-            disk.evict(here.key());
-            disk.evict(there.key());
+            disk.evict_page(here.key());
+            disk.evict_page(there.key());
             over.send(()).unwrap();
         });
         let evicted = is_over.recv_timeout(LONG);
-        let waiting = disk.shelves.iter().map(|shelf| shelf.queue.pins()).sum::<usize>();
-        assert_eq!((pin.taken(), waiting), (1, 0), "it is with the device");
+        let waiting = disk.shelves.iter().map(|shelf| shelf.queue.pin_count()).sum::<usize>();
+        assert_eq!((pin.accepted_pages(), waiting), (1, 0), "it is with the device");
         hung.open();
         evicted
     });
     assert!(evicted.is_ok(), "it waited for the device");
-    assert!(!disk.holds(here.key()));
+    assert!(!disk.holds_page(here.key()));
     let asked = disk.metrics.evictions.with_label_values(&["asked"]).get();
     assert_eq!(asked, 1, "the other page is where nothing can be given up now");
     disk.abandon();

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use super::super::Opening;
-use super::super::files::Files;
-use super::super::medium::Medium;
+use super::super::DiskTierBuilder;
+use super::super::files::FolderFiles;
+use super::super::medium::SegmentMedium;
 use super::super::options::DiskError;
 use super::super::{DiskFolder, DiskOptions};
 
-fn begin(folder: &Path) -> Files {
-    let opened = Files::open(folder, true).unwrap();
+fn begin(folder: &Path) -> FolderFiles {
+    let opened = FolderFiles::lock_folder(folder, true).unwrap();
     assert!(opened.header.is_none() && !opened.damaged);
-    opened.files.begin((1, 2)).unwrap();
+    opened.files.initialize_folder((1, 2)).unwrap();
     opened.files
 }
 
@@ -19,9 +19,9 @@ fn begin(folder: &Path) -> Files {
 fn a_folder_has_one_process_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let files = begin(folder.path());
-    assert!(matches!(Files::open(folder.path(), true), Err(DiskError::InUse { .. })));
+    assert!(matches!(FolderFiles::lock_folder(folder.path(), true), Err(DiskError::InUse { .. })));
     drop(files);
-    let opened = Files::open(folder.path(), true).unwrap();
+    let opened = FolderFiles::lock_folder(folder.path(), true).unwrap();
     assert_eq!(opened.header.unwrap().keys, (1, 2));
 }
 
@@ -29,7 +29,7 @@ fn a_folder_has_one_process_at_a_time() {
 fn a_folder_of_something_else_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("thesis.tex"), "x").unwrap();
-    let error = Files::open(folder.path(), true).err().unwrap();
+    let error = FolderFiles::lock_folder(folder.path(), true).err().unwrap();
     assert!(matches!(&error, DiskError::Foreign { found, .. } if found == "thesis.tex"), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
@@ -38,22 +38,22 @@ fn a_folder_of_something_else_is_refused_and_left_as_it_is() {
 fn a_later_format_is_refused_and_a_damaged_header_starts_an_empty_folder() {
     let folder = tempfile::tempdir().unwrap();
     let files = begin(folder.path());
-    files.create(3, 1 << 20).unwrap();
+    files.create_segment(3, 1 << 20).unwrap();
     drop(files);
     let header = folder.path().join("verbs3-disk");
     let good = std::fs::read(&header).unwrap();
     let mut newer = good.clone();
     newer[6] = 200;
     std::fs::write(&header, newer).unwrap();
-    let error = Files::open(folder.path(), true).err().unwrap();
+    let error = FolderFiles::lock_folder(folder.path(), true).err().unwrap();
     assert!(matches!(error, DiskError::Newer { format: 200, .. }), "{error}");
     let mut damaged = good;
     damaged[40] ^= 1;
     std::fs::write(&header, damaged).unwrap();
-    let opened = Files::open(folder.path(), true).unwrap();
+    let opened = FolderFiles::lock_folder(folder.path(), true).unwrap();
     assert!(opened.damaged && opened.header.is_none());
-    opened.files.begin((3, 4)).unwrap();
-    assert_eq!(opened.files.segments().unwrap(), [], "pages of other keys are of no use");
+    opened.files.initialize_folder((3, 4)).unwrap();
+    assert_eq!(opened.files.list_segments().unwrap(), [], "pages of other keys are of no use");
 }
 
 #[test]
@@ -66,7 +66,9 @@ fn folders_of_different_tiers_are_not_mixed() {
             .collect(),
         ..DiskOptions::default()
     };
-    let open = |names: &[&str]| Opening::open(options(names), &prometheus::Registry::new());
+    let open = |names: &[&str]| {
+        DiskTierBuilder::lock_folders(options(names), &prometheus::Registry::new())
+    };
     open(&["a", "b"]).unwrap();
     open(&["c"]).unwrap();
     open(&["b", "a", "new"]).unwrap();
@@ -78,7 +80,7 @@ fn folders_of_different_tiers_are_not_mixed() {
 fn bytes_are_the_same_past_the_page_cache_and_through_it() {
     let folder = tempfile::tempdir().unwrap();
     let files = begin(folder.path());
-    files.create(0, 1 << 20).unwrap();
+    files.create_segment(0, 1 << 20).unwrap();
     // Lengths and places that O_DIRECT takes, and some that it does not.
     let mut memory = vec![0u8; 512 << 10];
     let shift = memory.as_ptr().align_offset(4096);
@@ -103,5 +105,5 @@ fn bytes_are_the_same_past_the_page_cache_and_through_it() {
     }
     assert!(files.read(0, (1 << 20) - 10, &mut [0; 20]).is_err(), "past the end");
     assert!(files.read(9, 0, &mut [0; 20]).is_err(), "no such segment");
-    assert_eq!(files.segments().unwrap(), [(0, 1 << 20)]);
+    assert_eq!(files.list_segments().unwrap(), [(0, 1 << 20)]);
 }

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::folder::Written;
+use super::super::folder::PageWriteOutcome;
 use super::super::header::PageHeader;
-use super::super::index::Rule;
-use super::super::room::Refusal;
-use super::super::simulated::Simulated;
+use super::super::index::VolumeQuotaRule;
+use super::super::room::DiskSlotRefusal;
+use super::super::simulated::SimulatedMedium;
 use super::bed::{Bed, Options, Page, SEGMENT};
 
 fn page(number: u64) -> Page {
@@ -19,15 +19,16 @@ const SLOTS: u64 = 60;
 
 #[test]
 fn pages_that_are_read_again_outlive_those_that_are_not() {
-    let bed = Bed::open(Simulated::new(1), &Options { capacity: SEGMENT, ..Options::default() });
+    let bed =
+        Bed::open(SimulatedMedium::new(1), &Options { capacity: SEGMENT, ..Options::default() });
     for number in 0..10 {
-        assert_eq!(bed.write(&page(number), 1), Written::Done);
+        assert_eq!(bed.write(&page(number), 1), PageWriteOutcome::Done);
     }
     for number in 100..1000 {
         for hot in 0..10 {
             assert!(bed.serves(&page(hot), 1), "page {hot} was given up at {number}");
         }
-        assert_eq!(bed.write(&page(number), 1), Written::Done);
+        assert_eq!(bed.write(&page(number), 1), PageWriteOutcome::Done);
     }
     let (held, _) = bed.folder.held();
     assert!((SLOTS - 2..=SLOTS + 3).contains(&held.pages), "{held:?}");
@@ -35,11 +36,15 @@ fn pages_that_are_read_again_outlive_those_that_are_not() {
 
 #[test]
 fn what_memory_holds_is_given_up_last() {
-    let bed = Bed::open(Simulated::new(1), &Options { capacity: SEGMENT, ..Options::default() });
+    let bed =
+        Bed::open(SimulatedMedium::new(1), &Options { capacity: SEGMENT, ..Options::default() });
     let resident = |key| (0..10).any(|number| page(number).key() == key);
     for number in (0..10).chain(100..500) {
         let page = page(number);
-        assert_eq!(bed.folder.write(page.header(), &page.content(), &resident, 1), Written::Done);
+        assert_eq!(
+            bed.folder.write(page.header(), &page.content(), &resident, 1),
+            PageWriteOutcome::Done
+        );
     }
     assert!((0..10).all(|number| bed.serves(&page(number), 1)));
 }
@@ -47,7 +52,7 @@ fn what_memory_holds_is_given_up_last() {
 #[test]
 fn pages_of_age_are_not_served_and_leave() {
     let age_max = Some(Duration::from_secs(100));
-    let bed = Bed::open(Simulated::new(1), &Options { age_max, ..Options::default() });
+    let bed = Bed::open(SimulatedMedium::new(1), &Options { age_max, ..Options::default() });
     bed.write(&page(1), 1000);
     bed.write(&page(2), 1050);
     assert!(
@@ -61,14 +66,14 @@ fn pages_of_age_are_not_served_and_leave() {
 
 #[test]
 fn a_pinned_page_outlives_everything_and_a_restart_until_its_time() {
-    let medium = Simulated::new(1);
+    let medium = SimulatedMedium::new(1);
     let options =
         Options { capacity: SEGMENT, age_max: Some(Duration::from_secs(10)), ..Options::default() };
     let bed = Bed::open(medium.clone(), &options);
     bed.write(&page(1), 1000);
-    assert!(bed.folder.pin(page(1).key(), 5000) && !bed.folder.pin(page(2).key(), 5000));
+    assert!(bed.folder.pin_page(page(1).key(), 5000) && !bed.folder.pin_page(page(2).key(), 5000));
     // A shorter one takes nothing off.
-    bed.folder.pin(page(1).key(), 60);
+    bed.folder.pin_page(page(1).key(), 60);
     bed.folder.write_pin(page(1).key());
     drop(bed);
     let bed = Bed::open(medium, &options);
@@ -78,39 +83,40 @@ fn a_pinned_page_outlives_everything_and_a_restart_until_its_time() {
     assert!(bed.serves(&page(1), 4000));
     assert_eq!(bed.folder.held().0.pinned_pages, 1);
     assert!(!bed.serves(&page(1), 5001), "its time is over");
-    bed.folder.pin(page(1).key(), 0);
+    bed.folder.pin_page(page(1).key(), 0);
     assert_eq!(bed.folder.held().0.pinned_pages, 0);
 }
 
 #[test]
 fn where_all_is_pinned_nothing_is_written() {
-    let bed = Bed::open(Simulated::new(1), &Options { capacity: SEGMENT, ..Options::default() });
+    let bed =
+        Bed::open(SimulatedMedium::new(1), &Options { capacity: SEGMENT, ..Options::default() });
     let mut number = 0;
-    while number < 100 && bed.write(&page(number), 1) == Written::Done {
-        bed.folder.pin(page(number).key(), 9);
+    while number < 100 && bed.write(&page(number), 1) == PageWriteOutcome::Done {
+        bed.folder.pin_page(page(number).key(), 9);
         number += 1;
     }
     assert!((SLOTS - 2..=SLOTS + 3).contains(&number), "{number}");
-    assert_eq!(bed.write(&page(999), 2), Written::Refused(Refusal::NoRoom));
+    assert_eq!(bed.write(&page(999), 2), PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom));
     assert_eq!(
         bed.write(&Page { number: 5000, length: 9000 }, 2),
-        Written::Refused(Refusal::NoRoom),
+        PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom),
         "of another width too"
     );
-    assert_eq!(bed.write(&page(999), 10), Written::Done);
+    assert_eq!(bed.write(&page(999), 10), PageWriteOutcome::Done);
 }
 
 #[test]
 fn a_volume_over_its_quota_gives_up_its_own_pages() {
-    let rule = Rule { bytes_max: Some(10 * 4096), age_max: None };
+    let rule = VolumeQuotaRule { bytes_max: Some(10 * 4096), age_max: None };
     let options = Options { rules: HashMap::from([(7, rule)]), ..Options::default() };
-    let medium = Simulated::new(1);
+    let medium = SimulatedMedium::new(1);
     let bed = Bed::open(medium.clone(), &options);
     for number in 0..40 {
-        assert_eq!(bed.write(&page(number), 1), Written::Done);
+        assert_eq!(bed.write(&page(number), 1), PageWriteOutcome::Done);
     }
     for number in 100..200 {
-        assert_eq!(bed.write_as(&page(number), 7, 1), Written::Done);
+        assert_eq!(bed.write_as(&page(number), 7, 1), PageWriteOutcome::Done);
         assert!(bed.serves(&page(100), 1), "its hot page stays");
     }
     let count = |bed: &Bed, range: std::ops::Range<u64>| {
@@ -119,23 +125,25 @@ fn a_volume_over_its_quota_gives_up_its_own_pages() {
     assert_eq!((count(&bed, 0..40), count(&bed, 100..200)), (40, 10));
     // The quota is of its place on disk, and holds after a restart.
     let bed = Bed::open(medium, &options);
-    assert_eq!(bed.write_as(&page(300), 7, 1), Written::Done);
+    assert_eq!(bed.write_as(&page(300), 7, 1), PageWriteOutcome::Done);
     assert_eq!((count(&bed, 0..40), count(&bed, 100..301)), (40, 10));
     let huge = Page { number: 5000, length: 50_000 };
-    assert_eq!(bed.write_as(&huge, 7, 1), Written::Refused(Refusal::Quota));
+    assert_eq!(bed.write_as(&huge, 7, 1), PageWriteOutcome::Refused(DiskSlotRefusal::Quota));
 }
 
 #[test]
 fn another_width_takes_the_segment_that_was_unused_for_longest() {
-    let bed =
-        Bed::open(Simulated::new(1), &Options { capacity: 4 * SEGMENT, ..Options::default() });
+    let bed = Bed::open(
+        SimulatedMedium::new(1),
+        &Options { capacity: 4 * SEGMENT, ..Options::default() },
+    );
     let wide = |number: u64| Page { number: 10_000 + number, length: 16 << 10 };
     for number in 0..4 * SLOTS {
         bed.write(&page(number), 1);
     }
-    assert_eq!(bed.write(&wide(0), 100), Written::Done);
+    assert_eq!(bed.write(&wide(0), 100), PageWriteOutcome::Done);
     for number in 1..200 {
-        assert_eq!(bed.write(&wide(number), 100 + number as u32), Written::Done);
+        assert_eq!(bed.write(&wide(number), 100 + number as u32), PageWriteOutcome::Done);
     }
     // What nobody asks for any more makes place for what comes now, segment by segment, but for the
     // last.
@@ -147,7 +155,7 @@ fn another_width_takes_the_segment_that_was_unused_for_longest() {
 
 #[test]
 fn a_smaller_capacity_removes_segments_at_the_next_start() {
-    let medium = Simulated::new(1);
+    let medium = SimulatedMedium::new(1);
     let bed = Bed::open(medium.clone(), &Options::default());
     for number in 0..8 * SLOTS {
         bed.write(&page(number), 1);
@@ -160,30 +168,30 @@ fn a_smaller_capacity_removes_segments_at_the_next_start() {
         (0..8 * SLOTS).filter(|&number| bed.serves(&page(number), 1)).count() as u64
             >= 2 * SLOTS - 6
     );
-    assert_eq!(bed.write(&page(9999), 1), Written::Done);
+    assert_eq!(bed.write(&page(9999), 1), PageWriteOutcome::Done);
 }
 
 #[test]
 fn objects_are_known_by_the_pages_of_their_first_block() {
-    let bed = Bed::open(Simulated::new(1), &Options::default());
+    let bed = Bed::open(SimulatedMedium::new(1), &Options::default());
     let first = page(0);
     bed.write(&first, 1);
     bed.write(&page(3), 1);
     let PageHeader { object, page: number, .. } = first.header();
-    assert!(bed.folder.knows(object, number));
-    assert!(!bed.folder.knows(object, number + 1), "that page is of block 1");
-    assert!(!bed.folder.knows(object + 1, number));
-    bed.folder.evict(first.key(), Duration::from_secs(120));
-    assert!(!bed.folder.knows(object, number));
+    assert!(bed.folder.knows_object_page(object, number));
+    assert!(!bed.folder.knows_object_page(object, number + 1), "that page is of block 1");
+    assert!(!bed.folder.knows_object_page(object + 1, number));
+    bed.folder.evict_page(first.key(), Duration::from_secs(120));
+    assert!(!bed.folder.knows_object_page(object, number));
 }
 
 #[test]
 fn more_pages_than_the_index_may_have_are_not_kept() {
-    let medium = Simulated::new(1);
+    let medium = SimulatedMedium::new(1);
     let bed = Bed::open(medium.clone(), &Options { pages_max: 20, ..Options::default() });
     for number in 0..100 {
         let page = Page { number, length: [4096, 9000][(number % 2) as usize] };
-        assert_eq!(bed.write(&page, 1), Written::Done);
+        assert_eq!(bed.write(&page, 1), PageWriteOutcome::Done);
         assert!(bed.serves(&page, 1));
         assert!(bed.folder.held().0.pages <= 20);
         assert_eq!(bed.folder.has_room(4096), number < 19);
@@ -191,5 +199,5 @@ fn more_pages_than_the_index_may_have_are_not_kept() {
     assert_eq!(bed.folder.held().0.pages, 20);
     let bed = Bed::open(medium, &Options { pages_max: 5, ..Options::default() });
     assert_eq!(bed.folder.held().0.pages, 5);
-    assert_eq!(bed.write(&page(999), 1), Written::Done);
+    assert_eq!(bed.write(&page(999), 1), PageWriteOutcome::Done);
 }

@@ -1,15 +1,15 @@
 //! What a million small objects cost.
 
-use super::super::folder::Folder;
-use super::super::header::{FolderId, PageHeader, SegmentHeader, Spot};
-use super::super::index::{Index, Rule};
-use super::super::layout::Layout;
-use super::super::medium::Medium;
+use super::super::folder::FolderPageStore;
+use super::super::header::{FolderId, HeaderLocation, PageHeader, SegmentHeader};
+use super::super::index::{FolderIndex, VolumeQuotaRule};
+use super::super::layout::SegmentLayout;
+use super::super::medium::SegmentMedium;
 use super::super::metrics::{DiskMetrics, FolderMetrics};
 
 /// Tables of headers without the pages: as a start reads them, and nothing else.
 struct Tables {
-    layout: Layout,
+    layout: SegmentLayout,
     pages: u64,
     /// Of all segments, as they lie on disk.
     tables: Vec<Vec<[u8; 128]>>,
@@ -20,7 +20,7 @@ const FOLDER: FolderId = FolderId(5);
 
 impl Tables {
     fn new(pages: u64) -> Self {
-        let layout = Layout::new(SEGMENT, 4096).unwrap();
+        let layout = SegmentLayout::new(SEGMENT, 4096).unwrap();
         let mut made = Self { layout, pages, tables: Vec::new() };
         for segment in 0..made.segments() {
             let header = |slot| made.header(segment, slot).unwrap_or([0; 128]);
@@ -47,12 +47,13 @@ impl Tables {
             written_s: 1,
             pinned_until_s: 0,
         };
-        (number < self.pages).then(|| header.encode(Spot { folder: FOLDER, segment, era: 1, slot }))
+        (number < self.pages)
+            .then(|| header.encode(HeaderLocation { folder: FOLDER, segment, era: 1, slot }))
     }
 }
 
-impl Medium for Tables {
-    fn segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
+impl SegmentMedium for Tables {
+    fn list_segments(&self) -> std::io::Result<Vec<(u32, u64)>> {
         Ok((0..self.segments()).map(|segment| (segment, SEGMENT)).collect())
     }
 
@@ -68,11 +69,11 @@ impl Medium for Tables {
         Ok(())
     }
 
-    fn create(&self, _: u32, _: u64) -> std::io::Result<()> {
+    fn create_segment(&self, _: u32, _: u64) -> std::io::Result<()> {
         unreachable!("nothing is written")
     }
 
-    fn remove(&self, _: u32) -> std::io::Result<()> {
+    fn remove_segment(&self, _: u32) -> std::io::Result<()> {
         unreachable!("nothing is written")
     }
 
@@ -88,11 +89,17 @@ fn a_small_object_costs_the_index_less_than_200_bytes() {
         let medium = Tables::new(pages);
         let metrics = DiskMetrics::new(&prometheus::Registry::new()).unwrap();
         let path = std::path::Path::new("/tables");
-        let index = Index::new(1 << 40, SEGMENT, Rule::default(), Default::default());
+        let index =
+            FolderIndex::new(1 << 40, SEGMENT, VolumeQuotaRule::default(), Default::default());
         let began = std::time::Instant::now();
-        let folder =
-            Folder::open(path, FOLDER, Box::new(medium), index, FolderMetrics::new(&metrics, path))
-                .unwrap();
+        let folder = FolderPageStore::open_medium(
+            path,
+            FOLDER,
+            Box::new(medium),
+            index,
+            FolderMetrics::new(&metrics, path),
+        )
+        .unwrap();
         let (held, index_bytes) = folder.held();
         println!(
             "{pages} objects: {} bytes of index each, found in {:?}",

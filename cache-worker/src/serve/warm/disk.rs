@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::time::{Instant, sleep};
-use verbs3_protocol::{RefusalKind, Warm, WarmTier};
+use verbs3_protocol::{RefusalKind, WarmMessage, WarmTier};
 
-use super::Refused;
+use super::ServeRefusal;
 use crate::digest::PageKey;
-use crate::fill::{Failure, Target};
-use crate::worker::Worker;
+use crate::fill::{FillTarget, PageFillError};
+use crate::worker::CacheWorker;
 
 /// How long pages and their pins may take to be written before the asker is told to come back.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
@@ -17,39 +17,39 @@ const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const OFFER_EVERY: Duration = Duration::from_secs(1);
 
-impl Worker {
+impl CacheWorker {
     /// Whether this worker can do what is asked of its disk.
-    pub(super) fn check_tier(&self, warm: &Warm) -> Result<(), Refused> {
-        let reason = match (warm.tier, self.filler.disk()) {
+    pub(super) fn check_tier(&self, warm: &WarmMessage) -> Result<(), ServeRefusal> {
+        let reason = match (warm.tier, self.filler.disk_tier()) {
             (WarmTier::Memory, _) if warm.pin_until_ms == 0 => return Ok(()),
             (WarmTier::Memory, _) => "pages are pinned on disk only; ask for tier disk",
             (WarmTier::Disk, Some(_)) => return Ok(()),
             (WarmTier::Disk, None) => "this worker has no disk tier; set worker.disk.folders",
         };
-        Err(Refused::new(RefusalKind::Uncacheable, reason))
+        Err(ServeRefusal::new(RefusalKind::Uncacheable, reason))
     }
 
     pub(in crate::serve) fn is_on_disk(&self, key: PageKey) -> bool {
-        self.filler.disk().is_some_and(|disk| disk.holds(key))
+        self.filler.disk_tier().is_some_and(|disk| disk.holds_page(key))
     }
 
     /// Waits until the pages, which are in memory or there already, are on disk; then pins them if
     /// that is asked, and waits until the pins would outlive a restart.
     pub(super) async fn settle_on_disk(
         &self,
-        target: &Target,
-        warm: &Warm,
+        target: &FillTarget,
+        warm: &WarmMessage,
         pages: Range<u16>,
-    ) -> Result<(), Failure> {
-        let Some(disk) = self.filler.disk().filter(|_| warm.tier == WarmTier::Disk) else {
+    ) -> Result<(), PageFillError> {
+        let Some(disk) = self.filler.disk_tier().filter(|_| warm.tier == WarmTier::Disk) else {
             return Ok(());
         };
-        let keys = || pages.clone().map(|page| target.digest.page(warm.block, page));
+        let keys = || pages.clone().map(|page| target.digest.page_key(warm.block, page));
         let began = Instant::now();
         let mut offered: Option<Instant> = None;
-        while !keys().all(|key| disk.holds(key)) {
+        while !keys().all(|key| disk.holds_page(key)) {
             if began.elapsed() > WRITTEN_WITHIN {
-                return Err(Failure::Busy(
+                return Err(PageFillError::Busy(
                     "the disk tier does not take the pages: it is full, slow, or resting",
                 ));
             }
@@ -64,12 +64,14 @@ impl Worker {
         if warm.pin_until_ms > 0 {
             let until = UNIX_EPOCH + Duration::from_millis(warm.pin_until_ms);
             let (pins, wanted) =
-                (disk.pin(keys(), Some(until)), u64::from(pages.end - pages.start));
-            if pins.taken() < wanted {
-                return Err(Failure::Busy("pages were given up before they could be pinned"));
+                (disk.pin_pages(keys(), Some(until)), u64::from(pages.end - pages.start));
+            if pins.accepted_pages() < wanted {
+                return Err(PageFillError::Busy("pages were given up before they could be pinned"));
             }
-            if pins.written(WRITTEN_WITHIN.saturating_sub(began.elapsed())).await < wanted {
-                return Err(Failure::Busy(
+            if pins.wait_until_written(WRITTEN_WITHIN.saturating_sub(began.elapsed())).await
+                < wanted
+            {
+                return Err(PageFillError::Busy(
                     "the disk tier does not write the pins: it fails, is slow, or rests",
                 ));
             }

@@ -6,32 +6,33 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    Announce, BlockIndex, ByteRange, CacheVerdict, Epoch, Forget, Geometry, GoneVersion, Listed,
-    ListedEntry, ObjectKey, Open, Opened, Piece, Read, RefusalKind, Reply as Message, Report,
-    Request, Shown, Version, Volume, WriteId, WriteOutcome,
+    AnnounceMessage, BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict,
+    ContentVersion, Epoch, ForgetMessage, GoneVersion, ListedAttributes, ListedEntry,
+    ListingMessage, ObjectKey, ObjectVolume, OpenMessage, OpenObjectReply, ReadMessage,
+    RefusalKind, ReportMessage, WorkerReply as Message, WorkerRequest, WriteId, WriteOutcome,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
-use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
+use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::landing::Landing;
-use verbs3_rdma::transport::{Call, Connection, Event, TransportError};
+use verbs3_rdma::transport::{CallEvent, OutgoingCall, PeerConnection, TransportError};
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
 use super::store::{Store, Stored};
-use crate::clock::{Clock, ManualClock};
+use crate::clock::{ManualWorkerClock, WorkerClock};
 use crate::options::WorkerOptions;
-use crate::worker::Worker;
+use crate::worker::CacheWorker;
 
 pub(super) const PAGE: u64 = 256 << 10;
 pub(super) const BLOCK: u64 = 4 << 20;
 pub(super) const ANY_AGE: u64 = u64::MAX;
 
 pub(super) struct Bed {
-    pub(super) worker: Arc<Worker>,
+    pub(super) worker: Arc<CacheWorker>,
     pub(super) store: Arc<Store>,
-    pub(super) clock: Arc<ManualClock>,
+    pub(super) clock: Arc<ManualWorkerClock>,
     pub(super) arena: Arena,
     landings: Arena,
-    connection: Arc<dyn Connection>,
+    connection: Arc<dyn PeerConnection>,
 }
 
 /// Everything that came back for one request.
@@ -44,7 +45,7 @@ pub(super) struct Got {
 }
 
 impl Got {
-    pub(super) fn opened(&self) -> &Opened {
+    pub(super) fn opened(&self) -> &OpenObjectReply {
         match self.messages.first() {
             Some(Message::Opened(opened)) => opened,
             other => panic!("not opened: {other:?}"),
@@ -58,7 +59,7 @@ impl Got {
         }
     }
 
-    pub(super) fn absent(&self) -> &verbs3_protocol::Absent {
+    pub(super) fn absent(&self) -> &verbs3_protocol::AbsentReply {
         match &self.messages[..] {
             [Message::Absent(absent)] => absent,
             other => panic!("not absent: {other:?}"),
@@ -74,7 +75,7 @@ impl Got {
     }
 }
 
-fn piece(message: &Message) -> Option<&Piece> {
+fn piece(message: &Message) -> Option<&BlockPiece> {
     match message {
         Message::Opened(opened) => opened.piece.as_ref(),
         Message::Data(piece) => Some(piece),
@@ -82,20 +83,24 @@ fn piece(message: &Message) -> Option<&Piece> {
     }
 }
 
-pub(super) fn modes() -> [Mode; 2] {
-    [Mode::Share, Mode::Copy(Faults::none())]
+pub(super) fn modes() -> [InProcessMode; 2] {
+    [InProcessMode::Share, InProcessMode::Copy(InProcessFaults::without_faults())]
 }
 
-pub(super) fn volume() -> Volume {
-    Volume::new("main", "bucket")
+pub(super) fn volume() -> ObjectVolume {
+    ObjectVolume::new("main", "bucket")
 }
 
 pub(super) fn object(key: &str) -> ObjectKey {
     ObjectKey { volume: volume(), key: key.into() }
 }
 
-pub(super) fn version(stored: &Stored) -> Version {
-    Version { etag: stored.etag(), bytes: stored.bytes, version_id: stored.version_id.clone() }
+pub(super) fn version(stored: &Stored) -> ContentVersion {
+    ContentVersion {
+        etag: stored.etag(),
+        bytes: stored.bytes,
+        version_id: stored.version_id.clone(),
+    }
 }
 
 pub(super) fn map(mebibytes: usize) -> Arena {
@@ -104,15 +109,15 @@ pub(super) fn map(mebibytes: usize) -> Arena {
         cell_bytes_max: PAGE as usize,
         populate: false,
     };
-    Arena::map(options).unwrap()
+    Arena::map_memory(options).unwrap()
 }
 
-pub(super) fn open(key: &str, want: Option<ByteRange>) -> Open {
-    Open {
+pub(super) fn open(key: &str, want: Option<ByteRange>) -> OpenMessage {
+    OpenMessage {
         object: object(key),
         version_id: None,
         epoch: Epoch(1),
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         attributes_age_ms_max: ANY_AGE,
         absence_age_ms_max: ANY_AGE,
         checksums: false,
@@ -121,12 +126,12 @@ pub(super) fn open(key: &str, want: Option<ByteRange>) -> Open {
     }
 }
 
-pub(super) fn read(key: &str, stored: &Stored, block: u32, range: Range<u32>) -> Read {
-    Read {
+pub(super) fn read(key: &str, stored: &Stored, block: u32, range: Range<u32>) -> ReadMessage {
+    ReadMessage {
         object: object(key),
         version: version(stored),
         epoch: Epoch(1),
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         block: BlockIndex(block),
         start: range.start,
         end: range.end,
@@ -137,28 +142,28 @@ pub(super) fn read(key: &str, stored: &Stored, block: u32, range: Range<u32>) ->
 pub(super) const WRITE: WriteId = WriteId { gateway: 1, sequence: 1 };
 
 impl Bed {
-    pub(super) fn new(mode: Mode) -> Self {
+    pub(super) fn new(mode: InProcessMode) -> Self {
         Self::with(mode, 32, WorkerOptions::default())
     }
 
-    pub(super) fn with(mode: Mode, mebibytes: usize, options: WorkerOptions) -> Self {
+    pub(super) fn with(mode: InProcessMode, mebibytes: usize, options: WorkerOptions) -> Self {
         Self::before(Arc::new(Store::default()), mode, mebibytes, options)
     }
 
     /// A worker in front of a store that was there before it.
     pub(super) fn before(
         store: Arc<Store>,
-        mode: Mode,
+        mode: InProcessMode,
         mebibytes: usize,
         options: WorkerOptions,
     ) -> Self {
-        let (clock, arena) = (Arc::new(ManualClock::default()), map(mebibytes));
+        let (clock, arena) = (Arc::new(ManualWorkerClock::default()), map(mebibytes));
         let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
         let limits = UfsLimits { retries, ..UfsLimits::default() };
         let ufs = Ufs::new("main".into(), store.clone(), limits);
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
-        let dyn_clock: Arc<dyn Clock> = clock.clone();
-        let worker = Worker::with_clock(
+        let dyn_clock: Arc<dyn WorkerClock> = clock.clone();
+        let worker = CacheWorker::with_clock(
             options,
             arena.clone(),
             volumes,
@@ -166,13 +171,13 @@ impl Bed {
             dyn_clock,
         )
         .unwrap();
-        let connection = InProcess::connection(worker.clone(), mode);
+        let connection = InProcess::open_connection(worker.clone(), mode);
         Self { worker, store, clock, arena, landings: map(128), connection }
     }
 
     /// With these pages of block 1 of "k" in memory.
     pub(super) async fn holding(stored: &Stored, pages: &[Range<u64>]) -> Self {
-        let bed = Self::new(Mode::Share);
+        let bed = Self::new(InProcessMode::Share);
         bed.store.put("k", stored.clone());
         for pages in pages {
             bed.read(read("k", stored, 1, (pages.start * PAGE) as u32..(pages.end * PAGE) as u32))
@@ -181,42 +186,42 @@ impl Bed {
         bed
     }
 
-    pub(super) fn clock_now(&self) -> crate::clock::Moment {
+    pub(super) fn clock_now(&self) -> crate::clock::WorkerInstant {
         self.clock.now()
     }
 
-    pub(super) fn call(&self, request: &Request) -> Call {
+    pub(super) fn call(&self, request: &WorkerRequest) -> OutgoingCall {
         let segments: Vec<usize> = match request {
-            Request::Open(open) | Request::OpenBy(open, _) => {
-                Geometry::DEFAULT.cuts(&(0..open.piece_bytes_max)).collect()
+            WorkerRequest::Open(open) | WorkerRequest::OpenBy(open, _) => {
+                BlockGeometry::DEFAULT.page_cuts(&(0..open.piece_bytes_max)).collect()
             }
-            Request::Read(read) | Request::ReadReplica(read) => {
-                Geometry::DEFAULT.cuts(&(read.start..read.end)).collect()
+            WorkerRequest::Read(read) | WorkerRequest::ReadReplica(read) => {
+                BlockGeometry::DEFAULT.page_cuts(&(read.start..read.end)).collect()
             }
             _ => Vec::new(),
         };
         let landing = self
             .connection
             .wants_landing()
-            .then(|| Landing::lease(&self.landings, &segments).unwrap());
-        self.connection.call(request.encode(), landing)
+            .then(|| Landing::allocate_segments(&self.landings, &segments).unwrap());
+        self.connection.start_call(request.encode(), landing)
     }
 
-    pub(super) async fn ask(&self, request: Request) -> Got {
+    pub(super) async fn ask(&self, request: WorkerRequest) -> Got {
         collect(self.call(&request)).await.unwrap()
     }
 
-    pub(super) async fn open(&self, open: Open) -> Got {
-        self.ask(Request::Open(open)).await
+    pub(super) async fn open(&self, open: OpenMessage) -> Got {
+        self.ask(WorkerRequest::Open(open)).await
     }
 
-    pub(super) async fn read(&self, read: Read) -> Got {
-        self.ask(Request::Read(read)).await
+    pub(super) async fn read(&self, read: ReadMessage) -> Got {
+        self.ask(WorkerRequest::Read(read)).await
     }
 
     pub(super) async fn announce(&self, key: &str, write: WriteId, uncertain_ms: u64) -> Got {
         let keys = vec![key.to_owned()];
-        self.ask(Request::Announce(Announce {
+        self.ask(WorkerRequest::Announce(AnnounceMessage {
             volume: volume(),
             keys,
             write,
@@ -228,7 +233,7 @@ impl Bed {
 
     pub(super) async fn report(&self, key: &str, write: WriteId, outcome: WriteOutcome) -> Got {
         let keys = vec![key.to_owned()];
-        self.ask(Request::Report(Report {
+        self.ask(WorkerRequest::Report(ReportMessage {
             volume: volume(),
             keys,
             write,
@@ -239,43 +244,47 @@ impl Bed {
     }
 
     pub(super) async fn forget(&self, key: &str) -> Got {
-        self.ask(Request::Forget(Forget { volume: volume(), keys: vec![key.to_owned()] })).await
+        self.ask(WorkerRequest::Forget(ForgetMessage {
+            volume: volume(),
+            keys: vec![key.to_owned()],
+        }))
+        .await
     }
 
-    pub(super) async fn listed(&self, key: &str, shown: Option<Shown>) -> Got {
+    pub(super) async fn listed(&self, key: &str, shown: Option<ListedAttributes>) -> Got {
         let entries = vec![ListedEntry { key: key.to_owned(), shown }];
-        self.ask(Request::Listed(Listed { volume: volume(), entries })).await
+        self.ask(WorkerRequest::Listed(ListingMessage { volume: volume(), entries })).await
     }
 
     /// A reader has found that the store has this version no more.
     pub(super) async fn gone(&self, key: &str, gone: &Stored) -> Got {
         let (object, version) = (object(key), version(gone));
-        self.ask(Request::GoneVersion(GoneVersion { object, version })).await
+        self.ask(WorkerRequest::GoneVersion(GoneVersion { object, version })).await
     }
 
     /// What a leak would show: memory that neither the index nor anyone else accounts for.
     pub(super) async fn assert_nothing_leaked(self) {
         self.worker.shutdown().await;
-        let (_, held) = self.worker.filler.memory().held();
+        let (_, held) = self.worker.filler.memory_tier().held_totals();
         assert_eq!(
             self.worker.filler.pages_in_flight(),
             0,
             "pages in flight after the end of all tasks"
         );
         assert_eq!(
-            self.arena.usage().asked_bytes,
+            self.arena.arena_usage().asked_bytes,
             held,
             "arena bytes that the index does not hold"
         );
-        assert_eq!(self.landings.usage().asked_bytes, 0, "landings that were not returned");
+        assert_eq!(self.landings.arena_usage().asked_bytes, 0, "landings that were not returned");
     }
 }
 
 /// Takes all parts; holds every piece against its checksums, and against the piece before it.
-pub(super) async fn collect(mut call: Call) -> Result<Got, TransportError> {
+pub(super) async fn collect(mut call: OutgoingCall) -> Result<Got, TransportError> {
     let mut got = Got::default();
     loop {
-        let Event::Part(part) = call.next().await? else { panic!("the worker wants bytes") };
+        let CallEvent::Part(part) = call.next().await? else { panic!("the worker wants bytes") };
         let message = Message::decode(&part.message).unwrap();
         let data: Vec<u8> = part.data.concat();
         if matches!(&message, Message::Data(piece) if piece.length == 0) {
@@ -298,12 +307,12 @@ pub(super) async fn collect(mut call: Call) -> Result<Got, TransportError> {
     }
 }
 
-fn check(piece: &Piece, data: &[Bytes]) {
+fn check(piece: &BlockPiece, data: &[Bytes]) {
     let data = data.concat();
     assert_eq!(data.len(), piece.length as usize);
     let mut at = 0;
     let cuts: Vec<usize> =
-        Geometry::DEFAULT.cuts(&(piece.start..piece.start + piece.length)).collect();
+        BlockGeometry::DEFAULT.page_cuts(&(piece.start..piece.start + piece.length)).collect();
     assert_eq!(cuts.len(), piece.checksums.len());
     for (cut, expected) in cuts.into_iter().zip(&piece.checksums) {
         let found = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, &data[at..at + cut]);

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use verbs3_protocol::{
-    Announce, ByteRange, Epoch, Listed, ListedEntry, Open, RefusalKind, Report, Request, Shown,
-    Volume, WriteId, WriteOutcome,
+    AnnounceMessage, ByteRange, Epoch, ListedAttributes, ListedEntry, ListingMessage, ObjectVolume,
+    OpenMessage, RefusalKind, ReportMessage, WorkerRequest, WriteId, WriteOutcome,
 };
-use verbs3_rdma::inprocess::Mode;
+use verbs3_rdma::inprocess::InProcessMode;
 
 use super::bed::{BLOCK, Bed, PAGE, WRITE, modes, open, read, volume};
 use super::store::Stored;
@@ -46,7 +46,7 @@ async fn between_announce_and_report_a_key_is_uncertain_and_afterwards_asked_ane
 
 #[tokio::test]
 async fn a_write_ends_an_absence() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.open(open("k", ALL)).await.absent();
     bed.announce("k", WRITE, 10_000).await;
     bed.store.put("k", Stored::new(2, 1000));
@@ -56,7 +56,7 @@ async fn a_write_ends_an_absence() {
 
 #[tokio::test]
 async fn a_report_of_a_write_that_was_never_announced_makes_void_all_the_same() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.open(open("k", ALL)).await;
     bed.store.put("k", Stored::new(2, 1000));
@@ -66,7 +66,7 @@ async fn a_report_of_a_write_that_was_never_announced_makes_void_all_the_same() 
 
 #[tokio::test]
 async fn forgetting_makes_void() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.open(open("k", ALL)).await;
     bed.store.put("k", Stored::new(2, 1000));
@@ -74,19 +74,26 @@ async fn forgetting_makes_void() {
     assert_eq!(bed.open(open("k", ALL)).await.bytes, Stored::new(2, 1000).content(0..1000));
 }
 
-fn shown(stored: &Stored) -> Option<Shown> {
-    Some(Shown { etag: Some(stored.etag()), bytes: Some(stored.bytes), last_modified_ms: None })
+fn shown(stored: &Stored) -> Option<ListedAttributes> {
+    Some(ListedAttributes {
+        etag: Some(stored.etag()),
+        bytes: Some(stored.bytes),
+        last_modified_ms: None,
+    })
 }
 
 #[tokio::test]
 async fn a_listing_that_contradicts_makes_void_and_one_that_agrees_does_not() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
     bed.store.put("k", old.clone());
     let known = bed.open(open("k", ALL)).await.opened().attributes.clone();
     let seconds = known.last_modified.unwrap();
     assert!(bed.listed("k", shown(&old)).await.is_done());
-    let late = Some(Shown { last_modified_ms: Some(seconds * 1000 + 250), ..Shown::default() });
+    let late = Some(ListedAttributes {
+        last_modified_ms: Some(seconds * 1000 + 250),
+        ..ListedAttributes::default()
+    });
     assert!(bed.listed("k", late).await.is_done());
     assert!(bed.listed("unknown", shown(&new)).await.is_done());
     assert!(bed.open(open("k", ALL)).await.opened().attributes_cached);
@@ -95,7 +102,10 @@ async fn a_listing_that_contradicts_makes_void_and_one_that_agrees_does_not() {
     let got = bed.open(open("k", ALL)).await;
     assert_eq!(got.bytes, new.content(0..1000));
     assert!(!got.opened().attributes_cached);
-    let touched = Some(Shown { last_modified_ms: Some((seconds + 60) * 1000), ..Shown::default() });
+    let touched = Some(ListedAttributes {
+        last_modified_ms: Some((seconds + 60) * 1000),
+        ..ListedAttributes::default()
+    });
     bed.listed("k", touched).await;
     assert!(
         !bed.open(open("k", ALL)).await.opened().attributes_cached,
@@ -105,7 +115,7 @@ async fn a_listing_that_contradicts_makes_void_and_one_that_agrees_does_not() {
 
 #[tokio::test]
 async fn a_listing_ends_an_absence_and_a_delete_marker_a_presence() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let new = Stored::new(2, 1000);
     bed.open(open("k", ALL)).await.absent();
     bed.listed("k", None).await;
@@ -121,28 +131,34 @@ async fn a_listing_ends_an_absence_and_a_delete_marker_a_presence() {
 /// An uncached mount of a gateway may be of a UFS that no worker has.
 #[tokio::test]
 async fn a_write_of_what_the_home_can_not_cache_is_acknowledged() {
-    let bed = Bed::new(Mode::Share);
-    let (volume, keys, epoch) = (Volume::new("archive", "bucket"), vec!["k".to_owned()], Epoch(1));
-    let announce = Announce {
+    let bed = Bed::new(InProcessMode::Share);
+    let (volume, keys, epoch) =
+        (ObjectVolume::new("archive", "bucket"), vec!["k".to_owned()], Epoch(1));
+    let announce = AnnounceMessage {
         volume: volume.clone(),
         keys: keys.clone(),
         write: WRITE,
         epoch,
         uncertain_ms: 1000,
     };
-    assert!(bed.ask(Request::Announce(announce)).await.is_done());
-    let report = Report { volume, keys, write: WRITE, epoch, outcome: WriteOutcome::Done };
-    assert!(bed.ask(Request::Report(report)).await.is_done());
+    assert!(bed.ask(WorkerRequest::Announce(announce)).await.is_done());
+    let report = ReportMessage { volume, keys, write: WRITE, epoch, outcome: WriteOutcome::Done };
+    assert!(bed.ask(WorkerRequest::Report(report)).await.is_done());
 }
 
 #[tokio::test]
 async fn a_listing_of_nothing_or_of_a_foreign_volume_is_refused() {
-    let bed = Bed::new(Mode::Share);
-    let nothing = bed.ask(Request::Listed(Listed { volume: volume(), entries: vec![] })).await;
+    let bed = Bed::new(InProcessMode::Share);
+    let nothing =
+        bed.ask(WorkerRequest::Listed(ListingMessage { volume: volume(), entries: vec![] })).await;
     assert_eq!(nothing.refused(), Some(&RefusalKind::Malformed));
     let entries = vec![ListedEntry { key: "k".into(), shown: None }];
-    let foreign =
-        bed.ask(Request::Listed(Listed { volume: Volume::new("main", "other"), entries })).await;
+    let foreign = bed
+        .ask(WorkerRequest::Listed(ListingMessage {
+            volume: ObjectVolume::new("main", "other"),
+            entries,
+        }))
+        .await;
     assert_eq!(foreign.refused(), Some(&RefusalKind::UnknownVolume));
 }
 
@@ -171,7 +187,7 @@ async fn a_late_answer_of_the_old_version_is_neither_kept_nor_given() {
 
 #[tokio::test]
 async fn a_late_answer_while_the_write_is_open_is_uncertain() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.store.hold();
     let reading = bed.open(open("k", ALL));
@@ -188,10 +204,10 @@ async fn a_late_answer_while_the_write_is_open_is_uncertain() {
 /// even where no gateway announced the change.
 #[tokio::test]
 async fn a_read_that_accepts_no_age_waits_for_a_check_of_its_own() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.store.hold();
-    let always = || Open { attributes_age_ms_max: 0, ..open("k", ALL) };
+    let always = || OpenMessage { attributes_age_ms_max: 0, ..open("k", ALL) };
     let first = bed.open(always());
     let second = async {
         bed.store.wait_held(1).await;
@@ -207,7 +223,7 @@ async fn a_read_that_accepts_no_age_waits_for_a_check_of_its_own() {
 
 #[tokio::test]
 async fn a_read_after_a_write_joins_no_check_from_before_it() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.store.hold();
     let first = bed.open(open("k", ALL));
@@ -226,17 +242,17 @@ async fn a_read_after_a_write_joins_no_check_from_before_it() {
 
 #[tokio::test]
 async fn a_write_whose_report_never_comes_stays_uncertain_for_its_time() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.open(open("k", ALL)).await;
     bed.announce("k", WRITE, 10_000).await;
-    bed.clock.advance(Duration::from_millis(9_999));
+    bed.clock.advance_time(Duration::from_millis(9_999));
     assert_uncertain(&bed, "k").await;
     bed.announce("k", WRITE, 10_000).await;
-    bed.clock.advance(Duration::from_millis(9_999));
+    bed.clock.advance_time(Duration::from_millis(9_999));
     assert_uncertain(&bed, "k").await;
     bed.store.put("k", Stored::new(2, 1000));
-    bed.clock.advance(Duration::from_millis(1));
+    bed.clock.advance_time(Duration::from_millis(1));
     let got = bed.open(open("k", ALL)).await;
     assert!(!got.opened().attributes_cached);
     assert_eq!(got.bytes, Stored::new(2, 1000).content(0..1000));
@@ -246,20 +262,20 @@ async fn a_write_whose_report_never_comes_stays_uncertain_for_its_time() {
 async fn a_write_of_unknown_outcome_stays_uncertain() {
     let options =
         WorkerOptions { uncertain_max: Duration::from_secs(20), ..WorkerOptions::default() };
-    let bed = Bed::with(Mode::Share, 8, options);
+    let bed = Bed::with(InProcessMode::Share, 8, options);
     bed.store.put("k", Stored::new(1, 1000));
     bed.announce("k", WRITE, 10_000).await;
-    bed.clock.advance(Duration::from_secs(9));
+    bed.clock.advance_time(Duration::from_secs(9));
     bed.report("k", WRITE, WriteOutcome::Unknown).await;
-    bed.clock.advance(Duration::from_secs(9));
+    bed.clock.advance_time(Duration::from_secs(9));
     assert_uncertain(&bed, "k").await;
-    bed.clock.advance(Duration::from_secs(1));
+    bed.clock.advance_time(Duration::from_secs(1));
     assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
     // Nothing is known of this one: it gets the longest time.
     bed.report("k", other(9), WriteOutcome::Unknown).await;
-    bed.clock.advance(Duration::from_secs(19));
+    bed.clock.advance_time(Duration::from_secs(19));
     assert_uncertain(&bed, "k").await;
-    bed.clock.advance(Duration::from_secs(1));
+    bed.clock.advance_time(Duration::from_secs(1));
     assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
 }
 
@@ -267,17 +283,17 @@ async fn a_write_of_unknown_outcome_stays_uncertain() {
 async fn uncertainty_has_a_longest_time() {
     let options =
         WorkerOptions { uncertain_max: Duration::from_secs(1), ..WorkerOptions::default() };
-    let bed = Bed::with(Mode::Share, 8, options);
+    let bed = Bed::with(InProcessMode::Share, 8, options);
     bed.store.put("k", Stored::new(1, 1000));
     bed.announce("k", WRITE, u64::MAX).await;
     assert_uncertain(&bed, "k").await;
-    bed.clock.advance(Duration::from_secs(1));
+    bed.clock.advance_time(Duration::from_secs(1));
     assert_eq!(bed.open(open("k", ALL)).await.bytes.len(), 1000);
 }
 
 #[tokio::test]
 async fn two_writes_of_a_key_are_both_waited_for() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.announce("k", WRITE, 10_000).await;
     bed.announce("k", other(1), 10_000).await;
@@ -289,15 +305,18 @@ async fn two_writes_of_a_key_are_both_waited_for() {
 
 #[tokio::test]
 async fn more_open_writes_than_configured_are_refused_and_change_nothing() {
-    let bed =
-        Bed::with(Mode::Share, 8, WorkerOptions { open_writes_max: 2, ..WorkerOptions::default() });
+    let bed = Bed::with(
+        InProcessMode::Share,
+        8,
+        WorkerOptions { open_writes_max: 2, ..WorkerOptions::default() },
+    );
     bed.store.put("c", Stored::new(1, 1000));
     bed.announce("a", WRITE, 10_000).await;
     bed.announce("b", WRITE, 20_000).await;
     assert_eq!(bed.announce("c", WRITE, 10_000).await.refused(), Some(&RefusalKind::Busy));
     assert_eq!(bed.open(open("c", ALL)).await.bytes.len(), 1000);
     assert!(bed.announce("a", WRITE, 10_000).await.is_done(), "a renewal takes no place");
-    bed.clock.advance(Duration::from_secs(10));
+    bed.clock.advance_time(Duration::from_secs(10));
     assert!(
         bed.announce("c", WRITE, 10_000).await.is_done(),
         "an expired write gives its place back"
@@ -309,7 +328,7 @@ async fn more_open_writes_than_configured_are_refused_and_change_nothing() {
 #[tokio::test]
 async fn an_object_replaced_in_mid_read_is_never_mixed() {
     for ignores_conditions in [false, true] {
-        let bed = Bed::new(Mode::Share);
+        let bed = Bed::new(InProcessMode::Share);
         *bed.store.ignores_conditions.lock() = ignores_conditions;
         let old = Stored::new(1, 2 * BLOCK);
         bed.store.put("k", old.clone());
@@ -324,7 +343,7 @@ async fn an_object_replaced_in_mid_read_is_never_mixed() {
 /// The attributes of a replaced version are not answered when its bytes can't be had.
 #[tokio::test]
 async fn an_open_that_finds_its_version_gone_asks_again() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, BLOCK));
     bed.open(open("k", Some(ByteRange::From { first: 0, last: Some(10) }))).await;
     let new = Stored::new(2, BLOCK);
@@ -338,7 +357,7 @@ async fn an_open_that_finds_its_version_gone_asks_again() {
 
 #[tokio::test]
 async fn an_object_that_is_deleted_in_mid_read_is_gone() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let old = Stored::new(1, BLOCK);
     let got = bed.read(read("k", &old, 0, 0..10)).await;
     assert_eq!(got.refused(), Some(&RefusalKind::VersionGone));
@@ -346,9 +365,9 @@ async fn an_object_that_is_deleted_in_mid_read_is_gone() {
 
 #[tokio::test]
 async fn a_named_version_is_cached_beside_the_current_one() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored { version_id: Some("one".into()), ..Stored::new(1, 1000) });
-    let named = || Open { version_id: Some("one".into()), ..open("k", ALL) };
+    let named = || OpenMessage { version_id: Some("one".into()), ..open("k", ALL) };
     assert_eq!(bed.open(named()).await.bytes.len(), 1000);
     assert!(bed.open(named()).await.opened().attributes_cached);
     assert!(!bed.open(open("k", ALL)).await.opened().attributes_cached);
@@ -361,12 +380,12 @@ async fn a_named_version_is_cached_beside_the_current_one() {
 
 #[tokio::test]
 async fn a_version_id_is_part_of_identity() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let one = Stored { version_id: Some("one".into()), ..Stored::new(1, 1000) };
     bed.store.put("k", one.clone());
     let got = bed.open(open("k", ALL)).await;
     assert_eq!(got.opened().attributes.version.version_id.as_deref(), Some("one"));
-    let named = Open { version_id: Some("two".into()), ..open("k", ALL) };
+    let named = OpenMessage { version_id: Some("two".into()), ..open("k", ALL) };
     let refused = bed.open(named).await;
     assert_eq!(refused.refused(), Some(&RefusalKind::Uncacheable));
     bed.store.put("k", Stored { version_id: Some("two".into()), ..Stored::new(1, 1000) });
@@ -377,7 +396,7 @@ async fn a_version_id_is_part_of_identity() {
 /// A listing is acknowledged while a check of its key is under way, which saw what was before.
 #[tokio::test]
 async fn a_check_that_is_older_than_a_listing_is_not_believed() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
     for (before, after, state) in [
         (Some(&old), Some(&new), shown(&new)),
@@ -416,7 +435,7 @@ async fn a_check_that_is_older_than_a_listing_is_not_believed() {
 /// The second listing comes late, and shows what the check has seen.
 #[tokio::test]
 async fn a_check_that_one_of_two_listings_contradicts_is_asked_again() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
     bed.store.put("k", old.clone());
     bed.store.hold();
@@ -435,7 +454,7 @@ async fn a_check_that_one_of_two_listings_contradicts_is_asked_again() {
 /// A reader was told by the store that the version is gone, after the check had been answered.
 #[tokio::test]
 async fn a_check_does_not_bring_back_a_version_that_is_gone() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let (old, new) = (Stored::new(1, 1000), Stored::new(2, 1000));
     bed.store.put("k", old.clone());
     bed.store.hold();
@@ -455,7 +474,7 @@ async fn a_check_does_not_bring_back_a_version_that_is_gone() {
 
 #[tokio::test]
 async fn a_check_that_a_listing_agrees_with_is_asked_once() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(1, 1000);
     bed.store.put("k", stored.clone());
     bed.store.hold();
@@ -476,14 +495,14 @@ async fn what_is_learnt_behind_a_lost_write_is_not_believed_for_ever() {
     let (doubt_for, doubt_age_max) = (Duration::from_secs(600), Duration::from_secs(5));
     let options = WorkerOptions { doubt_for, doubt_age_max, ..WorkerOptions::default() };
     for before in [Some(Stored::new(1, 1000)), None] {
-        let bed = Bed::with(Mode::Share, 32, options.clone());
+        let bed = Bed::with(InProcessMode::Share, 32, options.clone());
         if let Some(before) = &before {
             bed.store.put("k", before.clone());
         }
         bed.store.put("other", Stored::new(3, 1000));
         bed.announce("k", WRITE, 10_000).await;
         bed.report("k", WRITE, WriteOutcome::Unknown).await;
-        bed.clock.advance(Duration::from_secs(11));
+        bed.clock.advance_time(Duration::from_secs(11));
         let asked = |bed: &Bed| bed.store.asked();
         for key in ["k", "other"] {
             bed.open(open(key, ALL)).await;
@@ -493,17 +512,17 @@ async fn what_is_learnt_behind_a_lost_write_is_not_believed_for_ever() {
         assert_eq!(asked(&bed), learnt, "for a short time it is believed");
         let late = Stored::new(2, 1000);
         bed.store.put("k", late.clone());
-        bed.clock.advance(Duration::from_secs(6));
+        bed.clock.advance_time(Duration::from_secs(6));
         assert_eq!(bed.open(open("k", ALL)).await.bytes, late.content(0..1000));
         let learnt = asked(&bed);
         bed.open(open("other", ALL)).await;
         assert_eq!(asked(&bed), learnt, "no other key is in doubt");
         // Once the doubt is over, the key is asked about once more, and believed for ever again.
-        bed.clock.advance(Duration::from_secs(600));
+        bed.clock.advance_time(Duration::from_secs(600));
         bed.worker.look_over();
         assert_eq!(bed.open(open("k", ALL)).await.bytes, late.content(0..1000));
         let learnt = asked(&bed);
-        bed.clock.advance(Duration::from_secs(10_000));
+        bed.clock.advance_time(Duration::from_secs(10_000));
         assert!(bed.open(open("k", ALL)).await.opened().attributes_cached);
         assert_eq!(asked(&bed), learnt);
     }

@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use tempfile::TempDir;
-use verbs3_protocol::{ByteRange, CacheVerdict, RefusalKind, Request};
-use verbs3_rdma::inprocess::Mode;
+use verbs3_protocol::{ByteRange, CacheVerdict, RefusalKind, WorkerRequest};
+use verbs3_rdma::inprocess::InProcessMode;
 
 use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, version};
 use super::store::{Store, Stored};
 use crate::disk::{DiskFolder, DiskOptions};
 use crate::options::WorkerOptions;
-use crate::worker::{Worker, WorkerError};
-use crate::{DiskError, Volumes};
+use crate::worker::{CacheWorker, WorkerError};
+use crate::{DiskError, WorkerVolumes};
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 
@@ -29,12 +29,12 @@ fn options(folder: &Path, mebibytes: u64) -> WorkerOptions {
 }
 
 /// A worker with a disk of 64 MiB and this much memory.
-fn bed(folder: &TempDir, store: &Arc<Store>, mode: Mode, mebibytes: usize) -> Bed {
+fn bed(folder: &TempDir, store: &Arc<Store>, mode: InProcessMode, mebibytes: usize) -> Bed {
     Bed::before(store.clone(), mode, mebibytes, options(folder.path(), 64))
 }
 
-fn disk(bed: &Bed) -> &crate::disk::Disk {
-    bed.worker.filler.disk().unwrap()
+fn disk(bed: &Bed) -> &crate::disk::DiskTier {
+    bed.worker.filler.disk_tier().unwrap()
 }
 
 /// Objects of some sizes, some in several blocks.
@@ -68,7 +68,7 @@ async fn read_all(bed: &Bed, objects: &[(String, Stored)]) -> Vec<CacheVerdict> 
 }
 
 /// What a worker that has read all objects leaves behind when it ends in order.
-async fn left_on_disk(mode: Mode) -> (TempDir, Arc<Store>, Vec<(String, Stored)>) {
+async fn left_on_disk(mode: InProcessMode) -> (TempDir, Arc<Store>, Vec<(String, Stored)>) {
     let (folder, store, objects) =
         (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
     objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
@@ -110,14 +110,14 @@ async fn a_restart_keeps_pages_and_no_attributes() {
 
 #[tokio::test]
 async fn an_object_that_changed_while_the_worker_was_away_is_read_as_it_is_now() {
-    let (folder, store, objects) = left_on_disk(Mode::Share).await;
+    let (folder, store, objects) = left_on_disk(InProcessMode::Share).await;
     // Of the same length, so that nothing but the version tells them apart.
     let changed: Vec<(String, Stored)> = objects
         .iter()
         .map(|(key, stored)| (key.clone(), Stored::new(stored.seed + 100, stored.bytes)))
         .collect();
     changed.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
-    let second = bed(&folder, &store, Mode::Share, 128);
+    let second = bed(&folder, &store, InProcessMode::Share, 128);
     let verdicts = read_all(&second, &changed).await;
     assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Miss), "{verdicts:?}");
 }
@@ -128,7 +128,7 @@ async fn what_memory_has_no_place_for_is_read_from_disk_and_not_from_the_store()
     let objects: Vec<(String, Stored)> =
         (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, 4 * PAGE))).collect();
     objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
-    let bed = bed(&folder, &store, Mode::Share, 8);
+    let bed = bed(&folder, &store, InProcessMode::Share, 8);
     for object in objects.chunks(1) {
         read_all(&bed, object).await;
         disk(&bed).settle();
@@ -139,7 +139,7 @@ async fn what_memory_has_no_place_for_is_read_from_disk_and_not_from_the_store()
         assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Hit), "{verdicts:?}");
     }
     assert_eq!(store.body_bytes(), bytes);
-    let memory = bed.worker.filler.memory().held().1;
+    let memory = bed.worker.filler.memory_tier().held_totals().1;
     assert!(memory <= 8 << 20, "{memory}");
     bed.assert_nothing_leaked().await;
 }
@@ -149,11 +149,11 @@ async fn readers_of_one_page_share_its_way_from_disk() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
     let stored = Stored::new(1, BLOCK);
     store.put("k", stored.clone());
-    let first = bed(&folder, &store, Mode::Share, 128);
+    let first = bed(&folder, &store, InProcessMode::Share, 128);
     read_all(&first, &[("k".into(), stored.clone())]).await;
     first.worker.shutdown().await;
     drop(first);
-    let bed = Arc::new(bed(&folder, &store, Mode::Share, 128));
+    let bed = Arc::new(bed(&folder, &store, InProcessMode::Share, 128));
     let got = join_all(
         (0..50u32).map(|at| bed.read(read("k", &stored, 0, at * 1000..at * 1000 + 3_000_000))),
     )
@@ -183,17 +183,17 @@ fn spoil(folder: &Path, every: u64) {
 /// by then.
 #[tokio::test]
 async fn a_replica_whose_pages_are_rotten_sends_its_readers_to_the_owner() {
-    let (folder, store, objects) = left_on_disk(Mode::Share).await;
+    let (folder, store, objects) = left_on_disk(InProcessMode::Share).await;
     spoil(folder.path(), 4096);
-    let bed = bed(&folder, &store, Mode::Share, 128);
+    let bed = bed(&folder, &store, InProcessMode::Share, 128);
     let (key, stored) = objects.last().unwrap();
     let before = (store.asked(), store.body_bytes());
     let of_block = |block| read(key, stored, block, 0..BLOCK as u32);
-    let got = bed.ask(Request::ReadReplica(of_block(0))).await;
+    let got = bed.ask(WorkerRequest::ReadReplica(of_block(0))).await;
     assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
     assert_eq!((store.asked(), store.body_bytes()), before);
     // Who may fill does so, though it joins the replica's way to the disk.
-    let block_1 = Request::ReadReplica(of_block(1));
+    let block_1 = WorkerRequest::ReadReplica(of_block(1));
     let (_, filled) = tokio::join!(bed.ask(block_1), bed.read(of_block(1)));
     assert!(filled.bytes == stored.content(BLOCK..2 * BLOCK), "{:?}", filled.refused());
     bed.assert_nothing_leaked().await;
@@ -212,7 +212,7 @@ async fn rotten_pages_are_filled_again_and_never_served() {
         disk(&bed).settle();
         let bytes = store.body_bytes();
         bed.assert_nothing_leaked().await;
-        let again = self::bed(&folder, &store, Mode::Share, 128);
+        let again = self::bed(&folder, &store, InProcessMode::Share, 128);
         let verdicts = read_all(&again, &objects).await;
         assert!(verdicts.iter().all(|&verdict| verdict == CacheVerdict::Hit), "{verdicts:?}");
         assert_eq!(store.body_bytes(), bytes);
@@ -221,8 +221,8 @@ async fn rotten_pages_are_filled_again_and_never_served() {
 
 #[tokio::test]
 async fn segments_that_are_gone_or_cut_short_cost_a_fill_and_no_more() {
-    let (folder, store, objects) = left_on_disk(Mode::Share).await;
-    let bed = bed(&folder, &store, Mode::Share, 128);
+    let (folder, store, objects) = left_on_disk(InProcessMode::Share).await;
+    let bed = bed(&folder, &store, InProcessMode::Share, 128);
     for entry in std::fs::read_dir(folder.path().join("tier")).unwrap() {
         let path = entry.unwrap().path();
         if path.to_str().unwrap().contains("segment-") {
@@ -241,7 +241,7 @@ async fn a_scan_does_not_drive_out_what_is_read_again() {
     let scan: Vec<(String, Stored)> =
         (0..80).map(|n| (format!("scan{n}"), Stored::new(n + 100, 4 * PAGE))).collect();
     hot.iter().chain(&scan).for_each(|(key, stored)| store.put(key, stored.clone()));
-    let bed = bed(&folder, &store, Mode::Share, 8);
+    let bed = bed(&folder, &store, InProcessMode::Share, 8);
     for _ in 0..4 {
         for one in hot.chunks(1) {
             read_all(&bed, one).await;
@@ -271,7 +271,7 @@ async fn a_queue_that_is_full_drops_pages_and_delays_nobody() {
         (disk.queue_bytes_max, disk.write_bytes_per_second_max, disk.flush_max) =
             (PAGE, 1, Duration::ZERO);
     }
-    let bed = Bed::before(store, Mode::Share, 32, options);
+    let bed = Bed::before(store, InProcessMode::Share, 32, options);
     let reading = tokio::time::timeout(Duration::from_secs(20), read_all(&bed, &objects)).await;
     assert!(reading.is_ok(), "readers waited for a disk that takes a byte a second");
     tokio::time::timeout(Duration::from_secs(20), bed.worker.shutdown())
@@ -284,26 +284,30 @@ async fn a_version_can_be_pinned() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
     let stored = Stored::new(1, BLOCK + 1);
     store.put("k", stored.clone());
-    let bed = bed(&folder, &store, Mode::Share, 128);
+    let bed = bed(&folder, &store, InProcessMode::Share, 128);
     let until = SystemTime::now() + Duration::from_secs(1000);
     assert_eq!(
-        bed.worker.pin(&object("k"), &version(&stored), Some(until)),
+        bed.worker.pin_version(&object("k"), &version(&stored), Some(until)),
         0,
         "nothing is there yet"
     );
     read_all(&bed, &[("k".into(), stored.clone())]).await;
     disk(&bed).settle();
-    assert_eq!(bed.worker.pin(&object("k"), &version(&stored), Some(until)), 17);
-    assert_eq!(bed.worker.pin(&object("k"), &version(&Stored::new(2, BLOCK)), Some(until)), 0);
-    assert_eq!(bed.worker.pin(&object("k"), &version(&stored), None), 17);
+    assert_eq!(bed.worker.pin_version(&object("k"), &version(&stored), Some(until)), 17);
+    assert_eq!(
+        bed.worker.pin_version(&object("k"), &version(&Stored::new(2, BLOCK)), Some(until)),
+        0
+    );
+    assert_eq!(bed.worker.pin_version(&object("k"), &version(&stored), None), 17);
 }
 
 #[tokio::test]
 async fn a_second_worker_on_a_folder_is_refused() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
-    let _first = bed(&folder, &store, Mode::Share, 128);
+    let _first = bed(&folder, &store, InProcessMode::Share, 128);
     let registry = prometheus::Registry::new();
-    let second = Worker::new(options(folder.path(), 64), map(8), Volumes::default(), &registry);
+    let second =
+        CacheWorker::new(options(folder.path(), 64), map(8), WorkerVolumes::default(), &registry);
     assert!(matches!(second.err(), Some(WorkerError::Disk(DiskError::InUse { .. }))));
 }
 
@@ -319,7 +323,7 @@ async fn pages_are_spread_over_folders_and_a_lost_one_costs_its_own_only() {
             disk.folders
                 .push(DiskFolder { path: folder.path().join("other"), capacity_bytes: 64 << 20 });
         }
-        Bed::before(store.clone(), Mode::Share, 128, options)
+        Bed::before(store.clone(), InProcessMode::Share, 128, options)
     };
     let first = start();
     read_all(&first, &objects).await;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use verbs3_protocol::{
-    BlockIndex, ByteRange, CacheVerdict, Read, RefusalKind, Reply as Message, Request,
+    BlockIndex, ByteRange, CacheVerdict, ReadMessage, RefusalKind, WorkerReply as Message,
+    WorkerRequest,
 };
-use verbs3_rdma::inprocess::Mode;
-use verbs3_rdma::transport::Event;
+use verbs3_rdma::inprocess::InProcessMode;
+use verbs3_rdma::transport::CallEvent;
 
 use super::bed::{BLOCK, Bed, PAGE, collect, modes, object, open, read, version};
 use super::store::{Fault, Stored};
@@ -25,25 +26,25 @@ async fn bytes_are_passed_on_before_the_page_is_whole() {
         bed.store.put("k", stored.clone());
         let drip = bed.store.drip();
         drip.add_permits(1);
-        let mut call = bed.call(&Request::Open(open("k", ALL)));
-        let Ok(Event::Part(first)) = call.next().await else { panic!("no part") };
+        let mut call = bed.call(&WorkerRequest::Open(open("k", ALL)));
+        let Ok(CallEvent::Part(first)) = call.next().await else { panic!("no part") };
         assert!(matches!(Message::decode(&first.message), Ok(Message::Opened(_))));
-        assert_eq!((first.bytes(), first.last), (64 << 10, false));
+        assert_eq!((first.data_bytes(), first.last), (64 << 10, false));
         drip.add_permits(DRIPS);
-        let Ok(Event::Part(second)) = call.next().await else { panic!("no part") };
-        assert_eq!((second.offset, second.bytes()), (64 << 10, PAGE - (64 << 10)));
+        let Ok(CallEvent::Part(second)) = call.next().await else { panic!("no part") };
+        assert_eq!((second.offset, second.data_bytes()), (64 << 10, PAGE - (64 << 10)));
         drip.add_permits(1000);
         let rest = collect_rest(call, 2 * PAGE / 2).await;
         assert!(rest == stored.content(PAGE..BLOCK));
     }
 }
 
-async fn collect_rest(mut call: verbs3_rdma::transport::Call, mut at: u64) -> Vec<u8> {
+async fn collect_rest(mut call: verbs3_rdma::transport::OutgoingCall, mut at: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {
-        let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
+        let Ok(CallEvent::Part(part)) = call.next().await else { panic!("no part") };
         assert_eq!(part.offset, at);
-        at += part.bytes();
+        at += part.data_bytes();
         bytes.extend(part.data.concat());
         if part.last {
             return bytes;
@@ -53,7 +54,7 @@ async fn collect_rest(mut call: verbs3_rdma::transport::Call, mut at: u64) -> Ve
 
 #[tokio::test]
 async fn readers_of_one_block_share_its_fills() {
-    let bed = Arc::new(Bed::new(Mode::Share));
+    let bed = Arc::new(Bed::new(InProcessMode::Share));
     let stored = Stored::new(2, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     let ranges = (0..200u32).map(|i| (i * 20_000)..(i * 20_000 + 200_000));
@@ -69,7 +70,7 @@ async fn readers_of_one_block_share_its_fills() {
 
 #[tokio::test]
 async fn missing_pages_that_adjoin_are_one_request() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(3, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     let page = PAGE as u32;
@@ -109,7 +110,7 @@ async fn a_body_that_breaks_off_fails_its_readers_and_leaves_whole_pages() {
 
 #[tokio::test]
 async fn a_broken_first_body_of_an_open_is_an_error_and_the_next_open_is_whole() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(4, 100_000);
     bed.store.put("k", stored.clone());
     *bed.store.fault.lock() = Some(Fault::Truncate(10));
@@ -120,7 +121,7 @@ async fn a_broken_first_body_of_an_open_is_an_error_and_the_next_open_is_whole()
 
 #[tokio::test]
 async fn the_ufs_s_own_error_reaches_every_waiter() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(5, BLOCK);
     bed.store.put("k", stored.clone());
     *bed.store.fault.lock() = Some(Fault::Forbidden);
@@ -137,7 +138,7 @@ async fn a_reader_that_goes_away_stops_nothing_that_others_wait_for() {
         let stored = Stored::new(6, BLOCK);
         bed.store.put("k", stored.clone());
         let drip = bed.store.drip();
-        let request = Request::Read(read("k", &stored, 0, 0..BLOCK as u32));
+        let request = WorkerRequest::Read(read("k", &stored, 0, 0..BLOCK as u32));
         let mut first = bed.call(&request);
         drip.add_permits(1);
         first.next().await.unwrap();
@@ -155,17 +156,17 @@ async fn a_reader_that_goes_away_stops_nothing_that_others_wait_for() {
 
 #[tokio::test]
 async fn a_fill_that_nobody_has_waited_for_a_while_stops_at_a_page_border() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(7, BLOCK);
     bed.store.put("k", stored.clone());
     let drip = bed.store.drip();
-    let mut reader = bed.call(&Request::Read(read("k", &stored, 0, 0..BLOCK as u32)));
+    let mut reader = bed.call(&WorkerRequest::Read(read("k", &stored, 0, 0..BLOCK as u32)));
     drip.add_permits(1);
     reader.next().await.unwrap();
     drop(reader);
     // A page comes each time that such a while is over.
     while bed.worker.filler.pages_in_flight() > 0 {
-        bed.clock.advance(WorkerOptions::default().fill_unwanted_max);
+        bed.clock.advance_time(WorkerOptions::default().fill_unwanted_max);
         drip.add_permits((PAGE / (64 << 10)) as usize);
         for _ in 0..50 {
             tokio::task::yield_now().await;
@@ -181,11 +182,11 @@ async fn a_fill_that_nobody_has_waited_for_a_while_stops_at_a_page_border() {
 
 #[tokio::test]
 async fn a_reader_that_comes_back_for_the_rest_soon_finds_the_fill_going_on() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(7, BLOCK);
     bed.store.put("k", stored.clone());
     let drip = bed.store.drip();
-    let mut first = bed.call(&Request::Read(read("k", &stored, 0, 0..BLOCK as u32)));
+    let mut first = bed.call(&WorkerRequest::Read(read("k", &stored, 0, 0..BLOCK as u32)));
     drip.add_permits(1);
     first.next().await.unwrap();
     drop(first);
@@ -194,7 +195,7 @@ async fn a_reader_that_comes_back_for_the_rest_soon_finds_the_fill_going_on() {
     while bed.worker.filler.pages_in_flight() > 14 {
         tokio::task::yield_now().await;
     }
-    let second = bed.call(&Request::Read(read("k", &stored, 0, PAGE as u32..BLOCK as u32)));
+    let second = bed.call(&WorkerRequest::Read(read("k", &stored, 0, PAGE as u32..BLOCK as u32)));
     drip.add_permits(1000);
     assert!(collect_rest(second, 0).await == stored.content(PAGE..BLOCK));
     assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), BLOCK));
@@ -203,11 +204,11 @@ async fn a_reader_that_comes_back_for_the_rest_soon_finds_the_fill_going_on() {
 
 #[tokio::test]
 async fn read_ahead_is_part_of_the_same_request_and_bounded() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(8, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     let page = PAGE as u32;
-    let ahead = Read { ahead_bytes: 3 * page, ..read("k", &stored, 1, 0..page) };
+    let ahead = ReadMessage { ahead_bytes: 3 * page, ..read("k", &stored, 1, 0..page) };
     assert_eq!(bed.read(ahead).await.bytes.len(), PAGE as usize);
     while bed.worker.filler.pages_in_flight() > 0 {
         tokio::task::yield_now().await;
@@ -215,7 +216,7 @@ async fn read_ahead_is_part_of_the_same_request_and_bounded() {
     assert_eq!((bed.store.asked(), bed.store.body_bytes()), ((1, 0), 4 * PAGE));
     let got = bed.read(read("k", &stored, 1, 0..4 * page)).await;
     assert_eq!((got.verdict(), bed.store.asked()), (CacheVerdict::Hit, (1, 0)));
-    let end = Read { ahead_bytes: u32::MAX, ..read("k", &stored, 1, 15 * page..16 * page) };
+    let end = ReadMessage { ahead_bytes: u32::MAX, ..read("k", &stored, 1, 15 * page..16 * page) };
     assert_eq!(bed.read(end).await.bytes.len(), PAGE as usize);
     assert_eq!(bed.store.body_bytes(), 5 * PAGE);
 }
@@ -228,10 +229,10 @@ async fn shutdown_ends_fills_and_tells_their_readers() {
         bed.store.put("k", stored.clone());
         let drip = bed.store.drip();
         drip.add_permits(5);
-        let mut call = bed.call(&Request::Read(read("k", &stored, 0, 0..BLOCK as u32)));
+        let mut call = bed.call(&WorkerRequest::Read(read("k", &stored, 0, 0..BLOCK as u32)));
         call.next().await.unwrap();
         bed.store.hold();
-        let waiting = bed.call(&Request::Open(open("k", ALL)));
+        let waiting = bed.call(&WorkerRequest::Open(open("k", ALL)));
         let ending = async {
             bed.store.wait_held(1).await;
             bed.worker.shutdown().await;
@@ -239,7 +240,7 @@ async fn shutdown_ends_fills_and_tells_their_readers() {
         let (got, ()) = tokio::join!(collect(waiting), ending);
         assert_eq!(got.unwrap().refused(), Some(&RefusalKind::Busy));
         let refused = loop {
-            let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
+            let Ok(CallEvent::Part(part)) = call.next().await else { panic!("no part") };
             if part.last {
                 break Message::decode(&part.message).unwrap();
             }
@@ -253,13 +254,15 @@ async fn shutdown_ends_fills_and_tells_their_readers() {
 /// Else a scan would look as used as what is read again, which it then drives out.
 #[tokio::test]
 async fn the_reader_of_a_fill_is_no_second_use_of_its_pages() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(1, BLOCK);
     bed.store.put("k", stored.clone());
-    let digest = bed.worker.digests.version(&object("k"), &version(&stored));
+    let digest = bed.worker.digests.digest_version(&object("k"), &version(&stored));
     for uses in 0..3 {
         assert!(bed.read(read("k", &stored, 0, 0..BLOCK as u32)).await.refused().is_none());
-        let heat = |page| bed.worker.filler.memory().heat(digest.page(BlockIndex(0), page), 0);
+        let heat = |page| {
+            bed.worker.filler.memory_tier().page_heat(digest.page_key(BlockIndex(0), page), 0)
+        };
         let found: Vec<u8> = (0..16).map(|page| heat(page).unwrap().uses).collect();
         assert_eq!(found, [uses; 16]);
     }

@@ -11,21 +11,21 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use verbs3_client::{HealthOptions, NeighbourOptions, Neighbours};
+use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
 use verbs3_protocol::{
-    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, Holds, Member, PageIndex, Piece,
-    Placement, Reply as Message, Request, WorkerId,
+    BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict, Epoch, HoldsMessage, PageIndex,
+    PlacementMap, PlacementMember, WorkerId, WorkerReply as Message, WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
-use verbs3_rdma::peer::{Peer, PeerOptions};
-use verbs3_rdma::transport::{Event, Incoming, PeerAddress, Reply, Service};
+use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::peer::{PeerOptions, TransportPeer};
+use verbs3_rdma::transport::{CallEvent, CallService, IncomingCall, PeerAddress, ReplySender};
 
 use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read};
 use super::store::Stored;
 use crate::WorkerOptions;
 use crate::disk::{DiskFolder, DiskOptions};
-use crate::membership::Activation;
+use crate::membership::MapActivation;
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 const WAIT: Duration = Duration::from_millis(100);
@@ -37,8 +37,8 @@ fn id(name: &str) -> WorkerId {
     WorkerId(name.into())
 }
 
-fn owned_by(name: &str, epoch: u64) -> Placement {
-    Placement::new(Epoch(epoch), vec![Member::new(id(name), 1.0)], 1).unwrap()
+fn owned_by(name: &str, epoch: u64) -> PlacementMap {
+    PlacementMap::new(Epoch(epoch), vec![PlacementMember::new(id(name), 1.0)], 1).unwrap()
 }
 
 fn options() -> WorkerOptions {
@@ -47,7 +47,7 @@ fn options() -> WorkerOptions {
 
 fn neighbour_options() -> NeighbourOptions {
     NeighbourOptions {
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         wait_max: WAIT,
         silence_max: SILENCE,
         deadline: DEADLINE,
@@ -62,25 +62,25 @@ struct NewOwner {
 }
 
 impl NewOwner {
-    fn before(peer: Peer) -> Self {
-        let (bed, landings) = (Bed::with(Mode::Share, 32, options()), map(16));
-        let neighbours = Neighbours::new(neighbour_options(), landings.clone());
-        neighbours.adopt(&HashMap::from([(id("b"), Arc::new(peer))]));
-        bed.worker.reach(neighbours);
+    fn before(peer: TransportPeer) -> Self {
+        let (bed, landings) = (Bed::with(InProcessMode::Share, 32, options()), map(16));
+        let neighbours = NeighbourClient::new(neighbour_options(), landings.clone());
+        neighbours.adopt_peers(&HashMap::from([(id("b"), Arc::new(peer))]));
+        bed.worker.set_neighbours(neighbours);
         let made = Self { bed, landings };
         made.activate(&owned_by("a", 2), Some(&owned_by("b", 1)));
         made
     }
 
-    fn with(service: Arc<dyn Service>, mode: Mode) -> Self {
-        Self::before(Peer::local(InProcess::connection(service, mode)))
+    fn with(service: Arc<dyn CallService>, mode: InProcessMode) -> Self {
+        Self::before(TransportPeer::for_local_connection(InProcess::open_connection(service, mode)))
     }
 
-    fn activate(&self, map: &Placement, former: Option<&Placement>) {
+    fn activate(&self, map: &PlacementMap, former: Option<&PlacementMap>) {
         let (me, handed_over) = (id("a"), HashSet::from([id("b")]));
         let (open_writes, resumes, uncertain, restarted) =
             (Vec::new(), None, Duration::ZERO, false);
-        let activation = Activation {
+        let activation = MapActivation {
             map,
             me: &me,
             former,
@@ -90,7 +90,7 @@ impl NewOwner {
             uncertain,
             restarted,
         };
-        self.bed.worker.activate(activation);
+        self.bed.worker.activate_map(activation);
         self.bed.worker.hold_lease(|| (Duration::from_secs(3600), Duration::from_secs(3600)));
     }
 
@@ -104,7 +104,7 @@ impl NewOwner {
 
     async fn ends_well(self) {
         self.bed.assert_nothing_leaked().await;
-        assert_eq!(self.landings.usage().asked_bytes, 0, "landings that were not returned");
+        assert_eq!(self.landings.arena_usage().asked_bytes, 0, "landings that were not returned");
     }
 }
 
@@ -118,7 +118,8 @@ async fn pages_come_from_the_former_owner_and_not_from_the_ufs() {
         let asked_before = old.store.asked();
         let new = NewOwner::with(old.worker.clone(), mode);
         new.bed.store.put("k", stored.clone());
-        let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+        let request =
+            WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
         let got = new.bed.ask(request).await;
         assert!(got.bytes == stored.content(0..BLOCK));
         new.read_all("k", &stored, 1).await;
@@ -151,11 +152,12 @@ async fn what_the_former_owner_lacks_and_only_that_comes_from_the_ufs() {
 
 #[tokio::test]
 async fn an_object_that_the_former_owner_does_not_know_costs_no_more_than_one_get() {
-    let old = Bed::new(Mode::Share);
-    let new = NewOwner::with(old.worker.clone(), Mode::Share);
+    let old = Bed::new(InProcessMode::Share);
+    let new = NewOwner::with(old.worker.clone(), InProcessMode::Share);
     let stored = Stored::new(3, 1000);
     new.bed.store.put("k", stored.clone());
-    let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+    let request =
+        WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
     assert!(new.bed.ask(request).await.bytes == stored.content(0..1000));
     assert_eq!((new.bed.store.asked(), old.store.asked()), ((1, 0), (0, 0)));
 }
@@ -165,9 +167,10 @@ async fn bytes_of_another_version_are_never_taken() {
     let (before, now) = (Stored::new(4, 2 * BLOCK), Stored::new(5, 2 * BLOCK));
     let old = Bed::holding(&before, &[0..16]).await;
     old.open(open("k", ALL)).await;
-    let new = NewOwner::with(old.worker.clone(), Mode::Share);
+    let new = NewOwner::with(old.worker.clone(), InProcessMode::Share);
     new.bed.store.put("k", now.clone());
-    let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+    let request =
+        WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
     let got = new.bed.ask(request).await;
     assert_eq!(got.opened().attributes.version.etag, now.etag());
     assert!(got.bytes == now.content(0..BLOCK));
@@ -179,7 +182,7 @@ async fn bytes_of_another_version_are_never_taken() {
 async fn former_owners_are_asked_for_a_while_and_only_about_slots_that_moved_here() {
     let stored = Stored::new(6, 4 * BLOCK);
     let old = Bed::holding(&stored, &[0..16]).await;
-    let new = NewOwner::with(old.worker.clone(), Mode::Share);
+    let new = NewOwner::with(old.worker.clone(), InProcessMode::Share);
     new.bed.store.put("k", stored.clone());
     let asked = || {
         let metrics = &new.bed.worker.metrics;
@@ -191,7 +194,7 @@ async fn former_owners_are_asked_for_a_while_and_only_about_slots_that_moved_her
     new.activate(&owned_by("a", 4), None);
     new.read_all("k", &stored, 2).await;
     assert_eq!(asked(), 1, "c is not reached, and b had it before");
-    new.bed.clock.advance(ASKED_FOR);
+    new.bed.clock.advance_time(ASKED_FOR);
     new.read_all("k", &stored, 3).await;
     assert_eq!(asked(), 1, "long ago");
 }
@@ -200,10 +203,10 @@ async fn former_owners_are_asked_for_a_while_and_only_about_slots_that_moved_her
 struct Odd<F>(F);
 
 #[async_trait]
-impl<F: AsyncOddly> Service for Odd<F> {
-    async fn serve(&self, request: Incoming, reply: Reply) {
-        match Request::decode(&request.message).unwrap() {
-            Request::ReadHeld(read) => self.0.answer(read, reply).await,
+impl<F: AsyncOddly> CallService for Odd<F> {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
+        match WorkerRequest::decode(&request.message).unwrap() {
+            WorkerRequest::ReadHeld(read) => self.0.answer(read, reply).await,
             other => panic!("{other:?}"),
         }
     }
@@ -211,35 +214,36 @@ impl<F: AsyncOddly> Service for Odd<F> {
 
 #[async_trait]
 trait AsyncOddly: Send + Sync + 'static {
-    async fn answer(&self, read: verbs3_protocol::Read, reply: Reply);
+    async fn answer(&self, read: verbs3_protocol::ReadMessage, reply: ReplySender);
 }
 
-fn whole_pages(first: u64, bytes: &[u8]) -> Piece {
+fn whole_pages(first: u64, bytes: &[u8]) -> BlockPiece {
     let checksums = bytes
         .chunks(PAGE as usize)
         .map(|page| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, page))
         .collect();
     let (start, length) = ((first * PAGE) as u32, bytes.len() as u32);
-    Piece { block: BlockIndex(1), start, length, checksums, verdict: CacheVerdict::Hit }
+    BlockPiece { block: BlockIndex(1), start, length, checksums, verdict: CacheVerdict::Hit }
 }
 
 /// Sends one piece, right but for what `spoil` does to it, and then ends, or says no more.
 struct OnePiece {
     stored: Stored,
     pages: std::ops::Range<u64>,
-    spoil: fn(&mut Piece, &mut Vec<u8>),
+    spoil: fn(&mut BlockPiece, &mut Vec<u8>),
     goes_on: bool,
 }
 
 #[async_trait]
 impl AsyncOddly for OnePiece {
-    async fn answer(&self, read: verbs3_protocol::Read, mut reply: Reply) {
+    async fn answer(&self, read: verbs3_protocol::ReadMessage, mut reply: ReplySender) {
         let (from, to) = (BLOCK + self.pages.start * PAGE, BLOCK + self.pages.end * PAGE);
         let mut bytes = self.stored.content(from..to);
         let mut piece = whole_pages(self.pages.start, &bytes);
         (self.spoil)(&mut piece, &mut bytes);
         let offset = self.pages.start * PAGE - u64::from(read.start);
-        let _ = reply.part(Message::Data(piece).encode(), offset, vec![Bytes::from(bytes)]).await;
+        let _ =
+            reply.send_part(Message::Data(piece).encode(), offset, vec![Bytes::from(bytes)]).await;
         if self.goes_on {
             std::future::pending::<()>().await;
         }
@@ -248,7 +252,8 @@ impl AsyncOddly for OnePiece {
 
 async fn read_beside(odd: OnePiece) -> (NewOwner, Duration) {
     let stored = odd.stored.clone();
-    let new = NewOwner::with(Arc::new(Odd(odd)), Mode::Copy(Faults::none()));
+    let new =
+        NewOwner::with(Arc::new(Odd(odd)), InProcessMode::Copy(InProcessFaults::without_faults()));
     new.bed.store.put("k", stored.clone());
     let began = Instant::now();
     new.read_all("k", &stored, 1).await;
@@ -259,7 +264,7 @@ async fn read_beside(odd: OnePiece) -> (NewOwner, Duration) {
 #[tokio::test(start_paused = true)]
 async fn pages_that_are_not_what_their_checksum_says_come_from_the_ufs() {
     let stored = Stored::new(7, 2 * BLOCK);
-    let spoil: fn(&mut Piece, &mut Vec<u8>) = |_, bytes| bytes[3 * PAGE as usize + 5] ^= 1;
+    let spoil: fn(&mut BlockPiece, &mut Vec<u8>) = |_, bytes| bytes[3 * PAGE as usize + 5] ^= 1;
     let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
     assert_eq!(new.bed.store.body_bytes(), BLOCK - 3 * PAGE, "the three pages before it are right");
     assert_eq!(new.bed.worker.metrics.former_corrupt.get(), 1);
@@ -268,7 +273,7 @@ async fn pages_that_are_not_what_their_checksum_says_come_from_the_ufs() {
 
 #[tokio::test(start_paused = true)]
 async fn answers_that_make_no_sense_are_not_believed() {
-    let spoils: [fn(&mut Piece, &mut Vec<u8>); 6] = [
+    let spoils: [fn(&mut BlockPiece, &mut Vec<u8>); 6] = [
         |piece, _| piece.block = BlockIndex(0),
         |piece, _| piece.start += 1,
         |piece, _| piece.length -= 1,
@@ -323,8 +328,8 @@ async fn a_former_owner_that_dies_in_the_middle_costs_no_time_and_what_came_is_k
 struct Silent(Mutex<usize>);
 
 #[async_trait]
-impl Service for Silent {
-    async fn serve(&self, _request: Incoming, _reply: Reply) {
+impl CallService for Silent {
+    async fn serve_call(&self, _request: IncomingCall, _reply: ReplySender) {
         *self.0.lock() += 1;
         std::future::pending::<()>().await;
     }
@@ -333,7 +338,8 @@ impl Service for Silent {
 #[tokio::test(start_paused = true)]
 async fn a_former_owner_that_is_stopped_delays_a_few_fills_and_is_then_left_alone() {
     let silent = Arc::new(Silent::default());
-    let new = NewOwner::with(silent.clone(), Mode::Copy(Faults::none()));
+    let new =
+        NewOwner::with(silent.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
     let stored = Stored::new(11, 20 * BLOCK);
     new.bed.store.put("k", stored.clone());
     let began = Instant::now();
@@ -348,11 +354,15 @@ async fn a_former_owner_that_is_stopped_delays_a_few_fills_and_is_then_left_alon
 
 #[tokio::test(start_paused = true)]
 async fn a_hint_that_does_not_come_is_a_no() {
-    let new = NewOwner::with(Arc::new(Silent::default()), Mode::Copy(Faults::none()));
+    let new = NewOwner::with(
+        Arc::new(Silent::default()),
+        InProcessMode::Copy(InProcessFaults::without_faults()),
+    );
     let stored = Stored::new(12, 1000);
     new.bed.store.put("k", stored.clone());
     let began = Instant::now();
-    let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+    let request =
+        WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
     assert!(new.bed.ask(request).await.bytes == stored.content(0..1000));
     assert!(began.elapsed() < 3 * SILENCE);
     assert_eq!(new.bed.store.asked(), (1, 0));
@@ -361,10 +371,13 @@ async fn a_hint_that_does_not_come_is_a_no() {
 #[tokio::test(start_paused = true)]
 async fn a_former_owner_that_is_away_costs_nothing() {
     let service = Arc::new(Silent::default());
-    let transport =
-        InProcess::transport(service.clone(), Mode::Copy(Faults::none().refuse_connects(u32::MAX)));
+    let transport = InProcess::make_transport(
+        service.clone(),
+        InProcessMode::Copy(InProcessFaults::without_faults().refuse_connects(u32::MAX)),
+    );
     let address = PeerAddress::from(std::net::SocketAddr::from(([127, 0, 0, 1], 9)));
-    let new = NewOwner::before(Peer::new("b", address, vec![transport], PeerOptions::default()));
+    let new =
+        NewOwner::before(TransportPeer::new("b", address, vec![transport], PeerOptions::default()));
     let stored = Stored::new(13, 4 * BLOCK);
     new.bed.store.put("k", stored.clone());
     let began = Instant::now();
@@ -379,7 +392,10 @@ async fn a_former_owner_that_is_away_costs_nothing() {
 #[tokio::test(start_paused = true)]
 async fn fills_that_find_no_memory_to_ask_a_neighbour_with_ask_the_ufs() {
     // Four blocks fit into what there is for landings; each is held until its question is given up.
-    let new = Arc::new(NewOwner::with(Arc::new(Silent::default()), Mode::Copy(Faults::none())));
+    let new = Arc::new(NewOwner::with(
+        Arc::new(Silent::default()),
+        InProcessMode::Copy(InProcessFaults::without_faults()),
+    ));
     let stored = Stored::new(14, 7 * BLOCK);
     new.bed.store.put("k", stored.clone());
     let began = Instant::now();
@@ -397,30 +413,30 @@ async fn fills_that_find_no_memory_to_ask_a_neighbour_with_ask_the_ufs() {
 async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
     let stored = Stored::new(15, 2 * BLOCK);
     let old = Bed::holding(&stored, &[]).await;
-    let mut call = old.call(&Request::ReadHeld(read("k", &stored, 1, 0..BLOCK as u32)));
-    let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
+    let mut call = old.call(&WorkerRequest::ReadHeld(read("k", &stored, 1, 0..BLOCK as u32)));
+    let Ok(CallEvent::Part(part)) = call.next().await else { panic!("no part") };
     assert!(part.last && part.data.is_empty());
     assert!(
         matches!(Message::decode(&part.message), Ok(Message::Data(piece)) if piece.length == 0)
     );
     assert_eq!(old.store.asked(), (0, 0));
     for range in [5..BLOCK as u32, 0..100, 0..2 * BLOCK as u32, 0..0] {
-        let got = old.ask(Request::ReadHeld(read("k", &stored, 1, range))).await;
+        let got = old.ask(WorkerRequest::ReadHeld(read("k", &stored, 1, range))).await;
         assert_eq!(got.refused(), Some(&verbs3_protocol::RefusalKind::Malformed));
     }
-    let holds = Holds {
+    let holds = HoldsMessage {
         object: object("k"),
         version_id: None,
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         page: PageIndex(0),
     };
     assert!(matches!(
-        old.ask(Request::Holds(holds.clone())).await.messages[..],
+        old.ask(WorkerRequest::Holds(holds.clone())).await.messages[..],
         [Message::Holds { likely: false }]
     ));
     old.open(open("k", ALL)).await;
     assert!(matches!(
-        old.ask(Request::Holds(holds)).await.messages[..],
+        old.ask(WorkerRequest::Holds(holds)).await.messages[..],
         [Message::Holds { likely: true }]
     ));
 }
@@ -432,25 +448,28 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
     old.store.put("warm", warm.clone());
     old.open(open("k", ALL)).await;
     old.open(open("warm", ALL)).await;
-    let new = NewOwner::with(old.worker.clone(), Mode::Copy(Faults::none()));
+    let new =
+        NewOwner::with(old.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
     for (key, stored) in [("k", &hot), ("warm", &warm)] {
         new.bed.store.put(key, stored.clone());
     }
-    let neighbours = Neighbours::new(neighbour_options(), map(16));
-    let peer =
-        Peer::local(InProcess::connection(new.bed.worker.clone(), Mode::Copy(Faults::none())));
-    neighbours.adopt(&HashMap::from([(id("a"), Arc::new(peer))]));
-    old.worker.reach(neighbours);
+    let neighbours = NeighbourClient::new(neighbour_options(), map(16));
+    let peer = TransportPeer::for_local_connection(InProcess::open_connection(
+        new.bed.worker.clone(),
+        InProcessMode::Copy(InProcessFaults::without_faults()),
+    ));
+    neighbours.adopt_peers(&HashMap::from([(id("a"), Arc::new(peer))]));
+    old.worker.set_neighbours(neighbours);
     assert_eq!(old.worker.handing_over(), None);
-    let mut members = vec![Member::new(id("a"), 1.0), Member::new(id("b"), 1.0)];
+    let mut members = vec![PlacementMember::new(id("a"), 1.0), PlacementMember::new(id("b"), 1.0)];
     members[1].draining = true;
-    let draining = Placement::new(Epoch(3), members, 1).unwrap();
+    let draining = PlacementMap::new(Epoch(3), members, 1).unwrap();
     // The leaving worker hears of the map first, and asks until the new owner has, too.
     let (me, before) = (id("b"), owned_by("b", 1));
     let (former, handed_over) = (Some(&before), HashSet::new());
     let map = &draining;
     let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
-    old.worker.activate(Activation {
+    old.worker.activate_map(MapActivation {
         map,
         me: &me,
         former,
@@ -472,7 +491,8 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
     assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 0), 0));
     old.worker.shutdown().await;
     for (key, stored) in [("k", &hot), ("warm", &warm)] {
-        let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(3), ..open(key, ALL) });
+        let request =
+            WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(3), ..open(key, ALL) });
         let got = new.bed.ask(request).await;
         assert!(got.bytes == stored.content(0..stored.bytes.min(BLOCK)));
         assert_eq!(got.verdict(), CacheVerdict::Hit);
@@ -493,25 +513,30 @@ async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
         }
     };
     let stored = Stored::new(16, 2 * BLOCK - 1000);
-    let old = Bed::with(Mode::Share, 32, disk());
+    let old = Bed::with(InProcessMode::Share, 32, disk());
     old.store.put("k", stored.clone());
     for block in 0..2 {
         old.read(read("k", &stored, block, 0..(BLOCK - 1000) as u32)).await;
         // The queue has room for a block: the next one's pages would be dropped where the writer is
         // slow.
-        old.worker.filler.disk().unwrap().settle();
+        old.worker.filler.disk_tier().unwrap().settle();
     }
     old.read(read("k", &stored, 0, 0..BLOCK as u32)).await;
     old.worker.shutdown().await;
     drop(old);
-    let old = Bed::with(Mode::Share, 32, disk());
-    let new = NewOwner::with(old.worker.clone(), Mode::Copy(Faults::none()));
+    let old = Bed::with(InProcessMode::Share, 32, disk());
+    let new =
+        NewOwner::with(old.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
     new.bed.store.put("k", stored.clone());
-    let request = Request::Open(verbs3_protocol::Open { epoch: Epoch(2), ..open("k", ALL) });
+    let request =
+        WorkerRequest::Open(verbs3_protocol::OpenMessage { epoch: Epoch(2), ..open("k", ALL) });
     assert!(new.bed.ask(request).await.bytes == stored.content(0..BLOCK));
     new.read_all("k", &stored, 1).await;
     assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((0, 1), 0));
-    assert_eq!((old.store.asked(), old.worker.filler.memory().held()), ((0, 0), (0, 0)));
+    assert_eq!(
+        (old.store.asked(), old.worker.filler.memory_tier().held_totals()),
+        ((0, 0), (0, 0))
+    );
     new.ends_well().await;
     old.assert_nothing_leaked().await;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use verbs3_protocol::{ByteRange, Open, RefusalKind, WriteId, WriteOutcome};
+use verbs3_protocol::{ByteRange, OpenMessage, RefusalKind, WriteId, WriteOutcome};
 
 use super::bed::{Bed, modes, open};
 use super::store::Stored;
@@ -51,7 +51,8 @@ async fn read(
         let oldest = acknowledged.0[key].load(Ordering::SeqCst);
         let age = if rng.random_bool(0.2) { 0 } else { u64::MAX };
         let want = Some(ByteRange::All).filter(|_| rng.random_bool(0.8));
-        let got = bed.open(Open { attributes_age_ms_max: age, ..open(&name(key), want) }).await;
+        let got =
+            bed.open(OpenMessage { attributes_age_ms_max: age, ..open(&name(key), want) }).await;
         if let Some(refused) = got.refused() {
             assert!(
                 matches!(refused, RefusalKind::Uncertain | RefusalKind::VersionGone),

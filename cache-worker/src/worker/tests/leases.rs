@@ -5,16 +5,17 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use verbs3_protocol::{
-    Announce, Epoch, ForgetPrefix, Heard, Holder, HolderId, Lease, Member, Open, Placement,
-    Recalled, Recalls, RefusalKind, Reply, Report, Request, Shown, Word, WorkerId, WriteOutcome,
+    AnnounceMessage, AttributeLease, Epoch, ForgetPrefix, HolderId, LeaseHolder, ListedAttributes,
+    NoticeAnswer, OpenMessage, PlacementMap, PlacementMember, RecallPollMessage, RecallReply,
+    RefusalKind, ReportMessage, WorkerId, WorkerReply, WorkerRequest, WriteNotice, WriteOutcome,
 };
-use verbs3_rdma::inprocess::Mode;
-use verbs3_rdma::transport::Call;
+use verbs3_rdma::inprocess::InProcessMode;
+use verbs3_rdma::transport::OutgoingCall;
 
 use super::bed::{Bed, WRITE, collect, object, open, volume};
 use super::store::Stored;
 use crate::WorkerOptions;
-use crate::membership::Activation;
+use crate::membership::MapActivation;
 
 const LEASE: Duration = Duration::from_secs(10);
 const HOLDER: HolderId = HolderId(77);
@@ -33,15 +34,16 @@ fn options() -> WorkerOptions {
     }
 }
 
-fn alone(epoch: u64) -> Placement {
-    Placement::new(Epoch(epoch), vec![Member::new(WorkerId("a".into()), 1.0)], 1).unwrap()
+fn alone(epoch: u64) -> PlacementMap {
+    PlacementMap::new(Epoch(epoch), vec![PlacementMember::new(WorkerId("a".into()), 1.0)], 1)
+        .unwrap()
 }
 
 fn activate(bed: &Bed, epoch: u64, restarted: bool) {
     let (me, former, handed_over) = (&WorkerId("a".into()), None, HashSet::new());
     let (open_writes, resumes, uncertain) = (Vec::new(), None, Duration::ZERO);
     let map = &alone(epoch);
-    bed.worker.activate(Activation {
+    bed.worker.activate_map(MapActivation {
         map,
         me,
         former,
@@ -60,67 +62,67 @@ async fn home() -> Bed {
 }
 
 async fn home_with(options: WorkerOptions) -> Bed {
-    let bed = Bed::with(Mode::Share, 32, options);
+    let bed = Bed::with(InProcessMode::Share, 32, options);
     activate(&bed, 1, false);
     bed.store.put("k", Stored::new(1, 10));
     assert_eq!(
         bed.open(open("k", None)).await.opened().lease,
-        Lease::default(),
+        AttributeLease::default(),
         "asked at the ufs just now"
     );
     bed
 }
 
-async fn poll(bed: &Bed, last: &Recalled) -> Recalled {
-    let recalls = Recalls { holder: HOLDER, life: last.life, through: last.through };
-    match bed.ask(Request::Recalls(recalls)).await.messages.pop() {
-        Some(Reply::Recalled(recalled)) => recalled,
+async fn poll(bed: &Bed, last: &RecallReply) -> RecallReply {
+    let recalls = RecallPollMessage { holder: HOLDER, life: last.life, through: last.through };
+    match bed.ask(WorkerRequest::Recalls(recalls)).await.messages.pop() {
+        Some(WorkerReply::Recalled(recalled)) => recalled,
         other => panic!("{other:?}"),
     }
 }
 
-const NONE: Recalled = Recalled { life: 0, through: 0, keys: Vec::new(), all: false };
+const NONE: RecallReply = RecallReply { life: 0, through: 0, keys: Vec::new(), all: false };
 
-fn opening(answered: u32, change: impl FnOnce(&mut Open)) -> Request {
+fn opening(answered: u32, change: impl FnOnce(&mut OpenMessage)) -> WorkerRequest {
     let mut open = open("k", None);
     change(&mut open);
-    Request::OpenBy(open, Holder { id: HOLDER, answered })
+    WorkerRequest::OpenBy(open, LeaseHolder { id: HOLDER, answered })
 }
 
-async fn lease(bed: &Bed) -> Lease {
+async fn lease(bed: &Bed) -> AttributeLease {
     bed.ask(opening(0, |_| {})).await.opened().lease
 }
 
 /// A home that has granted a lease on "k".
-async fn granted() -> (Bed, Recalled) {
+async fn granted() -> (Bed, RecallReply) {
     let bed = home().await;
     let told = poll(&bed, &NONE).await;
-    assert_eq!(lease(&bed).await, Lease { id: 1, milliseconds: 2000 });
+    assert_eq!(lease(&bed).await, AttributeLease { id: 1, milliseconds: 2000 });
     (bed, told)
 }
 
-fn report(epoch: u64) -> Report {
+fn report(epoch: u64) -> ReportMessage {
     let (keys, outcome) = (vec!["k".to_owned()], WriteOutcome::Done);
-    Report { volume: volume(), keys, write: WRITE, epoch: Epoch(epoch), outcome }
+    ReportMessage { volume: volume(), keys, write: WRITE, epoch: Epoch(epoch), outcome }
 }
 
-fn announce() -> Announce {
+fn announce() -> AnnounceMessage {
     let keys = vec!["k".to_owned()];
-    Announce { volume: volume(), keys, write: WRITE, epoch: Epoch(1), uncertain_ms: 60_000 }
+    AnnounceMessage { volume: volume(), keys, write: WRITE, epoch: Epoch(1), uncertain_ms: 60_000 }
 }
 
 async fn is_waiting(call: &mut std::pin::Pin<Box<impl Future<Output = super::bed::Got>>>) -> bool {
     tokio::time::timeout(A_MOMENT, call).await.is_err()
 }
 
-async fn finish(call: Call) -> super::bed::Got {
+async fn finish(call: OutgoingCall) -> super::bed::Got {
     collect(call).await.unwrap()
 }
 
 #[tokio::test]
 async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
     let bed = home().await;
-    let hint = Lease { id: 1, milliseconds: 0 };
+    let hint = AttributeLease { id: 1, milliseconds: 0 };
     assert_eq!(
         bed.open(open("k", None)).await.opened().lease,
         hint,
@@ -131,17 +133,21 @@ async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
     assert_eq!(lease(&bed).await.milliseconds, 2000);
     bed.store.put("cold", Stored::new(1, 10));
     for _ in 0..2 {
-        bed.clock.advance(Duration::from_secs(11));
+        bed.clock.advance_time(Duration::from_secs(11));
         bed.worker.hold_lease(|| (LEASE, LEASE));
-        let cold = Open { object: object("cold"), ..open("k", None) };
-        let asked = Request::OpenBy(cold, Holder { id: HOLDER, answered: 0 });
-        assert_eq!(bed.ask(asked).await.opened().lease, Lease::default(), "read too seldom");
+        let cold = OpenMessage { object: object("cold"), ..open("k", None) };
+        let asked = WorkerRequest::OpenBy(cold, LeaseHolder { id: HOLDER, answered: 0 });
+        assert_eq!(
+            bed.ask(asked).await.opened().lease,
+            AttributeLease::default(),
+            "read too seldom"
+        );
     }
-    let cold = Open { object: object("cold"), ..open("k", None) };
-    bed.clock.advance(Duration::from_secs(11));
+    let cold = OpenMessage { object: object("cold"), ..open("k", None) };
+    bed.clock.advance_time(Duration::from_secs(11));
     bed.worker.hold_lease(|| (LEASE, LEASE));
     poll(&bed, &NONE).await;
-    let asked = Request::OpenBy(cold, Holder { id: HOLDER, answered: 5 });
+    let asked = WorkerRequest::OpenBy(cold, LeaseHolder { id: HOLDER, answered: 5 });
     assert_eq!(
         bed.ask(asked).await.opened().lease.milliseconds,
         2000,
@@ -153,18 +159,22 @@ async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
 async fn a_lease_lasts_no_longer_than_attributes_may_be_old_or_than_the_homes_own() {
     let (bed, _) = granted().await;
     let aged = |ms| opening(0, move |open| open.attributes_age_ms_max = ms);
-    bed.clock.advance(Duration::from_millis(300));
+    bed.clock.advance_time(Duration::from_millis(300));
     assert_eq!(bed.ask(aged(1300)).await.opened().lease.milliseconds, 1000);
-    assert_eq!(bed.ask(aged(310)).await.opened().lease, Lease::default(), "not worth it");
-    assert_eq!(bed.ask(aged(0)).await.opened().lease, Lease::default(), "who asks every time");
+    assert_eq!(bed.ask(aged(310)).await.opened().lease, AttributeLease::default(), "not worth it");
+    assert_eq!(
+        bed.ask(aged(0)).await.opened().lease,
+        AttributeLease::default(),
+        "who asks every time"
+    );
     let versioned = opening(0, |open| open.version_id = Some("null".into()));
     assert!(bed.ask(versioned).await.refused().is_some());
-    bed.clock.advance(LEASE - Duration::from_millis(1300));
+    bed.clock.advance_time(LEASE - Duration::from_millis(1300));
     bed.ask(opening(0, |_| {})).await;
     poll(&bed, &NONE).await;
     assert_eq!(lease(&bed).await.milliseconds, 1000, "the worker's own lease ends then");
-    bed.clock.advance(Duration::from_secs(1));
-    assert_eq!([lease(&bed).await, lease(&bed).await], [Lease::default(); 2]);
+    bed.clock.advance_time(Duration::from_secs(1));
+    assert_eq!([lease(&bed).await, lease(&bed).await], [AttributeLease::default(); 2]);
 }
 
 #[tokio::test]
@@ -181,13 +191,13 @@ async fn a_worker_of_a_map_that_never_changes_grants_nothing_nor_does_one_that_i
             assert_eq!(lease(&bed).await.milliseconds, 2000);
             bed.store.put("l", Stored::new(1, 10));
             let other = || {
-                let open = Open { object: object("l"), ..open("k", None) };
-                Request::OpenBy(open, Holder { id: HOLDER, answered: 9 })
+                let open = OpenMessage { object: object("l"), ..open("k", None) };
+                WorkerRequest::OpenBy(open, LeaseHolder { id: HOLDER, answered: 9 })
             };
             bed.ask(other()).await;
-            assert_eq!(bed.ask(other()).await.opened().lease, Lease::default());
+            assert_eq!(bed.ask(other()).await.opened().lease, AttributeLease::default());
         } else {
-            assert_eq!([lease(&bed).await, lease(&bed).await], [Lease::default(); 2]);
+            assert_eq!([lease(&bed).await, lease(&bed).await], [AttributeLease::default(); 2]);
         }
     }
 }
@@ -196,10 +206,10 @@ async fn a_worker_of_a_map_that_never_changes_grants_nothing_nor_does_one_that_i
 async fn a_report_is_acknowledged_once_the_holder_has_dropped_the_key() {
     let (bed, told) = granted().await;
     assert!(
-        bed.ask(Request::Announce(announce())).await.is_done(),
+        bed.ask(WorkerRequest::Announce(announce())).await.is_done(),
         "nobody waits for an announcement"
     );
-    let mut reported = Box::pin(finish(bed.call(&Request::Report(report(1)))));
+    let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
     assert!(is_waiting(&mut reported).await);
     let recalled = poll(&bed, &told).await;
     assert_eq!((recalled.keys.as_slice(), recalled.all), (&[object("k").hash()][..], false));
@@ -217,25 +227,29 @@ async fn a_report_is_acknowledged_once_the_holder_has_dropped_the_key() {
 #[tokio::test]
 async fn a_report_is_acknowledged_once_the_lease_of_a_holder_that_is_silent_is_over() {
     let (bed, _) = granted().await;
-    let mut reported = Box::pin(finish(bed.call(&Request::Report(report(1)))));
+    let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
     assert!(is_waiting(&mut reported).await);
-    bed.clock.advance(Duration::from_millis(1999));
+    bed.clock.advance_time(Duration::from_millis(1999));
     assert!(is_waiting(&mut reported).await);
-    bed.clock.advance(Duration::from_millis(1));
+    bed.clock.advance_time(Duration::from_millis(1));
     assert!(reported.await.is_done());
 }
 
 #[tokio::test]
 async fn a_key_that_was_written_is_leased_again_after_a_while() {
     let (bed, told) = granted().await;
-    bed.ask(Request::Announce(announce())).await;
+    bed.ask(WorkerRequest::Announce(announce())).await;
     let recalled = poll(&bed, &told).await;
     poll(&bed, &recalled).await;
-    assert!(bed.ask(Request::Report(report(1))).await.is_done());
+    assert!(bed.ask(WorkerRequest::Report(report(1))).await.is_done());
     let hot = || opening(10, |_| {});
     bed.ask(hot()).await;
-    assert_eq!(bed.ask(hot()).await.opened().lease, Lease::default(), "written a moment ago");
-    bed.clock.advance(Duration::from_secs(6));
+    assert_eq!(
+        bed.ask(hot()).await.opened().lease,
+        AttributeLease::default(),
+        "written a moment ago"
+    );
+    bed.clock.advance_time(Duration::from_secs(6));
     poll(&bed, &recalled).await;
     assert_eq!(bed.ask(hot()).await.opened().lease.milliseconds, 2000);
 }
@@ -243,14 +257,14 @@ async fn a_key_that_was_written_is_leased_again_after_a_while() {
 /// Everything that makes attributes void, whoever says so.
 #[tokio::test]
 async fn whatever_makes_attributes_void_waits_for_those_who_hold_them() {
-    let shown = Some(Shown { bytes: Some(99), ..Shown::default() });
+    let shown = Some(ListedAttributes { bytes: Some(99), ..ListedAttributes::default() });
     let entries = vec![verbs3_protocol::ListedEntry { key: "k".into(), shown }];
     let (keys, prefix) = (vec!["k".to_owned()], String::new());
     let requests = [
-        Request::Report(report(1)),
-        Request::Forget(verbs3_protocol::Forget { volume: volume(), keys }),
-        Request::ForgetPrefix(ForgetPrefix { volume: volume(), prefix }),
-        Request::Listed(verbs3_protocol::Listed { volume: volume(), entries }),
+        WorkerRequest::Report(report(1)),
+        WorkerRequest::Forget(verbs3_protocol::ForgetMessage { volume: volume(), keys }),
+        WorkerRequest::ForgetPrefix(ForgetPrefix { volume: volume(), prefix }),
+        WorkerRequest::Listed(verbs3_protocol::ListingMessage { volume: volume(), entries }),
     ];
     for request in requests {
         let (bed, told) = granted().await;
@@ -268,10 +282,10 @@ async fn a_prefix_that_is_void_gives_no_lease_on_what_was_asked_before() {
     let (bed, told) = granted().await;
     let attributes = bed.worker.attributes.len();
     let forget = ForgetPrefix { volume: volume(), prefix: "k".into() };
-    bed.clock.advance(Duration::from_secs(1));
-    bed.worker.voids.add(&forget.volume, &forget.prefix, bed.clock_now());
+    bed.clock.advance_time(Duration::from_secs(1));
+    bed.worker.voids.add_prefix(&forget.volume, &forget.prefix, bed.clock_now());
     poll(&bed, &told).await;
-    assert_eq!(lease(&bed).await, Lease::default(), "asked anew");
+    assert_eq!(lease(&bed).await, AttributeLease::default(), "asked anew");
     assert_eq!(bed.worker.attributes.len(), attributes);
     assert_eq!(lease(&bed).await.milliseconds, 2000);
 }
@@ -295,42 +309,47 @@ async fn an_epoch_is_not_given_up_while_a_gateway_may_answer_by_a_lease_of_it() 
     bed.worker.leases_over().await;
     let (silent, _) = granted().await;
     silent.worker.give_up_epoch(10);
-    silent.clock.advance(Duration::from_secs(2));
+    silent.clock.advance_time(Duration::from_secs(2));
     silent.worker.leases_over().await;
 }
 
 #[tokio::test]
 async fn a_word_by_way_of_the_coordinators_is_not_heard_before_leases_are_dropped() {
     let (bed, told) = granted().await;
-    assert_eq!(bed.worker.hear(&Word::Announce(announce())), Heard::Done);
-    let hear = || bed.worker.hear(&Word::Report(report(1)));
+    assert_eq!(
+        bed.worker.apply_relayed_word(&WriteNotice::Announce(announce())),
+        NoticeAnswer::Done
+    );
+    let hear = || bed.worker.apply_relayed_word(&WriteNotice::Report(report(1)));
     for _ in 0..2 {
-        assert!(matches!(hear(), Heard::Refused(refusal) if refusal.kind == RefusalKind::Busy));
+        assert!(
+            matches!(hear(), NoticeAnswer::Refused(refusal) if refusal.kind == RefusalKind::Busy)
+        );
     }
     let recalled = poll(&bed, &told).await;
     poll(&bed, &recalled).await;
-    assert_eq!(hear(), Heard::Done);
+    assert_eq!(hear(), NoticeAnswer::Done);
 }
 
 /// It was killed, and nobody knows what it has granted.
 #[tokio::test]
 async fn a_process_that_was_started_again_waits_for_the_leases_of_the_one_before() {
     for (restarted, waits) in [(true, true), (false, false)] {
-        let bed = Bed::with(Mode::Share, 32, options());
+        let bed = Bed::with(InProcessMode::Share, 32, options());
         bed.worker.follows_another();
         activate(&bed, 1, restarted);
-        let mut reported = Box::pin(finish(bed.call(&Request::Report(report(1)))));
+        let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
         if waits {
             assert!(is_waiting(&mut reported).await);
             bed.worker.give_up_epoch(10);
             assert!(tokio::time::timeout(A_MOMENT, bed.worker.leases_over()).await.is_err());
-            bed.clock.advance(Duration::from_secs(2));
+            bed.clock.advance_time(Duration::from_secs(2));
             bed.worker.leases_over().await;
         }
         assert!(reported.await.is_done());
     }
     // Before its first map: it may be asked to give up one of the process before.
-    let bed = Bed::with(Mode::Share, 32, options());
+    let bed = Bed::with(InProcessMode::Share, 32, options());
     bed.worker.follows_another();
     bed.worker.give_up_epoch(10);
     assert!(tokio::time::timeout(A_MOMENT, bed.worker.leases_over()).await.is_err());
@@ -339,10 +358,10 @@ async fn a_process_that_was_started_again_waits_for_the_leases_of_the_one_before
 #[tokio::test]
 async fn what_another_process_of_the_home_has_recalled_acknowledges_nothing_here() {
     let (bed, told) = granted().await;
-    bed.ask(Request::Announce(announce())).await;
-    let other = Recalled { life: told.life ^ 1, through: u64::MAX, ..told.clone() };
+    bed.ask(WorkerRequest::Announce(announce())).await;
+    let other = RecallReply { life: told.life ^ 1, through: u64::MAX, ..told.clone() };
     assert_eq!(poll(&bed, &other).await.keys, [object("k").hash()]);
-    let mut reported = Box::pin(finish(bed.call(&Request::Report(report(1)))));
+    let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
     assert!(is_waiting(&mut reported).await);
 }
 
@@ -352,18 +371,19 @@ async fn an_answer_that_was_known_before_a_write_grants_nothing_after_it() {
     let (bed, told) = granted().await;
     let known = bed.worker.attributes.len();
     assert_eq!(known, 1);
-    bed.ask(Request::Announce(announce())).await;
+    bed.ask(WorkerRequest::Announce(announce())).await;
     let recalled = poll(&bed, &told).await;
     poll(&bed, &recalled).await;
     assert_eq!(bed.ask(opening(9, |_| {})).await.refused(), Some(&RefusalKind::Uncertain));
-    assert_eq!(bed.worker.grants.size().0, 0);
+    assert_eq!(bed.worker.grants.lease_and_holder_counts().0, 0);
 }
 
 #[tokio::test]
 async fn a_listing_recalls_a_lease_on_what_the_home_has_forgotten() {
     let (bed, told) = granted_by(1).await;
     bed.store.put("k", Stored::new(2, 10));
-    let shown = Shown { etag: Some(Stored::new(2, 10).etag()), ..Shown::default() };
+    let shown =
+        ListedAttributes { etag: Some(Stored::new(2, 10).etag()), ..ListedAttributes::default() };
     let mut listed: std::pin::Pin<Box<dyn Future<Output = super::bed::Got>>> =
         Box::pin(bed.listed("k", Some(shown)));
     assert!(
@@ -385,8 +405,9 @@ async fn newer_attributes_are_answered_once_a_lease_on_older_is_dropped() {
             Some(seed) => bed.store.put("k", Stored::new(seed, 10)),
             None => drop(bed.store.objects.lock().remove("k")),
         }
-        let always = Open { attributes_age_ms_max: 0, absence_age_ms_max: 0, ..open("k", None) };
-        let mut asked = Box::pin(finish(bed.call(&Request::Open(always))));
+        let always =
+            OpenMessage { attributes_age_ms_max: 0, absence_age_ms_max: 0, ..open("k", None) };
+        let mut asked = Box::pin(finish(bed.call(&WorkerRequest::Open(always))));
         assert!(is_waiting(&mut asked).await, "a gateway may answer with older ones");
         let recalled = poll(&bed, &told).await;
         assert_eq!(recalled.keys, [object("k").hash()]);
@@ -403,7 +424,7 @@ async fn newer_attributes_are_answered_once_a_lease_on_older_is_dropped() {
 }
 
 /// A home that has granted a lease on "k"; and has forgotten "k", where it remembers few keys.
-async fn granted_by(keys_max: usize) -> (Bed, Recalled) {
+async fn granted_by(keys_max: usize) -> (Bed, RecallReply) {
     if keys_max == 0 {
         return granted().await;
     }
@@ -422,7 +443,7 @@ async fn granted_by(keys_max: usize) -> (Bed, Recalled) {
 #[tokio::test]
 async fn attributes_that_are_asked_anew_and_are_the_same_recall_no_lease() {
     let (bed, _) = granted().await;
-    let always = Open { attributes_age_ms_max: 0, ..open("k", None) };
+    let always = OpenMessage { attributes_age_ms_max: 0, ..open("k", None) };
     assert!(!bed.open(always).await.opened().attributes_cached);
     assert_eq!(lease(&bed).await.milliseconds, 2000);
 }
@@ -433,7 +454,7 @@ async fn an_open_that_finds_its_version_gone_recalls_the_leases_on_it() {
     let (bed, told) = granted().await;
     bed.store.put("k", Stored::new(2, 10));
     let open = open("k", Some(verbs3_protocol::ByteRange::All));
-    let mut opened = Box::pin(finish(bed.call(&Request::Open(open))));
+    let mut opened = Box::pin(finish(bed.call(&WorkerRequest::Open(open))));
     assert!(is_waiting(&mut opened).await, "a gateway may answer with the version that is gone");
     let recalled = poll(&bed, &told).await;
     assert_eq!(recalled.keys, [object("k").hash()]);

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use verbs3_protocol::{ByteRange, Open, Reply as Message, Request};
-use verbs3_rdma::inprocess::Mode;
-use verbs3_rdma::transport::Event;
+use verbs3_protocol::{ByteRange, OpenMessage, WorkerReply as Message, WorkerRequest};
+use verbs3_rdma::inprocess::InProcessMode;
+use verbs3_rdma::transport::CallEvent;
 
 use super::bed::{BLOCK, Bed, PAGE, modes, open, read};
 use super::store::Stored;
@@ -14,10 +14,10 @@ use crate::options::WorkerOptions;
 
 const SLOW: Duration = Duration::from_millis(2250);
 
-async fn first_sign(bed: &Bed, request: &Request) -> Duration {
+async fn first_sign(bed: &Bed, request: &WorkerRequest) -> Duration {
     let began = Instant::now();
     let mut call = bed.call(request);
-    let Ok(Event::Part(part)) = call.next().await else { panic!("no part") };
+    let Ok(CallEvent::Part(part)) = call.next().await else { panic!("no part") };
     assert!(
         matches!(Message::decode(&part.message).unwrap(), Message::Data(piece) if piece.length == 0)
     );
@@ -32,9 +32,9 @@ async fn a_slow_ufs_is_not_a_dead_worker() {
         let stored = Stored::new(1, 2 * BLOCK);
         bed.store.put("k", stored.clone());
         for request in [
-            Request::Open(open("k", Some(ByteRange::All))),
-            Request::Open(Open { attributes_age_ms_max: 0, ..open("k", None) }),
-            Request::Read(read("k", &stored, 1, 0..10)),
+            WorkerRequest::Open(open("k", Some(ByteRange::All))),
+            WorkerRequest::Open(OpenMessage { attributes_age_ms_max: 0, ..open("k", None) }),
+            WorkerRequest::Read(read("k", &stored, 1, 0..10)),
         ] {
             bed.store.hold();
             assert!(
@@ -54,7 +54,7 @@ async fn a_slow_ufs_is_not_a_dead_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_stalls_is_not_a_dead_worker() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(2, 4 * PAGE);
     bed.store.put("k", stored.clone());
     let drip = bed.store.drip();
@@ -72,7 +72,7 @@ async fn a_body_that_stalls_is_not_a_dead_worker() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_turn_shows_life() {
     let options = WorkerOptions { fills_in_flight_max: 1, ..WorkerOptions::default() };
-    let bed = Bed::with(Mode::Share, 32, options);
+    let bed = Bed::with(InProcessMode::Share, 32, options);
     let stored = Stored::new(3, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     bed.store.hold();
@@ -92,7 +92,7 @@ async fn a_wait_for_a_turn_shows_life() {
 
 #[tokio::test]
 async fn a_hit_costs_no_sign() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(4, 10));
     bed.open(open("k", Some(ByteRange::All))).await;
     let got = bed.open(open("k", Some(ByteRange::All))).await;

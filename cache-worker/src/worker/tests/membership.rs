@@ -4,21 +4,25 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use verbs3_protocol::{
-    Announce, Epoch, Heard, Member, Open, Placement, RefusalKind, Report, Request, Word, WorkerId,
-    WriteId, WriteOutcome,
+    AnnounceMessage, Epoch, NoticeAnswer, OpenMessage, PlacementMap, PlacementMember, RefusalKind,
+    ReportMessage, WorkerId, WorkerRequest, WriteId, WriteNotice, WriteOutcome,
 };
-use verbs3_rdma::inprocess::Mode;
+use verbs3_rdma::inprocess::InProcessMode;
 
 use super::bed::{Bed, WRITE, object, open, volume};
 use super::store::Stored;
 use crate::WorkerOptions;
-use crate::membership::{Activation, NotedWrite};
+use crate::membership::{MapActivation, NotedWrite};
 
 const LEASE: Duration = Duration::from_secs(10);
 const OUTAGE: Duration = Duration::from_secs(100);
 
 fn bed() -> Bed {
-    Bed::with(Mode::Share, 32, WorkerOptions { coordinated: true, ..WorkerOptions::default() })
+    Bed::with(
+        InProcessMode::Share,
+        32,
+        WorkerOptions { coordinated: true, ..WorkerOptions::default() },
+    )
 }
 
 fn id(name: &str) -> WorkerId {
@@ -26,19 +30,19 @@ fn id(name: &str) -> WorkerId {
 }
 
 /// Map in which worker `a` is alone, so the home of every key.
-fn alone(epoch: u64) -> Placement {
-    Placement::new(Epoch(epoch), vec![Member::new(id("a"), 1.0)], 1).unwrap()
+fn alone(epoch: u64) -> PlacementMap {
+    PlacementMap::new(Epoch(epoch), vec![PlacementMember::new(id("a"), 1.0)], 1).unwrap()
 }
 
 /// Map in which worker `b` is alone.
-fn elsewhere(epoch: u64) -> Placement {
-    Placement::new(Epoch(epoch), vec![Member::new(id("b"), 1.0)], 1).unwrap()
+fn elsewhere(epoch: u64) -> PlacementMap {
+    PlacementMap::new(Epoch(epoch), vec![PlacementMember::new(id("b"), 1.0)], 1).unwrap()
 }
 
 fn activate(
     bed: &Bed,
-    map: &Placement,
-    former: Option<&Placement>,
+    map: &PlacementMap,
+    former: Option<&PlacementMap>,
     handed: &[&str],
     open_writes: Vec<NotedWrite>,
 ) {
@@ -48,27 +52,30 @@ fn activate(
 /// The same, of a worker of which more is to be said.
 fn activate_as(
     bed: &Bed,
-    (map, former): (&Placement, Option<&Placement>),
+    (map, former): (&PlacementMap, Option<&PlacementMap>),
     handed: &[&str],
-    change: impl FnOnce(&mut Activation<'_>),
+    change: impl FnOnce(&mut MapActivation<'_>),
 ) {
     let handed_over: HashSet<WorkerId> = handed.iter().map(|name| id(name)).collect();
     let (open_writes, resumes, uncertain, restarted) = (Vec::new(), None, Duration::ZERO, false);
     let me = &id("a");
     let mut activation =
-        Activation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted };
+        MapActivation { map, me, former, handed_over, open_writes, resumes, uncertain, restarted };
     change(&mut activation);
-    bed.worker.activate(activation);
+    bed.worker.activate_map(activation);
     bed.worker.hold_lease(|| (LEASE, OUTAGE));
 }
 
-fn opening(epoch: u64) -> Request {
-    Request::Open(Open { epoch: Epoch(epoch), ..open("k", Some(verbs3_protocol::ByteRange::All)) })
+fn opening(epoch: u64) -> WorkerRequest {
+    WorkerRequest::Open(OpenMessage {
+        epoch: Epoch(epoch),
+        ..open("k", Some(verbs3_protocol::ByteRange::All))
+    })
 }
 
-fn announce(epoch: u64) -> Request {
+fn announce(epoch: u64) -> WorkerRequest {
     let keys = vec!["k".to_owned()];
-    Request::Announce(Announce {
+    WorkerRequest::Announce(AnnounceMessage {
         volume: volume(),
         keys,
         write: WRITE,
@@ -77,9 +84,15 @@ fn announce(epoch: u64) -> Request {
     })
 }
 
-fn report(epoch: u64, write: WriteId) -> Request {
+fn report(epoch: u64, write: WriteId) -> WorkerRequest {
     let (keys, outcome) = (vec!["k".to_owned()], WriteOutcome::Done);
-    Request::Report(Report { volume: volume(), keys, write, epoch: Epoch(epoch), outcome })
+    WorkerRequest::Report(ReportMessage {
+        volume: volume(),
+        keys,
+        write,
+        epoch: Epoch(epoch),
+        outcome,
+    })
 }
 
 /// Questions about attributes that the store has got.
@@ -110,13 +123,13 @@ async fn without_a_lease_each_read_asks_the_ufs_and_sees_what_others_wrote() {
     assert_eq!(asked(&bed), before, "known, and answered");
     // A write through another home, which this worker does not hear of.
     bed.store.put("k", new.clone());
-    bed.clock.advance(LEASE);
+    bed.clock.advance_time(LEASE);
     assert_eq!(bed.ask(opening(1)).await.bytes, new.content(0..20));
     assert!(matches!(
         bed.ask(announce(1)).await.messages[..],
-        [verbs3_protocol::Reply::Unleased { .. }]
+        [verbs3_protocol::WorkerReply::Unleased { .. }]
     ));
-    bed.clock.advance(OUTAGE);
+    bed.clock.advance_time(OUTAGE);
     assert_eq!(bed.ask(announce(1)).await.refused(), Some(&RefusalKind::NoLease));
 }
 
@@ -128,7 +141,7 @@ async fn a_process_that_is_stopped_while_it_notes_its_lease_holds_it_no_longer()
     bed.store.put("k", Stored::new(1, 10));
     bed.worker.hold_lease(|| {
         let left = (LEASE, OUTAGE);
-        bed.clock.advance(LEASE);
+        bed.clock.advance_time(LEASE);
         left
     });
     bed.ask(opening(1)).await.opened();
@@ -148,10 +161,10 @@ async fn a_home_that_was_none_meanwhile_forgets_what_it_knew() {
     assert_eq!(bed.ask(opening(1)).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(0))));
     activate(&bed, &elsewhere(2), Some(&alone(1)), &["a"], Vec::new());
     bed.store.put("k", new.clone());
-    bed.clock.advance(Duration::from_secs(1));
+    bed.clock.advance_time(Duration::from_secs(1));
     bed.worker.give_up_epoch(10);
     activate(&bed, &alone(3), Some(&elsewhere(2)), &["b"], Vec::new());
-    bed.clock.advance(Duration::from_secs(1));
+    bed.clock.advance_time(Duration::from_secs(1));
     assert_eq!(bed.ask(opening(3)).await.bytes, new.content(0..20));
     let before = asked(&bed);
     assert_eq!(bed.ask(opening(3)).await.bytes, new.content(0..20));
@@ -181,15 +194,15 @@ async fn open_writes_follow_the_slots_to_their_new_home() {
 #[tokio::test]
 async fn a_standing_is_told() {
     let bed = bed();
-    let standing = async |bed: &Bed| bed.ask(Request::Standing).await.messages;
+    let standing = async |bed: &Bed| bed.ask(WorkerRequest::Standing).await.messages;
     assert!(matches!(
         standing(&bed).await[..],
-        [verbs3_protocol::Reply::Standing { epoch: Epoch(0), leased: false }]
+        [verbs3_protocol::WorkerReply::Standing { epoch: Epoch(0), leased: false }]
     ));
     activate(&bed, &alone(7), None, &[], Vec::new());
     assert!(matches!(
         standing(&bed).await[..],
-        [verbs3_protocol::Reply::Standing { epoch: Epoch(7), leased: true }]
+        [verbs3_protocol::WorkerReply::Standing { epoch: Epoch(7), leased: true }]
     ));
 }
 
@@ -197,19 +210,25 @@ async fn a_standing_is_told() {
 async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_comes_directly() {
     let bed = bed();
     let word = |epoch: u64| match (announce(epoch), report(epoch, WRITE)) {
-        (Request::Announce(announce), Request::Report(report)) => {
-            (Word::Announce(announce), Word::Report(report))
+        (WorkerRequest::Announce(announce), WorkerRequest::Report(report)) => {
+            (WriteNotice::Announce(announce), WriteNotice::Report(report))
         }
         other => panic!("{other:?}"),
     };
-    let refused = |heard: Heard| match heard {
-        Heard::Refused(refusal) => refusal.kind,
+    let refused = |heard: NoticeAnswer| match heard {
+        NoticeAnswer::Refused(refusal) => refusal.kind,
         other => panic!("{other:?}"),
     };
     // Before its first map, and under another than its own.
-    assert_eq!(refused(bed.worker.hear(&word(1).0)), RefusalKind::WrongEpoch(Epoch(0)));
+    assert_eq!(
+        refused(bed.worker.apply_relayed_word(&word(1).0)),
+        RefusalKind::WrongEpoch(Epoch(0))
+    );
     activate(&bed, &alone(1), None, &[], Vec::new());
-    assert_eq!(refused(bed.worker.hear(&word(2).1)), RefusalKind::WrongEpoch(Epoch(1)));
+    assert_eq!(
+        refused(bed.worker.apply_relayed_word(&word(2).1)),
+        RefusalKind::WrongEpoch(Epoch(1))
+    );
 
     // What it knows is void from the announcement to the report, and asked anew after.
     let (old, new) = (Stored::new(1, 10), Stored::new(2, 20));
@@ -217,29 +236,32 @@ async fn a_word_that_comes_by_way_of_the_coordinators_is_judged_as_one_that_come
     assert_eq!(bed.ask(opening(1)).await.bytes, old.content(0..10));
     let (announced, reported) = word(1);
     assert_eq!(
-        (bed.worker.hear(&announced), bed.worker.hear(&announced)),
-        (Heard::Done, Heard::Done)
+        (bed.worker.apply_relayed_word(&announced), bed.worker.apply_relayed_word(&announced)),
+        (NoticeAnswer::Done, NoticeAnswer::Done)
     );
     assert_eq!(bed.ask(opening(1)).await.refused(), Some(&RefusalKind::Uncertain));
     bed.store.put("k", new.clone());
-    assert_eq!(bed.worker.hear(&reported), Heard::Done);
+    assert_eq!(bed.worker.apply_relayed_word(&reported), NoticeAnswer::Done);
     assert_eq!(bed.ask(opening(1)).await.bytes, new.content(0..20));
     let before = asked(&bed);
     assert_eq!(bed.ask(opening(1)).await.bytes, new.content(0..20));
     assert_eq!(asked(&bed), before, "known again");
     // A copy of the announcement that comes last is slow, and never stale.
-    assert_eq!(bed.worker.hear(&announced), Heard::Done);
+    assert_eq!(bed.worker.apply_relayed_word(&announced), NoticeAnswer::Done);
     assert_eq!(bed.ask(opening(1)).await.refused(), Some(&RefusalKind::Uncertain));
-    assert_eq!(bed.worker.hear(&reported), Heard::Done);
+    assert_eq!(bed.worker.apply_relayed_word(&reported), NoticeAnswer::Done);
 
-    bed.clock.advance(LEASE);
-    assert_eq!(bed.worker.hear(&reported), Heard::Unleased);
-    bed.clock.advance(OUTAGE);
-    assert_eq!(refused(bed.worker.hear(&reported)), RefusalKind::NoLease);
+    bed.clock.advance_time(LEASE);
+    assert_eq!(bed.worker.apply_relayed_word(&reported), NoticeAnswer::Unleased);
+    bed.clock.advance_time(OUTAGE);
+    assert_eq!(refused(bed.worker.apply_relayed_word(&reported)), RefusalKind::NoLease);
     // Between two maps nobody is a home.
     bed.worker.hold_lease(|| (LEASE, OUTAGE));
     bed.worker.give_up_epoch(10);
-    assert_eq!(refused(bed.worker.hear(&reported)), RefusalKind::WrongEpoch(Epoch(0)));
+    assert_eq!(
+        refused(bed.worker.apply_relayed_word(&reported)),
+        RefusalKind::WrongEpoch(Epoch(0))
+    );
 }
 
 /// Whether it asks the UFS for what it was told just now.
@@ -256,9 +278,9 @@ async fn asks_again(bed: &Bed, epoch: u64) -> bool {
 async fn asks_for(bed: &Bed, epoch: u64, seconds: u64) {
     bed.store.put("k", Stored::new(1, 10));
     assert!(asks_again(bed, epoch).await);
-    bed.clock.advance(Duration::from_secs(seconds - 1));
+    bed.clock.advance_time(Duration::from_secs(seconds - 1));
     assert!(asks_again(bed, epoch).await);
-    bed.clock.advance(Duration::from_secs(2));
+    bed.clock.advance_time(Duration::from_secs(2));
     assert!(!asks_again(bed, epoch).await);
 }
 
@@ -266,7 +288,7 @@ async fn asks_for(bed: &Bed, epoch: u64, seconds: u64) {
 async fn the_writes_of_a_home_that_died_stay_uncertain_when_its_slots_move_on() {
     let heir = bed();
     activate(&heir, &alone(2), Some(&elsewhere(1)), &[], Vec::new());
-    heir.clock.advance(Duration::from_secs(100));
+    heir.clock.advance_time(Duration::from_secs(100));
     assert_eq!(heir.worker.give_up_epoch(10), Some(Vec::new()));
     let uncertain = heir.worker.uncertain_for();
     assert_eq!(uncertain, Duration::from_secs(200));

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use verbs3_protocol::{ByteRange, CacheVerdict, Geometry, RefusalKind, Request, Volume};
+use verbs3_protocol::{
+    BlockGeometry, ByteRange, CacheVerdict, ObjectVolume, RefusalKind, WorkerRequest,
+};
 
 use super::bed::{BLOCK, Bed, PAGE, collect, map, modes, object, open};
 use super::store::{Fault, Stored};
-use verbs3_protocol::Open;
-use verbs3_rdma::inprocess::{InProcess, Mode};
+use verbs3_protocol::OpenMessage;
+use verbs3_rdma::inprocess::{InProcess, InProcessMode};
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 
@@ -53,7 +55,7 @@ async fn a_whole_cold_object_is_one_ufs_request_per_block() {
 
 #[tokio::test]
 async fn a_thousand_cold_opens_at_once_make_one_request() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(3, 100_000));
     bed.store.hold();
     let opens = join_all((0..1000).map(|_| bed.open(open("k", ALL))));
@@ -68,11 +70,12 @@ async fn a_thousand_cold_opens_at_once_make_one_request() {
 
 #[tokio::test]
 async fn opens_that_accept_no_age_share_at_most_two_checks() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(3, 100_000));
     bed.store.hold();
-    let opens =
-        join_all((0..1000).map(|_| bed.open(Open { attributes_age_ms_max: 0, ..open("k", ALL) })));
+    let opens = join_all(
+        (0..1000).map(|_| bed.open(OpenMessage { attributes_age_ms_max: 0, ..open("k", ALL) })),
+    );
     let release = async {
         bed.store.wait_held(1).await;
         bed.store.release();
@@ -104,7 +107,7 @@ async fn a_small_range_of_a_huge_object_takes_at_most_two_pages() {
 
 #[tokio::test]
 async fn an_empty_object_has_attributes_and_no_bytes() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(5, 0));
     for _ in 0..2 {
         let got = bed.open(open("k", ALL)).await;
@@ -115,7 +118,7 @@ async fn an_empty_object_has_attributes_and_no_bytes() {
 
 #[tokio::test]
 async fn a_head_asks_for_attributes_only() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(6, 10));
     let got = bed.open(open("k", None)).await;
     assert_eq!((got.opened().attributes.version.bytes, got.bytes.len()), (10, 0));
@@ -125,7 +128,7 @@ async fn a_head_asks_for_attributes_only() {
 
 #[tokio::test]
 async fn ranges_that_begin_elsewhere_are_answered_with_attributes() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(7, BLOCK + 100);
     bed.store.put("k", stored.clone());
     assert_eq!(bed.open(open("k", range(BLOCK, BLOCK + 5))).await.opened().piece, None);
@@ -137,40 +140,40 @@ async fn ranges_that_begin_elsewhere_are_answered_with_attributes() {
 
 #[tokio::test]
 async fn what_is_known_ages_while_the_host_is_stopped() {
-    let bed = Bed::new(Mode::Share);
-    let short = || Open { absence_age_ms_max: 1000, ..open("k", ALL) };
+    let bed = Bed::new(InProcessMode::Share);
+    let short = || OpenMessage { absence_age_ms_max: 1000, ..open("k", ALL) };
     bed.open(short()).await;
     // Before a question, a pause makes nothing of what it brings older.
     for asked in [2, 3] {
-        bed.clock.pause(Duration::from_millis(1001));
+        bed.clock.simulate_pause(Duration::from_millis(1001));
         assert!(!bed.open(short()).await.absent().cached);
         assert!(bed.open(short()).await.absent().cached);
         assert_eq!(bed.store.asked(), (asked, 0));
     }
-    bed.clock.advance(Duration::from_millis(600));
-    bed.clock.pause(Duration::from_millis(300));
+    bed.clock.advance_time(Duration::from_millis(600));
+    bed.clock.simulate_pause(Duration::from_millis(300));
     assert!(bed.open(short()).await.absent().cached, "900 ms in all");
-    bed.clock.pause(Duration::from_millis(101));
+    bed.clock.simulate_pause(Duration::from_millis(101));
     assert!(!bed.open(short()).await.absent().cached);
 }
 
 #[tokio::test]
 async fn an_absence_is_kept_for_its_age_and_has_the_answer_a_get_is_owed() {
-    let bed = Bed::new(Mode::Share);
-    let short = || Open { absence_age_ms_max: 1000, ..open("k", ALL) };
+    let bed = Bed::new(InProcessMode::Share);
+    let short = || OpenMessage { absence_age_ms_max: 1000, ..open("k", ALL) };
     let first = bed.open(short()).await;
     assert_eq!((first.absent().answer.status, first.absent().cached), (404, false));
     assert!(!first.absent().answer.body.is_empty());
     assert!(bed.open(short()).await.absent().cached);
     assert_eq!(bed.store.asked(), (1, 0));
-    bed.clock.advance(Duration::from_millis(1001));
+    bed.clock.advance_time(Duration::from_millis(1001));
     assert!(!bed.open(short()).await.absent().cached);
     assert_eq!(bed.store.asked(), (2, 0));
 }
 
 #[tokio::test]
 async fn an_absence_learnt_from_a_head_is_not_answered_to_a_get_without_a_body() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.open(open("k", None)).await.absent();
     let got = bed.open(open("k", range(BLOCK, BLOCK))).await;
     assert!(!got.absent().answer.body.is_empty());
@@ -178,7 +181,7 @@ async fn an_absence_learnt_from_a_head_is_not_answered_to_a_get_without_a_body()
 
 #[tokio::test]
 async fn an_absence_found_by_head_is_kept_once_its_code_is_known() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     assert!(!bed.open(open("k", None)).await.absent().cached);
     assert_eq!(bed.store.asked(), (1, 1));
     for want in [None, ALL] {
@@ -189,7 +192,7 @@ async fn an_absence_found_by_head_is_kept_once_its_code_is_known() {
 
 #[tokio::test]
 async fn a_missing_bucket_is_no_absence_of_its_keys() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     *bed.store.fault.lock() = Some(Fault::NoSuchBucket);
     for want in [None, ALL, None, ALL] {
         let got = bed.open(open("k", want)).await;
@@ -203,7 +206,7 @@ async fn a_missing_bucket_is_no_absence_of_its_keys() {
 
 #[tokio::test]
 async fn a_delete_marker_is_not_kept() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     *bed.store.fault.lock() = Some(Fault::DeleteMarker);
     for asked in 1..3 {
         assert!(!bed.open(open("k", ALL)).await.absent().cached);
@@ -213,7 +216,7 @@ async fn a_delete_marker_is_not_kept() {
 
 #[tokio::test]
 async fn errors_of_the_ufs_are_passed_on_and_not_kept() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     *bed.store.fault.lock() = Some(Fault::Forbidden);
     let got = bed.open(open("k", ALL)).await;
     let Some(RefusalKind::Ufs(answer)) = got.refused() else { panic!("{got:?}") };
@@ -225,25 +228,25 @@ async fn errors_of_the_ufs_are_passed_on_and_not_kept() {
 
 #[tokio::test]
 async fn an_answer_too_long_for_a_frame_is_left_to_the_ufs() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     *bed.store.fault.lock() = Some(Fault::LongError);
     assert_eq!(bed.open(open("k", ALL)).await.refused(), Some(&RefusalKind::Uncacheable));
 }
 
 #[tokio::test]
 async fn weak_etags_and_the_null_version_are_left_to_the_ufs() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored { weak: true, ..Stored::new(9, 10) });
     assert_eq!(bed.open(open("k", ALL)).await.refused(), Some(&RefusalKind::Uncacheable));
-    let null = Open { version_id: Some("null".into()), ..open("k", ALL) };
+    let null = OpenMessage { version_id: Some("null".into()), ..open("k", ALL) };
     assert_eq!(bed.open(null).await.refused(), Some(&RefusalKind::Uncacheable));
 }
 
 #[tokio::test]
 async fn checksums_cost_one_head_and_are_kept() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(10, 10));
-    let with = || Open { checksums: true, ..open("k", ALL) };
+    let with = || OpenMessage { checksums: true, ..open("k", ALL) };
     bed.open(open("k", ALL)).await;
     let got = bed.open(with()).await;
     assert!(got.opened().attributes.checksums_known);
@@ -254,9 +257,9 @@ async fn checksums_cost_one_head_and_are_kept() {
 
 #[tokio::test]
 async fn a_hot_object_is_revalidated_without_its_bytes() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(11, 100_000));
-    let always = || Open { attributes_age_ms_max: 0, ..open("k", ALL) };
+    let always = || OpenMessage { attributes_age_ms_max: 0, ..open("k", ALL) };
     bed.open(always()).await;
     bed.store.put("k", Stored { modified_s: 2_000_000, ..Stored::new(11, 100_000) });
     let got = bed.open(always()).await;
@@ -266,24 +269,25 @@ async fn a_hot_object_is_revalidated_without_its_bytes() {
 
 #[tokio::test]
 async fn an_answer_never_exceeds_its_bounds() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(12, BLOCK);
     bed.store.put("k", stored.clone());
-    let got = bed.open(Open { piece_bytes_max: 300_000, ..open("k", range(10, BLOCK)) }).await;
+    let got =
+        bed.open(OpenMessage { piece_bytes_max: 300_000, ..open("k", range(10, BLOCK)) }).await;
     assert_eq!(got.bytes, stored.content(10..300_010));
-    let got = bed.open(Open { piece_bytes_max: 0, ..open("k", ALL) }).await;
+    let got = bed.open(OpenMessage { piece_bytes_max: 0, ..open("k", ALL) }).await;
     assert_eq!(got.opened().piece, None);
 }
 
 #[tokio::test]
 async fn messages_that_make_no_sense_are_refused() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(13, 10));
-    let geometry = Geometry { block_bytes: 1 << 20, page_bytes: 256 << 10 };
-    let got = bed.open(Open { geometry, ..open("k", ALL) }).await;
-    assert_eq!(got.refused(), Some(&RefusalKind::GeometryMismatch(Geometry::DEFAULT)));
+    let geometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 256 << 10 };
+    let got = bed.open(OpenMessage { geometry, ..open("k", ALL) }).await;
+    assert_eq!(got.refused(), Some(&RefusalKind::GeometryMismatch(BlockGeometry::DEFAULT)));
     let mut elsewhere = open("k", ALL);
-    elsewhere.object.volume = Volume::new("other", "bucket");
+    elsewhere.object.volume = ObjectVolume::new("other", "bucket");
     assert_eq!(bed.open(elsewhere).await.refused(), Some(&RefusalKind::UnknownVolume));
     let stored = Stored::new(13, 10);
     for range in [5..5, 0..11, 11..12] {
@@ -292,21 +296,23 @@ async fn messages_that_make_no_sense_are_refused() {
     }
     let got = bed.read(super::bed::read("k", &stored, u32::MAX, 0..1)).await;
     assert_eq!(got.refused(), Some(&RefusalKind::Malformed));
-    let connection = InProcess::connection(bed.worker.clone(), Mode::Share);
-    let got = collect(connection.call(bytes::Bytes::from_static(b"\xff\x00garbage"), None))
+    let connection = InProcess::open_connection(bed.worker.clone(), InProcessMode::Share);
+    let got = collect(connection.start_call(bytes::Bytes::from_static(b"\xff\x00garbage"), None))
         .await
         .unwrap();
     assert_eq!(got.refused(), Some(&RefusalKind::Malformed));
-    let none =
-        Request::Forget(verbs3_protocol::Forget { volume: object("k").volume, keys: vec![] });
+    let none = WorkerRequest::Forget(verbs3_protocol::ForgetMessage {
+        volume: object("k").volume,
+        keys: vec![],
+    });
     assert_eq!(bed.ask(none).await.refused(), Some(&RefusalKind::Malformed));
 }
 
 #[tokio::test]
 async fn askers_of_another_map_get_blocks_and_nothing_else() {
-    use verbs3_protocol::{Announce, Epoch, Report, WriteOutcome};
+    use verbs3_protocol::{AnnounceMessage, Epoch, ReportMessage, WriteOutcome};
     let bed = Bed::with(
-        Mode::Share,
+        InProcessMode::Share,
         32,
         crate::WorkerOptions { epoch: Some(Epoch(7)), ..Default::default() },
     );
@@ -314,7 +320,7 @@ async fn askers_of_another_map_get_blocks_and_nothing_else() {
     bed.store.put("k", stored.clone());
     let (volume, keys, write) = (object("k").volume, vec!["k".to_owned()], super::bed::WRITE);
     let announce = |epoch| {
-        Request::Announce(Announce {
+        WorkerRequest::Announce(AnnounceMessage {
             volume: volume.clone(),
             keys: keys.clone(),
             write,
@@ -323,7 +329,7 @@ async fn askers_of_another_map_get_blocks_and_nothing_else() {
         })
     };
     let report = |epoch| {
-        Request::Report(Report {
+        WorkerRequest::Report(ReportMessage {
             volume: volume.clone(),
             keys: keys.clone(),
             write,
@@ -331,7 +337,7 @@ async fn askers_of_another_map_get_blocks_and_nothing_else() {
             outcome: WriteOutcome::Done,
         })
     };
-    for request in [Request::Open(open("k", ALL)), announce(Epoch(1)), report(Epoch(1))] {
+    for request in [WorkerRequest::Open(open("k", ALL)), announce(Epoch(1)), report(Epoch(1))] {
         assert_eq!(bed.ask(request).await.refused(), Some(&RefusalKind::WrongEpoch(Epoch(7))));
     }
     assert_eq!(bed.store.asked(), (0, 0));
@@ -340,7 +346,7 @@ async fn askers_of_another_map_get_blocks_and_nothing_else() {
         stored.content(0..10)
     );
     assert_eq!(
-        bed.open(Open { epoch: Epoch(7), ..open("k", ALL) }).await.bytes,
+        bed.open(OpenMessage { epoch: Epoch(7), ..open("k", ALL) }).await.bytes,
         stored.content(0..10)
     );
     assert!(
@@ -355,18 +361,18 @@ async fn a_worker_refuses_an_arena_whose_cells_hold_no_page() {
         cell_bytes_max: 4096,
         populate: false,
     };
-    let arena = verbs3_rdma::arena::Arena::map(options).unwrap();
-    let made = crate::Worker::new(
+    let arena = verbs3_rdma::arena::Arena::map_memory(options).unwrap();
+    let made = crate::CacheWorker::new(
         crate::WorkerOptions::default(),
         arena,
-        crate::Volumes::default(),
+        crate::WorkerVolumes::default(),
         &Default::default(),
     );
     assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));
-    let made = crate::Worker::new(
+    let made = crate::CacheWorker::new(
         crate::WorkerOptions::default(),
         map(8),
-        crate::Volumes::default(),
+        crate::WorkerVolumes::default(),
         &Default::default(),
     );
     assert_eq!(Arc::strong_count(&made.unwrap()), 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use verbs3_protocol::RefusalKind;
-use verbs3_rdma::inprocess::Mode;
+use verbs3_rdma::inprocess::InProcessMode;
 
 use super::bed::{BLOCK, Bed, PAGE, modes, open, read};
 use super::store::Stored;
@@ -15,13 +15,13 @@ use crate::options::WorkerOptions;
 
 #[tokio::test]
 async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
-    let bed = Bed::with(Mode::Share, 4, WorkerOptions::default());
+    let bed = Bed::with(InProcessMode::Share, 4, WorkerOptions::default());
     let pinned = Stored::new(1, PAGE);
     bed.store.put("pinned", pinned.clone());
     let held =
-        bed.call(&verbs3_protocol::Request::Read(read("pinned", &pinned, 0, 0..PAGE as u32)));
+        bed.call(&verbs3_protocol::WorkerRequest::Read(read("pinned", &pinned, 0, 0..PAGE as u32)));
     let mut held = held;
-    let Ok(verbs3_rdma::transport::Event::Part(part)) = held.next().await else {
+    let Ok(verbs3_rdma::transport::CallEvent::Part(part)) = held.next().await else {
         panic!("no part")
     };
     for number in 0..64 {
@@ -32,14 +32,14 @@ async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
             bed.read(read(&key, &stored, 0, 0..PAGE as u32)).await.bytes == stored.content(0..PAGE)
         );
     }
-    assert!(part.data.concat() == pinned.content(0..part.bytes()));
-    let (pages, _) = bed.worker.filler.memory().held();
+    assert!(part.data.concat() == pinned.content(0..part.data_bytes()));
+    let (pages, _) = bed.worker.filler.memory_tier().held_totals();
     assert!(pages <= 16, "{pages}");
 }
 
 #[tokio::test]
 async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
-    let bed = Bed::with(Mode::Share, 4, WorkerOptions::default());
+    let bed = Bed::with(InProcessMode::Share, 4, WorkerOptions::default());
     let stored = Stored::new(1, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     let mut parts = Vec::new();
@@ -48,12 +48,12 @@ async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
         for page in 0..16u32 {
             let range = page * PAGE as u32..(page + 1) * PAGE as u32;
             let mut call =
-                bed.call(&verbs3_protocol::Request::Read(read("k", &stored, block, range)));
-            let Ok(verbs3_rdma::transport::Event::Part(part)) = call.next().await else {
+                bed.call(&verbs3_protocol::WorkerRequest::Read(read("k", &stored, block, range)));
+            let Ok(verbs3_rdma::transport::CallEvent::Part(part)) = call.next().await else {
                 panic!("no part")
             };
-            match verbs3_protocol::Reply::decode(&part.message).unwrap() {
-                verbs3_protocol::Reply::Refused(refusal) => refused = Some(refusal.kind),
+            match verbs3_protocol::WorkerReply::decode(&part.message).unwrap() {
+                verbs3_protocol::WorkerReply::Refused(refusal) => refused = Some(refusal.kind),
                 _ => parts.push((call, part)),
             }
         }
@@ -67,15 +67,16 @@ async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
 
 #[tokio::test]
 async fn pages_that_a_fill_had_no_memory_for_are_filled_anew_for_the_next_reader() {
-    let bed = Bed::with(Mode::Share, 4, WorkerOptions::default());
+    let bed = Bed::with(InProcessMode::Share, 4, WorkerOptions::default());
     let (pinned, stored) = (Stored::new(1, BLOCK), Stored::new(2, BLOCK));
     bed.store.put("pinned", pinned.clone());
     bed.store.put("k", stored.clone());
     let mut held = Vec::new();
     for page in 0..10u32 {
         let range = page * PAGE as u32..(page + 1) * PAGE as u32;
-        let mut call = bed.call(&verbs3_protocol::Request::Read(read("pinned", &pinned, 0, range)));
-        let Ok(verbs3_rdma::transport::Event::Part(part)) = call.next().await else {
+        let mut call =
+            bed.call(&verbs3_protocol::WorkerRequest::Read(read("pinned", &pinned, 0, range)));
+        let Ok(verbs3_rdma::transport::CallEvent::Part(part)) = call.next().await else {
             panic!("no part")
         };
         held.push((call, part));
@@ -162,7 +163,7 @@ async fn sixty_four_readers_over_a_tiny_arena_all_get_their_bytes() {
 async fn more_waiting_fills_than_configured_are_busy() {
     let options =
         WorkerOptions { fills_in_flight_max: 1, fills_queued_max: 2, ..WorkerOptions::default() };
-    let bed = Bed::with(Mode::Share, 32, options);
+    let bed = Bed::with(InProcessMode::Share, 32, options);
     let stored = Stored::new(1, 16 * BLOCK);
     bed.store.put("k", stored.clone());
     bed.store.hold();
@@ -184,7 +185,7 @@ async fn more_waiting_fills_than_configured_are_busy() {
 #[tokio::test]
 async fn more_checks_than_configured_are_busy() {
     let bed = Bed::with(
-        Mode::Share,
+        InProcessMode::Share,
         32,
         WorkerOptions { checks_in_flight_max: 2, ..WorkerOptions::default() },
     );

@@ -9,20 +9,21 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
-use verbs3_client::{HealthOptions, NeighbourOptions, Neighbours};
+use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
 use verbs3_protocol::{
-    BlockIndex, CacheVerdict, Epoch, Geometry, Member, Piece, Placement, Read, RefusalKind,
-    Reply as Message, Request, Warm, WarmTier, WorkerId,
+    BlockGeometry, BlockIndex, BlockPiece, CacheVerdict, Epoch, PlacementMap, PlacementMember,
+    ReadMessage, RefusalKind, WarmMessage, WarmTier, WorkerId, WorkerReply as Message,
+    WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::inprocess::{Faults, InProcess, Mode};
-use verbs3_rdma::peer::Peer;
-use verbs3_rdma::transport::{Incoming, Reply, Service};
+use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::peer::TransportPeer;
+use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
 use super::bed::{BLOCK, Bed, Got, PAGE, map, modes, object, read, version};
 use super::store::Stored;
 use crate::WorkerOptions;
-use crate::membership::Activation;
+use crate::membership::MapActivation;
 
 const SILENCE: Duration = Duration::from_millis(250);
 
@@ -37,37 +38,38 @@ struct Replica {
 }
 
 impl Replica {
-    fn of(owner: Arc<dyn Service>, mode: Mode) -> Self {
+    fn of(owner: Arc<dyn CallService>, mode: InProcessMode) -> Self {
         let made = Self::alone(owner, mode);
         made.activate("o", 1);
         made
     }
 
     /// It knows no map.
-    fn alone(owner: Arc<dyn Service>, mode: Mode) -> Self {
+    fn alone(owner: Arc<dyn CallService>, mode: InProcessMode) -> Self {
         let options = WorkerOptions { coordinated: true, ..WorkerOptions::default() };
-        let (bed, landings) = (Bed::with(Mode::Share, 32, options), map(16));
+        let (bed, landings) = (Bed::with(InProcessMode::Share, 32, options), map(16));
         let options = NeighbourOptions {
-            geometry: Geometry::DEFAULT,
+            geometry: BlockGeometry::DEFAULT,
             wait_max: Duration::from_millis(100),
             silence_max: SILENCE,
             deadline: Duration::from_secs(2),
             health: HealthOptions::default(),
         };
-        let neighbours = Neighbours::new(options, landings.clone());
-        let peer = Peer::local(InProcess::connection(owner, mode));
-        neighbours.adopt(&HashMap::from([(id("o"), Arc::new(peer))]));
-        bed.worker.reach(neighbours);
+        let neighbours = NeighbourClient::new(options, landings.clone());
+        let peer = TransportPeer::for_local_connection(InProcess::open_connection(owner, mode));
+        neighbours.adopt_peers(&HashMap::from([(id("o"), Arc::new(peer))]));
+        bed.worker.set_neighbours(neighbours);
         Self { bed, landings }
     }
 
     /// All slots are this one's from here on.
     fn activate(&self, owner: &str, epoch: u64) {
-        let map = Placement::new(Epoch(epoch), vec![Member::new(id(owner), 1.0)], 1).unwrap();
+        let map =
+            PlacementMap::new(Epoch(epoch), vec![PlacementMember::new(id(owner), 1.0)], 1).unwrap();
         let (me, handed_over) = (id("r"), HashSet::new());
         let (former, open_writes, resumes) = (None, Vec::new(), None);
         let (uncertain, restarted) = (Duration::ZERO, false);
-        let activation = Activation {
+        let activation = MapActivation {
             map: &map,
             me: &me,
             former,
@@ -77,13 +79,13 @@ impl Replica {
             uncertain,
             restarted,
         };
-        self.bed.worker.activate(activation);
+        self.bed.worker.activate_map(activation);
     }
 
     async fn read(&self, stored: &Stored, block: u32, pages: std::ops::Range<u64>) -> Got {
         let range = (pages.start * PAGE) as u32..(pages.end * PAGE) as u32;
-        let read = Read { ahead_bytes: 1 << 20, ..read("k", stored, block, range) };
-        self.bed.ask(Request::ReadReplica(read)).await
+        let read = ReadMessage { ahead_bytes: 1 << 20, ..read("k", stored, block, range) };
+        self.bed.ask(WorkerRequest::ReadReplica(read)).await
     }
 
     /// Reads whole blocks of pages and holds them against what is stored.
@@ -110,7 +112,7 @@ impl Replica {
             "a replica asked the ufs"
         );
         self.bed.assert_nothing_leaked().await;
-        assert_eq!(self.landings.usage().asked_bytes, 0, "landings that were not returned");
+        assert_eq!(self.landings.arena_usage().asked_bytes, 0, "landings that were not returned");
     }
 }
 
@@ -142,7 +144,8 @@ async fn pages_come_from_the_owner_once_and_never_from_the_ufs() {
 async fn many_readers_at_once_ask_the_owner_once() {
     let stored = Stored::new(2, 2 * BLOCK);
     let owner = Bed::holding(&stored, &[0..16]).await;
-    let replica = Replica::of(owner.worker.clone(), Mode::Copy(Faults::none()));
+    let replica =
+        Replica::of(owner.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
     let reads = (0..20).map(|_| replica.gives(&stored, 1, 0..16));
     futures::future::join_all(reads).await;
     assert_eq!(replica.bed.worker.metrics.owner_bytes.get(), 16 * PAGE);
@@ -154,7 +157,7 @@ async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
     let stored = Stored::new(3, 2 * BLOCK);
     let owner = Bed::holding(&stored, &[0..2, 8..16]).await;
     let asked = owner.store.asked();
-    let replica = Replica::of(owner.worker.clone(), Mode::Share);
+    let replica = Replica::of(owner.worker.clone(), InProcessMode::Share);
     replica.bed.store.put("k", stored.clone());
     let got = replica.read(&stored, 1, 0..16).await;
     assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
@@ -177,12 +180,12 @@ async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
 }
 
 /// Of all of block 1.
-fn warm(stored: &Stored) -> Warm {
-    Warm {
+fn warm(stored: &Stored) -> WarmMessage {
+    WarmMessage {
         object: object("k"),
         version: Some(version(stored)),
         epoch: Epoch(1),
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         block: BlockIndex(1),
         first_page: 0,
         pages: 16,
@@ -196,10 +199,11 @@ fn warm(stored: &Stored) -> Warm {
 #[tokio::test]
 async fn a_replica_that_is_warmed_does_not_go_to_the_ufs_while_the_owner_is_silent() {
     let stored = Stored::new(14, 2 * BLOCK);
-    let replica = Replica::of(Arc::new(Stopped), Mode::Copy(Faults::none()));
+    let replica =
+        Replica::of(Arc::new(Stopped), InProcessMode::Copy(InProcessFaults::without_faults()));
     replica.bed.store.put("k", stored.clone());
     replica.bed.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
-    let got = replica.bed.ask(Request::Warm(warm(&stored))).await;
+    let got = replica.bed.ask(WorkerRequest::Warm(warm(&stored))).await;
     assert_eq!(got.refused(), Some(&RefusalKind::Busy), "{got:?}");
     replica.ends_well().await;
 }
@@ -208,10 +212,11 @@ async fn a_replica_that_is_warmed_does_not_go_to_the_ufs_while_the_owner_is_sile
 async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest() {
     let stored = Stored::new(13, 2 * BLOCK);
     let owner = Bed::holding(&stored, &[0..4]).await;
-    let replica = Replica::of(owner.worker.clone(), Mode::Copy(Faults::none()));
+    let replica =
+        Replica::of(owner.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
     replica.bed.store.put("k", stored.clone());
     replica.bed.worker.hold_lease(|| (Duration::from_secs(60), Duration::from_secs(60)));
-    let got = replica.bed.ask(Request::Warm(warm(&stored))).await;
+    let got = replica.bed.ask(WorkerRequest::Warm(warm(&stored))).await;
     let Some(Message::Warmed(warmed)) = got.messages.last() else { panic!("{got:?}") };
     assert_eq!(
         (u64::from(warmed.held_bytes), u64::from(warmed.loaded_bytes)),
@@ -228,7 +233,7 @@ async fn a_replica_that_is_warmed_takes_what_the_owner_holds_and_fills_the_rest(
 async fn bytes_of_another_version_are_never_given() {
     let (before, now) = (Stored::new(4, 2 * BLOCK), Stored::new(5, 2 * BLOCK));
     let owner = Bed::holding(&before, &[0..16]).await;
-    let replica = Replica::of(owner.worker.clone(), Mode::Share);
+    let replica = Replica::of(owner.worker.clone(), InProcessMode::Share);
     replica.gives(&before, 1, 0..16).await;
     // It is overwritten: the owner has heard nothing of it yet, then holds the new one.
     assert_eq!(replica.read(&now, 1, 0..16).await.refused(), Some(&RefusalKind::NotHeld));
@@ -243,11 +248,12 @@ async fn bytes_of_another_version_are_never_given() {
 #[tokio::test]
 async fn a_reader_that_may_fill_does_so_though_a_replicas_question_is_under_way() {
     let stored = Stored::new(6, 2 * BLOCK);
-    let replica = Replica::of(Arc::new(Stopped), Mode::Copy(Faults::none()));
+    let replica =
+        Replica::of(Arc::new(Stopped), InProcessMode::Copy(InProcessFaults::without_faults()));
     replica.bed.store.put("k", stored.clone());
     let whole = read("k", &stored, 1, 0..BLOCK as u32);
     let (refused, filled) = tokio::join!(
-        replica.bed.ask(Request::ReadReplica(whole.clone())),
+        replica.bed.ask(WorkerRequest::ReadReplica(whole.clone())),
         // It begins while the owner is waited for.
         async {
             tokio::task::yield_now().await;
@@ -262,7 +268,7 @@ async fn a_reader_that_may_fill_does_so_though_a_replicas_question_is_under_way(
 #[tokio::test]
 async fn by_its_own_map_the_owner_it_fills_as_ever() {
     let stored = Stored::new(7, 2 * BLOCK);
-    let replica = Replica::of(Arc::new(Stopped), Mode::Share);
+    let replica = Replica::of(Arc::new(Stopped), InProcessMode::Share);
     replica.bed.store.put("k", stored.clone());
     replica.activate("r", 2);
     replica.gives(&stored, 1, 0..16).await;
@@ -275,7 +281,7 @@ async fn by_its_own_map_the_owner_it_fills_as_ever() {
 #[tokio::test]
 async fn without_a_map_or_a_way_to_the_owner_nothing_is_asked_of_anybody() {
     let stored = Stored::new(8, 2 * BLOCK);
-    let replica = Replica::alone(Arc::new(Stopped), Mode::Share);
+    let replica = Replica::alone(Arc::new(Stopped), InProcessMode::Share);
     replica.bed.store.put("k", stored.clone());
     assert_eq!(replica.read(&stored, 1, 0..1).await.refused(), Some(&RefusalKind::NotHeld));
     replica.activate("elsewhere", 2);
@@ -287,8 +293,8 @@ async fn without_a_map_or_a_way_to_the_owner_nothing_is_asked_of_anybody() {
 struct Stopped;
 
 #[async_trait]
-impl Service for Stopped {
-    async fn serve(&self, _request: Incoming, _reply: Reply) {
+impl CallService for Stopped {
+    async fn serve_call(&self, _request: IncomingCall, _reply: ReplySender) {
         std::future::pending::<()>().await;
     }
 }
@@ -296,7 +302,8 @@ impl Service for Stopped {
 #[tokio::test(start_paused = true)]
 async fn an_owner_that_is_stopped_delays_some_reads_and_is_then_left_alone() {
     let stored = Stored::new(9, 2 * BLOCK);
-    let replica = Replica::of(Arc::new(Stopped), Mode::Copy(Faults::none()));
+    let replica =
+        Replica::of(Arc::new(Stopped), InProcessMode::Copy(InProcessFaults::without_faults()));
     let began = Instant::now();
     for page in 0..16 {
         assert_eq!(
@@ -313,22 +320,25 @@ async fn an_owner_that_is_stopped_delays_some_reads_and_is_then_left_alone() {
 struct Spoilt(Stored);
 
 #[async_trait]
-impl Service for Spoilt {
-    async fn serve(&self, _request: Incoming, reply: Reply) {
+impl CallService for Spoilt {
+    async fn serve_call(&self, _request: IncomingCall, reply: ReplySender) {
         let mut bytes = self.0.content(BLOCK..2 * BLOCK);
         let checksum = |page: &[u8]| crc_fast::checksum(crc_fast::CrcAlgorithm::Crc64Nvme, page);
         let checksums = bytes.chunks(PAGE as usize).map(checksum).collect();
         bytes[5 * PAGE as usize + 9] ^= 1;
         let (block, verdict) = (BlockIndex(1), CacheVerdict::Hit);
-        let piece = Piece { block, start: 0, length: BLOCK as u32, checksums, verdict };
-        let _ = reply.last(Message::Data(piece).encode(), 0, vec![Bytes::from(bytes)]).await;
+        let piece = BlockPiece { block, start: 0, length: BLOCK as u32, checksums, verdict };
+        let _ = reply.send_last(Message::Data(piece).encode(), 0, vec![Bytes::from(bytes)]).await;
     }
 }
 
 #[tokio::test]
 async fn a_page_that_is_not_what_its_checksum_says_is_not_given() {
     let stored = Stored::new(10, 2 * BLOCK);
-    let replica = Replica::of(Arc::new(Spoilt(stored.clone())), Mode::Copy(Faults::none()));
+    let replica = Replica::of(
+        Arc::new(Spoilt(stored.clone())),
+        InProcessMode::Copy(InProcessFaults::without_faults()),
+    );
     let got = replica.read(&stored, 1, 0..16).await;
     assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
     assert!(
@@ -341,7 +351,7 @@ async fn a_page_that_is_not_what_its_checksum_says_is_not_given() {
 
 #[tokio::test]
 async fn what_is_served_most_is_told_but_for_small_first_blocks() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let (large, small) = (Stored::new(11, 2 * BLOCK), Stored::new(12, PAGE - 1));
     bed.store.put("large", large.clone());
     bed.store.put("small", small.clone());

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use verbs3_protocol::{
-    BlockIndex, ByteRange, CacheVerdict, Epoch, ForgetPrefix, Geometry, RefusalKind,
-    Reply as Message, Request, Tend, TendAct, TendedBlock, Version, Warm, WarmTier,
+    BlockGeometry, BlockIndex, ByteRange, CacheVerdict, ContentVersion, Epoch, ForgetPrefix,
+    RefusalKind, TendAct, TendMessage, TendedBlock, WarmMessage, WarmTier, WorkerReply as Message,
+    WorkerRequest,
 };
-use verbs3_rdma::inprocess::Mode;
+use verbs3_rdma::inprocess::InProcessMode;
 
 use super::bed::{ANY_AGE, BLOCK, Bed, Got, PAGE, modes, object, open, read, version, volume};
 use super::store::Stored;
@@ -16,19 +17,24 @@ use crate::options::WorkerOptions;
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 
 async fn forget_prefix(bed: &Bed, prefix: &str) -> Got {
-    bed.clock.advance(Duration::from_millis(1));
+    bed.clock.advance_time(Duration::from_millis(1));
     let got = bed
-        .ask(Request::ForgetPrefix(ForgetPrefix { volume: volume(), prefix: prefix.into() }))
+        .ask(WorkerRequest::ForgetPrefix(ForgetPrefix { volume: volume(), prefix: prefix.into() }))
         .await;
-    bed.clock.advance(Duration::from_millis(1));
+    bed.clock.advance_time(Duration::from_millis(1));
     got
 }
 
-async fn tend(bed: &Bed, of: &Version, blocks: (u32, u16), act: TendAct) -> Vec<TendedBlock> {
+async fn tend(
+    bed: &Bed,
+    of: &ContentVersion,
+    blocks: (u32, u16),
+    act: TendAct,
+) -> Vec<TendedBlock> {
     let (first_block, blocks) = (BlockIndex(blocks.0), blocks.1);
-    let (object, geometry) = (object("k"), Geometry::DEFAULT);
-    let asked = Tend { object, version: of.clone(), geometry, first_block, blocks, act };
-    match &bed.ask(Request::Tend(asked)).await.messages[..] {
+    let (object, geometry) = (object("k"), BlockGeometry::DEFAULT);
+    let asked = TendMessage { object, version: of.clone(), geometry, first_block, blocks, act };
+    match &bed.ask(WorkerRequest::Tend(asked)).await.messages[..] {
         [Message::Tended(tended)] => tended.blocks.clone(),
         other => panic!("not tended: {other:?}"),
     }
@@ -59,7 +65,7 @@ async fn what_was_changed_behind_the_gateways_is_seen_once_its_prefix_is_forgott
 
 #[tokio::test]
 async fn an_absence_ends_with_its_prefix() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     assert_eq!(bed.open(open("a/k", ALL)).await.absent().answer.status, 404);
     bed.store.put("a/k", Stored::new(1, 1000));
     assert!(bed.open(open("a/k", ALL)).await.absent().cached);
@@ -71,7 +77,7 @@ async fn an_absence_ends_with_its_prefix() {
 /// forgotten.
 #[tokio::test]
 async fn a_read_after_a_forgotten_prefix_joins_no_check_from_before_it() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, 1000));
     bed.store.hold();
     let first = bed.open(open("k", ALL));
@@ -98,13 +104,13 @@ async fn what_is_there_is_said_block_by_block_and_given_up_when_that_is_asked() 
         assert_eq!(tend(&bed, &of, (0, 10), TendAct::Look).await, []);
         bed.read(read("k", &stored, 1, 0..PAGE as u32 + 1)).await;
         bed.read(read("k", &stored, 2, 0..5)).await;
-        bed.clock.advance(Duration::from_secs(7));
+        bed.clock.advance_time(Duration::from_secs(7));
         let found = tend(&bed, &of, (0, 10), TendAct::Look).await;
         let bytes: Vec<_> =
             found.iter().map(|block| (block.block.0, block.memory_bytes, block.idle_s)).collect();
         assert_eq!(bytes, [(1, 2 * PAGE as u32, 7), (2, 5, 7)]);
         assert_eq!(tend(&bed, &of, (2, 1), TendAct::Look).await.len(), 1);
-        let other = Version { etag: "\"other\"".into(), ..of.clone() };
+        let other = ContentVersion { etag: "\"other\"".into(), ..of.clone() };
         assert_eq!(tend(&bed, &other, (0, 10), TendAct::Evict).await, [], "another version");
         assert_eq!(tend(&bed, &of, (0, 10), TendAct::Evict).await.len(), 2);
         assert_eq!(tend(&bed, &of, (0, 10), TendAct::Look).await, []);
@@ -118,17 +124,18 @@ async fn pages_on_disk_are_let_go_of_and_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let folders = vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
     let disk = Some(DiskOptions { folders, ..DiskOptions::default() });
-    let bed = Bed::with(Mode::Share, 16, WorkerOptions { disk, ..WorkerOptions::default() });
+    let bed =
+        Bed::with(InProcessMode::Share, 16, WorkerOptions { disk, ..WorkerOptions::default() });
     let stored = Stored::new(1, PAGE + 7);
     let of = version(&stored);
     bed.store.put("k", stored.clone());
     let until = std::time::SystemTime::now() + Duration::from_secs(3600);
     let until = until.duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64;
-    let pinned = Warm {
+    let pinned = WarmMessage {
         object: object("k"),
         version: None,
         epoch: Epoch(1),
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         block: BlockIndex(0),
         first_page: 0,
         pages: 16,
@@ -137,7 +144,7 @@ async fn pages_on_disk_are_let_go_of_and_given_up() {
         pin_until_ms: until,
         look_only: false,
     };
-    bed.ask(Request::Warm(pinned)).await;
+    bed.ask(WorkerRequest::Warm(pinned)).await;
     let bytes = |found: &[TendedBlock]| {
         found.iter().map(|b| (b.memory_bytes, b.disk_bytes, b.pinned_bytes)).collect::<Vec<_>>()
     };
@@ -152,20 +159,23 @@ async fn pages_on_disk_are_let_go_of_and_given_up() {
 
 #[tokio::test]
 async fn a_question_about_too_many_blocks_is_refused() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(1, 5);
-    let asked = Tend {
+    let asked = TendMessage {
         object: object("k"),
         version: version(&stored),
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         first_block: BlockIndex(u32::MAX),
         blocks: u16::MAX,
         act: TendAct::Evict,
     };
     assert_eq!(
-        bed.ask(Request::Tend(asked.clone())).await.refused(),
+        bed.ask(WorkerRequest::Tend(asked.clone())).await.refused(),
         Some(&RefusalKind::Malformed)
     );
-    let beyond = Tend { blocks: 1024, ..asked };
-    assert!(matches!(&bed.ask(Request::Tend(beyond)).await.messages[..], [Message::Tended(_)]));
+    let beyond = TendMessage { blocks: 1024, ..asked };
+    assert!(matches!(
+        &bed.ask(WorkerRequest::Tend(beyond)).await.messages[..],
+        [Message::Tended(_)]
+    ));
 }

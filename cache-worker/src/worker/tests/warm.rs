@@ -5,23 +5,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
 use verbs3_protocol::{
-    BlockIndex, ByteRange, CacheVerdict, Epoch, Geometry, LOOKED_OBJECTS_MAX, Look, LookedFor,
-    RefusalKind, Reply as Message, Request, Version, Warm, WarmTier, Warmed,
+    BlockGeometry, BlockIndex, ByteRange, CacheVerdict, ContentVersion, Epoch, LOOKED_OBJECTS_MAX,
+    LookedFor, ObjectLookMessage, RefusalKind, WarmMessage, WarmPagesReply, WarmTier,
+    WorkerReply as Message, WorkerRequest,
 };
-use verbs3_rdma::inprocess::Mode;
-use verbs3_rdma::transport::Event;
+use verbs3_rdma::inprocess::InProcessMode;
+use verbs3_rdma::transport::CallEvent;
 
 use super::bed::{ANY_AGE, BLOCK, Bed, Got, PAGE, modes, object, open, read, version};
 use super::store::{Fault, Store, Stored};
 use crate::disk::{DiskFolder, DiskOptions};
 use crate::options::WorkerOptions;
 
-fn warm(key: &str, of: Option<Version>, block: u32) -> Warm {
-    Warm {
+fn warm(key: &str, of: Option<ContentVersion>, block: u32) -> WarmMessage {
+    WarmMessage {
         object: object(key),
         version: of,
         epoch: Epoch(1),
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         block: BlockIndex(block),
         first_page: 0,
         pages: 16,
@@ -32,11 +33,11 @@ fn warm(key: &str, of: Option<Version>, block: u32) -> Warm {
     }
 }
 
-async fn ask(bed: &Bed, warm: Warm) -> Got {
-    bed.ask(Request::Warm(warm)).await
+async fn ask(bed: &Bed, warm: WarmMessage) -> Got {
+    bed.ask(WorkerRequest::Warm(warm)).await
 }
 
-fn warmed(got: &Got) -> Warmed {
+fn warmed(got: &Got) -> WarmPagesReply {
     match &got.messages[..] {
         [Message::Warmed(warmed)] => warmed.clone(),
         other => panic!("not warmed: {other:?}"),
@@ -51,20 +52,20 @@ fn bytes(got: &Got) -> (u64, u64, u64) {
 
 #[tokio::test]
 async fn many_objects_are_looked_for_at_once_and_the_ufs_is_not_asked() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     for (key, bytes) in [("whole", 2 * PAGE), ("half", 2 * PAGE), ("attributes", 5), ("unknown", 5)]
     {
         bed.store.put(key, Stored::new(bytes, bytes));
     }
     ask(&bed, warm("whole", None, 0)).await;
-    ask(&bed, Warm { pages: 1, ..warm("half", None, 0) }).await;
-    ask(&bed, Warm { pages: 0, ..warm("attributes", None, 0) }).await;
+    ask(&bed, WarmMessage { pages: 1, ..warm("half", None, 0) }).await;
+    ask(&bed, WarmMessage { pages: 0, ..warm("attributes", None, 0) }).await;
     let asked = bed.store.asked();
     let keys = ["whole", "half", "attributes", "unknown", "missing"];
-    let look = |epoch, count: usize| Look {
+    let look = |epoch, count: usize| ObjectLookMessage {
         volume: object("k").volume,
         epoch,
-        geometry: Geometry::DEFAULT,
+        geometry: BlockGeometry::DEFAULT,
         attributes_age_ms_max: ANY_AGE,
         tier: WarmTier::Memory,
         objects: keys
@@ -74,7 +75,7 @@ async fn many_objects_are_looked_for_at_once_and_the_ufs_is_not_asked() {
             .map(|key| LookedFor { key: (*key).into(), first_page: 0, pages: 16 })
             .collect(),
     };
-    let got = bed.ask(Request::Look(look(Epoch(1), 5))).await;
+    let got = bed.ask(WorkerRequest::Look(look(Epoch(1), 5))).await;
     let [Message::Looked(looked)] = &got.messages[..] else { panic!("{got:?}") };
     let found: Vec<_> = looked
         .objects
@@ -89,9 +90,9 @@ async fn many_objects_are_looked_for_at_once_and_the_ufs_is_not_asked() {
         [Some((2 * PAGE, 2 * page, 0)), Some((2 * PAGE, page, page)), Some((5, 0, 5)), None, None]
     );
     assert_eq!(bed.store.asked(), asked);
-    let many = bed.ask(Request::Look(look(Epoch(1), LOOKED_OBJECTS_MAX + 1))).await;
+    let many = bed.ask(WorkerRequest::Look(look(Epoch(1), LOOKED_OBJECTS_MAX + 1))).await;
     assert_eq!(many.refused(), Some(&RefusalKind::Malformed));
-    let most = bed.ask(Request::Look(look(Epoch(1), LOOKED_OBJECTS_MAX))).await;
+    let most = bed.ask(WorkerRequest::Look(look(Epoch(1), LOOKED_OBJECTS_MAX))).await;
     assert!(
         matches!(&most.messages[..], [Message::Looked(looked)] if looked.objects.len() == LOOKED_OBJECTS_MAX)
     );
@@ -118,7 +119,10 @@ async fn what_was_warmed_is_read_without_the_ufs() {
         let asked = bed.store.asked();
         assert_eq!(bed.store.body_bytes(), stored.bytes);
         let opened = bed
-            .open(verbs3_protocol::Open { checksums: true, ..open("k", Some(ByteRange::All)) })
+            .open(verbs3_protocol::OpenMessage {
+                checksums: true,
+                ..open("k", Some(ByteRange::All))
+            })
             .await;
         assert_eq!(opened.verdict(), CacheVerdict::Hit);
         assert!(opened.opened().attributes_cached);
@@ -136,7 +140,7 @@ async fn what_was_warmed_is_read_without_the_ufs() {
 
 #[tokio::test]
 async fn warm_ups_and_readers_of_one_block_share_its_fill() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(1, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     bed.store.hold();
@@ -156,13 +160,13 @@ async fn warm_ups_and_readers_of_one_block_share_its_fill() {
 
 #[tokio::test]
 async fn only_some_pages_or_only_attributes_can_be_warmed() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     bed.store.put("k", Stored::new(1, BLOCK));
-    assert_eq!(bytes(&ask(&bed, Warm { pages: 0, ..warm("k", None, 0) }).await), (0, 0, 0));
+    assert_eq!(bytes(&ask(&bed, WarmMessage { pages: 0, ..warm("k", None, 0) }).await), (0, 0, 0));
     assert_eq!((bed.store.body_bytes(), bed.store.asked()), (0, (0, 1)));
-    let some = Warm { first_page: 3, pages: 2, ..warm("k", None, 0) };
+    let some = WarmMessage { first_page: 3, pages: 2, ..warm("k", None, 0) };
     assert_eq!(bytes(&ask(&bed, some).await), (0, 2 * PAGE, 0));
-    let look = Warm { look_only: true, ..warm("k", None, 0) };
+    let look = WarmMessage { look_only: true, ..warm("k", None, 0) };
     assert_eq!(bytes(&ask(&bed, look).await), (2 * PAGE, 0, BLOCK - 2 * PAGE));
     assert_eq!(bed.store.body_bytes(), 2 * PAGE);
     bed.store.put("empty", Stored::new(2, 0));
@@ -177,10 +181,13 @@ async fn a_listed_object_that_fits_takes_one_request_with_its_checksums() {
             let stored = Stored::new(length, length);
             bed.store.put(key, stored.clone());
             let (gets, heads) = bed.store.asked();
-            let got = bed.ask(Request::WarmListed(warm(key, None, 0), length)).await;
+            let got = bed.ask(WorkerRequest::WarmListed(warm(key, None, 0), length)).await;
             assert_eq!(bytes(&got), (0, length, 0), "{key}");
             let opened = bed
-                .open(verbs3_protocol::Open { checksums: true, ..open(key, Some(ByteRange::All)) })
+                .open(verbs3_protocol::OpenMessage {
+                    checksums: true,
+                    ..open(key, Some(ByteRange::All))
+                })
                 .await;
             assert!(
                 opened.opened().attributes_cached && opened.opened().attributes.checksums_known,
@@ -195,22 +202,28 @@ async fn a_listed_object_that_fits_takes_one_request_with_its_checksums() {
 
 #[tokio::test]
 async fn a_listed_object_that_has_changed_its_length_is_warmed_as_it_is_now() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let grown = Stored::new(1, 3 * BLOCK);
     bed.store.put("grown", grown.clone());
-    let got = bed.ask(Request::WarmListed(Warm { pages: 1, ..warm("grown", None, 0) }, 4096)).await;
+    let got = bed
+        .ask(WorkerRequest::WarmListed(WarmMessage { pages: 1, ..warm("grown", None, 0) }, 4096))
+        .await;
     assert_eq!((bytes(&got), warmed(&got).version), ((0, PAGE, 0), version(&grown)));
     assert_eq!(bed.store.body_bytes(), PAGE, "the rest of an answer that was not wanted was read");
     bed.store.put("shrunk", Stored::new(2, 10));
-    let got = bed.ask(Request::WarmListed(warm("shrunk", None, 0), BLOCK)).await;
+    let got = bed.ask(WorkerRequest::WarmListed(warm("shrunk", None, 0), BLOCK)).await;
     assert_eq!(bytes(&got), (0, 10, 0));
     // A length that does not fit into the pages says nothing.
     bed.store.put("large", Stored::new(3, 2 * BLOCK));
-    let got =
-        bed.ask(Request::WarmListed(Warm { pages: 2, ..warm("large", None, 0) }, 2 * BLOCK)).await;
+    let got = bed
+        .ask(WorkerRequest::WarmListed(
+            WarmMessage { pages: 2, ..warm("large", None, 0) },
+            2 * BLOCK,
+        ))
+        .await;
     assert_eq!(bytes(&got), (0, 2 * PAGE, 0));
     assert_eq!(bed.store.body_bytes(), PAGE + 10 + 2 * PAGE);
-    let absent = bed.ask(Request::WarmListed(warm("missing", None, 0), 5)).await;
+    let absent = bed.ask(WorkerRequest::WarmListed(warm("missing", None, 0), 5)).await;
     assert_eq!(absent.absent().answer.status, 404);
     bed.assert_nothing_leaked().await;
 }
@@ -218,13 +231,13 @@ async fn a_listed_object_that_has_changed_its_length_is_warmed_as_it_is_now() {
 #[tokio::test]
 async fn what_can_not_be_warmed_is_refused_with_the_reason() {
     let bed = Bed::with(
-        Mode::Share,
+        InProcessMode::Share,
         32,
         WorkerOptions { epoch: Some(Epoch(7)), ..WorkerOptions::default() },
     );
     let stored = Stored::new(1, PAGE);
     bed.store.put("k", stored.clone());
-    let own = |warm: Warm| Warm { epoch: Epoch(7), ..warm };
+    let own = |warm: WarmMessage| WarmMessage { epoch: Epoch(7), ..warm };
     assert_eq!(
         ask(&bed, warm("k", None, 0)).await.refused(),
         Some(&RefusalKind::WrongEpoch(Epoch(7)))
@@ -232,14 +245,14 @@ async fn what_can_not_be_warmed_is_refused_with_the_reason() {
     assert_eq!(ask(&bed, own(warm("k", None, 1))).await.refused(), Some(&RefusalKind::Malformed));
     let absent = ask(&bed, own(warm("missing", None, 0))).await;
     assert_eq!(absent.absent().answer.status, 404);
-    let older = Version { etag: "\"older\"".into(), ..version(&stored) };
+    let older = ContentVersion { etag: "\"older\"".into(), ..version(&stored) };
     assert_eq!(
         ask(&bed, own(warm("k", Some(older), 0))).await.refused(),
         Some(&RefusalKind::VersionGone)
     );
-    let on_disk = Warm { tier: WarmTier::Disk, ..own(warm("k", None, 0)) };
+    let on_disk = WarmMessage { tier: WarmTier::Disk, ..own(warm("k", None, 0)) };
     assert_eq!(ask(&bed, on_disk).await.refused(), Some(&RefusalKind::Uncacheable));
-    let pinned = Warm { pin_until_ms: 1, ..own(warm("k", None, 0)) };
+    let pinned = WarmMessage { pin_until_ms: 1, ..own(warm("k", None, 0)) };
     assert_eq!(ask(&bed, pinned).await.refused(), Some(&RefusalKind::Uncacheable));
     *bed.store.fault.lock() = Some(Fault::Forbidden);
     let forbidden = ask(&bed, own(warm("k", Some(version(&stored)), 0))).await;
@@ -250,7 +263,7 @@ async fn what_can_not_be_warmed_is_refused_with_the_reason() {
 #[tokio::test]
 async fn warming_stands_back_while_reads_wait_for_their_turn() {
     let options = WorkerOptions { fills_in_flight_max: 1, ..WorkerOptions::default() };
-    let bed = Bed::with(Mode::Share, 32, options);
+    let bed = Bed::with(InProcessMode::Share, 32, options);
     let stored = Stored::new(1, 4 * BLOCK);
     bed.store.put("k", stored.clone());
     bed.store.hold();
@@ -273,14 +286,14 @@ async fn warming_stands_back_while_reads_wait_for_their_turn() {
 
 #[tokio::test]
 async fn a_warm_up_whose_asker_goes_away_leaves_nothing_behind() {
-    let bed = Bed::new(Mode::Share);
+    let bed = Bed::new(InProcessMode::Share);
     let stored = Stored::new(1, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     let drip = bed.store.drip();
-    let mut call = bed.call(&Request::Warm(warm("k", Some(version(&stored)), 1)));
+    let mut call = bed.call(&WorkerRequest::Warm(warm("k", Some(version(&stored)), 1)));
     drip.add_permits(5);
     // A sign of life: it waits for the rest.
-    let Ok(Event::Part(sign)) = call.next().await else { panic!("no sign of life") };
+    let Ok(CallEvent::Part(sign)) = call.next().await else { panic!("no sign of life") };
     assert!(!sign.last && bed.store.body_bytes() <= 2 * PAGE, "{}", bed.store.body_bytes());
     drop(call);
     drip.add_permits(1000);
@@ -293,20 +306,25 @@ async fn what_is_warmed_and_pinned_on_disk_is_there() {
     let folders = vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
     let disk = Some(DiskOptions { folders, ..DiskOptions::default() });
     let options = WorkerOptions { disk, ..WorkerOptions::default() };
-    let bed = Bed::before(Arc::new(Store::default()), Mode::Share, 16, options);
+    let bed = Bed::before(Arc::new(Store::default()), InProcessMode::Share, 16, options);
     let stored = Stored::new(1, BLOCK + 7);
     bed.store.put("k", stored.clone());
     let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3600);
-    let pinned =
-        |warm: Warm| Warm { tier: WarmTier::Disk, pin_until_ms: until.as_millis() as u64, ..warm };
+    let pinned = |warm: WarmMessage| WarmMessage {
+        tier: WarmTier::Disk,
+        pin_until_ms: until.as_millis() as u64,
+        ..warm
+    };
     assert_eq!(bytes(&ask(&bed, pinned(warm("k", None, 0))).await), (0, BLOCK, 0));
     assert_eq!(bytes(&ask(&bed, pinned(warm("k", Some(version(&stored)), 1))).await), (0, 7, 0));
-    let digest = bed.worker.digests.version(&object("k"), &version(&stored));
-    let disk = bed.worker.filler.disk().unwrap();
+    let digest = bed.worker.digests.digest_version(&object("k"), &version(&stored));
+    let disk = bed.worker.filler.disk_tier().unwrap();
     let keys = || {
-        (0..16).map(|page| digest.page(BlockIndex(0), page)).chain([digest.page(BlockIndex(1), 0)])
+        (0..16)
+            .map(|page| digest.page_key(BlockIndex(0), page))
+            .chain([digest.page_key(BlockIndex(1), 0)])
     };
-    assert!(keys().all(|key| disk.holds(key)));
+    assert!(keys().all(|key| disk.holds_page(key)));
     assert_eq!(bytes(&ask(&bed, pinned(warm("k", None, 0))).await), (BLOCK, 0, 0));
     assert_eq!(bed.store.body_bytes(), stored.bytes);
     bed.worker.shutdown().await;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, ValueEnum};
-use verbs3_rdma::bench::Direction;
+use verbs3_rdma::bench::TransferDirection;
 use verbs3_rdma::transport::TransportKind;
 
 use verbs3_loadtest::units;
@@ -51,13 +51,13 @@ pub struct FabricArguments {
     #[arg(long, value_delimiter = ',', value_enum, default_value = "shm,verbs,tcp")]
     pub ways: Vec<WayArgument>,
     /// Lengths, smallest first
-    #[arg(long, value_delimiter = ',', value_parser = units::parse, default_value = SIZES)]
+    #[arg(long, value_delimiter = ',', value_parser = units::parse_bytes, default_value = SIZES)]
     pub sizes: Vec<u64>,
     /// Which way bytes go: read from the host, write to it, both at once
     #[arg(long, value_delimiter = ',', value_enum, default_value = "read,write,both")]
     pub directions: Vec<DirectionArgument>,
     /// Time for each figure
-    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
     pub seconds: f64,
     /// Measure everything several times, taking turns; the table shows medians
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -69,10 +69,10 @@ pub struct FabricArguments {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=32))]
     pub connections: u32,
     /// Unit of what is pushed; the same on both sides
-    #[arg(long, value_name = "BYTES", value_parser = page, default_value = "256KiB")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_page_bytes, default_value = "256KiB")]
     pub page: u64,
     /// Memory of the serving side
-    #[arg(long, value_name = "BYTES", value_parser = units::parse, default_value = "256MiB")]
+    #[arg(long, value_name = "BYTES", value_parser = units::parse_bytes, default_value = "256MiB")]
     pub memory: u64,
     /// How long verbs poll before they wait for an event, in µs: latency for CPU time
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0)]
@@ -111,15 +111,15 @@ pub enum DirectionArgument {
     Both,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn parse_seconds(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|time| (0.001..=3600.0).contains(time))
         .ok_or_else(|| "0.001 to 3600".to_owned())
 }
 
-fn page(text: &str) -> Result<u64, String> {
-    units::parse(text).and_then(|bytes| {
+fn parse_page_bytes(text: &str) -> Result<u64, String> {
+    units::parse_bytes(text).and_then(|bytes| {
         let fits = bytes.is_power_of_two() && ((4 << 10)..=(4 << 20)).contains(&bytes);
         if fits { Ok(bytes) } else { Err("a power of two from 4KiB to 4MiB".to_owned()) }
     })
@@ -135,7 +135,7 @@ impl From<WayArgument> for TransportKind {
     }
 }
 
-impl From<DirectionArgument> for Direction {
+impl From<DirectionArgument> for TransferDirection {
     fn from(direction: DirectionArgument) -> Self {
         match direction {
             DirectionArgument::Read => Self::Read,

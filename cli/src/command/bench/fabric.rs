@@ -10,28 +10,29 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use verbs3_config::{Environment, Layers};
+use verbs3_config::{ConfigLayers, EnvironmentLayer};
 use verbs3_loadtest::units;
 use verbs3_rdma::bench::{
-    BenchError, BenchHost, DialOptions, Dialled, Direction, ECHO_BYTES_MAX, HostOptions, Load,
+    BenchError, BenchHost, BenchRequester, DialOptions, ECHO_BYTES_MAX, HostOptions,
+    TransferDirection, TransferLoad,
 };
-use verbs3_rdma::calls::Secret;
+use verbs3_rdma::calls::HandshakeSecret;
 use verbs3_rdma::shm::ShmOptions;
 use verbs3_rdma::tcp::TcpOptions;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_rdma::verbs::VerbsOptions;
 
 use super::arguments::FabricArguments;
-use super::record::{Cell, Record, Row};
+use super::record::{FabricCell, FabricRecord, FabricRow};
 use super::{figures, plot};
 use crate::process::MISCONFIGURED;
-use crate::reactors::Reactors;
+use crate::reactors::ReactorThreads;
 
 /// Known to everyone who reads this: it keeps accidents out, not people.
 const BENCH_SECRET: &str = "verbs3 bench fabric";
 
-pub fn run(arguments: &FabricArguments) -> ExitCode {
-    let secret = match secret(arguments) {
+pub fn run_fabric_bench(arguments: &FabricArguments) -> ExitCode {
+    let secret = match load_bench_secret(arguments) {
         Ok(secret) => secret,
         Err(error) => {
             eprintln!("{error:#}");
@@ -47,9 +48,9 @@ pub fn run(arguments: &FabricArguments) -> ExitCode {
     // woken for each reply.
     let job = async move {
         if arguments.serve {
-            serve(&arguments, &secret).await.map(|()| true)
+            serve_fabric(&arguments, &secret).await.map(|()| true)
         } else {
-            measure(&arguments, &secret).await
+            measure_fabric(&arguments, &secret).await
         }
     };
     let ended = runtime.and_then(|runtime| runtime.block_on(async { tokio::spawn(job).await? }));
@@ -63,46 +64,46 @@ pub fn run(arguments: &FabricArguments) -> ExitCode {
     }
 }
 
-fn secret(arguments: &FabricArguments) -> anyhow::Result<Secret> {
+fn load_bench_secret(arguments: &FabricArguments) -> anyhow::Result<HandshakeSecret> {
     let given = if let Some(path) = &arguments.secret_file {
-        Some(verbs3_config::Secret::read(path)?)
+        Some(verbs3_config::ConfigSecret::read(path)?)
     } else if let Some(path) = &arguments.config {
-        let layers = Layers {
+        let layers = ConfigLayers {
             file: Some(path.clone()),
-            environment: Environment::of_process(),
+            environment: EnvironmentLayer::of_process(),
             flags: Vec::new(),
         };
-        let loaded =
-            verbs3_config::load(&layers, &[]).map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        let loaded = verbs3_config::load_config(&layers, &[])
+            .map_err(|problems| anyhow::anyhow!("{problems}"))?;
         loaded.config.cluster.resolve_secret()?
     } else {
         None
     };
     if let Some(secret) = given {
-        return Ok(Secret::new(secret.reveal()));
+        return Ok(HandshakeSecret::new(secret.reveal_text()));
     }
     if !arguments.loopback {
         eprintln!(
             "warning: no --secret-file: whoever reaches the serving side can use it while it serves"
         );
     }
-    Ok(Secret::new(BENCH_SECRET))
+    Ok(HandshakeSecret::new(BENCH_SECRET))
 }
 
-fn tcp_options(arguments: &FabricArguments, secret: &Secret) -> TcpOptions {
+fn tcp_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> TcpOptions {
     TcpOptions { bind_device: arguments.bind_device.clone(), ..TcpOptions::new(secret.clone()) }
 }
 
-fn verbs_options(arguments: &FabricArguments, secret: &Secret) -> VerbsOptions {
+fn verbs_options(arguments: &FabricArguments, secret: &HandshakeSecret) -> VerbsOptions {
     let busy_poll = Duration::from_micros(arguments.busy_poll);
     VerbsOptions { busy_poll, ..VerbsOptions::new(secret.clone()) }
 }
 
-async fn start(
+async fn start_bench_host(
     arguments: &FabricArguments,
-    secret: &Secret,
+    secret: &HandshakeSecret,
     listen: SocketAddr,
-    reactors: &Reactors,
+    reactors: &ReactorThreads,
 ) -> anyhow::Result<BenchHost> {
     let mut rails = arguments.rails.clone();
     if rails.is_empty() && !listen.ip().is_unspecified() && !listen.ip().is_loopback() {
@@ -119,20 +120,20 @@ async fn start(
         page_bytes: arguments.page as usize,
         arena_bytes: usize::try_from(arguments.memory)
             .context("more memory than there are addresses")?,
-        runtimes: reactors.handles(),
+        runtimes: reactors.runtime_handles(),
     };
     Ok(BenchHost::start(options).await?)
 }
 
-async fn serve(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<()> {
-    let reactors = Reactors::start(0).context("can't start threads")?;
-    let host = start(arguments, secret, arguments.listen, &reactors).await?;
+async fn serve_fabric(arguments: &FabricArguments, secret: &HandshakeSecret) -> anyhow::Result<()> {
+    let reactors = ReactorThreads::start(0).context("can't start threads")?;
+    let host = start_bench_host(arguments, secret, arguments.listen, &reactors).await?;
     println!("serving on {}", host.local_addr());
-    for rail in host.ways().rails.iter().flatten() {
+    for rail in host.offered_ways().rails.iter().flatten() {
         println!("  verbs {rail}");
     }
-    if let Some(shm) = &host.ways().shm {
-        println!("  shm {}", shm.path().display());
+    if let Some(shm) = &host.offered_ways().shm {
+        println!("  shm {}", shm.socket_path().display());
     }
     for left in host.left_out() {
         println!("  not served: {}: {}", left.way, left.reason);
@@ -147,11 +148,15 @@ async fn serve(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<(
 }
 
 /// `false` where a way failed under way.
-async fn measure(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result<bool> {
-    let reactors = Reactors::start(0).context("can't start threads")?;
+async fn measure_fabric(
+    arguments: &FabricArguments,
+    secret: &HandshakeSecret,
+) -> anyhow::Result<bool> {
+    let reactors = ReactorThreads::start(0).context("can't start threads")?;
     let (own, host) = if arguments.loopback {
         let own =
-            start(arguments, secret, SocketAddr::from(([127, 0, 0, 1], 0)), &reactors).await?;
+            start_bench_host(arguments, secret, SocketAddr::from(([127, 0, 0, 1], 0)), &reactors)
+                .await?;
         let address = own.local_addr();
         (Some(own), address)
     } else {
@@ -162,19 +167,22 @@ async fn measure(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result
             .next();
         (None, found.with_context(|| format!("{name} has no address"))?)
     };
-    let dialled = Dialled::dial(dial_options(arguments, secret, host)).await?;
-    let record =
-        Measuring { arguments, dialled: &dialled, progress: std::io::stderr().is_terminal() }
-            .all(host)
-            .await?;
+    let dialled = BenchRequester::dial_host(dial_options(arguments, secret, host)).await?;
+    let record = FabricMeasurement {
+        arguments,
+        dialled: &dialled,
+        progress: std::io::stderr().is_terminal(),
+    }
+    .measure_all(host)
+    .await?;
     if let Some(path) = &arguments.plot {
-        std::fs::write(path, plot::svg(&record))
+        std::fs::write(path, plot::render_svg(&record))
             .with_context(|| format!("can't write {}", path.display()))?;
     }
     if arguments.json {
-        println!("{:#}", record.json());
+        println!("{:#}", record.to_json());
     } else {
-        print!("{}", figures::table(&record));
+        print!("{}", figures::render_table(&record));
     }
     drop(dialled);
     if let Some(own) = own {
@@ -183,7 +191,11 @@ async fn measure(arguments: &FabricArguments, secret: &Secret) -> anyhow::Result
     Ok(record.rows.iter().flat_map(|row| &row.cells).all(|cell| cell.failed.is_none()))
 }
 
-fn dial_options(arguments: &FabricArguments, secret: &Secret, host: SocketAddr) -> DialOptions {
+fn dial_options(
+    arguments: &FabricArguments,
+    secret: &HandshakeSecret,
+    host: SocketAddr,
+) -> DialOptions {
     let largest = arguments.sizes.iter().copied().max().unwrap_or(0) as usize;
     DialOptions {
         host,
@@ -200,16 +212,16 @@ fn dial_options(arguments: &FabricArguments, secret: &Secret, host: SocketAddr) 
 }
 
 /// One run. Ways take turns within a round, so that what else the hosts do meets all of them.
-struct Measuring<'a> {
+struct FabricMeasurement<'a> {
     arguments: &'a FabricArguments,
-    dialled: &'a Dialled,
+    dialled: &'a BenchRequester,
     progress: bool,
 }
 
-impl Measuring<'_> {
-    async fn all(&self, host: SocketAddr) -> anyhow::Result<Record> {
-        let (arguments, ways) = (self.arguments, self.dialled.ways());
-        let mut record = Record {
+impl FabricMeasurement<'_> {
+    async fn measure_all(&self, host: SocketAddr) -> anyhow::Result<FabricRecord> {
+        let (arguments, ways) = (self.arguments, self.dialled.open_ways());
+        let mut record = FabricRecord {
             host: host.to_string(),
             ways: ways.iter().map(|way| (way.name.clone(), way.kind.as_str())).collect(),
             left_out: self.dialled.left_out().to_vec(),
@@ -222,13 +234,13 @@ impl Measuring<'_> {
             rows: Vec::new(),
         };
         for &bytes in &arguments.sizes {
-            let mut row = Row {
+            let mut row = FabricRow {
                 bytes,
-                cells: ways.iter().map(|_| Cell::default()).collect(),
+                cells: ways.iter().map(|_| FabricCell::default()).collect(),
                 plain: Vec::new(),
             };
             for round in 1..=arguments.rounds {
-                self.round(&mut row, round).await?;
+                self.measure_round(&mut row, round).await?;
             }
             record.rows.push(row);
         }
@@ -238,14 +250,18 @@ impl Measuring<'_> {
         Ok(record)
     }
 
-    async fn round(&self, row: &mut Row, round: u32) -> anyhow::Result<()> {
-        for (at, way) in self.dialled.ways().iter().enumerate() {
+    async fn measure_round(&self, row: &mut FabricRow, round: u32) -> anyhow::Result<()> {
+        for (at, way) in self.dialled.open_ways().iter().enumerate() {
             if self.progress {
-                eprint!("\r\x1b[K{} over {}, round {round}", units::show(row.bytes), way.name);
+                eprint!(
+                    "\r\x1b[K{} over {}, round {round}",
+                    units::show_bytes(row.bytes),
+                    way.name
+                );
             }
             let cell = &mut row.cells[at];
             if cell.failed.is_none()
-                && let Err(error) = self.one(cell, at, row.bytes).await
+                && let Err(error) = self.measure_way(cell, at, row.bytes).await
             {
                 // Others go on; a way that moves wrong bytes is no matter of figures.
                 if matches!(error, BenchError::Corrupt { .. }) {
@@ -254,31 +270,40 @@ impl Measuring<'_> {
                 cell.failed = Some(error.to_string());
             }
         }
-        let tcp = self.dialled.ways().iter().any(|way| way.kind == TransportKind::Tcp);
+        let tcp = self.dialled.open_ways().iter().any(|way| way.kind == TransportKind::Tcp);
         if tcp && !self.arguments.no_plain && self.arguments.bind_device.is_none() {
-            row.plain.push(self.dialled.plain(&self.load(row.bytes, Direction::Read)).await?);
+            row.plain.push(
+                self.dialled
+                    .measure_plain_tcp(&self.build_load(row.bytes, TransferDirection::Read))
+                    .await?,
+            );
         }
         Ok(())
     }
 
-    async fn one(&self, cell: &mut Cell, way: usize, bytes: u64) -> Result<(), BenchError> {
-        let way = &self.dialled.ways()[way];
-        let load = self.load(bytes, Direction::Read);
+    async fn measure_way(
+        &self,
+        cell: &mut FabricCell,
+        way: usize,
+        bytes: u64,
+    ) -> Result<(), BenchError> {
+        let way = &self.dialled.open_ways()[way];
+        let load = self.build_load(bytes, TransferDirection::Read);
         if bytes <= ECHO_BYTES_MAX {
-            cell.echo.push(self.dialled.echo(way, bytes, load.time).await?);
+            cell.echo.push(self.dialled.measure_echo(way, bytes, load.time).await?);
         }
         cell.read_trips.push(self.dialled.read(way, bytes, load.time, load.whole).await?);
         for &direction in &self.arguments.directions {
-            let load = self.load(bytes, direction.into());
-            let moved = self.dialled.bandwidth(way, &load).await?;
-            cell.of(load.direction).push(moved);
+            let load = self.build_load(bytes, direction.into());
+            let moved = self.dialled.measure_bandwidth(way, &load).await?;
+            cell.bandwidths_mut(load.direction).push(moved);
         }
         Ok(())
     }
 
-    fn load(&self, bytes: u64, direction: Direction) -> Load {
+    fn build_load(&self, bytes: u64, direction: TransferDirection) -> TransferLoad {
         let time = Duration::from_secs_f64(self.arguments.seconds);
-        Load {
+        TransferLoad {
             bytes,
             direction,
             depth: self.arguments.depth as usize,

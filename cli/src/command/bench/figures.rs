@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::record::{Cell, Record, Row, median, mib_per_second, micros, per_mib};
+use super::record::{
+    FabricCell, FabricRecord, FabricRow, median_figure, median_micros, mib_per_second, per_mib,
+};
 use verbs3_loadtest::units;
 
 const LEGEND: &str = "\
@@ -15,7 +17,7 @@ WR, CQE work requests and completions for each MiB of `in`, the sum of both side
 plain   `in` divided by what plain TCP streams read in the same round";
 
 /// The whole table, with what was left out.
-pub fn table(record: &Record) -> String {
+pub fn render_table(record: &FabricRecord) -> String {
     let mut text = String::new();
     // Writing to a String can't fail.
     let _ = writeln!(
@@ -24,7 +26,7 @@ pub fn table(record: &Record) -> String {
         record.host,
         record.connections,
         record.depth,
-        units::show(record.page_bytes as u64),
+        units::show_bytes(record.page_bytes as u64),
         record.seconds,
         if record.whole { "every byte" } else { "the ends of every page" },
     );
@@ -52,21 +54,21 @@ pub fn table(record: &Record) -> String {
             let _ = writeln!(
                 text,
                 "{:>9}  {name:wide$} {}",
-                units::show(row.bytes),
-                line(row, cell, *kind == "verbs")
+                units::show_bytes(row.bytes),
+                format_row(row, cell, *kind == "verbs")
             );
             if let Some(reason) = &cell.failed {
                 let _ = writeln!(text, "{:>9}  {name:wide$} failed: {reason}", "");
             }
         }
-        if let Some(plain) = median(row.plain.iter().copied()) {
+        if let Some(plain) = median_figure(row.plain.iter().copied()) {
             let _ = writeln!(
                 text,
                 "{:>9}  {:wide$} {:>35} {:>8}",
                 "",
                 "plain",
                 "",
-                number(Some(plain))
+                format_figure(Some(plain))
             );
         }
     }
@@ -77,22 +79,22 @@ pub fn table(record: &Record) -> String {
     text
 }
 
-fn line(row: &Row, cell: &Cell, verbs: bool) -> String {
+fn format_row(row: &FabricRow, cell: &FabricCell, verbs: bool) -> String {
     let cpu = match per_mib(&cell.read, |usage| usage.cpu_micros) {
-        (here, Some(there)) => format!("{} / {}", number(here), number(Some(there))),
-        (here, None) => number(here),
+        (here, Some(there)) => format!("{} / {}", format_figure(here), format_figure(Some(there))),
+        (here, None) => format_figure(here),
     };
-    let of_verbs = |value: Option<f64>| if verbs { number(value) } else { "-".into() };
+    let of_verbs = |value: Option<f64>| if verbs { format_figure(value) } else { "-".into() };
     let both_sides =
         |(here, there): (Option<f64>, Option<f64>)| here.map(|here| here + there.unwrap_or(0.0));
     [
-        (8, number(micros(&cell.echo, |trips| trips.p50))),
-        (8, number(micros(&cell.echo, |trips| trips.p99))),
-        (8, number(micros(&cell.read_trips, |trips| trips.p50))),
-        (8, number(micros(&cell.read_trips, |trips| trips.p99))),
-        (8, number(mib_per_second(&cell.read))),
-        (8, number(mib_per_second(&cell.write))),
-        (8, number(mib_per_second(&cell.both))),
+        (8, format_figure(median_micros(&cell.echo, |trips| trips.p50))),
+        (8, format_figure(median_micros(&cell.echo, |trips| trips.p99))),
+        (8, format_figure(median_micros(&cell.read_trips, |trips| trips.p50))),
+        (8, format_figure(median_micros(&cell.read_trips, |trips| trips.p99))),
+        (8, format_figure(mib_per_second(&cell.read))),
+        (8, format_figure(mib_per_second(&cell.write))),
+        (8, format_figure(mib_per_second(&cell.both))),
         (13, cpu),
         (6, of_verbs(both_sides(per_mib(&cell.read, |usage| usage.work_requests)))),
         (6, of_verbs(both_sides(per_mib(&cell.read, |usage| usage.completions)))),
@@ -104,7 +106,7 @@ fn line(row: &Row, cell: &Cell, verbs: bool) -> String {
 }
 
 /// Three digits that count.
-fn number(value: Option<f64>) -> String {
+fn format_figure(value: Option<f64>) -> String {
     match value {
         None => "-".into(),
         Some(value) if value >= 100.0 => format!("{value:.0}"),
@@ -118,22 +120,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::Duration;
-    use verbs3_rdma::bench::{Bandwidth, LeftOut, Usage};
+    use verbs3_rdma::bench::{BandwidthResult, LeftOut, TransferCost};
     use verbs3_rdma::transport::TransportKind;
 
-    pub fn record() -> Record {
+    pub fn record() -> FabricRecord {
         let usage =
-            Usage { cpu_micros: 400, work_requests: 10, completions: 4, copied_bytes: 2048 };
-        let read = Bandwidth {
+            TransferCost { cpu_micros: 400, work_requests: 10, completions: 4, copied_bytes: 2048 };
+        let read = BandwidthResult {
             calls: 2,
             bytes: 2 << 20,
             took: Duration::from_millis(20),
             here: usage,
             there: Some(usage),
         };
-        let cell = Cell { read: vec![read], ..Cell::default() };
-        let failed = Cell { failed: Some("it broke".into()), ..Cell::default() };
-        Record {
+        let cell = FabricCell { read: vec![read], ..FabricCell::default() };
+        let failed = FabricCell { failed: Some("it broke".into()), ..FabricCell::default() };
+        FabricRecord {
             host: "10.0.0.1:9410".into(),
             ways: vec![("verbs mlx5_0:1".into(), "verbs"), ("tcp".into(), "tcp")],
             left_out: vec![LeftOut {
@@ -145,14 +147,14 @@ mod tests {
             connections: 2,
             page_bytes: 256 << 10,
             seconds: 1.0,
-            rows: vec![Row { bytes: 1 << 20, cells: vec![cell, failed], plain: vec![200.0] }],
-            ..Record::default()
+            rows: vec![FabricRow { bytes: 1 << 20, cells: vec![cell, failed], plain: vec![200.0] }],
+            ..FabricRecord::default()
         }
     }
 
     #[test]
     fn a_line_has_what_was_measured_and_says_what_was_not() {
-        let table = table(&record());
+        let table = render_table(&record());
         let verbs = table.lines().find(|line| line.contains("1 MiB  verbs mlx5_0:1")).unwrap();
         let words: Vec<_> = verbs.split_whitespace().collect();
         assert_eq!(
@@ -168,7 +170,7 @@ mod tests {
 
     #[test]
     fn json_has_the_same() {
-        let json = record().json();
+        let json = record().to_json();
         let figure = &json["figures"][0];
         assert_eq!(figure["read"][0]["mib_per_s"], 100.0);
         assert_eq!(figure["read"][0]["there"]["work_requests_per_mib"], 5.0);

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::record::{Cell, Record, median, mib_per_second, micros};
+use super::record::{FabricCell, FabricRecord, median_figure, median_micros, mib_per_second};
 use verbs3_loadtest::units;
 
 const WIDE: f64 = 900.0;
@@ -18,38 +18,47 @@ const COLOURS: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 /// A name, and a point for each size; sizes that were not measured are left out.
-type Series = (String, Vec<Option<f64>>);
+type FabricPlotSeries = (String, Vec<Option<f64>>);
 
-pub fn svg(record: &Record) -> String {
+pub fn render_svg(record: &FabricRecord) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDE} {}\" font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
         2.0 * HIGH
     );
-    let of_way = |at: usize, figure: &dyn Fn(&Cell) -> Option<f64>| {
+    let of_way = |at: usize, figure: &dyn Fn(&FabricCell) -> Option<f64>| {
         record.rows.iter().map(|row| row.cells.get(at).and_then(figure)).collect::<Vec<_>>()
     };
     let names = || record.ways.iter().map(|(name, _)| name.clone()).enumerate();
-    let mut bandwidth: Vec<Series> =
+    let mut bandwidth: Vec<FabricPlotSeries> =
         names().map(|(at, name)| (name, of_way(at, &|cell| mib_per_second(&cell.read)))).collect();
-    let plain: Vec<_> = record.rows.iter().map(|row| median(row.plain.iter().copied())).collect();
+    let plain: Vec<_> =
+        record.rows.iter().map(|row| median_figure(row.plain.iter().copied())).collect();
     if plain.iter().any(Option::is_some) {
         bandwidth.push(("plain TCP streams".into(), plain));
     }
-    let trips: Vec<Series> = names()
-        .map(|(at, name)| (name, of_way(at, &|cell| micros(&cell.read_trips, |trips| trips.p50))))
+    let trips: Vec<FabricPlotSeries> = names()
+        .map(|(at, name)| {
+            (name, of_way(at, &|cell| median_micros(&cell.read_trips, |trips| trips.p50)))
+        })
         .collect();
-    let labels: Vec<_> = record.rows.iter().map(|row| units::show(row.bytes)).collect();
+    let labels: Vec<_> = record.rows.iter().map(|row| units::show_bytes(row.bytes)).collect();
     let title =
         format!("read bandwidth from {}, MiB/s, {} calls in flight", record.host, record.depth);
-    panel(&mut text, 0.0, &title, &labels, &bandwidth);
-    panel(&mut text, HIGH, "one read at a time, median, µs", &labels, &trips);
+    draw_panel(&mut text, 0.0, &title, &labels, &bandwidth);
+    draw_panel(&mut text, HIGH, "one read at a time, median, µs", &labels, &trips);
     text.push_str("</svg>\n");
     text
 }
 
 /// Both axes are logarithmic: sizes by their order, figures by decades.
-fn panel(text: &mut String, top: f64, title: &str, labels: &[String], series: &[Series]) {
+fn draw_panel(
+    text: &mut String,
+    top: f64,
+    title: &str,
+    labels: &[String],
+    series: &[FabricPlotSeries],
+) {
     let figures = || {
         series
             .iter()
@@ -67,7 +76,7 @@ fn panel(text: &mut String, top: f64, title: &str, labels: &[String], series: &[
         text,
         "<text x=\"{LEFT}\" y=\"{}\" font-size=\"14\">{}</text>",
         top + 24.0,
-        escaped(title)
+        escape_xml(title)
     );
     if !low.is_finite() {
         return;
@@ -112,40 +121,47 @@ fn panel(text: &mut String, top: f64, title: &str, labels: &[String], series: &[
             text,
             "<text x=\"{}\" y=\"{at}\" fill=\"{colour}\">{}</text>",
             WIDE - RIGHT + 16.0,
-            escaped(name)
+            escape_xml(name)
         );
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Row;
+    use super::super::record::FabricRow;
     use super::*;
     use std::time::Duration;
-    use verbs3_rdma::bench::{Bandwidth, Usage};
+    use verbs3_rdma::bench::{BandwidthResult, TransferCost};
 
     #[test]
     fn a_picture_has_a_line_for_each_way_and_is_well_formed() {
         let read = |bytes| {
-            let usage = Usage::default();
-            let moved = Bandwidth {
+            let usage = TransferCost::default();
+            let moved = BandwidthResult {
                 calls: 1,
                 bytes,
                 took: Duration::from_secs(1),
                 here: usage,
                 there: None,
             };
-            Cell { read: vec![moved], ..Cell::default() }
+            FabricCell { read: vec![moved], ..FabricCell::default() }
         };
-        let row =
-            |bytes| Row { bytes, cells: vec![read(bytes), Cell::default()], plain: vec![3.0] };
+        let row = |bytes| FabricRow {
+            bytes,
+            cells: vec![read(bytes), FabricCell::default()],
+            plain: vec![3.0],
+        };
         let ways = vec![("verbs <1>".into(), "verbs"), ("tcp".into(), "tcp")];
-        let record = Record { ways, rows: vec![row(1 << 20), row(4 << 20)], ..Record::default() };
-        let svg = svg(&record);
+        let record = FabricRecord {
+            ways,
+            rows: vec![row(1 << 20), row(4 << 20)],
+            ..FabricRecord::default()
+        };
+        let svg = render_svg(&record);
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         assert_eq!(
             svg.matches("<polyline").count(),

@@ -5,37 +5,37 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use verbs3_loadtest::compare::{self, Against, Prepare};
-use verbs3_loadtest::endpoint::{Credentials, Endpoint};
-use verbs3_loadtest::record::Record;
+use verbs3_loadtest::compare::{self, BenchPreparation, BenchReference};
+use verbs3_loadtest::endpoint::{BenchCredentials, BenchEndpoint};
+use verbs3_loadtest::record::BenchRecord;
 use verbs3_loadtest::report;
-use verbs3_loadtest::scenario::{SHIPPED, Scenario, shipped};
+use verbs3_loadtest::scenario::{BenchScenario, SHIPPED, shipped_scenario};
 
 use super::s3_arguments::S3Arguments;
 use crate::process::MISCONFIGURED;
 
 /// What a load is to be, and against whom.
-struct Job {
-    scenario: Scenario,
-    target: Endpoint,
-    against: Against,
-    prepare: Prepare,
+struct S3BenchJob {
+    scenario: BenchScenario,
+    target: BenchEndpoint,
+    against: BenchReference,
+    prepare: BenchPreparation,
 }
 
-pub fn run(arguments: &S3Arguments) -> ExitCode {
+pub fn run_s3_bench(arguments: &S3Arguments) -> ExitCode {
     let named = arguments.scenario.as_deref().unwrap_or_default();
     if arguments.list {
-        return list();
+        return list_scenarios();
     }
-    let job = text(named).and_then(|text| {
+    let job = read_scenario(named).and_then(|text| {
         if arguments.show {
             print!("{text}");
             return Ok(None);
         }
-        job(arguments, named, &text).map(Some)
+        build_job(arguments, named, &text).map(Some)
     });
     let measured = match job {
-        Ok(Some(job)) => measure(arguments, job),
+        Ok(Some(job)) => measure_endpoints(arguments, job),
         Ok(None) => return ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -55,20 +55,20 @@ pub fn run(arguments: &S3Arguments) -> ExitCode {
     }
 }
 
-fn list() -> ExitCode {
+fn list_scenarios() -> ExitCode {
     for (name, text) in SHIPPED {
         // A test holds that each can be read.
         let description =
-            Scenario::parse(text).map(|scenario| scenario.description).unwrap_or_default();
+            BenchScenario::parse(text).map(|scenario| scenario.description).unwrap_or_default();
         println!("{name:22}{description}");
     }
     ExitCode::SUCCESS
 }
 
 /// Of a file, or of a shipped scenario where there is no such file.
-fn text(named: &str) -> anyhow::Result<String> {
+fn read_scenario(named: &str) -> anyhow::Result<String> {
     let path = Path::new(named);
-    match (path.exists(), shipped(named)) {
+    match (path.exists(), shipped_scenario(named)) {
         (false, Some(text)) => Ok(text.to_owned()),
         (false, None) => anyhow::bail!(
             "{named}: no such file, and no such scenario; `verbs3 bench s3 --list` has those that \
@@ -78,16 +78,16 @@ fn text(named: &str) -> anyhow::Result<String> {
     }
 }
 
-fn job(arguments: &S3Arguments, named: &str, text: &str) -> anyhow::Result<Job> {
-    let mut scenario = Scenario::parse(text).map_err(|problems| {
+fn build_job(arguments: &S3Arguments, named: &str, text: &str) -> anyhow::Result<S3BenchJob> {
+    let mut scenario = BenchScenario::parse(text).map_err(|problems| {
         let lines: Vec<String> =
             problems.iter().map(|problem| format!("{named}: {problem}")).collect();
         anyhow::anyhow!("{}", lines.join("\n"))
     })?;
-    arguments.changes().apply(&mut scenario)?;
+    arguments.scenario_changes().apply_overrides(&mut scenario)?;
     let keys = |access: &Option<String>, secret: &Option<String>| {
         let (access_key, secret_key) = (access.clone()?, secret.clone()?);
-        Some(Credentials { access_key, secret_key, region: arguments.region.clone() })
+        Some(BenchCredentials { access_key, secret_key, region: arguments.region.clone() })
     };
     let own = keys(&arguments.access_key, &arguments.secret_key);
     let theirs = match keys(&arguments.against_access_key, &arguments.against_secret_key) {
@@ -96,43 +96,43 @@ fn job(arguments: &S3Arguments, named: &str, text: &str) -> anyhow::Result<Job> 
         None => own.clone(),
     };
     let url = arguments.target.as_deref().unwrap_or_default();
-    let target = Endpoint::parse(url, "target", own.as_ref(), &arguments.pids)?;
+    let target = BenchEndpoint::parse(url, "target", own.as_ref(), &arguments.pids)?;
     let against = match arguments.against.as_deref() {
-        None => Against::Nothing,
-        Some("nginx") => Against::Nginx,
-        Some(url) => Against::Endpoint(Endpoint::parse(
+        None => BenchReference::Nothing,
+        Some("nginx") => BenchReference::Nginx,
+        Some(url) => BenchReference::Endpoint(BenchEndpoint::parse(
             url,
             "against",
             theirs.as_ref(),
             &arguments.against_pids,
         )?),
     };
-    Ok(Job { scenario, target, against, prepare: arguments.prepare.into() })
+    Ok(S3BenchJob { scenario, target, against, prepare: arguments.prepare.into() })
 }
 
 /// Gives the number of failed requests.
-fn measure(arguments: &S3Arguments, job: Job) -> anyhow::Result<u64> {
-    let Job { scenario, target, against, prepare } = job;
+fn measure_endpoints(arguments: &S3Arguments, job: S3BenchJob) -> anyhow::Result<u64> {
+    let S3BenchJob { scenario, target, against, prepare } = job;
     if arguments.prepare_only {
         let endpoint =
-            if let Against::Endpoint(endpoint) = &against { Some(endpoint) } else { None };
+            if let BenchReference::Endpoint(endpoint) = &against { Some(endpoint) } else { None };
         compare::put_in(&scenario, &target, endpoint, prepare)?;
         return Ok(0);
     }
-    let record = compare::run(scenario, &target, &against, prepare)?;
+    let record = compare::run_comparison(scenario, &target, &against, prepare)?;
     if let Some(path) = &arguments.html {
-        std::fs::write(path, report::html(&record))
+        std::fs::write(path, report::render_html(&record))
             .with_context(|| format!("can't write {}", path.display()))?;
     }
     print_record(arguments, &record)?;
-    Ok(record.errors())
+    Ok(record.error_count())
 }
 
-fn print_record(arguments: &S3Arguments, record: &Record) -> anyhow::Result<()> {
+fn print_record(arguments: &S3Arguments, record: &BenchRecord) -> anyhow::Result<()> {
     if arguments.json {
         println!("{}", serde_json::to_string_pretty(record)?);
     } else {
-        print!("{}", report::text(record));
+        print!("{}", report::render_text(record));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use verbs3_loadtest::compare::{Changes, Prepare};
+use verbs3_loadtest::compare::{BenchPreparation, ScenarioOverrides};
 use verbs3_loadtest::units;
 
 const TARGET: &str = "What to measure: [LABEL=]http://HOST:PORT/BUCKET[/PREFIX]";
@@ -80,10 +80,10 @@ pub struct S3Arguments {
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub connections: Option<u16>,
     /// Open loop: so many requests are due each second, whatever the answers
-    #[arg(long, value_name = "PER SECOND", value_parser = rate)]
+    #[arg(long, value_name = "PER SECOND", value_parser = parse_rate)]
     pub rate: Option<f64>,
     /// Part of the bodies that are checked, 0 to 1
-    #[arg(long, value_name = "PART", value_parser = part)]
+    #[arg(long, value_name = "PART", value_parser = parse_ratio)]
     pub verify: Option<f64>,
     /// Another seed is another set of objects
     #[arg(long)]
@@ -104,7 +104,7 @@ pub enum PrepareArgument {
     None,
 }
 
-impl From<PrepareArgument> for Prepare {
+impl From<PrepareArgument> for BenchPreparation {
     fn from(argument: PrepareArgument) -> Self {
         match argument {
             PrepareArgument::Both => Self::Both,
@@ -116,8 +116,8 @@ impl From<PrepareArgument> for Prepare {
 }
 
 impl S3Arguments {
-    pub fn changes(&self) -> Changes {
-        Changes {
+    pub fn scenario_changes(&self) -> ScenarioOverrides {
+        ScenarioOverrides {
             rounds: self.rounds,
             time: self.time,
             warm_up: self.warm_up,
@@ -129,13 +129,13 @@ impl S3Arguments {
     }
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
         .filter(|rate| (0.01..=1e7).contains(rate))
         .ok_or_else(|| "0.01 to 10000000".to_owned())
 }
 
-fn part(text: &str) -> Result<f64, String> {
+fn parse_ratio(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|part| (0.0..=1.0).contains(part)).ok_or_else(|| "0 to 1".to_owned())
 }

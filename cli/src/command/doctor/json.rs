@@ -3,56 +3,57 @@
 
 use serde_json::{Value, json};
 use verbs3_rdma::doctor::{
-    Device, Finding, GidKind, Host, PeerProbe, Rail, Reached, usable_rails, verdict,
+    ConnectOutcome, DeviceDescription, GidKind, HostDescription, HostFinding, HostRailView,
+    PeerProbe, usable_rails, worst_severity,
 };
 
-use super::Report;
+use super::DoctorReport;
 
 /// Rises when a field changes its meaning or goes away.
 const SCHEMA: u32 = 1;
 
-pub(super) fn render(report: &Report) -> String {
-    let worst = verdict(&report.findings);
+pub(super) fn render_json(report: &DoctorReport) -> String {
+    let worst = worst_severity(&report.findings);
     let document = json!({
         "schema": SCHEMA,
         "version": env!("CARGO_PKG_VERSION"),
         "kernel": report.host.kernel,
         "container": report.host.container.is_some(),
-        "verdict": worst.name(),
+        "verdict": worst.as_str(),
         "exit_status": worst.exit_status(),
-        "usable_rails": usable_rails(&report.host).iter().map(Rail::name).collect::<Vec<_>>(),
-        "devices": report.host.devices.iter().map(|device| self::device(&report.host, device)).collect::<Vec<_>>(),
-        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
-        "peer": report.peer.as_ref().map(|probe| peer(&report.host, probe)),
+        "usable_rails": usable_rails(&report.host).iter().map(HostRailView::rail_name).collect::<Vec<_>>(),
+        "devices": report.host.devices.iter().map(|device| self::device_json(&report.host, device)).collect::<Vec<_>>(),
+        "findings": report.findings.iter().map(finding_json).collect::<Vec<_>>(),
+        "peer": report.peer.as_ref().map(|probe| peer_json(&report.host, probe)),
     });
     format!("{document:#}\n")
 }
 
-fn finding(finding: &Finding) -> Value {
+fn finding_json(finding: &HostFinding) -> Value {
     json!({
-        "check": finding.check.name(),
+        "check": finding.check.as_str(),
         "subject": finding.subject,
-        "severity": finding.severity.name(),
+        "severity": finding.severity.as_str(),
         "seen": finding.seen,
         "why": finding.why,
         "remedy": finding.remedy,
     })
 }
 
-fn device(host: &Host, device: &Device) -> Value {
+fn device_json(host: &HostDescription, device: &DeviceDescription) -> Value {
     json!({
         "name": device.name,
         "driver": device.driver,
         "firmware": device.firmware,
         "iwarp": device.iwarp,
         "numa_node": device.numa_node,
-        "ports": device.ports.iter().map(|port| self::port(host, Rail { device, port })).collect::<Vec<_>>(),
+        "ports": device.ports.iter().map(|port| self::port_json(host, HostRailView { device, port })).collect::<Vec<_>>(),
     })
 }
 
-fn port(host: &Host, rail: Rail<'_>) -> Value {
+fn port_json(host: &HostDescription, rail: HostRailView<'_>) -> Value {
     let port = rail.port;
-    let gid = |gid: &verbs3_rdma::doctor::Gid| {
+    let gid = |gid: &verbs3_rdma::doctor::GidTableEntry| {
         let kind = match gid.kind {
             GidKind::RoceV2 => "roce_v2",
             GidKind::InfiniBandOrRoceV1 if rail.is_roce() => "roce_v1",
@@ -63,9 +64,9 @@ fn port(host: &Host, rail: Rail<'_>) -> Value {
     };
     json!({
         "port": port.number,
-        "state": port.state.name(),
+        "state": port.state.as_str(),
         "physical_state": port.physical,
-        "link_layer": port.link_layer.name(),
+        "link_layer": port.link_layer.as_str(),
         "rate_gbits": port.rate.as_ref().map(|rate| rate.gbits),
         "active_mtu": port.active_mtu,
         "gids": port.gids.iter().map(gid).collect::<Vec<_>>(),
@@ -76,13 +77,13 @@ fn port(host: &Host, rail: Rail<'_>) -> Value {
     })
 }
 
-fn peer(host: &Host, probe: &PeerProbe) -> Value {
+fn peer_json(host: &HostDescription, probe: &PeerProbe) -> Value {
     let (connected, round_trip, segment) = match &probe.reached {
-        Reached::Connected { round_trip, segment_bytes } => {
+        ConnectOutcome::Connected { round_trip, segment_bytes } => {
             (true, Some(*round_trip), *segment_bytes)
         }
-        Reached::Refused { round_trip } => (false, Some(*round_trip), None),
-        Reached::Failed(_) | Reached::NotTried => (false, None, None),
+        ConnectOutcome::Refused { round_trip } => (false, Some(*round_trip), None),
+        ConnectOutcome::Failed(_) | ConnectOutcome::NotTried => (false, None, None),
     };
     json!({
         "host": probe.host,
@@ -92,7 +93,7 @@ fn peer(host: &Host, probe: &PeerProbe) -> Value {
         "device": probe.device,
         "gateway": probe.gateway.map(|gateway| gateway.to_string()),
         "path_mtu": probe.path_mtu,
-        "rails": probe.rails(host).iter().map(Rail::name).collect::<Vec<_>>(),
+        "rails": probe.route_rails(host).iter().map(HostRailView::rail_name).collect::<Vec<_>>(),
         "connected": connected,
         "round_trip_us": round_trip.map(|time| time.as_secs_f64() * 1e6),
         "segment_bytes": segment,

@@ -2,21 +2,21 @@
 
 use std::fmt::Write;
 
-use verbs3_rdma::doctor::{Severity, verdict};
+use verbs3_rdma::doctor::{FindingSeverity, worst_severity};
 
-use super::Report;
+use super::DoctorReport;
 
 /// Column of the text, after severity and check.
 const INDENT: &str = "                    ";
 
-pub(super) fn render(report: &Report) -> String {
+pub(super) fn render_text(report: &DoctorReport) -> String {
     let mut text = String::new();
     for finding in &report.findings {
         let (severity, check) = (finding.severity, finding.check);
         // Writing to a string can't fail.
         let _ = writeln!(text, "{severity:<5} {check:<13} {}: {}", finding.subject, finding.seen);
         let (why, remedy) =
-            if severity == Severity::Ok { ("note", "option") } else { ("why", "remedy") };
+            if severity == FindingSeverity::Ok { ("note", "option") } else { ("why", "remedy") };
         if !finding.why.is_empty() {
             let _ = writeln!(text, "{INDENT}{why}: {}", finding.why);
         }
@@ -31,14 +31,14 @@ pub(super) fn render(report: &Report) -> String {
         number => format!("{number} {noun}s"),
     };
     let (fails, warns, fine) = (
-        counted(Severity::Fail, "failure"),
-        counted(Severity::Warn, "warning"),
-        count(Severity::Ok),
+        counted(FindingSeverity::Fail, "failure"),
+        counted(FindingSeverity::Warn, "warning"),
+        count(FindingSeverity::Ok),
     );
-    let meaning = match verdict(&report.findings) {
-        Severity::Ok => "all well",
-        Severity::Warn => "it works, and could work better",
-        Severity::Fail => "something does not work",
+    let meaning = match worst_severity(&report.findings) {
+        FindingSeverity::Ok => "all well",
+        FindingSeverity::Warn => "it works, and could work better",
+        FindingSeverity::Fail => "something does not work",
     };
     let _ = writeln!(text, "\n{fails}, {warns}, {fine} fine: {meaning}");
     text

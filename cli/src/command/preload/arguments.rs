@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use verbs3_config::{ByteSize, Environment, Layers};
-use verbs3_preload::api::{Action, Priority, Range, Spec, Tier};
+use verbs3_config::{ByteSize, ConfigLayers, EnvironmentLayer};
+use verbs3_preload::api::{
+    PreloadByteRange, PreloadJobAction, PreloadJobSpec, PreloadPriority, PreloadTier,
+};
 
 use crate::arguments::{path_and_value, set_flags};
 
@@ -86,8 +88,8 @@ pub struct JobArguments {
     #[command(flatten)]
     names: JobNames,
     /// Only these bytes of each object: FIRST-LAST, or FIRST-. Can be repeated
-    #[arg(long, value_name = "BYTES", value_parser = range)]
-    range: Vec<Range>,
+    #[arg(long, value_name = "BYTES", value_parser = parse_range)]
+    range: Vec<PreloadByteRange>,
     /// Owners of each block that load it
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     replicas: u16,
@@ -129,32 +131,36 @@ pub enum PriorityArgument {
 }
 
 impl AskArguments {
-    pub fn layers(&self) -> Layers {
+    pub fn config_layers(&self) -> ConfigLayers {
         let flags = set_flags(&self.set).collect();
-        Layers { file: self.config.clone(), environment: Environment::of_process(), flags }
+        ConfigLayers {
+            file: self.config.clone(),
+            environment: EnvironmentLayer::of_process(),
+            flags,
+        }
     }
 }
 
 impl JobArguments {
-    pub fn spec(&self) -> Spec {
+    pub fn job_spec(&self) -> PreloadJobSpec {
         let JobNames { prefixes, path: paths, manifest, id } = self.names.clone();
-        Spec {
+        PreloadJobSpec {
             id,
-            action: Action::Load,
+            action: PreloadJobAction::Load,
             paths,
             prefixes,
             manifest,
             ranges: self.range.clone(),
             replicas: self.replicas,
             tier: match self.tier {
-                TierArgument::Memory => Tier::Memory,
-                TierArgument::Disk => Tier::Disk,
+                TierArgument::Memory => PreloadTier::Memory,
+                TierArgument::Disk => PreloadTier::Disk,
             },
             pin_ttl: self.pin_ttl,
             priority: match self.priority {
-                PriorityArgument::Low => Priority::Low,
-                PriorityArgument::Normal => Priority::Normal,
-                PriorityArgument::High => Priority::High,
+                PriorityArgument::Low => PreloadPriority::Low,
+                PriorityArgument::Normal => PreloadPriority::Normal,
+                PriorityArgument::High => PreloadPriority::High,
             },
             deadline: self.deadline.clone(),
             bandwidth_bytes_per_second: self.bandwidth.map(|bandwidth| bandwidth.0),
@@ -166,11 +172,11 @@ impl JobArguments {
     }
 }
 
-fn range(text: &str) -> Result<Range, String> {
+fn parse_range(text: &str) -> Result<PreloadByteRange, String> {
     let wrong = || "write it as FIRST-LAST, or FIRST-".to_owned();
     let (first, last) = text.split_once('-').ok_or_else(wrong)?;
     let number = |text: &str| text.parse::<u64>().map_err(|_| wrong());
-    Ok(Range {
+    Ok(PreloadByteRange {
         first: number(first)?,
         last: if last.is_empty() { None } else { Some(number(last)?) },
     })

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use indicatif::{BinaryBytes, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use verbs3_preload::api::{Action, JobState, JobView, Phase};
+use verbs3_preload::api::{JobState, JobView, PreloadJobAction, PreloadPhase};
 
 const SPIN: Duration = Duration::from_millis(120);
 
 /// Progress on the terminal; nothing where standard error is none.
-pub struct Bars {
+pub struct ProgressBars {
     all: MultiProgress,
     files: ProgressBar,
     bytes: ProgressBar,
 }
 
-impl Bars {
+impl ProgressBars {
     pub fn new(hidden: bool) -> Self {
         let target =
             if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -33,15 +33,17 @@ impl Bars {
         Self { all, files, bytes }
     }
 
-    pub fn show(&self, view: &JobView) {
+    pub fn show_job(&self, view: &JobView) {
         let counters = &view.counters;
         let (name, files, bytes) = match (view.state, view.phase) {
             (JobState::Queued, _) => ("waiting", 0, 0),
-            (_, Phase::Count) => ("listing", counters.objects, 0),
-            (_, Phase::Load) => {
+            (_, PreloadPhase::Count) => ("listing", counters.objects, 0),
+            (_, PreloadPhase::Load) => {
                 ("loading", counters.objects_loaded, counters.bytes_loaded + counters.bytes_held)
             }
-            (_, Phase::Check) => ("checking", counters.objects_checked, counters.bytes_checked),
+            (_, PreloadPhase::Check) => {
+                ("checking", counters.objects_checked, counters.bytes_checked)
+            }
         };
         if self.files.prefix() != name {
             // Another phase has another speed.
@@ -58,30 +60,30 @@ impl Bars {
         }
     }
 
-    pub fn say(&self, text: &str) {
+    pub fn print_line(&self, text: &str) {
         let _ = self.all.println(text);
     }
 
-    pub fn end(&self, view: &JobView) {
-        self.show(view);
+    pub fn finish_job(&self, view: &JobView) {
+        self.show_job(view);
         self.files.finish_and_clear();
         self.bytes.finish_and_clear();
     }
 }
 
 /// A job, for people or as a line of JSON.
-pub fn one(view: &JobView, json: bool) {
+pub fn print_job(view: &JobView, json: bool) {
     if json {
         println!("{}", serde_json::to_string(view).unwrap_or_default());
         return;
     }
-    print!("{}", text(view));
+    print!("{}", render_job(view));
 }
 
-fn text(view: &JobView) -> String {
+fn render_job(view: &JobView) -> String {
     let counters = &view.counters;
     let size = |bytes: u64| BinaryBytes(bytes).to_string();
-    let mut text = format!("job {}: {}\n", view.id, state(view));
+    let mut text = format!("job {}: {}\n", view.id, state_word(view));
     if let Some(reason) = &view.reason {
         text.push_str(&format!("  {reason}\n"));
     }
@@ -90,10 +92,10 @@ fn text(view: &JobView) -> String {
         counters.objects,
         size(counters.bytes)
     ));
-    if !view.spec.dry_run && view.spec.action != Action::Load {
+    if !view.spec.dry_run && view.spec.action != PreloadJobAction::Load {
         let what = match view.spec.action {
-            Action::Evict => format!("{} given up", size(counters.bytes_evicted)),
-            Action::Load | Action::Unpin => "pins taken off".to_owned(),
+            PreloadJobAction::Evict => format!("{} given up", size(counters.bytes_evicted)),
+            PreloadJobAction::Load | PreloadJobAction::Unpin => "pins taken off".to_owned(),
         };
         text.push_str(&format!("  {} gone through: {what}\n", counters.objects_loaded));
     } else if !view.spec.dry_run {
@@ -135,13 +137,15 @@ fn text(view: &JobView) -> String {
     text
 }
 
-fn state(view: &JobView) -> &'static str {
+fn state_word(view: &JobView) -> &'static str {
     match (view.state, view.phase) {
         (JobState::Queued, _) => "waits",
-        (JobState::Running, Phase::Count) => "lists",
-        (JobState::Running, Phase::Load) if view.spec.action != Action::Load => "runs",
-        (JobState::Running, Phase::Load) => "loads",
-        (JobState::Running, Phase::Check) => "checks",
+        (JobState::Running, PreloadPhase::Count) => "lists",
+        (JobState::Running, PreloadPhase::Load) if view.spec.action != PreloadJobAction::Load => {
+            "runs"
+        }
+        (JobState::Running, PreloadPhase::Load) => "loads",
+        (JobState::Running, PreloadPhase::Check) => "checks",
         (JobState::Done, _) => "done",
         (JobState::Incomplete, _) => "incomplete",
         (JobState::Failed, _) => "failed",
@@ -149,9 +153,9 @@ fn state(view: &JobView) -> &'static str {
     }
 }
 
-pub fn list(jobs: &[JobView], json: bool) {
+pub fn print_jobs(jobs: &[JobView], json: bool) {
     if json {
-        jobs.iter().for_each(|view| one(view, true));
+        jobs.iter().for_each(|view| print_job(view, true));
         return;
     }
     if jobs.is_empty() {
@@ -168,7 +172,7 @@ pub fn list(jobs: &[JobView], json: bool) {
         println!(
             "{:<24} {:<11} {:>12} {:>12} {:>12} {:>8}",
             view.id,
-            state(view),
+            state_word(view),
             counters.objects,
             size(counters.bytes_loaded),
             size(counters.bytes_held),

@@ -46,18 +46,18 @@ fn a_local_store_belongs_to_one_process() {
     let local = |lines: &str| {
         GOOD.replace("name = \"aws\"", &format!("name = \"aws\"\nkind = \"local\"\n{lines}"))
     };
-    assert_eq!(findings(&local("path = \"store\""), &[Role::Dev]), [""; 0]);
+    assert_eq!(findings(&local("path = \"store\""), &[ProcessRole::Dev]), [""; 0]);
     assert_eq!(
         findings(&local("path = \"store\""), BOTH),
         ["ufs[1].kind: a local store belongs to one process; let `verbs3 dev` serve it, and \
             name that here as an s3 store",]
     );
     assert_eq!(
-        findings(&local(""), &[Role::Dev]),
+        findings(&local(""), &[ProcessRole::Dev]),
         ["ufs[1].path: is missing; kind = \"local\" needs a folder"]
     );
     assert_eq!(
-        findings(&local("path = \"IDENTITIES\"\nendpoint = \"http://a\""), &[Role::Dev]),
+        findings(&local("path = \"IDENTITIES\"\nendpoint = \"http://a\""), &[ProcessRole::Dev]),
         [
             "ufs[1].path: DIR/identities.toml is not a folder",
             "ufs[1].endpoint: does nothing with kind = \"local\"",

@@ -1,9 +1,9 @@
 //! Files and variables that a role needs around it.
 
 use super::{GOOD, findings};
-use crate::check::Role;
-use crate::environment::Environment;
-use crate::layers::{Layers, load};
+use crate::check::ProcessRole;
+use crate::environment::EnvironmentLayer;
+use crate::layers::{ConfigLayers, load_config};
 
 /// Every file that a setting can name, and none of them there.
 const FILES: &str = r#"
@@ -34,7 +34,7 @@ ca_file = "/no/ca"
 
 #[test]
 fn a_role_looks_at_the_files_that_it_reads_and_at_no_other() {
-    let paths = |text: &str, roles: &[Role]| -> Vec<String> {
+    let paths = |text: &str, roles: &[ProcessRole]| -> Vec<String> {
         findings(text, roles)
             .iter()
             .map(|line| line.split(": ").next().unwrap().to_owned())
@@ -50,14 +50,17 @@ fn a_role_looks_at_the_files_that_it_reads_and_at_no_other() {
         "coordinator.store.password_file",
     ];
     let (first, last) = (&["cluster.secret_file"][..], &["telemetry.otlp.ca_file"][..]);
-    assert_eq!(paths(FILES, &[Role::Gateway]), [first, &gateway, &stores, last].concat());
-    assert_eq!(paths(FILES, &[Role::Worker]), [first, &stores, last].concat());
-    assert_eq!(paths(FILES, &[Role::Coordinator]), [first, &stores, &coordinator, last].concat());
-    assert_eq!(paths(FILES, &[Role::Dev]), [first, &gateway, &stores, last].concat());
+    assert_eq!(paths(FILES, &[ProcessRole::Gateway]), [first, &gateway, &stores, last].concat());
+    assert_eq!(paths(FILES, &[ProcessRole::Worker]), [first, &stores, last].concat());
+    assert_eq!(
+        paths(FILES, &[ProcessRole::Coordinator]),
+        [first, &stores, &coordinator, last].concat()
+    );
+    assert_eq!(paths(FILES, &[ProcessRole::Dev]), [first, &gateway, &stores, last].concat());
     // Without mounts there are no preload jobs, and so nobody who asks a store.
     let (before, after) = FILES.split_once("[[mount]]").unwrap();
     let alone = format!("{before}{}", &after[after.find("[gateway]").unwrap()..]);
-    assert_eq!(paths(&alone, &[Role::Coordinator]), [first, &coordinator, last].concat());
+    assert_eq!(paths(&alone, &[ProcessRole::Coordinator]), [first, &coordinator, last].concat());
 }
 
 #[test]
@@ -82,9 +85,12 @@ fn keys_from_the_environment_have_to_be_in_it() {
     .unwrap();
     let said = |variables: &[(&str, &str)]| {
         let variables = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-        let environment = Environment::from_variables(variables);
-        let layers = Layers { file: Some(file.clone()), environment, ..Layers::default() };
-        load(&layers, &[Role::Worker]).map(|_| ()).map_err(|problems| problems.to_string())
+        let environment = EnvironmentLayer::from_variables(variables);
+        let layers =
+            ConfigLayers { file: Some(file.clone()), environment, ..ConfigLayers::default() };
+        load_config(&layers, &[ProcessRole::Worker])
+            .map(|_| ())
+            .map_err(|problems| problems.to_string())
     };
     let wanted = |missing: &str| {
         let what = "ufs[1].credentials.kind: \"environment\" takes the store's keys from variables";

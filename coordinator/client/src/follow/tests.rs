@@ -8,16 +8,16 @@ use tokio::net::TcpListener;
 use verbs3_protocol::{ClusterMember, WorkerId};
 
 use super::*;
-use crate::client::ClientOptions;
-use crate::proof::{ANSWER_HEADER, REQUEST_HEADER, Said, Secret};
+use crate::client::CoordinatorClientOptions;
+use crate::proof::{ANSWER_HEADER, ClusterSecret, ProvenRequest, REQUEST_HEADER};
 
-fn secret() -> Secret {
-    Secret::new("tests", "a secret of at least sixteen characters")
+fn secret() -> ClusterSecret {
+    ClusterSecret::new("tests", "a secret of at least sixteen characters")
 }
 
-fn client(coordinators: Vec<String>) -> Arc<Client> {
+fn client(coordinators: Vec<String>) -> Arc<CoordinatorClient> {
     let within = Duration::from_secs(20);
-    Arc::new(Client::new(ClientOptions {
+    Arc::new(CoordinatorClient::new(CoordinatorClientOptions {
         coordinators,
         secret: secret(),
         connect_deadline: within,
@@ -25,7 +25,7 @@ fn client(coordinators: Vec<String>) -> Arc<Client> {
     }))
 }
 
-fn membership(epoch: u64, workers: &[&str]) -> Membership {
+fn membership(epoch: u64, workers: &[&str]) -> MemberRoster {
     let member = |id: &&str| ClusterMember {
         id: WorkerId((*id).into()),
         address: format!("{id}:9400"),
@@ -33,18 +33,18 @@ fn membership(epoch: u64, workers: &[&str]) -> Membership {
         zone: String::new(),
         draining: false,
     };
-    Membership::new(Epoch(epoch), 2, workers.iter().map(member).collect())
+    MemberRoster::new(Epoch(epoch), 2, workers.iter().map(member).collect())
 }
 
-fn follows() -> (Follower, MapWatch) {
-    Follower::new(client(vec!["http://nobody:1".into()]))
+fn follows() -> (MapFollower, MapWatch) {
+    MapFollower::new(client(vec!["http://nobody:1".into()]))
 }
 
 #[test]
 fn a_change_of_the_known_map_makes_the_next_one() {
     let (follower, map) = follows();
     let (known, next) = (membership(5, &["a", "b"]), membership(9, &["b", "c"]));
-    assert!(follower.take(Some(&known), MapAnswer::Change(known.change_to(&next))));
+    assert!(follower.adopt_answer(Some(&known), MapAnswer::Change(known.change_to(&next))));
     assert_eq!(map.borrow().as_deref(), Some(&next));
 }
 
@@ -53,10 +53,10 @@ fn a_change_of_another_map_changes_nothing() {
     let (follower, map) = follows();
     let (known, other, next) =
         (membership(5, &["a"]), membership(6, &["a", "b"]), membership(9, &["b"]));
-    assert!(follower.take(None, MapAnswer::Membership(known.clone())));
-    assert!(!follower.take(Some(&known), MapAnswer::Change(other.change_to(&next))));
+    assert!(follower.adopt_answer(None, MapAnswer::Membership(known.clone())));
+    assert!(!follower.adopt_answer(Some(&known), MapAnswer::Change(other.change_to(&next))));
     // Nor where none is known.
-    assert!(!follower.take(None, MapAnswer::Change(other.change_to(&next))));
+    assert!(!follower.adopt_answer(None, MapAnswer::Change(other.change_to(&next))));
     assert_eq!(map.borrow().as_deref(), Some(&known));
 }
 
@@ -65,14 +65,16 @@ fn after_a_gap_the_whole_list_is_taken_and_an_older_one_is_not() {
     let (follower, map) = follows();
     let (known, much_later, older) =
         (membership(5, &["a"]), membership(900, &["x", "y"]), membership(4, &["z"]));
-    assert!(follower.take(Some(&known), MapAnswer::Membership(much_later.clone())));
-    assert!(!follower.take(Some(&much_later), MapAnswer::Membership(older)));
-    assert!(!follower.take(Some(&much_later), MapAnswer::Membership(membership(900, &["z"]))));
+    assert!(follower.adopt_answer(Some(&known), MapAnswer::Membership(much_later.clone())));
+    assert!(!follower.adopt_answer(Some(&much_later), MapAnswer::Membership(older)));
+    assert!(
+        !follower.adopt_answer(Some(&much_later), MapAnswer::Membership(membership(900, &["z"])))
+    );
     assert_eq!(map.borrow().as_deref(), Some(&much_later));
 }
 
 /// A coordinator that knows this map alone. Its URL, and how often it was asked.
-async fn coordinator(knows: Membership) -> (String, Arc<AtomicUsize>) {
+async fn coordinator(knows: MemberRoster) -> (String, Arc<AtomicUsize>) {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
     let asked: Arc<AtomicUsize> = Arc::default();
@@ -93,8 +95,8 @@ async fn coordinator(knows: Membership) -> (String, Arc<AtomicUsize>) {
                 .lines()
                 .find_map(|line| line.strip_prefix(REQUEST_HEADER)?.strip_prefix(": "))
                 .unwrap();
-            let said = Said { method: "GET", path_and_query: path, body: b"" };
-            let proof = secret().check(said.head(), Some(header)).unwrap();
+            let said = ProvenRequest { method: "GET", path_and_query: path, body: b"" };
+            let proof = secret().check_request(said.request_head(), Some(header)).unwrap();
             let (status, body) = match epoch < knows.epoch.0 {
                 true => (200, serde_json::to_vec(&MapAnswer::Membership(knows.clone())).unwrap()),
                 false => (204, Vec::new()),
@@ -122,11 +124,11 @@ async fn a_coordinator_that_lags_behind_is_not_followed_for_ever() {
     for _ in 0..4 {
         let (lags, was_asked) = coordinator(old.clone()).await;
         let (leads, _) = coordinator(new.clone()).await;
-        let (follower, mut map) = Follower::new(client(vec![lags, leads]));
+        let (follower, mut map) = MapFollower::new(client(vec![lags, leads]));
         let stop = CancellationToken::new();
         let following =
             tokio::spawn(follower.with_wait(Duration::from_millis(10)).run(stop.clone()));
-        let newest = |map: &Option<Arc<Membership>>| map.as_deref() == Some(&new);
+        let newest = |map: &Option<Arc<MemberRoster>>| map.as_deref() == Some(&new);
         tokio::time::timeout(Duration::from_secs(60), map.wait_for(newest)).await.unwrap().unwrap();
         // It is asked again, and what it knows is not taken for news.
         let before = was_asked.load(Ordering::SeqCst);

@@ -3,14 +3,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-const GEOMETRY: Geometry = Geometry::DEFAULT;
+const GEOMETRY: BlockGeometry = BlockGeometry::DEFAULT;
 const PAGE: u64 = 256 << 10;
 const BLOCK: u64 = 4 << 20;
 
-fn plan(spec: &Spec) -> Plan {
-    Plan {
+fn plan(spec: &PreloadJobSpec) -> PreloadPlan {
+    PreloadPlan {
         sources: Vec::new(),
-        ranges: merged(&spec.ranges),
+        ranges: merge_ranges(&spec.ranges),
         replicas: 1,
         tier: WarmTier::Memory,
         pin_until_ms: 0,
@@ -23,25 +23,25 @@ fn plan(spec: &Spec) -> Plan {
     }
 }
 
-fn spec() -> Spec {
-    Spec { prefixes: vec!["s3://train/".into()], ..Spec::default() }
+fn spec() -> PreloadJobSpec {
+    PreloadJobSpec { prefixes: vec!["s3://train/".into()], ..PreloadJobSpec::default() }
 }
 
 #[test]
 fn a_whole_object_is_wanted_block_by_block() {
-    let pieces: Vec<_> = plan(&spec()).pieces(GEOMETRY, 2 * BLOCK + 1).collect();
+    let pieces: Vec<_> = plan(&spec()).wanted_pieces(GEOMETRY, 2 * BLOCK + 1).collect();
     assert_eq!(pieces, [(BlockIndex(0), 0..16), (BlockIndex(1), 0..16), (BlockIndex(2), 0..1)]);
     assert_eq!(plan(&spec()).first_pages(GEOMETRY, None), 0..16);
     assert_eq!(plan(&spec()).first_pages(GEOMETRY, Some(4096)), 0..1);
     assert_eq!(plan(&spec()).first_pages(GEOMETRY, Some(0)), 0..0);
     assert_eq!(plan(&spec()).first_pages(GEOMETRY, Some(9 * BLOCK)), 0..16);
-    assert_eq!(plan(&spec()).pieces(GEOMETRY, 0).count(), 0);
+    assert_eq!(plan(&spec()).wanted_pieces(GEOMETRY, 0).count(), 0);
 }
 
 #[test]
 fn of_ranges_the_pages_that_they_touch_are_wanted_once() {
-    let range = |first, last| Range { first, last };
-    let spec = Spec {
+    let range = |first, last| PreloadByteRange { first, last };
+    let spec = PreloadJobSpec {
         ranges: vec![
             range(BLOCK - 1, Some(BLOCK)),
             range(5, Some(PAGE)),
@@ -49,24 +49,24 @@ fn of_ranges_the_pages_that_they_touch_are_wanted_once() {
         ],
         ..spec()
     };
-    let pieces: Vec<_> = plan(&spec).pieces(GEOMETRY, 9 * BLOCK).collect();
+    let pieces: Vec<_> = plan(&spec).wanted_pieces(GEOMETRY, 9 * BLOCK).collect();
     assert_eq!(pieces, [(BlockIndex(0), 0..3), (BlockIndex(0), 15..16), (BlockIndex(1), 0..1)]);
     assert_eq!(plan(&spec).wanted_bytes(GEOMETRY, 9 * BLOCK), 5 * PAGE);
     assert_eq!(plan(&spec).wanted_bytes(GEOMETRY, PAGE + 7), PAGE + 7);
-    let tail = Spec { ranges: vec![range(3 * BLOCK, None)], ..self::spec() };
+    let tail = PreloadJobSpec { ranges: vec![range(3 * BLOCK, None)], ..self::spec() };
     assert_eq!(plan(&tail).first_pages(GEOMETRY, None), 0..0);
     assert_eq!(
-        plan(&tail).pieces(GEOMETRY, 3 * BLOCK + 1).collect::<Vec<_>>(),
+        plan(&tail).wanted_pieces(GEOMETRY, 3 * BLOCK + 1).collect::<Vec<_>>(),
         [(BlockIndex(3), 0..1)]
     );
-    assert_eq!(plan(&tail).pieces(GEOMETRY, BLOCK).count(), 0);
+    assert_eq!(plan(&tail).wanted_pieces(GEOMETRY, BLOCK).count(), 0);
 }
 
 #[test]
 fn attributes_alone_are_no_pages() {
-    let plan = plan(&Spec { metadata_only: true, ..spec() });
+    let plan = plan(&PreloadJobSpec { metadata_only: true, ..spec() });
     assert_eq!(
-        (plan.first_pages(GEOMETRY, Some(5)), plan.pieces(GEOMETRY, BLOCK).count()),
+        (plan.first_pages(GEOMETRY, Some(5)), plan.wanted_pieces(GEOMETRY, BLOCK).count()),
         (0..0, 0)
     );
 }
@@ -77,11 +77,11 @@ proptest! {
         ranges in prop::collection::vec((0u64..30 << 20, prop::option::of(0u64..9 << 20)), 0..6), bytes in 0u64..30 << 20,
         listed in prop::option::of(0u64..5 << 20)
     ) {
-        let ranges: Vec<Range> =
-            ranges.into_iter().map(|(first, more)| Range { first, last: more.map(|more| first + more) }).collect();
-        let plan = plan(&Spec { ranges: ranges.clone(), ..spec() });
+        let ranges: Vec<PreloadByteRange> =
+            ranges.into_iter().map(|(first, more)| PreloadByteRange { first, last: more.map(|more| first + more) }).collect();
+        let plan = plan(&PreloadJobSpec { ranges: ranges.clone(), ..spec() });
         let mut seen = std::collections::BTreeSet::new();
-        for (block, pages) in plan.pieces(GEOMETRY, bytes) {
+        for (block, pages) in plan.wanted_pieces(GEOMETRY, bytes) {
             prop_assert!(!pages.is_empty() && piece_bytes(GEOMETRY, bytes, block, &pages) > 0);
             for page in pages {
                 prop_assert!(seen.insert((block, page)), "page {page} of block {block:?} twice");
@@ -102,7 +102,7 @@ proptest! {
         let pages = bytes.div_ceil(PAGE);
         for page in 0..pages {
             let (start, end) = (page * PAGE, (page + 1) * PAGE);
-            let touches = |range: &Range| range.first < end.min(bytes) && range.last.is_none_or(|last| last >= start);
+            let touches = |range: &PreloadByteRange| range.first < end.min(bytes) && range.last.is_none_or(|last| last >= start);
             let wanted = ranges.is_empty() || ranges.iter().any(touches);
             let at = (BlockIndex((page / 16) as u32), (page % 16) as u16);
             prop_assert_eq!(wanted, seen.contains(&at), "page {}", page);
@@ -112,16 +112,19 @@ proptest! {
 
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
-    let refused = |spec: Spec| check(&spec).unwrap_err().to_string();
+    let refused = |spec: PreloadJobSpec| validate_spec(&spec).unwrap_err().to_string();
     let wrong = [
-        (Spec::default(), "nothing is to be loaded"),
-        (Spec { id: Some("a/b".into()), ..spec() }, "id \"a/b\""),
-        (Spec { replicas: 0, ..spec() }, "replicas of 0"),
-        (Spec { pin_ttl: Some(5), ..spec() }, "tier disk"),
-        (Spec { skip_if_cached: false, ..spec() }, "skip_if_cached"),
-        (Spec { bandwidth_bytes_per_second: Some(0), ..spec() }, "bandwidth"),
-        (Spec { ranges: vec![Range { first: 9, last: Some(3) }], ..spec() }, "range 9"),
-        (Spec { metadata_only: true, verify: true, ..spec() }, "leave out verify"),
+        (PreloadJobSpec::default(), "nothing is to be loaded"),
+        (PreloadJobSpec { id: Some("a/b".into()), ..spec() }, "id \"a/b\""),
+        (PreloadJobSpec { replicas: 0, ..spec() }, "replicas of 0"),
+        (PreloadJobSpec { pin_ttl: Some(5), ..spec() }, "tier disk"),
+        (PreloadJobSpec { skip_if_cached: false, ..spec() }, "skip_if_cached"),
+        (PreloadJobSpec { bandwidth_bytes_per_second: Some(0), ..spec() }, "bandwidth"),
+        (
+            PreloadJobSpec { ranges: vec![PreloadByteRange { first: 9, last: Some(3) }], ..spec() },
+            "range 9",
+        ),
+        (PreloadJobSpec { metadata_only: true, verify: true, ..spec() }, "leave out verify"),
     ];
     for (spec, reason) in wrong {
         let said = refused(spec);
@@ -129,13 +132,13 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     }
     assert!(deadline_ms("tomorrow").is_err());
     assert_eq!(deadline_ms("1970-01-01T00:00:01Z"), Ok(1000));
-    assert!(serde_json::from_str::<Spec>(r#"{"prefix": "s3://train/"}"#).is_err());
+    assert!(serde_json::from_str::<PreloadJobSpec>(r#"{"prefix": "s3://train/"}"#).is_err());
 }
 
 #[test]
 fn paths_name_mounts_that_are_cached() {
-    let none = Mounts::default();
-    assert!(matches!(parse(&none, "train/x"), Err(SpecError::Path(_))));
-    assert!(matches!(parse(&none, "s3:///x"), Err(SpecError::Path(_))));
-    assert!(matches!(parse(&none, "s3://train/x"), Err(SpecError::Mount { .. })));
+    let none = PreloadMountTable::default();
+    assert!(matches!(parse_path(&none, "train/x"), Err(SpecError::Path(_))));
+    assert!(matches!(parse_path(&none, "s3:///x"), Err(SpecError::Path(_))));
+    assert!(matches!(parse_path(&none, "s3://train/x"), Err(SpecError::Mount { .. })));
 }

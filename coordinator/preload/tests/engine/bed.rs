@@ -17,24 +17,25 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::task::JoinHandle;
-use verbs3_cache_worker::{Activation, Volumes, Worker, WorkerOptions};
+use verbs3_cache_worker::{CacheWorker, MapActivation, WorkerOptions, WorkerVolumes};
 use verbs3_client::{
-    HealthOptions, NeighbourOptions, Neighbours, OpenOutcome, OpenRequest, SpanItem, SpanRequest,
-    Tier, TierOptions,
+    CacheTierClient, HealthOptions, NeighbourClient, NeighbourOptions, OpenOutcome, OpenRequest,
+    SpanItem, SpanRequest, TierOptions,
 };
-use verbs3_preload::api::{JobView, Spec};
-use verbs3_preload::metrics::Metrics;
-use verbs3_preload::{Engine, JobStore, Mount, Mounts, PreloadOptions};
+use verbs3_preload::api::{JobView, PreloadJobSpec};
+use verbs3_preload::metrics::PreloadMetrics;
+use verbs3_preload::{JobStore, PreloadEngine, PreloadMount, PreloadMountTable, PreloadOptions};
 use verbs3_protocol::{
-    ByteRange, CacheVerdict, Epoch, Geometry, Member, ObjectKey, Placement, Volume, WorkerId,
+    BlockGeometry, ByteRange, CacheVerdict, Epoch, ObjectKey, ObjectVolume, PlacementMap,
+    PlacementMember, WorkerId,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
-use verbs3_rdma::inprocess::{FaultHandle, Faults, InProcess, Mode};
-use verbs3_rdma::peer::{Peer, PeerOptions};
-use verbs3_rdma::transport::{Incoming, PeerAddress, Reply, Service};
+use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
+use verbs3_rdma::peer::{PeerOptions, TransportPeer};
+use verbs3_rdma::transport::{CallService, IncomingCall, PeerAddress, ReplySender};
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
-pub const GEOMETRY: Geometry = Geometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
+pub const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 
 /// Told what is asked of the store, and for which key.
 pub type Meanwhile = Box<dyn FnMut(&Store, &str, &str) + Send>;
@@ -213,43 +214,49 @@ impl S3 for Store {
 
 /// Where a worker runs, and may be started anew.
 struct Host {
-    worker: Mutex<Arc<Worker>>,
+    worker: Mutex<Arc<CacheWorker>>,
     ufs: Ufs,
     memory: usize,
 }
 
 impl Host {
-    fn worker(ufs: &Ufs, memory: usize) -> Arc<Worker> {
+    fn worker(ufs: &Ufs, memory: usize) -> Arc<CacheWorker> {
         let options =
             WorkerOptions { geometry: GEOMETRY, epoch: Some(Epoch(3)), ..WorkerOptions::default() };
-        Worker::new(options, arena(memory), Volumes::of_stores([ufs.clone()]), &Registry::new())
-            .unwrap()
+        CacheWorker::new(
+            options,
+            arena(memory),
+            WorkerVolumes::of_stores([ufs.clone()]),
+            &Registry::new(),
+        )
+        .unwrap()
     }
 }
 
 #[async_trait]
-impl Service for Host {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for Host {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let worker = self.worker.lock().clone();
-        worker.serve(request, reply).await;
+        worker.serve_call(request, reply).await;
     }
 }
 
 pub struct Bed {
     pub store: Arc<Store>,
-    pub tier: Arc<Tier>,
+    pub tier: Arc<CacheTierClient>,
     pub faults: Vec<FaultHandle>,
     hosts: Vec<Arc<Host>>,
-    peers: HashMap<WorkerId, Arc<Peer>>,
-    placement: Placement,
-    pub mounts: Arc<Mounts>,
+    peers: HashMap<WorkerId, Arc<TransportPeer>>,
+    placement: PlacementMap,
+    pub mounts: Arc<PreloadMountTable>,
     registry: Registry,
     pub folder: tempfile::TempDir,
 }
 
 pub fn arena(bytes: usize) -> Arena {
     let cell_bytes_max = GEOMETRY.page_bytes as usize;
-    Arena::map(ArenaOptions { capacity_bytes: bytes, cell_bytes_max, populate: false }).unwrap()
+    Arena::map_memory(ArenaOptions { capacity_bytes: bytes, cell_bytes_max, populate: false })
+        .unwrap()
 }
 
 impl Bed {
@@ -286,18 +293,23 @@ impl Bed {
             let id = WorkerId(format!("worker-{number}"));
             let worker = Mutex::new(Host::worker(&of_workers, memory));
             let host = Arc::new(Host { worker, ufs: of_workers.clone(), memory });
-            let fault = Faults::none();
-            faults.push(fault.handle());
-            let transport = InProcess::transport(host.clone(), Mode::Copy(fault));
+            let fault = InProcessFaults::without_faults();
+            faults.push(fault.fault_handle());
+            let transport = InProcess::make_transport(host.clone(), InProcessMode::Copy(fault));
             let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
             peers.insert(
                 id.clone(),
-                Arc::new(Peer::new(&id.0, address, vec![transport], PeerOptions::default())),
+                Arc::new(TransportPeer::new(
+                    &id.0,
+                    address,
+                    vec![transport],
+                    PeerOptions::default(),
+                )),
             );
-            members.push(Member::new(id, 1.0));
+            members.push(PlacementMember::new(id, 1.0));
             hosts.push(host);
         }
-        let placement = Placement::new(Epoch(3), members, 2.min(count)).unwrap();
+        let placement = PlacementMap::new(Epoch(3), members, 2.min(count)).unwrap();
         let options = TierOptions {
             geometry: GEOMETRY,
             open_landing_bytes: GEOMETRY.page_bytes,
@@ -305,8 +317,8 @@ impl Bed {
         };
         let (all, map) = (peers.clone(), placement.clone());
         let registry = Registry::new();
-        let tier = Tier::new(options, map, all, arena(reading), &registry).unwrap();
-        let mount = Mount {
+        let tier = CacheTierClient::new(options, map, all, arena(reading), &registry).unwrap();
+        let mount = PreloadMount {
             name: "train".into(),
             ufs,
             bucket: "bucket".into(),
@@ -315,7 +327,7 @@ impl Bed {
             cached: true,
         };
         let named = BTreeMap::from([("train".to_owned(), Arc::new(mount))]);
-        let mounts = Arc::new(Mounts { named, whole: None });
+        let mounts = Arc::new(PreloadMountTable { named, whole: None });
         Self {
             store,
             tier,
@@ -341,15 +353,15 @@ impl Bed {
                 deadline: Duration::from_secs(20),
                 health: HealthOptions::default(),
             };
-            let neighbours = Neighbours::new(options, arena(memory));
-            neighbours.adopt(&self.peers);
+            let neighbours = NeighbourClient::new(options, arena(memory));
+            neighbours.adopt_peers(&self.peers);
             let worker = host.worker.lock();
-            worker.reach(neighbours);
+            worker.set_neighbours(neighbours);
             let (former, handed_over, open_writes, resumes) =
                 (None, HashSet::new(), Vec::new(), None);
             let (map, uncertain, restarted) = (&self.placement, Duration::ZERO, false);
             let me = &me;
-            worker.activate(Activation {
+            worker.activate_map(MapActivation {
                 map,
                 me,
                 former,
@@ -395,7 +407,7 @@ impl Bed {
         }
     }
 
-    pub async fn engine(&self, jobs: Arc<dyn JobStore>) -> (Arc<Engine>, JoinHandle<()>) {
+    pub async fn engine(&self, jobs: Arc<dyn JobStore>) -> (Arc<PreloadEngine>, JoinHandle<()>) {
         self.engine_with(self.options(), jobs).await
     }
 
@@ -403,11 +415,17 @@ impl Bed {
         &self,
         options: PreloadOptions,
         jobs: Arc<dyn JobStore>,
-    ) -> (Arc<Engine>, JoinHandle<()>) {
-        let metrics = Metrics::new(&Registry::new()).unwrap();
-        let engine = Engine::open(options, self.tier.clone(), self.mounts.clone(), jobs, metrics)
-            .await
-            .unwrap();
+    ) -> (Arc<PreloadEngine>, JoinHandle<()>) {
+        let metrics = PreloadMetrics::new(&Registry::new()).unwrap();
+        let engine = PreloadEngine::load_from_store(
+            options,
+            self.tier.clone(),
+            self.mounts.clone(),
+            jobs,
+            metrics,
+        )
+        .await
+        .unwrap();
         let running = tokio::spawn(engine.clone().run());
         (engine, running)
     }
@@ -418,8 +436,10 @@ impl Bed {
         let keys: Vec<String> = self.store.objects.lock().keys().cloned().collect();
         for key in keys {
             let content = self.store.content(&key).unwrap();
-            let object =
-                Arc::new(ObjectKey { volume: Volume::new("main", "bucket"), key: key.clone() });
+            let object = Arc::new(ObjectKey {
+                volume: ObjectVolume::new("main", "bucket"),
+                key: key.clone(),
+            });
             let open = OpenRequest {
                 object: object.clone(),
                 version_id: None,
@@ -429,13 +449,13 @@ impl Bed {
                 want: Some(ByteRange::All),
                 trace: None,
             };
-            let OpenOutcome::Found(found) = self.tier.open(&open).await else {
+            let OpenOutcome::Found(found) = self.tier.open_object(&open).await else {
                 panic!("{key} was not found")
             };
-            assert_eq!(found.verdict(), CacheVerdict::Hit, "{key}");
+            assert_eq!(found.cache_verdict(), CacheVerdict::Hit, "{key}");
             let version = Arc::new(found.opened.attributes.version.clone());
             let mut bytes = Vec::new();
-            for span in GEOMETRY.spans(0..version.bytes) {
+            for span in GEOMETRY.cut_spans(0..version.bytes) {
                 let (object, version) = (object.clone(), version.clone());
                 let request = SpanRequest { object, version, span, ahead_bytes: 0, trace: None };
                 let mut read = self.tier.read_span(request);
@@ -448,7 +468,10 @@ impl Bed {
                         other => panic!("{key}: {other:?}"),
                     }
                 }
-                assert!(matches!(read.origin(), None | Some((CacheVerdict::Hit, _))), "{key}");
+                assert!(
+                    matches!(read.bytes_origin(), None | Some((CacheVerdict::Hit, _))),
+                    "{key}"
+                );
             }
             assert!(bytes == content, "{key} has other bytes");
         }
@@ -472,12 +495,12 @@ impl Bed {
     }
 }
 
-pub fn below(prefix: &str) -> Spec {
-    Spec { prefixes: vec![format!("s3://train/{prefix}")], ..Spec::default() }
+pub fn below(prefix: &str) -> PreloadJobSpec {
+    PreloadJobSpec { prefixes: vec![format!("s3://train/{prefix}")], ..PreloadJobSpec::default() }
 }
 
 /// Waits until the job is over.
-pub async fn over(engine: &Engine, id: &str) -> JobView {
+pub async fn over(engine: &PreloadEngine, id: &str) -> JobView {
     let mut news = None;
     loop {
         let view = engine.get(id, news, Duration::from_secs(60)).await.unwrap();
@@ -488,8 +511,8 @@ pub async fn over(engine: &Engine, id: &str) -> JobView {
     }
 }
 
-pub async fn run(engine: &Arc<Engine>, spec: Spec) -> JobView {
-    let (view, is_new) = engine.create(spec).await.unwrap();
+pub async fn run(engine: &Arc<PreloadEngine>, spec: PreloadJobSpec) -> JobView {
+    let (view, is_new) = engine.create_job(spec).await.unwrap();
     assert!(is_new);
     over(engine, &view.id).await
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use verbs3_preload::api::{JobState, Phase, Spec};
+use verbs3_preload::api::{JobState, PreloadJobSpec, PreloadPhase};
 use verbs3_preload::{JobStore, JobStoreError, MemoryJobs, PreloadOptions};
 
 use crate::bed::{Bed, below, over, run};
@@ -17,19 +17,19 @@ async fn a_job_that_is_cut_off_goes_on_and_ends_as_if_it_had_not_been() {
     let bed = Bed::new(3);
     let bytes = bed.put_some(60);
     let store = Arc::new(MemoryJobs::default());
-    let spec = Spec { id: Some("job".into()), ..below("") };
+    let spec = PreloadJobSpec { id: Some("job".into()), ..below("") };
     // Each engine gets some way, and is ended in the middle of a page.
     for part in 1..6 {
         bed.store.stalls_after.store(bed.store.gets.load(Ordering::SeqCst) + 11, Ordering::SeqCst);
         let (engine, running) = bed.engine(store.clone()).await;
-        engine.create(spec.clone()).await.unwrap();
+        engine.create_job(spec.clone()).await.unwrap();
         let stuck = bed.store.stalls_after.load(Ordering::SeqCst);
         while bed.store.gets.load(Ordering::SeqCst) <= stuck {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        engine.stop();
+        engine.request_stop();
         running.await.unwrap();
-        assert_eq!(engine.page(None, 1).jobs[0].state, JobState::Running, "part {part}");
+        assert_eq!(engine.jobs_page(None, 1).jobs[0].state, JobState::Running, "part {part}");
     }
     bed.store.stalls_after.store(0, Ordering::SeqCst);
     let (engine, _running) = bed.engine(store.clone()).await;
@@ -51,12 +51,12 @@ async fn a_job_that_is_over_is_not_run_again() {
     bed.put_some(9);
     let store = Arc::new(MemoryJobs::default());
     let (engine, running) = bed.engine(store.clone()).await;
-    let before = run(&engine, Spec { id: Some("job".into()), ..below("") }).await;
-    engine.stop();
+    let before = run(&engine, PreloadJobSpec { id: Some("job".into()), ..below("") }).await;
+    engine.request_stop();
     running.await.unwrap();
     let lists = bed.store.lists.load(Ordering::SeqCst);
     let (engine, _running) = bed.engine(store).await;
-    let after = engine.page(None, 1).jobs.remove(0);
+    let after = engine.jobs_page(None, 1).jobs.remove(0);
     assert_eq!(
         (after.state, after.counters, after.ended_ms),
         (before.state, before.counters, before.ended_ms)
@@ -103,7 +103,7 @@ async fn what_a_worker_loses_in_the_middle_is_loaded_again() {
     let bytes = bed.put_some(60);
     bed.store.stalls_after.store(35, Ordering::SeqCst);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    engine.create(Spec { id: Some("job".into()), ..below("") }).await.unwrap();
+    engine.create_job(PreloadJobSpec { id: Some("job".into()), ..below("") }).await.unwrap();
     while bed.store.gets.load(Ordering::SeqCst) <= 35 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -141,19 +141,19 @@ struct Flaky {
 
 #[async_trait]
 impl JobStore for Flaky {
-    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
-        self.inner.all().await
+    async fn list_entries(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
+        self.inner.list_entries().await
     }
 
-    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
+    async fn put_entry(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
         if let Some(error) = self.errors.lock().pop().filter(|_| !new) {
             return Err(error);
         }
-        self.inner.put(key, value, new).await
+        self.inner.put_entry(key, value, new).await
     }
 
-    async fn delete(&self, key: &str) -> Result<(), JobStoreError> {
-        self.inner.delete(key).await
+    async fn delete_entry(&self, key: &str) -> Result<(), JobStoreError> {
+        self.inner.delete_entry(key).await
     }
 }
 
@@ -169,8 +169,8 @@ async fn a_store_that_is_away_is_waited_for_and_one_of_another_ends_the_engine()
     let (engine, running) = bed.engine(store.clone()).await;
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
     *store.errors.lock() = vec![JobStoreError::Deposed("another".into()); 2];
-    engine.create(Spec { id: Some("later".into()), ..below("") }).await.unwrap();
+    engine.create_job(PreloadJobSpec { id: Some("later".into()), ..below("") }).await.unwrap();
     running.await.unwrap();
     let later = engine.get("later", None, Duration::ZERO).await.unwrap();
-    assert_eq!((later.state, later.phase), (JobState::Queued, Phase::Count));
+    assert_eq!((later.state, later.phase), (JobState::Queued, PreloadPhase::Count));
 }

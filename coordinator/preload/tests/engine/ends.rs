@@ -11,9 +11,11 @@ use prometheus::Registry;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::sync::Semaphore;
-use verbs3_preload::api::{JobState, JobView, Spec};
-use verbs3_preload::metrics::Metrics;
-use verbs3_preload::{Engine, EngineError, JobStore, JobStoreError, MemoryJobs, PreloadOptions};
+use verbs3_preload::api::{JobState, JobView, PreloadJobSpec};
+use verbs3_preload::metrics::PreloadMetrics;
+use verbs3_preload::{
+    JobStore, JobStoreError, MemoryJobs, PreloadEngine, PreloadEngineError, PreloadOptions,
+};
 
 use crate::bed::{Bed, below, over, run};
 
@@ -43,46 +45,46 @@ impl<F: Fn(&str, usize) -> Does> Told<F> {
 
 #[async_trait]
 impl<F: Fn(&str, usize) -> Does + Send + Sync + 'static> JobStore for Told<F> {
-    async fn all(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
-        self.inner.all().await
+    async fn list_entries(&self) -> Result<Vec<(String, Bytes)>, JobStoreError> {
+        self.inner.list_entries().await
     }
 
-    async fn put(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
+    async fn put_entry(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError> {
         match (self.does)(key, value.len()) {
             Does::Takes => {}
             Does::Refuses => return Err(JobStoreError::Refused(key.to_owned())),
             Does::Loses => {
-                self.inner.put(key, value, new).await?;
+                self.inner.put_entry(key, value, new).await?;
                 return Err(JobStoreError::Unavailable("no answer came".into()));
             }
             Does::Waits => self.permits.acquire().await.unwrap().forget(),
             Does::Panics => panic!("a test's store was told to"),
         }
-        self.inner.put(key, value, new).await
+        self.inner.put_entry(key, value, new).await
     }
 
-    async fn delete(&self, key: &str) -> Result<(), JobStoreError> {
-        self.inner.delete(key).await
+    async fn delete_entry(&self, key: &str) -> Result<(), JobStoreError> {
+        self.inner.delete_entry(key).await
     }
 }
 
-fn named(id: &str) -> Spec {
-    Spec { id: Some(id.into()), ..below("") }
+fn named(id: &str) -> PreloadJobSpec {
+    PreloadJobSpec { id: Some(id.into()), ..below("") }
 }
 
 /// A job that has the only slot until the engine stops, and another one that waits.
 async fn waiting_behind_another(
     bed: &Bed,
     store: Arc<dyn JobStore>,
-    spec: Spec,
-) -> (Arc<Engine>, JobView) {
+    spec: PreloadJobSpec,
+) -> (Arc<PreloadEngine>, JobView) {
     bed.put("k", 5);
     bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.store.gets.store(1, Ordering::SeqCst);
     let patience = Duration::from_secs(600);
     let options = PreloadOptions { jobs_running_max: 1, patience, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, store).await;
-    let first = engine.create(named("first")).await.unwrap().0;
+    let first = engine.create_job(named("first")).await.unwrap().0;
     let mut news = first.news;
     loop {
         let view = engine.get("first", Some(news), Duration::from_secs(60)).await.unwrap();
@@ -91,7 +93,7 @@ async fn waiting_behind_another(
             break;
         }
     }
-    let waiting = engine.create(spec).await.unwrap().0;
+    let waiting = engine.create_job(spec).await.unwrap().0;
     (engine, waiting)
 }
 
@@ -100,10 +102,10 @@ async fn a_waiting_job_is_stopped_though_all_slots_are_taken() {
     let bed = Bed::new(1);
     let store = Arc::new(MemoryJobs::default());
     let (engine, _) = waiting_behind_another(&bed, store.clone(), named("second")).await;
-    engine.end("second").await.unwrap();
+    engine.end_job("second").await.unwrap();
     assert_eq!(over(&engine, "second").await.state, JobState::Stopped);
     assert_eq!(engine.get("first", None, Duration::ZERO).await.unwrap().state, JobState::Running);
-    engine.stop();
+    engine.request_stop();
     // It is stopped for whoever leads next, too.
     let (engine, _running) = bed.engine(store).await;
     assert_eq!(engine.get("second", None, Duration::ZERO).await.unwrap().state, JobState::Stopped);
@@ -113,7 +115,7 @@ async fn a_waiting_job_is_stopped_though_all_slots_are_taken() {
 async fn a_waiting_job_ends_at_its_deadline() {
     let bed = Bed::new(1);
     let soon = OffsetDateTime::now_utc() + Duration::from_millis(1500);
-    let spec = Spec { deadline: Some(soon.format(&Rfc3339).unwrap()), ..named("second") };
+    let spec = PreloadJobSpec { deadline: Some(soon.format(&Rfc3339).unwrap()), ..named("second") };
     let (engine, waiting) =
         waiting_behind_another(&bed, Arc::new(MemoryJobs::default()), spec).await;
     assert_eq!(waiting.state, JobState::Queued);
@@ -141,7 +143,7 @@ async fn a_job_is_run_though_its_asker_has_hung_up() {
     let (engine, _running) = bed.engine(store.clone()).await;
     let asker = tokio::spawn({
         let engine = engine.clone();
-        async move { engine.create(named("job")).await }
+        async move { engine.create_job(named("job")).await }
     });
     while !asked.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -150,7 +152,7 @@ async fn a_job_is_run_though_its_asker_has_hung_up() {
     assert!(asker.await.unwrap_err().is_cancelled());
     store.permits.add_permits(1);
     // Sent again, it is the same job.
-    let (_, is_new) = engine.create(named("job")).await.unwrap();
+    let (_, is_new) = engine.create_job(named("job")).await.unwrap();
     assert!(!is_new);
     assert_eq!(over(&engine, "job").await.state, JobState::Done);
 }
@@ -162,11 +164,12 @@ async fn a_job_whose_answer_was_lost_is_run_when_it_is_sent_again() {
     let store =
         Told::new(|key: &str, _| if key.ends_with("/spec") { Does::Loses } else { Does::Takes });
     let (engine, _running) = bed.engine(store).await;
-    let lost = engine.create(named("job")).await.unwrap_err();
-    assert!(matches!(lost, EngineError::Store(JobStoreError::Unavailable(_))), "{lost}");
-    let other = engine.create(Spec { verify: true, ..named("job") }).await.unwrap_err();
-    assert!(matches!(other, EngineError::Other(_)), "{other}");
-    engine.create(named("job")).await.unwrap();
+    let lost = engine.create_job(named("job")).await.unwrap_err();
+    assert!(matches!(lost, PreloadEngineError::Store(JobStoreError::Unavailable(_))), "{lost}");
+    let other =
+        engine.create_job(PreloadJobSpec { verify: true, ..named("job") }).await.unwrap_err();
+    assert!(matches!(other, PreloadEngineError::Other(_)), "{other}");
+    engine.create_job(named("job")).await.unwrap();
     assert_eq!(over(&engine, "job").await.state, JobState::Done);
 }
 
@@ -179,17 +182,27 @@ async fn progress_of_a_forgotten_job_is_not_taken_for_that_of_the_next_one() {
         let store = Arc::new(MemoryJobs::default());
         let (engine, _running) = bed.engine(store.clone()).await;
         assert_eq!(run(&engine, named("job")).await.state, JobState::Done);
-        engine.stop();
-        let progress =
-            store.all().await.unwrap().into_iter().find(|(key, _)| key == "job/progress").unwrap();
-        before.put("job/progress", progress.1, true).await.unwrap();
+        engine.request_stop();
+        let progress = store
+            .list_entries()
+            .await
+            .unwrap()
+            .into_iter()
+            .find(|(key, _)| key == "job/progress")
+            .unwrap();
+        before.put_entry("job/progress", progress.1, true).await.unwrap();
     }
     let store: Arc<dyn JobStore> = Arc::new(before);
-    let metrics = Metrics::new(&Registry::new()).unwrap();
-    let opened =
-        Engine::open(bed.options(), bed.tier.clone(), bed.mounts.clone(), store.clone(), metrics);
+    let metrics = PreloadMetrics::new(&Registry::new()).unwrap();
+    let opened = PreloadEngine::load_from_store(
+        bed.options(),
+        bed.tier.clone(),
+        bed.mounts.clone(),
+        store.clone(),
+        metrics,
+    );
     // Its leader dies before the job has begun.
-    opened.await.unwrap().create(named("job")).await.unwrap();
+    opened.await.unwrap().create_job(named("job")).await.unwrap();
     let lists = bed.store.lists.load(Ordering::SeqCst);
     let (engine, _running) = bed.engine(store).await;
     assert_eq!(over(&engine, "job").await.state, JobState::Done);
@@ -206,8 +219,11 @@ async fn lines_of_no_manifest_do_not_outgrow_the_store() {
         |_: &str, bytes| if bytes > VALUE_BYTES_MAX { Does::Refuses } else { Does::Takes },
     );
     let (engine, _running) = bed.engine(store).await;
-    let view =
-        run(&engine, Spec { manifest: Some("s3://train/list".into()), ..Spec::default() }).await;
+    let view = run(
+        &engine,
+        PreloadJobSpec { manifest: Some("s3://train/list".into()), ..PreloadJobSpec::default() },
+    )
+    .await;
     assert_eq!((view.state, view.failures.count), (JobState::Incomplete, 100), "{:?}", view.reason);
     assert!(view.failures.first.iter().all(|failure| failure.path.starts_with("{\"path\"")));
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use verbs3_preload::api::{Failure, JobState, Range, Spec};
-use verbs3_preload::{EngineError, MemoryJobs, PreloadOptions};
+use verbs3_preload::api::{JobState, PreloadByteRange, PreloadFailure, PreloadJobSpec};
+use verbs3_preload::{MemoryJobs, PreloadEngineError, PreloadOptions};
 
 use crate::bed::{Bed, below, over, run};
 
@@ -18,7 +18,7 @@ async fn what_is_below_a_prefix_is_loaded_once_and_is_hot() {
     let bed = Bed::new(3);
     let bytes = bed.put_some(40);
     let (engine, running) = bed.engine(jobs()).await;
-    let view = run(&engine, Spec { verify: true, ..below("") }).await;
+    let view = run(&engine, PreloadJobSpec { verify: true, ..below("") }).await;
     assert_eq!((view.state, view.reason), (JobState::Done, None));
     let counters = view.counters;
     assert_eq!((counters.objects, counters.objects_loaded, counters.objects_checked), (40, 40, 40));
@@ -36,7 +36,7 @@ async fn what_is_below_a_prefix_is_loaded_once_and_is_hot() {
         (JobState::Done, 0, bytes)
     );
     assert_eq!(bed.store.body_bytes(), bytes);
-    engine.stop();
+    engine.request_stop();
     running.await.unwrap();
     bed.end().await;
 }
@@ -61,7 +61,7 @@ async fn replicas_are_loaded_too() {
     let bed = Bed::new(3);
     let bytes = bed.put_some(12);
     let (engine, _running) = bed.engine(jobs()).await;
-    let view = run(&engine, Spec { replicas: 2, ..below("") }).await;
+    let view = run(&engine, PreloadJobSpec { replicas: 2, ..below("") }).await;
     assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, 2 * bytes));
     assert_eq!(view.counters.bytes_checked, 2 * bytes);
 }
@@ -73,7 +73,7 @@ async fn of_a_cold_start_with_replicas_the_store_is_read_once() {
     (0..8).for_each(|number| bed.put(&format!("k{number}"), 3 << 20));
     let bytes = 8 * (3 << 20);
     let (engine, _running) = bed.engine(jobs()).await;
-    let view = run(&engine, Spec { replicas: 2, ..below("") }).await;
+    let view = run(&engine, PreloadJobSpec { replicas: 2, ..below("") }).await;
     assert_eq!(view.state, JobState::Done, "{view:?}");
     let sent = bed.store.body_bytes();
     assert!(sent as f64 <= bytes as f64 * 1.01, "the store sent {sent} bytes, for {bytes} in all");
@@ -94,10 +94,10 @@ async fn paths_and_a_manifest_name_objects() {
     manifest.extend(["".to_owned(), "k0001".to_owned(), "s3://train/missing".to_owned()]);
     bed.store.texts.lock().insert("below/list".into(), manifest.join("\n"));
     let (engine, _running) = bed.engine(jobs()).await;
-    let spec = Spec {
+    let spec = PreloadJobSpec {
         paths: vec!["s3://train/k0025".into(), "s3://train/k0026".into()],
         manifest: Some("s3://train/list".into()),
-        ..Spec::default()
+        ..PreloadJobSpec::default()
     };
     let view = run(&engine, spec).await;
     assert_eq!(
@@ -119,17 +119,20 @@ async fn ranges_attributes_and_dry_runs_load_no_more_than_asked() {
     bed.put("big", 5 << 20);
     bed.put("small", 100);
     let (engine, _running) = bed.engine(jobs()).await;
-    let dry = run(&engine, Spec { dry_run: true, ..below("") }).await;
+    let dry = run(&engine, PreloadJobSpec { dry_run: true, ..below("") }).await;
     assert_eq!(
         (dry.state, dry.counters.objects, dry.counters.bytes),
         (JobState::Done, 2, (5 << 20) + 100)
     );
     assert_eq!((bed.store.asked(), bed.store.lists.load(Ordering::SeqCst)), ((0, 0), 1));
-    let attributes = run(&engine, Spec { metadata_only: true, ..below("") }).await;
+    let attributes = run(&engine, PreloadJobSpec { metadata_only: true, ..below("") }).await;
     assert_eq!((attributes.state, attributes.counters.objects_loaded), (JobState::Done, 2));
     assert_eq!(bed.store.asked(), (0, 2));
-    let ranges = vec![Range { first: 10, last: Some(20) }, Range { first: 4 << 20, last: None }];
-    let some = run(&engine, Spec { ranges, ..below("") }).await;
+    let ranges = vec![
+        PreloadByteRange { first: 10, last: Some(20) },
+        PreloadByteRange { first: 4 << 20, last: None },
+    ];
+    let some = run(&engine, PreloadJobSpec { ranges, ..below("") }).await;
     let wanted = (64 << 10) + (1 << 20) + 100;
     assert_eq!(
         (some.state, some.counters.bytes, some.counters.bytes_loaded),
@@ -149,7 +152,7 @@ async fn what_the_store_does_not_give_is_named_with_the_reason() {
     assert!(view.reason.unwrap().starts_with("2 objects could not be loaded"));
     assert_eq!((view.counters.objects_failed, view.counters.objects_loaded), (2, 30));
     let text = std::fs::read_to_string(view.failures.file.unwrap()).unwrap();
-    let failures: Vec<Failure> =
+    let failures: Vec<PreloadFailure> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(failures.len() as u64, view.failures.count);
     for key in ["s3://train/k0003", "s3://train/k0021"] {
@@ -177,7 +180,7 @@ async fn bytes_that_are_not_those_of_the_checksum_are_found() {
     bed.put_some(12);
     bed.store.lies.lock().insert("below/k0002".into());
     let (engine, _running) = bed.engine(jobs()).await;
-    let view = run(&engine, Spec { verify: true, ..below("") }).await;
+    let view = run(&engine, PreloadJobSpec { verify: true, ..below("") }).await;
     assert_eq!((view.state, view.counters.objects_missing), (JobState::Incomplete, 1));
     assert_eq!(view.failures.first[0].path, "s3://train/k0002");
     assert!(view.failures.first[0].reason.contains("checksum"));
@@ -199,16 +202,16 @@ async fn the_same_job_under_the_same_id_is_one() {
     let bed = Bed::new(1);
     bed.put_some(5);
     let (engine, _running) = bed.engine(jobs()).await;
-    let spec = Spec { id: Some("nightly".into()), ..below("") };
-    let (first, is_new) = engine.create(spec.clone()).await.unwrap();
+    let spec = PreloadJobSpec { id: Some("nightly".into()), ..below("") };
+    let (first, is_new) = engine.create_job(spec.clone()).await.unwrap();
     assert!(is_new && first.id == "nightly");
-    let (second, is_new) = engine.create(spec.clone()).await.unwrap();
+    let (second, is_new) = engine.create_job(spec.clone()).await.unwrap();
     assert!(!is_new && second.created_ms == first.created_ms);
-    let other = engine.create(Spec { verify: true, ..spec }).await.unwrap_err();
-    assert!(matches!(other, EngineError::Other(_)), "{other}");
-    assert_eq!(engine.page(None, 100).jobs.len(), 1);
+    let other = engine.create_job(PreloadJobSpec { verify: true, ..spec }).await.unwrap_err();
+    assert!(matches!(other, PreloadEngineError::Other(_)), "{other}");
+    assert_eq!(engine.jobs_page(None, 100).jobs.len(), 1);
     let unknown = engine.get("daily", None, Duration::ZERO).await.unwrap_err();
-    assert!(matches!(unknown, EngineError::Unknown(_)));
+    assert!(matches!(unknown, PreloadEngineError::Unknown(_)));
 }
 
 #[tokio::test]
@@ -220,23 +223,24 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
     let (engine, _running) = bed.engine_with(options, store.clone()).await;
     for id in ["a", "b", "c"] {
         assert_eq!(
-            run(&engine, Spec { id: Some(id.into()), ..below("") }).await.state,
+            run(&engine, PreloadJobSpec { id: Some(id.into()), ..below("") }).await.state,
             JobState::Done
         );
     }
-    let ids: Vec<String> = engine.page(None, 100).jobs.into_iter().map(|view| view.id).collect();
+    let ids: Vec<String> =
+        engine.jobs_page(None, 100).jobs.into_iter().map(|view| view.id).collect();
     assert_eq!(ids, ["c", "b"]);
     bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.put("stuck", 5);
     for id in ["d", "e"] {
-        engine.create(Spec { id: Some(id.into()), ..below("stuck") }).await.unwrap();
+        engine.create_job(PreloadJobSpec { id: Some(id.into()), ..below("stuck") }).await.unwrap();
     }
-    let full = engine.create(below("stuck")).await.unwrap_err();
-    assert!(matches!(full, EngineError::Full(2)), "{full}");
-    let ended = engine.end("d").await.unwrap();
+    let full = engine.create_job(below("stuck")).await.unwrap_err();
+    assert!(matches!(full, PreloadEngineError::Full(2)), "{full}");
+    let ended = engine.end_job("d").await.unwrap();
     assert_eq!((ended.state, ended.reason.as_deref()), (JobState::Stopped, Some("it was stopped")));
     assert_eq!(over(&engine, "d").await.state, JobState::Stopped);
-    engine.create(below("stuck")).await.unwrap();
+    engine.create_job(below("stuck")).await.unwrap();
 }
 
 #[tokio::test]
@@ -251,21 +255,26 @@ async fn jobs_of_notifications_leave_places_to_others() {
     bed.put("stuck", 5);
     for number in 0..3 {
         engine
-            .create(Spec { id: Some(format!("notified-{number}")), ..below("stuck") })
+            .create_job(PreloadJobSpec { id: Some(format!("notified-{number}")), ..below("stuck") })
             .await
             .unwrap();
     }
-    let full =
-        engine.create(Spec { id: Some("notified-3".into()), ..below("stuck") }).await.unwrap_err();
-    assert!(matches!(full, EngineError::NotifiedFull(3)), "{full}");
+    let full = engine
+        .create_job(PreloadJobSpec { id: Some("notified-3".into()), ..below("stuck") })
+        .await
+        .unwrap_err();
+    assert!(matches!(full, PreloadEngineError::NotifiedFull(3)), "{full}");
     // Of two that may run, one is left: a job of a person's runs at once.
-    engine.create(Spec { id: Some("mine".into()), ..below("stuck") }).await.unwrap();
+    engine.create_job(PreloadJobSpec { id: Some("mine".into()), ..below("stuck") }).await.unwrap();
     while engine.get("mine", None, Duration::ZERO).await.unwrap().state != JobState::Running {
         tokio::task::yield_now().await;
     }
-    engine.end("notified-0").await.unwrap();
+    engine.end_job("notified-0").await.unwrap();
     assert_eq!(over(&engine, "notified-0").await.state, JobState::Stopped);
-    engine.create(Spec { id: Some("notified-3".into()), ..below("stuck") }).await.unwrap();
+    engine
+        .create_job(PreloadJobSpec { id: Some("notified-3".into()), ..below("stuck") })
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -274,7 +283,9 @@ async fn no_more_bytes_are_taken_than_the_bandwidth_allows() {
     (0..20).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
     let (engine, _running) = bed.engine(jobs()).await;
     let began = tokio::time::Instant::now();
-    let view = run(&engine, Spec { bandwidth_bytes_per_second: Some(1 << 20), ..below("") }).await;
+    let view =
+        run(&engine, PreloadJobSpec { bandwidth_bytes_per_second: Some(1 << 20), ..below("") })
+            .await;
     let took = began.elapsed();
     assert_eq!((view.state, view.counters.bytes_loaded), (JobState::Done, 20 << 20));
     // One second's worth is there at the start.
@@ -287,7 +298,7 @@ async fn at_its_deadline_a_job_ends_and_says_so() {
     bed.put_some(20);
     bed.store.stalls_after.store(3, Ordering::SeqCst);
     let (engine, _running) = bed.engine(jobs()).await;
-    let past = Spec { deadline: Some("2020-01-01T00:00:00Z".into()), ..below("") };
+    let past = PreloadJobSpec { deadline: Some("2020-01-01T00:00:00Z".into()), ..below("") };
     let view = run(&engine, past).await;
     assert_eq!(
         (view.state, view.reason.as_deref()),
@@ -313,7 +324,7 @@ async fn a_large_listing_takes_no_more_memory_than_a_small_one() {
     // Caches and tables of the workers are full after that.
     run(&engine, below("k000")).await;
     let (before, began) = (resident(), std::time::Instant::now());
-    let (view, _) = engine.create(below("")).await.unwrap();
+    let (view, _) = engine.create_job(below("")).await.unwrap();
     let (mut most, mut news) = (0, view.news);
     loop {
         let now = engine.get(&view.id, Some(news), Duration::from_millis(100)).await.unwrap();

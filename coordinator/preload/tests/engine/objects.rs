@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use verbs3_client::{OpenOutcome, OpenRequest};
-use verbs3_preload::api::{Action, Invalidation, JobState, Spec, Tier};
-use verbs3_preload::{MemoryJobs, Notification, NotifiedError, ObjectError, Objects, SpecError};
-use verbs3_protocol::{ByteRange, ObjectKey, Volume};
+use verbs3_preload::api::{
+    InvalidationRequest, JobState, PreloadJobAction, PreloadJobSpec, PreloadTier,
+};
+use verbs3_preload::{
+    BucketNotification, MemoryJobs, NotificationError, ObjectAdmin, ObjectError, SpecError,
+};
+use verbs3_protocol::{ByteRange, ObjectKey, ObjectVolume};
 
 use crate::bed::{Bed, below, run};
 
@@ -13,7 +17,7 @@ use crate::bed::{Bed, below, run};
 async fn length(bed: &Bed, key: &str) -> Option<u64> {
     let open = OpenRequest {
         object: Arc::new(ObjectKey {
-            volume: Volume::new("main", "bucket"),
+            volume: ObjectVolume::new("main", "bucket"),
             key: format!("below/{key}"),
         }),
         version_id: None,
@@ -23,14 +27,14 @@ async fn length(bed: &Bed, key: &str) -> Option<u64> {
         want: Some(ByteRange::All),
         trace: None,
     };
-    match bed.tier.open(&open).await {
+    match bed.tier.open_object(&open).await {
         OpenOutcome::Found(found) => Some(found.opened.attributes.version.bytes),
         OpenOutcome::Absent(_) => None,
         OpenOutcome::Bypass(_) | OpenOutcome::Ufs(_) => panic!("the tier has no answer for {key}"),
     }
 }
 
-fn said(text: &str) -> Notification {
+fn said(text: &str) -> BucketNotification {
     serde_json::from_str(text).unwrap()
 }
 
@@ -46,19 +50,19 @@ async fn evicted_objects_are_gone_and_others_are_not() {
     bed.put_some(24);
     (0..6).for_each(|number| bed.put(&format!("other{number}"), 70_000));
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    let loaded = run(&engine, Spec { replicas: 2, ..below("") }).await;
+    let loaded = run(&engine, PreloadJobSpec { replicas: 2, ..below("") }).await;
     assert_eq!(loaded.state, JobState::Done);
-    let gone = run(&engine, Spec { action: Action::Evict, ..below("k") }).await;
+    let gone = run(&engine, PreloadJobSpec { action: PreloadJobAction::Evict, ..below("k") }).await;
     assert_eq!((gone.state, gone.counters.objects_loaded), (JobState::Done, 24), "{gone:?}");
     assert_eq!(gone.counters.bytes_evicted, loaded.counters.bytes_checked - 2 * 6 * 70_000);
-    let objects = Objects::new(bed.tier.clone(), bed.mounts.clone());
+    let objects = ObjectAdmin::new(bed.tier.clone(), bed.mounts.clone());
     let places = async |path: &str| {
-        let view = objects.find(path, 0).await.unwrap();
+        let view = objects.locate_object(path, 0).await.unwrap();
         view.blocks.iter().map(|block| block.places.len()).sum::<usize>()
     };
     assert_eq!(places("s3://train/k0005").await, 0);
     assert_eq!(places("s3://train/other3").await, 2);
-    let again = run(&engine, Spec { replicas: 2, ..below("") }).await;
+    let again = run(&engine, PreloadJobSpec { replicas: 2, ..below("") }).await;
     assert_eq!(
         (again.state, again.counters.bytes_loaded),
         (JobState::Done, gone.counters.bytes_evicted)
@@ -71,10 +75,10 @@ async fn an_object_is_found_block_by_block() {
     let bed = Bed::new(3);
     bed.put("k", (2 << 20) + 70_000);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    let half = verbs3_preload::api::Range { first: 0, last: Some((1 << 20) - 1) };
-    run(&engine, Spec { ranges: vec![half], ..below("k") }).await;
-    let objects = Objects::new(bed.tier.clone(), bed.mounts.clone());
-    let view = objects.find("s3://train/k", 0).await.unwrap();
+    let half = verbs3_preload::api::PreloadByteRange { first: 0, last: Some((1 << 20) - 1) };
+    run(&engine, PreloadJobSpec { ranges: vec![half], ..below("k") }).await;
+    let objects = ObjectAdmin::new(bed.tier.clone(), bed.mounts.clone());
+    let view = objects.locate_object("s3://train/k", 0).await.unwrap();
     assert_eq!(
         (view.bytes, view.blocks_total, view.key.as_str()),
         ((2 << 20) + 70_000, 3, "below/k")
@@ -84,11 +88,14 @@ async fn an_object_is_found_block_by_block() {
     assert_eq!(held, [1 << 20, 0, 0], "{view:?}");
     assert_eq!(view.blocks[0].places[0].worker, view.blocks[0].owners[0]);
     assert_eq!(view.home.as_ref(), view.blocks[0].owners.first());
-    assert_eq!(objects.find("s3://train/k", 2).await.unwrap().blocks[0].bytes, 70_000);
-    assert_eq!(objects.find("s3://train/k", 9).await.unwrap().blocks, []);
-    assert!(matches!(objects.find("s3://train/none", 0).await, Err(ObjectError::Absent(_))));
+    assert_eq!(objects.locate_object("s3://train/k", 2).await.unwrap().blocks[0].bytes, 70_000);
+    assert_eq!(objects.locate_object("s3://train/k", 9).await.unwrap().blocks, []);
     assert!(matches!(
-        objects.find("s3://other/k", 0).await,
+        objects.locate_object("s3://train/none", 0).await,
+        Err(ObjectError::Absent(_))
+    ));
+    assert!(matches!(
+        objects.locate_object("s3://other/k", 0).await,
         Err(ObjectError::Spec(SpecError::Mount { .. }))
     ));
 }
@@ -105,16 +112,22 @@ async fn invalidated_objects_are_asked_anew_at_once() {
     seen(100).await;
     (0..30).for_each(|number| bed.put(&format!("k{number}"), 200));
     seen(100).await;
-    let objects = Objects::new(bed.tier.clone(), bed.mounts.clone());
+    let objects = ObjectAdmin::new(bed.tier.clone(), bed.mounts.clone());
     let paths: Vec<String> = (0..30).map(|number| format!("s3://train/k{number}")).collect();
-    objects.invalidate(&Invalidation { paths, ..Invalidation::default() }).await.unwrap();
+    objects
+        .invalidate_objects(&InvalidationRequest { paths, ..InvalidationRequest::default() })
+        .await
+        .unwrap();
     seen(200).await;
     (0..30).for_each(|number| bed.put(&format!("k{number}"), 300));
     let prefixes = vec!["s3://train/k".to_owned()];
-    objects.invalidate(&Invalidation { prefixes, ..Invalidation::default() }).await.unwrap();
+    objects
+        .invalidate_objects(&InvalidationRequest { prefixes, ..InvalidationRequest::default() })
+        .await
+        .unwrap();
     seen(300).await;
     assert!(matches!(
-        objects.invalidate(&Invalidation::default()).await,
+        objects.invalidate_objects(&InvalidationRequest::default()).await,
         Err(ObjectError::Spec(SpecError::Nothing))
     ));
 }
@@ -131,7 +144,7 @@ async fn a_notification_makes_what_it_names_be_seen_and_names_what_could_be_load
     bed.put("a b/k", 200);
     bed.put("new", 300);
     bed.store.objects.lock().remove("below/gone");
-    let objects = Objects::new(bed.tier.clone(), bed.mounts.clone());
+    let objects = ObjectAdmin::new(bed.tier.clone(), bed.mounts.clone());
     let events = [
         event("s3:ObjectCreated:Put", "bucket", "below%2Fa+b%2Fk"),
         event("ObjectCreated:Copy", "bucket", "below/new"),
@@ -141,29 +154,39 @@ async fn a_notification_makes_what_it_names_be_seen_and_names_what_could_be_load
         event("ObjectAccessed:Get", "bucket", "below/x"),
     ];
     let text = format!(r#"{{"Records":[{}]}}"#, events.join(","));
-    let (notified, job) = objects.notified(&said(&text), None).await.unwrap();
+    let (notified, job) = objects.apply_notification(&said(&text), None).await.unwrap();
     assert_eq!((notified.invalidated, notified.unknown, notified.ignored), (4, 1, 1));
     assert_eq!(job.unwrap().paths, ["s3://train/a b/k", "s3://train/new"]);
     assert_eq!(
         (length(&bed, "a b/k").await, length(&bed, "gone").await, length(&bed, "new").await),
         (Some(200), None, Some(300))
     );
-    let (other, none) = objects.notified(&said(&text), Some("another")).await.unwrap();
+    let (other, none) = objects.apply_notification(&said(&text), Some("another")).await.unwrap();
     assert_eq!((other.invalidated, other.unknown, none), (0, 5, None));
-    let test = objects.notified(&said(r#"{"Event":"s3:TestEvent"}"#), None).await.unwrap();
-    assert_eq!(test.0, verbs3_preload::api::Notified::default());
-    assert!(matches!(objects.notified(&said("{}"), None).await, Err(NotifiedError::Empty)));
+    let test =
+        objects.apply_notification(&said(r#"{"Event":"s3:TestEvent"}"#), None).await.unwrap();
+    assert_eq!(test.0, verbs3_preload::api::NotificationSummary::default());
+    assert!(matches!(
+        objects.apply_notification(&said("{}"), None).await,
+        Err(NotificationError::Empty)
+    ));
     let nameless =
-        objects.notified(&said(r#"{"Records":[{"eventName":"x","s3":{}}]}"#), None).await;
-    assert!(matches!(nameless, Err(NotifiedError::Record(0))));
+        objects.apply_notification(&said(r#"{"Records":[{"eventName":"x","s3":{}}]}"#), None).await;
+    assert!(matches!(nameless, Err(NotificationError::Record(0))));
 }
 
 #[tokio::test]
 async fn what_only_loading_has_is_refused_of_other_jobs() {
     let bed = Bed::new(1);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    for spec in [Spec { tier: Tier::Disk, ..below("") }, Spec { verify: true, ..below("") }] {
-        let refused = engine.create(Spec { action: Action::Evict, ..spec }).await.unwrap_err();
+    for spec in [
+        PreloadJobSpec { tier: PreloadTier::Disk, ..below("") },
+        PreloadJobSpec { verify: true, ..below("") },
+    ] {
+        let refused = engine
+            .create_job(PreloadJobSpec { action: PreloadJobAction::Evict, ..spec })
+            .await
+            .unwrap_err();
         assert!(refused.to_string().contains("only jobs that load"), "{refused}");
     }
 }

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use verbs3_preload::api::{JobState, JobsPage, Spec};
-use verbs3_preload::{After, Engine, MemoryJobs, PreloadOptions};
+use verbs3_preload::api::{JobState, JobsPage, PreloadJobSpec};
+use verbs3_preload::{JobsPageToken, MemoryJobs, PreloadEngine, PreloadOptions};
 
 use crate::bed::{Bed, below, run};
 
 /// Pages from the newest job on, until one says that it is the last.
-fn pages(engine: &Engine, jobs_max: usize) -> Vec<JobsPage> {
-    let mut pages = vec![engine.page(None, jobs_max)];
+fn pages(engine: &PreloadEngine, jobs_max: usize) -> Vec<JobsPage> {
+    let mut pages = vec![engine.jobs_page(None, jobs_max)];
     while let Some(next) = &pages[pages.len() - 1].next {
-        let after: After = next.parse().unwrap();
-        pages.push(engine.page(Some(&after), jobs_max));
+        let after: JobsPageToken = next.parse().unwrap();
+        pages.push(engine.jobs_page(Some(&after), jobs_max));
     }
     pages
 }
@@ -26,9 +26,9 @@ async fn all_jobs_are_told_once_and_the_newest_first_however_small_the_pages() {
     let bed = Bed::new(1);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
     bed.put("k", 5);
-    assert_eq!(engine.page(None, 3), JobsPage::default());
+    assert_eq!(engine.jobs_page(None, 3), JobsPage::default());
     for number in 0..7 {
-        let spec = Spec { id: Some(format!("job-{number}")), dry_run: true, ..below("") };
+        let spec = PreloadJobSpec { id: Some(format!("job-{number}")), dry_run: true, ..below("") };
         assert_eq!(run(&engine, spec).await.state, JobState::Done);
     }
     let wanted: Vec<String> = (0..7).rev().map(|number| format!("job-{number}")).collect();
@@ -46,13 +46,16 @@ async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
     let options = PreloadOptions { jobs_max: JOBS, ..bed.options() };
     let (engine, running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
     // None of them need run for this.
-    engine.stop();
+    engine.request_stop();
     running.await.unwrap();
     let long = vec![format!("s3://train/{}", "k".repeat(60_000))];
     for number in 0..JOBS {
-        let spec =
-            Spec { id: Some(format!("job-{number}")), paths: long.clone(), ..Spec::default() };
-        engine.create(spec).await.unwrap();
+        let spec = PreloadJobSpec {
+            id: Some(format!("job-{number}")),
+            paths: long.clone(),
+            ..PreloadJobSpec::default()
+        };
+        engine.create_job(spec).await.unwrap();
     }
     let pages = pages(&engine, 100);
     assert!(pages.len() > 1, "{} bytes in one page", JOBS * 60_000);
@@ -70,19 +73,19 @@ async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
 async fn jobs_that_ended_with_something_missing_are_told_apart() {
     let bed = Bed::new(1);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
-    let past = |id: String| Spec {
+    let past = |id: String| PreloadJobSpec {
         id: Some(id),
         deadline: Some("2020-01-01T00:00:00Z".into()),
         ..below("")
     };
     bed.put("k", 5);
     run(&engine, below("")).await;
-    assert!(engine.glance().unfinished.is_empty());
+    assert!(engine.jobs_overview().unfinished.is_empty());
     for number in 0..7 {
         let id = format!("late-{number}");
         assert_eq!(run(&engine, past(id)).await.state, JobState::Incomplete);
     }
-    let glance = engine.glance();
+    let glance = engine.jobs_overview();
     assert_eq!(glance.unfinished.len(), 5);
     assert!(
         glance.unfinished.iter().all(|job| job.reason.as_deref() == Some("its deadline is over"))

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbs3_preload::api::{JobState, Spec};
-use verbs3_preload::{MemoryJobs, Mount, Mounts, PreloadOptions};
+use verbs3_preload::api::{JobState, PreloadJobSpec};
+use verbs3_preload::{MemoryJobs, PreloadMount, PreloadMountTable, PreloadOptions};
 
 use crate::bed::{Bed, Store, below, run};
 
@@ -29,7 +29,7 @@ async fn a_listed_object_that_was_replaced_after_it_was_loaded_is_not_said_to_be
     let view = run(&engine, below("")).await;
     assert_eq!((view.state, view.counters.objects_missing), (JobState::Incomplete, 1), "{view:?}");
     assert_eq!(view.failures.first[0].path, "s3://train/k0001");
-    let again = run(&engine, Spec { verify: true, ..below("") }).await;
+    let again = run(&engine, PreloadJobSpec { verify: true, ..below("") }).await;
     assert_eq!(again.state, JobState::Done, "{again:?}");
     bed.assert_hot().await;
 }
@@ -39,7 +39,7 @@ async fn attributes_that_are_not_there_in_the_end_are_not_said_to_be() {
     let bed = Bed::new(2);
     bed.put_some(12);
     let (engine, _running) = bed.engine(jobs()).await;
-    let spec = Spec { metadata_only: true, ..below("") };
+    let spec = PreloadJobSpec { metadata_only: true, ..below("") };
     let view = run(&engine, spec.clone()).await;
     assert_eq!(
         (view.state, view.counters.objects_checked, view.counters.bytes_checked),
@@ -65,10 +65,12 @@ async fn attributes_that_are_not_there_in_the_end_are_not_said_to_be() {
 async fn a_named_object_is_checked_as_readers_would_see_it() {
     let mut bed = Bed::new(2);
     bed.put_some(2);
-    let asks_always =
-        Mount { attributes_age_ms_max: 0, ..Mount::clone(&bed.mounts.named["train"]) };
+    let asks_always = PreloadMount {
+        attributes_age_ms_max: 0,
+        ..PreloadMount::clone(&bed.mounts.named["train"])
+    };
     let named = BTreeMap::from([("train".to_owned(), Arc::new(asks_always))]);
-    bed.mounts = Arc::new(Mounts { named, whole: None });
+    bed.mounts = Arc::new(PreloadMountTable { named, whole: None });
     *bed.store.meanwhile.lock() = Some(Box::new(|store: &Store, what: &str, key: &str| {
         if what == "get" && key == "below/k0001" {
             store.replace("below/k0000", "another");
@@ -77,7 +79,7 @@ async fn a_named_object_is_checked_as_readers_would_see_it() {
     let options = PreloadOptions { page_keys: 1, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, jobs()).await;
     let paths = vec!["s3://train/k0000".to_owned(), "s3://train/k0001".to_owned()];
-    let view = run(&engine, Spec { paths, ..Spec::default() }).await;
+    let view = run(&engine, PreloadJobSpec { paths, ..PreloadJobSpec::default() }).await;
     assert_eq!((view.state, view.counters.objects_missing), (JobState::Incomplete, 1), "{view:?}");
     assert_eq!(view.failures.first[0].path, "s3://train/k0000");
 }
@@ -119,8 +121,11 @@ async fn a_manifest_that_is_replaced_is_not_checked_as_if_it_had_been_loaded() {
         }
     }));
     let (engine, _running) = bed.engine(jobs()).await;
-    let view =
-        run(&engine, Spec { manifest: Some("s3://train/list".into()), ..Spec::default() }).await;
+    let view = run(
+        &engine,
+        PreloadJobSpec { manifest: Some("s3://train/list".into()), ..PreloadJobSpec::default() },
+    )
+    .await;
     assert_eq!(view.state, JobState::Failed, "{view:?}");
     assert!(view.reason.as_ref().unwrap().contains("can't read the manifest"), "{view:?}");
 }
@@ -144,7 +149,7 @@ async fn reading_back_waits_for_memory() {
     (0..20).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
     let options = PreloadOptions { page_keys: 100, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, jobs()).await;
-    let view = run(&engine, Spec { verify: true, ..below("") }).await;
+    let view = run(&engine, PreloadJobSpec { verify: true, ..below("") }).await;
     assert_eq!((view.state, view.counters.objects_compared), (JobState::Done, 20), "{view:?}");
     assert!(view.counters.retries > 0, "there was room for all");
     assert_eq!(bed.store.gets.load(Ordering::SeqCst), 20);

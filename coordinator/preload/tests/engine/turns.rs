@@ -8,12 +8,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use verbs3_preload::api::{JobState, Priority, Spec};
-use verbs3_preload::{Engine, MemoryJobs, PreloadOptions};
+use verbs3_preload::api::{JobState, PreloadJobSpec, PreloadPriority};
+use verbs3_preload::{MemoryJobs, PreloadEngine, PreloadOptions};
 
 use crate::bed::{Bed, below, over};
 
-async fn runs(engine: &Engine, id: &str) {
+async fn runs(engine: &PreloadEngine, id: &str) {
     let mut news = None;
     loop {
         let view = engine.get(id, news, Duration::from_secs(60)).await.unwrap();
@@ -34,17 +34,20 @@ async fn waiting_jobs_begin_by_priority_and_then_by_age() {
     bed.store.gets.store(1, Ordering::SeqCst);
     let options = PreloadOptions { jobs_running_max: 1, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
-    let job =
-        |id: &str, priority| Spec { id: Some(id.into()), priority, ..below(&format!("{id}/")) };
-    engine.create(job("first", Priority::Low)).await.unwrap();
+    let job = |id: &str, priority| PreloadJobSpec {
+        id: Some(id.into()),
+        priority,
+        ..below(&format!("{id}/"))
+    };
+    engine.create_job(job("first", PreloadPriority::Low)).await.unwrap();
     runs(&engine, "first").await;
     for (id, priority) in [
-        ("low", Priority::Low),
-        ("normal", Priority::Normal),
-        ("younger", Priority::Normal),
-        ("high", Priority::High),
+        ("low", PreloadPriority::Low),
+        ("normal", PreloadPriority::Normal),
+        ("younger", PreloadPriority::Normal),
+        ("high", PreloadPriority::High),
     ] {
-        engine.create(job(id, priority)).await.unwrap();
+        engine.create_job(job(id, priority)).await.unwrap();
     }
     let begun: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = begun.clone();
@@ -55,7 +58,7 @@ async fn waiting_jobs_begin_by_priority_and_then_by_age() {
         }
     }));
     bed.store.stalls_after.store(0, Ordering::SeqCst);
-    engine.end("first").await.unwrap();
+    engine.end_job("first").await.unwrap();
     for id in ["high", "normal", "younger", "low"] {
         assert_eq!(over(&engine, id).await.state, JobState::Done, "{id}");
     }
@@ -75,7 +78,10 @@ async fn all_jobs_together_have_no_more_of_a_store_under_way_than_they_may() {
     let options = PreloadOptions { blocks_per_ufs_max: 3, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
     for job in ["a", "b"] {
-        engine.create(Spec { id: Some(job.into()), ..below(&format!("{job}/")) }).await.unwrap();
+        engine
+            .create_job(PreloadJobSpec { id: Some(job.into()), ..below(&format!("{job}/")) })
+            .await
+            .unwrap();
     }
     for job in ["a", "b"] {
         let view = over(&engine, job).await;
@@ -97,7 +103,7 @@ async fn a_running_job_ends_at_its_deadline_and_says_so() {
     let deadline = OffsetDateTime::now_utc() + Duration::from_millis(2500);
     let said = deadline.format(&Rfc3339).unwrap();
     engine
-        .create(Spec { id: Some("job".into()), deadline: Some(said), ..below("") })
+        .create_job(PreloadJobSpec { id: Some("job".into()), deadline: Some(said), ..below("") })
         .await
         .unwrap();
     runs(&engine, "job").await;

@@ -12,7 +12,7 @@
 //! 5. no map takes a worker that stays in it further than a step of its share, nor sooner than a
 //!    step's time after the last ([`shares`]).
 //!
-//! Workers run the real [`Tenure`]; leaders the real [`Cluster`].
+//! Workers run the real [`WorkerLease`]; leaders the real [`MembershipController`].
 
 mod lost;
 mod shares;
@@ -21,11 +21,11 @@ mod writing;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use verbs3_coordinator_client::api::Activation;
-use verbs3_coordinator_client::tenure::{Duty, Tenure};
+use verbs3_coordinator_client::api::MembershipActivation;
+use verbs3_coordinator_client::tenure::{WorkerLease, WorkerLeaseDuty};
 
 use super::*;
-use crate::relays::Relays;
+use crate::relays::RelayQueues;
 use lost::{Homes, Lost};
 use shares::{Shares, in_steps};
 use writing::{Asker, KeyState, Writer};
@@ -34,12 +34,12 @@ use writing::{Asker, KeyState, Writer};
 /// far, and under which map; `inherited` and `silent`: the ends of what was handed over, and of
 /// what nobody could tell.
 fn good_from(
-    (known, last): (Option<Moment>, Epoch),
+    (known, last): (Option<LeaseInstant>, Epoch),
     me: &WorkerId,
-    activation: &Activation,
+    activation: &MembershipActivation,
     [before, after]: [Option<&ClusterMember>; 2],
-    [now, inherited, silent]: [Moment; 3],
-) -> Option<Moment> {
+    [now, inherited, silent]: [LeaseInstant; 3],
+) -> Option<LeaseInstant> {
     match before.map(|home| &home.id) {
         _ if after.is_none_or(|home| home.id != *me) => None,
         Some(before) if before == me && activation.former.epoch == last => known,
@@ -54,17 +54,17 @@ fn good_from(
 const IDS: [&str; 4] = ["a", "b", "c", "d"];
 
 struct Worker {
-    tenure: Tenure,
+    tenure: WorkerLease,
     address: String,
     /// 0: it does not say.
     place: u64,
-    active: Option<Membership>,
-    lease_until: Moment,
-    outage_until: Moment,
+    active: Option<MemberRoster>,
+    lease_until: LeaseInstant,
+    outage_until: LeaseInstant,
     registered: bool,
     /// A question that the leader has, or will have; and when it was sent.
-    asked: Option<(Moment, Question)>,
-    answer: Option<(Moment, Granted)>,
+    asked: Option<(LeaseInstant, Question)>,
+    answer: Option<(LeaseInstant, WorkerLeaseGrant)>,
     key: KeyState,
     homes: Homes,
 }
@@ -72,7 +72,7 @@ struct Worker {
 #[derive(Clone)]
 enum Question {
     Register,
-    Renew(Renewal),
+    Renew(WorkerLeaseRenewal),
 }
 
 #[derive(Debug, Clone)]
@@ -187,19 +187,19 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 
 impl Worker {
     /// What it hands over of both.
-    fn give_up(&self, now: Moment) -> (Option<Vec<OpenWrite>>, Duration) {
+    fn give_up(&self, now: LeaseInstant) -> (Option<Vec<OpenWriteReport>>, Duration) {
         let ((lost, uncertain), writing) = (self.homes.give_up(now), self.key.give_up(now));
         (Some([lost, writing.0].concat()), uncertain.max(writing.1))
     }
 }
 
 struct World {
-    now: Moment,
+    now: LeaseInstant,
     /// As the store has it.
-    document: Document,
-    cluster: Cluster,
+    document: ClusterDocument,
+    cluster: MembershipController,
     /// Being written: it is in the store already, or will be, or never.
-    writing: Option<Document>,
+    writing: Option<ClusterDocument>,
     workers: Vec<Worker>,
     /// Processes that were cut off when their worker moved: they go on by themselves.
     ghosts: Vec<Worker>,
@@ -210,17 +210,18 @@ struct World {
     /// Whether the map under way was begun while who joins had its share at once.
     begun: bool,
     /// The leader's.
-    relays: Relays<Asker>,
+    relays: RelayQueues<Asker>,
     writer: Writer,
     lost: Vec<Lost>,
 }
 
 impl World {
     fn new() -> Self {
-        let document = Document::new(Epoch(100), 2);
-        let cluster = Cluster::new(in_steps(), document.clone(), Moment::default());
+        let document = ClusterDocument::new(Epoch(100), 2);
+        let cluster =
+            MembershipController::new(in_steps(), document.clone(), LeaseInstant::default());
         let mut world = Self {
-            now: Moment::default(),
+            now: LeaseInstant::default(),
             document,
             cluster,
             writing: None,
@@ -257,9 +258,9 @@ impl World {
 
     fn fresh(&mut self, address: String, place: u64) -> Worker {
         self.lives += 1;
-        let never = Moment::default();
+        let never = LeaseInstant::default();
         Worker {
-            tenure: Tenure::new(Incarnation(format!("life {}", self.lives))),
+            tenure: WorkerLease::new(WorkerIncarnation(format!("life {}", self.lives))),
             address,
             place,
             active: None,
@@ -277,20 +278,20 @@ impl World {
         &mut self,
         worker: usize,
         question: &Question,
-        incarnation: Incarnation,
+        incarnation: WorkerIncarnation,
         address: &str,
-    ) -> Option<Granted> {
+    ) -> Option<WorkerLeaseGrant> {
         let id = WorkerId(IDS[worker].into());
         let result = match question {
             Question::Register => {
-                let asked = Registration {
+                let asked = WorkerRegistration {
                     address: address.to_owned(),
                     place: self.workers[worker].place,
                     ..registration(IDS[worker], &incarnation.0)
                 };
-                self.cluster.register(asked, self.now)
+                self.cluster.register_worker(asked, self.now)
             }
-            Question::Renew(renewal) => self.cluster.renew(&id, renewal, self.now),
+            Question::Renew(renewal) => self.cluster.renew_lease(&id, renewal, self.now),
         };
         match result {
             Ok(granted) => {
@@ -299,14 +300,14 @@ impl World {
                 } else {
                     Vec::new()
                 };
-                let answered = self.relays.answered(&id, heard);
+                let answered = self.relays.take_answers(&id, heard);
                 self.writer.answers.extend(answered);
                 let words = if let Question::Renew(_) = question {
                     self.relays.hand_out(&id)
                 } else {
                     Vec::new()
                 };
-                Some(Granted { words, ..granted })
+                Some(WorkerLeaseGrant { words, ..granted })
             }
             Err(MembershipError::Unknown(_) | MembershipError::Superseded(_)) => {
                 self.workers[worker].registered = false;
@@ -318,13 +319,13 @@ impl World {
 
     fn apply(&mut self, event: &Event) -> Result<(), TestCaseError> {
         // No two events are at one moment.
-        self.now = self.now.after(Duration::from_nanos(1));
+        self.now = self.now.saturating_add(Duration::from_nanos(1));
         match *event {
-            Event::Pass { ms } => self.now = self.now.after(Duration::from_millis(ms)),
+            Event::Pass { ms } => self.now = self.now.saturating_add(Duration::from_millis(ms)),
             Event::Send { worker } => {
                 let state = &mut self.workers[worker];
                 let question = match state.registered {
-                    true => Question::Renew(state.tenure.renewal()),
+                    true => Question::Renew(state.tenure.next_renewal()),
                     false => Question::Register,
                 };
                 if let Some((_, lost)) = state.asked.take() {
@@ -339,7 +340,7 @@ impl World {
                 };
                 let state = &self.workers[worker];
                 let (incarnation, address) =
-                    (state.tenure.incarnation().clone(), state.address.clone());
+                    (state.tenure.worker_incarnation().clone(), state.address.clone());
                 let granted = self.ask(worker, &question, incarnation, &address);
                 self.workers[worker].asked = None;
                 self.workers[worker].answer = granted.map(|granted| (sent, granted));
@@ -369,9 +370,9 @@ impl World {
             Event::Answer { worker } => self.answered(worker),
             Event::Step => {
                 let under_way = self.cluster.change.is_some() && self.begun;
-                self.begun = under_way || self.cluster.pace.begins(self.now);
+                self.begun = under_way || self.cluster.pace.is_cluster_start(self.now);
                 if self.writing.is_none()
-                    && let Step::Persist(document) = self.cluster.step(self.now)
+                    && let MembershipStep::Persist(document) = self.cluster.decide_step(self.now)
                 {
                     // Durable from some moment on; the worst for the workers is at once.
                     self.store(*document.clone());
@@ -380,15 +381,16 @@ impl World {
             }
             Event::Persisted => {
                 if let Some(document) = self.writing.take() {
-                    self.cluster.persisted(document, self.now);
+                    self.cluster.confirm_persisted(document, self.now);
                 }
             }
             Event::NewLeader => {
                 self.writing = None;
-                let document = Document { term: self.document.term + 1, ..self.document.clone() };
+                let document =
+                    ClusterDocument { term: self.document.term + 1, ..self.document.clone() };
                 self.store(document.clone());
                 self.relays = Self::relays(document.term);
-                self.cluster = Cluster::new(in_steps(), document, self.now);
+                self.cluster = MembershipController::new(in_steps(), document, self.now);
             }
             Event::Crash { worker } => {
                 self.workers[worker] = self.restarted(worker);
@@ -412,14 +414,14 @@ impl World {
             Event::Leave { worker } => {
                 let state = &mut self.workers[worker];
                 // It answers no more, whether or not the coordinator hears of it.
-                (state.active, state.lease_until) = (None, Moment::default());
+                (state.active, state.lease_until) = (None, LeaseInstant::default());
                 let (writes, uncertain) = state.give_up(self.now);
-                let leave = state.tenure.leave(writes, uncertain);
-                let _ = self.cluster.leave(&WorkerId(IDS[worker].into()), leave);
+                let leave = state.tenure.make_departure(writes, uncertain);
+                let _ = self.cluster.record_departure(&WorkerId(IDS[worker].into()), leave);
                 self.workers[worker] = self.restarted(worker);
             }
             Event::Drain { worker, draining } => {
-                let _ = self.cluster.drain(&WorkerId(IDS[worker].into()), draining);
+                let _ = self.cluster.set_draining(&WorkerId(IDS[worker].into()), draining);
             }
             Event::Write => self.write(),
             Event::Follow => self.follow(),
@@ -444,7 +446,7 @@ impl World {
         Ok(())
     }
 
-    fn store(&mut self, document: Document) {
+    fn store(&mut self, document: ClusterDocument) {
         if document.active.epoch != self.document.active.epoch {
             self.maps += 1;
             self.shares.count([&self.document, &document], self.begun, self.now);
@@ -457,23 +459,23 @@ impl World {
         let state = &mut self.workers[worker];
         let Some((sent, granted)) = state.answer.take() else { return };
         state.registered = true;
-        for duty in state.tenure.granted(sent, granted) {
+        for duty in state.tenure.apply_grant(sent, granted) {
             match duty {
-                Duty::Lease { until, outage_until } => {
+                WorkerLeaseDuty::Lease { until, outage_until } => {
                     (state.lease_until, state.outage_until) = (until, outage_until);
                 }
-                Duty::GiveUp => state.active = None,
-                Duty::Prepare(epoch) => {
+                WorkerLeaseDuty::GiveUp => state.active = None,
+                WorkerLeaseDuty::Prepare(epoch) => {
                     state.active = None;
                     let (writes, uncertain) = state.give_up(now);
-                    state.tenure.prepared(epoch, writes, uncertain);
+                    state.tenure.confirm_prepare(epoch, writes, uncertain);
                 }
-                Duty::Hear(words) => {
+                WorkerLeaseDuty::Hear(words) => {
                     let heard = writing::hear_all(state, words, now);
-                    state.tenure.heard(heard);
+                    state.tenure.record_heard_words(heard);
                 }
-                Duty::Activate(activation) => {
-                    state.tenure.activated(activation.membership.epoch);
+                WorkerLeaseDuty::Activate(activation) => {
+                    state.tenure.confirm_activation(activation.membership.epoch);
                     state.key.activate(&WorkerId(IDS[worker].into()), &activation, now);
                     state.homes.activate(&WorkerId(IDS[worker].into()), &activation, now);
                     state.active = Some(activation.membership);
@@ -516,11 +518,11 @@ impl World {
     }
 
     /// Whether all members say so.
-    fn stand_by(&self, map: &Membership) -> bool {
+    fn stand_by(&self, map: &MemberRoster) -> bool {
         map.members.iter().all(|member| self.stands_by(member, map))
     }
 
-    fn stands_by(&self, member: &ClusterMember, map: &Membership) -> bool {
+    fn stands_by(&self, member: &ClusterMember, map: &MemberRoster) -> bool {
         let mut there = self.processes().filter(|process| process.address == member.address);
         there.any(|process| process.active.as_ref().is_some_and(|active| active.epoch == map.epoch))
     }

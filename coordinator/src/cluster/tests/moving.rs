@@ -8,7 +8,7 @@ use super::*;
 const MOVE_FOR: Duration = Duration::from_secs(20);
 
 /// A cluster that has been as it is for long, at second 30.
-fn moving(ids: &[&str]) -> Cluster {
+fn moving(ids: &[&str]) -> MembershipController {
     let mut cluster = cluster_of(ids);
     cluster.options.move_for = MOVE_FOR;
     assert_eq!(follow(&mut cluster, ids, 2..30), []);
@@ -27,27 +27,28 @@ struct Came {
 /// Lets the seconds pass, in which these processes (`b again` is one of worker b) follow each map
 /// at once: the maps that came.
 fn follow(
-    cluster: &mut Cluster,
+    cluster: &mut MembershipController,
     names: &[&str],
     seconds_from_to: std::ops::Range<u64>,
 ) -> Vec<Came> {
-    let (mut came, mut last) = (Vec::new(), cluster.document().active.clone());
+    let (mut came, mut last) = (Vec::new(), cluster.cluster_document().active.clone());
     for second in seconds_from_to {
         // Gathering takes half a second.
         for half in [0, 500] {
-            let now = seconds(second).after(Duration::from_millis(half));
+            let now = seconds(second).saturating_add(Duration::from_millis(half));
             for _ in 0..3 {
                 settle(cluster, now);
                 let changing = cluster.change.as_ref().map(|change| change.membership.epoch);
                 for name in names {
                     let asked = renewal(name, epoch(cluster), changing.unwrap_or_default());
-                    let _ = cluster.renew(&id(&name[..1]), &asked, now);
+                    let _ = cluster.renew_lease(&id(&name[..1]), &asked, now);
                 }
             }
-            let Document { active, moving, .. } = cluster.document();
+            let ClusterDocument { active, moving, .. } = cluster.cluster_document();
             if active.epoch != last.epoch {
-                let after = active.placement().unwrap();
-                let moved = last.placement().map_or(SLOTS, |last| last.moved(&after));
+                let after = active.build_placement().unwrap();
+                let moved =
+                    last.build_placement().map_or(SLOTS, |last| last.count_moved_slots(&after));
                 let moving =
                     moving.iter().map(|(id, moving)| (id.0.clone(), moving.steps)).collect();
                 came.push(Came { second, moved, moving });
@@ -79,19 +80,19 @@ fn assert_a_quarter_at_a_time(came: &[Came]) {
 #[test]
 fn slots_of_who_joins_or_is_drained_move_a_quarter_at_a_time_and_the_first_at_once() {
     let mut cluster = moving(&["a", "b", "c"]);
-    cluster.register(registration("d", "d"), seconds(30)).unwrap();
+    cluster.register_worker(registration("d", "d"), seconds(30)).unwrap();
     let all = ["a", "b", "c", "d"];
     let came = follow(&mut cluster, &all, 30..60);
     assert_eq!(steps(&came), [vec![("d", 1)], vec![("d", 2)], vec![("d", 3)], vec![]]);
     assert_eq!(times(&came), [30, 36, 41, 47]);
     assert_a_quarter_at_a_time(&came);
 
-    cluster.drain(&id("d"), true).unwrap();
+    cluster.set_draining(&id("d"), true).unwrap();
     let came = follow(&mut cluster, &all, 60..120);
     assert_eq!(steps(&came), [vec![("d", 3)], vec![("d", 2)], vec![("d", 1)], vec![]]);
     assert_eq!(times(&came), [60, 66, 71, 77]);
     assert_a_quarter_at_a_time(&came);
-    let active = &cluster.document().active;
+    let active = &cluster.cluster_document().active;
     assert_eq!(
         active.get(&id("d")).map(|member| (member.weight, member.draining)),
         Some((1.0, true))
@@ -101,13 +102,13 @@ fn slots_of_who_joins_or_is_drained_move_a_quarter_at_a_time_and_the_first_at_on
 #[test]
 fn people_see_how_far_a_share_is_and_that_a_drained_worker_may_be_stopped_not_before_its_end() {
     let mut cluster = moving(&["a", "b"]);
-    cluster.drain(&id("b"), true).unwrap();
+    cluster.set_draining(&id("b"), true).unwrap();
     let mut seen = Vec::new();
     for second in (30..55).step_by(5) {
         follow(&mut cluster, &["a", "b"], second..second + 5);
-        let slots = if cluster.document().moving.is_empty() { 0 } else { 7 };
+        let slots = if cluster.cluster_document().moving.is_empty() { 0 } else { 7 };
         let slots = BTreeMap::from([(id("a"), 100), (id("b"), slots)]);
-        let view = cluster.view("tests", "here", &slots, seconds(second + 5));
+        let view = cluster.build_cluster_view("tests", "here", &slots, seconds(second + 5));
         let worker = &view.workers[1];
         assert_eq!((worker.state, worker.weight), (WorkerState::Draining, 1.0));
         seen.push((
@@ -121,9 +122,9 @@ fn people_see_how_far_a_share_is_and_that_a_drained_worker_may_be_stopped_not_be
 #[test]
 fn a_drain_that_is_called_off_goes_back_the_same_way() {
     let mut cluster = moving(&["a", "b"]);
-    cluster.drain(&id("b"), true).unwrap();
+    cluster.set_draining(&id("b"), true).unwrap();
     let down = follow(&mut cluster, &["a", "b"], 30..38);
-    cluster.drain(&id("b"), false).unwrap();
+    cluster.set_draining(&id("b"), false).unwrap();
     let up = follow(&mut cluster, &["a", "b"], 38..70);
     assert_eq!(
         steps(&[down, up].concat()),
@@ -131,7 +132,7 @@ fn a_drain_that_is_called_off_goes_back_the_same_way() {
     );
     assert!(
         cluster
-            .document()
+            .cluster_document()
             .active
             .members
             .iter()
@@ -145,7 +146,7 @@ fn a_crowd_that_joins_goes_on_together() {
     let mut names = vec!["a", "b"];
     let mut came = Vec::new();
     for (second, name) in [(30, "c"), (31, "d"), (32, "e")] {
-        cluster.register(registration(name, name), seconds(second)).unwrap();
+        cluster.register_worker(registration(name, name), seconds(second)).unwrap();
         names.push(name);
         came.extend(follow(&mut cluster, &names, second..second + 1));
     }
@@ -169,7 +170,7 @@ fn a_worker_that_is_lost_loses_its_slots_at_once_and_has_them_back_at_once_if_it
         assert_eq!((steps(&came), members(&cluster)), (vec![vec![]], vec!["a", "b"]));
         let back = came[0].second + away;
         follow(&mut cluster, &["a", "b"], 55..back);
-        cluster.register(registration("c", "c again"), seconds(back)).unwrap();
+        cluster.register_worker(registration("c", "c again"), seconds(back)).unwrap();
         let came = follow(&mut cluster, &["a", "b", "c again"], back..back + 1);
         let expected = if at_once { vec![] } else { vec![("c", 1)] };
         assert_eq!(steps(&came), [expected], "away for {away} s");
@@ -179,24 +180,24 @@ fn a_worker_that_is_lost_loses_its_slots_at_once_and_has_them_back_at_once_if_it
 #[test]
 fn who_comes_up_elsewhere_brings_nothing_along_and_gets_its_share_in_steps() {
     let mut cluster = moving(&["a", "b", "c"]);
-    cluster.leave(&id("c"), leave("c", Some(Vec::new()), 0)).unwrap();
+    cluster.record_departure(&id("c"), leave("c", Some(Vec::new()), 0)).unwrap();
     follow(&mut cluster, &["a", "b"], 30..32);
     assert_eq!(members(&cluster), ["a", "b"]);
-    let moved = Registration { address: "elsewhere:1".into(), ..registration("c", "c2") };
-    cluster.register(moved, seconds(32)).unwrap();
+    let moved = WorkerRegistration { address: "elsewhere:1".into(), ..registration("c", "c2") };
+    cluster.register_worker(moved, seconds(32)).unwrap();
     assert_eq!(steps(&follow(&mut cluster, &["a", "b", "c2"], 32..33)), [vec![("c", 1)]]);
 }
 
 #[test]
 fn a_worker_that_is_started_again_while_the_map_has_it_keeps_its_share() {
     let mut cluster = moving(&["a", "b"]);
-    cluster.register(registration("b", "b again"), seconds(30)).unwrap();
+    cluster.register_worker(registration("b", "b again"), seconds(30)).unwrap();
     assert_eq!(follow(&mut cluster, &["a", "b again"], 30..60), []);
     // Half way, too.
-    cluster.register(registration("c", "c"), seconds(60)).unwrap();
+    cluster.register_worker(registration("c", "c"), seconds(60)).unwrap();
     let came = follow(&mut cluster, &["a", "b again", "c"], 60..68);
     assert_eq!(steps(&came), [vec![("c", 1)], vec![("c", 2)]]);
-    cluster.register(registration("c", "c again"), seconds(68)).unwrap();
+    cluster.register_worker(registration("c", "c again"), seconds(68)).unwrap();
     let came = follow(&mut cluster, &["a", "b again", "c again"], 68..90);
     assert_eq!((steps(&came), times(&came)), (vec![vec![("c", 3)], vec![]], vec![71, 77]));
 }
@@ -205,29 +206,31 @@ fn a_worker_that_is_started_again_while_the_map_has_it_keeps_its_share() {
 #[test]
 fn a_new_leader_goes_on_where_the_last_one_was_with_who_joins_and_who_is_drained() {
     let mut cluster = moving(&["a", "b"]);
-    let odd = |name, incarnation| Registration { weight: 0.7, ..registration(name, incarnation) };
-    cluster.register(odd("c", "c"), seconds(30)).unwrap();
-    cluster.drain(&id("b"), true).unwrap();
+    let odd =
+        |name, incarnation| WorkerRegistration { weight: 0.7, ..registration(name, incarnation) };
+    cluster.register_worker(odd("c", "c"), seconds(30)).unwrap();
+    cluster.set_draining(&id("b"), true).unwrap();
     let came = follow(&mut cluster, &["a", "b", "c"], 30..38);
     assert_eq!(steps(&came), [vec![("b", 3), ("c", 1)], vec![("b", 2), ("c", 2)]]);
 
-    let text = serde_json::to_string(cluster.document()).unwrap();
-    let document = Document { term: 2, ..serde_json::from_str(&text).unwrap() };
-    assert_eq!(document, Document { term: 2, ..cluster.document().clone() });
-    let mut next = Cluster::new(cluster.options().clone(), document, seconds(40));
+    let text = serde_json::to_string(cluster.cluster_document()).unwrap();
+    let document = ClusterDocument { term: 2, ..serde_json::from_str(&text).unwrap() };
+    assert_eq!(document, ClusterDocument { term: 2, ..cluster.cluster_document().clone() });
+    let mut next =
+        MembershipController::new(cluster.cluster_options().clone(), document, seconds(40));
     // As long as they have not registered, all stays as it is.
     assert_eq!(follow(&mut next, &[], 40..42), []);
     for (name, registration) in
         [("a", registration("a", "a")), ("b", registration("b", "b")), ("c", odd("c", "c"))]
     {
-        next.register(registration, seconds(42)).unwrap();
-        next.renew(&id(name), &renewal(name, epoch(&next), Epoch(0)), seconds(42)).unwrap();
+        next.register_worker(registration, seconds(42)).unwrap();
+        next.renew_lease(&id(name), &renewal(name, epoch(&next), Epoch(0)), seconds(42)).unwrap();
     }
     let came = follow(&mut next, &["a", "b", "c"], 42..80);
     assert_eq!(steps(&came), [vec![("b", 1), ("c", 3)], vec![]]);
     assert_eq!(times(&came), [45, 51]);
     let members: Vec<_> =
-        next.document().active.members.iter().map(|it| (it.weight, it.draining)).collect();
+        next.cluster_document().active.members.iter().map(|it| (it.weight, it.draining)).collect();
     assert_eq!(members, [(1.0, false), (1.0, true), (0.7, false)]);
 }
 
@@ -236,11 +239,11 @@ fn a_new_leader_goes_on_where_the_last_one_was_with_who_joins_and_who_is_drained
 fn no_map_has_two_steps_of_one_worker_however_long_it_took_to_come() {
     let mut cluster = moving(&["a", "b", "c"]);
     cluster.options.move_for = Duration::from_secs(4);
-    cluster.register(registration("d", "d"), seconds(30)).unwrap();
+    cluster.register_worker(registration("d", "d"), seconds(30)).unwrap();
     for second in 30..33 {
         follow(&mut cluster, &["a", "b", "c", "d"], second..second + 1);
     }
-    cluster.register(registration("e", "e"), seconds(40)).unwrap();
+    cluster.register_worker(registration("e", "e"), seconds(40)).unwrap();
     // b is silent: its lease is waited for.
     let came = follow(&mut cluster, &["a", "c", "d", "e"], 40..60);
     let of_e: Vec<u8> = came
@@ -254,10 +257,11 @@ fn no_map_has_two_steps_of_one_worker_however_long_it_took_to_come() {
 #[test]
 fn workers_of_a_cluster_that_begins_have_their_shares_at_once() {
     let begins = || ClusterOptions { move_for: MOVE_FOR, ..options() };
-    let mut cluster = Cluster::new(begins(), Document::new(Epoch(100), 2), seconds(0));
+    let mut cluster =
+        MembershipController::new(begins(), ClusterDocument::new(Epoch(100), 2), seconds(0));
     let names = ["a", "b", "c", "d"];
     for (second, name) in [(0, "a"), (2, "b"), (4, "c"), (25, "d")] {
-        cluster.register(registration(name, name), seconds(second)).unwrap();
+        cluster.register_worker(registration(name, name), seconds(second)).unwrap();
         let came = follow(&mut cluster, &names, second..second + 2);
         let expected = if name == "d" { vec![("d", 1)] } else { vec![] };
         assert_eq!(steps(&came), [expected], "{name}");
@@ -269,12 +273,12 @@ fn workers_of_a_cluster_that_begins_have_their_shares_at_once() {
 fn the_last_worker_that_is_left_does_not_begin_to_give_up_its_slots() {
     let mut cluster = moving(&["a", "b"]);
     for name in ["a", "b"] {
-        cluster.drain(&id(name), true).unwrap();
+        cluster.set_draining(&id(name), true).unwrap();
     }
     assert_eq!(follow(&mut cluster, &["a", "b"], 30..60), []);
-    let step = cluster.step(seconds(60));
-    assert!(matches!(step, Step::Wait(until) if until > seconds(60)), "{step:?}");
-    cluster.drain(&id("a"), false).unwrap();
+    let step = cluster.decide_step(seconds(60));
+    assert!(matches!(step, MembershipStep::Wait(until) if until > seconds(60)), "{step:?}");
+    cluster.set_draining(&id("a"), false).unwrap();
     let came = follow(&mut cluster, &["a", "b"], 60..90);
     assert_eq!(steps(&came), [vec![("b", 3)], vec![("b", 2)], vec![("b", 1)], vec![]]);
 }

@@ -4,28 +4,42 @@ use super::*;
 
 /// The present map's open writes of a member, which may not be all for another `uncertain_ms`; then
 /// the next map is in force.
-fn give_up(cluster: &mut Cluster, name: &str, of: Epoch, uncertain_ms: u64, now: Moment) {
+fn give_up(
+    cluster: &mut MembershipController,
+    name: &str,
+    of: Epoch,
+    uncertain_ms: u64,
+    now: LeaseInstant,
+) {
     let active = epoch(cluster);
-    let prepare =
-        cluster.renew(&id(name), &renewal(name, active, Epoch(0)), now).unwrap().prepare.unwrap();
-    let given_up = GivenUp { epoch: of, uncertain_ms };
+    let prepare = cluster
+        .renew_lease(&id(name), &renewal(name, active, Epoch(0)), now)
+        .unwrap()
+        .prepare
+        .unwrap();
+    let given_up = RelinquishedEpoch { epoch: of, uncertain_ms };
     cluster
-        .renew(&id(name), &Renewal { given_up, ..renewal(name, Epoch(0), prepare) }, now)
+        .renew_lease(
+            &id(name),
+            &WorkerLeaseRenewal { given_up, ..renewal(name, Epoch(0), prepare) },
+            now,
+        )
         .unwrap();
 }
 
 /// `a` and `b`, and a change that brings `c`.
-fn with_c_coming() -> Cluster {
+fn with_c_coming() -> MembershipController {
     let mut cluster = cluster_of(&["a", "b"]);
-    cluster.register(registration("c", "c"), seconds(2)).unwrap();
+    cluster.register_worker(registration("c", "c"), seconds(2)).unwrap();
     settle(&mut cluster, seconds(2));
     settle(&mut cluster, seconds(3));
     cluster
 }
 
-fn told(cluster: &mut Cluster, name: &str, incarnation: &str) -> Activation {
-    let granted =
-        cluster.renew(&id(name), &renewal(incarnation, Epoch(0), Epoch(0)), seconds(4)).unwrap();
+fn told(cluster: &mut MembershipController, name: &str, incarnation: &str) -> MembershipActivation {
+    let granted = cluster
+        .renew_lease(&id(name), &renewal(incarnation, Epoch(0), Epoch(0)), seconds(4))
+        .unwrap();
     activation(granted)
 }
 
@@ -57,49 +71,57 @@ fn a_process_that_is_started_again_under_the_same_map_is_told_so() {
     settle(&mut cluster, seconds(3));
     assert!(!told(&mut cluster, "c", "c").restarted, "it came with this map");
     for _ in ["asks", "asks again, for the answer was lost"] {
-        let granted = cluster.register(registration("c", "c2"), seconds(4)).unwrap();
+        let granted = cluster.register_worker(registration("c", "c2"), seconds(4)).unwrap();
         assert!(activation(granted).restarted);
     }
     // Of the next map it is the first process.
-    cluster.register(registration("d", "d"), seconds(4)).unwrap();
+    cluster.register_worker(registration("d", "d"), seconds(4)).unwrap();
     settle(&mut cluster, seconds(4));
     settle(&mut cluster, seconds(5));
     give_up(&mut cluster, "a", Epoch(102), 0, seconds(5));
     give_up(&mut cluster, "b", Epoch(102), 0, seconds(5));
-    cluster.renew(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
+    cluster.renew_lease(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
     settle(&mut cluster, seconds(5));
     let granted =
-        cluster.renew(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
+        cluster.renew_lease(&id("c"), &renewal("c2", Epoch(0), Epoch(103)), seconds(5)).unwrap();
     assert!(!activation(granted).restarted);
 }
 
 #[test]
 fn in_a_clusters_first_map_too() {
     let mut cluster = cluster_of(&["a"]);
-    let granted = cluster.register(registration("a", "a2"), seconds(2)).unwrap();
+    let granted = cluster.register_worker(registration("a", "a2"), seconds(2)).unwrap();
     assert!(activation(granted).restarted);
     // And a leader that does not know who was there before.
-    let mut next = Cluster::new(options(), cluster.document().clone(), seconds(50));
-    let granted = next.register(registration("a", "a2"), seconds(51)).unwrap();
+    let mut next =
+        MembershipController::new(options(), cluster.cluster_document().clone(), seconds(50));
+    let granted = next.register_worker(registration("a", "a2"), seconds(51)).unwrap();
     assert!(activation(granted).restarted);
 }
 
 #[test]
 fn who_resumes_is_told_for_how_long_the_process_before_was_uncertain() {
     let mut cluster = cluster_of(&["a"]);
-    cluster.leave(&id("a"), leave("a", Some(Vec::new()), 5000)).unwrap();
+    cluster.record_departure(&id("a"), leave("a", Some(Vec::new()), 5000)).unwrap();
     for _ in ["asks", "asks again, for the answer was lost"] {
-        let activation = activation(cluster.register(registration("a", "a2"), seconds(2)).unwrap());
+        let activation =
+            activation(cluster.register_worker(registration("a", "a2"), seconds(2)).unwrap());
         assert_eq!((activation.resumes, activation.uncertain_ms), (Some(Vec::new()), 5000));
     }
     // That one ends before it has answered: what the first one said still holds.
-    let none = GivenUp::default();
-    cluster.leave(&id("a"), Leave { given_up: none, ..leave("a2", Some(Vec::new()), 0) }).unwrap();
-    let activation = activation(cluster.register(registration("a", "a3"), seconds(3)).unwrap());
+    let none = RelinquishedEpoch::default();
+    cluster
+        .record_departure(
+            &id("a"),
+            WorkerDeparture { given_up: none, ..leave("a2", Some(Vec::new()), 0) },
+        )
+        .unwrap();
+    let activation =
+        activation(cluster.register_worker(registration("a", "a3"), seconds(3)).unwrap());
     assert_eq!((activation.resumes, activation.uncertain_ms), (Some(Vec::new()), 5000));
     // And that one is killed.
     let activation =
-        super::activation(cluster.register(registration("a", "a4"), seconds(3)).unwrap());
+        super::activation(cluster.register_worker(registration("a", "a4"), seconds(3)).unwrap());
     assert_eq!((activation.resumes, activation.restarted), (None, true));
 }
 
@@ -109,10 +131,13 @@ fn what_was_said_when_leaving_one_map_is_not_said_of_the_next() {
     give_up(&mut cluster, "a", Epoch(101), 0, seconds(3));
     give_up(&mut cluster, "b", Epoch(101), 0, seconds(3));
     // The map that names it is being written when it leaves.
-    let Step::Persist(document) = cluster.step(seconds(3)) else { panic!("not ready") };
-    cluster.leave(&id("b"), leave("b", Some(Vec::new()), 0)).unwrap();
-    cluster.persisted(*document, seconds(3));
+    let MembershipStep::Persist(document) = cluster.decide_step(seconds(3)) else {
+        panic!("not ready")
+    };
+    cluster.record_departure(&id("b"), leave("b", Some(Vec::new()), 0)).unwrap();
+    cluster.confirm_persisted(*document, seconds(3));
     assert_eq!(told(&mut cluster, "a", "a").handed_over, [id("a"), id("b")]);
-    let activation = activation(cluster.register(registration("b", "b2"), seconds(4)).unwrap());
+    let activation =
+        activation(cluster.register_worker(registration("b", "b2"), seconds(4)).unwrap());
     assert_eq!((activation.resumes, activation.restarted), (None, true));
 }

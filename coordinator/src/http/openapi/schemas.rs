@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-pub(super) fn reference(name: &str) -> Value {
+pub(super) fn schema_ref(name: &str) -> Value {
     json!({ "$ref": format!("#/components/schemas/{name}") })
 }
 
-fn object(required: &[&str], properties: Value) -> Value {
+fn object_schema(required: &[&str], properties: Value) -> Value {
     let mut object =
         json!({ "type": "object", "additionalProperties": false, "properties": properties });
     if !required.is_empty() {
@@ -16,31 +16,31 @@ fn object(required: &[&str], properties: Value) -> Value {
 }
 
 /// Every property is there.
-fn whole(properties: Value) -> Value {
+fn complete_object(properties: Value) -> Value {
     let names: Vec<String> =
         properties.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    object(&names, properties)
+    object_schema(&names, properties)
 }
 
-pub(super) fn number() -> Value {
+pub(super) fn number_schema() -> Value {
     json!({ "type": "integer", "minimum": 0, "maximum": u64::MAX })
 }
 
-fn below(maximum: u64) -> Value {
+fn bounded_number_schema(maximum: u64) -> Value {
     json!({ "type": "integer", "minimum": 0, "maximum": maximum })
 }
 
-fn text() -> Value {
+fn text_schema() -> Value {
     json!({ "type": "string" })
 }
 
-fn maybe(mut schema: Value) -> Value {
+fn nullable_schema(mut schema: Value) -> Value {
     schema["nullable"] = json!(true);
     schema
 }
 
-fn list(items: Value) -> Value {
+fn list_schema(items: Value) -> Value {
     json!({ "type": "array", "items": items })
 }
 
@@ -48,12 +48,12 @@ fn one_of(names: &[&str]) -> Value {
     json!({ "type": "string", "enum": names })
 }
 
-fn boolean(default: bool) -> Value {
+fn boolean_schema(default: bool) -> Value {
     json!({ "type": "boolean", "default": default })
 }
 
 /// `s3://MOUNT/…`
-fn path() -> Value {
+fn path_schema() -> Value {
     json!({ "type": "string", "pattern": r"^s3://[^/]+(/[\s\S]*)?$" })
 }
 
@@ -62,13 +62,15 @@ fn object_path() -> Value {
     json!({ "type": "string", "pattern": r"^s3://[^/]+/[\s\S]+$" })
 }
 
-fn id() -> Value {
+fn id_schema() -> Value {
     json!({ "type": "string", "pattern": "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$" })
 }
 
-pub(super) fn schemas() -> Value {
-    let mut all = jobs();
-    let (Some(into), objects, cluster) = (all.as_object_mut(), objects(), cluster()) else {
+pub(super) fn all_schemas() -> Value {
+    let mut all = job_schemas();
+    let (Some(into), objects, cluster) =
+        (all.as_object_mut(), object_view_schemas(), cluster_schemas())
+    else {
         return all;
     };
     for more in [objects, cluster] {
@@ -82,127 +84,127 @@ pub(super) fn schemas() -> Value {
     all
 }
 
-fn jobs() -> Value {
+fn job_schemas() -> Value {
     let counters =
-        serde_json::to_value(verbs3_preload::api::Counters::default()).unwrap_or_default();
+        serde_json::to_value(verbs3_preload::api::PreloadCounters::default()).unwrap_or_default();
     let counters: Value = counters
         .as_object()
         .into_iter()
         .flatten()
-        .map(|(name, _)| (name.clone(), number()))
+        .map(|(name, _)| (name.clone(), number_schema()))
         .collect();
     let spec = json!({
-        "id": maybe(id()), "action": { "type": "string", "enum": ["load", "evict", "unpin"], "default": "load" },
-        "paths": list(object_path()), "prefixes": list(path()), "manifest": maybe(object_path()),
-        "ranges": list(reference("Range")),
+        "id": nullable_schema(id_schema()), "action": { "type": "string", "enum": ["load", "evict", "unpin"], "default": "load" },
+        "paths": list_schema(object_path()), "prefixes": list_schema(path_schema()), "manifest": nullable_schema(object_path()),
+        "ranges": list_schema(schema_ref("Range")),
         "replicas": { "type": "integer", "minimum": 1, "maximum": 65535, "default": 1 },
-        "tier": one_of(&["memory", "disk"]), "pin_ttl": maybe(number()), "priority": one_of(&["low", "normal", "high"]),
+        "tier": one_of(&["memory", "disk"]), "pin_ttl": nullable_schema(number_schema()), "priority": one_of(&["low", "normal", "high"]),
         "deadline": { "type": "string", "format": "date-time", "nullable": true },
         "bandwidth_bytes_per_second": { "type": "integer", "minimum": 1, "maximum": u64::MAX, "nullable": true },
-        "skip_if_cached": boolean(true), "verify": boolean(false), "metadata_only": boolean(false),
-            "dry_run": boolean(false),
+        "skip_if_cached": boolean_schema(true), "verify": boolean_schema(false), "metadata_only": boolean_schema(false),
+            "dry_run": boolean_schema(false),
     });
     let selection = |with_ttl: bool| {
         let mut properties = json!({
-            "id": maybe(id()), "paths": list(object_path()), "prefixes": list(path()), "manifest": maybe(object_path()),
+            "id": nullable_schema(id_schema()), "paths": list_schema(object_path()), "prefixes": list_schema(path_schema()), "manifest": nullable_schema(object_path()),
         });
         if with_ttl {
-            properties["ttl"] = number();
+            properties["ttl"] = number_schema();
         }
-        object(if with_ttl { &["ttl"] } else { &[] }, properties)
+        object_schema(if with_ttl { &["ttl"] } else { &[] }, properties)
     };
     json!({
-        "Range": object(&["first"], json!({ "first": number(), "last": maybe(number()) })),
-        "Spec": object(&[], spec),
+        "Range": object_schema(&["first"], json!({ "first": number_schema(), "last": nullable_schema(number_schema()) })),
+        "Spec": object_schema(&[], spec),
         "Selection": selection(false),
         "Pins": selection(true),
-        "Failure": whole(json!({ "path": text(), "reason": text() })),
-        "Failures": whole(json!({
-            "count": number(), "file": maybe(text()), "left_out": number(), "first": list(reference("Failure")),
+        "Failure": complete_object(json!({ "path": text_schema(), "reason": text_schema() })),
+        "Failures": complete_object(json!({
+            "count": number_schema(), "file": nullable_schema(text_schema()), "left_out": number_schema(), "first": list_schema(schema_ref("Failure")),
         })),
-        "Counters": whole(counters),
-        "Job": whole(json!({
-            "id": id(), "state": one_of(&["queued", "running", "done", "incomplete", "failed",
+        "Counters": complete_object(counters),
+        "Job": complete_object(json!({
+            "id": id_schema(), "state": one_of(&["queued", "running", "done", "incomplete", "failed",
                 "stopped"]),
-            "phase": one_of(&["count", "load", "check"]), "reason": maybe(text()),
-            "counters": reference("Counters"), "failures": reference("Failures"), "created_ms": number(),
-            "ended_ms": maybe(number()), "resumed": number(), "rounds": number(), "news": number(), "spec": reference("Spec"),
+            "phase": one_of(&["count", "load", "check"]), "reason": nullable_schema(text_schema()),
+            "counters": schema_ref("Counters"), "failures": schema_ref("Failures"), "created_ms": number_schema(),
+            "ended_ms": nullable_schema(number_schema()), "resumed": number_schema(), "rounds": number_schema(), "news": number_schema(), "spec": schema_ref("Spec"),
         })),
-        "Line": whole(json!({ "proof": text(), "said": reference("Job") })),
-        "Jobs": whole(json!({ "jobs": list(reference("Job")), "next": maybe(text()) })),
-        "Refused": object(&["kind", "reason"], json!({
+        "Line": complete_object(json!({ "proof": text_schema(), "said": schema_ref("Job") })),
+        "Jobs": complete_object(json!({ "jobs": list_schema(schema_ref("Job")), "next": nullable_schema(text_schema()) })),
+        "Refused": object_schema(&["kind", "reason"], json!({
             "kind": one_of(&["not_leader", "clock", "recipient", "unproven", "unknown", "taken", "superseded", "malformed", "unavailable"]),
-            "reason": text(), "leader": maybe(text()), "now_ms": maybe(number()), "recipient": maybe(text()),
-            "left_ms": maybe(number()),
+            "reason": text_schema(), "leader": nullable_schema(text_schema()), "now_ms": nullable_schema(number_schema()), "recipient": nullable_schema(text_schema()),
+            "left_ms": nullable_schema(number_schema()),
         })),
     })
 }
 
-fn objects() -> Value {
+fn object_view_schemas() -> Value {
     json!({
-        "Invalidation": object(&[], json!({ "paths": list(object_path()), "prefixes": list(path()) })),
-        "Invalidated": whole(json!({ "invalidated": number() })),
+        "Invalidation": object_schema(&[], json!({ "paths": list_schema(object_path()), "prefixes": list_schema(path_schema()) })),
+        "Invalidated": complete_object(json!({ "invalidated": number_schema() })),
         "Notification": {
             "type": "object", "description": "S3 event JSON; what is not named here is passed over",
             "properties": {
-                "Records": list(json!({
+                "Records": list_schema(json!({
                     "type": "object", "required": ["eventName", "s3"], "properties": {
-                        "eventName": text(),
+                        "eventName": text_schema(),
                         "s3": { "type": "object", "required": ["bucket", "object"], "properties": {
-                            "bucket": { "type": "object", "required": ["name"], "properties": { "name": text() } },
-                            "object": { "type": "object", "required": ["key"], "properties": { "key": text() } },
+                            "bucket": { "type": "object", "required": ["name"], "properties": { "name": text_schema() } },
+                            "object": { "type": "object", "required": ["key"], "properties": { "key": text_schema() } },
                         } },
                     },
                 })),
-                "Event": maybe(text()),
+                "Event": nullable_schema(text_schema()),
             },
         },
-        "Notified": whole(json!({
-            "invalidated": number(), "ignored": number(), "unknown": number(), "job": maybe(text()),
+        "Notified": complete_object(json!({
+            "invalidated": number_schema(), "ignored": number_schema(), "unknown": number_schema(), "job": nullable_schema(text_schema()),
         })),
-        "Object": whole(json!({
-            "path": text(), "volume": text(), "key": text(), "home": maybe(text()), "slot": below(65_535), "etag": text(),
-            "bytes": number(), "version_id": maybe(text()), "blocks_total": number(), "blocks": list(reference("Block")),
-            "silent": list(text()),
+        "Object": complete_object(json!({
+            "path": text_schema(), "volume": text_schema(), "key": text_schema(), "home": nullable_schema(text_schema()), "slot": bounded_number_schema(65_535), "etag": text_schema(),
+            "bytes": number_schema(), "version_id": nullable_schema(text_schema()), "blocks_total": number_schema(), "blocks": list_schema(schema_ref("Block")),
+            "silent": list_schema(text_schema()),
         })),
-        "Block": whole(json!({
-            "block": number(), "bytes": number(), "owners": list(text()), "places": list(reference("Place")),
+        "Block": complete_object(json!({
+            "block": number_schema(), "bytes": number_schema(), "owners": list_schema(text_schema()), "places": list_schema(schema_ref("Place")),
         })),
-        "Place": whole(json!({
-            "worker": text(), "memory_bytes": number(), "disk_bytes": number(), "pinned_bytes": number(),
-            "uses": below(3), "idle_seconds": number(),
+        "Place": complete_object(json!({
+            "worker": text_schema(), "memory_bytes": number_schema(), "disk_bytes": number_schema(), "pinned_bytes": number_schema(),
+            "uses": bounded_number_schema(3), "idle_seconds": number_schema(),
         })),
     })
 }
 
-fn cluster() -> Value {
+fn cluster_schemas() -> Value {
     json!({
-        "Worker": whole(json!({
-            "id": text(), "address": text(), "weight": { "type": "number" }, "zone": text(),
-            "state": one_of(&["joining", "serving", "draining", "lost", "missing"]), "lease_ms": number(),
-            "tiers": list(whole(json!({ "kind": text(), "bytes": number() }))), "rails": list(text()),
-            "active": number(), "slots": below(65_536), "share_percent": below(100),
-            "handing_over": maybe(whole(json!({ "blocks": number(), "blocks_left": number(), "bytes": number() }))),
+        "Worker": complete_object(json!({
+            "id": text_schema(), "address": text_schema(), "weight": { "type": "number" }, "zone": text_schema(),
+            "state": one_of(&["joining", "serving", "draining", "lost", "missing"]), "lease_ms": number_schema(),
+            "tiers": list_schema(complete_object(json!({ "kind": text_schema(), "bytes": number_schema() }))), "rails": list_schema(text_schema()),
+            "active": number_schema(), "slots": bounded_number_schema(65_536), "share_percent": bounded_number_schema(100),
+            "handing_over": nullable_schema(complete_object(json!({ "blocks": number_schema(), "blocks_left": number_schema(), "bytes": number_schema() }))),
             "drained": { "type": "boolean" },
         })),
-        "Workers": list(reference("Worker")),
-        "Cluster": whole(json!({
-            "name": text(), "leader": maybe(text()), "epoch": number(), "replicas": number(),
-            "preparing": maybe(whole(json!({ "epoch": number(), "waiting_for": list(text()) }))),
-            "workers": reference("Workers"), "findings": list(text()),
-            "hot": whole(json!({ "blocks": number(), "hottest": list(reference("HotBlock")) })),
-            "preload": whole(json!({ "running": number(), "waiting": number(), "unfinished": list(whole(json!({
-                "id": id(), "state": one_of(&["incomplete", "failed"]), "reason": text(),
-                    "ended_ms": number(),
+        "Workers": list_schema(schema_ref("Worker")),
+        "Cluster": complete_object(json!({
+            "name": text_schema(), "leader": nullable_schema(text_schema()), "epoch": number_schema(), "replicas": number_schema(),
+            "preparing": nullable_schema(complete_object(json!({ "epoch": number_schema(), "waiting_for": list_schema(text_schema()) }))),
+            "workers": schema_ref("Workers"), "findings": list_schema(text_schema()),
+            "hot": complete_object(json!({ "blocks": number_schema(), "hottest": list_schema(schema_ref("HotBlock")) })),
+            "preload": complete_object(json!({ "running": number_schema(), "waiting": number_schema(), "unfinished": list_schema(complete_object(json!({
+                "id": id_schema(), "state": one_of(&["incomplete", "failed"]), "reason": text_schema(),
+                    "ended_ms": number_schema(),
             }))) })),
         })),
-        "HotBlock": whole(json!({
-            "volume": text(), "key": text(), "block": number(), "workers": below(65_535),
-                "bytes_per_second": number(),
+        "HotBlock": complete_object(json!({
+            "volume": text_schema(), "key": text_schema(), "block": number_schema(), "workers": bounded_number_schema(65_535),
+                "bytes_per_second": number_schema(),
         })),
-        "Placement": object(&["epoch"], json!({
-            "epoch": number(), "slot": below(65_535), "workers": list(text()),
-            "slots": { "type": "object", "additionalProperties": below(65_536) },
+        "Placement": object_schema(&["epoch"], json!({
+            "epoch": number_schema(), "slot": bounded_number_schema(65_535), "workers": list_schema(text_schema()),
+            "slots": { "type": "object", "additionalProperties": bounded_number_schema(65_536) },
         })),
     })
 }

@@ -6,18 +6,19 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use verbs3_coordinator_client::api::{
-    ClusterView, HandingOver, PreloadView, Preparing, Refused, RefusedKind, Tier, UnfinishedJob,
-    WorkerState, WorkerView,
+    ClusterView, CoordinatorRefusal, CoordinatorRefusalKind, DrainProgress, EpochPreparation,
+    PreloadView, UnfinishedJob, WorkerState, WorkerTierCapacity, WorkerView,
 };
 use verbs3_coordinator_client::hot::{HotBlockView, HotView};
-use verbs3_coordinator_client::proof::Recipient;
+use verbs3_coordinator_client::proof::ProofRecipient;
 use verbs3_preload::api::{
-    BlockView, Counters, Failure, Failures, Invalidation, JobState, JobView, JobsPage, Notified,
-    ObjectView, Phase, PlaceView, Range, Selection, Spec,
+    BlockView, InvalidationRequest, JobState, JobView, JobsPage, NotificationSummary, ObjectView,
+    PlaceView, PreloadByteRange, PreloadCounters, PreloadFailure, PreloadFailureSummary,
+    PreloadJobSpec, PreloadPhase, PreloadSelection,
 };
 use verbs3_protocol::{Epoch, WorkerId};
 
-use super::document;
+use super::openapi_document;
 
 fn value(of: impl serde::Serialize) -> Value {
     serde_json::to_value(of).unwrap()
@@ -28,25 +29,30 @@ fn some(text: &str) -> Option<String> {
 }
 
 fn job() -> JobView {
-    let spec = Spec {
+    let spec = PreloadJobSpec {
         id: some("a"),
         paths: vec!["s3://m/k".into()],
         prefixes: vec!["s3://m".into()],
         manifest: some("s3://m/list"),
-        ranges: vec![Range { first: 1, last: Some(2) }],
+        ranges: vec![PreloadByteRange { first: 1, last: Some(2) }],
         pin_ttl: Some(1),
         deadline: some("2026-11-22T08:00:00Z"),
         bandwidth_bytes_per_second: Some(1),
-        ..Spec::default()
+        ..PreloadJobSpec::default()
     };
-    let failure = Failure { path: "s3://m/k".into(), reason: "why".into() };
+    let failure = PreloadFailure { path: "s3://m/k".into(), reason: "why".into() };
     JobView {
         id: "a".into(),
         state: JobState::Incomplete,
-        phase: Phase::Check,
+        phase: PreloadPhase::Check,
         reason: some("why"),
-        counters: Counters::default(),
-        failures: Failures { count: 1, file: some("/f"), left_out: 0, first: vec![failure] },
+        counters: PreloadCounters::default(),
+        failures: PreloadFailureSummary {
+            count: 1,
+            file: some("/f"),
+            left_out: 0,
+            first: vec![failure],
+        },
         created_ms: 1,
         ended_ms: Some(2),
         resumed: 0,
@@ -93,12 +99,12 @@ fn worker(state: WorkerState) -> WorkerView {
         zone: "z".into(),
         state,
         lease_ms: 1,
-        tiers: vec![Tier { kind: "memory".into(), bytes: 1 }],
+        tiers: vec![WorkerTierCapacity { kind: "memory".into(), bytes: 1 }],
         rails: vec!["10.0.0.7:9403".into()],
         active: Epoch(1),
         slots: 65_536,
         share_percent: 100,
-        handing_over: Some(HandingOver { blocks: 1, blocks_left: 1, bytes: 1 }),
+        handing_over: Some(DrainProgress { blocks: 1, blocks_left: 1, bytes: 1 }),
         drained: true,
     }
 }
@@ -122,7 +128,10 @@ fn cluster() -> ClusterView {
         name: "train".into(),
         leader: some("http://c:9500"),
         epoch: Epoch(1),
-        preparing: Some(Preparing { epoch: Epoch(2), waiting_for: vec![WorkerId("a".into())] }),
+        preparing: Some(EpochPreparation {
+            epoch: Epoch(2),
+            waiting_for: vec![WorkerId("a".into())],
+        }),
         replicas: 2,
         workers: [Joining, Serving, Draining, Lost, Missing].map(worker).to_vec(),
         hot: HotView { blocks: 1, hottest: vec![hottest] },
@@ -139,7 +148,7 @@ fn cluster() -> ClusterView {
 /// written out.
 fn samples() -> BTreeMap<&'static str, Value> {
     let (job, object, cluster) = (job(), object(), cluster());
-    let selection = |ttl| Selection {
+    let selection = |ttl| PreloadSelection {
         id: some("a"),
         paths: vec!["s3://m/k".into()],
         prefixes: vec!["s3://m".into()],
@@ -149,12 +158,12 @@ fn samples() -> BTreeMap<&'static str, Value> {
     // Of those that a job's name is all that is asked of, `ttl` is none.
     let mut without_ttl = value(selection(None));
     without_ttl.as_object_mut().unwrap().remove("ttl");
-    let refused = Refused {
-        kind: RefusedKind::NotLeader,
+    let refused = CoordinatorRefusal {
+        kind: CoordinatorRefusalKind::NotLeader,
         reason: "why".into(),
         leader: some("l"),
         now_ms: Some(1),
-        recipient: Some(Recipient("0".repeat(32))),
+        recipient: Some(ProofRecipient("0".repeat(32))),
         left_ms: Some(1),
     };
     BTreeMap::from([
@@ -171,7 +180,10 @@ fn samples() -> BTreeMap<&'static str, Value> {
         ("Refused", value(refused)),
         (
             "Invalidation",
-            value(Invalidation { paths: vec!["s3://m/k".into()], prefixes: vec!["s3://m".into()] }),
+            value(InvalidationRequest {
+                paths: vec!["s3://m/k".into()],
+                prefixes: vec!["s3://m".into()],
+            }),
         ),
         ("Invalidated", json!({ "invalidated": 1 })),
         (
@@ -181,7 +193,10 @@ fn samples() -> BTreeMap<&'static str, Value> {
                 "Event": "e",
             }),
         ),
-        ("Notified", value(Notified { job: some("a"), ..Notified::default() })),
+        (
+            "Notified",
+            value(NotificationSummary { job: some("a"), ..NotificationSummary::default() }),
+        ),
         ("Place", value(&object.blocks[0].places[0])),
         ("Block", value(&object.blocks[0])),
         ("Object", value(object)),
@@ -244,7 +259,7 @@ fn differing(schemas: &Value, schema: &Value, value: &Value, at: &str) -> Vec<St
 
 #[test]
 fn every_schema_is_what_the_code_has() {
-    let document = document();
+    let document = openapi_document();
     let schemas = &document["components"]["schemas"];
     let samples = samples();
     let named: Vec<&str> = schemas.as_object().unwrap().keys().map(String::as_str).collect();
@@ -258,7 +273,7 @@ fn every_schema_is_what_the_code_has() {
 
 #[test]
 fn a_schema_that_is_wrong_is_found() {
-    let document = document();
+    let document = openapi_document();
     let schemas = &document["components"]["schemas"];
     let mut value = samples().remove("Cluster").unwrap();
     value["workers"][0]["state"] = json!("unknown");
@@ -279,7 +294,7 @@ fn a_schema_that_is_wrong_is_found() {
 
 #[test]
 fn the_document_refers_to_nothing_that_is_not_there() {
-    let document = document();
+    let document = openapi_document();
     let text = document.to_string();
     for part in text.split("#/components/schemas/").skip(1) {
         let name = part.split('"').next().unwrap();

@@ -6,11 +6,11 @@ use std::time::Duration;
 use etcd_client::{Client, Compare, CompareOp, Error, LeaseClient, PutOptions, Txn, TxnOp};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use verbs3_coordinator_client::clock::{BootClock, Clock, Moment};
+use verbs3_coordinator_client::clock::{BootLeaseClock, LeaseClock, LeaseInstant};
 
-use super::super::{Fence, Leadership, Store, StoreError};
+use super::super::{ClusterStore, ClusterStoreError, FencingToken, LeadershipGuard};
 use super::members::EtcdMembers;
-use super::{EtcdStore, LEADER, RETRY_PAUSE, revision};
+use super::{EtcdStore, LEADER, RETRY_PAUSE, decode_revision};
 
 /// Part of a lease by which this host's clock may be slow against etcd's.
 const DRIFT: u32 = 10;
@@ -21,45 +21,46 @@ const RENEWALS: u32 = 4;
 const LAST_TRY: Duration = Duration::from_millis(500);
 
 impl EtcdStore {
-    pub(super) async fn elected(
+    pub(super) async fn win_election(
         &self,
         value: &str,
         lease: Duration,
-    ) -> Result<Leadership, StoreError> {
-        let key = self.full(LEADER);
+    ) -> Result<LeadershipGuard, ClusterStoreError> {
+        let key = self.full_key(LEADER);
         // etcd counts in whole seconds, and may grant more than was asked for.
         let seconds = i64::try_from(lease.as_secs().max(1)).unwrap_or(i64::MAX);
         loop {
-            let mut gone = self.watch(LEADER).await?;
-            let asked = BootClock.latest();
+            let mut gone = self.watch_prefix(LEADER).await?;
+            let asked = BootLeaseClock.latest_now();
             let grant =
                 |client: Client| async move { client.lease_client().grant(seconds, None).await };
             let granted = self.members.ask_one(grant).await;
-            let granted = granted.map_err(|reason| self.unavailable(reason))?;
-            let held = Held { id: granted.id(), members: self.members.clone() };
+            let granted = granted.map_err(|reason| self.unavailable_error(reason))?;
+            let held = EtcdLease { id: granted.id(), members: self.members.clone() };
             let put = TxnOp::put(key.clone(), value, Some(PutOptions::new().with_lease(held.id)));
             let absent = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
             let txn = Txn::new().when([absent]).and_then([put]);
             match self.commit(txn).await {
                 Ok(answer) if answer.succeeded() => {
-                    let term =
-                        revision(answer.header().map_or(0, etcd_client::ResponseHeader::revision))
-                            .0;
-                    return Ok(keep(
+                    let term = decode_revision(
+                        answer.header().map_or(0, etcd_client::ResponseHeader::revision),
+                    )
+                    .0;
+                    return Ok(spawn_renewal(
                         held,
-                        Fence { term },
-                        certain(asked, granted.ttl()),
+                        FencingToken { term },
+                        lease_end(asked, granted.ttl()),
                         self.name.clone(),
                     ));
                 }
-                Ok(_) => held.revoke().await,
+                Ok(_) => held.revoke_lease().await,
                 Err(error) => {
                     // It may have been written: then it is ours no longer.
-                    held.revoke().await;
+                    held.revoke_lease().await;
                     return Err(error);
                 }
             }
-            gone.changed().await;
+            gone.next_change().await;
             // Every candidate wakes: a pause of chance would not help, one of them wins at once.
             tokio::time::sleep(RETRY_PAUSE / 10).await;
         }
@@ -67,13 +68,13 @@ impl EtcdStore {
 }
 
 /// An etcd lease.
-struct Held {
+struct EtcdLease {
     id: i64,
     members: Arc<EtcdMembers>,
 }
 
-impl Held {
-    async fn revoke(self) {
+impl EtcdLease {
+    async fn revoke_lease(self) {
         let revoke = |client: Client| async move { client.lease_client().revoke(self.id).await };
         // Without an answer it ends by itself.
         let _ = self.members.ask_one(revoke).await;
@@ -100,20 +101,25 @@ async fn renew(mut leases: LeaseClient, id: i64) -> Result<Option<i64>, Error> {
     }
 }
 
-fn certain(asked: Moment, seconds: i64) -> Moment {
+fn lease_end(asked: LeaseInstant, seconds: i64) -> LeaseInstant {
     let lease = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-    asked.after(lease - lease / DRIFT)
+    asked.saturating_add(lease - lease / DRIFT)
 }
 
 /// Renews until the leadership is dropped, or can't be kept.
-fn keep(held: Held, fence: Fence, until: Moment, store: String) -> Leadership {
+fn spawn_renewal(
+    held: EtcdLease,
+    fence: FencingToken,
+    until: LeaseInstant,
+    store: String,
+) -> LeadershipGuard {
     let (sender, receiver) = watch::channel(until);
     let (lost, dropped) = (CancellationToken::new(), CancellationToken::new());
     let (over, ended) = (lost.clone(), dropped.clone());
     tokio::spawn(async move {
         let mut until = until;
         loop {
-            let left = until.since(BootClock.latest());
+            let left = until.saturating_duration_since(BootLeaseClock.latest_now());
             let is_last = left.is_zero();
             if ended
                 .run_until_cancelled(tokio::time::sleep((left / RENEWALS).min(left)))
@@ -122,11 +128,11 @@ fn keep(held: Held, fence: Fence, until: Moment, store: String) -> Leadership {
             {
                 break;
             }
-            let asked = BootClock.latest();
-            let left = if is_last { LAST_TRY } else { until.since(asked) };
+            let asked = BootLeaseClock.latest_now();
+            let left = if is_last { LAST_TRY } else { until.saturating_duration_since(asked) };
             match held.renew_within(left).await {
                 Ok(Some(seconds)) => {
-                    until = certain(asked, seconds);
+                    until = lease_end(asked, seconds);
                     sender.send_replace(until);
                 }
                 Ok(None) => {
@@ -149,9 +155,9 @@ fn keep(held: Held, fence: Fence, until: Moment, store: String) -> Leadership {
                 ),
             }
         }
-        sender.send_replace(Moment::default());
+        sender.send_replace(LeaseInstant::default());
         over.cancel();
-        held.revoke().await;
+        held.revoke_lease().await;
     });
-    Leadership { fence, until: receiver, lost, _keeping: dropped.drop_guard() }
+    LeadershipGuard { fence, until: receiver, lost, _keeping: dropped.drop_guard() }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::super::{Entry, Revision};
+use super::super::{ClusterStoreEntry, ClusterStoreRevision};
 
 const MAGIC: &str = "verbs3-store-1";
 /// Ends the names of files that were never renamed: a crash left them.
@@ -21,18 +21,22 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 const NAME_BYTES_MAX: usize = 200;
 
 /// Writes an entry so that it is there, whole, whatever happens after the return.
-pub(super) fn write(folder: &Path, entry: &Entry) -> io::Result<()> {
+pub(super) fn write_entry(folder: &Path, entry: &ClusterStoreEntry) -> io::Result<()> {
     let key = entry.key.as_bytes();
-    let mut text =
-        format!("{MAGIC} {} {} {:016x}\n", entry.revision.0, key.len(), sum(key, &entry.value))
-            .into_bytes();
+    let mut text = format!(
+        "{MAGIC} {} {} {:016x}\n",
+        entry.revision.0,
+        key.len(),
+        entry_checksum(key, &entry.value)
+    )
+    .into_bytes();
     text.extend_from_slice(key);
     text.extend_from_slice(&entry.value);
-    replace(&path(folder, &entry.key), &text, folder)
+    replace_file(&entry_path(folder, &entry.key), &text, folder)
 }
 
-pub(super) fn remove(folder: &Path, key: &str) -> io::Result<()> {
-    match fs::remove_file(path(folder, key)) {
+pub(super) fn remove_entry(folder: &Path, key: &str) -> io::Result<()> {
+    match fs::remove_file(entry_path(folder, key)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
@@ -40,7 +44,7 @@ pub(super) fn remove(folder: &Path, key: &str) -> io::Result<()> {
 }
 
 /// Every entry. Drops what was never finished; says what is damaged.
-pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, Entry>, String> {
+pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, ClusterStoreEntry>, String> {
     let mut map = BTreeMap::new();
     let at = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     for file in fs::read_dir(folder).map_err(|error| at(folder, &error))? {
@@ -50,7 +54,7 @@ pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, Entry>, String>
             continue;
         }
         let bytes = fs::read(&path).map_err(|error| at(&path, &error))?;
-        let entry = parse(bytes).ok_or_else(|| {
+        let entry = decode_entry(bytes).ok_or_else(|| {
             at(&path, &"is not whole; restore it, or remove it if it can be lost")
         })?;
         map.insert(entry.key.clone(), entry);
@@ -70,11 +74,11 @@ pub(super) fn count_opening(file: &Path, folder: &Path) -> io::Result<u64> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0u64,
         Err(error) => return Err(error),
     };
-    replace(&file, format!("{}\n", before + 1).as_bytes(), folder)?;
+    replace_file(&file, format!("{}\n", before + 1).as_bytes(), folder)?;
     Ok(before + 1)
 }
 
-fn replace(path: &Path, bytes: &[u8], folder: &Path) -> io::Result<()> {
+fn replace_file(path: &Path, bytes: &[u8], folder: &Path) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(UNFINISHED);
     let mut file = File::create(&beside)?;
@@ -84,7 +88,7 @@ fn replace(path: &Path, bytes: &[u8], folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-fn path(folder: &Path, key: &str) -> PathBuf {
+fn entry_path(folder: &Path, key: &str) -> PathBuf {
     let mut name = utf8_percent_encode(key, ENCODED).to_string();
     if name.len() > NAME_BYTES_MAX {
         name.truncate(NAME_BYTES_MAX);
@@ -93,11 +97,11 @@ fn path(folder: &Path, key: &str) -> PathBuf {
     folder.join(name)
 }
 
-fn sum(key: &[u8], value: &[u8]) -> u64 {
+fn entry_checksum(key: &[u8], value: &[u8]) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, &[key, value].concat())
 }
 
-fn parse(bytes: Vec<u8>) -> Option<Entry> {
+fn decode_entry(bytes: Vec<u8>) -> Option<ClusterStoreEntry> {
     let end = bytes.iter().position(|&byte| byte == b'\n')?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;
     let [magic, revision, key_bytes, expected] =
@@ -105,9 +109,13 @@ fn parse(bytes: Vec<u8>) -> Option<Entry> {
     let (revision, key_bytes): (u64, usize) = (revision.parse().ok()?, key_bytes.parse().ok()?);
     let rest = &bytes[end + 1..];
     let (key, value) = rest.split_at_checked(key_bytes)?;
-    if magic != MAGIC || expected != format!("{:016x}", sum(key, value)) {
+    if magic != MAGIC || expected != format!("{:016x}", entry_checksum(key, value)) {
         return None;
     }
     let key = String::from_utf8(key.to_vec()).ok()?;
-    Some(Entry { key, value: Bytes::copy_from_slice(value), revision: Revision(revision) })
+    Some(ClusterStoreEntry {
+        key,
+        value: Bytes::copy_from_slice(value),
+        revision: ClusterStoreRevision(revision),
+    })
 }

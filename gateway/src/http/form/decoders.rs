@@ -7,9 +7,11 @@ use super::{fields, policy};
 
 /// Reads a form and holds its policy against it; a refusal is as good as a reading.
 pub(in crate::http) fn read(document: &Bytes, boundary: &str) {
-    let Ok(mut form) = fields::parse(document, boundary, super::FIELDS_BYTES_MAX) else { return };
+    let Ok(mut form) = fields::parse_form(document, boundary, super::FIELDS_BYTES_MAX) else {
+        return;
+    };
     assert!(form.file.len() <= document.len());
     form.name_file();
-    let _ = policy::check(&form, "bucket", OffsetDateTime::UNIX_EPOCH);
-    let _ = super::redirect(&form);
+    let _ = policy::check_form(&form, "bucket", OffsetDateTime::UNIX_EPOCH);
+    let _ = super::redirect_uri(&form);
 }

@@ -13,7 +13,7 @@ const PART_HEAD_BYTES_MAX: usize = 8 * 1024;
 
 /// A form that ends in a file.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(super) struct MultipartForm {
     /// Names in lower case, in the form's order, none twice.
     pub fields: Vec<(String, String)>,
     pub file: Bytes,
@@ -36,7 +36,7 @@ pub(super) enum FormError {
     Twice { name: String },
 }
 
-impl Form {
+impl MultipartForm {
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
@@ -55,7 +55,7 @@ impl Form {
 #[derive(Debug)]
 pub(super) struct FormHead {
     /// Without its file.
-    pub form: Form,
+    pub form: MultipartForm,
     /// Where the file begins in the document.
     file_at: usize,
 }
@@ -66,11 +66,11 @@ pub(super) fn head_bytes_max(fields_bytes_max: usize) -> usize {
 }
 
 /// What lies behind the file is ignored, as S3 does.
-pub(super) fn parse(
+pub(super) fn parse_form(
     document: &Bytes,
     boundary: &str,
     fields_bytes_max: usize,
-) -> Result<Form, FormError> {
+) -> Result<MultipartForm, FormError> {
     let head = parse_head(document, boundary, fields_bytes_max)?.map_err(FormError::Malformed)?;
     complete_form(head, document, boundary)
 }
@@ -80,7 +80,7 @@ pub(super) fn complete_form(
     head: FormHead,
     document: &Bytes,
     boundary: &str,
-) -> Result<Form, FormError> {
+) -> Result<MultipartForm, FormError> {
     let FormHead { mut form, file_at } = head;
     // The delimiter's line break may be the one that ends the headers, where a part is empty.
     let length = memmem::find(&document[file_at - 2..], format!("\r\n--{boundary}").as_bytes());
@@ -130,13 +130,13 @@ pub(super) fn parse_head(
                 Err(FormError::Malformed(unended))
             };
         };
-        let part = part(&head[..length])?;
+        let part = parse_part_head(&head[..length])?;
         let content = at + line + length + 4;
         if part.name == "file" {
             let name = part.file_name.unwrap_or_default();
             let file_name = name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
             return Ok(Ok(FormHead {
-                form: Form { fields, file: Bytes::new(), file_name },
+                form: MultipartForm { fields, file: Bytes::new(), file_name },
                 file_at: content,
             }));
         }
@@ -158,13 +158,13 @@ pub(super) fn parse_head(
     }
 }
 
-struct Part {
+struct FormPartHead {
     name: String,
     file_name: Option<String>,
 }
 
 /// The headers of a part. All but Content-Disposition are of no use here.
-fn part(head: &[u8]) -> Result<Part, FormError> {
+fn parse_part_head(head: &[u8]) -> Result<FormPartHead, FormError> {
     let head = std::str::from_utf8(head)
         .map_err(|_| FormError::Malformed("a part's headers are not UTF-8"))?;
     for line in head.split("\r\n") {
@@ -176,8 +176,8 @@ fn part(head: &[u8]) -> Result<Part, FormError> {
         if !kind.trim().eq_ignore_ascii_case("form-data") {
             break;
         }
-        let mut part = Part { name: String::new(), file_name: None };
-        while let Some((name, value, left)) = parameter(rest) {
+        let mut part = FormPartHead { name: String::new(), file_name: None };
+        while let Some((name, value, left)) = parse_parameter(rest) {
             match name.to_ascii_lowercase().as_str() {
                 "name" => part.name = value.to_ascii_lowercase(),
                 "filename" => part.file_name = Some(value),
@@ -196,7 +196,7 @@ fn part(head: &[u8]) -> Result<Part, FormError> {
 /// The next `name=value` or `name="value"`, and what is left. Browsers write a quote in a name as
 /// `%22` (WHATWG) or `\"`; other backslashes stand for themselves, since file names of Windows have
 /// them.
-fn parameter(text: &str) -> Option<(&str, String, &str)> {
+fn parse_parameter(text: &str) -> Option<(&str, String, &str)> {
     let text = text.trim_start_matches([';', ' ', '\t']);
     let (name, rest) = text.split_once('=')?;
     let Some(quoted) = rest.strip_prefix('"') else {
@@ -219,8 +219,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn read(text: &str) -> Result<Form, FormError> {
-        parse(&Bytes::copy_from_slice(text.as_bytes()), "X", 300)
+    fn read(text: &str) -> Result<MultipartForm, FormError> {
+        parse_form(&Bytes::copy_from_slice(text.as_bytes()), "X", 300)
     }
 
     const FILE: &str = "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"C:\\a\\ü \
@@ -252,7 +252,7 @@ mod tests {
         let whole = format!("{}{FILE}body\r\n--X--\r\n", field("a", "b"));
         let bytes = Bytes::from(whole);
         for cut in 0..bytes.len() - "--\r\n".len() {
-            assert!(parse(&bytes.slice(..cut), "X", 300).is_err(), "cut after {cut} bytes");
+            assert!(parse_form(&bytes.slice(..cut), "X", 300).is_err(), "cut after {cut} bytes");
         }
         // Cut before the file, more may come; from there on nothing more is needed to know who
         // sends it.

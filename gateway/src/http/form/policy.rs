@@ -20,8 +20,8 @@ use time::format_description::FormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use super::fields::Form;
-use crate::auth::{Identities, Identity};
+use super::fields::MultipartForm;
+use crate::auth::{AuthIdentity, IdentityStore};
 use crate::http::sigv2;
 use crate::operations::access_denied;
 
@@ -34,33 +34,37 @@ const DAY_BYTES: usize = 8;
 const EXEMPT: [&str; 4] = ["policy", "x-amz-signature", "signature", "awsaccesskeyid"];
 
 /// Finds out who has signed the form.
-pub(super) fn signer(form: &Form, identities: &Identities, v2: bool) -> S3Result<Arc<Identity>> {
-    let field = |name: &str| form.get(name).ok_or_else(|| missing(name));
+pub(super) fn find_signer(
+    form: &MultipartForm,
+    identities: &IdentityStore,
+    v2: bool,
+) -> S3Result<Arc<AuthIdentity>> {
+    let field = |name: &str| form.get(name).ok_or_else(|| missing_field(name));
     let (access_key, signed) = if form.get("x-amz-signature").is_some() {
         if field("x-amz-algorithm")? != "AWS4-HMAC-SHA256" {
-            return Err(argument("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
+            return Err(argument_error("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\""));
         }
         let scope: Vec<&str> = field("x-amz-credential")?.rsplitn(5, '/').collect();
         let [end, service, region, day, access_key] = scope[..] else {
-            return Err(argument(
+            return Err(argument_error(
                 "the field x-amz-credential is not ACCESS_KEY/DATE/REGION/s3/aws4_request",
             ));
         };
         let date = field("x-amz-date")?;
         if date.len() != DATE_BYTES || PrimitiveDateTime::parse(date, DATE).is_err() {
-            return Err(argument(
+            return Err(argument_error(
                 "X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"",
             ));
         }
         if (end, service) != ("aws4_request", "s3") || date[..DAY_BYTES] != *day {
-            return Err(argument(
+            return Err(argument_error(
                 "the field x-amz-credential does not fit x-amz-date, or is not for s3",
             ));
         }
-        (access_key, Signed::V4 { day, region })
+        (access_key, FormSignature::V4 { day, region })
     } else if form.get("signature").is_some() {
-        sigv2::allowed(v2)?;
-        (field("awsaccesskeyid")?, Signed::V2)
+        sigv2::ensure_enabled(v2)?;
+        (field("awsaccesskeyid")?, FormSignature::V2)
     } else {
         return Err(access_denied());
     };
@@ -70,12 +74,12 @@ pub(super) fn signer(form: &Form, identities: &Identities, v2: bool) -> S3Result
     })?;
     let policy = field("policy")?;
     let (given, right) = match signed {
-        Signed::V4 { day, region } => {
-            (field("x-amz-signature")?, v4(identity.secret(), day, region, policy))
+        FormSignature::V4 { day, region } => {
+            (field("x-amz-signature")?, sign_policy_v4(identity.secret_key(), day, region, policy))
         }
-        Signed::V2 => (
+        FormSignature::V2 => (
             field("signature")?,
-            BASE64.encode(hmac::<Hmac<Sha1>>(identity.secret().as_bytes(), policy)),
+            BASE64.encode(compute_hmac::<Hmac<Sha1>>(identity.secret_key().as_bytes(), policy)),
         ),
     };
     if !bool::from(given.as_bytes().ct_eq(right.as_bytes())) {
@@ -84,27 +88,27 @@ pub(super) fn signer(form: &Form, identities: &Identities, v2: bool) -> S3Result
     Ok(identity)
 }
 
-enum Signed<'a> {
+enum FormSignature<'a> {
     V4 { day: &'a str, region: &'a str },
     V2,
 }
 
-fn hmac<M: Mac + KeyInit>(key: &[u8], text: &str) -> Vec<u8> {
+fn compute_hmac<M: Mac + KeyInit>(key: &[u8], text: &str) -> Vec<u8> {
     let mut mac = <M as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(text.as_bytes());
     mac.finalize().into_bytes().to_vec()
 }
 
-fn v4(secret: &str, day: &str, region: &str, policy: &str) -> String {
-    let key = hmac::<Hmac<Sha256>>(format!("AWS4{secret}").as_bytes(), day);
+fn sign_policy_v4(secret: &str, day: &str, region: &str, policy: &str) -> String {
+    let key = compute_hmac::<Hmac<Sha256>>(format!("AWS4{secret}").as_bytes(), day);
     let key = [region, "s3", "aws4_request"]
         .iter()
-        .fold(key, |key, text| hmac::<Hmac<Sha256>>(&key, text));
-    hex::encode(hmac::<Hmac<Sha256>>(&key, policy))
+        .fold(key, |key, text| compute_hmac::<Hmac<Sha256>>(&key, text));
+    hex::encode(compute_hmac::<Hmac<Sha256>>(&key, policy))
 }
 
 /// Holds the whole form against its policy.
-pub(super) fn check(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<()> {
+pub(super) fn check_form(form: &MultipartForm, bucket: &str, now: OffsetDateTime) -> S3Result<()> {
     check_size(&check_fields(form, bucket, now)?, form.file.len() as u64)
 }
 
@@ -127,12 +131,17 @@ pub(super) fn check_size(policy: &PostPolicy, size: u64) -> S3Result<()> {
 
 /// Holds the form against its policy, but for the file, which need not be there. `bucket` is the
 /// one that the form was sent to.
-pub(super) fn check_fields(form: &Form, bucket: &str, now: OffsetDateTime) -> S3Result<PostPolicy> {
-    let text = form.get("policy").ok_or_else(|| missing("policy"))?;
-    let policy = PostPolicy::from_base64(text).map_err(|error| invalid(&error.to_string()))?;
+pub(super) fn check_fields(
+    form: &MultipartForm,
+    bucket: &str,
+    now: OffsetDateTime,
+) -> S3Result<PostPolicy> {
+    let text = form.get("policy").ok_or_else(|| missing_field("policy"))?;
+    let policy =
+        PostPolicy::from_base64(text).map_err(|error| invalid_policy(&error.to_string()))?;
     check_expiration(text)?;
     if now >= OffsetDateTime::from(policy.expiration.clone()) {
-        return Err(refused("Policy expired."));
+        return Err(denied_error("Policy expired."));
     }
     let value = |field: &str| match (field, form.get(field)) {
         ("bucket", Some(given)) if given != bucket => Default::default(),
@@ -142,14 +151,14 @@ pub(super) fn check_fields(form: &Form, bucket: &str, now: OffsetDateTime) -> S3
     for condition in &policy.conditions {
         match condition {
             Condition::Eq { field, value: wanted } if value(field) != wanted => {
-                return Err(refused(&format!(
+                return Err(denied_error(&format!(
                     "Policy Condition failed: [\"eq\", \"${field}\", \"{wanted}\"]"
                 )));
             }
             Condition::StartsWith { field, prefix }
                 if !starts_with(field, value(field), prefix) =>
             {
-                return Err(refused(&format!(
+                return Err(denied_error(&format!(
                     "Policy Condition failed: [\"starts-with\", \"${field}\", \"{prefix}\"]"
                 )));
             }
@@ -167,7 +176,7 @@ pub(super) fn check_fields(form: &Form, bucket: &str, now: OffsetDateTime) -> S3
     match form.fields.iter().find(|(name, _)| {
         !EXEMPT.contains(&name.as_str()) && !name.starts_with("x-ignore-") && !spoken_of(name)
     }) {
-        Some((name, _)) => Err(refused(&format!("Extra input fields: {name}"))),
+        Some((name, _)) => Err(denied_error(&format!("Extra input fields: {name}"))),
         None => Ok(policy),
     }
 }
@@ -176,19 +185,19 @@ pub(super) fn check_fields(form: &Form, bucket: &str, now: OffsetDateTime) -> S3
 /// takes ISO 8601 alone.
 fn check_expiration(policy: &str) -> S3Result<()> {
     #[derive(Deserialize)]
-    struct Dated {
+    struct PolicyExpiration {
         expiration: String,
     }
-    let document = BASE64.decode(policy).map_err(|error| invalid(&error.to_string()))?;
-    let Dated { expiration } =
-        serde_json::from_slice(&document).map_err(|error| invalid(&error.to_string()))?;
+    let document = BASE64.decode(policy).map_err(|error| invalid_policy(&error.to_string()))?;
+    let PolicyExpiration { expiration } =
+        serde_json::from_slice(&document).map_err(|error| invalid_policy(&error.to_string()))?;
     if expiration.as_bytes().get(10) == Some(&b'T') && !expiration.contains(char::is_lowercase) {
         return Ok(());
     }
-    Err(invalid(&format!("Invalid 'expiration' value: '{expiration}'")))
+    Err(invalid_policy(&format!("Invalid 'expiration' value: '{expiration}'")))
 }
 
-fn invalid(why: &str) -> S3Error {
+fn invalid_policy(why: &str) -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("Invalid Policy: {why}"))
 }
 
@@ -207,16 +216,16 @@ pub(super) fn too_large() -> S3Error {
     )
 }
 
-fn refused(why: &str) -> S3Error {
+fn denied_error(why: &str) -> S3Error {
     S3Error::with_message(S3ErrorCode::AccessDenied, format!("Invalid according to Policy: {why}"))
 }
 
-pub(super) fn argument(message: &str) -> S3Error {
+pub(super) fn argument_error(message: &str) -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidArgument, message.to_owned())
 }
 
-pub(super) fn missing(name: &str) -> S3Error {
-    argument(&format!(
+pub(super) fn missing_field(name: &str) -> S3Error {
+    argument_error(&format!(
         "Bucket POST must contain a field named '{name}'.  If it is specified, please check the \
         order of the fields."
     ))

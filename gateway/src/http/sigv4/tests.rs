@@ -28,7 +28,7 @@ fn with(mut headers: HeaderMap, more: &[(&'static str, &[u8])]) -> HeaderMap {
 
 /// The headers that a refusal names; another refusal's code; nothing.
 fn verdict(uri: &Uri, headers: &HeaderMap) -> String {
-    let Err(error) = check(uri, headers) else { return String::new() };
+    let Err(error) = check_coverage(uri, headers) else { return String::new() };
     let unsigned = error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>());
     unsigned.map_or_else(|| error.code().as_str().to_owned(), |unsigned| unsigned.names.clone())
 }

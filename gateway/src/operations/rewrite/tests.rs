@@ -6,8 +6,9 @@ use s3s::dto::{ListObjectsV2Input, ListObjectsV2Output, Object};
 
 use super::*;
 
-const MOUNT: Names<'_> = Names { outside: "sets", inside: "store", prefix: "a b/ü+/" };
-const WHOLE: Names<'_> = Names { outside: "store", inside: "store", prefix: "" };
+const MOUNT: MountNamePair<'_> =
+    MountNamePair { outside: "sets", inside: "store", prefix: "a b/ü+/" };
+const WHOLE: MountNamePair<'_> = MountNamePair { outside: "store", inside: "store", prefix: "" };
 
 fn listing(keys: &[&str], encoding: Option<&str>) -> ListObjectsV2Output {
     ListObjectsV2Output {
@@ -31,7 +32,7 @@ fn keys(output: &ListObjectsV2Output) -> Vec<&str> {
 fn a_listing_shows_the_mounts_names() {
     let mut output = listing(&["a b/ü+/x", "a b/ü+/d/y"], None);
     output.prefix = Some("a b/ü+/".into());
-    list_objects_v2::outward(&mut output, &MOUNT);
+    list_objects_v2::rewrite_outward(&mut output, &MOUNT);
     assert_eq!(keys(&output), ["x", "d/y"]);
     assert_eq!((output.name.as_deref(), output.prefix.as_deref()), (Some("sets"), Some("")));
 }
@@ -40,7 +41,7 @@ fn a_listing_shows_the_mounts_names() {
 fn an_encoded_listing_is_cut_whatever_the_stores_spelling() {
     for spelling in ["a%20b/%C3%BC%2B/", "a+b/%c3%bc%2b/", "a+b%2F%C3%BC%2B%2F"] {
         let mut output = listing(&[&format!("{spelling}x%20y")], Some("url"));
-        list_objects_v2::outward(&mut output, &MOUNT);
+        list_objects_v2::rewrite_outward(&mut output, &MOUNT);
         assert_eq!(keys(&output), ["x%20y"], "{spelling}");
     }
 }
@@ -48,7 +49,7 @@ fn an_encoded_listing_is_cut_whatever_the_stores_spelling() {
 #[test]
 fn what_lies_outside_the_mount_is_dropped_and_not_counted() {
     let mut output = listing(&["a b/ü+/", "other/x", "a b/ü+/x"], None);
-    list_objects_v2::outward(&mut output, &MOUNT);
+    list_objects_v2::rewrite_outward(&mut output, &MOUNT);
     assert_eq!(keys(&output), ["x"]);
     assert_eq!(output.key_count, Some(1));
 }
@@ -57,7 +58,7 @@ fn what_lies_outside_the_mount_is_dropped_and_not_counted() {
 fn the_mounts_prefix_is_always_listed_under() {
     let mut input =
         ListObjectsV2Input { start_after: Some(String::new()), ..ListObjectsV2Input::default() };
-    list_objects_v2::inward(&mut input, &MOUNT);
+    list_objects_v2::rewrite_inward(&mut input, &MOUNT);
     assert_eq!(
         (input.prefix.as_deref(), input.start_after.as_deref()),
         (Some("a b/ü+/"), Some(""))
@@ -67,7 +68,7 @@ fn the_mounts_prefix_is_always_listed_under() {
         start_after: Some("d/1".into()),
         ..Default::default()
     };
-    list_objects_v2::inward(&mut input, &MOUNT);
+    list_objects_v2::rewrite_inward(&mut input, &MOUNT);
     assert_eq!(
         (input.prefix.as_deref(), input.start_after.as_deref()),
         (Some("a b/ü+/d"), Some("a b/ü+/d/1"))
@@ -77,12 +78,12 @@ fn the_mounts_prefix_is_always_listed_under() {
 #[test]
 fn a_whole_bucket_under_its_own_name_is_left_alone() {
     let mut input = ListObjectsV2Input::default();
-    list_objects_v2::inward(&mut input, &WHOLE);
+    list_objects_v2::rewrite_inward(&mut input, &WHOLE);
     assert_eq!(input.prefix, None);
     let mut output = listing(&["x", "y/"], None);
-    list_objects_v2::outward(&mut output, &WHOLE);
+    list_objects_v2::rewrite_outward(&mut output, &WHOLE);
     assert_eq!(keys(&output), ["x", "y/"]);
-    assert!(!WHOLE.differ());
+    assert!(!WHOLE.names_differ());
 }
 
 #[test]
@@ -93,7 +94,7 @@ fn a_completed_upload_tells_no_name_behind_the_mount() {
         location: Some("http://ufs.internal/store/a%20b/%C3%BC%2B/k%201".into()),
         ..Default::default()
     };
-    complete_multipart_upload::outward(&mut output, &MOUNT);
+    complete_multipart_upload::rewrite_outward(&mut output, &MOUNT);
     assert_eq!(output.location.as_deref(), Some("/sets/k%201"));
     assert_eq!((output.bucket.as_deref(), output.key.as_deref()), (Some("sets"), Some("k 1")));
 }
@@ -103,14 +104,14 @@ proptest! {
     fn keys_survive_the_way_there_and_back(key in ".{1,40}") {
         let mut inward = key.clone();
         MOUNT.key_inward(&mut inward);
-        prop_assert_eq!(MOUNT.outward(&inward, false), Some(key.as_str()));
+        prop_assert_eq!(MOUNT.client_name(&inward, false), Some(key.as_str()));
         let encoded: String = percent_encoding::utf8_percent_encode(&inward, percent_encoding::NON_ALPHANUMERIC).to_string();
-        let seen = MOUNT.outward(&encoded, true).unwrap();
+        let seen = MOUNT.client_name(&encoded, true).unwrap();
         prop_assert_eq!(percent_decode_str(seen).decode_utf8().unwrap(), key.as_str());
     }
 
     #[test]
     fn no_encoded_name_makes_it_panic(name in ".{0,20}|(%[0-9a-f]{0,2}){0,8}") {
-        let _ = MOUNT.outward(&name, true);
+        let _ = MOUNT.client_name(&name, true);
     }
 }

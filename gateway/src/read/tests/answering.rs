@@ -81,10 +81,10 @@ async fn an_absent_object_is_the_stores_own_404_cold_and_hot() {
 #[tokio::test]
 async fn an_absent_object_of_a_renamed_bucket_shows_no_name_behind_the_mount() {
     let mut bed = Make::default().bed().await;
-    bed.mount = Arc::new(Mount {
+    bed.mount = Arc::new(MountedBucket {
         name: "clients".into(),
         prefix: "secret/".into(),
-        ..Mount::clone(&bed.mount)
+        ..MountedBucket::clone(&bed.mount)
     });
     let (cx, result) = bed.try_get(of("nothing")).await;
     let error = result.err().unwrap();
@@ -151,7 +151,7 @@ async fn what_is_never_cached_goes_to_the_store() {
 #[tokio::test]
 async fn a_mount_without_cache_asks_no_worker() {
     let mut bed = Make::default().bed().await;
-    bed.mount = Arc::new(Mount { cached: false, ..Mount::clone(&bed.mount) });
+    bed.mount = Arc::new(MountedBucket { cached: false, ..MountedBucket::clone(&bed.mount) });
     bed.put("k", b"hello").await;
     for _ in 0..2 {
         let gets = bed.store.gets();

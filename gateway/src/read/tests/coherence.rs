@@ -4,9 +4,11 @@ use super::*;
 
 #[tokio::test]
 async fn a_read_after_an_acknowledged_write_sees_it_on_every_mount() {
-    for attributes in
-        [Freshness::Immutable, Freshness::Ttl(Duration::from_secs(3600)), Freshness::AlwaysAsk]
-    {
+    for attributes in [
+        AttributeFreshness::Immutable,
+        AttributeFreshness::Ttl(Duration::from_secs(3600)),
+        AttributeFreshness::AlwaysAsk,
+    ] {
         let bed = Make { workers: 3, attributes, ..Make::default() }.bed().await;
         for round in 0..10 {
             for key in ["a", "b", "c"] {
@@ -29,12 +31,12 @@ async fn while_a_write_is_announced_reads_ask_the_store() {
     let bed = Make::default().bed().await;
     bed.put("k", b"one").await;
     assert_eq!(bed.read("k").await, b"one");
-    let announced = bed.tier.announce(&bed.mount.volume, &["k".to_owned()]).await.unwrap();
+    let announced = bed.tier.announce_write(&bed.mount.volume, &["k".to_owned()]).await.unwrap();
     bed.put("k", b"two").await;
     let mut got = bed.get(of("k")).await;
     assert_eq!(got.body().await.0, b"two");
     assert_eq!(got.verdict(), ("bypass", "ufs"));
-    bed.tier.report(announced, verbs3_protocol::WriteOutcome::Done).await.unwrap();
+    bed.tier.report_write(announced, verbs3_protocol::WriteOutcome::Done).await.unwrap();
     assert_eq!(bed.read("k").await, b"two");
 }
 

@@ -12,7 +12,8 @@ impl Bed {
         validator: &str,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let cx = Arc::new(RequestContext::new(RequestId::generate(), Instant::now()));
-        let if_range = IfRange::of(&HeaderMap::from_iter([(IF_RANGE, validator.parse().unwrap())]));
+        let if_range =
+            IfRange::from_headers(&HeaderMap::from_iter([(IF_RANGE, validator.parse().unwrap())]));
         assert!(if_range.is_some());
         self.reader.get(&cx, &self.mount, input, if_range).await
     }
@@ -131,7 +132,8 @@ async fn a_range_is_of_the_clients_version_or_whole_past_the_tier() {
     })
     .await;
     let mut uncached = Make { reader: one_place(), ..Make::default() }.bed().await;
-    uncached.mount = Arc::new(Mount { cached: false, ..Mount::clone(&uncached.mount) });
+    uncached.mount =
+        Arc::new(MountedBucket { cached: false, ..MountedBucket::clone(&uncached.mount) });
     uncached.put("k", &expected).await;
     each(&uncached, "k", &expected, || of("k")).await;
     let alone = Make { reader: one_place(), ..Make::default() }.bed().await;
@@ -152,7 +154,9 @@ async fn a_part_by_its_number_is_no_range() {
 
 #[tokio::test]
 async fn a_download_that_is_resumed_after_a_write_begins_again() {
-    let bed = Make { attributes: Freshness::AlwaysAsk, workers: 2, ..Make::default() }.bed().await;
+    let bed = Make { attributes: AttributeFreshness::AlwaysAsk, workers: 2, ..Make::default() }
+        .bed()
+        .await;
     let (old, new) = (content(1, BYTES), content(2, BYTES));
     bed.put("k", &old).await;
     let (etag, _) = bed.validators("k").await;

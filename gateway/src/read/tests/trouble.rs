@@ -64,7 +64,7 @@ async fn over_the_bytes_in_flight_a_read_is_told_to_slow_down() {
 async fn over_the_reads_past_the_tier_a_read_is_told_to_slow_down() {
     let reader = ReaderOptions { ufs_bypass_in_flight_max: 1, ..ReaderOptions::default() };
     let mut bed = Make { reader, ..Make::default() }.bed().await;
-    bed.mount = Arc::new(Mount { cached: false, ..Mount::clone(&bed.mount) });
+    bed.mount = Arc::new(MountedBucket { cached: false, ..MountedBucket::clone(&bed.mount) });
     bed.put("k", &content(5, BLOCK)).await;
     let mut held = bed.get(of("k")).await;
     assert_eq!(bed.try_get(of("k")).await.1.err().unwrap().code().as_str(), "SlowDown");
@@ -167,7 +167,7 @@ async fn a_body_goes_on_where_the_store_broke_off() {
     let expected = content(8, 3 * BLOCK);
     for cached in [false, true] {
         let mut bed = Make::default().bed().await;
-        bed.mount = Arc::new(Mount { cached, ..Mount::clone(&bed.mount) });
+        bed.mount = Arc::new(MountedBucket { cached, ..MountedBucket::clone(&bed.mount) });
         bed.put("k", &expected).await;
         if cached {
             bed.faults[0].refuse_connects(1000);
@@ -185,7 +185,7 @@ async fn a_body_goes_on_where_the_store_broke_off() {
 #[tokio::test(start_paused = true)]
 async fn a_body_past_the_tier_that_breaks_is_cut_when_the_object_is_another() {
     let mut bed = Make::default().bed().await;
-    bed.mount = Arc::new(Mount { cached: false, ..Mount::clone(&bed.mount) });
+    bed.mount = Arc::new(MountedBucket { cached: false, ..MountedBucket::clone(&bed.mount) });
     let old = content(8, BLOCK);
     bed.put("k", &old).await;
     *bed.store.breaks.lock() = [BLOCK / 2].into();
@@ -198,7 +198,7 @@ async fn a_body_past_the_tier_that_breaks_is_cut_when_the_object_is_another() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_never_goes_on_is_cut_in_the_end() {
     let mut bed = Make::default().bed().await;
-    bed.mount = Arc::new(Mount { cached: false, ..Mount::clone(&bed.mount) });
+    bed.mount = Arc::new(MountedBucket { cached: false, ..MountedBucket::clone(&bed.mount) });
     bed.put("k", &content(8, BLOCK)).await;
     *bed.store.breaks.lock() =
         std::iter::once(BLOCK / 2).chain(std::iter::repeat_n(0, 1000)).collect();
@@ -233,7 +233,7 @@ async fn a_body_waits_for_a_place_past_the_tier() {
     let expected = content(1, 6 * BLOCK);
     bed.put("k", &expected).await;
     let mut got = bed.get(of("k")).await;
-    let held = bed.reader.shared.places.enter(None).await.unwrap();
+    let held = bed.reader.shared.places.take_permit(None).await.unwrap();
     bed.faults[0].refuse_connects(1000);
     bed.faults[0].drop_at_event(1);
     let later = options.ufs_bypass_wait_max + options.ufs_bypass_wait_max / 2;

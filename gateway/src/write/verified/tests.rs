@@ -6,11 +6,15 @@ use http::HeaderMap;
 
 use super::*;
 
-fn body(frames: &[&'static str], declared: u64, headers: &HeaderMap) -> (VerifiedBody, Verdict) {
+fn body(
+    frames: &[&'static str],
+    declared: u64,
+    headers: &HeaderMap,
+) -> (VerifiedBody, BodyVerdict) {
     let frames: Vec<Result<Bytes, std::io::Error>> =
         frames.iter().map(|frame| Ok(Bytes::from_static(frame.as_bytes()))).collect();
     let inner = StreamingBlob::wrap(stream::iter(frames));
-    let checks = Checks::of(declared, headers, None).unwrap();
+    let checks = BodyChecks::from_headers(declared, headers, None).unwrap();
     VerifiedBody::new(inner, declared, checks, None, FaultSlot::default())
 }
 
@@ -29,7 +33,7 @@ async fn a_right_body_passes_whole() {
         let (body, verdict) = body(frames, 5, &HeaderMap::new());
         assert_eq!(body.remaining_length().exact(), Some(5));
         assert_eq!(sent(body).await, ("hello".to_owned(), true));
-        assert!(verdict.released() && verdict.error().is_none());
+        assert!(verdict.is_released() && verdict.take_error().is_none());
     }
 }
 
@@ -39,8 +43,8 @@ async fn a_wrong_body_never_gives_its_last_frame() {
     headers.insert("x-amz-checksum-crc32", "AAAAAA==".parse().unwrap());
     let (body, verdict) = body(&["hel", "lo"], 5, &headers);
     assert_eq!(sent(body).await, ("hel".to_owned(), false));
-    assert!(!verdict.released());
-    assert_eq!(verdict.error().unwrap().code().as_str(), "BadDigest");
+    assert!(!verdict.is_released());
+    assert_eq!(verdict.take_error().unwrap().code().as_str(), "BadDigest");
 }
 
 #[tokio::test]
@@ -48,7 +52,7 @@ async fn short_and_long_bodies_are_cut() {
     for (frames, passed) in [(&["he", "l"][..], "he"), (&["hello", "!"], ""), (&["hello!"], "")] {
         let (body, verdict) = body(frames, 5, &HeaderMap::new());
         assert_eq!(sent(body).await, (passed.to_owned(), false));
-        assert_eq!(verdict.error().unwrap().code().as_str(), "IncompleteBody");
+        assert_eq!(verdict.take_error().unwrap().code().as_str(), "IncompleteBody");
     }
 }
 
@@ -57,5 +61,5 @@ async fn a_fault_found_below_is_the_one_that_is_told() {
     let (mut body, verdict) = body(&["hel", "lo"], 5, &HeaderMap::new());
     body.below = FaultSlot::new(Mutex::new(Some(BodyFault::Idle { idle_ms: 7 })));
     assert!(!sent(body).await.1);
-    assert_eq!(verdict.error().unwrap().code().as_str(), "RequestTimeout");
+    assert_eq!(verdict.take_error().unwrap().code().as_str(), "RequestTimeout");
 }

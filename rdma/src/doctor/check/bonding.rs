@@ -1,27 +1,31 @@
 //! Bonds: with RoCE LAG, the NIC presents both ports as one RDMA device on the bond; otherwise the
 //! bond's addresses lead nowhere.
 
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::{Bond, Host, Netdev};
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::{BondDescription, HostDescription, NetworkDevice};
 
 /// The modes that RoCE LAG knows.
 const LAG_MODES: [&str; 3] = ["active-backup", "balance-xor", "802.3ad"];
 
-pub(super) fn check(host: &Host) -> Vec<Finding> {
+pub(super) fn check_bonds(host: &HostDescription) -> Vec<HostFinding> {
     host.netdevs
         .iter()
-        .filter_map(|netdev| Some(one(host, netdev, netdev.bond.as_ref()?)))
+        .filter_map(|netdev| Some(check_bond(host, netdev, netdev.bond.as_ref()?)))
         .flatten()
         .collect()
 }
 
-fn one(host: &Host, netdev: &Netdev, bond: &Bond) -> Vec<Finding> {
-    let rails: Vec<_> = host.rails().collect();
+fn check_bond(
+    host: &HostDescription,
+    netdev: &NetworkDevice,
+    bond: &BondDescription,
+) -> Vec<HostFinding> {
+    let rails: Vec<_> = host.all_rails().collect();
     let on = |name: &str| {
         rails
             .iter()
             .filter(|rail| rail.port.netdevs.iter().any(|at| at == name))
-            .map(|rail| rail.name())
+            .map(|rail| rail.rail_name())
             .collect::<Vec<_>>()
     };
     let of_bond = on(&netdev.name);
@@ -46,8 +50,12 @@ fn one(host: &Host, netdev: &Netdev, bond: &Bond) -> Vec<Finding> {
             xmit_hash_policy layer3+4; ip link set {subject} up"
         );
         found.push(
-            Finding::warn(Check::Bonding, subject, format!("mode {} of {slaves}", bond.mode))
-                .remedy(why, remedy),
+            HostFinding::new_warning(
+                HostCheckKind::Bonding,
+                subject,
+                format!("mode {} of {slaves}", bond.mode),
+            )
+            .with_explanation(why, remedy),
         );
     } else if of_bond.is_empty() {
         let seen = format!(
@@ -59,7 +67,10 @@ fn one(host: &Host, netdev: &Netdev, bond: &Bond) -> Vec<Finding> {
             has none";
         let remedy = "bond the two ports of one NIC (RoCE LAG), and turn it on: devlink dev param show, mlxconfig LAG_RESOURCE_ALLOCATION; \
             or take the ports out of the bond and give each an address: two rails";
-        found.push(Finding::warn(Check::Bonding, subject, seen).remedy(why, remedy));
+        found.push(
+            HostFinding::new_warning(HostCheckKind::Bonding, subject, seen)
+                .with_explanation(why, remedy),
+        );
     } else {
         let policy = bond
             .hash_policy
@@ -71,9 +82,9 @@ fn one(host: &Host, netdev: &Netdev, bond: &Bond) -> Vec<Finding> {
             of_bond.join(", "),
             bond.mode
         );
-        found.push(Finding::ok(Check::Bonding, subject, seen));
+        found.push(HostFinding::new_ok(HostCheckKind::Bonding, subject, seen));
     }
-    for slave in bond.slaves.iter().filter_map(|name| host.netdev(name)) {
+    for slave in bond.slaves.iter().filter_map(|name| host.find_netdev(name)) {
         if slave.mii_status.as_deref() == Some("down") {
             let why = "the bond goes on with the rest, at a part of its speed, and without a spare";
             let remedy = format!(
@@ -81,8 +92,12 @@ fn one(host: &Host, netdev: &Netdev, bond: &Bond) -> Vec<Finding> {
                 slave.name
             );
             found.push(
-                Finding::warn(Check::Bonding, subject, format!("its slave {} is down", slave.name))
-                    .remedy(why, remedy),
+                HostFinding::new_warning(
+                    HostCheckKind::Bonding,
+                    subject,
+                    format!("its slave {} is down", slave.name),
+                )
+                .with_explanation(why, remedy),
             );
         }
     }

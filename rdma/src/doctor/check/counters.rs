@@ -1,11 +1,11 @@
 //! The kernel's port counters: signs of trouble since the driver was loaded.
 
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::Rail;
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::HostRailView;
 
 /// What a counter that is not 0 means. From the IBTA's PortCounters, mlx5's and rxe's
 /// `hw_counters`.
-enum Trouble {
+enum CounterMeaning {
     /// Bits are damaged between two ends.
     Cable,
     /// The link went away.
@@ -18,39 +18,39 @@ enum Trouble {
     Congestion,
 }
 
-const COUNTERS: [(&str, Trouble); 28] = [
-    ("symbol_error", Trouble::Cable),
-    ("link_error_recovery", Trouble::Cable),
-    ("local_link_integrity_errors", Trouble::Cable),
-    ("port_rcv_errors", Trouble::Cable),
-    ("port_rcv_remote_physical_errors", Trouble::Cable),
-    ("rx_icrc_encapsulated", Trouble::Cable),
-    ("link_downed", Trouble::Link),
-    ("out_of_sequence", Trouble::Loss),
-    ("out_of_seq_request", Trouble::Loss),
-    ("packet_seq_err", Trouble::Loss),
-    ("rcvd_seq_err", Trouble::Loss),
-    ("implied_nak_seq_err", Trouble::Loss),
-    ("local_ack_timeout_err", Trouble::Loss),
-    ("req_transport_retries_exceeded", Trouble::Loss),
-    ("retry_exceeded_err", Trouble::Loss),
-    ("completer_retry_err", Trouble::Loss),
-    ("roce_slow_restart", Trouble::Loss),
-    ("send_err", Trouble::Loss),
-    ("rnr_nak_retry_err", Trouble::Receiver),
-    ("req_rnr_retries_exceeded", Trouble::Receiver),
-    ("retry_rnr_exceeded_err", Trouble::Receiver),
-    ("rcvd_rnr_err", Trouble::Receiver),
-    ("send_rnr_err", Trouble::Receiver),
-    ("out_of_buffer", Trouble::Receiver),
-    ("port_xmit_discards", Trouble::Congestion),
-    ("excessive_buffer_overrun_errors", Trouble::Congestion),
-    ("port_xmit_constraint_errors", Trouble::Congestion),
-    ("port_rcv_constraint_errors", Trouble::Congestion),
+const COUNTERS: [(&str, CounterMeaning); 28] = [
+    ("symbol_error", CounterMeaning::Cable),
+    ("link_error_recovery", CounterMeaning::Cable),
+    ("local_link_integrity_errors", CounterMeaning::Cable),
+    ("port_rcv_errors", CounterMeaning::Cable),
+    ("port_rcv_remote_physical_errors", CounterMeaning::Cable),
+    ("rx_icrc_encapsulated", CounterMeaning::Cable),
+    ("link_downed", CounterMeaning::Link),
+    ("out_of_sequence", CounterMeaning::Loss),
+    ("out_of_seq_request", CounterMeaning::Loss),
+    ("packet_seq_err", CounterMeaning::Loss),
+    ("rcvd_seq_err", CounterMeaning::Loss),
+    ("implied_nak_seq_err", CounterMeaning::Loss),
+    ("local_ack_timeout_err", CounterMeaning::Loss),
+    ("req_transport_retries_exceeded", CounterMeaning::Loss),
+    ("retry_exceeded_err", CounterMeaning::Loss),
+    ("completer_retry_err", CounterMeaning::Loss),
+    ("roce_slow_restart", CounterMeaning::Loss),
+    ("send_err", CounterMeaning::Loss),
+    ("rnr_nak_retry_err", CounterMeaning::Receiver),
+    ("req_rnr_retries_exceeded", CounterMeaning::Receiver),
+    ("retry_rnr_exceeded_err", CounterMeaning::Receiver),
+    ("rcvd_rnr_err", CounterMeaning::Receiver),
+    ("send_rnr_err", CounterMeaning::Receiver),
+    ("out_of_buffer", CounterMeaning::Receiver),
+    ("port_xmit_discards", CounterMeaning::Congestion),
+    ("excessive_buffer_overrun_errors", CounterMeaning::Congestion),
+    ("port_xmit_constraint_errors", CounterMeaning::Congestion),
+    ("port_rcv_constraint_errors", CounterMeaning::Congestion),
 ];
 
-impl Trouble {
-    fn why(&self) -> &'static str {
+impl CounterMeaning {
+    fn explain_cause(&self) -> &'static str {
         match self {
             Self::Cable => "packets arrive damaged: each is sent again",
             Self::Link => "the link went down: everything on it failed over",
@@ -62,7 +62,7 @@ impl Trouble {
         }
     }
 
-    fn remedy(&self) -> &'static str {
+    fn suggest_remedy(&self) -> &'static str {
         match self {
             Self::Cable | Self::Link => {
                 "reseat or replace cable and transceiver (ethtool -m DEVICE, ibqueryerrors)"
@@ -81,7 +81,7 @@ impl Trouble {
     }
 }
 
-pub(super) fn check(rail: Rail<'_>) -> Vec<Finding> {
+pub(super) fn check_counters(rail: HostRailView<'_>) -> Vec<HostFinding> {
     let counters = &rail.port.counters;
     let known: Vec<_> = COUNTERS.iter().filter(|(name, _)| counters.contains_key(*name)).collect();
     if known.is_empty() {
@@ -89,9 +89,9 @@ pub(super) fn check(rail: Rail<'_>) -> Vec<Finding> {
     }
     let high: Vec<_> = known.iter().filter(|(name, _)| counters[*name] > 0).collect();
     if high.is_empty() {
-        return vec![Finding::ok(
-            Check::Counters,
-            rail.name(),
+        return vec![HostFinding::new_ok(
+            HostCheckKind::Counters,
+            rail.rail_name(),
             format!("{} error counters, all 0", known.len()),
         )];
     }
@@ -101,15 +101,15 @@ pub(super) fn check(rail: Rail<'_>) -> Vec<Finding> {
         "they count since the driver was loaded: run this again under load, and act if they grow",
     ];
     for (_, trouble) in high {
-        if !whys.contains(&trouble.why()) {
-            whys.push(trouble.why());
+        if !whys.contains(&trouble.explain_cause()) {
+            whys.push(trouble.explain_cause());
         }
-        if !remedies.contains(&trouble.remedy()) {
-            remedies.push(trouble.remedy());
+        if !remedies.contains(&trouble.suggest_remedy()) {
+            remedies.push(trouble.suggest_remedy());
         }
     }
     vec![
-        Finding::warn(Check::Counters, rail.name(), seen.join(", "))
-            .remedy(whys.join("; "), remedies.join("; ")),
+        HostFinding::new_warning(HostCheckKind::Counters, rail.rail_name(), seen.join(", "))
+            .with_explanation(whys.join("; "), remedies.join("; ")),
     ]
 }

@@ -1,8 +1,8 @@
 //! IPoIB: tcp's way over InfiniBand. Its modes have MTUs of their own, which surprise people used
 //! to Ethernet.
 
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::{Host, Netdev};
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::{HostDescription, NetworkDevice};
 
 /// What a datagram holds beside its IPoIB header, at the 2,048 that subnet managers give partitions
 /// unless told otherwise.
@@ -10,11 +10,11 @@ const DATAGRAM_MTU: u32 = 2044;
 /// The most that connected mode takes (RFC 4755).
 const CONNECTED_MTU: u32 = 65_520;
 
-pub(super) fn check(host: &Host) -> Vec<Finding> {
-    host.netdevs.iter().filter(|netdev| netdev.infiniband).map(one).collect()
+pub(super) fn check_ipoib_devices(host: &HostDescription) -> Vec<HostFinding> {
+    host.netdevs.iter().filter(|netdev| netdev.infiniband).map(check_ipoib_device).collect()
 }
 
-fn one(netdev: &Netdev) -> Finding {
+fn check_ipoib_device(netdev: &NetworkDevice) -> HostFinding {
     let mtu = netdev.mtu;
     let mode = netdev.ipoib_mode.as_deref().unwrap_or("datagram");
     let seen = format!("{mode} mode, MTU {mtu}");
@@ -22,16 +22,16 @@ fn one(netdev: &Netdev) -> Finding {
         "connected" if mtu < CONNECTED_MTU => {
             let why = "connected mode takes 65,520: large segments are what it is for";
             let remedy = format!("ip link set {} mtu {CONNECTED_MTU}", netdev.name);
-            Finding::warn(Check::Ipoib, &netdev.name, seen).remedy(why, remedy)
+            HostFinding::new_warning(HostCheckKind::Ipoib, &netdev.name, seen).with_explanation(why, remedy)
         }
-        "connected" => Finding::ok(Check::Ipoib, &netdev.name, seen),
+        "connected" => HostFinding::new_ok(HostCheckKind::Ipoib, &netdev.name, seen),
         _ if mtu < DATAGRAM_MTU => {
             let why = "datagram mode takes 2,044; smaller segments make tcp's fallback slower than \
                 it need be";
             let remedy = format!("ip link set {} mtu {DATAGRAM_MTU}", netdev.name);
-            Finding::warn(Check::Ipoib, &netdev.name, seen).remedy(why, remedy)
+            HostFinding::new_warning(HostCheckKind::Ipoib, &netdev.name, seen).with_explanation(why, remedy)
         }
-        _ => Finding::ok(Check::Ipoib, &netdev.name, seen).advice(
+        _ => HostFinding::new_ok(HostCheckKind::Ipoib, &netdev.name, seen).with_advice(
             "datagram mode is capped at 2,044 (4,092 where the subnet manager's partition has mtu=5): an MTU of 9000 refused there is \
              expected. RDMA does not go through IPoIB, and is not limited by it; for tcp alone, echo connected > \
              /sys/class/net/DEVICE/mode allows 65,520 where the driver has it",

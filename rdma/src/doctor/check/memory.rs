@@ -1,8 +1,8 @@
 //! Memory: may it be locked, does the cgroup allow the arena, are there huge pages.
 
-use super::{Needs, size};
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::{Host, Limit};
+use super::{HostRequirements, format_bytes};
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::{HostDescription, MemlockLimit};
 
 /// Queues, receive rings and what libibverbs maps beside an arena.
 const LOCKED_BESIDE_BYTES: u64 = 64 << 20;
@@ -12,31 +12,32 @@ const PROCESS_BYTES: u64 = 256 << 20;
 const ARENA_BYTES: u64 = 1 << 30;
 
 /// Whether the arena of the configuration can't be registered.
-pub(super) fn memlock_too_small(host: &Host, needs: &Needs) -> bool {
+pub(super) fn memlock_too_small(host: &HostDescription, needs: &HostRequirements) -> bool {
     let limit = host.process.memlock;
-    let enough =
-        Limit::Bytes(needs.largest().map_or(ARENA_BYTES, |(_, bytes)| bytes) + LOCKED_BESIDE_BYTES);
+    let enough = MemlockLimit::Bytes(
+        needs.largest_arena().map_or(ARENA_BYTES, |(_, bytes)| bytes) + LOCKED_BESIDE_BYTES,
+    );
     !host.process.ipc_lock && limit < enough
 }
 
-pub(super) fn memlock(host: &Host, needs: &Needs) -> Vec<Finding> {
+pub(super) fn check_memlock(host: &HostDescription, needs: &HostRequirements) -> Vec<HostFinding> {
     let process = &host.process;
     let limit = match process.memlock {
-        Limit::Unlimited => "unlimited".to_owned(),
-        Limit::Bytes(bytes) => size(bytes),
+        MemlockLimit::Unlimited => "unlimited".to_owned(),
+        MemlockLimit::Bytes(bytes) => format_bytes(bytes),
     };
     let lock =
         if process.ipc_lock { "with CAP_IPC_LOCK, which overrides it" } else { "no CAP_IPC_LOCK" };
     let seen = format!("RLIMIT_MEMLOCK {limit}, {lock}");
     if !memlock_too_small(host, needs) {
-        return vec![Finding::ok(Check::Memlock, "process", seen)];
+        return vec![HostFinding::new_ok(HostCheckKind::Memlock, "process", seen)];
     }
     let (setting, bytes) =
-        needs.largest().unwrap_or(("worker.memory.capacity (its default)", ARENA_BYTES));
+        needs.largest_arena().unwrap_or(("worker.memory.capacity (its default)", ARENA_BYTES));
     let why = format!(
         "registered memory is locked memory: {setting} is {}, and must fit with {} beside it",
-        size(bytes),
-        size(LOCKED_BESIDE_BYTES)
+        format_bytes(bytes),
+        format_bytes(LOCKED_BESIDE_BYTES)
     );
     let remedy = if host.container.is_some() {
         "securityContext.capabilities.add: [IPC_LOCK] for a process that runs as root; else LimitMEMLOCK=infinity in the container \
@@ -45,12 +46,18 @@ pub(super) fn memlock(host: &Host, needs: &Needs) -> Vec<Finding> {
         "systemd: LimitMEMLOCK=infinity in the unit; a shell: `verbs3 - memlock unlimited` in \
         /etc/security/limits.conf and log in again"
     };
-    vec![Finding::fail(Check::Memlock, "process", seen).remedy(why, remedy)]
+    vec![
+        HostFinding::new_failure(HostCheckKind::Memlock, "process", seen)
+            .with_explanation(why, remedy),
+    ]
 }
 
 /// The trap: memory of a memfd counts against the limit once touched, and registering touches all
 /// of it at start.
-pub(super) fn limit(host: &Host, needs: &Needs) -> Vec<Finding> {
+pub(super) fn check_memory_limit(
+    host: &HostDescription,
+    needs: &HostRequirements,
+) -> Vec<HostFinding> {
     let total = host.memory.total_bytes;
     let (bytes, file) = match &host.memory.limit {
         // A limit above what there is limits nothing.
@@ -60,22 +67,22 @@ pub(super) fn limit(host: &Host, needs: &Needs) -> Vec<Finding> {
     };
     let limited = file.starts_with('/');
     let seen = if limited {
-        format!("limit {} ({file})", size(bytes))
+        format!("limit {} ({file})", format_bytes(bytes))
     } else {
-        format!("no limit; the host has {}", size(bytes))
+        format!("no limit; the host has {}", format_bytes(bytes))
     };
     let subject = if limited { "cgroup" } else { "host" };
     let trap = "an arena is memfd memory, and registered memory is touched at once and can't be swapped: all of it counts against the \
         limit from the start, and the kernel kills what goes over";
-    let Some((setting, arena)) = needs.largest() else {
-        let finding = Finding::ok(Check::MemoryLimit, subject, seen);
+    let Some((setting, arena)) = needs.largest_arena() else {
+        let finding = HostFinding::new_ok(HostCheckKind::MemoryLimit, subject, seen);
         return vec![if limited {
-            finding.advice(format!("{trap}; --config FILE compares"))
+            finding.with_advice(format!("{trap}; --config FILE compares"))
         } else {
             finding
         }];
     };
-    let seen = format!("{seen}; {setting} is {}", size(arena));
+    let seen = format!("{seen}; {setting} is {}", format_bytes(arena));
     let wanted = arena.saturating_add(PROCESS_BYTES);
     let remedy = if limited {
         format!(
@@ -86,35 +93,44 @@ pub(super) fn limit(host: &Host, needs: &Needs) -> Vec<Finding> {
         format!("lower {setting}")
     };
     if arena >= bytes {
-        return vec![Finding::fail(Check::MemoryLimit, subject, seen).remedy(trap, remedy)];
+        return vec![
+            HostFinding::new_failure(HostCheckKind::MemoryLimit, subject, seen)
+                .with_explanation(trap, remedy),
+        ];
     }
     if wanted > bytes {
         let why = format!("{trap}; beside the arena, a process needs its index and 256 MiB");
-        return vec![Finding::warn(Check::MemoryLimit, subject, seen).remedy(why, remedy)];
+        return vec![
+            HostFinding::new_warning(HostCheckKind::MemoryLimit, subject, seen)
+                .with_explanation(why, remedy),
+        ];
     }
-    vec![Finding::ok(Check::MemoryLimit, subject, seen)]
+    vec![HostFinding::new_ok(HostCheckKind::MemoryLimit, subject, seen)]
 }
 
-pub(super) fn huge_pages(host: &Host) -> Vec<Finding> {
+pub(super) fn huge_pages(host: &HostDescription) -> Vec<HostFinding> {
     let pools: Vec<_> = host.huge.pools.iter().filter(|pool| pool.pages > 0).collect();
-    let reserved = pools
-        .iter()
-        .map(|pool| format!("{} free of {} × {}", pool.free, pool.pages, size(pool.page_bytes)));
+    let reserved = pools.iter().map(|pool| {
+        format!("{} free of {} × {}", pool.free, pool.pages, format_bytes(pool.page_bytes))
+    });
     let shmem = host.huge.shmem.as_deref();
     let transparent =
         format!("transparent for shared memory: {}", shmem.unwrap_or("not in this kernel"));
     let seen = reserved.chain([transparent]).collect::<Vec<_>>().join("; ");
     let free = pools.iter().any(|pool| pool.free > 0);
-    let finding = Finding::ok(Check::HugePages, "host", seen.clone());
+    let finding = HostFinding::new_ok(HostCheckKind::HugePages, "host", seen.clone());
     let remedy = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (at boot: transparent_hugepage_shmem=advise, kernel 6.13 \
         and newer, or a tmpfiles.d line)";
     if free || matches!(shmem, Some("always" | "within_size" | "advise" | "force")) {
         return vec![finding];
     }
     if host.devices.is_empty() {
-        return vec![finding.option(remedy)];
+        return vec![finding.with_remedy(remedy)];
     }
     let why = "a NIC keeps an address for every page of the arena: 4 KiB pages overflow its cache, \
         and registering them takes long";
-    vec![Finding::warn(Check::HugePages, "host", seen).remedy(why, remedy)]
+    vec![
+        HostFinding::new_warning(HostCheckKind::HugePages, "host", seen)
+            .with_explanation(why, remedy),
+    ]
 }

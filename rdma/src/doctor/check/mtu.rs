@@ -1,7 +1,7 @@
 //! MTUs: what an Ethernet frame leaves for an RDMA packet, and what the device really took.
 
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::{Host, LinkLayer, PortState, Rail};
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::{HostDescription, HostRailView, LinkLayer, PortState};
 
 /// The sizes that an RDMA packet can have (`enum ibv_mtu`).
 const PATH_MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
@@ -14,14 +14,14 @@ pub(in crate::doctor) fn path_mtu(netdev_mtu: u32) -> Option<u32> {
     PATH_MTUS.into_iter().find(|size| size + ROCE_HEADERS <= netdev_mtu)
 }
 
-pub(super) fn check(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
+pub(super) fn check_mtu(host: &HostDescription, rail: HostRailView<'_>) -> Vec<HostFinding> {
     let port = rail.port;
     if port.state != PortState::Active {
         return Vec::new();
     }
     if port.link_layer == LinkLayer::InfiniBand {
         // The subnet manager sets it, whatever IPoIB has.
-        return port.active_mtu.map_or(Vec::new(), |mtu| infiniband(rail, mtu));
+        return port.active_mtu.map_or(Vec::new(), |mtu| check_infiniband_mtu(rail, mtu));
     }
     // A bond's slaves have the bond's.
     let Some(netdev) = host.netdevs_of(rail).into_iter().min_by_key(|netdev| netdev.mtu) else {
@@ -31,9 +31,12 @@ pub(super) fn check(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
     if rail.device.iwarp {
         let seen = format!("{name} MTU {mtu}");
         if mtu >= 4200 {
-            return vec![Finding::ok(Check::Mtu, rail.name(), seen)];
+            return vec![HostFinding::new_ok(HostCheckKind::Mtu, rail.rail_name(), seen)];
         }
-        return vec![Finding::warn(Check::Mtu, rail.name(), seen).remedy(SMALL, larger(name))];
+        return vec![
+            HostFinding::new_warning(HostCheckKind::Mtu, rail.rail_name(), seen)
+                .with_explanation(SMALL, raise_mtu_remedy(name)),
+        ];
     }
     let possible = path_mtu(mtu);
     let active = port.active_mtu.or(possible);
@@ -51,29 +54,38 @@ pub(super) fn check(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
             "ip link set {name} down; ip link set {name} up; look at `ibv_devinfo -d {}`",
             rail.device.name
         );
-        return vec![Finding::warn(Check::Mtu, rail.name(), seen).remedy(why, remedy)];
+        return vec![
+            HostFinding::new_warning(HostCheckKind::Mtu, rail.rail_name(), seen)
+                .with_explanation(why, remedy),
+        ];
     }
     if active < Some(PATH_MTUS[0]) {
-        return vec![Finding::warn(Check::Mtu, rail.name(), seen).remedy(SMALL, larger(name))];
+        return vec![
+            HostFinding::new_warning(HostCheckKind::Mtu, rail.rail_name(), seen)
+                .with_explanation(SMALL, raise_mtu_remedy(name)),
+        ];
     }
-    vec![Finding::ok(Check::Mtu, rail.name(), seen)]
+    vec![HostFinding::new_ok(HostCheckKind::Mtu, rail.rail_name(), seen)]
 }
 
 const SMALL: &str =
     "small packets cost CPU, and NICs packet rate: 4,096 bytes a packet is the most";
 
-fn larger(netdev: &str) -> String {
+fn raise_mtu_remedy(netdev: &str) -> String {
     format!(
         "ip link set {netdev} mtu 9000 (4200 is enough), on every host and switch port of the \
         fabric alike"
     )
 }
 
-fn infiniband(rail: Rail<'_>, mtu: u32) -> Vec<Finding> {
+fn check_infiniband_mtu(rail: HostRailView<'_>, mtu: u32) -> Vec<HostFinding> {
     let seen = format!("active MTU {mtu}");
     if mtu >= 2048 {
-        return vec![Finding::ok(Check::Mtu, rail.name(), seen)];
+        return vec![HostFinding::new_ok(HostCheckKind::Mtu, rail.rail_name(), seen)];
     }
     let remedy = "raise it in the subnet manager and on the switches (ibv_devinfo shows max_mtu)";
-    vec![Finding::warn(Check::Mtu, rail.name(), seen).remedy(SMALL, remedy)]
+    vec![
+        HostFinding::new_warning(HostCheckKind::Mtu, rail.rail_name(), seen)
+            .with_explanation(SMALL, remedy),
+    ]
 }

@@ -1,9 +1,9 @@
 //! What a rail is reached by: GIDs, and the IP address that rdma_cm turns into one.
 
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::{GidKind, Host, LinkLayer, PortState, Rail};
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::{GidKind, HostDescription, HostRailView, LinkLayer, PortState};
 
-pub(super) fn gids(rail: Rail<'_>) -> Vec<Finding> {
+pub(super) fn check_gids(rail: HostRailView<'_>) -> Vec<HostFinding> {
     if rail.port.state != PortState::Active {
         return Vec::new();
     }
@@ -30,7 +30,10 @@ pub(super) fn gids(rail: Rail<'_>) -> Vec<Finding> {
         } else {
             "restart the subnet manager; reload the driver"
         };
-        return vec![Finding::warn(Check::Gid, rail.name(), seen).remedy(why, remedy)];
+        return vec![
+            HostFinding::new_warning(HostCheckKind::Gid, rail.rail_name(), seen)
+                .with_explanation(why, remedy),
+        ];
     }
     if rail.is_roce() && has(GidKind::InfiniBandOrRoceV1) && !has(GidKind::RoceV2) {
         let why = "RoCE v1 does not cross routers, and switches can't mark its congestion; peers \
@@ -41,14 +44,18 @@ pub(super) fn gids(rail: Rail<'_>) -> Vec<Finding> {
             .replace("DEVICE", &rail.device.name)
             .replace("PORT", &rail.port.number.to_string());
         return vec![
-            Finding::warn(Check::Gid, rail.name(), format!("RoCE v1 only: {seen}"))
-                .remedy(why, remedy),
+            HostFinding::new_warning(
+                HostCheckKind::Gid,
+                rail.rail_name(),
+                format!("RoCE v1 only: {seen}"),
+            )
+            .with_explanation(why, remedy),
         ];
     }
-    vec![Finding::ok(Check::Gid, rail.name(), seen)]
+    vec![HostFinding::new_ok(HostCheckKind::Gid, rail.rail_name(), seen)]
 }
 
-pub(super) fn address(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
+pub(super) fn check_address(host: &HostDescription, rail: HostRailView<'_>) -> Vec<HostFinding> {
     if rail.port.state != PortState::Active {
         return Vec::new();
     }
@@ -58,16 +65,19 @@ pub(super) fn address(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
         && !netdev.up
         && !addresses.is_empty()
     {
-        let finding =
-            Finding::warn(Check::Address, rail.name(), format!("{} is down", netdev.name));
-        return vec![finding.remedy(
+        let finding = HostFinding::new_warning(
+            HostCheckKind::Address,
+            rail.rail_name(),
+            format!("{} is down", netdev.name),
+        );
+        return vec![finding.with_explanation(
             "rdma_cm resolves peers through it",
             format!("ip link set {} up", netdev.name),
         )];
     }
     if !addresses.is_empty() {
         let listed = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        return vec![Finding::ok(Check::Address, rail.name(), listed)];
+        return vec![HostFinding::new_ok(HostCheckKind::Address, rail.rail_name(), listed)];
     }
     let why =
         "rdma_cm chooses device, GID and P_Key by an IP address: a rail without one is never used";
@@ -90,5 +100,8 @@ pub(super) fn address(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
     } else {
         format!("no IP address on {on}")
     };
-    vec![Finding::warn(Check::Address, rail.name(), seen).remedy(why, remedy)]
+    vec![
+        HostFinding::new_warning(HostCheckKind::Address, rail.rail_name(), seen)
+            .with_explanation(why, remedy),
+    ]
 }

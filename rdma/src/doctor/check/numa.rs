@@ -1,9 +1,9 @@
 //! NUMA: a NIC and the CPUs that feed it on one node.
 
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::Host;
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::HostDescription;
 
-pub(super) fn check(host: &Host) -> Vec<Finding> {
+pub(super) fn check_numa(host: &HostDescription) -> Vec<HostFinding> {
     let cpus = &host.process.cpus;
     // With one node there is nothing to get wrong.
     if host.nodes.len() < 2 || cpus.is_empty() {
@@ -18,8 +18,8 @@ pub(super) fn check(host: &Host) -> Vec<Finding> {
         };
         let seen =
             format!("on NUMA node {node} (CPUs {near}); this process may run on CPUs {cpus}");
-        if cpus.meets(near) {
-            found.push(Finding::ok(Check::Numa, &device.name, seen));
+        if cpus.shares_cpu_with(near) {
+            found.push(HostFinding::new_ok(HostCheckKind::Numa, &device.name, seen));
             continue;
         }
         let why = "every byte would cross between the sockets, and so would every completion";
@@ -27,7 +27,10 @@ pub(super) fn check(host: &Host) -> Vec<Finding> {
             "numactl --cpunodebind={node} --membind={node} verbs3 …; systemd: CPUAffinity={near} and NUMAPolicy=bind, NUMAMask={node}; \
              Kubernetes: topologyManagerPolicy: single-numa-node"
         );
-        found.push(Finding::warn(Check::Numa, &device.name, seen).remedy(why, remedy));
+        found.push(
+            HostFinding::new_warning(HostCheckKind::Numa, &device.name, seen)
+                .with_explanation(why, remedy),
+        );
     }
     found
 }

@@ -1,18 +1,21 @@
 //! Ports: up, at the speed that they were bought for, in a partition.
 
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::{DeviceKind, Host, LinkLayer, PortState, Rail};
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::{DeviceKind, HostDescription, HostRailView, LinkLayer, PortState};
 
-pub(super) fn state(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
+pub(super) fn check_port_state(host: &HostDescription, rail: HostRailView<'_>) -> Vec<HostFinding> {
     let port = rail.port;
     let netdevs: Vec<_> =
         host.netdevs_of(rail).into_iter().map(|netdev| netdev.name.as_str()).collect();
     let on = if netdevs.is_empty() { String::new() } else { format!(", {}", netdevs.join(", ")) };
-    let seen = format!("{}, physical {}, {}{on}", port.state.name(), port.physical, link(rail));
+    let seen =
+        format!("{}, physical {}, {}{on}", port.state.as_str(), port.physical, describe_link(rail));
     let why = "a rail that is not active carries nothing; its share goes to the others, or to tcp";
     let netdev = netdevs.first().copied().unwrap_or("DEVICE");
     let remedy = match port.state {
-        PortState::Active => return vec![Finding::ok(Check::Port, rail.name(), seen)],
+        PortState::Active => {
+            return vec![HostFinding::new_ok(HostCheckKind::Port, rail.rail_name(), seen)];
+        }
         PortState::Init | PortState::Armed => {
             "the link is up and no subnet manager has configured it: start one (systemctl start \
             opensm, or the switch's)"
@@ -31,10 +34,13 @@ pub(super) fn state(host: &Host, rail: Rail<'_>) -> Vec<Finding> {
             ),
         },
     };
-    vec![Finding::warn(Check::Port, rail.name(), seen).remedy(why, remedy)]
+    vec![
+        HostFinding::new_warning(HostCheckKind::Port, rail.rail_name(), seen)
+            .with_explanation(why, remedy),
+    ]
 }
 
-fn link(rail: Rail<'_>) -> String {
+fn describe_link(rail: HostRailView<'_>) -> String {
     let what = match (rail.port.link_layer, rail.device.iwarp) {
         (LinkLayer::InfiniBand, _) => "InfiniBand",
         (_, true) => "iWARP on Ethernet",
@@ -51,7 +57,7 @@ fn link(rail: Rail<'_>) -> String {
 /// bad cable.
 const SLOW_SPEEDS: [&str; 2] = ["SDR", "DDR"];
 
-pub(super) fn rate(rail: Rail<'_>) -> Vec<Finding> {
+pub(super) fn check_data_rate(rail: HostRailView<'_>) -> Vec<HostFinding> {
     let Some(rate) = &rail.port.rate else { return Vec::new() };
     if rail.port.state != PortState::Active {
         return Vec::new();
@@ -59,27 +65,30 @@ pub(super) fn rate(rail: Rail<'_>) -> Vec<Finding> {
     let seen = format!("{} Gb/s ({} × {})", rate.gbits, rate.width, rate.speed);
     if rail.device.kind == DeviceKind::Software {
         return vec![
-            Finding::ok(Check::Rate, rail.name(), seen)
-                .advice("nominal: the speed is that of the CPU"),
+            HostFinding::new_ok(HostCheckKind::Rate, rail.rail_name(), seen)
+                .with_advice("nominal: the speed is that of the CPU"),
         ];
     }
     // Ethernet names its lanes as InfiniBand does, but 25 Gb/s on one lane is what was bought.
     let slow = rate.width == 1 || SLOW_SPEEDS.contains(&rate.speed.as_str());
     if rail.port.link_layer != LinkLayer::InfiniBand || !slow {
-        return vec![Finding::ok(Check::Rate, rail.name(), seen)];
+        return vec![HostFinding::new_ok(HostCheckKind::Rate, rail.rail_name(), seen)];
     }
     let why = "InfiniBand links have four lanes (two on a split cable) and FDR or faster; this one \
         has negotiated down";
     let remedy = "iblinkinfo names both ends; reseat or replace cable and transceiver, then \
         ibportstate … reset";
-    vec![Finding::warn(Check::Rate, rail.name(), seen).remedy(why, remedy)]
+    vec![
+        HostFinding::new_warning(HostCheckKind::Rate, rail.rail_name(), seen)
+            .with_explanation(why, remedy),
+    ]
 }
 
 /// Bit 15 of a P_Key (IBTA 10.9.1.1): full membership. Two limited members can't talk to each
 /// other.
 const FULL_MEMBER: u16 = 0x8000;
 
-pub(super) fn pkeys(rail: Rail<'_>) -> Vec<Finding> {
+pub(super) fn check_pkeys(rail: HostRailView<'_>) -> Vec<HostFinding> {
     let port = rail.port;
     // Elsewhere there is one, and it means nothing.
     if port.link_layer != LinkLayer::InfiniBand || port.state != PortState::Active {
@@ -87,7 +96,7 @@ pub(super) fn pkeys(rail: Rail<'_>) -> Vec<Finding> {
     }
     let seen = port.pkeys.iter().map(|pkey| format!("{pkey:#06x}")).collect::<Vec<_>>().join(", ");
     if port.pkeys.iter().any(|pkey| pkey & FULL_MEMBER != 0) {
-        return vec![Finding::ok(Check::Pkey, rail.name(), seen)];
+        return vec![HostFinding::new_ok(HostCheckKind::Pkey, rail.rail_name(), seen)];
     }
     let why = "limited members of a partition reach its full members only: gateways and workers would not reach each other";
     let remedy = "make the port's GUID a full member in the subnet manager's partitions.conf \
@@ -97,5 +106,8 @@ pub(super) fn pkeys(rail: Rail<'_>) -> Vec<Finding> {
     } else {
         format!("limited membership only: {seen}")
     };
-    vec![Finding::warn(Check::Pkey, rail.name(), seen).remedy(why, remedy)]
+    vec![
+        HostFinding::new_warning(HostCheckKind::Pkey, rail.rail_name(), seen)
+            .with_explanation(why, remedy),
+    ]
 }

@@ -1,19 +1,23 @@
 //! Kernel modules and user libraries.
 
-use crate::doctor::finding::{Check, Finding};
-use crate::doctor::host::{DRIVERS, DeviceKind, Host, LinkLayer, UnusedNic};
+use crate::doctor::finding::{HostCheckKind, HostFinding};
+use crate::doctor::host::{DRIVERS, DeviceKind, HostDescription, LinkLayer, UnusedNic};
 
 const LIBRARIES: &str = "apt-get install libibverbs1 ibverbs-providers librdmacm1, or dnf install libibverbs librdmacm; \
     then start again";
 const RELOAD: &str = "a kernel without it has no verbs for user processes";
 
-pub(super) fn modules(host: &Host) -> Vec<Finding> {
+pub(super) fn check_modules(host: &HostDescription) -> Vec<HostFinding> {
     let mut found = Vec::new();
     if !host.devices.is_empty() {
         let needed = ["ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm"];
-        let missing: Vec<_> = needed.into_iter().filter(|name| !host.module(name)).collect();
+        let missing: Vec<_> = needed.into_iter().filter(|name| !host.has_module(name)).collect();
         if missing.is_empty() {
-            found.push(Finding::ok(Check::Modules, "kernel", loaded(host)));
+            found.push(HostFinding::new_ok(
+                HostCheckKind::Modules,
+                "kernel",
+                describe_modules(host),
+            ));
         } else {
             let seen = format!("not loaded: {}", missing.join(", "));
             let why = format!("{RELOAD}; rdma_ucm is the one that connections are made through");
@@ -21,33 +25,36 @@ pub(super) fn modules(host: &Host) -> Vec<Finding> {
                 "modprobe -a {}; keep it: write the names to /etc/modules-load.d/rdma.conf",
                 missing.join(" ")
             );
-            found.push(Finding::fail(Check::Modules, "kernel", seen).remedy(why, remedy));
+            found.push(
+                HostFinding::new_failure(HostCheckKind::Modules, "kernel", seen)
+                    .with_explanation(why, remedy),
+            );
         }
-        let infiniband = host.rails().any(|rail| rail.port.link_layer == LinkLayer::InfiniBand);
+        let infiniband = host.all_rails().any(|rail| rail.port.link_layer == LinkLayer::InfiniBand);
         if infiniband
-            && !host.module("ib_ipoib")
+            && !host.has_module("ib_ipoib")
             && !host.netdevs.iter().any(|netdev| netdev.infiniband)
         {
             let why = "rdma_cm finds InfiniBand ports by the IP addresses of their IPoIB devices";
-            let finding = Finding::warn(
-                Check::Modules,
+            let finding = HostFinding::new_warning(
+                HostCheckKind::Modules,
                 "ib_ipoib",
                 "not loaded, and there is an InfiniBand port",
             );
-            found.push(finding.remedy(
+            found.push(finding.with_explanation(
                 why,
                 "modprobe ib_ipoib; ip address add ADDRESS/PREFIX dev ib0; ip link set ib0 up",
             ));
         }
     }
-    found.extend(host.unused.iter().map(|nic| unused(host, nic)));
+    found.extend(host.unused.iter().map(|nic| check_unused_nic(host, nic)));
     found
 }
 
-fn loaded(host: &Host) -> String {
+fn describe_modules(host: &HostDescription) -> String {
     let names = ["ib_core", "ib_uverbs", "rdma_cm", "rdma_ucm", "ib_ipoib"].into_iter();
     let drivers = DRIVERS.iter().map(|driver| driver.module);
-    let mut loaded: Vec<_> = names.chain(drivers).filter(|name| host.module(name)).collect();
+    let mut loaded: Vec<_> = names.chain(drivers).filter(|name| host.has_module(name)).collect();
     let mut seen = Vec::new();
     loaded.retain(|name| {
         !seen.contains(name) && {
@@ -58,10 +65,10 @@ fn loaded(host: &Host) -> String {
     format!("loaded: {}", loaded.join(", "))
 }
 
-fn unused(host: &Host, nic: &UnusedNic) -> Finding {
+fn check_unused_nic(host: &HostDescription, nic: &UnusedNic) -> HostFinding {
     let driver = nic.driver.as_deref().unwrap_or("no driver");
     let remedy = match nic.module {
-        Some(module) if !host.module(module) => format!("modprobe {module}"),
+        Some(module) if !host.has_module(module) => format!("modprobe {module}"),
         Some(module) => {
             format!(
                 "{module} is loaded: look for \"{module}\" in dmesg; RDMA may be off for this \
@@ -75,35 +82,37 @@ fn unused(host: &Host, nic: &UnusedNic) -> Finding {
     if nic.only_rdma {
         let seen = format!("InfiniBand controller ({driver}) that is no RDMA device");
         let why = "the hardware is here, and nothing can use it";
-        return Finding::warn(Check::Modules, &nic.name, seen).remedy(why, remedy);
+        return HostFinding::new_warning(HostCheckKind::Modules, &nic.name, seen)
+            .with_explanation(why, remedy);
     }
     let seen = format!("driver {driver} can do RDMA, and there is no RDMA device on it");
-    Finding::ok(Check::Modules, &nic.name, seen).option(remedy)
+    HostFinding::new_ok(HostCheckKind::Modules, &nic.name, seen).with_remedy(remedy)
 }
 
 /// Those that verbs can't be used without.
-pub(super) fn libraries_missing(host: &Host) -> Vec<&'static str> {
+pub(super) fn libraries_missing(host: &HostDescription) -> Vec<&'static str> {
     let libraries = &host.libraries;
     let wanted = [("libibverbs.so.1", &libraries.ibverbs), ("librdmacm.so.1", &libraries.rdmacm)];
     wanted.into_iter().filter(|(_, path)| path.is_none()).map(|(name, _)| name).collect()
 }
 
-pub(super) fn libraries(host: &Host) -> Vec<Finding> {
+pub(super) fn check_libraries(host: &HostDescription) -> Vec<HostFinding> {
     let missing = libraries_missing(host);
     if !missing.is_empty() {
         let why =
             "devices are opened through these libraries; the binary loads them when it starts";
-        let finding = Finding::fail(
-            Check::Libraries,
+        let finding = HostFinding::new_failure(
+            HostCheckKind::Libraries,
             missing.join(", "),
             "not found in the folders of the loader",
         );
-        return vec![finding.remedy(why, LIBRARIES)];
+        return vec![finding.with_explanation(why, LIBRARIES)];
     }
     let paths = [&host.libraries.ibverbs, &host.libraries.rdmacm];
     let paths: Vec<_> =
         paths.into_iter().flatten().map(|path| path.display().to_string()).collect();
-    let mut found = vec![Finding::ok(Check::Libraries, "user libraries", paths.join(", "))];
+    let mut found =
+        vec![HostFinding::new_ok(HostCheckKind::Libraries, "user libraries", paths.join(", "))];
     for device in &host.devices {
         let known = DRIVERS.iter().find(|known| Some(known.hardware) == device.driver.as_deref());
         let unlisted = matches!(&host.listed, Some(Ok(listed)) if !listed.contains(&device.name));
@@ -116,7 +125,8 @@ pub(super) fn libraries(host: &Host) -> Vec<Finding> {
                 let why = "libibverbs finds a device only with the provider of its driver, and its \
                     file in /etc/libibverbs.d";
                 found.push(
-                    Finding::warn(Check::Libraries, &device.name, seen).remedy(why, LIBRARIES),
+                    HostFinding::new_warning(HostCheckKind::Libraries, &device.name, seen)
+                        .with_explanation(why, LIBRARIES),
                 );
             }
             _ if unlisted => {
@@ -124,17 +134,23 @@ pub(super) fn libraries(host: &Host) -> Vec<Finding> {
                 let why = "only what libibverbs lists can be opened";
                 let remedy = "ibv_devices says why: usually a provider older than the kernel's \
                     driver, or no access to its file";
-                found.push(Finding::warn(Check::Libraries, &device.name, seen).remedy(why, remedy));
+                found.push(
+                    HostFinding::new_warning(HostCheckKind::Libraries, &device.name, seen)
+                        .with_explanation(why, remedy),
+                );
             }
             Some(known) if device.kind == DeviceKind::Software => {
                 let seen = format!("provider lib{}: emulated in software", known.provider);
                 let advice = "correct, and slower than tcp: for trials only";
-                found.push(Finding::ok(Check::Libraries, &device.name, seen).advice(advice));
+                found.push(
+                    HostFinding::new_ok(HostCheckKind::Libraries, &device.name, seen)
+                        .with_advice(advice),
+                );
             }
             Some(known) => {
                 let seen =
                     format!("provider lib{} for its driver {}", known.provider, known.hardware);
-                found.push(Finding::ok(Check::Libraries, &device.name, seen));
+                found.push(HostFinding::new_ok(HostCheckKind::Libraries, &device.name, seen));
             }
             None => {}
         }

@@ -1,17 +1,17 @@
 //! Whether this process is in a container, where other remedies apply.
 
-use super::tree::Tree;
+use super::tree::HostFileTree;
 
 const MARKS: [&str; 3] = [".dockerenv", "run/.containerenv", "var/run/secrets/kubernetes.io"];
 /// Parts of cgroup paths that container runtimes make.
 const CGROUPS: [&str; 5] = ["kubepods", "docker", "containerd", "libpod", "lxc"];
 
 /// The file or cgroup that gives it away.
-pub(super) fn evidence(tree: &Tree) -> Option<String> {
-    if let Some(mark) = MARKS.iter().find(|mark| tree.exists(mark)) {
+pub(super) fn find_container_evidence(tree: &HostFileTree) -> Option<String> {
+    if let Some(mark) = MARKS.iter().find(|mark| tree.path_exists(mark)) {
         return Some(format!("/{mark}"));
     }
-    let groups = tree.text("proc/self/cgroup")?;
+    let groups = tree.read_text("proc/self/cgroup")?;
     // A daemon of the host, such as /system.slice/docker.service, is not in a container.
     let inside =
         |line: &&str| CGROUPS.iter().any(|name| line.contains(name)) && !line.ends_with(".service");

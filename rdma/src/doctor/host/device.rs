@@ -3,12 +3,12 @@
 use std::fs::OpenOptions;
 use std::io;
 
-use super::network::Netdev;
-use super::port::{self, Port};
-use super::tree::Tree;
+use super::network::NetworkDevice;
+use super::port::{self, PortDescription};
+use super::tree::HostFileTree;
 
 #[derive(Debug, Clone, Default)]
-pub struct Device {
+pub struct DeviceDescription {
     /// `mlx5_0`, `rxe0`
     pub name: String,
     pub kind: DeviceKind,
@@ -20,8 +20,8 @@ pub struct Device {
     pub numa_node: Option<u32>,
     /// Name of its file in `/dev/infiniband`.
     pub uverbs: Option<String>,
-    pub access: Access,
-    pub ports: Vec<Port>,
+    pub access: DeviceFileAccess,
+    pub ports: Vec<PortDescription>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum DeviceKind {
 
 /// Whether this process can open a file for reading and writing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum DeviceFileAccess {
     Open,
     #[default]
     Missing,
@@ -42,42 +42,45 @@ pub enum Access {
     Denied(String),
 }
 
-pub(super) fn read(tree: &Tree, netdevs: &[Netdev]) -> Vec<Device> {
-    let names = tree.names("sys/class/infiniband");
-    names.into_iter().map(|name| device(tree, name, netdevs)).collect()
+pub(super) fn read(tree: &HostFileTree, netdevs: &[NetworkDevice]) -> Vec<DeviceDescription> {
+    let names = tree.list_names("sys/class/infiniband");
+    names.into_iter().map(|name| read_device(tree, name, netdevs)).collect()
 }
 
-fn device(tree: &Tree, name: String, netdevs: &[Netdev]) -> Device {
+fn read_device(tree: &HostFileTree, name: String, netdevs: &[NetworkDevice]) -> DeviceDescription {
     let at = format!("sys/class/infiniband/{name}");
-    let description = tree.text(&format!("{at}/node_desc")).unwrap_or_default();
-    // The software devices have no driver in sysfs: siw's `device` even is that of the netdev below
+    let description = tree.read_text(&format!("{at}/node_desc")).unwrap_or_default();
+    // The software devices have no driver in sysfs: siw's `read_device` even is that of the netdev below
     // it.
     let (kind, driver) = if description == "rxe" {
         (DeviceKind::Software, Some("rdma_rxe".to_owned()))
     } else if description.starts_with("Software iWARP") {
         (DeviceKind::Software, Some("siw".to_owned()))
     } else {
-        (DeviceKind::Hardware, tree.link(&format!("{at}/device/driver")))
+        (DeviceKind::Hardware, tree.link_target(&format!("{at}/device/driver")))
     };
     // "4: RNIC" is iWARP, "1: CA" InfiniBand and RoCE.
-    let iwarp = tree.text(&format!("{at}/node_type")).is_some_and(|node| node.starts_with('4'));
-    let uverbs = tree.names("sys/class/infiniband_verbs").into_iter().find(|file| {
-        tree.text(&format!("sys/class/infiniband_verbs/{file}/ibdev")).as_deref()
+    let iwarp =
+        tree.read_text(&format!("{at}/node_type")).is_some_and(|node| node.starts_with('4'));
+    let uverbs = tree.list_names("sys/class/infiniband_verbs").into_iter().find(|file| {
+        tree.read_text(&format!("sys/class/infiniband_verbs/{file}/ibdev")).as_deref()
             == Some(name.as_str())
     });
-    let access = uverbs
-        .as_ref()
-        .map_or(Access::Missing, |file| access(tree, &format!("dev/infiniband/{file}")));
-    let ports =
-        tree.names(&format!("{at}/ports")).into_iter().filter_map(|number| number.parse().ok());
+    let access = uverbs.as_ref().map_or(DeviceFileAccess::Missing, |file| {
+        probe_access(tree, &format!("dev/infiniband/{file}"))
+    });
+    let ports = tree
+        .list_names(&format!("{at}/ports"))
+        .into_iter()
+        .filter_map(|number| number.parse().ok());
     let ports = ports.map(|number| port::read(tree, &at, number, iwarp, netdevs)).collect();
-    Device {
+    DeviceDescription {
         kind,
         driver,
         iwarp,
-        firmware: tree.text(&format!("{at}/fw_ver")).unwrap_or_default(),
+        firmware: tree.read_text(&format!("{at}/fw_ver")).unwrap_or_default(),
         // -1 where there is no such thing.
-        numa_node: tree.number(&format!("{at}/device/numa_node")),
+        numa_node: tree.read_number(&format!("{at}/device/numa_node")),
         uverbs,
         access,
         ports,
@@ -87,10 +90,10 @@ fn device(tree: &Tree, name: String, netdevs: &[Netdev]) -> Device {
 
 /// Opens the file as a user of RDMA would, and closes it again: permission bits don't tell what a
 /// container's device rules forbid.
-pub(super) fn access(tree: &Tree, path: &str) -> Access {
-    match OpenOptions::new().read(true).write(true).open(tree.path(path)) {
-        Ok(_) => Access::Open,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Access::Missing,
-        Err(error) => Access::Denied(error.to_string()),
+pub(super) fn probe_access(tree: &HostFileTree, path: &str) -> DeviceFileAccess {
+    match OpenOptions::new().read(true).write(true).open(tree.resolve_path(path)) {
+        Ok(_) => DeviceFileAccess::Open,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => DeviceFileAccess::Missing,
+        Err(error) => DeviceFileAccess::Denied(error.to_string()),
     }
 }

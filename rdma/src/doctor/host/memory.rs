@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::process::CpuSet;
-use super::tree::Tree;
+use super::tree::HostFileTree;
 
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
+pub struct HostMemoryInfo {
     /// Of the host; 0 if unknown.
     pub total_bytes: u64,
     /// The smallest limit of the cgroups that this process is in, and the file that says so.
@@ -28,19 +28,19 @@ pub struct HugePool {
     pub free: u64,
 }
 
-pub(super) fn read(tree: &Tree) -> Memory {
-    let info = tree.text("proc/meminfo").unwrap_or_default();
+pub(super) fn read(tree: &HostFileTree) -> HostMemoryInfo {
+    let info = tree.read_text("proc/meminfo").unwrap_or_default();
     let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib: u64 =
         total.and_then(|text| text.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
-    Memory { total_bytes: kib << 10, limit: cgroup_limit(tree) }
+    HostMemoryInfo { total_bytes: kib << 10, limit: cgroup_limit(tree) }
 }
 
 /// Both versions of cgroups; a limit holds for everything below it. Inside a cgroup namespace, or
 /// with the host's path in a container, the process's own folder is the mount's root, which is
 /// looked at too.
-fn cgroup_limit(tree: &Tree) -> Option<(u64, String)> {
-    let groups = tree.text("proc/self/cgroup").unwrap_or_default();
+fn cgroup_limit(tree: &HostFileTree) -> Option<(u64, String)> {
+    let groups = tree.read_text("proc/self/cgroup").unwrap_or_default();
     let mut smallest: Option<(u64, String)> = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -57,7 +57,7 @@ fn cgroup_limit(tree: &Tree) -> Option<(u64, String)> {
                 + "/"
                 + file;
             // "max" is no number; version 1 writes "no limit" as a number near 2^63.
-            let Some(bytes) = tree.number::<u64>(&at).filter(|bytes| *bytes < 1 << 60) else {
+            let Some(bytes) = tree.read_number::<u64>(&at).filter(|bytes| *bytes < 1 << 60) else {
                 continue;
             };
             if smallest.as_ref().is_none_or(|(least, _)| bytes < *least) {
@@ -68,27 +68,27 @@ fn cgroup_limit(tree: &Tree) -> Option<(u64, String)> {
     smallest
 }
 
-pub(super) fn huge(tree: &Tree) -> HugePages {
+pub(super) fn read_huge_pages(tree: &HostFileTree) -> HugePages {
     let at = "sys/kernel/mm/hugepages";
     let pool = |name: String| {
         let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
-        let pages = tree.number(&format!("{at}/{name}/nr_hugepages"))?;
-        let free = tree.number(&format!("{at}/{name}/free_hugepages")).unwrap_or(0);
+        let pages = tree.read_number(&format!("{at}/{name}/nr_hugepages"))?;
+        let free = tree.read_number(&format!("{at}/{name}/free_hugepages")).unwrap_or(0);
         Some(HugePool { page_bytes: kib << 10, pages, free })
     };
-    let mut pools: Vec<_> = tree.names(at).into_iter().filter_map(pool).collect();
+    let mut pools: Vec<_> = tree.list_names(at).into_iter().filter_map(pool).collect();
     pools.sort_by_key(|pool| pool.page_bytes);
     // "always within_size advise [never] deny force"
-    let shmem = tree.text("sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    let shmem = tree.read_text("sys/kernel/mm/transparent_hugepage/shmem_enabled");
     let shmem = shmem.and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned()));
     HugePages { pools, shmem }
 }
 
-pub(super) fn nodes(tree: &Tree) -> BTreeMap<u32, CpuSet> {
+pub(super) fn read_numa_nodes(tree: &HostFileTree) -> BTreeMap<u32, CpuSet> {
     let at = "sys/devices/system/node";
     let node = |name: String| {
         let number = name.strip_prefix("node")?.parse().ok()?;
-        Some((number, CpuSet::parse(&tree.text(&format!("{at}/{name}/cpulist"))?)))
+        Some((number, CpuSet::parse(&tree.read_text(&format!("{at}/{name}/cpulist"))?)))
     };
-    tree.names(at).into_iter().filter_map(node).collect()
+    tree.list_names(at).into_iter().filter_map(node).collect()
 }

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::device::Device;
-use super::tree::Tree;
-use crate::doctor::addresses::Addresses;
+use super::device::DeviceDescription;
+use super::tree::HostFileTree;
+use crate::doctor::addresses::DeviceAddresses;
 
 #[derive(Debug, Clone, Default)]
-pub struct Netdev {
+pub struct NetworkDevice {
     pub name: String,
     /// IPoIB (ARPHRD_INFINIBAND).
     pub infiniband: bool,
@@ -19,7 +19,7 @@ pub struct Netdev {
     pub addresses: Vec<IpAddr>,
     /// The bond or bridge that it is part of.
     pub master: Option<String>,
-    pub bond: Option<Bond>,
+    pub bond: Option<BondDescription>,
     /// As part of a bond: `up`, `down`.
     pub mii_status: Option<String>,
     /// IPoIB: `datagram` or `connected`.
@@ -30,7 +30,7 @@ pub struct Netdev {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Bond {
+pub struct BondDescription {
     /// `802.3ad`, `active-backup`, …
     pub mode: String,
     pub slaves: Vec<String>,
@@ -42,19 +42,19 @@ pub struct Bond {
 const TYPE_INFINIBAND: u32 = 32;
 const TYPE_LOOPBACK: u32 = 772;
 
-pub(super) fn read(tree: &Tree, addresses: &Addresses) -> Vec<Netdev> {
+pub(super) fn read(tree: &HostFileTree, addresses: &DeviceAddresses) -> Vec<NetworkDevice> {
     // `bonding_masters` is a file between the links.
-    let names = tree.names("sys/class/net").into_iter();
-    let names = names.filter(|name| tree.exists(&format!("sys/class/net/{name}/mtu")));
-    names.map(|name| netdev(tree, name, addresses)).collect()
+    let names = tree.list_names("sys/class/net").into_iter();
+    let names = names.filter(|name| tree.path_exists(&format!("sys/class/net/{name}/mtu")));
+    names.map(|name| read_netdev(tree, name, addresses)).collect()
 }
 
-fn netdev(tree: &Tree, name: String, addresses: &Addresses) -> Netdev {
+fn read_netdev(tree: &HostFileTree, name: String, addresses: &DeviceAddresses) -> NetworkDevice {
     let at = format!("sys/class/net/{name}");
-    let text = |file: &str| tree.text(&format!("{at}/{file}"));
-    let kind: u32 = tree.number(&format!("{at}/type")).unwrap_or(0);
+    let text = |file: &str| tree.read_text(&format!("{at}/{file}"));
+    let kind: u32 = tree.read_number(&format!("{at}/type")).unwrap_or(0);
     let first_word = |text: String| text.split_whitespace().next().map(str::to_owned);
-    let bond = text("bonding/mode").and_then(first_word).map(|mode| Bond {
+    let bond = text("bonding/mode").and_then(first_word).map(|mode| BondDescription {
         mode,
         slaves: text("bonding/slaves")
             .unwrap_or_default()
@@ -63,26 +63,26 @@ fn netdev(tree: &Tree, name: String, addresses: &Addresses) -> Netdev {
             .collect(),
         hash_policy: text("bonding/xmit_hash_policy").and_then(first_word),
     });
-    Netdev {
+    NetworkDevice {
         infiniband: kind == TYPE_INFINIBAND,
         loopback: kind == TYPE_LOOPBACK,
         // A device without carrier detection says "unknown" and works.
         up: text("operstate").is_some_and(|state| state == "up" || state == "unknown"),
-        mtu: tree.number(&format!("{at}/mtu")).unwrap_or(0),
+        mtu: tree.read_number(&format!("{at}/mtu")).unwrap_or(0),
         mac: text("address").unwrap_or_default().to_lowercase(),
         addresses: addresses.get(&name).cloned().unwrap_or_default(),
-        master: tree.link(&format!("{at}/master")),
+        master: tree.link_target(&format!("{at}/master")),
         bond,
         mii_status: text("bonding_slave/mii_status"),
         ipoib_mode: text("mode").filter(|_| kind == TYPE_INFINIBAND),
-        driver: tree.link(&format!("{at}/device/driver")),
-        hardware: tree.real(&format!("{at}/device")),
+        driver: tree.link_target(&format!("{at}/device/driver")),
+        hardware: tree.canonical_path(&format!("{at}/device")),
         name,
     }
 }
 
 /// RoCE's GIDs are the addresses of their network devices, so they tell those that were not given.
-pub(super) fn add_gid_addresses(netdevs: &mut [Netdev], devices: &[Device]) {
+pub(super) fn add_gid_addresses(netdevs: &mut [NetworkDevice], devices: &[DeviceDescription]) {
     let gids = devices.iter().flat_map(|device| &device.ports).flat_map(|port| &port.gids);
     for gid in gids {
         let address = gid.gid.to_ipv4_mapped().map_or(IpAddr::V6(gid.gid), IpAddr::V4);

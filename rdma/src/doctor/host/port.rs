@@ -4,19 +4,19 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
-use super::network::Netdev;
-use super::tree::Tree;
+use super::network::NetworkDevice;
+use super::tree::HostFileTree;
 
 #[derive(Debug, Clone, Default)]
-pub struct Port {
+pub struct PortDescription {
     pub number: u32,
     pub state: PortState,
     /// `LinkUp`, `Polling`, `Disabled`
     pub physical: String,
     pub link_layer: LinkLayer,
-    pub rate: Option<Rate>,
+    pub rate: Option<PortDataRate>,
     /// Those that are set.
-    pub gids: Vec<Gid>,
+    pub gids: Vec<GidTableEntry>,
     /// Those that are set; bit 15 is full membership.
     pub pkeys: Vec<u16>,
     /// `counters` and `hw_counters` together.
@@ -47,7 +47,7 @@ pub enum LinkLayer {
 
 /// `100 Gb/sec (4X EDR)`
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rate {
+pub struct PortDataRate {
     pub gbits: f64,
     /// Lanes; 0 if the text doesn't say.
     pub width: u32,
@@ -56,7 +56,7 @@ pub struct Rate {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gid {
+pub struct GidTableEntry {
     pub index: u32,
     pub gid: Ipv6Addr,
     pub kind: GidKind,
@@ -73,36 +73,37 @@ pub enum GidKind {
 
 /// `device` is its folder.
 pub(super) fn read(
-    tree: &Tree,
+    tree: &HostFileTree,
     device: &str,
     number: u32,
     iwarp: bool,
-    netdevs: &[Netdev],
-) -> Port {
+    netdevs: &[NetworkDevice],
+) -> PortDescription {
     let at = format!("{device}/ports/{number}");
-    let gids = gids(tree, &at, iwarp);
+    let gids = read_gids(tree, &at, iwarp);
     let counters = ["counters", "hw_counters"].iter().flat_map(|folder| {
         let folder = format!("{at}/{folder}");
-        let names = tree.names(&folder).into_iter();
-        names
-            .filter_map(move |name| Some((name.clone(), tree.number(&format!("{folder}/{name}"))?)))
+        let names = tree.list_names(&folder).into_iter();
+        names.filter_map(move |name| {
+            Some((name.clone(), tree.read_number(&format!("{folder}/{name}"))?))
+        })
     });
-    let pkeys = tree.names(&format!("{at}/pkeys")).into_iter();
+    let pkeys = tree.list_names(&format!("{at}/pkeys")).into_iter();
     let pkeys = pkeys.filter_map(|index| {
-        let text = tree.text(&format!("{at}/pkeys/{index}"))?;
+        let text = tree.read_text(&format!("{at}/pkeys/{index}"))?;
         u16::from_str_radix(text.trim_start_matches("0x"), 16).ok()
     });
-    Port {
+    PortDescription {
         number,
         state: after_colon(tree, &format!("{at}/state"))
             .map_or(PortState::Unknown, |state| state.as_str().into()),
         physical: after_colon(tree, &format!("{at}/phys_state")).unwrap_or_default(),
-        link_layer: match tree.text(&format!("{at}/link_layer")).as_deref() {
+        link_layer: match tree.read_text(&format!("{at}/link_layer")).as_deref() {
             Some("InfiniBand") => LinkLayer::InfiniBand,
             Some("Ethernet") => LinkLayer::Ethernet,
             _ => LinkLayer::Unknown,
         },
-        rate: tree.text(&format!("{at}/rate")).and_then(|text| Rate::parse(&text)),
+        rate: tree.read_text(&format!("{at}/rate")).and_then(|text| PortDataRate::parse(&text)),
         pkeys: pkeys.filter(|pkey| *pkey != 0).collect(),
         counters: counters.collect(),
         netdevs: netdevs_of(tree, device, number, &gids, netdevs),
@@ -112,30 +113,33 @@ pub(super) fn read(
 }
 
 /// `4: ACTIVE` → `ACTIVE`
-fn after_colon(tree: &Tree, path: &str) -> Option<String> {
-    let text = tree.text(path)?;
+fn after_colon(tree: &HostFileTree, path: &str) -> Option<String> {
+    let text = tree.read_text(path)?;
     Some(text.split_once(':').map_or(text.as_str(), |(_, name)| name).trim().to_owned())
 }
 
 /// The table has holes, and up to 1,024 places; the type of an empty one can't be read (EINVAL).
-fn gids(tree: &Tree, at: &str, iwarp: bool) -> Vec<Gid> {
-    let indexes =
-        tree.names(&format!("{at}/gids")).into_iter().filter_map(|index| index.parse::<u32>().ok());
+fn read_gids(tree: &HostFileTree, at: &str, iwarp: bool) -> Vec<GidTableEntry> {
+    let indexes = tree
+        .list_names(&format!("{at}/gids"))
+        .into_iter()
+        .filter_map(|index| index.parse::<u32>().ok());
     let gid = |index| {
-        let gid: Ipv6Addr = tree.text(&format!("{at}/gids/{index}"))?.parse().ok()?;
+        let gid: Ipv6Addr = tree.read_text(&format!("{at}/gids/{index}"))?.parse().ok()?;
         // An unused entry of an InfiniBand port has the prefix and no more. iWARP has a MAC address
         // in front and no more.
         if gid.is_unspecified() || (gid.segments()[4..] == [0; 4] && !iwarp) {
             return None;
         }
-        let kind = match tree.text(&format!("{at}/gid_attrs/types/{index}")).as_deref() {
+        let kind = match tree.read_text(&format!("{at}/gid_attrs/types/{index}")).as_deref() {
             Some("RoCE v2") => GidKind::RoceV2,
             Some(text) if text.contains("RoCE v1") => GidKind::InfiniBandOrRoceV1,
             _ => GidKind::Unknown,
         };
-        let netdev =
-            tree.text(&format!("{at}/gid_attrs/ndevs/{index}")).filter(|name| !name.is_empty());
-        Some(Gid { index, gid, kind, netdev })
+        let netdev = tree
+            .read_text(&format!("{at}/gid_attrs/ndevs/{index}"))
+            .filter(|name| !name.is_empty());
+        Some(GidTableEntry { index, gid, kind, netdev })
     };
     indexes.filter_map(gid).collect()
 }
@@ -143,14 +147,14 @@ fn gids(tree: &Tree, at: &str, iwarp: bool) -> Vec<Gid> {
 /// Which network devices are on a port. RoCE says it beside its GIDs, rxe in `parent`, iWARP by a
 /// GID that is the MAC address, InfiniBand by the PCI device and the port's number.
 fn netdevs_of(
-    tree: &Tree,
+    tree: &HostFileTree,
     device: &str,
     number: u32,
-    gids: &[Gid],
-    netdevs: &[Netdev],
+    gids: &[GidTableEntry],
+    netdevs: &[NetworkDevice],
 ) -> Vec<String> {
     let mut found: Vec<String> = gids.iter().filter_map(|gid| gid.netdev.clone()).collect();
-    found.extend(tree.text(&format!("{device}/parent")));
+    found.extend(tree.read_text(&format!("{device}/parent")));
     let macs = gids.iter().map(|gid| gid.gid.octets()).filter(|gid| gid[6..] == [0; 10]);
     for mac in macs
         .map(|gid| gid[..6].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"))
@@ -162,10 +166,12 @@ fn netdevs_of(
     if found.is_empty() {
         // dev_port counts from 0, ports from 1.
         let same_port = |name: &String| {
-            let port = tree.number::<u32>(&format!("sys/class/net/{name}/dev_port")).unwrap_or(0);
+            let port =
+                tree.read_number::<u32>(&format!("sys/class/net/{name}/dev_port")).unwrap_or(0);
             port + 1 == number
         };
-        found.extend(tree.names(&format!("{device}/device/net")).into_iter().filter(same_port));
+        found
+            .extend(tree.list_names(&format!("{device}/device/net")).into_iter().filter(same_port));
     }
     let mut unique = Vec::new();
     for name in found {
@@ -176,7 +182,7 @@ fn netdevs_of(
     unique
 }
 
-impl Rate {
+impl PortDataRate {
     fn parse(text: &str) -> Option<Self> {
         let (gbits, rest) = text.split_once(' ')?;
         let inside = rest.split_once('(').map_or("", |(_, inside)| inside.trim_end_matches(')'));
@@ -202,7 +208,7 @@ impl From<&str> for PortState {
 }
 
 impl PortState {
-    pub fn name(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Active => "active",
             Self::Init => "init",
@@ -214,7 +220,7 @@ impl PortState {
 }
 
 impl LinkLayer {
-    pub fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::InfiniBand => "InfiniBand",
             Self::Ethernet => "Ethernet",
@@ -223,7 +229,7 @@ impl LinkLayer {
     }
 }
 
-impl Gid {
+impl GidTableEntry {
     /// Set from an IP address of the network device, and not from its MAC address.
     pub fn is_routable(&self) -> bool {
         !self.gid.is_unicast_link_local()

@@ -1,20 +1,20 @@
 //! What this process may do: locked memory, capabilities, CPUs.
 
-use super::tree::Tree;
+use super::tree::HostFileTree;
 
 #[derive(Debug, Clone, Default)]
-pub struct Process {
+pub struct ProcessLimits {
     /// RLIMIT_MEMLOCK, soft.
-    pub memlock: Limit,
+    pub memlock: MemlockLimit,
     /// RLIMIT_MEMLOCK, hard: the soft one can be raised up to here.
-    pub memlock_hard: Limit,
+    pub memlock_hard: MemlockLimit,
     /// CAP_IPC_LOCK in effect: RLIMIT_MEMLOCK does not count.
     pub ipc_lock: bool,
     pub cpus: CpuSet,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Limit {
+pub enum MemlockLimit {
     Bytes(u64),
     #[default]
     Unlimited,
@@ -27,18 +27,18 @@ pub struct CpuSet(Vec<(u32, u32)>);
 /// Bit of CAP_IPC_LOCK, `linux/capability.h`.
 const CAP_IPC_LOCK: u32 = 14;
 
-pub(super) fn read(tree: &Tree) -> Process {
-    let status = tree.text("proc/self/status").unwrap_or_default();
+pub(super) fn read(tree: &HostFileTree) -> ProcessLimits {
+    let status = tree.read_text("proc/self/status").unwrap_or_default();
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name))?;
         Some(line.split_once(':')?.1.trim().to_owned())
     };
     let capabilities =
         field("CapEff:").and_then(|text| u64::from_str_radix(&text, 16).ok()).unwrap_or(0);
-    let limits = tree.text("proc/self/limits").unwrap_or_default();
+    let limits = tree.read_text("proc/self/limits").unwrap_or_default();
     let memlock = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
-    let mut memlock = memlock.unwrap_or_default().split_whitespace().map(limit);
-    Process {
+    let mut memlock = memlock.unwrap_or_default().split_whitespace().map(parse_limit);
+    ProcessLimits {
         memlock: memlock.next().unwrap_or_default(),
         memlock_hard: memlock.next().unwrap_or_default(),
         ipc_lock: capabilities & (1 << CAP_IPC_LOCK) != 0,
@@ -46,8 +46,8 @@ pub(super) fn read(tree: &Tree) -> Process {
     }
 }
 
-fn limit(text: &str) -> Limit {
-    text.parse().map_or(Limit::Unlimited, Limit::Bytes)
+fn parse_limit(text: &str) -> MemlockLimit {
+    text.parse().map_or(MemlockLimit::Unlimited, MemlockLimit::Bytes)
 }
 
 impl CpuSet {
@@ -64,7 +64,7 @@ impl CpuSet {
         self.0.is_empty()
     }
 
-    pub fn meets(&self, other: &Self) -> bool {
+    pub fn shares_cpu_with(&self, other: &Self) -> bool {
         self.0
             .iter()
             .any(|(first, last)| other.0.iter().any(|(from, to)| first <= to && from <= last))

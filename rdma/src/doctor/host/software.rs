@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::device::Device;
-use super::network::Netdev;
-use super::tree::Tree;
+use super::device::DeviceDescription;
+use super::network::NetworkDevice;
+use super::tree::HostFileTree;
 
 #[derive(Debug, Clone, Default)]
-pub struct Libraries {
+pub struct VerbsLibraries {
     /// libibverbs.so.1
     pub ibverbs: Option<PathBuf>,
     /// librdmacm.so.1
@@ -30,7 +30,7 @@ pub struct UnusedNic {
 }
 
 /// What belongs together for one family of NICs.
-pub(in crate::doctor) struct Driver {
+pub(in crate::doctor) struct NicDriverFamily {
     /// Driver of the hardware, as sysfs names it.
     pub hardware: &'static str,
     /// Module that adds RDMA.
@@ -41,33 +41,33 @@ pub(in crate::doctor) struct Driver {
     pub always: bool,
 }
 
-const fn driver(
+const fn driver_family(
     hardware: &'static str,
     module: &'static str,
     provider: &'static str,
     always: bool,
-) -> Driver {
-    Driver { hardware, module, provider, always }
+) -> NicDriverFamily {
+    NicDriverFamily { hardware, module, provider, always }
 }
 
 /// From rdma-core's `providers/` and the kernel's `drivers/infiniband/hw/`; look again when either
 /// gains one.
-pub(in crate::doctor) const DRIVERS: [Driver; 15] = [
-    driver("mlx5_core", "mlx5_ib", "mlx5", true),
-    driver("mlx4_core", "mlx4_ib", "mlx4", true),
-    driver("bnxt_en", "bnxt_re", "bnxt_re", false),
-    driver("ice", "irdma", "irdma", true),
-    driver("i40e", "irdma", "irdma", false),
-    driver("cxgb4", "iw_cxgb4", "cxgb4", true),
-    driver("hns3", "hns_roce_hw_v2", "hns", false),
-    driver("qede", "qedr", "qedr", false),
-    driver("mana", "mana_ib", "mana", false),
-    driver("efa", "efa", "efa", true),
-    driver("erdma", "erdma", "erdma", true),
-    driver("hfi1", "hfi1", "hfi1verbs", true),
-    driver("vmw_pvrdma", "vmw_pvrdma", "vmw_pvrdma", true),
-    driver("rdma_rxe", "rdma_rxe", "rxe", true),
-    driver("siw", "siw", "siw", true),
+pub(in crate::doctor) const DRIVERS: [NicDriverFamily; 15] = [
+    driver_family("mlx5_core", "mlx5_ib", "mlx5", true),
+    driver_family("mlx4_core", "mlx4_ib", "mlx4", true),
+    driver_family("bnxt_en", "bnxt_re", "bnxt_re", false),
+    driver_family("ice", "irdma", "irdma", true),
+    driver_family("i40e", "irdma", "irdma", false),
+    driver_family("cxgb4", "iw_cxgb4", "cxgb4", true),
+    driver_family("hns3", "hns_roce_hw_v2", "hns", false),
+    driver_family("qede", "qedr", "qedr", false),
+    driver_family("mana", "mana_ib", "mana", false),
+    driver_family("efa", "efa", "efa", true),
+    driver_family("erdma", "erdma", "erdma", true),
+    driver_family("hfi1", "hfi1", "hfi1verbs", true),
+    driver_family("vmw_pvrdma", "vmw_pvrdma", "vmw_pvrdma", true),
+    driver_family("rdma_rxe", "rdma_rxe", "rxe", true),
+    driver_family("siw", "siw", "siw", true),
 ];
 
 /// Where loaders look besides `/etc/ld.so.conf*`.
@@ -82,34 +82,34 @@ const LIBRARY_FOLDERS: [&str; 7] = [
 ];
 
 /// Loaded ones, and built-in ones as far as they show.
-pub(super) fn modules(tree: &Tree) -> BTreeSet<String> {
-    let loaded = tree.text("proc/modules").unwrap_or_default();
+pub(super) fn read_modules(tree: &HostFileTree) -> BTreeSet<String> {
+    let loaded = tree.read_text("proc/modules").unwrap_or_default();
     let mut modules: BTreeSet<_> =
         loaded.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
-    modules.extend(tree.names("sys/module"));
+    modules.extend(tree.list_names("sys/module"));
     // A built-in module without parameters has no folder; what it made has.
     for (path, module) in [
         ("sys/class/infiniband", "ib_core"),
         ("sys/class/infiniband_verbs", "ib_uverbs"),
         ("sys/class/misc/rdma_cm", "rdma_ucm"),
     ] {
-        if tree.exists(path) {
+        if tree.path_exists(path) {
             modules.insert(module.to_owned());
         }
     }
     modules
 }
 
-pub(super) fn libraries(tree: &Tree) -> Libraries {
+pub(super) fn find_libraries(tree: &HostFileTree) -> VerbsLibraries {
     let folders = library_folders(tree);
     let library = |name: &str| {
         let mut paths = folders.iter().map(|folder| format!("{folder}/{name}"));
-        paths.find(|path| tree.exists(path)).map(|path| PathBuf::from(format!("/{path}")))
+        paths.find(|path| tree.path_exists(path)).map(|path| PathBuf::from(format!("/{path}")))
     };
     let configured: BTreeSet<String> = tree
-        .names("etc/libibverbs.d")
+        .list_names("etc/libibverbs.d")
         .iter()
-        .filter_map(|file| tree.text(&format!("etc/libibverbs.d/{file}")))
+        .filter_map(|file| tree.read_text(&format!("etc/libibverbs.d/{file}")))
         .flat_map(|text| {
             text.lines()
                 .filter_map(|line| Some(line.strip_prefix("driver")?.trim().to_owned()))
@@ -118,10 +118,10 @@ pub(super) fn libraries(tree: &Tree) -> Libraries {
         .collect();
     let installed: BTreeSet<String> = folders
         .iter()
-        .flat_map(|folder| tree.names(&format!("{folder}/libibverbs")))
+        .flat_map(|folder| tree.list_names(&format!("{folder}/libibverbs")))
         .filter_map(|file| Some(file.strip_prefix("lib")?.split_once("-rdmav")?.0.to_owned()))
         .collect();
-    Libraries {
+    VerbsLibraries {
         ibverbs: library("libibverbs.so.1"),
         rdmacm: library("librdmacm.so.1"),
         // A configured path ("driver /opt/x/libfoo") names its library itself.
@@ -138,13 +138,15 @@ pub(super) fn libraries(tree: &Tree) -> Libraries {
     }
 }
 
-fn library_folders(tree: &Tree) -> Vec<String> {
+fn library_folders(tree: &HostFileTree) -> Vec<String> {
     let mut folders: Vec<String> =
         LIBRARY_FOLDERS.iter().map(|&folder| folder.to_owned()).collect();
-    let files =
-        tree.names("etc/ld.so.conf.d").into_iter().map(|name| format!("etc/ld.so.conf.d/{name}"));
+    let files = tree
+        .list_names("etc/ld.so.conf.d")
+        .into_iter()
+        .map(|name| format!("etc/ld.so.conf.d/{name}"));
     for file in files.chain(["etc/ld.so.conf".to_owned()]) {
-        let text = tree.text(&file).unwrap_or_default();
+        let text = tree.read_text(&file).unwrap_or_default();
         let paths = text.lines().map(str::trim).filter(|line| line.starts_with('/'));
         folders.extend(paths.map(|path| path.trim_matches('/').to_owned()));
     }
@@ -153,10 +155,16 @@ fn library_folders(tree: &Tree) -> Vec<String> {
 
 /// Network devices whose driver has an RDMA side that shows no device, and InfiniBand controllers
 /// without one.
-pub(super) fn unused(tree: &Tree, devices: &[Device], netdevs: &[Netdev]) -> Vec<UnusedNic> {
+pub(super) fn find_unused_nics(
+    tree: &HostFileTree,
+    devices: &[DeviceDescription],
+    netdevs: &[NetworkDevice],
+) -> Vec<UnusedNic> {
     let used: Vec<PathBuf> = devices
         .iter()
-        .filter_map(|device| tree.real(&format!("sys/class/infiniband/{}/device", device.name)))
+        .filter_map(|device| {
+            tree.canonical_path(&format!("sys/class/infiniband/{}/device", device.name))
+        })
         .collect();
     let mut unused = Vec::new();
     for netdev in netdevs
@@ -171,12 +179,12 @@ pub(super) fn unused(tree: &Tree, devices: &[Device], netdevs: &[Netdev]) -> Vec
             unused.push(UnusedNic { name, driver, module: Some(known.module), only_rdma: false });
         }
     }
-    for name in tree.names("sys/bus/pci/devices") {
+    for name in tree.list_names("sys/bus/pci/devices") {
         let at = format!("sys/bus/pci/devices/{name}");
         let infiniband =
-            tree.text(&format!("{at}/class")).is_some_and(|class| class.starts_with("0x0207"));
-        if infiniband && tree.real(&at).is_none_or(|real| !used.contains(&real)) {
-            let driver = tree.link(&format!("{at}/driver"));
+            tree.read_text(&format!("{at}/class")).is_some_and(|class| class.starts_with("0x0207"));
+        if infiniband && tree.canonical_path(&at).is_none_or(|real| !used.contains(&real)) {
+            let driver = tree.link_target(&format!("{at}/driver"));
             let module = DRIVERS
                 .iter()
                 .find(|known| Some(known.hardware) == driver.as_deref())

@@ -10,56 +10,66 @@ use std::str::FromStr;
 /// hurt.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-pub(super) struct Tree {
+pub(super) struct HostFileTree {
     root: PathBuf,
 }
 
-impl Tree {
+impl HostFileTree {
     pub(super) fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    pub(super) fn path(&self, path: &str) -> PathBuf {
+    pub(super) fn resolve_path(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
     /// Without white space at the ends.
-    pub(super) fn text(&self, path: &str) -> Option<String> {
+    pub(super) fn read_text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
-        fs::File::open(self.path(path)).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        fs::File::open(self.resolve_path(path))
+            .ok()?
+            .take(FILE_BYTES_MAX)
+            .read_to_end(&mut bytes)
+            .ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
-    pub(super) fn number<T: FromStr>(&self, path: &str) -> Option<T> {
-        self.text(path)?.parse().ok()
+    pub(super) fn read_number<T: FromStr>(&self, path: &str) -> Option<T> {
+        self.read_text(path)?.parse().ok()
     }
 
-    pub(super) fn exists(&self, path: &str) -> bool {
-        self.path(path).exists()
+    pub(super) fn path_exists(&self, path: &str) -> bool {
+        self.resolve_path(path).exists()
     }
 
     /// What a folder has, `mlx5_2` before `mlx5_10`.
-    pub(super) fn names(&self, path: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.path(path)) else { return Vec::new() };
+    pub(super) fn list_names(&self, path: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.resolve_path(path)) else { return Vec::new() };
         let mut names: Vec<String> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
-        names.sort_by_cached_key(|name| natural(name));
+        names.sort_by_cached_key(|name| natural_sort_key(name));
         names
     }
 
     /// The last part of where a symbolic link leads: the name of a driver, a bond, a bus address.
-    pub(super) fn link(&self, path: &str) -> Option<String> {
-        Some(fs::read_link(self.path(path)).ok()?.file_name()?.to_string_lossy().into_owned())
+    pub(super) fn link_target(&self, path: &str) -> Option<String> {
+        Some(
+            fs::read_link(self.resolve_path(path))
+                .ok()?
+                .file_name()?
+                .to_string_lossy()
+                .into_owned(),
+        )
     }
 
     /// Where a path leads in the end: two that lead to one folder are one device.
-    pub(super) fn real(&self, path: &str) -> Option<PathBuf> {
-        fs::canonicalize(self.path(path)).ok()
+    pub(super) fn canonical_path(&self, path: &str) -> Option<PathBuf> {
+        fs::canonicalize(self.resolve_path(path)).ok()
     }
 }
 
 /// Digits compare as numbers.
-fn natural(name: &str) -> Vec<(String, u64)> {
+fn natural_sort_key(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {

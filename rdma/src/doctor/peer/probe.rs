@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::route;
-use super::{PeerProbe, Reached};
-use crate::doctor::host::Host;
+use super::{ConnectOutcome, PeerProbe};
+use crate::doctor::host::HostDescription;
 
 #[derive(Debug, Clone)]
 pub struct ProbeOptions {
@@ -27,22 +27,28 @@ pub struct ProbeOptions {
 const ROUNDS: usize = 3;
 
 /// Finds the way to `host`. Blocks, at most for some deadlines and that of the resolver.
-pub fn probe_peer(this: &Host, host: &str, port: u16, options: &ProbeOptions) -> PeerProbe {
+pub fn probe_peer(
+    this: &HostDescription,
+    host: &str,
+    port: u16,
+    options: &ProbeOptions,
+) -> PeerProbe {
     let mut probe = PeerProbe {
         host: host.to_owned(),
         port,
-        resolved: resolve(host, port).map_err(|error| error.to_string()),
+        resolved: resolve_host(host, port).map_err(|error| error.to_string()),
         address: None,
         source: Err("no address".to_owned()),
         device: None,
         gateway: None,
         path_mtu: None,
-        reached: Reached::NotTried,
+        reached: ConnectOutcome::NotTried,
     };
     for ip in probe.resolved.clone().unwrap_or_default() {
         let address = SocketAddr::new(ip, port);
-        let reached = reach(address, options);
-        let answered = matches!(reached, Reached::Connected { .. } | Reached::Refused { .. });
+        let reached = measure_connect(address, options);
+        let answered =
+            matches!(reached, ConnectOutcome::Connected { .. } | ConnectOutcome::Refused { .. });
         // Of several addresses the first that answers counts; if none does, the first.
         if answered || probe.address.is_none() {
             (probe.address, probe.reached) = (Some(address), reached);
@@ -52,7 +58,7 @@ pub fn probe_peer(this: &Host, host: &str, port: u16, options: &ProbeOptions) ->
         }
     }
     if let Some(address) = probe.address {
-        match way(address, options) {
+        match find_source_address(address, options) {
             Ok((source, path_mtu)) => {
                 (probe.source, probe.path_mtu) = (Ok(source), path_mtu);
                 probe.device = device_of(this, source);
@@ -60,12 +66,12 @@ pub fn probe_peer(this: &Host, host: &str, port: u16, options: &ProbeOptions) ->
             Err(error) => probe.source = Err(error.to_string()),
         }
         let device = probe.device.as_deref().unwrap_or_default();
-        probe.gateway = route::gateway(Path::new("/"), address.ip(), device);
+        probe.gateway = route::find_next_hop(Path::new("/"), address.ip(), device);
     }
     probe
 }
 
-fn resolve(host: &str, port: u16) -> io::Result<Vec<IpAddr>> {
+fn resolve_host(host: &str, port: u16) -> io::Result<Vec<IpAddr>> {
     let mut found: Vec<IpAddr> = Vec::new();
     for address in (host, port).to_socket_addrs()? {
         if !found.contains(&address.ip()) {
@@ -75,7 +81,7 @@ fn resolve(host: &str, port: u16) -> io::Result<Vec<IpAddr>> {
     if found.is_empty() { Err(io::Error::other("the name has no address")) } else { Ok(found) }
 }
 
-fn device_of(this: &Host, source: IpAddr) -> Option<String> {
+fn device_of(this: &HostDescription, source: IpAddr) -> Option<String> {
     this.netdevs
         .iter()
         .find(|netdev| netdev.addresses.contains(&source))
@@ -83,7 +89,10 @@ fn device_of(this: &Host, source: IpAddr) -> Option<String> {
 }
 
 /// A connected UDP socket sends nothing, and knows what it would send from and how large.
-fn way(to: SocketAddr, options: &ProbeOptions) -> io::Result<(IpAddr, Option<u32>)> {
+fn find_source_address(
+    to: SocketAddr,
+    options: &ProbeOptions,
+) -> io::Result<(IpAddr, Option<u32>)> {
     let any = if to.is_ipv4() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED)
     } else {
@@ -113,27 +122,29 @@ fn path_mtu(socket: BorrowedFd<'_>, ipv4: bool) -> Option<u32> {
     if result == 0 { u32::try_from(mtu).ok() } else { None }
 }
 
-fn reach(to: SocketAddr, options: &ProbeOptions) -> Reached {
-    let mut best: Option<Reached> = None;
+fn measure_connect(to: SocketAddr, options: &ProbeOptions) -> ConnectOutcome {
+    let mut best: Option<ConnectOutcome> = None;
     for _ in 0..ROUNDS {
         let begin = Instant::now();
-        let connected = connect(to, options);
+        let connected = open_connection(to, options);
         let round_trip = begin.elapsed();
         let now = match connected {
-            Ok(socket) => Reached::Connected { round_trip, segment_bytes: socket.tcp_mss().ok() },
+            Ok(socket) => {
+                ConnectOutcome::Connected { round_trip, segment_bytes: socket.tcp_mss().ok() }
+            }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Reached::Refused { round_trip }
+                ConnectOutcome::Refused { round_trip }
             }
             // One that fails after others worked is the network's, not the peer's, and is no reason
             // to forget those.
-            Err(error) => return best.unwrap_or(Reached::Failed(error.to_string())),
+            Err(error) => return best.unwrap_or(ConnectOutcome::Failed(error.to_string())),
         };
-        best = Some(best.map_or(now.clone(), |best| shorter(best, now)));
+        best = Some(best.map_or(now.clone(), |best| shorter_outcome(best, now)));
     }
-    best.unwrap_or(Reached::NotTried)
+    best.unwrap_or(ConnectOutcome::NotTried)
 }
 
-fn connect(to: SocketAddr, options: &ProbeOptions) -> io::Result<Socket> {
+fn open_connection(to: SocketAddr, options: &ProbeOptions) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     if let Some(device) = &options.bind_device {
         socket.bind_device(Some(device.as_bytes()))?;
@@ -145,10 +156,12 @@ fn connect(to: SocketAddr, options: &ProbeOptions) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn shorter(one: Reached, other: Reached) -> Reached {
-    let time = |reached: &Reached| match reached {
-        Reached::Connected { round_trip, .. } | Reached::Refused { round_trip } => *round_trip,
-        Reached::Failed(_) | Reached::NotTried => Duration::MAX,
+fn shorter_outcome(one: ConnectOutcome, other: ConnectOutcome) -> ConnectOutcome {
+    let time = |reached: &ConnectOutcome| match reached {
+        ConnectOutcome::Connected { round_trip, .. } | ConnectOutcome::Refused { round_trip } => {
+            *round_trip
+        }
+        ConnectOutcome::Failed(_) | ConnectOutcome::NotTried => Duration::MAX,
     };
     if time(&other) < time(&one) { other } else { one }
 }
@@ -159,14 +172,14 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::doctor::addresses;
+    use crate::doctor::list_addresses;
 
     fn options() -> ProbeOptions {
         ProbeOptions { deadline: Duration::from_secs(5), bind_device: None, bind_address: None }
     }
 
-    fn this() -> Host {
-        Host::read(Path::new("/"), &addresses().unwrap())
+    fn this() -> HostDescription {
+        HostDescription::read(Path::new("/"), &list_addresses().unwrap())
     }
 
     #[test]
@@ -175,7 +188,7 @@ mod tests {
         let probe =
             probe_peer(&this(), "127.0.0.1", listener.local_addr().unwrap().port(), &options());
         assert!(
-            matches!(probe.reached, Reached::Connected { segment_bytes: Some(1..), .. }),
+            matches!(probe.reached, ConnectOutcome::Connected { segment_bytes: Some(1..), .. }),
             "{probe:?}"
         );
         assert_eq!(probe.source, Ok("127.0.0.1".parse().unwrap()));
@@ -189,13 +202,13 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let probe = probe_peer(&this(), "127.0.0.1", port, &options());
-        assert!(matches!(probe.reached, Reached::Refused { .. }), "{probe:?}");
+        assert!(matches!(probe.reached, ConnectOutcome::Refused { .. }), "{probe:?}");
     }
 
     #[test]
     fn a_name_that_is_none_is_told_as_such() {
         // RFC 6761: never resolves.
         let probe = probe_peer(&this(), "nobody.invalid", 1, &options());
-        assert!(probe.resolved.is_err() && probe.reached == Reached::NotTried, "{probe:?}");
+        assert!(probe.resolved.is_err() && probe.reached == ConnectOutcome::NotTried, "{probe:?}");
     }
 }

@@ -5,14 +5,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 /// The next hop to `to` out of `device`: `None` if it is on the link, or the table doesn't say.
-pub(super) fn gateway(root: &Path, to: IpAddr, device: &str) -> Option<IpAddr> {
+pub(super) fn find_next_hop(root: &Path, to: IpAddr, device: &str) -> Option<IpAddr> {
     match to {
-        IpAddr::V4(to) => {
-            v4(&std::fs::read_to_string(root.join("proc/net/route")).ok()?, to, device)
-        }
-        IpAddr::V6(to) => {
-            v6(&std::fs::read_to_string(root.join("proc/net/ipv6_route")).ok()?, to, device)
-        }
+        IpAddr::V4(to) => find_next_hop_v4(
+            &std::fs::read_to_string(root.join("proc/net/route")).ok()?,
+            to,
+            device,
+        ),
+        IpAddr::V6(to) => find_next_hop_v6(
+            &std::fs::read_to_string(root.join("proc/net/ipv6_route")).ok()?,
+            to,
+            device,
+        ),
     }
 }
 
@@ -22,7 +26,7 @@ const GATEWAY: u32 = 2;
 
 /// Columns: device, destination, gateway, flags, …, mask; addresses are hexadecimal in the host's
 /// byte order.
-fn v4(table: &str, to: Ipv4Addr, device: &str) -> Option<IpAddr> {
+fn find_next_hop_v4(table: &str, to: Ipv4Addr, device: &str) -> Option<IpAddr> {
     let address =
         |text: &str| Some(Ipv4Addr::from(u32::from_str_radix(text, 16).ok()?.to_ne_bytes()));
     let mut best: Option<(u32, u32, Option<Ipv4Addr>)> = None;
@@ -52,7 +56,7 @@ fn v4(table: &str, to: Ipv4Addr, device: &str) -> Option<IpAddr> {
 
 /// Columns: destination, its prefix length, source, its prefix length, next hop, metric,
 /// references, uses, flags, device.
-fn v6(table: &str, to: Ipv6Addr, device: &str) -> Option<IpAddr> {
+fn find_next_hop_v6(table: &str, to: Ipv6Addr, device: &str) -> Option<IpAddr> {
     let address = |text: &str| Some(Ipv6Addr::from(u128::from_str_radix(text, 16).ok()?));
     let mut best: Option<(u32, u32, Option<Ipv6Addr>)> = None;
     for line in table.lines() {
@@ -92,7 +96,8 @@ eth1\t0002000A\t0400000A\t0003\t0\t0\t50\t00FFFFFF\t0\t0\t0
 
     #[test]
     fn the_longest_prefix_then_the_smallest_metric_names_the_next_hop() {
-        let hop = |to: &str| v4(V4, to.parse().unwrap(), "eth0").map(|hop| hop.to_string());
+        let hop =
+            |to: &str| find_next_hop_v4(V4, to.parse().unwrap(), "eth0").map(|hop| hop.to_string());
         assert_eq!(hop("10.0.0.9"), None, "on the link");
         assert_eq!(hop("10.0.1.9").as_deref(), Some("10.0.0.3"));
         assert_eq!(hop("8.8.8.8").as_deref(), Some("10.0.0.1"));
@@ -109,9 +114,13 @@ eth1\t0002000A\t0400000A\t0003\t0\t0\t50\t00FFFFFF\t0\t0\t0
         };
         let hop_text = format!("fd00{:0>28}", "1");
         let table = line("fd000001", "20", "", "00000001") + &line("", "00", &hop_text, "00000003");
-        assert_eq!(v6(&table, "fd00:1::9".parse().unwrap(), "eth0"), None, "on the link");
         assert_eq!(
-            v6(&table, "fd01::9".parse().unwrap(), "eth0"),
+            find_next_hop_v6(&table, "fd00:1::9".parse().unwrap(), "eth0"),
+            None,
+            "on the link"
+        );
+        assert_eq!(
+            find_next_hop_v6(&table, "fd01::9".parse().unwrap(), "eth0"),
             Some("fd00::1".parse().unwrap())
         );
     }

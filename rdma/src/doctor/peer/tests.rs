@@ -4,14 +4,17 @@
 use std::time::Duration;
 
 use super::*;
-use crate::doctor::fake::Fake;
-use crate::doctor::finding::{Severity, verdict};
+use crate::doctor::fake::FakeHostTree;
+use crate::doctor::finding::{FindingSeverity, worst_severity};
 
-fn connected(segment_bytes: u32) -> Reached {
-    Reached::Connected { round_trip: Duration::from_micros(84), segment_bytes: Some(segment_bytes) }
+fn connected(segment_bytes: u32) -> ConnectOutcome {
+    ConnectOutcome::Connected {
+        round_trip: Duration::from_micros(84),
+        segment_bytes: Some(segment_bytes),
+    }
 }
 
-/// A worker on the RoCE network of `Fake::mlx5`.
+/// A worker on the RoCE network of `FakeHostTree::mlx5_host`.
 fn on_the_rail() -> PeerProbe {
     PeerProbe {
         host: "gpu-08".to_owned(),
@@ -26,21 +29,21 @@ fn on_the_rail() -> PeerProbe {
     }
 }
 
-fn judged(probe: &PeerProbe) -> Vec<Finding> {
-    let fake = Fake::mlx5();
-    fake.set("sys/class/net/eth0/mtu", "1500");
-    judge_peer(&fake.host(), probe)
+fn judged(probe: &PeerProbe) -> Vec<HostFinding> {
+    let fake = FakeHostTree::mlx5_host();
+    fake.write_file("sys/class/net/eth0/mtu", "1500");
+    judge_peer(&fake.read_host(), probe)
 }
 
 /// The worst finding.
-fn worst(probe: &PeerProbe) -> Finding {
+fn worst(probe: &PeerProbe) -> HostFinding {
     judged(probe).into_iter().max_by_key(|finding| finding.severity).unwrap()
 }
 
 #[test]
 fn a_peer_on_a_rail_is_well() {
     let found = judged(&on_the_rail());
-    assert_eq!(verdict(&found), Severity::Ok, "{found:#?}");
+    assert_eq!(worst_severity(&found), FindingSeverity::Ok, "{found:#?}");
     let seen: Vec<_> = found.iter().map(|finding| finding.seen.as_str()).collect();
     assert_eq!(
         seen,
@@ -62,7 +65,7 @@ fn a_name_that_does_not_resolve_is_a_failure() {
     });
     assert_eq!(
         (found.severity, found.seen.as_str()),
-        (Severity::Fail, "can't be resolved: Name or service not known")
+        (FindingSeverity::Fail, "can't be resolved: Name or service not known")
     );
 }
 
@@ -72,26 +75,26 @@ fn a_peer_without_route_is_a_failure() {
         worst(&PeerProbe { source: Err("Network is unreachable".to_owned()), ..on_the_rail() });
     assert_eq!(
         (found.severity, found.seen.as_str()),
-        (Severity::Fail, "no route: Network is unreachable")
+        (FindingSeverity::Fail, "no route: Network is unreachable")
     );
 }
 
 #[test]
 fn refused_and_silent_ports_are_failures_with_different_remedies() {
     let refused = worst(&PeerProbe {
-        reached: Reached::Refused { round_trip: Duration::from_millis(2) },
+        reached: ConnectOutcome::Refused { round_trip: Duration::from_millis(2) },
         ..on_the_rail()
     });
     assert_eq!(
         (refused.severity, refused.seen.as_str()),
-        (Severity::Fail, "the host answers after 2.000 ms, and refuses port 9400")
+        (FindingSeverity::Fail, "the host answers after 2.000 ms, and refuses port 9400")
     );
     assert!(refused.remedy.unwrap().contains("worker.listen"));
     let silent = worst(&PeerProbe {
-        reached: Reached::Failed("connection timed out".to_owned()),
+        reached: ConnectOutcome::Failed("connection timed out".to_owned()),
         ..on_the_rail()
     });
-    assert_eq!(silent.severity, Severity::Fail);
+    assert_eq!(silent.severity, FindingSeverity::Fail);
     assert!(silent.remedy.unwrap().contains("firewalls"));
 }
 
@@ -104,19 +107,23 @@ fn a_way_past_the_rails_is_a_warning_if_there_are_rails() {
         ..on_the_rail()
     };
     let found = worst(&past);
-    assert_eq!(found.severity, Severity::Warn);
+    assert_eq!(found.severity, FindingSeverity::Warn);
     assert_eq!(
         found.seen,
         "the way leads out of eth0, which is on no rail; this host has mlx5_0/1, mlx5_1/1"
     );
-    let bare = judge_peer(&Fake::bare().host(), &past);
-    assert_eq!(verdict(&bare), Severity::Ok, "without RDMA, tcp is what there is: {bare:#?}");
+    let bare = judge_peer(&FakeHostTree::bare_host().read_host(), &past);
+    assert_eq!(
+        worst_severity(&bare),
+        FindingSeverity::Ok,
+        "without RDMA, tcp is what there is: {bare:#?}"
+    );
 }
 
 #[test]
 fn ends_that_disagree_about_the_mtu_are_a_warning() {
     let found = worst(&PeerProbe { reached: connected(1448), ..on_the_rail() });
-    assert_eq!(found.severity, Severity::Warn);
+    assert_eq!(found.severity, FindingSeverity::Warn);
     assert_eq!(
         found.seen,
         "eth2 has MTU 9000, the peer takes about 1500; RDMA packets carry 4096 bytes"
@@ -128,7 +135,7 @@ fn ends_that_disagree_about_the_mtu_are_a_warning() {
     for segment in [8936, 8960] {
         assert_eq!(
             worst(&PeerProbe { reached: connected(segment), ..on_the_rail() }).severity,
-            Severity::Ok,
+            FindingSeverity::Ok,
             "{segment}"
         );
     }
@@ -141,7 +148,7 @@ fn this_host_is_known_by_its_own_address() {
         path_mtu: Some(65_535),
         ..on_the_rail()
     };
-    assert_eq!(worst(&own).severity, Severity::Ok, "its MTU is the loopback device's");
+    assert_eq!(worst(&own).severity, FindingSeverity::Ok, "its MTU is the loopback device's");
     assert!(judged(&own).iter().any(|finding| finding.seen == "is this host: shm is used"));
     // Found by trying: the loopback device has MTU 65,536, and its path 65,535.
     let loopback = PeerProbe {
@@ -151,5 +158,5 @@ fn this_host_is_known_by_its_own_address() {
         reached: connected(32_741),
         ..on_the_rail()
     };
-    assert_eq!(worst(&loopback).severity, Severity::Ok);
+    assert_eq!(worst(&loopback).severity, FindingSeverity::Ok);
 }

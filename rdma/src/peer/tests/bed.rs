@@ -8,9 +8,9 @@ use async_trait::async_trait;
 
 use super::super::*;
 use super::{Shm, Tcp, Verbs};
-use crate::inprocess::{FaultHandle, Faults, InProcess, Mode};
-use crate::metrics::metrics;
-use crate::transport::{Event, Incoming, Reply, Service};
+use crate::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
+use crate::metrics::transport_metrics;
+use crate::transport::{CallEvent, CallService, IncomingCall, ReplySender};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
@@ -22,12 +22,12 @@ pub struct Line {
 
 #[derive(Default)]
 struct Watch {
-    asked: Mutex<Vec<Ways>>,
+    asked: Mutex<Vec<TransportWays>>,
     delay: Mutex<Duration>,
     served: AtomicUsize,
     away: AtomicBool,
     /// Takes the place of the transport.
-    instead: Mutex<Option<Arc<dyn Transport>>>,
+    instead: Mutex<Option<Arc<dyn PeerTransport>>>,
 }
 
 impl Line {
@@ -58,13 +58,17 @@ impl Line {
     }
 
     /// From now on a tcp connection tells these ways.
-    pub fn tells(&self, ways: Ways) {
+    pub fn tells(&self, ways: TransportWays) {
         let echo = Arc::new(Echo(self.watch.clone()));
-        *self.watch.instead.lock() =
-            Some(InProcess::posing_as(Tcp, ways, echo, Mode::Copy(Faults::none())));
+        *self.watch.instead.lock() = Some(InProcess::posing_as(
+            Tcp,
+            ways,
+            echo,
+            InProcessMode::Copy(InProcessFaults::without_faults()),
+        ));
     }
 
-    pub fn asked(&self) -> Vec<Ways> {
+    pub fn asked(&self) -> Vec<TransportWays> {
         self.watch.asked.lock().clone()
     }
 
@@ -78,17 +82,17 @@ impl Line {
 }
 
 struct Fake {
-    inner: Arc<dyn Transport>,
+    inner: Arc<dyn PeerTransport>,
     watch: Arc<Watch>,
 }
 
 #[async_trait]
-impl Transport for Fake {
-    fn kind(&self) -> TransportKind {
-        self.inner.kind()
+impl PeerTransport for Fake {
+    fn transport_kind(&self) -> TransportKind {
+        self.inner.transport_kind()
     }
 
-    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn Connection>, TransportError> {
+    async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         self.watch.asked.lock().push(peer.ways.clone());
         let delay = *self.watch.delay.lock();
         if !delay.is_zero() {
@@ -106,15 +110,15 @@ impl Transport for Fake {
 struct Echo(Arc<Watch>);
 
 #[async_trait]
-impl Service for Echo {
-    async fn serve(&self, request: Incoming, reply: Reply) {
+impl CallService for Echo {
+    async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         self.0.served.fetch_add(1, Ordering::SeqCst);
-        let _ = reply.last(request.message, 0, vec![]).await;
+        let _ = reply.send_last(request.message, 0, vec![]).await;
     }
 }
 
 pub struct Bed {
-    pub peer: Peer,
+    pub peer: TransportPeer,
     pub tcp: Line,
     pub shm: Line,
     pub rails: Vec<Line>,
@@ -146,18 +150,18 @@ impl Bed {
             std::env::temp_dir().join(format!("verbs3-peer-{}-{nth}.sock", std::process::id()));
         let listener = UnixListener::bind(&socket).unwrap();
         let way = shm.then(|| ShmWay::of_this_host(&socket).unwrap());
-        let ways = Ways {
+        let ways = TransportWays {
             shm: way,
             rails: (0..peer_rails).map(|nth| Some(Self::rail_address(nth))).collect(),
         };
         let (tcp, tcp_line) = fake(Tcp, ways);
-        let (shared, shm_line) = fake(Shm, Ways::default());
+        let (shared, shm_line) = fake(Shm, TransportWays::default());
         let (verbs, lines): (Vec<_>, Vec<_>) =
-            (0..rails).map(|_| fake(Verbs, Ways::default())).unzip();
+            (0..rails).map(|_| fake(Verbs, TransportWays::default())).unzip();
         // In no particular order: the kind decides.
         let transports = [vec![tcp], verbs, vec![shared]].concat();
-        let address = PeerAddress::named("192.0.2.1:9400".parse().unwrap(), "gpu-07");
-        let peer = Peer::new("gpu-07", address, transports, options);
+        let address = PeerAddress::with_name("192.0.2.1:9400".parse().unwrap(), "gpu-07");
+        let peer = TransportPeer::new("gpu-07", address, transports, options);
         Self { peer, tcp: tcp_line, shm: shm_line, rails: lines, socket, _listener: listener }
     }
 
@@ -171,12 +175,14 @@ impl Bed {
 
     /// One call: what it went over.
     pub async fn ask(&self) -> Result<TransportKind, TransportError> {
-        let mut call = self.peer.call("hello".into(), None);
+        let mut call = self.peer.start_call("hello".into(), None);
         match call.next().await? {
-            Event::Part(part) => assert_eq!((&part.message[..], part.last), (&b"hello"[..], true)),
+            CallEvent::Part(part) => {
+                assert_eq!((&part.message[..], part.last), (&b"hello"[..], true))
+            }
             other => panic!("{other:?}"),
         }
-        Ok(call.kind().unwrap())
+        Ok(call.transport_kind().unwrap())
     }
 
     /// As the tier's client asks for what may be asked twice: a broken connection is followed by
@@ -200,17 +206,17 @@ impl Bed {
     }
 }
 
-fn fake(kind: TransportKind, ways: Ways) -> (Arc<dyn Transport>, Line) {
-    let (faults, watch) = (Faults::none(), Arc::new(Watch::default()));
-    let line = Line { faults: faults.handle(), watch: watch.clone() };
-    let mode = if kind == Shm { Mode::Share } else { Mode::Copy(faults) };
+fn fake(kind: TransportKind, ways: TransportWays) -> (Arc<dyn PeerTransport>, Line) {
+    let (faults, watch) = (InProcessFaults::without_faults(), Arc::new(Watch::default()));
+    let line = Line { faults: faults.fault_handle(), watch: watch.clone() };
+    let mode = if kind == Shm { InProcessMode::Share } else { InProcessMode::Copy(faults) };
     let inner = InProcess::posing_as(kind, ways, Arc::new(Echo(watch.clone())), mode);
     (Arc::new(Fake { inner, watch }), line)
 }
 
 /// Of the whole process; tests that compare are the only ones with their labels.
 pub fn fallbacks(from: &str, to: &str, reason: &str) -> u64 {
-    metrics().fallbacks.with_label_values(&[from, to, reason]).get()
+    transport_metrics().fallbacks.with_label_values(&[from, to, reason]).get()
 }
 
 /// Runs everything that can run without time going on.

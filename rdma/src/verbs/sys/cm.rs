@@ -13,11 +13,11 @@ use std::time::Duration;
 use rdma_mummy_sys as ffi;
 use socket2::SockAddr;
 
-use super::memory::Domain;
-use super::port::Port;
-use super::queue::{self, CompletionQueue, SGES_MAX, Sge, Work};
+use super::memory::ProtectionDomain;
+use super::port::PortAttributes;
+use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkRequest};
 use super::shared::SharedQueue;
-use super::{TRANSPORT_IWARP, check, last_error, states};
+use super::{TRANSPORT_IWARP, check_result, last_error, states};
 
 /// What an InfiniBand connection request has room for.
 pub(in crate::verbs) const PRIVATE_BYTES_MAX: usize = 56;
@@ -45,7 +45,7 @@ pub(in crate::verbs) enum EventKind {
     RouteResolved,
     ConnectRequest,
     /// The peer accepts; a queue pair whose states this side moves becomes ready, and then
-    /// `establish` is due.
+    /// `establish_connection` is due.
     Accepted,
     Established,
     Disconnected,
@@ -89,7 +89,7 @@ impl EventChannel {
         }
         // SAFETY: the call succeeded: the event is valid until it is acknowledged below.
         let (event_type, status, id) = unsafe { ((*event).event, (*event).status, (*event).id) };
-        let kind = translate(event_type);
+        let kind = map_event_type(event_type);
         let mut private = [0; PRIVATE_BYTES_MAX];
         let tells = [
             ffi::rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST,
@@ -124,7 +124,7 @@ impl EventChannel {
     }
 }
 
-fn translate(event: ffi::rdma_cm_event_type::Type) -> EventKind {
+fn map_event_type(event: ffi::rdma_cm_event_type::Type) -> EventKind {
     use ffi::rdma_cm_event_type as event_type;
     match event {
         event_type::RDMA_CM_EVENT_ADDR_RESOLVED => EventKind::AddressResolved,
@@ -177,13 +177,13 @@ pub(in crate::verbs) struct QueueSizes {
 }
 
 /// What a queue pair refers to.
-struct Queues {
+struct QueuePairQueues {
     /// A queue pair that rdma_cm does not know of, since this side moves its states.
     own: Option<NonNull<ffi::ibv_qp>>,
     _completions: Arc<CompletionQueue>,
     /// Where it takes receive buffers from, if not from a ring of its own.
     shared: Option<Arc<SharedQueue>>,
-    _domain: Arc<Domain>,
+    _domain: Arc<ProtectionDomain>,
 }
 
 /// A connection, or a listener, and its queue pair.
@@ -191,7 +191,7 @@ pub(in crate::verbs) struct CmId {
     id: NonNull<ffi::rdma_cm_id>,
     /// Dropped after the id, which `drop` destroys.
     channel: Arc<EventChannel>,
-    queues: Option<Queues>,
+    queues: Option<QueuePairQueues>,
     own_states: bool,
 }
 
@@ -209,7 +209,7 @@ impl CmId {
         let made = unsafe {
             ffi::rdma_create_id(channel.channel.as_ptr(), &raw mut id, ptr::null_mut(), space)
         };
-        check(made, "can't create an RDMA id")?;
+        check_result(made, "can't create an RDMA id")?;
         let id = NonNull::new(id).ok_or_else(|| io::Error::other("librdmacm gave no id"))?;
         Ok(Self { id, channel: channel.clone(), queues: None, own_states: false })
     }
@@ -231,12 +231,12 @@ impl CmId {
         // SAFETY: the address lives through the call, which does not write to it.
         let bound =
             unsafe { ffi::rdma_bind_addr(self.id.as_ptr(), address.as_ptr().cast_mut().cast()) };
-        check(bound, "can't bind the RDMA address")
+        check_result(bound, "can't bind the RDMA address")
     }
 
-    pub(in crate::verbs) fn listen(&self, backlog: i32) -> io::Result<()> {
+    pub(in crate::verbs) fn start_listening(&self, backlog: i32) -> io::Result<()> {
         // SAFETY: the id is alive and bound.
-        check(
+        check_result(
             unsafe { ffi::rdma_listen(self.id.as_ptr(), backlog) },
             "can't listen for RDMA connections",
         )
@@ -272,7 +272,7 @@ impl CmId {
         // SAFETY: the option takes one byte.
         let set =
             unsafe { ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_TOS, value, 1) };
-        check(set, "can't set the type of service")
+        check_result(set, "can't set the type of service")
     }
 
     /// Sets how long this side's NIC waits for an acknowledgement: 4.096 µs times two to this
@@ -283,7 +283,7 @@ impl CmId {
         let set = unsafe {
             ffi::rdma_set_option(self.id.as_ptr(), OPTION_ID, OPTION_ID_ACK_TIMEOUT, value, 1)
         };
-        check(set, "can't set the acknowledgement timeout")
+        check_result(set, "can't set the acknowledgement timeout")
     }
 
     pub(in crate::verbs) fn resolve_address(
@@ -295,29 +295,29 @@ impl CmId {
         let (from, to) = (SockAddr::from(SocketAddr::new(from, 0)), SockAddr::from(to));
         let (from, to) = (from.as_ptr().cast_mut().cast(), to.as_ptr().cast_mut().cast());
         // SAFETY: both addresses live through the call, which does not write to them.
-        check(
-            unsafe { ffi::rdma_resolve_addr(self.id.as_ptr(), from, to, milliseconds(within)) },
+        check_result(
+            unsafe { ffi::rdma_resolve_addr(self.id.as_ptr(), from, to, timeout_millis(within)) },
             "can't resolve it",
         )
     }
 
     pub(in crate::verbs) fn resolve_route(&self, within: Duration) -> io::Result<()> {
         // SAFETY: the id is alive.
-        check(
-            unsafe { ffi::rdma_resolve_route(self.id.as_ptr(), milliseconds(within)) },
+        check_result(
+            unsafe { ffi::rdma_resolve_route(self.id.as_ptr(), timeout_millis(within)) },
             "can't resolve the route",
         )
     }
 
     /// The device's context; `None` while bound to none.
-    pub(in crate::verbs) fn context(&self) -> Option<NonNull<ffi::ibv_context>> {
+    pub(in crate::verbs) fn device_context(&self) -> Option<NonNull<ffi::ibv_context>> {
         // SAFETY: the id is alive; the field is set by bind and resolve.
         NonNull::new(unsafe { (*self.id.as_ptr()).verbs })
     }
 
     /// Name of the device and number of the port; `None` while bound to none.
-    pub(in crate::verbs) fn device(&self) -> Option<(String, u8)> {
-        let context = self.context()?;
+    pub(in crate::verbs) fn device_port(&self) -> Option<(String, u8)> {
+        let context = self.device_context()?;
         // SAFETY: an open context has its device.
         let name = unsafe { ffi::ibv_get_device_name((*context.as_ptr()).device) };
         if name.is_null() {
@@ -330,9 +330,12 @@ impl CmId {
     }
 
     /// Moves the id to a channel of its own, as a new connection of a listener needs.
-    pub(in crate::verbs) fn migrate(&mut self, channel: &Arc<EventChannel>) -> io::Result<()> {
+    pub(in crate::verbs) fn move_to_channel(
+        &mut self,
+        channel: &Arc<EventChannel>,
+    ) -> io::Result<()> {
         // SAFETY: both channels are alive, and every event of this id was acknowledged.
-        check(
+        check_result(
             unsafe { ffi::rdma_migrate_id(self.id.as_ptr(), channel.channel.as_ptr()) },
             "can't move an RDMA id",
         )?;
@@ -344,12 +347,12 @@ impl CmId {
     /// bytes its device takes inline.
     pub(in crate::verbs) fn create_queue_pair(
         &mut self,
-        domain: &Arc<Domain>,
+        domain: &Arc<ProtectionDomain>,
         completions: &Arc<CompletionQueue>,
         shared: Option<&Arc<SharedQueue>>,
         sizes: QueueSizes,
     ) -> io::Result<u32> {
-        if self.context() != Some(domain.context()) {
+        if self.device_context() != Some(domain.device_context()) {
             return Err(io::Error::other(
                 "the route leads over another device than that of the rail",
             ));
@@ -359,9 +362,9 @@ impl CmId {
         for inline_bytes in [sizes.inline_bytes, 0] {
             // SAFETY: plain data, for which zeroes are valid.
             let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
-            attributes.send_cq = completions.raw();
-            attributes.recv_cq = completions.raw();
-            attributes.srq = shared.map_or(ptr::null_mut(), |shared| shared.raw());
+            attributes.send_cq = completions.as_ptr();
+            attributes.recv_cq = completions.as_ptr();
+            attributes.srq = shared.map_or(ptr::null_mut(), |shared| shared.as_ptr());
             attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
             attributes.cap.max_send_wr = sizes.send;
             attributes.cap.max_recv_wr = sizes.receive;
@@ -371,7 +374,7 @@ impl CmId {
             match self.make_queue_pair(domain, &mut attributes) {
                 Ok(own) => {
                     let (completions, shared) = (completions.clone(), shared.cloned());
-                    self.queues = Some(Queues {
+                    self.queues = Some(QueuePairQueues {
                         own,
                         _completions: completions,
                         shared,
@@ -391,21 +394,21 @@ impl CmId {
 
     fn make_queue_pair(
         &self,
-        domain: &Domain,
+        domain: &ProtectionDomain,
         attributes: &mut ffi::ibv_qp_init_attr,
     ) -> io::Result<Option<NonNull<ffi::ibv_qp>>> {
         let attributes: *mut ffi::ibv_qp_init_attr = attributes;
         if self.own_states {
             // SAFETY: the domain is alive, as is the completion queue in the attributes: the caller
             // holds both.
-            let qp = unsafe { ffi::ibv_create_qp(domain.pd(), attributes) };
+            let qp = unsafe { ffi::ibv_create_qp(domain.as_ptr(), attributes) };
             return NonNull::new(qp)
                 .map(Some)
                 .ok_or_else(|| last_error("can't create a queue pair"));
         }
         // SAFETY: as above; rdma_cm keeps the queue pair with the id.
-        check(
-            unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.pd(), attributes) },
+        check_result(
+            unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.as_ptr(), attributes) },
             "can't create a queue pair",
         )?;
         Ok(None)
@@ -425,20 +428,21 @@ impl CmId {
     /// Makes the queue pair ready, with a path MTU of at most so many bytes: before `accept`, or
     /// after [`EventKind::Accepted`].
     pub(in crate::verbs) fn get_ready(&self, path_mtu_max: u16) -> io::Result<()> {
-        let context =
-            self.context().ok_or_else(|| io::Error::other("the id is bound to no device"))?;
+        let context = self
+            .device_context()
+            .ok_or_else(|| io::Error::other("the id is bound to no device"))?;
         // SAFETY: the id is alive.
         let number = unsafe { (*self.id.as_ptr()).port_num };
         // SAFETY: the context is open as long as the id is bound to it.
-        let infiniband = unsafe { Port::ask(context, number) }?.infiniband;
+        let infiniband = unsafe { PortAttributes::query_port(context, number) }?.infiniband;
         // SAFETY: the id is alive, and its queue pair.
         unsafe { states::to_ready(self.id, self.queue_pair()?, path_mtu_max, infiniband) }.map(drop)
     }
 
     /// Tells the peer that this side is ready.
-    pub(in crate::verbs) fn establish(&self) -> io::Result<()> {
+    pub(in crate::verbs) fn establish_connection(&self) -> io::Result<()> {
         // SAFETY: the id is alive.
-        check(
+        check_result(
             unsafe { ffi::rdma_establish(self.id.as_ptr()) },
             "can't end the making of a connection",
         )
@@ -453,7 +457,7 @@ impl CmId {
     /// Whether the device speaks iWARP, whose packets are TCP's business.
     pub(in crate::verbs) fn is_iwarp(&self) -> bool {
         // SAFETY: an open context has its device, whose kind nobody writes to.
-        self.context().is_some_and(|context| unsafe {
+        self.device_context().is_some_and(|context| unsafe {
             (*(*context.as_ptr()).device).transport_type as u32 == TRANSPORT_IWARP
         })
     }
@@ -463,9 +467,12 @@ impl CmId {
         private: &[u8],
         options: ConnectOptions,
     ) -> io::Result<()> {
-        let mut parameters = self.parameters(private, options)?;
+        let mut parameters = self.connect_parameters(private, options)?;
         // SAFETY: the parameters, and what they point to, live through the call.
-        check(unsafe { ffi::rdma_connect(self.id.as_ptr(), &raw mut parameters) }, "can't connect")
+        check_result(
+            unsafe { ffi::rdma_connect(self.id.as_ptr(), &raw mut parameters) },
+            "can't connect",
+        )
     }
 
     pub(in crate::verbs) fn accept(
@@ -473,24 +480,27 @@ impl CmId {
         private: &[u8],
         options: ConnectOptions,
     ) -> io::Result<()> {
-        let mut parameters = self.parameters(private, options)?;
+        let mut parameters = self.connect_parameters(private, options)?;
         // SAFETY: as for `connect`.
-        check(unsafe { ffi::rdma_accept(self.id.as_ptr(), &raw mut parameters) }, "can't accept")
+        check_result(
+            unsafe { ffi::rdma_accept(self.id.as_ptr(), &raw mut parameters) },
+            "can't accept",
+        )
     }
 
     /// Refuses a connect request, and tells `private`.
-    pub(in crate::verbs) fn reject(&self, private: &[u8]) {
+    pub(in crate::verbs) fn reject_request(&self, private: &[u8]) {
         let bytes = private.len().min(PRIVATE_BYTES_MAX) as u8;
         // SAFETY: the id is alive; the data lives through the call.
         let _ = unsafe { ffi::rdma_reject(self.id.as_ptr(), private.as_ptr().cast(), bytes) };
     }
 
-    fn parameters(
+    fn connect_parameters(
         &self,
         private: &[u8],
         options: ConnectOptions,
     ) -> io::Result<ffi::rdma_conn_param> {
-        let mut parameters = parameters(private, options);
+        let mut parameters = base_parameters(private, options);
         if self.own_states {
             // SAFETY: the queue pair lives as long as the id; its number is set once.
             parameters.qp_num = unsafe { (*self.queue_pair()?.as_ptr()).qp_num };
@@ -502,7 +512,7 @@ impl CmId {
 
     /// Ends all traffic. Receive buffers that were taken for what did not arrive whole are
     /// completed, with an error.
-    pub(in crate::verbs) fn stop(&self) {
+    pub(in crate::verbs) fn stop_traffic(&self) {
         if let Ok(qp) = self.queue_pair() {
             // SAFETY: the queue pair lives as long as the id.
             let _ = unsafe { states::to_error(qp) };
@@ -523,7 +533,7 @@ impl CmId {
     /// # Safety
     /// The memory of every piece stays valid and unchanged until its request is complete, or this
     /// id is dropped.
-    pub(in crate::verbs) unsafe fn post_send(&self, works: &[Work]) -> io::Result<()> {
+    pub(in crate::verbs) unsafe fn post_send(&self, works: &[WorkRequest]) -> io::Result<()> {
         // SAFETY: the queue pair lives as long as the id; the caller vouches for the memory.
         unsafe { queue::post_send(self.queue_pair()?, works) }
     }
@@ -533,7 +543,11 @@ impl CmId {
     /// # Safety
     /// The memory stays valid and untouched until a completion with `request`, or until this id is
     /// dropped.
-    pub(in crate::verbs) unsafe fn post_receive(&self, request: u64, piece: Sge) -> io::Result<()> {
+    pub(in crate::verbs) unsafe fn post_receive(
+        &self,
+        request: u64,
+        piece: GatherElement,
+    ) -> io::Result<()> {
         // SAFETY: the queue pair lives as long as the id; the caller vouches for the memory.
         unsafe { queue::post_receive(self.queue_pair()?, request, piece) }
     }
@@ -549,7 +563,9 @@ impl Drop for CmId {
             // connection.
             match queues.own {
                 // SAFETY: made by this id, and destroyed once.
-                Some(qp) => drop(check(unsafe { ffi::ibv_destroy_qp(qp.as_ptr()) }, "destroy_qp")),
+                Some(qp) => {
+                    drop(check_result(unsafe { ffi::ibv_destroy_qp(qp.as_ptr()) }, "destroy_qp"))
+                }
                 // SAFETY: the id is alive and has a queue pair.
                 None => unsafe { ffi::rdma_destroy_qp(self.id.as_ptr()) },
             }
@@ -559,7 +575,7 @@ impl Drop for CmId {
     }
 }
 
-fn parameters(private: &[u8], options: ConnectOptions) -> ffi::rdma_conn_param {
+fn base_parameters(private: &[u8], options: ConnectOptions) -> ffi::rdma_conn_param {
     // SAFETY: plain data, for which zeroes are valid.
     let mut parameters: ffi::rdma_conn_param = unsafe { std::mem::zeroed() };
     parameters.private_data = private.as_ptr().cast();
@@ -572,6 +588,6 @@ fn parameters(private: &[u8], options: ConnectOptions) -> ffi::rdma_conn_param {
     parameters
 }
 
-fn milliseconds(duration: Duration) -> libc::c_int {
+fn timeout_millis(duration: Duration) -> libc::c_int {
     libc::c_int::try_from(duration.as_millis()).unwrap_or(libc::c_int::MAX)
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use rdma_mummy_sys as ffi;
 
 use super::cm::CmId;
-use super::{check, last_error};
+use super::{check_result, last_error};
 
 /// What some devices lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::verbs) struct Capabilities {
+pub(in crate::verbs) struct DeviceCapabilities {
     /// Places of a shared receive queue; 0 where there is none.
     pub(in crate::verbs) shared_buffers_max: u32,
     /// Memory windows of type 2.
@@ -22,22 +22,22 @@ pub(in crate::verbs) struct Capabilities {
 }
 
 /// A protection domain on the device of one rail.
-pub(in crate::verbs) struct Domain {
+pub(in crate::verbs) struct ProtectionDomain {
     pd: NonNull<ffi::ibv_pd>,
     /// Keeps the device's context open.
     anchor: CmId,
 }
 
 // SAFETY: libibverbs serialises every call on a domain.
-unsafe impl Send for Domain {}
+unsafe impl Send for ProtectionDomain {}
 // SAFETY: as for Send.
-unsafe impl Sync for Domain {}
+unsafe impl Sync for ProtectionDomain {}
 
-impl Domain {
+impl ProtectionDomain {
     /// On the device that `anchor` is bound to.
     pub(in crate::verbs) fn new(anchor: CmId) -> io::Result<Self> {
         let context = anchor
-            .context()
+            .device_context()
             .ok_or_else(|| io::Error::other("the address belongs to no RDMA device"))?;
         // SAFETY: the context stays open as long as `anchor`, which this domain keeps.
         let pd = unsafe { ffi::ibv_alloc_pd(context.as_ptr()) };
@@ -46,48 +46,48 @@ impl Domain {
         Ok(Self { pd, anchor })
     }
 
-    pub(in crate::verbs) fn context(&self) -> NonNull<ffi::ibv_context> {
-        self.anchor.context().expect("a domain's anchor is bound to a device")
+    pub(in crate::verbs) fn device_context(&self) -> NonNull<ffi::ibv_context> {
+        self.anchor.device_context().expect("a domain's anchor is bound to a device")
     }
 
-    pub(super) fn pd(&self) -> *mut ffi::ibv_pd {
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_pd {
         self.pd.as_ptr()
     }
 
     /// What the device has beyond what every device has.
-    pub(in crate::verbs) fn capabilities(&self) -> io::Result<Capabilities> {
+    pub(in crate::verbs) fn query_capabilities(&self) -> io::Result<DeviceCapabilities> {
         // SAFETY: plain data, for which zeroes are valid.
         let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open as long as the anchor; `told` is a valid place.
-        check(
-            unsafe { ffi::ibv_query_device(self.context().as_ptr(), &raw mut told) },
+        check_result(
+            unsafe { ffi::ibv_query_device(self.device_context().as_ptr(), &raw mut told) },
             "can't ask the device",
         )?;
         let shared = if told.max_srq > 0 { told.max_srq_wr } else { 0 };
         let type_2 = ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
             | ffi::ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
-        Ok(Capabilities {
+        Ok(DeviceCapabilities {
             shared_buffers_max: u32::try_from(shared).unwrap_or(0),
             windows: told.device_cap_flags & type_2 != 0 && told.max_mw > 0,
         })
     }
 
     /// Name of the device, port of the rail.
-    pub(in crate::verbs) fn device(&self) -> (String, u8) {
-        self.anchor.device().expect("a domain's anchor is bound to a device")
+    pub(in crate::verbs) fn device_port(&self) -> (String, u8) {
+        self.anchor.device_port().expect("a domain's anchor is bound to a device")
     }
 }
 
-impl Drop for Domain {
+impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: regions and queues hold the domain, so none of them is left.
-        let _ = check(unsafe { ffi::ibv_dealloc_pd(self.pd.as_ptr()) }, "dealloc_pd");
+        let _ = check_result(unsafe { ffi::ibv_dealloc_pd(self.pd.as_ptr()) }, "dealloc_pd");
     }
 }
 
 /// What a region opens, and to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::verbs) enum Rights {
+pub(in crate::verbs) enum RegionAccess {
     /// The own NIC reads from it. No remote right at all.
     Source,
     /// The own NIC writes messages into it. No remote right at all.
@@ -99,46 +99,46 @@ pub(in crate::verbs) enum Rights {
 }
 
 /// Registered memory: pinned, and known to the NIC.
-pub(in crate::verbs) struct Region {
+pub(in crate::verbs) struct MemoryRegion {
     mr: NonNull<ffi::ibv_mr>,
     pub(in crate::verbs) lkey: u32,
     pub(in crate::verbs) rkey: u32,
     base: usize,
     bytes: usize,
-    _domain: Arc<Domain>,
+    _domain: Arc<ProtectionDomain>,
 }
 
 // SAFETY: a registration is only ended, by its one owner; the keys are plain numbers.
-unsafe impl Send for Region {}
+unsafe impl Send for MemoryRegion {}
 // SAFETY: as for Send.
-unsafe impl Sync for Region {}
+unsafe impl Sync for MemoryRegion {}
 
-impl Region {
-    /// Registers `bytes` from `base`.
+impl MemoryRegion {
+    /// Registers `len_bytes` from `base`.
     ///
     /// # Safety
     /// The memory stays mapped until the region is dropped.
-    pub(in crate::verbs) unsafe fn register(
-        domain: Arc<Domain>,
+    pub(in crate::verbs) unsafe fn register_memory(
+        domain: Arc<ProtectionDomain>,
         base: NonNull<u8>,
         bytes: usize,
-        rights: Rights,
+        rights: RegionAccess,
     ) -> io::Result<Self> {
         let access = match rights {
-            Rights::Source => ffi::ibv_access_flags(0),
-            Rights::Receive => ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
-            Rights::RemoteWrite => {
+            RegionAccess::Source => ffi::ibv_access_flags(0),
+            RegionAccess::Receive => ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE,
+            RegionAccess::RemoteWrite => {
                 ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
                     | ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             }
-            Rights::Windows => {
+            RegionAccess::Windows => {
                 ffi::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE
                     | ffi::ibv_access_flags::IBV_ACCESS_MW_BIND
             }
         };
         // SAFETY: the domain is alive, and the caller vouches for the memory.
         let mr = unsafe {
-            ffi::ibv_reg_mr(domain.pd(), base.as_ptr().cast(), bytes, access.0 as libc::c_int)
+            ffi::ibv_reg_mr(domain.as_ptr(), base.as_ptr().cast(), bytes, access.0 as libc::c_int)
         };
         let mr = NonNull::new(mr).ok_or_else(|| {
             last_error(&format!(
@@ -151,44 +151,44 @@ impl Region {
         Ok(Self { mr, lkey, rkey, base: base.as_ptr() as usize, bytes, _domain: domain })
     }
 
-    /// Whether the region covers all of `bytes` from `address`.
-    pub(in crate::verbs) fn covers(&self, address: usize, bytes: usize) -> bool {
+    /// Whether the region covers all of `len_bytes` from `address_at`.
+    pub(in crate::verbs) fn covers_range(&self, address: usize, bytes: usize) -> bool {
         address >= self.base && bytes <= self.bytes && address - self.base <= self.bytes - bytes
     }
 
-    pub(in crate::verbs) fn bytes(&self) -> usize {
+    pub(in crate::verbs) fn len_bytes(&self) -> usize {
         self.bytes
     }
 
     /// What a request that binds a window names it by.
-    pub(super) fn handle(&self) -> usize {
+    pub(super) fn raw_handle(&self) -> usize {
         self.mr.as_ptr() as usize
     }
 }
 
-impl Drop for Region {
+impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: the registration is this region's own, and ends once.
-        let _ = check(unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) }, "dereg_mr");
+        let _ = check_result(unsafe { ffi::ibv_dereg_mr(self.mr.as_ptr()) }, "dereg_mr");
     }
 }
 
 /// Memory of its own, registered for messages of one connection: they come in and go out through
 /// equal pieces of it.
-pub(in crate::verbs) struct Buffer {
-    region: Option<Region>,
+pub(in crate::verbs) struct RegisteredBuffer {
+    region: Option<MemoryRegion>,
     base: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: plain memory at a fixed place; the wire's lock and the NIC's completions say who may
 // touch which piece.
-unsafe impl Send for Buffer {}
+unsafe impl Send for RegisteredBuffer {}
 // SAFETY: as for Send.
-unsafe impl Sync for Buffer {}
+unsafe impl Sync for RegisteredBuffer {}
 
-impl Buffer {
-    pub(in crate::verbs) fn new(domain: Arc<Domain>, bytes: usize) -> io::Result<Self> {
+impl RegisteredBuffer {
+    pub(in crate::verbs) fn new(domain: Arc<ProtectionDomain>, bytes: usize) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing object.
@@ -203,15 +203,17 @@ impl Buffer {
         let _ = unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
         let mut buffer = Self { region: None, base, bytes };
         // SAFETY: `drop` ends the registration before the mapping.
-        buffer.region = Some(unsafe { Region::register(domain, base, bytes, Rights::Receive) }?);
+        buffer.region = Some(unsafe {
+            MemoryRegion::register_memory(domain, base, bytes, RegionAccess::Receive)
+        }?);
         Ok(buffer)
     }
 
-    pub(in crate::verbs) fn lkey(&self) -> u32 {
+    pub(in crate::verbs) fn local_key(&self) -> u32 {
         self.region.as_ref().map_or(0, |region| region.lkey)
     }
 
-    pub(in crate::verbs) fn address(&self, offset: usize) -> u64 {
+    pub(in crate::verbs) fn address_at(&self, offset: usize) -> u64 {
         self.base.as_ptr() as u64 + offset as u64
     }
 
@@ -239,7 +241,7 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for RegisteredBuffer {
     fn drop(&mut self) {
         drop(self.region.take());
         // SAFETY: mapped by `new`, deregistered above; whoever posted from it destroyed its queue

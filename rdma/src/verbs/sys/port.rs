@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use rdma_mummy_sys as ffi;
 
 use super::states::mtu_bytes;
-use super::{check, last_error};
+use super::{check_result, last_error};
 
 /// `IBV_LINK_LAYER_INFINIBAND` of <infiniband/verbs.h>; an anonymous enum, which the bindings leave
 /// out.
@@ -15,21 +15,24 @@ const LINK_LAYER_INFINIBAND: u8 = 1;
 
 /// A port, as its device sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::verbs) struct Port {
+pub(in crate::verbs) struct PortAttributes {
     pub(in crate::verbs) infiniband: bool,
     /// In bytes; 0 where the device says none.
     pub(in crate::verbs) active_mtu: u16,
 }
 
-impl Port {
+impl PortAttributes {
     /// # Safety
     /// `context` is open.
-    pub(super) unsafe fn ask(context: NonNull<ffi::ibv_context>, number: u8) -> io::Result<Self> {
+    pub(super) unsafe fn query_port(
+        context: NonNull<ffi::ibv_context>,
+        number: u8,
+    ) -> io::Result<Self> {
         // SAFETY: plain data, for which zeroes are valid.
         let mut port: ffi::ibv_port_attr = unsafe { std::mem::zeroed() };
         // SAFETY: the caller vouches for the context; the place is valid.
         let asked = unsafe { ffi::ibv_query_port(context.as_ptr(), number, &raw mut port) };
-        check(asked, "can't ask the port")?;
+        check_result(asked, "can't ask the port")?;
         Ok(Self {
             infiniband: port.link_layer == LINK_LAYER_INFINIBAND,
             active_mtu: mtu_bytes(port.active_mtu),
@@ -37,7 +40,7 @@ impl Port {
     }
 
     /// Opens the device of that name for the question.
-    pub(in crate::verbs) fn of(device: &str, number: u8) -> io::Result<Self> {
+    pub(in crate::verbs) fn open_and_query(device: &str, number: u8) -> io::Result<Self> {
         let mut count = 0;
         // SAFETY: `count` is a valid place for an int.
         let list = unsafe { ffi::ibv_get_device_list(&raw mut count) };
@@ -67,7 +70,7 @@ impl Port {
         unsafe { ffi::ibv_free_device_list(list) };
         let context = opened?;
         // SAFETY: just opened, and closed below.
-        let port = unsafe { Self::ask(context, number) };
+        let port = unsafe { Self::query_port(context, number) };
         // SAFETY: opened above, and closed once.
         unsafe { ffi::ibv_close_device(context.as_ptr()) };
         port

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rdma_mummy_sys as ffi;
 
-use super::memory::Domain;
-use super::{check, last_error};
+use super::memory::ProtectionDomain;
+use super::{check_result, last_error};
 
 /// Pieces of memory that one work request gathers. Every device has as many.
 pub(in crate::verbs) const SGES_MAX: usize = 4;
@@ -20,7 +20,7 @@ const POST_MAX: usize = 32;
 pub(in crate::verbs) struct CompletionQueue {
     cq: NonNull<ffi::ibv_cq>,
     channel: NonNull<ffi::ibv_comp_channel>,
-    _domain: Arc<Domain>,
+    _domain: Arc<ProtectionDomain>,
 }
 
 // SAFETY: libibverbs serialises every call on a completion queue and its channel.
@@ -30,14 +30,14 @@ unsafe impl Sync for CompletionQueue {}
 
 /// A finished work request.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::verbs) struct Completion {
+pub(in crate::verbs) struct WorkCompletion {
     pub(in crate::verbs) id: u64,
     pub(in crate::verbs) bytes: u32,
     /// `Err` with the status, which ends the queue pair.
     pub(in crate::verbs) status: Result<(), u32>,
 }
 
-impl Completion {
+impl WorkCompletion {
     pub(in crate::verbs) const NONE: Self = Self { id: 0, bytes: 0, status: Ok(()) };
 
     /// The queue pair was in error before this request was looked at: not the cause.
@@ -46,7 +46,7 @@ impl Completion {
     }
 
     /// The metric label of a status.
-    pub(in crate::verbs) fn label(status: u32) -> &'static str {
+    pub(in crate::verbs) fn status_label(status: u32) -> &'static str {
         match status {
             ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => "retry",
             ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => "receiver_not_ready",
@@ -62,7 +62,7 @@ impl Completion {
         }
     }
 
-    pub(in crate::verbs) fn describe(status: u32) -> String {
+    pub(in crate::verbs) fn describe_status(status: u32) -> String {
         let reason = match status {
             ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => {
                 "the peer did not acknowledge (transport retries exceeded)"
@@ -80,8 +80,8 @@ impl Completion {
 }
 
 impl CompletionQueue {
-    pub(in crate::verbs) fn new(domain: Arc<Domain>, entries: u32) -> io::Result<Self> {
-        let context = domain.context().as_ptr();
+    pub(in crate::verbs) fn new(domain: Arc<ProtectionDomain>, entries: u32) -> io::Result<Self> {
+        let context = domain.device_context().as_ptr();
         // SAFETY: the context stays open as long as the domain.
         let channel = unsafe { ffi::ibv_create_comp_channel(context) };
         let channel =
@@ -106,12 +106,12 @@ impl CompletionQueue {
         }
     }
 
-    pub(super) fn raw(&self) -> *mut ffi::ibv_cq {
+    pub(super) fn as_ptr(&self) -> *mut ffi::ibv_cq {
         self.cq.as_ptr()
     }
 
     /// Takes finished requests; returns how many.
-    pub(in crate::verbs) fn poll(&self, into: &mut [Completion]) -> io::Result<usize> {
+    pub(in crate::verbs) fn poll(&self, into: &mut [WorkCompletion]) -> io::Result<usize> {
         const BATCH: usize = 16;
         // SAFETY: a work completion is plain data, for which zeroes are valid.
         let mut polled: [ffi::ibv_wc; BATCH] = unsafe { std::mem::zeroed() };
@@ -127,15 +127,15 @@ impl CompletionQueue {
             } else {
                 Err(from.status)
             };
-            *to = Completion { id: from.wr_id, bytes: from.byte_len, status };
+            *to = WorkCompletion { id: from.wr_id, bytes: from.byte_len, status };
         }
         Ok(count)
     }
 
     /// Asks for an event on the channel at the next completion.
-    pub(in crate::verbs) fn arm(&self) -> io::Result<()> {
+    pub(in crate::verbs) fn arm_notify(&self) -> io::Result<()> {
         // SAFETY: the queue is alive.
-        check(
+        check_result(
             unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) },
             "can't arm the completion queue",
         )
@@ -167,9 +167,9 @@ impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // SAFETY: queue pairs hold their completion queue, so none is left; every event was
         // acknowledged.
-        let _ = check(unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) }, "destroy_cq");
+        let _ = check_result(unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) }, "destroy_cq");
         // SAFETY: its only queue is gone.
-        let _ = check(
+        let _ = check_result(
             unsafe { ffi::ibv_destroy_comp_channel(self.channel.as_ptr()) },
             "destroy_comp_channel",
         );
@@ -188,14 +188,14 @@ pub(super) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
 
 /// A piece of local, registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::verbs) struct Sge {
+pub(in crate::verbs) struct GatherElement {
     pub(in crate::verbs) address: u64,
     pub(in crate::verbs) bytes: u32,
     pub(in crate::verbs) lkey: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::verbs) enum Op {
+pub(in crate::verbs) enum WorkOperation {
     /// Into the peer's memory.
     Write { address: u64, key: u32 },
     /// Into the peer's next receive buffer.
@@ -208,10 +208,10 @@ pub(in crate::verbs) enum Op {
 
 /// A request to be posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::verbs) struct Work {
+pub(in crate::verbs) struct WorkRequest {
     pub(in crate::verbs) id: u64,
-    pub(in crate::verbs) op: Op,
-    pub(in crate::verbs) sges: [Sge; SGES_MAX],
+    pub(in crate::verbs) op: WorkOperation,
+    pub(in crate::verbs) sges: [GatherElement; SGES_MAX],
     pub(in crate::verbs) sges_used: u8,
     pub(in crate::verbs) signalled: bool,
     /// The NIC takes the bytes at once instead of fetching them later.
@@ -223,7 +223,7 @@ pub(in crate::verbs) struct Work {
 /// # Safety
 /// `qp` is alive. The memory of every piece stays valid and unchanged until its request is
 /// complete, or the queue pair destroyed. Windows and regions that requests name are alive.
-pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::Result<()> {
+pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[WorkRequest]) -> io::Result<()> {
     for batch in works.chunks(POST_MAX) {
         // SAFETY: a request is plain data, for which zeroes are valid.
         let mut requests: [ffi::ibv_send_wr; POST_MAX] = unsafe { std::mem::zeroed() };
@@ -240,12 +240,12 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::
             request.sg_list = pieces[at].as_mut_ptr();
             request.num_sge = libc::c_int::from(work.sges_used);
             request.opcode = match work.op {
-                Op::Send => ffi::ibv_wr_opcode::IBV_WR_SEND,
-                Op::Write { address, key } => {
+                WorkOperation::Send => ffi::ibv_wr_opcode::IBV_WR_SEND,
+                WorkOperation::Write { address, key } => {
                     request.wr.rdma = ffi::rdma_t { remote_addr: address, rkey: key };
                     ffi::ibv_wr_opcode::IBV_WR_RDMA_WRITE
                 }
-                Op::Bind { window, region, address, bytes, key } => {
+                WorkOperation::Bind { window, region, address, bytes, key } => {
                     let access = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
                     let bind_info = ffi::ibv_mw_bind_info {
                         mr: region as *mut ffi::ibv_mr,
@@ -257,7 +257,7 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::
                     request.bind_mw_tso_union.bind_mw = ffi::bind_mw_t { mw, rkey: key, bind_info };
                     ffi::ibv_wr_opcode::IBV_WR_BIND_MW
                 }
-                Op::Invalidate { key } => {
+                WorkOperation::Invalidate { key } => {
                     request.imm_data_invalidated_rkey_union.invalidated_rkey = key;
                     ffi::ibv_wr_opcode::IBV_WR_LOCAL_INV
                 }
@@ -270,12 +270,12 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::
         let mut bad = ptr::null_mut();
         // SAFETY: the chain ends with a null pointer and lives through the call; the caller vouches
         // for the rest.
-        check(
+        check_result(
             unsafe { ffi::ibv_post_send(qp.as_ptr(), next, &raw mut bad) },
             "can't post to the send queue",
         )?;
         for work in batch {
-            if let Op::Bind { window, key, .. } = work.op {
+            if let WorkOperation::Bind { window, key, .. } = work.op {
                 // The next binding of a window names the key of this one; for type 2 that is the
                 // caller's to note. SAFETY: the caller vouches for the window, which nobody else
                 // uses while it is bound.
@@ -291,13 +291,17 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[Work]) -> io::
 /// # Safety
 /// `qp` is alive. The memory stays valid and untouched until a completion with `id`, or until the
 /// queue pair is destroyed.
-pub(super) unsafe fn post_receive(qp: NonNull<ffi::ibv_qp>, id: u64, piece: Sge) -> io::Result<()> {
+pub(super) unsafe fn post_receive(
+    qp: NonNull<ffi::ibv_qp>,
+    id: u64,
+    piece: GatherElement,
+) -> io::Result<()> {
     let mut sge = ffi::ibv_sge { addr: piece.address, length: piece.bytes, lkey: piece.lkey };
     let mut request =
         ffi::ibv_recv_wr { wr_id: id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
     let mut bad = ptr::null_mut();
     // SAFETY: request and piece live through the call; the caller vouches for the rest.
-    check(
+    check_result(
         unsafe { ffi::ibv_post_recv(qp.as_ptr(), &raw mut request, &raw mut bad) },
         "can't post a receive buffer",
     )

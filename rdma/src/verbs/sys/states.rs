@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 
 use rdma_mummy_sys as ffi;
 
-use super::check;
+use super::check_result;
 
 /// Bits of the mask that rdma_cm sets for RoCE, and by mistake for InfiniBand too, which then
 /// refuses them.
@@ -39,7 +39,7 @@ pub(in crate::verbs) fn mtu_bytes(mtu: ffi::ibv_mtu::Type) -> u16 {
 ///
 /// # Safety
 /// `id` is alive.
-unsafe fn attributes(
+unsafe fn state_attributes(
     id: NonNull<ffi::rdma_cm_id>,
     state: ffi::ibv_qp_state::Type,
 ) -> io::Result<(ffi::ibv_qp_attr, libc::c_int)> {
@@ -49,19 +49,19 @@ unsafe fn attributes(
     let mut mask = 0;
     // SAFETY: the caller vouches for the id; both places are valid.
     let made = unsafe { ffi::rdma_init_qp_attr(id.as_ptr(), &raw mut attributes, &raw mut mask) };
-    check(made, "rdma_cm knows no attributes for the queue pair")?;
+    check_result(made, "rdma_cm knows no attributes for the queue pair")?;
     Ok((attributes, mask))
 }
 
 /// # Safety
 /// `qp` is alive.
-unsafe fn modify(
+unsafe fn modify_state(
     qp: NonNull<ffi::ibv_qp>,
     mut to: ffi::ibv_qp_attr,
     mask: libc::c_int,
 ) -> io::Result<()> {
     // SAFETY: the caller vouches for the queue pair; the attributes live through the call.
-    check(
+    check_result(
         unsafe { ffi::ibv_modify_qp(qp.as_ptr(), &raw mut to, mask) },
         "can't move the queue pair on",
     )
@@ -76,9 +76,9 @@ pub(super) unsafe fn to_init(
     qp: NonNull<ffi::ibv_qp>,
 ) -> io::Result<()> {
     // SAFETY: the caller vouches for the id.
-    let (to, mask) = unsafe { attributes(id, ffi::ibv_qp_state::IBV_QPS_INIT) }?;
+    let (to, mask) = unsafe { state_attributes(id, ffi::ibv_qp_state::IBV_QPS_INIT) }?;
     // SAFETY: the caller vouches for the queue pair.
-    unsafe { modify(qp, to, mask) }
+    unsafe { modify_state(qp, to, mask) }
 }
 
 /// Nothing is sent or received from here on.
@@ -90,7 +90,7 @@ pub(super) unsafe fn to_error(qp: NonNull<ffi::ibv_qp>) -> io::Result<()> {
     let mut to: ffi::ibv_qp_attr = unsafe { std::mem::zeroed() };
     to.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
     // SAFETY: the caller vouches for the queue pair.
-    unsafe { modify(qp, to, ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as libc::c_int) }
+    unsafe { modify_state(qp, to, ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as libc::c_int) }
 }
 
 /// Ready to receive and to send, in packets of at most `path_mtu_max` bytes; returns the path MTU.
@@ -109,18 +109,18 @@ pub(super) unsafe fn to_ready(
     // SAFETY: the caller vouches for both.
     unsafe { to_init(id, qp) }?;
     // SAFETY: the caller vouches for the id.
-    let (mut to, mut mask) = unsafe { attributes(id, ffi::ibv_qp_state::IBV_QPS_RTR) }?;
+    let (mut to, mut mask) = unsafe { state_attributes(id, ffi::ibv_qp_state::IBV_QPS_RTR) }?;
     let path_mtu = to.path_mtu.min(mtu_of(path_mtu_max));
     to.path_mtu = path_mtu;
     if infiniband {
         mask &= !ROCE_BITS;
     }
     // SAFETY: the caller vouches for the queue pair.
-    unsafe { modify(qp, to, mask) }?;
+    unsafe { modify_state(qp, to, mask) }?;
     // SAFETY: the caller vouches for the id.
-    let (send, mask) = unsafe { attributes(id, ffi::ibv_qp_state::IBV_QPS_RTS) }?;
+    let (send, mask) = unsafe { state_attributes(id, ffi::ibv_qp_state::IBV_QPS_RTS) }?;
     // SAFETY: the caller vouches for the queue pair.
-    unsafe { modify(qp, send, mask) }?;
+    unsafe { modify_state(qp, send, mask) }?;
     Ok(mtu_bytes(path_mtu))
 }
 
@@ -135,7 +135,7 @@ pub(super) unsafe fn path_mtu(qp: NonNull<ffi::ibv_qp>) -> io::Result<u16> {
     let mask = ffi::ibv_qp_attr_mask::IBV_QP_PATH_MTU.0 as libc::c_int;
     // SAFETY: the caller vouches for the queue pair; both places are valid.
     let asked = unsafe { ffi::ibv_query_qp(qp.as_ptr(), &raw mut attributes, mask, &raw mut made) };
-    check(asked, "can't ask the queue pair")?;
+    check_result(asked, "can't ask the queue pair")?;
     Ok(mtu_bytes(attributes.path_mtu))
 }
 

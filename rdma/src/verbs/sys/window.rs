@@ -10,24 +10,24 @@ use std::sync::Arc;
 use rdma_mummy_sys as ffi;
 
 use super::last_error;
-use super::memory::{Domain, Region};
-use super::queue::Op;
+use super::memory::{MemoryRegion, ProtectionDomain};
+use super::queue::WorkOperation;
 
 /// A window, bound or not. Dropping it closes it at once, bound or not.
-pub(in crate::verbs) struct Window {
+pub(in crate::verbs) struct MemoryWindow {
     mw: NonNull<ffi::ibv_mw>,
     /// The key that opens it while it is bound.
     key: u32,
-    _domain: Arc<Domain>,
+    _domain: Arc<ProtectionDomain>,
 }
 
 // SAFETY: a window is bound by one queue pair at a time, and freed by its one owner.
-unsafe impl Send for Window {}
+unsafe impl Send for MemoryWindow {}
 
-impl Window {
-    pub(in crate::verbs) fn new(domain: Arc<Domain>) -> io::Result<Self> {
+impl MemoryWindow {
+    pub(in crate::verbs) fn new(domain: Arc<ProtectionDomain>) -> io::Result<Self> {
         // SAFETY: the domain is alive.
-        let mw = unsafe { ffi::ibv_alloc_mw(domain.pd(), ffi::ibv_mw_type::IBV_MW_TYPE_2) };
+        let mw = unsafe { ffi::ibv_alloc_mw(domain.as_ptr(), ffi::ibv_mw_type::IBV_MW_TYPE_2) };
         let mw = NonNull::new(mw).ok_or_else(|| last_error("can't make a memory window"))?;
         // SAFETY: a fresh window has its key.
         let key = unsafe { (*mw.as_ptr()).rkey };
@@ -35,31 +35,36 @@ impl Window {
     }
 
     /// What binds it to `bytes` from `address`, for writing; the key is another one than last time.
-    pub(in crate::verbs) fn bind(&mut self, region: &Region, address: u64, bytes: u32) -> Op {
+    pub(in crate::verbs) fn bind_operation(
+        &mut self,
+        region: &MemoryRegion,
+        address: u64,
+        bytes: u32,
+    ) -> WorkOperation {
         // SAFETY: takes and returns plain numbers.
         self.key = unsafe { ffi::ibv_inc_rkey(self.key) };
-        Op::Bind {
+        WorkOperation::Bind {
             window: self.mw.as_ptr() as usize,
-            region: region.handle(),
+            region: region.raw_handle(),
             address,
             bytes,
             key: self.key,
         }
     }
 
-    pub(in crate::verbs) fn key(&self) -> u32 {
+    pub(in crate::verbs) fn remote_key(&self) -> u32 {
         self.key
     }
 
     /// What ends its binding.
-    pub(in crate::verbs) fn invalidate(&self) -> Op {
-        Op::Invalidate { key: self.key }
+    pub(in crate::verbs) fn invalidate_operation(&self) -> WorkOperation {
+        WorkOperation::Invalidate { key: self.key }
     }
 }
 
-impl Drop for Window {
+impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // SAFETY: this window's own, and freed once. One that is bound is closed by that.
-        let _ = super::check(unsafe { ffi::ibv_dealloc_mw(self.mw.as_ptr()) }, "dealloc_mw");
+        let _ = super::check_result(unsafe { ffi::ibv_dealloc_mw(self.mw.as_ptr()) }, "dealloc_mw");
     }
 }

@@ -5,23 +5,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::shares::Doubt;
-use super::super::sys::{CmId, Completion};
-use super::super::windows::{Bound, Closing, Lent};
-use super::{POLL_MAX, RECEIVE, Wire};
+use super::super::shares::BufferDoubt;
+use super::super::sys::{CmId, WorkCompletion};
+use super::super::windows::{BoundWindows, ClosingWindows, LandingWindows};
+use super::{POLL_MAX, QueuePairWire, RECEIVE};
 use crate::arena::CellHold;
-use crate::calls::Segment;
+use crate::calls::MemorySegment;
 use crate::landing::Landing;
 
-impl Wire {
+impl QueuePairWire {
     /// Opens a landing to the peer of this queue pair alone; what the peer is to be told.
     pub(in crate::verbs) fn open_windows(
         self: &Arc<Self>,
         landing: &mut Landing,
         places: &[(usize, usize)],
-    ) -> Vec<Segment> {
-        let Some((bound, ops, segments)) =
-            self.rail.windows.as_ref().and_then(|windows| windows.open(&self.rail.region, places))
+    ) -> Vec<MemorySegment> {
+        let Some((bound, ops, segments)) = self
+            .rail
+            .windows
+            .as_ref()
+            .and_then(|windows| windows.bind_windows(&self.rail.region, places))
         else {
             return Vec::new();
         };
@@ -35,7 +38,7 @@ impl Wire {
         state.bound.insert(number, bound);
         state.sender.open_windows(ops);
         drop(state);
-        landing.taken_back_by(Box::new(Lent { wire: self.clone(), number }));
+        landing.taken_back_by(Box::new(LandingWindows { wire: self.clone(), number }));
         segments
     }
 
@@ -44,7 +47,7 @@ impl Wire {
     pub(in crate::verbs) fn close_windows(&self, number: u64, held: Vec<CellHold>) {
         let mut state = self.state.lock();
         if let Some(bound) = state.bound.remove(&number) {
-            state.sender.close_windows(Closing { bound, held });
+            state.sender.close_windows(ClosingWindows { bound, held });
             self.pump_locked(&mut state);
             let copied = state.sender.take_copied();
             drop(state);
@@ -56,8 +59,8 @@ impl Wire {
         }
     }
 
-    pub(super) fn closed(&self, closed: Vec<Closing>) {
-        for Closing { bound, held } in closed {
+    pub(super) fn recycle_windows(&self, closed: Vec<ClosingWindows>) {
+        for ClosingWindows { bound, held } in closed {
             drop(held);
             if let Some(windows) = &self.rail.windows {
                 windows.put_back(bound);
@@ -79,7 +82,7 @@ impl Wire {
         let (windows, held): (Vec<_>, Vec<_>) =
             closing.into_iter().map(|closing| (closing.bound, closing.held)).unzip();
         if let Some(id) = id {
-            self.end(id, (bound, windows));
+            self.destroy_queue_pair(id, (bound, windows));
         }
         drop(held);
         let held = self.state.lock().sender.clear();
@@ -92,41 +95,45 @@ impl Wire {
     }
 }
 
-impl Wire {
+impl QueuePairWire {
     /// Destroys the queue pair, and takes back the shared buffers that it had taken.
-    fn end(&self, id: CmId, windows: (HashMap<u64, Bound>, Vec<Bound>)) {
+    fn destroy_queue_pair(
+        &self,
+        id: CmId,
+        windows: (HashMap<u64, BoundWindows>, Vec<BoundWindows>),
+    ) {
         // Windows refer to the queue pair; some devices can't destroy it while they are bound.
-        id.stop();
+        id.stop_traffic();
         drop(windows);
-        if self.receives.queue().is_some() {
+        if self.receives.shared_queue().is_some() {
             // Before its end, because some devices forget then what completed and was not taken.
             self.take_back();
         }
         drop(id);
-        if self.receives.queue().is_some() {
+        if self.receives.shared_queue().is_some() {
             self.take_back();
             let state = self.state.lock();
             let buffers =
                 if state.said_end || !state.agreed { 0 } else { state.credits.arriving_max() };
-            self.receives.end(Doubt { buffers, proven: state.proven });
+            self.receives.leave_doubt(BufferDoubt { buffers, proven: state.proven });
         }
     }
 
     fn take_back(&self) {
-        let mut polled = [Completion::NONE; POLL_MAX];
+        let mut polled = [WorkCompletion::NONE; POLL_MAX];
         while let Ok(1..) = self.completions.get_ref().0.poll(&mut polled).inspect(|&count| {
             for completion in
                 polled[..count].iter().filter(|completion| completion.id & RECEIVE != 0)
             {
                 let buffer = (completion.id & !RECEIVE) as u16;
-                self.receives.completed(buffer);
+                self.receives.record_completion(buffer);
                 self.receives.give_back(buffer);
             }
         }) {}
     }
 }
 
-impl Drop for Wire {
+impl Drop for QueuePairWire {
     fn drop(&mut self) {
         self.close();
     }

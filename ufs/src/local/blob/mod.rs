@@ -14,10 +14,10 @@ use std::{fs, io};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-pub use pins::{PinGuard, Pins};
-pub use read::{ObjectBody, Reader};
-pub use reclaim::{Reclaim, Reclaimer, sweep_generation};
-pub use write::{BlobWriter, Unfinished};
+pub use pins::{BlobPins, PinGuard};
+pub use read::{ExtentReader, ObjectBody};
+pub use reclaim::{BlobReclaimer, ReclaimSignal, sweep_generation};
+pub use write::{BlobWriter, UnfinishedBlob};
 
 /// Bits of a [`BlobId`] that count blobs within one generation: 10^12 of them, and 16 million
 /// starts.
@@ -33,7 +33,7 @@ pub struct BlobId(pub u64);
 
 /// A piece of a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Extent {
+pub struct BlobExtent {
     pub blob: BlobId,
     pub offset: u64,
     pub len: u64,
@@ -59,11 +59,11 @@ impl BlobDir {
     }
 
     /// Blobs being written, or written and not committed.
-    pub fn unfinished(&self) -> usize {
+    pub fn unfinished_blobs(&self) -> usize {
         self.unfinished.load(Ordering::Relaxed)
     }
 
-    pub fn path(&self, id: BlobId) -> PathBuf {
+    pub fn blob_path(&self, id: BlobId) -> PathBuf {
         let count = id.0 & ((1 << COUNT_BITS) - 1);
         let mut path = self.generation_path(id.0 >> COUNT_BITS);
         path.push(format!("{:07x}", count >> FOLDER_BITS));

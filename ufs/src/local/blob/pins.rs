@@ -14,13 +14,13 @@ use super::BlobId;
 /// ([`wait_for_lookups`](Pins::wait_for_lookups)) after it has seen a blob become garbage, so no
 /// reader can be about to open what it removes.
 #[derive(Debug, Default)]
-pub struct Pins {
+pub struct BlobPins {
     gate: RwLock<()>,
     held: Mutex<HashMap<BlobId, usize>>,
     readers: AtomicUsize,
 }
 
-impl Pins {
+impl BlobPins {
     pub fn look_up(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
         self.gate.read()
     }
@@ -29,7 +29,7 @@ impl Pins {
         drop(self.gate.write());
     }
 
-    pub fn pin(self: &Arc<Self>, blobs: Vec<BlobId>) -> PinGuard {
+    pub fn pin_blobs(self: &Arc<Self>, blobs: Vec<BlobId>) -> PinGuard {
         let mut held = self.held.lock();
         for blob in &blobs {
             *held.entry(*blob).or_default() += 1;
@@ -44,7 +44,7 @@ impl Pins {
     }
 
     /// Bodies and copies under way.
-    pub fn readers(&self) -> usize {
+    pub fn reader_count(&self) -> usize {
         self.readers.load(Ordering::Relaxed)
     }
 }
@@ -52,7 +52,7 @@ impl Pins {
 /// Keeps blobs from being removed until it is dropped.
 #[derive(Debug)]
 pub struct PinGuard {
-    pins: Arc<Pins>,
+    pins: Arc<BlobPins>,
     blobs: Vec<BlobId>,
 }
 

@@ -15,22 +15,27 @@ use s3s::StdError;
 use s3s::stream::{ByteStream, RemainingLength};
 use tokio::task::JoinHandle;
 
-use super::{BlobDir, Extent, PinGuard};
+use super::{BlobDir, BlobExtent, PinGuard};
 
 /// A position in a list of extents. Blobs are opened as they are reached, so that an object of
 /// 10,000 parts does not hold 10,000 files open; the pin keeps the later ones in place.
-pub struct Reader {
+pub struct ExtentReader {
     dir: Arc<BlobDir>,
-    extents: VecDeque<Extent>,
+    extents: VecDeque<BlobExtent>,
     file: Option<File>,
     chunk_bytes: usize,
     _pin: PinGuard,
 }
 
-impl Reader {
-    pub fn new(dir: Arc<BlobDir>, extents: Vec<Extent>, chunk_bytes: usize, pin: PinGuard) -> Self {
+impl ExtentReader {
+    pub fn new(
+        dir: Arc<BlobDir>,
+        extents: Vec<BlobExtent>,
+        chunk_bytes: usize,
+        pin: PinGuard,
+    ) -> Self {
         let extents = extents.into_iter().filter(|e| e.len > 0).collect();
-        Reader { dir, extents, file: None, chunk_bytes, _pin: pin }
+        ExtentReader { dir, extents, file: None, chunk_bytes, _pin: pin }
     }
 
     /// The next piece, empty at the end. Blocks.
@@ -39,7 +44,7 @@ impl Reader {
         let file = match &self.file {
             Some(file) => file,
             None => {
-                let path = self.dir.path(extent.blob);
+                let path = self.dir.blob_path(extent.blob);
                 let named = |e: io::Error| {
                     io::Error::new(e.kind(), format!("blob file {}: {e}", path.display()))
                 };
@@ -49,7 +54,7 @@ impl Reader {
         let len = extent.len.min(self.chunk_bytes as u64);
         let mut piece = vec![0; len as usize];
         file.read_exact_at(&mut piece, extent.offset).map_err(|e| {
-            let path = self.dir.path(extent.blob);
+            let path = self.dir.blob_path(extent.blob);
             io::Error::new(
                 e.kind(),
                 format!("blob file {} at {}: {e}", path.display(), extent.offset),
@@ -65,34 +70,34 @@ impl Reader {
     }
 }
 
-type Piece = JoinHandle<io::Result<(Reader, Bytes)>>;
+type PieceTask = JoinHandle<io::Result<(ExtentReader, Bytes)>>;
 
 /// A body of known length. The first piece is already read when it is made, so that an unreadable
 /// object is an error before the first byte.
 pub struct ObjectBody {
     first: Option<Bytes>,
-    next: Option<Piece>,
+    next: Option<PieceTask>,
     remaining: u64,
 }
 
 impl ObjectBody {
     /// Reads the first piece. Blocks; must be called within a Tokio runtime.
-    pub fn open(mut reader: Reader, len: u64) -> io::Result<Self> {
+    pub fn open_body(mut reader: ExtentReader, len: u64) -> io::Result<Self> {
         let first = reader.next_piece()?;
         let next = (len > first.len() as u64).then(|| read_ahead(reader));
         Ok(ObjectBody { first: Some(first), next, remaining: len })
     }
 
-    fn give(&mut self, piece: Bytes) -> Option<Result<Bytes, StdError>> {
+    fn hand_out_piece(&mut self, piece: Bytes) -> Option<Result<Bytes, StdError>> {
         if piece.is_empty() && self.remaining > 0 {
             return self
-                .fail(io::Error::other("the object's index record is longer than its blobs"));
+                .fail_body(io::Error::other("the object's index record is longer than its blobs"));
         }
         self.remaining -= piece.len() as u64;
         Some(Ok(piece))
     }
 
-    fn fail(&mut self, e: io::Error) -> Option<Result<Bytes, StdError>> {
+    fn fail_body(&mut self, e: io::Error) -> Option<Result<Bytes, StdError>> {
         tracing::error!(error = %e, "an object's bytes could not be read; the response is cut");
         (self.next, self.first) = (None, None);
         self.remaining = 0;
@@ -100,7 +105,7 @@ impl ObjectBody {
     }
 }
 
-fn read_ahead(mut reader: Reader) -> Piece {
+fn read_ahead(mut reader: ExtentReader) -> PieceTask {
     tokio::task::spawn_blocking(move || {
         let piece = reader.next_piece()?;
         Ok((reader, piece))
@@ -114,7 +119,7 @@ impl Stream for ObjectBody {
         if let Some(first) = self.first.take()
             && !first.is_empty()
         {
-            return Poll::Ready(self.give(first));
+            return Poll::Ready(self.hand_out_piece(first));
         }
         let Some(task) = self.next.as_mut() else { return Poll::Ready(None) };
         let done = std::task::ready!(Pin::new(task).poll(cx));
@@ -124,10 +129,10 @@ impl Stream for ObjectBody {
                 if self.remaining > piece.len() as u64 && !piece.is_empty() {
                     self.next = Some(read_ahead(reader));
                 }
-                self.give(piece)
+                self.hand_out_piece(piece)
             }
-            Ok(Err(e)) => self.fail(e),
-            Err(e) => self.fail(io::Error::other(e)),
+            Ok(Err(e)) => self.fail_body(e),
+            Err(e) => self.fail_body(io::Error::other(e)),
         })
     }
 }

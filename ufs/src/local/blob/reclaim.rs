@@ -10,8 +10,8 @@ use std::{fs, io};
 use parking_lot::{Condvar, Mutex};
 use redb::{Database, ReadableDatabase};
 
-use super::{BlobDir, BlobId, Pins};
-use crate::local::index::{IndexError, View};
+use super::{BlobDir, BlobId, BlobPins};
+use crate::local::index::{IndexError, IndexView};
 
 /// Garbage rows held in memory at once.
 const PAGE_ROWS: usize = 4096;
@@ -19,7 +19,7 @@ const PAGE_ROWS: usize = 4096;
 const RETRY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
-struct State {
+struct ReclaimState {
     wake: bool,
     stop: bool,
     /// Removed files whose garbage rows are still in the index.
@@ -28,14 +28,14 @@ struct State {
 
 /// What the committer and the reclaiming thread tell each other.
 #[derive(Debug, Default)]
-pub struct Reclaim {
-    state: Mutex<State>,
+pub struct ReclaimSignal {
+    state: Mutex<ReclaimState>,
     changed: Condvar,
 }
 
-impl Reclaim {
+impl ReclaimSignal {
     /// There is new garbage.
-    pub fn wake(&self) {
+    pub fn wake_reclaimer(&self) {
         self.state.lock().wake = true;
         self.changed.notify_all();
     }
@@ -46,35 +46,35 @@ impl Reclaim {
         self.state.lock().gone.drain().collect()
     }
 
-    fn stop(&self) {
+    fn stop_reclaimer(&self) {
         self.state.lock().stop = true;
         self.changed.notify_all();
     }
 }
 
 /// Owns the reclaiming thread; dropping it joins the thread.
-pub struct Reclaimer {
-    reclaim: Arc<Reclaim>,
+pub struct BlobReclaimer {
+    reclaim: Arc<ReclaimSignal>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Reclaimer {
+impl BlobReclaimer {
     pub fn start(
         db: Arc<Database>,
         dir: Arc<BlobDir>,
-        pins: Arc<Pins>,
-        reclaim: Arc<Reclaim>,
+        pins: Arc<BlobPins>,
+        reclaim: Arc<ReclaimSignal>,
     ) -> io::Result<Self> {
-        let worker = Worker { db, dir, pins, reclaim: reclaim.clone() };
+        let worker = ReclaimWorker { db, dir, pins, reclaim: reclaim.clone() };
         let thread =
             std::thread::Builder::new().name("local-reclaim".into()).spawn(move || worker.run())?;
-        Ok(Reclaimer { reclaim, thread: Mutex::new(Some(thread)) })
+        Ok(BlobReclaimer { reclaim, thread: Mutex::new(Some(thread)) })
     }
 }
 
-impl Drop for Reclaimer {
+impl Drop for BlobReclaimer {
     fn drop(&mut self) {
-        self.reclaim.stop();
+        self.reclaim.stop_reclaimer();
         if let Some(thread) = self.thread.get_mut().take()
             && thread.join().is_err()
         {
@@ -83,14 +83,14 @@ impl Drop for Reclaimer {
     }
 }
 
-struct Worker {
+struct ReclaimWorker {
     db: Arc<Database>,
     dir: Arc<BlobDir>,
-    pins: Arc<Pins>,
-    reclaim: Arc<Reclaim>,
+    pins: Arc<BlobPins>,
+    reclaim: Arc<ReclaimSignal>,
 }
 
-impl Worker {
+impl ReclaimWorker {
     fn run(self) {
         let mut waiting = false;
         loop {
@@ -108,7 +108,7 @@ impl Worker {
                 }
                 state.wake = false;
             }
-            waiting = match self.round() {
+            waiting = match self.reclaim_garbage() {
                 Ok(waiting) => waiting,
                 Err(e) => {
                     tracing::warn!(
@@ -122,11 +122,11 @@ impl Worker {
     }
 
     /// Removes what can be removed; says whether something has to wait for its readers.
-    fn round(&self) -> Result<bool, IndexError> {
+    fn reclaim_garbage(&self) -> Result<bool, IndexError> {
         let mut waiting = false;
         let mut after = None;
         loop {
-            let garbage = View::new(self.db.begin_read()?).garbage(after, PAGE_ROWS)?;
+            let garbage = IndexView::new(self.db.begin_read()?).garbage_page(after, PAGE_ROWS)?;
             let Some(last) = garbage.last() else { return Ok(waiting) };
             after = Some(*last);
             self.pins.wait_for_lookups();
@@ -134,20 +134,20 @@ impl Worker {
                 if self.reclaim.state.lock().stop {
                     return Ok(false);
                 }
-                waiting |= !self.remove(id);
+                waiting |= !self.remove_blob(id);
             }
         }
     }
 
     /// Says whether the blob's file is gone.
-    fn remove(&self, id: BlobId) -> bool {
+    fn remove_blob(&self, id: BlobId) -> bool {
         if self.reclaim.state.lock().gone.contains(&id) {
             return true;
         }
         if self.pins.is_pinned(id) {
             return false;
         }
-        match fs::remove_file(self.dir.path(id)) {
+        match fs::remove_file(self.dir.blob_path(id)) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => {
@@ -165,7 +165,7 @@ impl Worker {
 
 /// Removes the files of one finished generation that no record refers to: bodies that were being
 /// written, or were written but not committed, when the process ended. Returns how many.
-pub fn sweep_generation(dir: &BlobDir, generation: u64, view: &View) -> io::Result<usize> {
+pub fn sweep_generation(dir: &BlobDir, generation: u64, view: &IndexView) -> io::Result<usize> {
     let mut removed = 0;
     let folders = match fs::read_dir(dir.generation_path(generation)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),

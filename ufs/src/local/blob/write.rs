@@ -11,31 +11,31 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use super::{BlobDir, BlobId, Extent, sync_dir};
+use super::{BlobDir, BlobExtent, BlobId, sync_dir};
 use crate::local::checksum::BodyHasher;
 
 /// A blob being written, or written but not committed. Dropping it removes the file.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct UnfinishedBlob {
     id: BlobId,
     dir: Arc<BlobDir>,
     path: PathBuf,
     keep: bool,
 }
 
-impl Unfinished {
+impl UnfinishedBlob {
     fn new(id: BlobId, dir: Arc<BlobDir>, path: PathBuf) -> Self {
         dir.unfinished.fetch_add(1, Ordering::Relaxed);
-        Unfinished { id, dir, path, keep: false }
+        UnfinishedBlob { id, dir, path, keep: false }
     }
 
     /// The blob now belongs to the index.
-    pub fn keep(mut self) {
+    pub fn keep_blob(mut self) {
         self.keep = true;
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedBlob {
     fn drop(&mut self) {
         self.dir.unfinished.fetch_sub(1, Ordering::Relaxed);
         // The file is small work to remove, and a failure leaves an orphan that the next start
@@ -51,17 +51,17 @@ impl Drop for Unfinished {
     }
 }
 
-struct Sink {
+struct BlobSink {
     file: File,
     hasher: BodyHasher,
-    blob: Unfinished,
+    blob: UnfinishedBlob,
 }
 
 /// Takes a body's pieces in order.
 pub struct BlobWriter {
     dir: Arc<BlobDir>,
-    idle: Option<Sink>,
-    busy: Option<JoinHandle<io::Result<Sink>>>,
+    idle: Option<BlobSink>,
+    busy: Option<JoinHandle<io::Result<BlobSink>>>,
     gathered: Vec<Bytes>,
     gathered_bytes: usize,
     chunk_bytes: usize,
@@ -69,24 +69,24 @@ pub struct BlobWriter {
 }
 
 /// A blob whose bytes are durable and hashed.
-pub struct Finished {
-    pub extent: Extent,
-    pub blob: Unfinished,
+pub struct FinishedBlob {
+    pub extent: BlobExtent,
+    pub blob: UnfinishedBlob,
     pub hasher: BodyHasher,
 }
 
 impl BlobWriter {
-    pub async fn create(
+    pub async fn create_blob(
         dir: Arc<BlobDir>,
         hasher: BodyHasher,
         chunk_bytes: usize,
     ) -> io::Result<Self> {
         let made = dir.clone();
-        let sink = blocking(move || {
+        let sink = run_blocking(move || {
             let id = made.next_id()?;
-            let path = made.path(id);
+            let path = made.blob_path(id);
             let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
-            Ok(Sink { file, hasher, blob: Unfinished::new(id, made, path) })
+            Ok(BlobSink { file, hasher, blob: UnfinishedBlob::new(id, made, path) })
         })
         .await?;
         let (gathered, gathered_bytes) = (Vec::new(), 0);
@@ -109,14 +109,14 @@ impl BlobWriter {
         self.len += piece.len() as u64;
         self.gathered_bytes += piece.len();
         self.gathered.push(piece);
-        if self.gathered_bytes >= self.chunk_bytes { self.flush().await } else { Ok(()) }
+        if self.gathered_bytes >= self.chunk_bytes { self.flush_gathered().await } else { Ok(()) }
     }
 
-    pub async fn finish(mut self) -> io::Result<Finished> {
-        self.flush().await?;
-        let mut sink = self.sink().await?;
+    pub async fn finish_blob(mut self) -> io::Result<FinishedBlob> {
+        self.flush_gathered().await?;
+        let mut sink = self.take_sink().await?;
         let (dir, len) = (self.dir, self.len);
-        blocking(move || {
+        run_blocking(move || {
             sink.file.flush()?;
             if dir.sync {
                 sink.file.sync_all()?;
@@ -124,18 +124,18 @@ impl BlobWriter {
                     sync_dir(folder)?;
                 }
             }
-            let extent = Extent { blob: sink.blob.id, offset: 0, len };
-            Ok(Finished { extent, blob: sink.blob, hasher: sink.hasher })
+            let extent = BlobExtent { blob: sink.blob.id, offset: 0, len };
+            Ok(FinishedBlob { extent, blob: sink.blob, hasher: sink.hasher })
         })
         .await
     }
 
     /// Starts writing what is gathered. While that goes on, the next pieces may arrive.
-    async fn flush(&mut self) -> io::Result<()> {
+    async fn flush_gathered(&mut self) -> io::Result<()> {
         if self.gathered.is_empty() {
             return Ok(());
         }
-        let mut sink = self.sink().await?;
+        let mut sink = self.take_sink().await?;
         let pieces = std::mem::take(&mut self.gathered);
         self.gathered_bytes = 0;
         self.busy = Some(tokio::task::spawn_blocking(move || {
@@ -148,7 +148,7 @@ impl BlobWriter {
         Ok(())
     }
 
-    async fn sink(&mut self) -> io::Result<Sink> {
+    async fn take_sink(&mut self) -> io::Result<BlobSink> {
         match self.busy.take() {
             Some(task) => task.await.map_err(io::Error::other)?,
             None => self
@@ -159,7 +159,7 @@ impl BlobWriter {
     }
 }
 
-pub async fn blocking<T: Send + 'static>(
+pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?

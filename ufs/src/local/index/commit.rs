@@ -10,21 +10,23 @@ use redb::Database;
 use s3s::{S3Error, S3Result, s3_error};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{IndexError, Tx, TxError};
-use crate::local::blob::{Reclaim, Unfinished};
+use super::{IndexError, IndexTransaction, TxError};
+use crate::local::blob::{ReclaimSignal, UnfinishedBlob};
 use crate::local::metrics::LocalMetrics;
 
 /// Tells an operation's caller how its commit ended.
-type Settle = Box<dyn FnOnce(Outcome) + Send>;
+type SettleCallback = Box<dyn FnOnce(CommitOutcome) + Send>;
 /// Applies one operation; `Err` gives the whole commit up.
-type Apply = Box<dyn FnOnce(&mut Tx<'_>) -> (Settle, Result<(), GivenUp>) + Send>;
+type ApplyCallback = Box<
+    dyn FnOnce(&mut IndexTransaction<'_>) -> (SettleCallback, Result<(), CommitAborted>) + Send,
+>;
 
 /// The commit under way cannot be finished.
-struct GivenUp;
+struct CommitAborted;
 
 /// How a commit ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum CommitOutcome {
     Committed,
     /// Nothing was changed.
     GivenUp,
@@ -39,27 +41,27 @@ pub struct CommitLimits {
 
 /// Hands changes to the committing thread, which it owns: dropping it finishes what waits and joins
 /// the thread.
-pub struct Committer {
-    jobs: Option<mpsc::Sender<Apply>>,
+pub struct IndexCommitter {
+    jobs: Option<mpsc::Sender<ApplyCallback>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Committer {
+impl IndexCommitter {
     pub fn start(
         db: Arc<Database>,
         limits: &CommitLimits,
-        reclaim: Arc<Reclaim>,
+        reclaim: Arc<ReclaimSignal>,
         metrics: Arc<LocalMetrics>,
     ) -> std::io::Result<Self> {
         let (jobs, queue) = mpsc::channel(limits.queue_max);
-        let writer = Writer { db, queue, batch_max: limits.batch_max, reclaim, metrics };
+        let writer = IndexWriter { db, queue, batch_max: limits.batch_max, reclaim, metrics };
         let thread =
             std::thread::Builder::new().name("local-commit".into()).spawn(move || writer.run())?;
-        Ok(Committer { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
+        Ok(IndexCommitter { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
     }
 
     /// Changes that wait for their commit.
-    pub fn queued(&self) -> usize {
+    pub fn queued_changes(&self) -> usize {
         self.jobs.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
     }
 
@@ -68,21 +70,21 @@ impl Committer {
     ///
     /// `blob` is the new blob that the change refers to, if any: it is kept if the change is
     /// committed, even if the caller has gone by then, and removed if it is not.
-    pub async fn commit<T, F>(&self, blob: Option<Unfinished>, change: F) -> S3Result<T>
+    pub async fn commit_change<T, F>(&self, blob: Option<UnfinishedBlob>, change: F) -> S3Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Tx<'_>) -> Result<T, TxError> + Send + 'static,
+        F: FnOnce(&mut IndexTransaction<'_>) -> Result<T, TxError> + Send + 'static,
     {
         let (tell, told) = oneshot::channel();
-        let jobs = self.jobs.as_ref().ok_or_else(stopped)?;
-        jobs.send(Box::new(move |tx| apply(tx, change, blob, tell)))
+        let jobs = self.jobs.as_ref().ok_or_else(stopped_error)?;
+        jobs.send(Box::new(move |tx| apply_change(tx, change, blob, tell)))
             .await
-            .map_err(|_| stopped())?;
-        told.await.map_err(|_| stopped())?
+            .map_err(|_| stopped_error())?;
+        told.await.map_err(|_| stopped_error())?
     }
 }
 
-impl Drop for Committer {
+impl Drop for IndexCommitter {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.get_mut().take()
@@ -93,40 +95,40 @@ impl Drop for Committer {
     }
 }
 
-fn apply<T, F>(
-    tx: &mut Tx<'_>,
+fn apply_change<T, F>(
+    tx: &mut IndexTransaction<'_>,
     change: F,
-    blob: Option<Unfinished>,
+    blob: Option<UnfinishedBlob>,
     tell: oneshot::Sender<S3Result<T>>,
-) -> (Settle, Result<(), GivenUp>)
+) -> (SettleCallback, Result<(), CommitAborted>)
 where
     T: Send + 'static,
-    F: FnOnce(&mut Tx<'_>) -> Result<T, TxError>,
+    F: FnOnce(&mut IndexTransaction<'_>) -> Result<T, TxError>,
 {
     let (answer, verdict) = match change(tx) {
         Ok(value) => (Ok(value), Ok(())),
-        Err(TxError::Refused(e)) if !tx.changed() => (Err(e), Ok(())),
+        Err(TxError::Refused(e)) if !tx.has_changed() => (Err(e), Ok(())),
         Err(TxError::Refused(e)) => {
             tracing::error!(
                 error = %e,
                 "an operation was refused after it had changed the index; giving its commit up"
             );
-            (Err(e), Err(GivenUp))
+            (Err(e), Err(CommitAborted))
         }
-        Err(TxError::Index(e)) => (Err(broken(e)), Err(GivenUp)),
+        Err(TxError::Index(e)) => (Err(index_failed_error(e)), Err(CommitAborted)),
     };
-    let settle = move |outcome: Outcome| {
+    let settle = move |outcome: CommitOutcome| {
         // A refusal or failure is told as it is; only a success depends on the commit.
-        let answer = if outcome == Outcome::Committed {
+        let answer = if outcome == CommitOutcome::Committed {
             answer
         } else {
             answer.and_then(|_| Err(not_committed()))
         };
         // When the outcome is unknown the file stays: an orphan is swept at the next start, a hole
         // could not be mended.
-        let wanted = outcome == Outcome::Unknown || answer.is_ok();
+        let wanted = outcome == CommitOutcome::Unknown || answer.is_ok();
         if wanted && let Some(blob) = blob {
-            blob.keep();
+            blob.keep_blob();
         }
         // The caller may have gone.
         let _ = tell.send(answer);
@@ -134,7 +136,7 @@ where
     (Box::new(settle), verdict)
 }
 
-fn stopped() -> S3Error {
+fn stopped_error() -> S3Error {
     s3_error!(ServiceUnavailable, "the local store is shutting down")
 }
 
@@ -142,20 +144,20 @@ fn not_committed() -> S3Error {
     s3_error!(InternalError, "the local store could not commit; see its log, check the disk")
 }
 
-pub fn broken(e: IndexError) -> S3Error {
+pub fn index_failed_error(e: IndexError) -> S3Error {
     tracing::error!(error = &e as &dyn std::error::Error, "the local store's index failed");
     s3_error!(e, InternalError, "the local store's index failed; see its log")
 }
 
-struct Writer {
+struct IndexWriter {
     db: Arc<Database>,
-    queue: mpsc::Receiver<Apply>,
+    queue: mpsc::Receiver<ApplyCallback>,
     batch_max: usize,
-    reclaim: Arc<Reclaim>,
+    reclaim: Arc<ReclaimSignal>,
     metrics: Arc<LocalMetrics>,
 }
 
-impl Writer {
+impl IndexWriter {
     fn run(mut self) {
         let mut batch = Vec::with_capacity(self.batch_max);
         while self.queue.blocking_recv_many(&mut batch, self.batch_max) > 0 {
@@ -177,9 +179,9 @@ impl Writer {
                     }
                 }
                 let outcome = match result {
-                    Ok(()) => Outcome::Committed,
-                    Err(WriteError::GivenUp | WriteError::Begin(_)) => Outcome::GivenUp,
-                    Err(WriteError::Commit(_)) => Outcome::Unknown,
+                    Ok(()) => CommitOutcome::Committed,
+                    Err(WriteError::GivenUp | WriteError::Begin(_)) => CommitOutcome::GivenUp,
+                    Err(WriteError::Commit(_)) => CommitOutcome::Unknown,
                 };
                 for settle in settles {
                     settle(outcome);
@@ -190,19 +192,19 @@ impl Writer {
 
     fn write(
         &self,
-        jobs: &mut impl Iterator<Item = Apply>,
-        settles: &mut Vec<Settle>,
+        jobs: &mut impl Iterator<Item = ApplyCallback>,
+        settles: &mut Vec<SettleCallback>,
     ) -> Result<(), WriteError> {
         let write = self.db.begin_write().map_err(|e| WriteError::Begin(e.into()))?;
         let gone = self.reclaim.take_gone();
         let mut freed = false;
-        if !gone.is_empty() && Tx::new(&write).forget_garbage(&gone).is_err() {
+        if !gone.is_empty() && IndexTransaction::new(&write).forget_garbage(&gone).is_err() {
             return Err(WriteError::GivenUp);
         }
         for job in jobs {
-            let mut tx = Tx::new(&write);
+            let mut tx = IndexTransaction::new(&write);
             let (settle, verdict) = job(&mut tx);
-            freed |= tx.freed();
+            freed |= tx.has_freed();
             settles.push(settle);
             if verdict.is_err() {
                 write.abort().map_err(|e| WriteError::Commit(e.into()))?;
@@ -213,7 +215,7 @@ impl Writer {
         self.metrics.commits.inc();
         self.metrics.changes.inc_by(settles.len() as u64);
         if freed {
-            self.reclaim.wake();
+            self.reclaim.wake_reclaimer();
         }
         Ok(())
     }

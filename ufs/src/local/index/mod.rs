@@ -1,7 +1,7 @@
 //! The index: ordered tables in one ACID file, their keys, and the reads that need no change. Opens
 //! no blob.
 //!
-//! Reads take a snapshot and block nobody. Every change goes through [`Committer`], which applies
+//! Reads take a snapshot and block nobody. Every change goes through [`IndexCommitter`], which applies
 //! many in one commit; conditions are checked there, so nothing can slip in between check and
 //! change.
 
@@ -15,27 +15,27 @@ use std::ops::Bound;
 use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, TableDefinition, TableError};
 
 pub use backend::open_database;
-pub use commit::{CommitLimits, Committer};
+pub use commit::{CommitLimits, IndexCommitter};
 pub use records::{
-    Attributes, BucketId, BucketRecord, Layout, LayoutRecord, ObjectRecord, ObjectSeq, PartRecord,
-    PartSummary, RecordError, UploadRecord,
+    BucketId, BucketRecord, LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq, PartRecord,
+    PartSummary, RecordError, StoredAttributes, UploadRecord,
 };
-pub use tx::{Tx, TxError};
+pub use tx::{IndexTransaction, TxError};
 
-use records::decode;
+use records::decode_record;
 
-pub type Table<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
+pub type IndexTable<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 
 /// Bucket name → [`BucketRecord`].
-pub const BUCKETS: Table<'_> = TableDefinition::new("buckets");
+pub const BUCKETS: IndexTable<'_> = TableDefinition::new("buckets");
 /// [`object_key`] → [`ObjectRecord`].
-pub const OBJECTS: Table<'_> = TableDefinition::new("objects");
+pub const OBJECTS: IndexTable<'_> = TableDefinition::new("objects");
 /// [`ObjectSeq`] → [`LayoutRecord`].
 pub const LAYOUTS: TableDefinition<'_, u64, &'static [u8]> = TableDefinition::new("layouts");
 /// [`upload_key`] → [`UploadRecord`].
-pub const UPLOADS: Table<'_> = TableDefinition::new("uploads");
+pub const UPLOADS: IndexTable<'_> = TableDefinition::new("uploads");
 /// Upload id and big-endian part number → [`PartRecord`].
-pub const PARTS: Table<'_> = TableDefinition::new("parts");
+pub const PARTS: IndexTable<'_> = TableDefinition::new("parts");
 /// Blob id → how many extents refer to it.
 pub const BLOBS: TableDefinition<'_, u64, u32> = TableDefinition::new("blobs");
 /// Blobs that nothing refers to any more, until their files are gone.
@@ -74,7 +74,7 @@ pub fn part_key(upload_id: &str, number: u16) -> Vec<u8> {
 
 /// Takes an [`upload_key`] apart: bucket, key, upload id.
 pub fn split_upload_key(bytes: &[u8]) -> Result<(BucketId, &[u8], &str), RecordError> {
-    let damaged = || RecordError::missing("upload key");
+    let damaged = || RecordError::missing_record("upload key");
     let (head, rest) = bytes.split_first_chunk::<BUCKET_HEAD>().ok_or_else(damaged)?;
     let at = rest.len().checked_sub(UPLOAD_TAIL).ok_or_else(damaged)?;
     let id = std::str::from_utf8(&rest[at + 1..]).map_err(|_| damaged())?;
@@ -118,42 +118,49 @@ pub struct RowCounts {
 }
 
 /// A consistent view of the index at one moment.
-pub struct View(ReadTransaction);
+pub struct IndexView(ReadTransaction);
 
-impl View {
+impl IndexView {
     pub fn new(tx: ReadTransaction) -> Self {
-        View(tx)
+        IndexView(tx)
     }
 
-    pub fn bucket(&self, name: &str) -> Result<Option<BucketRecord>, IndexError> {
-        get(&self.table(BUCKETS)?, "bucket", name.as_bytes())
+    pub fn bucket_record(&self, name: &str) -> Result<Option<BucketRecord>, IndexError> {
+        get(&self.open_table(BUCKETS)?, "bucket", name.as_bytes())
     }
 
-    pub fn buckets_from(&self, after: Bound<&[u8]>) -> Result<Entries<BucketRecord>, IndexError> {
-        let range = self.table(BUCKETS)?.range::<&[u8]>((after, Bound::Unbounded))?;
-        Ok(Entries::new("bucket", range))
+    pub fn buckets_from(
+        &self,
+        after: Bound<&[u8]>,
+    ) -> Result<IndexRowCursor<BucketRecord>, IndexError> {
+        let range = self.open_table(BUCKETS)?.range::<&[u8]>((after, Bound::Unbounded))?;
+        Ok(IndexRowCursor::new("bucket", range))
     }
 
-    pub fn object(&self, bucket: BucketId, key: &str) -> Result<Option<ObjectRecord>, IndexError> {
-        get(&self.table(OBJECTS)?, "object", &object_key(bucket, key.as_bytes()))
+    pub fn object_record(
+        &self,
+        bucket: BucketId,
+        key: &str,
+    ) -> Result<Option<ObjectRecord>, IndexError> {
+        get(&self.open_table(OBJECTS)?, "object", &object_key(bucket, key.as_bytes()))
     }
 
-    pub fn layout(&self, record: &ObjectRecord) -> Result<LayoutRecord, IndexError> {
+    pub fn layout_record(&self, record: &ObjectRecord) -> Result<LayoutRecord, IndexError> {
         let extents = match &record.layout {
-            Layout::Empty => Vec::new(),
-            Layout::One(extent) => vec![*extent],
-            Layout::Many => {
+            ObjectLayout::Empty => Vec::new(),
+            ObjectLayout::One(extent) => vec![*extent],
+            ObjectLayout::Many => {
                 let table = self.0.open_table(LAYOUTS)?;
                 let Some(value) = table.get(record.seq.0)? else {
-                    return Err(RecordError::missing("layout").into());
+                    return Err(RecordError::missing_record("layout").into());
                 };
-                return Ok(decode("layout", value.value())?);
+                return Ok(decode_record("layout", value.value())?);
             }
         };
         Ok(LayoutRecord { extents, parts: Vec::new() })
     }
 
-    pub fn upload(
+    pub fn upload_record(
         &self,
         bucket: BucketId,
         key: &str,
@@ -162,7 +169,7 @@ impl View {
         if id.len() != UPLOAD_ID_LEN {
             return Ok(None);
         }
-        get(&self.table(UPLOADS)?, "upload", &upload_key(bucket, key.as_bytes(), id))
+        get(&self.open_table(UPLOADS)?, "upload", &upload_key(bucket, key.as_bytes(), id))
     }
 
     /// An upload's parts with numbers above `after`, in order.
@@ -170,28 +177,29 @@ impl View {
         &self,
         upload_id: &str,
         after: u16,
-    ) -> Result<Entries<PartRecord>, IndexError> {
+    ) -> Result<IndexRowCursor<PartRecord>, IndexError> {
         let from = part_key(upload_id, after);
         let to = part_key(upload_id, u16::MAX);
         let bounds = (Bound::Excluded(from.as_slice()), Bound::Included(to.as_slice()));
-        Ok(Entries::new("part", self.table(PARTS)?.range::<&[u8]>(bounds)?))
+        Ok(IndexRowCursor::new("part", self.open_table(PARTS)?.range::<&[u8]>(bounds)?))
     }
 
-    /// Everything in `table` that belongs to `bucket`, from `from` (a whole table key) on.
-    pub fn scan<T>(
+    /// Everything in `open_table` that belongs to `bucket_record`, from `from` (a whole table key) on.
+    pub fn scan_bucket<T>(
         &self,
-        table: Table<'static>,
+        table: IndexTable<'static>,
         what: &'static str,
         bucket: BucketId,
         from: Bound<&[u8]>,
-    ) -> Result<Entries<T>, IndexError> {
+    ) -> Result<IndexRowCursor<T>, IndexError> {
         let end = object_key(BucketId(bucket.0 + 1), b"");
-        let range = self.table(table)?.range::<&[u8]>((from, Bound::Excluded(end.as_slice())))?;
-        Ok(Entries::new(what, range))
+        let range =
+            self.open_table(table)?.range::<&[u8]>((from, Bound::Excluded(end.as_slice())))?;
+        Ok(IndexRowCursor::new(what, range))
     }
 
     /// Up to `max` garbage blobs above `after`, in order.
-    pub fn garbage(&self, after: Option<u64>, max: usize) -> Result<Vec<u64>, IndexError> {
+    pub fn garbage_page(&self, after: Option<u64>, max: usize) -> Result<Vec<u64>, IndexError> {
         let table = self.0.open_table(GARBAGE)?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let ids = table
@@ -202,11 +210,11 @@ impl View {
     }
 
     /// How many rows the tables have. Costs a look at each table's root.
-    pub fn rows(&self) -> Result<RowCounts, IndexError> {
+    pub fn count_rows(&self) -> Result<RowCounts, IndexError> {
         Ok(RowCounts {
-            objects: self.table(OBJECTS)?.len()?,
-            uploads: self.table(UPLOADS)?.len()?,
-            parts: self.table(PARTS)?.len()?,
+            objects: self.open_table(OBJECTS)?.len()?,
+            uploads: self.open_table(UPLOADS)?.len()?,
+            parts: self.open_table(PARTS)?.len()?,
             blobs: self.0.open_table(BLOBS)?.len()?,
             garbage: self.0.open_table(GARBAGE)?.len()?,
         })
@@ -216,45 +224,45 @@ impl View {
         Ok(self.0.open_table(BLOBS)?.get(id)?.is_some())
     }
 
-    fn table(
+    fn open_table(
         &self,
-        table: Table<'static>,
+        table: IndexTable<'static>,
     ) -> Result<redb::ReadOnlyTable<&'static [u8], &'static [u8]>, TableError> {
         self.0.open_table(table)
     }
 }
 
 /// Rows in key order, each decoded only when asked for.
-pub struct Entries<T> {
+pub struct IndexRowCursor<T> {
     what: &'static str,
     range: redb::Range<'static, &'static [u8], &'static [u8]>,
     record: std::marker::PhantomData<fn() -> T>,
 }
 
 /// A row whose value has not been decoded yet.
-pub struct Entry {
+pub struct UndecodedRow {
     what: &'static str,
     pub key: Vec<u8>,
     value: redb::AccessGuard<'static, &'static [u8]>,
 }
 
-impl Entry {
+impl UndecodedRow {
     pub fn decode<T: serde::de::DeserializeOwned>(&self) -> Result<T, IndexError> {
-        Ok(decode(self.what, self.value.value())?)
+        Ok(decode_record(self.what, self.value.value())?)
     }
 }
 
-impl<T> Entries<T> {
+impl<T> IndexRowCursor<T> {
     fn new(what: &'static str, range: redb::Range<'static, &'static [u8], &'static [u8]>) -> Self {
-        Entries { what, range, record: std::marker::PhantomData }
+        IndexRowCursor { what, range, record: std::marker::PhantomData }
     }
 
-    pub fn next_entry(&mut self) -> Result<Option<Entry>, IndexError> {
+    pub fn next_entry(&mut self) -> Result<Option<UndecodedRow>, IndexError> {
         match self.range.next() {
             None => Ok(None),
             Some(Err(e)) => Err(e.into()),
             Some(Ok((key, value))) => {
-                Ok(Some(Entry { what: self.what, key: key.value().to_vec(), value }))
+                Ok(Some(UndecodedRow { what: self.what, key: key.value().to_vec(), value }))
             }
         }
     }
@@ -267,6 +275,6 @@ fn get<T: serde::de::DeserializeOwned>(
 ) -> Result<Option<T>, IndexError> {
     match table.get(key)? {
         None => Ok(None),
-        Some(value) => Ok(Some(decode(what, value.value())?)),
+        Some(value) => Ok(Some(decode_record(what, value.value())?)),
     }
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::local::blob::{BlobId, Extent};
-use crate::local::checksum::{Algorithm, ChecksumKind, Checksums};
+use crate::local::blob::{BlobExtent, BlobId};
+use crate::local::checksum::{ChecksumKind, ChecksumSet, S3ChecksumAlgorithm};
 
 /// The first byte of every value. A change of any record's shape needs a new one, and code that
 /// reads the old.
@@ -32,7 +32,7 @@ pub struct BucketRecord {
 
 /// What a client says about an object besides its bytes, and gets back with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attributes {
+pub struct StoredAttributes {
     pub cache_control: Option<String>,
     pub content_disposition: Option<String>,
     pub content_encoding: Option<String>,
@@ -46,9 +46,9 @@ pub struct Attributes {
 /// Where an object's bytes are. Long lists live in a table of their own, so that listings stay
 /// cheap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Layout {
+pub enum ObjectLayout {
     Empty,
-    One(Extent),
+    One(BlobExtent),
     /// In the layouts table, under the record's [`ObjectSeq`].
     Many,
 }
@@ -61,11 +61,11 @@ pub struct ObjectRecord {
     pub etag: String,
     pub modified_ms: i64,
     pub storage_class: Option<String>,
-    pub layout: Layout,
+    pub layout: ObjectLayout,
     /// 0 for an object that was not uploaded in parts.
     pub parts_count: u32,
-    pub checksums: Checksums,
-    pub attributes: Attributes,
+    pub checksums: ChecksumSet,
+    pub attributes: StoredAttributes,
     pub tags: Vec<(String, String)>,
 }
 
@@ -74,13 +74,13 @@ pub struct ObjectRecord {
 pub struct PartSummary {
     pub number: u16,
     pub size: u64,
-    pub checksums: Checksums,
+    pub checksums: ChecksumSet,
 }
 
-/// The long form of [`Layout::Many`].
+/// The long form of [`ObjectLayout::Many`].
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LayoutRecord {
-    pub extents: Vec<Extent>,
+    pub extents: Vec<BlobExtent>,
     pub parts: Vec<PartSummary>,
 }
 
@@ -89,9 +89,9 @@ pub struct LayoutRecord {
 pub struct UploadRecord {
     pub initiated_ms: i64,
     pub storage_class: Option<String>,
-    pub attributes: Attributes,
+    pub attributes: StoredAttributes,
     pub tags: Vec<(String, String)>,
-    pub algorithm: Algorithm,
+    pub algorithm: S3ChecksumAlgorithm,
     pub kind: ChecksumKind,
     /// Whether the client named the algorithm; if not, S3 does not speak of it in the upload's
     /// answers.
@@ -104,8 +104,8 @@ pub struct PartRecord {
     pub size: u64,
     pub md5: [u8; 16],
     pub modified_ms: i64,
-    pub extents: Vec<Extent>,
-    pub checksums: Checksums,
+    pub extents: Vec<BlobExtent>,
+    pub checksums: ChecksumSet,
 }
 
 /// A value that could not be understood.
@@ -120,17 +120,20 @@ pub struct RecordError {
 }
 
 impl RecordError {
-    pub fn missing(what: &'static str) -> Self {
+    pub fn missing_record(what: &'static str) -> Self {
         RecordError { what, source: None }
     }
 }
 
-pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+pub fn encode_record<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, vec![RECORD_VERSION])
         .expect("records hold nothing that postcard cannot write to memory")
 }
 
-pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, RecordError> {
+pub fn decode_record<T: DeserializeOwned>(
+    what: &'static str,
+    bytes: &[u8],
+) -> Result<T, RecordError> {
     let Some((&RECORD_VERSION, body)) = bytes.split_first() else {
         return Err(RecordError { what, source: None });
     };
@@ -138,7 +141,7 @@ pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T
 }
 
 impl LayoutRecord {
-    pub fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
+    pub fn blob_ids(&self) -> impl Iterator<Item = BlobId> + '_ {
         self.extents.iter().map(|e| e.blob)
     }
 }

@@ -4,13 +4,14 @@
 use redb::{ReadableTable, WriteTransaction};
 use s3s::S3Error;
 
-use super::records::encode;
+use super::records::encode_record;
 use super::{
-    BLOBS, BUCKETS, BucketId, BucketRecord, GARBAGE, IndexError, LAYOUTS, Layout, LayoutRecord,
-    META, OBJECTS, ObjectRecord, ObjectSeq, PARTS, PartRecord, RecordError, Table, UPLOAD_ID_LEN,
-    UPLOADS, UploadRecord, decode, get, object_key, part_key, part_number_of, upload_key,
+    BLOBS, BUCKETS, BucketId, BucketRecord, GARBAGE, IndexError, IndexTable, LAYOUTS, LayoutRecord,
+    META, OBJECTS, ObjectLayout, ObjectRecord, ObjectSeq, PARTS, PartRecord, RecordError,
+    UPLOAD_ID_LEN, UPLOADS, UploadRecord, decode_record, get, object_key, part_key, part_number_of,
+    upload_key,
 };
-use crate::local::blob::{BlobId, Extent};
+use crate::local::blob::{BlobExtent, BlobId};
 
 /// Why an operation changed nothing.
 #[derive(Debug)]
@@ -41,30 +42,30 @@ from_index!(IndexError, RecordError, redb::StorageError, redb::TableError);
 /// One operation's hold on the commit under way.
 ///
 /// An operation must finish its checks before its first change: a refusal after a change would
-/// leave half of it behind, so [`changed`](Tx::changed) tells the committer to give the whole
+/// leave half of it behind, so [`has_changed`](Tx::changed) tells the committer to give the whole
 /// commit up in that case.
-pub struct Tx<'a> {
+pub struct IndexTransaction<'a> {
     write: &'a WriteTransaction,
     changed: bool,
     freed: bool,
 }
 
-impl<'a> Tx<'a> {
+impl<'a> IndexTransaction<'a> {
     pub fn new(write: &'a WriteTransaction) -> Self {
-        Tx { write, changed: false, freed: false }
+        IndexTransaction { write, changed: false, freed: false }
     }
 
-    pub fn changed(&self) -> bool {
+    pub fn has_changed(&self) -> bool {
         self.changed
     }
 
     /// Whether this operation left blobs without a reference.
-    pub fn freed(&self) -> bool {
+    pub fn has_freed(&self) -> bool {
         self.freed
     }
 
     /// Adds one to a counter and returns what it was before.
-    pub fn count(&mut self, name: &'static str) -> Result<u64, TxError> {
+    pub fn increment_counter(&mut self, name: &'static str) -> Result<u64, TxError> {
         self.changed = true;
         let mut table = self.write.open_table(META)?;
         let old = table.get(name)?.map_or(0, |v| v.value());
@@ -72,7 +73,7 @@ impl<'a> Tx<'a> {
         Ok(old)
     }
 
-    pub fn meta(&self, name: &'static str) -> Result<u64, TxError> {
+    pub fn meta_value(&self, name: &'static str) -> Result<u64, TxError> {
         Ok(self.write.open_table(META)?.get(name)?.map_or(0, |v| v.value()))
     }
 
@@ -82,12 +83,12 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    pub fn bucket(&self, name: &str) -> Result<Option<BucketRecord>, TxError> {
+    pub fn bucket_record(&self, name: &str) -> Result<Option<BucketRecord>, TxError> {
         Ok(get(&self.write.open_table(BUCKETS)?, "bucket", name.as_bytes())?)
     }
 
     pub fn put_bucket(&mut self, name: &str, record: &BucketRecord) -> Result<(), TxError> {
-        self.insert(BUCKETS, name.as_bytes(), &encode(record))
+        self.insert_row(BUCKETS, name.as_bytes(), &encode_record(record))
     }
 
     pub fn bucket_is_empty(&self, bucket: BucketId) -> Result<bool, TxError> {
@@ -102,7 +103,7 @@ impl<'a> Tx<'a> {
             self.remove_upload(bucket, &key, &upload_id)?;
             self.remove_parts(&upload_id, &[])?;
         }
-        self.remove(BUCKETS, name.as_bytes())
+        self.remove_row(BUCKETS, name.as_bytes())
     }
 
     /// Key and id of every unfinished upload of a bucket.
@@ -123,7 +124,7 @@ impl<'a> Tx<'a> {
         let mut old = Vec::new();
         for row in self.write.open_table(UPLOADS)?.iter()? {
             let (key, value) = row?;
-            if decode::<UploadRecord>("upload", value.value())?.initiated_ms < before_ms {
+            if decode_record::<UploadRecord>("upload", value.value())?.initiated_ms < before_ms {
                 let (bucket, key, id) = super::split_upload_key(key.value())?;
                 old.push((bucket, key.to_vec(), id.to_owned()));
             }
@@ -135,7 +136,11 @@ impl<'a> Tx<'a> {
         Ok(old.len())
     }
 
-    pub fn object(&self, bucket: BucketId, key: &str) -> Result<Option<ObjectRecord>, TxError> {
+    pub fn object_record(
+        &self,
+        bucket: BucketId,
+        key: &str,
+    ) -> Result<Option<ObjectRecord>, TxError> {
         Ok(get(&self.write.open_table(OBJECTS)?, "object", &object_key(bucket, key.as_bytes()))?)
     }
 
@@ -149,17 +154,17 @@ impl<'a> Tx<'a> {
         layout: &LayoutRecord,
     ) -> Result<ObjectRecord, TxError> {
         self.remove_object(bucket, key)?;
-        record.seq = ObjectSeq(self.count("object-seq")?);
+        record.seq = ObjectSeq(self.increment_counter("object-seq")?);
         record.layout = match layout.extents.as_slice() {
-            [] if layout.parts.is_empty() => Layout::Empty,
-            [extent] if layout.parts.is_empty() => Layout::One(*extent),
+            [] if layout.parts.is_empty() => ObjectLayout::Empty,
+            [extent] if layout.parts.is_empty() => ObjectLayout::One(*extent),
             _ => {
-                let value = encode(layout);
+                let value = encode_record(layout);
                 self.write.open_table(LAYOUTS)?.insert(record.seq.0, value.as_slice())?;
-                Layout::Many
+                ObjectLayout::Many
             }
         };
-        self.insert(OBJECTS, &object_key(bucket, key.as_bytes()), &encode(&record))?;
+        self.insert_row(OBJECTS, &object_key(bucket, key.as_bytes()), &encode_record(&record))?;
         Ok(record)
     }
 
@@ -170,28 +175,28 @@ impl<'a> Tx<'a> {
         key: &str,
         record: &ObjectRecord,
     ) -> Result<(), TxError> {
-        self.insert(OBJECTS, &object_key(bucket, key.as_bytes()), &encode(record))
+        self.insert_row(OBJECTS, &object_key(bucket, key.as_bytes()), &encode_record(record))
     }
 
     pub fn remove_object(&mut self, bucket: BucketId, key: &str) -> Result<(), TxError> {
-        let Some(old) = self.object(bucket, key)? else { return Ok(()) };
+        let Some(old) = self.object_record(bucket, key)? else { return Ok(()) };
         match old.layout {
-            Layout::Empty => {}
-            Layout::One(extent) => self.release(&[extent])?,
-            Layout::Many => {
+            ObjectLayout::Empty => {}
+            ObjectLayout::One(extent) => self.release_references(&[extent])?,
+            ObjectLayout::Many => {
                 let value = {
                     let mut table = self.write.open_table(LAYOUTS)?;
                     table.remove(old.seq.0)?.map(|v| v.value().to_vec())
                 };
-                let value = value.ok_or_else(|| RecordError::missing("layout"))?;
-                let layout: LayoutRecord = decode("layout", &value)?;
-                self.release(&layout.extents)?;
+                let value = value.ok_or_else(|| RecordError::missing_record("layout"))?;
+                let layout: LayoutRecord = decode_record("layout", &value)?;
+                self.release_references(&layout.extents)?;
             }
         }
-        self.remove(OBJECTS, &object_key(bucket, key.as_bytes()))
+        self.remove_row(OBJECTS, &object_key(bucket, key.as_bytes()))
     }
 
-    pub fn upload(
+    pub fn upload_record(
         &self,
         bucket: BucketId,
         key: &str,
@@ -214,14 +219,14 @@ impl<'a> Tx<'a> {
         id: &str,
         record: &UploadRecord,
     ) -> Result<(), TxError> {
-        self.insert(UPLOADS, &upload_key(bucket, key.as_bytes(), id), &encode(record))
+        self.insert_row(UPLOADS, &upload_key(bucket, key.as_bytes(), id), &encode_record(record))
     }
 
     pub fn remove_upload(&mut self, bucket: BucketId, key: &[u8], id: &str) -> Result<(), TxError> {
-        self.remove(UPLOADS, &upload_key(bucket, key, id))
+        self.remove_row(UPLOADS, &upload_key(bucket, key, id))
     }
 
-    pub fn part(&self, upload_id: &str, number: u16) -> Result<Option<PartRecord>, TxError> {
+    pub fn part_record(&self, upload_id: &str, number: u16) -> Result<Option<PartRecord>, TxError> {
         Ok(get(&self.write.open_table(PARTS)?, "part", &part_key(upload_id, number))?)
     }
 
@@ -233,10 +238,10 @@ impl<'a> Tx<'a> {
         number: u16,
         record: &PartRecord,
     ) -> Result<(), TxError> {
-        if let Some(old) = self.part(upload_id, number)? {
-            self.release(&old.extents)?;
+        if let Some(old) = self.part_record(upload_id, number)? {
+            self.release_references(&old.extents)?;
         }
-        self.insert(PARTS, &part_key(upload_id, number), &encode(record))
+        self.insert_row(PARTS, &part_key(upload_id, number), &encode_record(record))
     }
 
     /// Forgets an upload's parts. The blobs of parts in `kept` (in ascending order) stay counted:
@@ -252,18 +257,18 @@ impl<'a> Tx<'a> {
             {
                 let (key, value) = row?;
                 if kept.binary_search(&part_number_of(key.value())).is_err() {
-                    unkept.push(decode::<PartRecord>("part", value.value())?);
+                    unkept.push(decode_record::<PartRecord>("part", value.value())?);
                 }
             }
         }
         for part in unkept {
-            self.release(&part.extents)?;
+            self.release_references(&part.extents)?;
         }
         Ok(())
     }
 
     /// Counts one more reference to each extent's blob.
-    pub fn hold(&mut self, extents: &[Extent]) -> Result<(), TxError> {
+    pub fn add_references(&mut self, extents: &[BlobExtent]) -> Result<(), TxError> {
         self.changed = true;
         let mut table = self.write.open_table(BLOBS)?;
         for extent in extents {
@@ -274,7 +279,7 @@ impl<'a> Tx<'a> {
     }
 
     /// Counts one reference fewer to each extent's blob; a blob without any becomes garbage.
-    fn release(&mut self, extents: &[Extent]) -> Result<(), TxError> {
+    fn release_references(&mut self, extents: &[BlobExtent]) -> Result<(), TxError> {
         self.changed = true;
         let mut blobs = self.write.open_table(BLOBS)?;
         let mut garbage = self.write.open_table(GARBAGE)?;
@@ -313,13 +318,18 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    fn insert(&mut self, table: Table<'static>, key: &[u8], value: &[u8]) -> Result<(), TxError> {
+    fn insert_row(
+        &mut self,
+        table: IndexTable<'static>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), TxError> {
         self.changed = true;
         self.write.open_table(table)?.insert(key, value)?;
         Ok(())
     }
 
-    fn remove(&mut self, table: Table<'static>, key: &[u8]) -> Result<(), TxError> {
+    fn remove_row(&mut self, table: IndexTable<'static>, key: &[u8]) -> Result<(), TxError> {
         self.changed = true;
         self.write.open_table(table)?.remove(key)?;
         Ok(())

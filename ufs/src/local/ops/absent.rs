@@ -4,12 +4,12 @@
 use http::StatusCode;
 use s3s::{S3Error, S3Result, s3_error};
 
-use super::custom;
+use super::custom_error;
 use crate::local::store::{LocalStore, find_bucket};
 
 /// A configuration that a bucket can lack.
 #[derive(Debug, Clone, Copy)]
-pub enum Configuration {
+pub enum AbsentConfiguration {
     Cors,
     Encryption,
     Lifecycle,
@@ -21,13 +21,13 @@ pub enum Configuration {
     Website,
 }
 
-impl Configuration {
-    fn absent(self) -> S3Error {
+impl AbsentConfiguration {
+    fn absence_error(self) -> S3Error {
         match self {
-            Configuration::Cors => {
+            AbsentConfiguration::Cors => {
                 s3_error!(NoSuchCORSConfiguration, "The CORS configuration does not exist")
             }
-            Configuration::Encryption => {
+            AbsentConfiguration::Encryption => {
                 let mut error = s3_error!(
                     ServerSideEncryptionConfigurationNotFoundError,
                     "The server side encryption configuration was not found"
@@ -36,37 +36,37 @@ impl Configuration {
                 error.set_status_code(StatusCode::NOT_FOUND);
                 error
             }
-            Configuration::Lifecycle => {
+            AbsentConfiguration::Lifecycle => {
                 s3_error!(
                     NoSuchLifecycleConfiguration,
                     "The lifecycle configuration does not exist"
                 )
             }
-            Configuration::ObjectLock => s3_error!(
+            AbsentConfiguration::ObjectLock => s3_error!(
                 ObjectLockConfigurationNotFoundError,
                 "Object Lock configuration does not exist for this bucket"
             ),
-            Configuration::OwnershipControls => {
+            AbsentConfiguration::OwnershipControls => {
                 s3_error!(
                     OwnershipControlsNotFoundError,
                     "The bucket ownership controls were not found"
                 )
             }
-            Configuration::Policy => {
+            AbsentConfiguration::Policy => {
                 s3_error!(NoSuchBucketPolicy, "The bucket policy does not exist")
             }
-            Configuration::PublicAccessBlock => custom(
+            AbsentConfiguration::PublicAccessBlock => custom_error(
                 "NoSuchPublicAccessBlockConfiguration",
                 StatusCode::NOT_FOUND,
                 "The public access block configuration was not found",
             ),
-            Configuration::Replication => {
+            AbsentConfiguration::Replication => {
                 s3_error!(
                     ReplicationConfigurationNotFoundError,
                     "The replication configuration was not found"
                 )
             }
-            Configuration::Website => {
+            AbsentConfiguration::Website => {
                 s3_error!(
                     NoSuchWebsiteConfiguration,
                     "The specified bucket does not have a website configuration"
@@ -80,12 +80,12 @@ impl Configuration {
 pub async fn refuse_read<T>(
     store: &LocalStore,
     bucket: String,
-    configuration: Configuration,
+    configuration: AbsentConfiguration,
 ) -> S3Result<T> {
     require_bucket(store, bucket).await?;
-    Err(configuration.absent())
+    Err(configuration.absence_error())
 }
 
 pub async fn require_bucket(store: &LocalStore, bucket: String) -> S3Result<()> {
-    store.blocking(move |s| find_bucket(&s.view()?, &bucket)).await.map(drop)
+    store.run_blocking(move |s| find_bucket(&s.open_view()?, &bucket)).await.map(drop)
 }

@@ -4,12 +4,13 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
 use super::{
-    check_canned_acl, check_key, check_version, not_implemented, owner, refuse_unkept_promises,
+    check_canned_acl, check_key, check_version, not_implemented, refuse_unkept_promises,
+    store_owner,
 };
 use crate::local::store::{LocalStore, find_bucket, find_record};
 
-fn grants() -> Grants {
-    let Owner { display_name, id } = owner();
+fn owner_grants() -> Grants {
+    let Owner { display_name, id } = store_owner();
     let grantee = Grantee {
         display_name,
         email_address: None,
@@ -28,8 +29,11 @@ pub async fn get_bucket_acl(
     req: S3Request<GetBucketAclInput>,
 ) -> S3Result<S3Response<GetBucketAclOutput>> {
     let name = req.input.bucket;
-    store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
-    Ok(S3Response::new(GetBucketAclOutput { grants: Some(grants()), owner: Some(owner()) }))
+    store.run_blocking(move |s| find_bucket(&s.open_view()?, &name)).await?;
+    Ok(S3Response::new(GetBucketAclOutput {
+        grants: Some(owner_grants()),
+        owner: Some(store_owner()),
+    }))
 }
 
 pub async fn get_object_acl(
@@ -39,9 +43,12 @@ pub async fn get_object_acl(
     let input = req.input;
     check_key(&input.key)?;
     check_version(input.version_id.as_deref())?;
-    store.blocking(move |s| find_record(&s.view()?, &input.bucket, &input.key)).await?;
-    let output =
-        GetObjectAclOutput { grants: Some(grants()), owner: Some(owner()), request_charged: None };
+    store.run_blocking(move |s| find_record(&s.open_view()?, &input.bucket, &input.key)).await?;
+    let output = GetObjectAclOutput {
+        grants: Some(owner_grants()),
+        owner: Some(store_owner()),
+        request_charged: None,
+    };
     Ok(S3Response::new(output))
 }
 
@@ -51,7 +58,7 @@ pub async fn put_bucket_acl(
 ) -> S3Result<S3Response<PutBucketAclOutput>> {
     let input = req.input;
     let name = input.bucket;
-    store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
+    store.run_blocking(move |s| find_bucket(&s.open_view()?, &name)).await?;
     refuse_unkept_promises!(input; access_control_policy, grant_full_control, grant_read, grant_read_acp, grant_write,
         grant_write_acp);
     match input.acl.as_ref().map(BucketCannedACL::as_str) {
@@ -69,7 +76,7 @@ pub async fn put_object_acl(
     check_key(&input.key)?;
     check_version(input.version_id.as_deref())?;
     let (bucket, key) = (input.bucket, input.key);
-    store.blocking(move |s| find_record(&s.view()?, &bucket, &key)).await?;
+    store.run_blocking(move |s| find_record(&s.open_view()?, &bucket, &key)).await?;
     refuse_unkept_promises!(input; access_control_policy, grant_full_control, grant_read, grant_read_acp, grant_write,
         grant_write_acp);
     match input.acl.as_ref().map(ObjectCannedACL::as_str) {

@@ -3,7 +3,9 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{check_key, check_version, etag, refuse_unkept_promises, size, timestamp};
+use super::{
+    check_key, check_version, refuse_unkept_promises, s3_timestamp, signed_size, strong_etag,
+};
 use crate::local::checksum::{ChecksumKind, put_checksums};
 use crate::local::index::{ObjectRecord, PartSummary};
 use crate::local::store::LocalStore;
@@ -23,21 +25,21 @@ pub async fn get_object_attributes(
         return Err(s3_error!(InvalidArgument, "x-amz-object-attributes must name an attribute."));
     }
     let (bucket, key) = (input.bucket, input.key);
-    let found = store.blocking(move |s| s.find(&bucket, &key)).await?;
+    let found = store.run_blocking(move |s| s.find_object(&bucket, &key)).await?;
     let record = &found.record;
     // s3s takes a header that lists several as one name.
     let names: Vec<_> =
         input.object_attributes.iter().flat_map(|names| names.as_str().split(',')).collect();
     let wants = |name: &str| names.iter().any(|listed| listed.trim() == name);
     let mut output = GetObjectAttributesOutput {
-        last_modified: Some(timestamp(record.modified_ms)),
+        last_modified: Some(s3_timestamp(record.modified_ms)),
         ..Default::default()
     };
     if wants(ObjectAttributes::ETAG) {
-        output.e_tag = Some(etag(&record.etag));
+        output.e_tag = Some(strong_etag(&record.etag));
     }
     if wants(ObjectAttributes::OBJECT_SIZE) {
-        output.object_size = Some(size(record.size));
+        output.object_size = Some(signed_size(record.size));
     }
     if wants(ObjectAttributes::STORAGE_CLASS) {
         let class = record.storage_class.clone().unwrap_or_else(|| "STANDARD".to_owned());
@@ -50,13 +52,17 @@ pub async fn get_object_attributes(
         output.checksum = Some(sums);
     }
     if wants(ObjectAttributes::OBJECT_PARTS) && record.parts_count > 0 {
-        output.object_parts =
-            Some(parts(record, &found.layout.parts, input.max_parts, input.part_number_marker)?);
+        output.object_parts = Some(object_parts(
+            record,
+            &found.layout.parts,
+            input.max_parts,
+            input.part_number_marker,
+        )?);
     }
     Ok(S3Response::new(output))
 }
 
-fn parts(
+fn object_parts(
     record: &ObjectRecord,
     parts: &[PartSummary],
     max: Option<i32>,
@@ -81,7 +87,7 @@ fn parts(
     let one = |p: &&PartSummary| {
         let mut part = ObjectPart {
             part_number: Some(p.number.into()),
-            size: Some(size(p.size)),
+            size: Some(signed_size(p.size)),
             ..Default::default()
         };
         put_checksums!(p.checksums => part);

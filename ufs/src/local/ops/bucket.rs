@@ -5,11 +5,11 @@ use std::ops::Bound;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{check_canned_acl, not_implemented, owner, refuse_unkept_promises, timestamp};
+use super::{check_canned_acl, not_implemented, refuse_unkept_promises, s3_timestamp, store_owner};
 use crate::local::index::{BucketId, BucketRecord};
 use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
-pub async fn create(
+pub async fn create_bucket(
     store: &LocalStore,
     req: S3Request<CreateBucketInput>,
 ) -> S3Result<S3Response<CreateBucketOutput>> {
@@ -27,15 +27,15 @@ pub async fn create(
     let location = constraint.map(|c| c.as_str().to_owned());
     let created = name.clone();
     store
-        .commit(move |tx| {
-            if tx.bucket(&created)?.is_some() {
+        .commit_change(move |tx| {
+            if tx.bucket_record(&created)?.is_some() {
                 return Err(s3_error!(
                     BucketAlreadyOwnedByYou,
                     "You already own the bucket {created}."
                 )
                 .into());
             }
-            let id = BucketId(tx.count("bucket-id")?);
+            let id = BucketId(tx.increment_counter("bucket-id")?);
             let record = BucketRecord { id, created_ms: now_ms(), location, tags: Vec::new() };
             tx.put_bucket(&created, &record)
         })
@@ -43,14 +43,14 @@ pub async fn create(
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
 }
 
-pub async fn delete(
+pub async fn delete_bucket(
     store: &LocalStore,
     req: S3Request<DeleteBucketInput>,
 ) -> S3Result<S3Response<DeleteBucketOutput>> {
     let name = req.input.bucket;
     store
-        .commit(move |tx| {
-            let bucket = tx.bucket(&name)?.ok_or_else(|| no_such_bucket(&name))?;
+        .commit_change(move |tx| {
+            let bucket = tx.bucket_record(&name)?.ok_or_else(|| no_such_bucket(&name))?;
             if !tx.bucket_is_empty(bucket.id)? {
                 return Err(s3_error!(
                     BucketNotEmpty,
@@ -64,17 +64,17 @@ pub async fn delete(
     Ok(S3Response::with_status(DeleteBucketOutput::default(), http::StatusCode::NO_CONTENT))
 }
 
-pub async fn head(
+pub async fn head_bucket(
     store: &LocalStore,
     req: S3Request<HeadBucketInput>,
 ) -> S3Result<S3Response<HeadBucketOutput>> {
     let name = req.input.bucket;
-    let bucket = store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
+    let bucket = store.run_blocking(move |s| find_bucket(&s.open_view()?, &name)).await?;
     let region = bucket.location.unwrap_or_else(|| store.inner.options.region.clone());
     Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(region), ..Default::default() }))
 }
 
-pub async fn list(
+pub async fn list_buckets(
     store: &LocalStore,
     req: S3Request<ListBucketsInput>,
 ) -> S3Result<S3Response<ListBucketsOutput>> {
@@ -89,8 +89,8 @@ pub async fn list(
     let prefix = input.prefix.clone().unwrap_or_default();
     let after = input.continuation_token.clone();
     let (buckets, continuation_token) = store
-        .blocking(move |s| {
-            let view = s.view()?;
+        .run_blocking(move |s| {
+            let view = s.open_view()?;
             let from = match &after {
                 Some(after) if after.as_str() >= prefix.as_str() => {
                     Bound::Excluded(after.as_bytes())
@@ -109,7 +109,7 @@ pub async fn list(
                     return Ok((buckets, last));
                 }
                 let record: BucketRecord = row.decode().map_err(index_failed)?;
-                let creation_date = Some(timestamp(record.created_ms));
+                let creation_date = Some(s3_timestamp(record.created_ms));
                 buckets.push(Bucket { bucket_region: None, creation_date, name: Some(name) });
             }
             Ok((buckets, None))
@@ -118,28 +118,28 @@ pub async fn list(
     Ok(S3Response::new(ListBucketsOutput {
         buckets: Some(buckets),
         continuation_token,
-        owner: Some(owner()),
+        owner: Some(store_owner()),
         prefix: input.prefix,
     }))
 }
 
-pub async fn location(
+pub async fn get_bucket_location(
     store: &LocalStore,
     req: S3Request<GetBucketLocationInput>,
 ) -> S3Result<S3Response<GetBucketLocationOutput>> {
     let name = req.input.bucket;
-    let bucket = store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
+    let bucket = store.run_blocking(move |s| find_bucket(&s.open_view()?, &name)).await?;
     // An absent constraint is S3's name for us-east-1.
     let location_constraint = bucket.location.map(BucketLocationConstraint::from);
     Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
 }
 
 /// Never versioned, which S3 says by saying nothing.
-pub async fn versioning(
+pub async fn get_bucket_versioning(
     store: &LocalStore,
     req: S3Request<GetBucketVersioningInput>,
 ) -> S3Result<S3Response<GetBucketVersioningOutput>> {
     let name = req.input.bucket;
-    store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
+    store.run_blocking(move |s| find_bucket(&s.open_view()?, &name)).await?;
     Ok(S3Response::new(GetBucketVersioningOutput::default()))
 }

@@ -6,17 +6,21 @@ use std::ops::Range as ByteRange;
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::read::cut;
+use super::read::cut_extents;
 use super::tagging::parse_tagging_header;
 use super::{
-    check_canned_acl, check_key, check_storage_class, check_version, etag, given_attributes,
-    refuse_unkept_promises, timestamp,
+    check_canned_acl, check_key, check_storage_class, check_version, given_attributes,
+    refuse_unkept_promises, s3_timestamp, strong_etag,
 };
-use crate::local::blob::{Extent, Reader};
-use crate::local::checksum::{Algorithm, BodyHasher, ChecksumKind, Checksums, put_checksums};
+use crate::local::blob::{BlobExtent, ExtentReader};
+use crate::local::checksum::{
+    BodyHasher, ChecksumKind, ChecksumSet, S3ChecksumAlgorithm, put_checksums,
+};
 use crate::local::condition::ReadConditions;
-use crate::local::index::{Layout, LayoutRecord, ObjectRecord, ObjectSeq, Tx, TxError};
-use crate::local::store::{Found, LocalStore, disk_failed, no_such_bucket, now_ms};
+use crate::local::index::{
+    IndexTransaction, LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq, TxError,
+};
+use crate::local::store::{LocalStore, PinnedObject, disk_failed, no_such_bucket, now_ms};
 
 /// Reads the conditions on a copy's source.
 macro_rules! copy_conditions {
@@ -32,14 +36,14 @@ macro_rules! copy_conditions {
 pub(super) use copy_conditions;
 
 /// The object that is copied from, with its bytes held in place.
-pub struct Source {
+pub struct CopySourceObject {
     bucket: String,
     key: String,
-    found: Found,
+    found: PinnedObject,
 }
 
-impl Source {
-    pub async fn find(
+impl CopySourceObject {
+    pub async fn find_source(
         store: &LocalStore,
         source: &CopySource,
         conditions: ReadConditions,
@@ -51,13 +55,13 @@ impl Source {
         let (bucket, key) = (bucket.to_string(), key.to_string());
         check_key(&key)?;
         let (b, k) = (bucket.clone(), key.clone());
-        let found = store.blocking(move |s| s.find(&b, &k)).await?;
+        let found = store.run_blocking(move |s| s.find_object(&b, &k)).await?;
         conditions.judge_copy(&found.record.etag, found.record.modified_ms.div_euclid(1000))?;
-        Ok(Source { bucket, key, found })
+        Ok(CopySourceObject { bucket, key, found })
     }
 
     /// A copy's range is only ever `bytes=first-last`, within the source.
-    pub fn range(&self, given: Option<&str>) -> S3Result<ByteRange<u64>> {
+    pub fn parse_range(&self, given: Option<&str>) -> S3Result<ByteRange<u64>> {
         let size = self.found.record.size;
         let Some(given) = given else { return Ok(0..size) };
         match Range::parse(given) {
@@ -73,17 +77,17 @@ impl Source {
         }
     }
 
-    pub fn extents(&self, bytes: &ByteRange<u64>) -> Vec<Extent> {
-        cut(&self.found.layout.extents, bytes)
+    pub fn source_extents(&self, bytes: &ByteRange<u64>) -> Vec<BlobExtent> {
+        cut_extents(&self.found.layout.extents, bytes)
     }
 
     /// Reads some of the source's bytes for their digests.
-    pub async fn digest(
+    pub async fn digest_range(
         &self,
         store: &LocalStore,
         bytes: ByteRange<u64>,
-        algorithms: Vec<Algorithm>,
-    ) -> S3Result<([u8; 16], Checksums)> {
+        algorithms: Vec<S3ChecksumAlgorithm>,
+    ) -> S3Result<([u8; 16], ChecksumSet)> {
         if bytes.end - bytes.start > store.inner.options.put_bytes_max {
             let max = store.inner.options.put_bytes_max;
             return Err(s3_error!(
@@ -92,18 +96,18 @@ impl Source {
                 source: {max}"
             ));
         }
-        let extents = self.extents(&bytes);
-        let pin = store.inner.pins.pin(extents.iter().map(|e| e.blob).collect());
+        let extents = self.source_extents(&bytes);
+        let pin = store.inner.pins.pin_blobs(extents.iter().map(|e| e.blob).collect());
         store
-            .blocking(move |s| {
+            .run_blocking(move |s| {
                 let mut reader =
-                    Reader::new(s.dir.clone(), extents, s.options.read_chunk_bytes, pin);
+                    ExtentReader::new(s.dir.clone(), extents, s.options.read_chunk_bytes, pin);
                 let mut hasher = BodyHasher::new(algorithms);
                 loop {
                     let piece =
                         reader.next_piece().map_err(|e| disk_failed("read a copy's source", e))?;
                     if piece.is_empty() {
-                        return Ok(hasher.finish());
+                        return Ok(hasher.finish_digests());
                     }
                     hasher.update(&piece);
                 }
@@ -113,9 +117,9 @@ impl Source {
 
     /// Blobs can only be shared while somebody owns them: if the source was replaced meanwhile, its
     /// blobs are on their way out.
-    pub fn still_there(&self, tx: &Tx<'_>) -> Result<(), TxError> {
-        let bucket = tx.bucket(&self.bucket)?.ok_or_else(|| no_such_bucket(&self.bucket))?;
-        match tx.object(bucket.id, &self.key)? {
+    pub fn still_there(&self, tx: &IndexTransaction<'_>) -> Result<(), TxError> {
+        let bucket = tx.bucket_record(&self.bucket)?.ok_or_else(|| no_such_bucket(&self.bucket))?;
+        match tx.object_record(bucket.id, &self.key)? {
             Some(now) if now.seq == self.found.record.seq => Ok(()),
             _ => Err(source_changed().into()),
         }
@@ -142,14 +146,18 @@ pub async fn copy_object(
         object_lock_mode, object_lock_retain_until_date, grant_full_control, grant_read, grant_read_acp,
         grant_write_acp);
     let replace_metadata =
-        replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
-    let replace_tags = replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
+        directive_replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
+    let replace_tags =
+        directive_replaces(input.tagging_directive.as_ref().map(TaggingDirective::as_str))?;
     let storage_class =
         check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
-    let algorithm =
-        input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
+    let algorithm = input
+        .checksum_algorithm
+        .as_ref()
+        .map(|a| S3ChecksumAlgorithm::parse(a.as_str()))
+        .transpose()?;
     let conditions = copy_conditions!(input);
-    let source = Source::find(store, &input.copy_source, conditions).await?;
+    let source = CopySourceObject::find_source(store, &input.copy_source, conditions).await?;
     let from = &source.found.record;
 
     let redirects = input.website_redirect_location.is_some();
@@ -175,16 +183,16 @@ pub async fn copy_object(
         given
     } else {
         let website_redirect = given.website_redirect;
-        crate::local::index::Attributes { website_redirect, ..from.attributes.clone() }
+        crate::local::index::StoredAttributes { website_redirect, ..from.attributes.clone() }
     };
-    let (etag, checksums) = digests(store, &source, algorithm).await?;
+    let (etag, checksums) = copy_digests(store, &source, algorithm).await?;
     let record = ObjectRecord {
         seq: ObjectSeq(0),
         size: from.size,
         etag,
         modified_ms: now_ms(),
         storage_class,
-        layout: Layout::Empty,
+        layout: ObjectLayout::Empty,
         parts_count: 0,
         checksums,
         attributes,
@@ -193,21 +201,21 @@ pub async fn copy_object(
     let extents = source.found.layout.extents.clone();
     let (bucket, key) = (input.bucket, input.key);
     let record = store
-        .commit(move |tx| {
-            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+        .commit_change(move |tx| {
+            let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
             source.still_there(tx)?;
             // Held before the old object lets go, because the two may be the same.
-            tx.hold(&extents)?;
+            tx.add_references(&extents)?;
             tx.put_object(bucket.id, &key, record, &LayoutRecord { extents, parts: Vec::new() })
         })
         .await?;
-    Ok(S3Response::new(answer(&record)))
+    Ok(S3Response::new(copy_output(&record)))
 }
 
-fn answer(record: &ObjectRecord) -> CopyObjectOutput {
+fn copy_output(record: &ObjectRecord) -> CopyObjectOutput {
     let mut result = CopyObjectResult {
-        e_tag: Some(etag(&record.etag)),
-        last_modified: Some(timestamp(record.modified_ms)),
+        e_tag: Some(strong_etag(&record.etag)),
+        last_modified: Some(s3_timestamp(record.modified_ms)),
         checksum_type: record.checksums.kind.map(ChecksumKind::to_dto),
         ..Default::default()
     };
@@ -218,11 +226,11 @@ fn answer(record: &ObjectRecord) -> CopyObjectOutput {
 /// A copy is one object even of a source that was uploaded in parts: its ETag is the MD5 of its
 /// bytes, and its checksum is of the whole. The bytes are read only if the source does not know
 /// these.
-async fn digests(
+async fn copy_digests(
     store: &LocalStore,
-    source: &Source,
-    algorithm: Option<Algorithm>,
-) -> S3Result<(String, Checksums)> {
+    source: &CopySourceObject,
+    algorithm: Option<S3ChecksumAlgorithm>,
+) -> S3Result<(String, ChecksumSet)> {
     let from = &source.found.record;
     if from.size > store.inner.options.put_bytes_max {
         let max = store.inner.options.put_bytes_max;
@@ -236,25 +244,25 @@ async fn digests(
     if from.parts_count == 0 && known {
         let mut checksums = from.checksums.clone();
         if let Some(only) = algorithm {
-            checksums = Checksums::default();
-            checksums.set(only, from.checksums.get(only));
+            checksums = ChecksumSet::default();
+            checksums.set_value(only, from.checksums.get(only));
             checksums.kind = Some(ChecksumKind::FullObject);
         }
         return Ok((from.etag.clone(), checksums));
     }
     let mut algorithms: Vec<_> = match algorithm {
         Some(only) => vec![only],
-        None => from.checksums.algorithms().collect(),
+        None => from.checksums.known_algorithms().collect(),
     };
     if algorithms.is_empty() {
-        algorithms.push(Algorithm::Crc64Nvme);
+        algorithms.push(S3ChecksumAlgorithm::Crc64Nvme);
     }
-    let (md5, checksums) = source.digest(store, 0..from.size, algorithms).await?;
+    let (md5, checksums) = source.digest_range(store, 0..from.size, algorithms).await?;
     Ok((hex::encode(md5), checksums))
 }
 
 /// Both directives say COPY or REPLACE, and mean COPY when absent.
-fn replaces(directive: Option<&str>) -> S3Result<bool> {
+fn directive_replaces(directive: Option<&str>) -> S3Result<bool> {
     match directive {
         None | Some("COPY") => Ok(false),
         Some("REPLACE") => Ok(true),

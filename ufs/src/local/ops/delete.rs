@@ -5,7 +5,7 @@ use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 use time::OffsetDateTime;
 
-use super::{check_key, check_version, size};
+use super::{check_key, check_version, signed_size};
 use crate::local::condition::{matches_strongly, precondition_failed};
 use crate::local::index::{ObjectRecord, TxError};
 use crate::local::store::{LocalStore, no_such_bucket};
@@ -24,7 +24,7 @@ struct DeleteConditions {
 impl DeleteConditions {
     /// An absent object is already deleted, so conditions on what it is do not apply; `*` asks for
     /// one to be there.
-    fn judge(&self, current: Option<&ObjectRecord>) -> S3Result<()> {
+    fn judge_delete(&self, current: Option<&ObjectRecord>) -> S3Result<()> {
         let Some(record) = current else {
             let must_exist = matches!(self.etag, Some(ETagCondition::Any));
             return if must_exist { Err(precondition_failed("If-Match")) } else { Ok(()) };
@@ -37,7 +37,7 @@ impl DeleteConditions {
         {
             return Err(precondition_failed("x-amz-if-match-last-modified-time"));
         }
-        if self.size.is_some_and(|n| n != size(record.size)) {
+        if self.size.is_some_and(|n| n != signed_size(record.size)) {
             return Err(precondition_failed("x-amz-if-match-size"));
         }
         Ok(())
@@ -68,9 +68,9 @@ async fn delete_one(
     conditions: DeleteConditions,
 ) -> S3Result<()> {
     store
-        .commit(move |tx| {
-            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
-            conditions.judge(tx.object(bucket.id, &key)?.as_ref())?;
+        .commit_change(move |tx| {
+            let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            conditions.judge_delete(tx.object_record(bucket.id, &key)?.as_ref())?;
             tx.remove_object(bucket.id, &key)
         })
         .await
@@ -86,14 +86,16 @@ pub async fn delete_objects(
     }
     let bucket = req.input.bucket;
     let (deleted, errors) = store
-        .commit(move |tx| {
-            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+        .commit_change(move |tx| {
+            let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
             let (mut deleted, mut errors) = (Vec::new(), Vec::new());
             for object in objects {
                 let (key, version_id) = (object.key.clone(), object.version_id.clone());
                 let verdict = match check_one(object) {
                     Err(e) => Err(e),
-                    Ok(conditions) => conditions.judge(tx.object(bucket.id, &key)?.as_ref()),
+                    Ok(conditions) => {
+                        conditions.judge_delete(tx.object_record(bucket.id, &key)?.as_ref())
+                    }
                 };
                 match verdict {
                     Ok(()) => {

@@ -3,37 +3,39 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::{etag, owner, size, timestamp};
+use super::{s3_timestamp, signed_size, store_owner, strong_etag};
 use crate::local::index::ObjectRecord;
-use crate::local::listing::{Item, Page, Query, Space, Start, list, url_encode};
+use crate::local::listing::{
+    ListingItem, ListingPage, ListingQuery, ListingSpace, ListingStart, read_page, url_encode,
+};
 use crate::local::store::{LocalStore, find_bucket, index_failed};
 
 /// Whether and how names are encoded in the answer.
 #[derive(Clone, Copy)]
-pub struct Encoding(bool);
+pub struct NameEncoding(bool);
 
-impl Encoding {
+impl NameEncoding {
     pub fn parse(given: Option<&EncodingType>) -> S3Result<Self> {
         match given.map(EncodingType::as_str) {
-            None => Ok(Encoding(false)),
-            Some(EncodingType::URL) => Ok(Encoding(true)),
+            None => Ok(NameEncoding(false)),
+            Some(EncodingType::URL) => Ok(NameEncoding(true)),
             Some(_) => {
                 Err(s3_error!(InvalidArgument, "Invalid Encoding Method specified in Request"))
             }
         }
     }
 
-    pub fn name(self, text: String) -> String {
+    pub fn encode_name(self, text: String) -> String {
         if self.0 { url_encode(&text) } else { text }
     }
 
     /// A name that the request gave and the answer repeats.
-    pub fn echo(self, text: Option<String>) -> Option<String> {
-        text.map(|t| self.name(t))
+    pub fn echo_name(self, text: Option<String>) -> Option<String> {
+        text.map(|t| self.encode_name(t))
     }
 
-    pub fn prefixes(self, prefixes: Vec<String>) -> Option<CommonPrefixList> {
-        let one = |p| CommonPrefix { prefix: Some(self.name(p)) };
+    pub fn encode_prefixes(self, prefixes: Vec<String>) -> Option<CommonPrefixList> {
+        let one = |p| CommonPrefix { prefix: Some(self.encode_name(p)) };
         (!prefixes.is_empty()).then(|| prefixes.into_iter().map(one).collect())
     }
 }
@@ -47,7 +49,7 @@ pub fn page_size(asked: Option<i32>, page_max: usize) -> S3Result<usize> {
 }
 
 /// What the three operations are asked alike.
-struct Ask<'a> {
+struct LocalListRequest<'a> {
     bucket: &'a str,
     prefix: &'a Option<String>,
     delimiter: &'a Option<String>,
@@ -58,7 +60,7 @@ struct Ask<'a> {
 /// Their inputs have these fields in common, under the same names, but no type.
 macro_rules! ask {
     ($input:expr) => {
-        Ask {
+        LocalListRequest {
             bucket: &$input.bucket,
             prefix: &$input.prefix,
             delimiter: &$input.delimiter,
@@ -69,72 +71,84 @@ macro_rules! ask {
 }
 
 /// One page of a bucket's objects.
-struct Listed {
+struct LocalListPage {
     entries: Vec<(String, ObjectRecord)>,
     prefixes: Vec<String>,
-    next: Option<Start>,
+    next: Option<ListingStart>,
     /// The last name of the page, entry or prefix.
     last: Option<String>,
-    encoding: Encoding,
+    encoding: NameEncoding,
     /// Entries that the page might have had.
     max: i32,
 }
 
-impl Ask<'_> {
+impl LocalListRequest<'_> {
     /// Where the page after a marker begins.
-    fn after(&self, marker: &Option<String>) -> Start {
+    fn start_after(&self, marker: &Option<String>) -> ListingStart {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        Start::from_marker(&text(marker), &text(self.prefix), &text(self.delimiter))
+        ListingStart::from_marker(&text(marker), &text(self.prefix), &text(self.delimiter))
     }
 
-    async fn page(&self, store: &LocalStore, start: Start) -> S3Result<Listed> {
-        let encoding = Encoding::parse(self.encoding_type.as_ref())?;
+    async fn read_page(&self, store: &LocalStore, start: ListingStart) -> S3Result<LocalListPage> {
+        let encoding = NameEncoding::parse(self.encoding_type.as_ref())?;
         let max = page_size(self.max_keys, store.inner.options.list_page_max)?;
         let (bucket, prefix, delimiter) =
             (self.bucket.to_owned(), self.prefix.clone(), self.delimiter.clone());
-        let page = store.blocking(move |s| {
-            let view = s.view()?;
+        let page = store.run_blocking(move |s| {
+            let view = s.open_view()?;
             let bucket = find_bucket(&view, &bucket)?;
             let (prefix, delimiter) =
                 (prefix.as_deref().unwrap_or_default(), delimiter.as_deref().unwrap_or_default());
-            list(&view, Space::Objects, bucket.id, &Query { prefix, delimiter, start, max })
-                .map_err(index_failed)
+            read_page(
+                &view,
+                ListingSpace::Objects,
+                bucket.id,
+                &ListingQuery { prefix, delimiter, start, max },
+            )
+            .map_err(index_failed)
         });
-        let page: Page<ObjectRecord> = page.await?;
+        let page: ListingPage<ObjectRecord> = page.await?;
         let last = page.items.last().map(|item| match item {
-            Item::Entry { key, .. } => key.clone(),
-            Item::Prefix(prefix) => prefix.clone(),
+            ListingItem::Entry { key, .. } => key.clone(),
+            ListingItem::Prefix(prefix) => prefix.clone(),
         });
         let (mut entries, mut prefixes) = (Vec::new(), Vec::new());
         for item in page.items {
             match item {
-                Item::Entry { key, record, .. } => entries.push((key, record)),
-                Item::Prefix(prefix) => prefixes.push(prefix),
+                ListingItem::Entry { key, record, .. } => entries.push((key, record)),
+                ListingItem::Prefix(prefix) => prefixes.push(prefix),
             }
         }
         let max = i32::try_from(max).unwrap_or(i32::MAX);
-        Ok(Listed { entries, prefixes, next: page.next, last, encoding, max })
+        Ok(LocalListPage { entries, prefixes, next: page.next, last, encoding, max })
     }
 }
 
-fn object(key: String, record: ObjectRecord, encoding: Encoding, with_owner: bool) -> Object {
+fn object_entry(
+    key: String,
+    record: ObjectRecord,
+    encoding: NameEncoding,
+    with_owner: bool,
+) -> Object {
     let class = record.storage_class.unwrap_or_else(|| "STANDARD".to_owned());
     Object {
         checksum_algorithm: checksum_algorithms(&record.checksums),
         checksum_type: record.checksums.kind.map(|k| k.to_dto()),
-        e_tag: Some(etag(&record.etag)),
-        key: Some(encoding.name(key)),
-        last_modified: Some(timestamp(record.modified_ms)),
-        owner: with_owner.then(owner),
+        e_tag: Some(strong_etag(&record.etag)),
+        key: Some(encoding.encode_name(key)),
+        last_modified: Some(s3_timestamp(record.modified_ms)),
+        owner: with_owner.then(store_owner),
         restore_status: None,
-        size: Some(size(record.size)),
+        size: Some(signed_size(record.size)),
         storage_class: Some(ObjectStorageClass::from(class)),
     }
 }
 
-fn checksum_algorithms(sums: &crate::local::checksum::Checksums) -> Option<ChecksumAlgorithmList> {
+fn checksum_algorithms(
+    sums: &crate::local::checksum::ChecksumSet,
+) -> Option<ChecksumAlgorithmList> {
     let names: Vec<_> =
-        sums.algorithms().map(|a| ChecksumAlgorithm::from_static(a.name())).collect();
+        sums.known_algorithms().map(|a| ChecksumAlgorithm::from_static(a.s3_name())).collect();
     (!names.is_empty()).then_some(names)
 }
 
@@ -144,22 +158,26 @@ pub async fn list_objects(
 ) -> S3Result<S3Response<ListObjectsOutput>> {
     let input = req.input;
     let ask = ask!(input);
-    let listed = ask.page(store, ask.after(&input.marker)).await?;
+    let listed = ask.read_page(store, ask.start_after(&input.marker)).await?;
     let encoding = listed.encoding;
     let delimited = input.delimiter.as_ref().is_some_and(|d| !d.is_empty());
     let truncated = listed.next.is_some();
-    let contents = listed.entries.into_iter().map(|(k, r)| object(k, r, encoding, true)).collect();
+    let contents =
+        listed.entries.into_iter().map(|(k, r)| object_entry(k, r, encoding, true)).collect();
     Ok(S3Response::new(ListObjectsOutput {
         name: Some(input.bucket),
-        prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
-        marker: Some(encoding.name(input.marker.unwrap_or_default())),
+        prefix: Some(encoding.encode_name(input.prefix.unwrap_or_default())),
+        marker: Some(encoding.encode_name(input.marker.unwrap_or_default())),
         max_keys: Some(listed.max),
         is_truncated: Some(truncated),
         contents: Some(contents),
-        common_prefixes: encoding.prefixes(listed.prefixes),
-        delimiter: encoding.echo(input.delimiter),
+        common_prefixes: encoding.encode_prefixes(listed.prefixes),
+        delimiter: encoding.echo_name(input.delimiter),
         // S3 gives it with a delimiter only; without one the last key is the marker.
-        next_marker: listed.last.filter(|_| truncated && delimited).map(|l| encoding.name(l)),
+        next_marker: listed
+            .last
+            .filter(|_| truncated && delimited)
+            .map(|l| encoding.encode_name(l)),
         encoding_type: input.encoding_type,
         request_charged: None,
     }))
@@ -172,30 +190,30 @@ pub async fn list_objects_v2(
     let input = req.input;
     let ask = ask!(input);
     let start = match &input.continuation_token {
-        Some(token) => Start::from_token(token).ok_or_else(|| {
+        Some(token) => ListingStart::from_token(token).ok_or_else(|| {
             s3_error!(InvalidArgument, "The continuation token provided is incorrect")
         })?,
-        None => ask.after(&input.start_after),
+        None => ask.start_after(&input.start_after),
     };
-    let listed = ask.page(store, start).await?;
+    let listed = ask.read_page(store, start).await?;
     let encoding = listed.encoding;
     let with_owner = input.fetch_owner.unwrap_or(false);
     let count = listed.entries.len() + listed.prefixes.len();
     let contents: Vec<_> =
-        listed.entries.into_iter().map(|(k, r)| object(k, r, encoding, with_owner)).collect();
+        listed.entries.into_iter().map(|(k, r)| object_entry(k, r, encoding, with_owner)).collect();
     Ok(S3Response::new(ListObjectsV2Output {
         name: Some(input.bucket),
-        prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
+        prefix: Some(encoding.encode_name(input.prefix.unwrap_or_default())),
         max_keys: Some(listed.max),
         key_count: Some(i32::try_from(count).unwrap_or(i32::MAX)),
         continuation_token: input.continuation_token,
         is_truncated: Some(listed.next.is_some()),
         next_continuation_token: listed.next.map(|next| next.to_token()),
         contents: (!contents.is_empty()).then_some(contents),
-        common_prefixes: encoding.prefixes(listed.prefixes),
-        delimiter: encoding.echo(input.delimiter),
+        common_prefixes: encoding.encode_prefixes(listed.prefixes),
+        delimiter: encoding.echo_name(input.delimiter),
         encoding_type: input.encoding_type,
-        start_after: encoding.echo(input.start_after),
+        start_after: encoding.echo_name(input.start_after),
         request_charged: None,
     }))
 }
@@ -213,35 +231,35 @@ pub async fn list_object_versions(
         ));
     }
     let ask = ask!(input);
-    let listed = ask.page(store, ask.after(&input.key_marker)).await?;
+    let listed = ask.read_page(store, ask.start_after(&input.key_marker)).await?;
     let encoding = listed.encoding;
     let truncated = listed.next.is_some();
-    let at_key = matches!(&listed.next, Some(Start::AfterKey(_)));
+    let at_key = matches!(&listed.next, Some(ListingStart::AfterKey(_)));
     let versions = listed.entries.into_iter().map(|(key, record)| ObjectVersion {
         checksum_algorithm: checksum_algorithms(&record.checksums),
         checksum_type: record.checksums.kind.map(|k| k.to_dto()),
-        e_tag: Some(etag(&record.etag)),
+        e_tag: Some(strong_etag(&record.etag)),
         is_latest: Some(true),
-        key: Some(encoding.name(key)),
-        last_modified: Some(timestamp(record.modified_ms)),
-        owner: Some(owner()),
+        key: Some(encoding.encode_name(key)),
+        last_modified: Some(s3_timestamp(record.modified_ms)),
+        owner: Some(store_owner()),
         restore_status: None,
-        size: Some(size(record.size)),
+        size: Some(signed_size(record.size)),
         storage_class: Some(record.storage_class.unwrap_or_else(|| "STANDARD".to_owned()).into()),
         version_id: Some("null".to_owned()),
     });
     Ok(S3Response::new(ListObjectVersionsOutput {
-        common_prefixes: encoding.prefixes(listed.prefixes),
+        common_prefixes: encoding.encode_prefixes(listed.prefixes),
         delete_markers: None,
-        delimiter: encoding.echo(input.delimiter),
+        delimiter: encoding.echo_name(input.delimiter),
         encoding_type: input.encoding_type,
         is_truncated: Some(truncated),
-        key_marker: Some(encoding.name(input.key_marker.unwrap_or_default())),
+        key_marker: Some(encoding.encode_name(input.key_marker.unwrap_or_default())),
         max_keys: Some(listed.max),
         name: Some(input.bucket),
-        next_key_marker: listed.last.filter(|_| truncated).map(|l| encoding.name(l)),
+        next_key_marker: listed.last.filter(|_| truncated).map(|l| encoding.encode_name(l)),
         next_version_id_marker: (truncated && at_key).then(|| "null".to_owned()),
-        prefix: Some(encoding.name(input.prefix.unwrap_or_default())),
+        prefix: Some(encoding.encode_name(input.prefix.unwrap_or_default())),
         request_charged: None,
         version_id_marker: input.version_id_marker,
         versions: Some(versions.collect()),

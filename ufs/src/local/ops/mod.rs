@@ -45,18 +45,18 @@ const STORAGE_CLASSES: [&str; 11] = [
     "EXPRESS_ONEZONE",
 ];
 
-pub fn owner() -> Owner {
+pub fn store_owner() -> Owner {
     Owner { display_name: Some("verbs3".to_owned()), id: Some(OWNER_ID.to_owned()) }
 }
 
 /// Times are shown in whole seconds, like S3's.
-pub fn timestamp(ms: i64) -> Timestamp {
+pub fn s3_timestamp(ms: i64) -> Timestamp {
     OffsetDateTime::from_unix_timestamp(ms.div_euclid(1000))
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
         .into()
 }
 
-pub fn etag(value: &str) -> ETag {
+pub fn strong_etag(value: &str) -> ETag {
     ETag::Strong(value.to_owned())
 }
 
@@ -65,7 +65,7 @@ pub fn not_implemented(what: &str) -> S3Error {
 }
 
 /// An error code that s3s has no name for.
-pub fn custom(code: &str, status: http::StatusCode, message: &'static str) -> S3Error {
+pub fn custom_error(code: &str, status: http::StatusCode, message: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.to_owned().into()), message);
     error.set_status_code(status);
     error
@@ -135,7 +135,7 @@ pub fn check_metadata(
 /// Reads the attributes out of an input of PutObject, CopyObject or CreateMultipartUpload.
 macro_rules! given_attributes {
     ($input:expr) => {
-        $crate::local::index::Attributes {
+        $crate::local::index::StoredAttributes {
             cache_control: $input.cache_control.take(),
             content_disposition: $input.content_disposition.take(),
             content_encoding: $crate::local::ops::without_aws_chunked(
@@ -175,7 +175,7 @@ macro_rules! put_attributes {
         $output.content_language = a.content_language;
         $output.content_type = Some($crate::local::ops::content_type(a.content_type));
         $output.expires =
-            a.expires_s.map(|s| $crate::local::ops::timestamp(s.saturating_mul(1000)));
+            a.expires_s.map(|s| $crate::local::ops::s3_timestamp(s.saturating_mul(1000)));
         $output.website_redirect_location = a.website_redirect;
         $output.metadata = (!a.metadata.is_empty()).then(|| a.metadata.into_iter().collect());
     }};
@@ -188,6 +188,6 @@ pub fn content_type(given: Option<String>) -> String {
 }
 
 /// Sizes fit: an object of more than 2^63 bytes cannot be written.
-pub fn size(bytes: u64) -> i64 {
+pub fn signed_size(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

@@ -8,17 +8,17 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
 use super::tagging::parse_tagging_header;
 use super::{
-    check_canned_acl, check_key, check_storage_class, etag, given_attributes,
-    refuse_unkept_promises,
+    check_canned_acl, check_key, check_storage_class, given_attributes, refuse_unkept_promises,
+    strong_etag,
 };
 use crate::local::checksum::{
-    Algorithm, ChecksumKind, Checksums, given_checksums, multipart_checksum, multipart_etag,
-    put_checksums,
+    ChecksumKind, ChecksumSet, S3ChecksumAlgorithm, given_checksums, multipart_checksum,
+    multipart_etag, put_checksums,
 };
 use crate::local::condition::WriteConditions;
 use crate::local::index::{
-    Layout, LayoutRecord, ObjectRecord, ObjectSeq, PartRecord, PartSummary, Tx, TxError,
-    UploadRecord,
+    IndexTransaction, LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq, PartRecord, PartSummary,
+    TxError, UploadRecord,
 };
 use crate::local::store::{LocalStore, no_such_bucket, now_ms};
 
@@ -35,7 +35,7 @@ pub fn no_such_upload() -> S3Error {
     )
 }
 
-pub async fn create(
+pub async fn create_upload(
     store: &LocalStore,
     req: S3Request<CreateMultipartUploadInput>,
 ) -> S3Result<S3Response<CreateMultipartUploadOutput>> {
@@ -45,8 +45,11 @@ pub async fn create(
     refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, ssekms_key_id, server_side_encryption,
         object_lock_legal_hold_status, object_lock_mode, object_lock_retain_until_date, grant_full_control,
         grant_read, grant_read_acp, grant_write_acp);
-    let named =
-        input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
+    let named = input
+        .checksum_algorithm
+        .as_ref()
+        .map(|a| S3ChecksumAlgorithm::parse(a.as_str()))
+        .transpose()?;
     let kind = input.checksum_type.as_ref().map(|t| ChecksumKind::parse(t.as_str())).transpose()?;
     if kind.is_some() && named.is_none() {
         return Err(s3_error!(
@@ -54,11 +57,11 @@ pub async fn create(
             "x-amz-checksum-type needs x-amz-checksum-algorithm."
         ));
     }
-    let algorithm = named.unwrap_or(Algorithm::Crc64Nvme);
+    let algorithm = named.unwrap_or(S3ChecksumAlgorithm::Crc64Nvme);
     let kind = kind.unwrap_or(algorithm.default_kind());
-    if !algorithm.allows(kind) {
+    if !algorithm.allows_kind(kind) {
         let kind = kind.to_dto();
-        let (kind, name) = (kind.as_str(), algorithm.name());
+        let (kind, name) = (kind.as_str(), algorithm.s3_name());
         return Err(s3_error!(
             InvalidRequest,
             "The {kind} checksum type cannot be used with the {name} algorithm."
@@ -73,14 +76,14 @@ pub async fn create(
         kind,
         algorithm_named: named.is_some(),
     };
-    expire(store).await?;
+    expire_uploads(store).await?;
     // The time first, so that uploads of one key sort by it; then chance, so that ids cannot be
     // guessed.
     let upload_id = format!("{:012x}{:020x}", record.initiated_ms, rand::random::<u128>() >> 48);
     let (bucket, key, id) = (input.bucket.clone(), input.key.clone(), upload_id.clone());
     store
-        .commit(move |tx| {
-            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+        .commit_change(move |tx| {
+            let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
             tx.put_upload(bucket.id, &key, &id, &record)
         })
         .await?;
@@ -88,21 +91,21 @@ pub async fn create(
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(upload_id),
-        checksum_algorithm: named.map(|a| ChecksumAlgorithm::from_static(a.name())),
+        checksum_algorithm: named.map(|a| ChecksumAlgorithm::from_static(a.s3_name())),
         checksum_type: named.map(|_| kind.to_dto()),
         ..Default::default()
     }))
 }
 
-pub async fn abort(
+pub async fn abort_upload(
     store: &LocalStore,
     req: S3Request<AbortMultipartUploadInput>,
 ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
     let AbortMultipartUploadInput { bucket, key, upload_id, .. } = req.input;
     store
-        .commit(move |tx| {
-            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
-            tx.upload(bucket.id, &key, &upload_id)?.ok_or_else(no_such_upload)?;
+        .commit_change(move |tx| {
+            let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            tx.upload_record(bucket.id, &key, &upload_id)?.ok_or_else(no_such_upload)?;
             tx.remove_upload(bucket.id, key.as_bytes(), &upload_id)?;
             tx.remove_parts(&upload_id, &[])
         })
@@ -113,7 +116,7 @@ pub async fn abort(
 
 /// Aborts uploads past their time, if that is configured and an hour has gone by since the last
 /// look.
-async fn expire(store: &LocalStore) -> S3Result<()> {
+async fn expire_uploads(store: &LocalStore) -> S3Result<()> {
     let Some(ttl) = store.inner.options.multipart_ttl else { return Ok(()) };
     let now = now_ms();
     let last = store.inner.expired_ms.swap(now, Ordering::Relaxed);
@@ -122,7 +125,7 @@ async fn expire(store: &LocalStore) -> S3Result<()> {
         return Ok(());
     }
     let before = now.saturating_sub(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX));
-    let expired = store.commit(move |tx| tx.remove_uploads_before(before)).await?;
+    let expired = store.commit_change(move |tx| tx.remove_uploads_before(before)).await?;
     if expired > 0 {
         tracing::info!(expired, "aborted multipart uploads past their time");
     }
@@ -130,30 +133,30 @@ async fn expire(store: &LocalStore) -> S3Result<()> {
 }
 
 /// A part as the client lists it.
-struct Listed {
+struct ClaimedPart {
     number: u16,
     etag: ETag,
-    checksums: Checksums,
+    checksums: ChecksumSet,
 }
 
 /// What a completion must fit.
-struct Completion {
-    parts: Vec<Listed>,
+struct UploadCompletion {
+    parts: Vec<ClaimedPart>,
     part_bytes_min: u64,
     size: Option<i64>,
-    claimed: Checksums,
+    claimed: ChecksumSet,
     kind: Option<ChecksumKind>,
     conditions: WriteConditions,
 }
 
-pub async fn complete(
+pub async fn complete_upload(
     store: &LocalStore,
     req: S3Request<CompleteMultipartUploadInput>,
 ) -> S3Result<S3Response<CompleteMultipartUploadOutput>> {
     let mut input = req.input;
     check_key(&input.key)?;
-    let completion = Completion {
-        parts: listed(input.multipart_upload.take())?,
+    let completion = UploadCompletion {
+        parts: parse_parts(input.multipart_upload.take())?,
         part_bytes_min: store.inner.options.part_bytes_min,
         size: input.mpu_object_size,
         claimed: given_checksums!(input),
@@ -163,16 +166,16 @@ pub async fn complete(
             if_none_match: input.if_none_match.take(),
         },
     };
-    completion.conditions.check()?;
+    completion.conditions.check_supported()?;
     let (bucket, key, id) = (input.bucket.clone(), input.key.clone(), input.upload_id);
     let record = store
-        .commit(move |tx| {
-            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
-            let upload = tx.upload(bucket.id, &key, &id)?.ok_or_else(no_such_upload)?;
-            let current = tx.object(bucket.id, &key)?;
-            completion.conditions.judge(current.as_ref().map(|o| o.etag.as_str()))?;
+        .commit_change(move |tx| {
+            let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            let upload = tx.upload_record(bucket.id, &key, &id)?.ok_or_else(no_such_upload)?;
+            let current = tx.object_record(bucket.id, &key)?;
+            completion.conditions.judge_write(current.as_ref().map(|o| o.etag.as_str()))?;
             let parts = completion.uploaded_parts(tx, &id)?;
-            let (record, layout) = completion.assemble(upload, parts)?;
+            let (record, layout) = completion.assemble_object(upload, parts)?;
             // From here on nothing refuses.
             let kept: Vec<_> = completion.parts.iter().map(|p| p.number).collect();
             tx.remove_upload(bucket.id, key.as_bytes(), &id)?;
@@ -184,7 +187,7 @@ pub async fn complete(
         location: Some(format!("/{}/{}", input.bucket, input.key)),
         bucket: Some(input.bucket),
         key: Some(input.key),
-        e_tag: Some(etag(&record.etag)),
+        e_tag: Some(strong_etag(&record.etag)),
         checksum_type: record.checksums.kind.map(ChecksumKind::to_dto),
         ..Default::default()
     };
@@ -192,12 +195,12 @@ pub async fn complete(
     Ok(S3Response::new(output))
 }
 
-fn listed(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<Listed>> {
+fn parse_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<ClaimedPart>> {
     let parts = upload.and_then(|u| u.parts).unwrap_or_default();
     if parts.is_empty() || parts.len() > usize::from(PART_NUMBER_MAX) {
         return Err(s3_error!(MalformedXML, "You must specify 1 to {PART_NUMBER_MAX} parts."));
     }
-    let mut out: Vec<Listed> = Vec::with_capacity(parts.len());
+    let mut out: Vec<ClaimedPart> = Vec::with_capacity(parts.len());
     for part in parts {
         let checksums = given_checksums!(part);
         let (Some(number), Some(etag)) = (part.part_number, part.e_tag) else {
@@ -210,13 +213,17 @@ fn listed(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<Listed>> {
                 "The list of parts was not in ascending order."
             ));
         }
-        out.push(Listed { number, etag, checksums });
+        out.push(ClaimedPart { number, etag, checksums });
     }
     Ok(out)
 }
 
-impl Completion {
-    fn uploaded_parts(&self, tx: &Tx<'_>, upload_id: &str) -> Result<Vec<PartRecord>, TxError> {
+impl UploadCompletion {
+    fn uploaded_parts(
+        &self,
+        tx: &IndexTransaction<'_>,
+        upload_id: &str,
+    ) -> Result<Vec<PartRecord>, TxError> {
         let mut out = Vec::with_capacity(self.parts.len());
         let invalid = |number: u16| {
             s3_error!(
@@ -226,9 +233,10 @@ impl Completion {
             )
         };
         for (at, listed) in self.parts.iter().enumerate() {
-            let part = tx.part(upload_id, listed.number)?.ok_or_else(|| invalid(listed.number))?;
+            let part =
+                tx.part_record(upload_id, listed.number)?.ok_or_else(|| invalid(listed.number))?;
             if listed.etag.value() != hex::encode(part.md5)
-                || part.checksums.verify(&listed.checksums).is_err()
+                || part.checksums.verify_claims(&listed.checksums).is_err()
             {
                 return Err(invalid(listed.number).into());
             }
@@ -246,13 +254,13 @@ impl Completion {
         Ok(out)
     }
 
-    fn assemble(
+    fn assemble_object(
         &self,
         upload: UploadRecord,
         parts: Vec<PartRecord>,
     ) -> S3Result<(ObjectRecord, LayoutRecord)> {
         let size: u64 = parts.iter().map(|p| p.size).sum();
-        if self.size.is_some_and(|n| n != super::size(size)) {
+        if self.size.is_some_and(|n| n != super::signed_size(size)) {
             return Err(s3_error!(
                 InvalidRequest,
                 "x-amz-mp-object-size does not match the parts: {size} bytes."
@@ -266,12 +274,13 @@ impl Completion {
         }
         let sums: Vec<_> =
             parts.iter().map(|p| (p.size, p.checksums.get(upload.algorithm))).collect();
-        let mut checksums = Checksums::default();
-        checksums.set(upload.algorithm, multipart_checksum(upload.algorithm, upload.kind, &sums));
+        let mut checksums = ChecksumSet::default();
+        checksums
+            .set_value(upload.algorithm, multipart_checksum(upload.algorithm, upload.kind, &sums));
         checksums.kind = (!checksums.is_empty()).then_some(upload.kind);
-        self.verify(&checksums)?;
+        self.verify_checksums(&checksums)?;
         let etag = multipart_etag(parts.iter().map(|p| &p.md5));
-        let summary = |(listed, part): (&Listed, &PartRecord)| PartSummary {
+        let summary = |(listed, part): (&ClaimedPart, &PartRecord)| PartSummary {
             number: listed.number,
             size: part.size,
             checksums: part.checksums.clone(),
@@ -286,7 +295,7 @@ impl Completion {
             etag,
             modified_ms: now_ms(),
             storage_class: upload.storage_class,
-            layout: Layout::Empty,
+            layout: ObjectLayout::Empty,
             parts_count: u32::try_from(self.parts.len()).unwrap_or(u32::MAX),
             checksums,
             attributes: upload.attributes,
@@ -296,12 +305,12 @@ impl Completion {
     }
 
     /// A claim of a composite checksum may come with or without its `-N`.
-    fn verify(&self, computed: &Checksums) -> S3Result<()> {
-        for algorithm in self.claimed.algorithms() {
+    fn verify_checksums(&self, computed: &ChecksumSet) -> S3Result<()> {
+        for algorithm in self.claimed.known_algorithms() {
             let (claimed, computed) = (self.claimed.get(algorithm), computed.get(algorithm));
             let bare = computed.as_deref().and_then(|c| c.split('-').next()).map(str::to_owned);
             if claimed != computed && claimed != bare {
-                let name = algorithm.name();
+                let name = algorithm.s3_name();
                 return Err(s3_error!(
                     BadDigest,
                     "The {name} you specified did not match the calculated checksum."

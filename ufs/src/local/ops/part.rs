@@ -3,12 +3,14 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
-use super::copy::{Source, copy_conditions};
+use super::copy::{CopySourceObject, copy_conditions};
 use super::multipart::{PART_NUMBER_MAX, no_such_upload};
-use super::receive::{Claims, receive};
-use super::{check_key, etag, owner, refuse_unkept_promises, size, timestamp};
-use crate::local::checksum::{Algorithm, given_checksums, put_checksums};
-use crate::local::index::{PartRecord, Tx, TxError, UploadRecord, part_number_of};
+use super::receive::{BodyClaims, receive_body};
+use super::{
+    check_key, refuse_unkept_promises, s3_timestamp, signed_size, store_owner, strong_etag,
+};
+use crate::local::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums};
+use crate::local::index::{IndexTransaction, PartRecord, TxError, UploadRecord, part_number_of};
 use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
 pub fn check_number(number: i32) -> S3Result<u16> {
@@ -22,27 +24,28 @@ pub fn check_number(number: i32) -> S3Result<u16> {
 
 /// Names an upload, for a look at it.
 #[derive(Clone)]
-struct Which {
+struct UploadIdentity {
     bucket: String,
     key: String,
     id: String,
 }
 
-impl Which {
-    async fn find(&self, store: &LocalStore) -> S3Result<UploadRecord> {
+impl UploadIdentity {
+    async fn find_upload(&self, store: &LocalStore) -> S3Result<UploadRecord> {
         let which = self.clone();
-        let find = move |s: &crate::local::store::Inner| {
-            let view = s.view()?;
+        let find = move |s: &crate::local::store::LocalStoreInner| {
+            let view = s.open_view()?;
             let bucket = find_bucket(&view, &which.bucket)?;
-            let upload = view.upload(bucket.id, &which.key, &which.id).map_err(index_failed)?;
+            let upload =
+                view.upload_record(bucket.id, &which.key, &which.id).map_err(index_failed)?;
             upload.ok_or_else(no_such_upload)
         };
-        store.blocking(find).await
+        store.run_blocking(find).await
     }
 
-    fn require(&self, tx: &Tx<'_>) -> Result<(), TxError> {
-        let bucket = tx.bucket(&self.bucket)?.ok_or_else(|| no_such_bucket(&self.bucket))?;
-        tx.upload(bucket.id, &self.key, &self.id)?.ok_or_else(no_such_upload)?;
+    fn require_upload(&self, tx: &IndexTransaction<'_>) -> Result<(), TxError> {
+        let bucket = tx.bucket_record(&self.bucket)?.ok_or_else(|| no_such_bucket(&self.bucket))?;
+        tx.upload_record(bucket.id, &self.key, &self.id)?.ok_or_else(no_such_upload)?;
         Ok(())
     }
 }
@@ -55,14 +58,21 @@ pub async fn upload_part(
     check_key(&input.key)?;
     refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key);
     let number = check_number(input.part_number)?;
-    let which =
-        Which { bucket: input.bucket.clone(), key: input.key.clone(), id: input.upload_id.clone() };
-    let upload = which.find(store).await?;
+    let which = UploadIdentity {
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
+        id: input.upload_id.clone(),
+    };
+    let upload = which.find_upload(store).await?;
     let mut wanted = vec![upload.algorithm];
     wanted.extend(
-        input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?,
+        input
+            .checksum_algorithm
+            .as_ref()
+            .map(|a| S3ChecksumAlgorithm::parse(a.as_str()))
+            .transpose()?,
     );
-    let claims = Claims {
+    let claims = BodyClaims {
         length: input.content_length,
         md5: input.content_md5.take(),
         checksums: given_checksums!(input),
@@ -70,19 +80,19 @@ pub async fn upload_part(
         headers: req.headers,
         trailers: req.trailing_headers,
     };
-    let received = receive(store, input.body.take(), claims).await?;
+    let received = receive_body(store, input.body.take(), claims).await?;
     let (size, md5, checksums) = (received.size, received.md5, received.checksums.clone());
-    let (extents, blob) = received.split();
+    let (extents, blob) = received.into_parts();
     let record =
         PartRecord { size, md5, modified_ms: now_ms(), extents, checksums: checksums.clone() };
-    let put = move |tx: &mut Tx<'_>| {
-        which.require(tx)?;
-        tx.hold(&record.extents)?;
+    let put = move |tx: &mut IndexTransaction<'_>| {
+        which.require_upload(tx)?;
+        tx.add_references(&record.extents)?;
         tx.put_part(&which.id, number, &record)
     };
-    store.inner.committer.commit(blob, put).await?;
+    store.inner.committer.commit_change(blob, put).await?;
     let mut output =
-        UploadPartOutput { e_tag: Some(etag(&hex::encode(md5))), ..Default::default() };
+        UploadPartOutput { e_tag: Some(strong_etag(&hex::encode(md5))), ..Default::default() };
     put_checksums!(checksums => output);
     Ok(S3Response::new(output))
 }
@@ -96,14 +106,14 @@ pub async fn upload_part_copy(
     refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, copy_source_sse_customer_algorithm,
         copy_source_sse_customer_key);
     let number = check_number(input.part_number)?;
-    let which = Which { bucket: input.bucket, key: input.key, id: input.upload_id };
-    let upload = which.find(store).await?;
+    let which = UploadIdentity { bucket: input.bucket, key: input.key, id: input.upload_id };
+    let upload = which.find_upload(store).await?;
     let conditions = copy_conditions!(input);
     let range = input.copy_source_range.take();
-    let source = Source::find(store, &input.copy_source, conditions).await?;
-    let bytes = source.range(range.as_deref())?;
-    let digest = source.digest(store, bytes.clone(), vec![upload.algorithm]).await?;
-    let extents = source.extents(&bytes);
+    let source = CopySourceObject::find_source(store, &input.copy_source, conditions).await?;
+    let bytes = source.parse_range(range.as_deref())?;
+    let digest = source.digest_range(store, bytes.clone(), vec![upload.algorithm]).await?;
+    let extents = source.source_extents(&bytes);
     let record = PartRecord {
         size: bytes.end - bytes.start,
         md5: digest.0,
@@ -112,16 +122,16 @@ pub async fn upload_part_copy(
         checksums: digest.1,
     };
     let mut result = CopyPartResult {
-        e_tag: Some(etag(&hex::encode(record.md5))),
-        last_modified: Some(timestamp(record.modified_ms)),
+        e_tag: Some(strong_etag(&hex::encode(record.md5))),
+        last_modified: Some(s3_timestamp(record.modified_ms)),
         ..Default::default()
     };
     put_checksums!(record.checksums => result);
     store
-        .commit(move |tx| {
-            which.require(tx)?;
+        .commit_change(move |tx| {
+            which.require_upload(tx)?;
             source.still_there(tx)?;
-            tx.hold(&record.extents)?;
+            tx.add_references(&record.extents)?;
             tx.put_part(&which.id, number, &record)
         })
         .await?;
@@ -141,12 +151,15 @@ pub async fn list_parts(
     let after = u16::try_from(marker).map_err(|_| {
         s3_error!(InvalidArgument, "part-number-marker must be between 0 and 65535")
     })?;
-    let which =
-        Which { bucket: input.bucket.clone(), key: input.key.clone(), id: input.upload_id.clone() };
-    let upload = which.find(store).await?;
+    let which = UploadIdentity {
+        bucket: input.bucket.clone(),
+        key: input.key.clone(),
+        id: input.upload_id.clone(),
+    };
+    let upload = which.find_upload(store).await?;
     let (parts, truncated) = store
-        .blocking(move |s| {
-            let view = s.view()?;
+        .run_blocking(move |s| {
+            let view = s.open_view()?;
             let mut rows = view.parts_after(&which.id, after).map_err(index_failed)?;
             let mut parts: Vec<Part> = Vec::new();
             while let Some(row) = rows.next_entry().map_err(index_failed)? {
@@ -155,10 +168,10 @@ pub async fn list_parts(
                 }
                 let record: PartRecord = row.decode().map_err(index_failed)?;
                 let mut part = Part {
-                    e_tag: Some(etag(&hex::encode(record.md5))),
-                    last_modified: Some(timestamp(record.modified_ms)),
+                    e_tag: Some(strong_etag(&hex::encode(record.md5))),
+                    last_modified: Some(s3_timestamp(record.modified_ms)),
                     part_number: Some(part_number_of(&row.key).into()),
-                    size: Some(size(record.size)),
+                    size: Some(signed_size(record.size)),
                     ..Default::default()
                 };
                 put_checksums!(record.checksums => part);
@@ -173,13 +186,14 @@ pub async fn list_parts(
         bucket: Some(input.bucket),
         key: Some(input.key),
         upload_id: Some(input.upload_id),
-        checksum_algorithm: named.then(|| ChecksumAlgorithm::from_static(upload.algorithm.name())),
+        checksum_algorithm: named
+            .then(|| ChecksumAlgorithm::from_static(upload.algorithm.s3_name())),
         checksum_type: named.then(|| upload.kind.to_dto()),
-        initiator: Some(initiator()),
+        initiator: Some(upload_initiator()),
         is_truncated: Some(truncated),
         max_parts: Some(i32::try_from(max).unwrap_or(i32::MAX)),
         next_part_number_marker: parts.last().and_then(|p| p.part_number).filter(|_| truncated),
-        owner: Some(owner()),
+        owner: Some(store_owner()),
         part_number_marker: Some(marker),
         parts: Some(parts),
         storage_class: Some(StorageClass::from(class)),
@@ -187,7 +201,7 @@ pub async fn list_parts(
     }))
 }
 
-pub fn initiator() -> Initiator {
-    let Owner { display_name, id } = owner();
+pub fn upload_initiator() -> Initiator {
+    let Owner { display_name, id } = store_owner();
     Initiator { display_name, id }
 }

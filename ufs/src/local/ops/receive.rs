@@ -7,34 +7,34 @@ use http::HeaderMap;
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3Result, StdError, TrailingHeaders, s3_error};
 
-use crate::local::blob::{BlobWriter, Extent, Unfinished};
-use crate::local::checksum::{Algorithm, BodyHasher, Checksums, parse_content_md5};
+use crate::local::blob::{BlobExtent, BlobWriter, UnfinishedBlob};
+use crate::local::checksum::{BodyHasher, ChecksumSet, S3ChecksumAlgorithm, parse_content_md5};
 use crate::local::store::{LocalStore, disk_failed};
 
 use super::not_implemented;
 
 /// What the client says of its body.
-pub struct Claims {
+pub struct BodyClaims {
     pub length: Option<i64>,
     pub md5: Option<String>,
-    pub checksums: Checksums,
+    pub checksums: ChecksumSet,
     /// Algorithms to compute besides those claimed.
-    pub wanted: Vec<Algorithm>,
+    pub wanted: Vec<S3ChecksumAlgorithm>,
     pub headers: HeaderMap,
     pub trailers: Option<TrailingHeaders>,
 }
 
 /// A body that is on disk, durable, and what it claimed to be.
-pub struct Received {
+pub struct ReceivedBody {
     /// `None` for an empty body.
-    pub blob: Option<(Extent, Unfinished)>,
+    pub blob: Option<(BlobExtent, UnfinishedBlob)>,
     pub size: u64,
     pub md5: [u8; 16],
-    pub checksums: Checksums,
+    pub checksums: ChecksumSet,
 }
 
-impl Received {
-    pub fn split(self) -> (Vec<Extent>, Option<Unfinished>) {
+impl ReceivedBody {
+    pub fn into_parts(self) -> (Vec<BlobExtent>, Option<UnfinishedBlob>) {
         match self.blob {
             Some((extent, blob)) => (vec![extent], Some(blob)),
             None => (Vec::new(), None),
@@ -42,11 +42,11 @@ impl Received {
     }
 }
 
-pub async fn receive(
+pub async fn receive_body(
     store: &LocalStore,
     body: Option<StreamingBlob>,
-    claims: Claims,
-) -> S3Result<Received> {
+    claims: BodyClaims,
+) -> S3Result<ReceivedBody> {
     claims.checksums.check_shape()?;
     claims.refuse_unverified()?;
     let md5 = claims.md5.as_deref().map(parse_content_md5).transpose()?;
@@ -56,37 +56,37 @@ pub async fn receive(
     }
     let promised = claims.promised_trailers()?;
     let mut algorithms: Vec<_> =
-        claims.checksums.algorithms().chain(claims.wanted.iter().copied()).collect();
+        claims.checksums.known_algorithms().chain(claims.wanted.iter().copied()).collect();
     algorithms.extend(&promised);
     if algorithms.is_empty() {
         // S3 gives this one to objects that came without a checksum.
-        algorithms.push(Algorithm::Crc64Nvme);
+        algorithms.push(S3ChecksumAlgorithm::Crc64Nvme);
     }
     let hasher = BodyHasher::new(algorithms);
     let (blob, hasher, size) = store_body(store, body, hasher, expected).await?;
     if expected.is_some_and(|n| n != size) {
-        return Err(incomplete());
+        return Err(incomplete_error());
     }
-    let (computed_md5, checksums) = hasher.finish();
+    let (computed_md5, checksums) = hasher.finish_digests();
     if md5.is_some_and(|claimed| claimed != computed_md5) {
         return Err(s3_error!(
             BadDigest,
             "The Content-MD5 you specified did not match what we received."
         ));
     }
-    checksums.verify(&claims.checksums)?;
-    checksums.verify(&claims.trailing(&promised)?)?;
-    Ok(Received { blob, size, md5: computed_md5, checksums })
+    checksums.verify_claims(&claims.checksums)?;
+    checksums.verify_claims(&claims.trailing_checksums(&promised)?)?;
+    Ok(ReceivedBody { blob, size, md5: computed_md5, checksums })
 }
 
-type Stored = (Option<(Extent, Unfinished)>, BodyHasher, u64);
+type StoredBody = (Option<(BlobExtent, UnfinishedBlob)>, BodyHasher, u64);
 
 async fn store_body(
     store: &LocalStore,
     body: Option<StreamingBlob>,
     hasher: BodyHasher,
     expected: Option<u64>,
-) -> S3Result<Stored> {
+) -> S3Result<StoredBody> {
     let options = &store.inner.options;
     let limit = expected.unwrap_or(options.put_bytes_max);
     let write_failed = |e| disk_failed("write an object's bytes", e);
@@ -100,21 +100,21 @@ async fn store_body(
             if let Some(hasher) = hasher.take() {
                 let chunk = options.write_chunk_bytes;
                 writer = Some(
-                    BlobWriter::create(store.inner.dir.clone(), hasher, chunk)
+                    BlobWriter::create_blob(store.inner.dir.clone(), hasher, chunk)
                         .await
                         .map_err(write_failed)?,
                 );
             }
             let Some(writer) = &mut writer else { break };
             if writer.len() + piece.len() as u64 > limit {
-                return Err(if expected.is_some() { incomplete() } else { too_large() });
+                return Err(if expected.is_some() { incomplete_error() } else { too_large() });
             }
             writer.push(piece).await.map_err(write_failed)?;
         }
     }
     match writer {
         Some(writer) => {
-            let done = writer.finish().await.map_err(write_failed)?;
+            let done = writer.finish_blob().await.map_err(write_failed)?;
             let size = done.extent.len;
             Ok((Some((done.extent, done.blob)), done.hasher, size))
         }
@@ -122,7 +122,7 @@ async fn store_body(
     }
 }
 
-impl Claims {
+impl BodyClaims {
     fn expected_length(&self) -> S3Result<Option<u64>> {
         let bad = || s3_error!(InvalidArgument, "The content length is not a number of bytes.");
         // An aws-chunked request's Content-Length counts its framing too.
@@ -142,13 +142,15 @@ impl Claims {
     }
 
     /// The checksums that `x-amz-trailer` promises.
-    fn promised_trailers(&self) -> S3Result<Vec<Algorithm>> {
+    fn promised_trailers(&self) -> S3Result<Vec<S3ChecksumAlgorithm>> {
         let mut promised = Vec::new();
         for value in self.headers.get_all("x-amz-trailer") {
             let value = value.to_str().map_err(|_| malformed_trailer())?;
             for name in value.split(',').map(str::trim) {
                 promised.extend(
-                    Algorithm::ALL.into_iter().filter(|a| a.header().eq_ignore_ascii_case(name)),
+                    S3ChecksumAlgorithm::ALL
+                        .into_iter()
+                        .filter(|a| a.header_name().eq_ignore_ascii_case(name)),
                 );
             }
         }
@@ -156,8 +158,8 @@ impl Claims {
     }
 
     /// What stood behind the body. Everything promised must be there.
-    fn trailing(&self, promised: &[Algorithm]) -> S3Result<Checksums> {
-        let read = |headers: &HeaderMap| Checksums::from_headers(headers);
+    fn trailing_checksums(&self, promised: &[S3ChecksumAlgorithm]) -> S3Result<ChecksumSet> {
+        let read = |headers: &HeaderMap| ChecksumSet::from_headers(headers);
         let found =
             self.trailers.as_ref().and_then(|t| t.read(read)).transpose()?.unwrap_or_default();
         if promised.iter().any(|a| found.get(*a).is_none()) {
@@ -170,10 +172,10 @@ impl Claims {
 fn malformed_trailer() -> S3Error {
     let message = "The request contained trailing data that was not well-formed or did not conform \
         to x-amz-trailer.";
-    super::custom("MalformedTrailerError", http::StatusCode::BAD_REQUEST, message)
+    super::custom_error("MalformedTrailerError", http::StatusCode::BAD_REQUEST, message)
 }
 
-fn incomplete() -> S3Error {
+fn incomplete_error() -> S3Error {
     s3_error!(
         IncompleteBody,
         "The request body does not have the number of bytes specified by its length header."
@@ -194,9 +196,13 @@ fn body_failed(e: StdError) -> S3Error {
     if text.contains("Sha256Mismatch") {
         let message =
             "The provided 'x-amz-content-sha256' header does not match what was computed.";
-        return super::custom("XAmzContentSHA256Mismatch", http::StatusCode::BAD_REQUEST, message);
+        return super::custom_error(
+            "XAmzContentSHA256Mismatch",
+            http::StatusCode::BAD_REQUEST,
+            message,
+        );
     }
-    let mut error = incomplete();
+    let mut error = incomplete_error();
     error.set_source(e);
     error
 }

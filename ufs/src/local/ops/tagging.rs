@@ -17,57 +17,57 @@ const BUCKET_TAGS_MAX: usize = 50;
 const KEY_CHARS_MAX: usize = 128;
 const VALUE_CHARS_MAX: usize = 256;
 
-type Tags = Vec<(String, String)>;
+type TagPairList = Vec<(String, String)>;
 
 /// Reads `x-amz-tagging`, which is written like a URL query.
-pub fn parse_tagging_header(header: &str) -> S3Result<Tags> {
+pub fn parse_tagging_header(header: &str) -> S3Result<TagPairList> {
     let decode = |text: &str| {
         let text = text.replace('+', " ");
         let decoded = percent_encoding::percent_decode_str(&text).decode_utf8();
         decoded
             .map(|t| t.into_owned())
-            .map_err(|_| invalid("The header 'x-amz-tagging' is not valid UTF-8."))
+            .map_err(|_| invalid_tag("The header 'x-amz-tagging' is not valid UTF-8."))
     };
     let mut tags = Vec::new();
     for pair in header.split('&').filter(|p| !p.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         tags.push((decode(key)?, decode(value)?));
     }
-    check(&tags, OBJECT_TAGS_MAX)?;
+    check_tags(&tags, OBJECT_TAGS_MAX)?;
     Ok(tags)
 }
 
-fn given(tagging: Tagging, max: usize) -> S3Result<Tags> {
+fn parse_tagging(tagging: Tagging, max: usize) -> S3Result<TagPairList> {
     let pair = |t: Tag| (t.key.unwrap_or_default(), t.value.unwrap_or_default());
-    let tags: Tags = tagging.tag_set.into_iter().map(pair).collect();
-    check(&tags, max)?;
+    let tags: TagPairList = tagging.tag_set.into_iter().map(pair).collect();
+    check_tags(&tags, max)?;
     Ok(tags)
 }
 
-fn check(tags: &Tags, max: usize) -> S3Result<()> {
+fn check_tags(tags: &TagPairList, max: usize) -> S3Result<()> {
     if tags.len() > max {
         return Err(s3_error!(InvalidTag, "Tags cannot be more than {max}"));
     }
     let mut seen = HashSet::new();
     for (key, value) in tags {
         if key.is_empty() || key.chars().count() > KEY_CHARS_MAX {
-            return Err(invalid("The TagKey you have provided is invalid"));
+            return Err(invalid_tag("The TagKey you have provided is invalid"));
         }
         if value.chars().count() > VALUE_CHARS_MAX {
-            return Err(invalid("The TagValue you have provided is invalid"));
+            return Err(invalid_tag("The TagValue you have provided is invalid"));
         }
         if !seen.insert(key) {
-            return Err(invalid("Cannot provide multiple Tags with the same key"));
+            return Err(invalid_tag("Cannot provide multiple Tags with the same key"));
         }
     }
     Ok(())
 }
 
-fn invalid(message: &'static str) -> S3Error {
+fn invalid_tag(message: &'static str) -> S3Error {
     s3_error!(InvalidTag, "{message}")
 }
 
-fn to_dto(tags: Tags) -> TagSet {
+fn to_dto(tags: TagPairList) -> TagSet {
     tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect()
 }
 
@@ -78,8 +78,9 @@ pub async fn get_object_tagging(
     let input = req.input;
     check_key(&input.key)?;
     check_version(input.version_id.as_deref())?;
-    let record =
-        store.blocking(move |s| find_record(&s.view()?, &input.bucket, &input.key)).await?;
+    let record = store
+        .run_blocking(move |s| find_record(&s.open_view()?, &input.bucket, &input.key))
+        .await?;
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set: to_dto(record.tags), version_id: None }))
 }
 
@@ -90,7 +91,7 @@ pub async fn put_object_tagging(
     let input = req.input;
     check_key(&input.key)?;
     check_version(input.version_id.as_deref())?;
-    let tags = given(input.tagging, OBJECT_TAGS_MAX)?;
+    let tags = parse_tagging(input.tagging, OBJECT_TAGS_MAX)?;
     set_object_tags(store, input.bucket, input.key, tags).await?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
@@ -111,12 +112,12 @@ async fn set_object_tags(
     store: &LocalStore,
     bucket: String,
     key: String,
-    tags: Tags,
+    tags: TagPairList,
 ) -> S3Result<()> {
     store
-        .commit(move |tx| {
-            let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
-            let mut record = tx.object(bucket.id, &key)?.ok_or_else(no_such_key)?;
+        .commit_change(move |tx| {
+            let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+            let mut record = tx.object_record(bucket.id, &key)?.ok_or_else(no_such_key)?;
             record.tags = tags;
             tx.update_object(bucket.id, &key, &record)
         })
@@ -128,7 +129,7 @@ pub async fn get_bucket_tagging(
     req: S3Request<GetBucketTaggingInput>,
 ) -> S3Result<S3Response<GetBucketTaggingOutput>> {
     let name = req.input.bucket;
-    let bucket = store.blocking(move |s| find_bucket(&s.view()?, &name)).await?;
+    let bucket = store.run_blocking(move |s| find_bucket(&s.open_view()?, &name)).await?;
     if bucket.tags.is_empty() {
         return Err(s3_error!(NoSuchTagSet, "The TagSet does not exist"));
     }
@@ -139,7 +140,7 @@ pub async fn put_bucket_tagging(
     store: &LocalStore,
     req: S3Request<PutBucketTaggingInput>,
 ) -> S3Result<S3Response<PutBucketTaggingOutput>> {
-    let tags = given(req.input.tagging, BUCKET_TAGS_MAX)?;
+    let tags = parse_tagging(req.input.tagging, BUCKET_TAGS_MAX)?;
     set_bucket_tags(store, req.input.bucket, tags).await?;
     Ok(S3Response::with_status(PutBucketTaggingOutput::default(), StatusCode::NO_CONTENT))
 }
@@ -152,10 +153,10 @@ pub async fn delete_bucket_tagging(
     Ok(S3Response::with_status(DeleteBucketTaggingOutput::default(), StatusCode::NO_CONTENT))
 }
 
-async fn set_bucket_tags(store: &LocalStore, name: String, tags: Tags) -> S3Result<()> {
+async fn set_bucket_tags(store: &LocalStore, name: String, tags: TagPairList) -> S3Result<()> {
     store
-        .commit(move |tx| {
-            let mut bucket = tx.bucket(&name)?.ok_or_else(|| no_such_bucket(&name))?;
+        .commit_change(move |tx| {
+            let mut bucket = tx.bucket_record(&name)?.ok_or_else(|| no_such_bucket(&name))?;
             bucket.tags = tags;
             tx.put_bucket(&name, &bucket)
         })

@@ -3,15 +3,15 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::receive::{Claims, receive};
+use super::receive::{BodyClaims, receive_body};
 use super::tagging::parse_tagging_header;
 use super::{
-    check_canned_acl, check_key, check_storage_class, etag, given_attributes, not_implemented,
-    refuse_unkept_promises,
+    check_canned_acl, check_key, check_storage_class, given_attributes, not_implemented,
+    refuse_unkept_promises, strong_etag,
 };
-use crate::local::checksum::{Algorithm, given_checksums, put_checksums};
+use crate::local::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums};
 use crate::local::condition::WriteConditions;
-use crate::local::index::{Layout, LayoutRecord, ObjectRecord, ObjectSeq};
+use crate::local::index::{LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq};
 use crate::local::store::{LocalStore, find_bucket, no_such_bucket, now_ms};
 
 pub async fn put_object(
@@ -31,18 +31,21 @@ pub async fn put_object(
         if_match: input.if_match.take(),
         if_none_match: input.if_none_match.take(),
     };
-    conditions.check()?;
+    conditions.check_supported()?;
     let storage_class =
         check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let tags = input.tagging.as_deref().map(parse_tagging_header).transpose()?.unwrap_or_default();
     let attributes = given_attributes!(input);
     // Before the body: a bucket that is not there should not cost the client an upload.
     let bucket = input.bucket.clone();
-    store.blocking(move |s| find_bucket(&s.view()?, &bucket)).await?;
+    store.run_blocking(move |s| find_bucket(&s.open_view()?, &bucket)).await?;
 
-    let wanted =
-        input.checksum_algorithm.as_ref().map(|a| Algorithm::parse(a.as_str())).transpose()?;
-    let claims = Claims {
+    let wanted = input
+        .checksum_algorithm
+        .as_ref()
+        .map(|a| S3ChecksumAlgorithm::parse(a.as_str()))
+        .transpose()?;
+    let claims = BodyClaims {
         length: input.content_length,
         md5: input.content_md5.take(),
         checksums: given_checksums!(input),
@@ -50,31 +53,32 @@ pub async fn put_object(
         headers: req.headers,
         trailers: req.trailing_headers,
     };
-    let received = receive(store, input.body.take(), claims).await?;
+    let received = receive_body(store, input.body.take(), claims).await?;
     let record = ObjectRecord {
         seq: ObjectSeq(0),
         size: received.size,
         etag: hex::encode(received.md5),
         modified_ms: now_ms(),
         storage_class,
-        layout: Layout::Empty,
+        layout: ObjectLayout::Empty,
         parts_count: 0,
         checksums: received.checksums.clone(),
         attributes,
         tags,
     };
-    let (extents, blob) = received.split();
+    let (extents, blob) = received.into_parts();
     let (bucket, key) = (input.bucket, input.key);
-    let put = move |tx: &mut crate::local::index::Tx<'_>| {
-        let bucket = tx.bucket(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
-        let current = tx.object(bucket.id, &key)?;
-        conditions.judge(current.as_ref().map(|o| o.etag.as_str()))?;
-        tx.hold(&extents)?;
+    let put = move |tx: &mut crate::local::index::IndexTransaction<'_>| {
+        let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
+        let current = tx.object_record(bucket.id, &key)?;
+        conditions.judge_write(current.as_ref().map(|o| o.etag.as_str()))?;
+        tx.add_references(&extents)?;
         tx.put_object(bucket.id, &key, record, &LayoutRecord { extents, parts: Vec::new() })
     };
-    let record = store.inner.committer.commit(blob, put).await?;
+    let record = store.inner.committer.commit_change(blob, put).await?;
 
-    let mut output = PutObjectOutput { e_tag: Some(etag(&record.etag)), ..Default::default() };
+    let mut output =
+        PutObjectOutput { e_tag: Some(strong_etag(&record.etag)), ..Default::default() };
     put_checksums!(record.checksums => output);
     output.checksum_type = record.checksums.kind.map(|k| k.to_dto());
     Ok(S3Response::new(output))

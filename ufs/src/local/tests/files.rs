@@ -7,8 +7,8 @@ use s3s::dto::*;
 
 use super::*;
 use crate::local::LocalError;
-use crate::local::blob::{BlobId, Extent};
-use crate::local::index::{Layout, LayoutRecord};
+use crate::local::blob::{BlobExtent, BlobId};
+use crate::local::index::{LayoutRecord, ObjectLayout};
 
 #[tokio::test]
 async fn everything_is_there_after_a_restart() {
@@ -35,7 +35,7 @@ async fn everything_is_there_after_a_restart() {
 #[tokio::test]
 async fn a_synced_store_keeps_its_objects_too() {
     let folder = tempfile::tempdir().unwrap();
-    let synced = || LocalStore::open(LocalOptions::new(folder.path())).unwrap();
+    let synced = || LocalStore::open_store(LocalOptions::new(folder.path())).unwrap();
     let store = synced();
     let input = CreateBucketInput { bucket: "bucket".to_owned(), ..Default::default() };
     store.create_bucket(req(input)).await.unwrap();
@@ -44,7 +44,7 @@ async fn a_synced_store_keeps_its_objects_too() {
         async move { put(&store, &format!("k{n}"), content(n, 1000)).await.unwrap() }
     });
     futures::future::join_all(puts).await;
-    let stats = store.stats();
+    let stats = store.store_stats();
     assert_eq!((stats.changes, stats.commit_failures), (21, 0));
     assert!(stats.commits <= stats.changes);
     drop(store);
@@ -106,18 +106,20 @@ async fn more_garbage_than_one_page_leaves_without_another_commit() {
     // Of the second generation, so that its ids are above the phantoms'.
     let store = open(folder.path());
     put(&store, "k", content(1, 10)).await.unwrap();
-    let extents = move |tx: &mut crate::local::index::Tx<'_>| {
+    let extents = move |tx: &mut crate::local::index::IndexTransaction<'_>| {
         // Blobs whose files are gone already, in front of the one whose file is there.
-        let phantom = (0..5_000).map(|n| Extent { blob: BlobId(n), offset: 0, len: 1 });
-        let bucket = tx.bucket("bucket")?.unwrap();
-        let record = tx.object(bucket.id, "k")?.unwrap();
-        let Layout::One(real) = record.layout else { panic!("one blob, not {:?}", record.layout) };
+        let phantom = (0..5_000).map(|n| BlobExtent { blob: BlobId(n), offset: 0, len: 1 });
+        let bucket = tx.bucket_record("bucket")?.unwrap();
+        let record = tx.object_record(bucket.id, "k")?.unwrap();
+        let ObjectLayout::One(real) = record.layout else {
+            panic!("one blob, not {:?}", record.layout)
+        };
         let extents: Vec<_> = phantom.filter(|e| e.blob < real.blob).chain([real]).collect();
         assert_eq!(extents.len(), 5_001);
-        tx.hold(&extents)?;
+        tx.add_references(&extents)?;
         tx.put_object(bucket.id, "k", record, &LayoutRecord { extents, parts: Vec::new() })
     };
-    store.commit(extents).await.unwrap();
+    store.commit_change(extents).await.unwrap();
     delete(&store, "k").await;
     until("removal of the last of many", || blobs(folder.path()).is_empty()).await;
 }
@@ -155,7 +157,10 @@ async fn a_refused_or_abandoned_put_leaves_no_file() {
 async fn only_one_may_open_a_store() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    assert!(matches!(LocalStore::open(options(folder.path())), Err(LocalError::Locked { .. })));
+    assert!(matches!(
+        LocalStore::open_store(options(folder.path())),
+        Err(LocalError::Locked { .. })
+    ));
     drop(store);
     open(folder.path());
 }
@@ -164,7 +169,7 @@ async fn only_one_may_open_a_store() {
 fn a_folder_of_another_format_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("FORMAT"), "verbs3-local 999\n").unwrap();
-    let error = LocalStore::open(options(folder.path())).unwrap_err();
+    let error = LocalStore::open_store(options(folder.path())).unwrap_err();
     assert!(
         matches!(&error, LocalError::Format { found, .. } if found == "verbs3-local 999\n"),
         "{error}"
@@ -176,7 +181,7 @@ fn a_folder_of_another_format_is_left_alone() {
 fn options_out_of_range_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let bad = LocalOptions { list_page_max: 0, ..options(folder.path()) };
-    let error = LocalStore::open(bad).unwrap_err().to_string();
+    let error = LocalStore::open_store(bad).unwrap_err().to_string();
     assert_eq!(error, "local store option list_page_max is 0; it must be 1 to 1000");
 }
 
@@ -187,7 +192,7 @@ async fn uploads_past_their_time_are_aborted() {
     let id = start_upload(&store, "old").await;
     let part = upload_part(&store, "old", &id, 1, content(1, 10)).await.unwrap();
     drop(store);
-    let store = LocalStore::open(LocalOptions {
+    let store = LocalStore::open_store(LocalOptions {
         multipart_ttl: Some(Duration::ZERO),
         ..options(folder.path())
     })

@@ -23,11 +23,11 @@ async fn every_row_of_the_table_is_shown_under_the_stores_name_while_it_is_open(
     let other = tempfile::tempdir().unwrap();
     let registry = Registry::new();
     let named = |name: &str, root: &Path| LocalOptions { name: name.to_owned(), ..options(root) };
-    let store = LocalStore::open(named("one", folder.path())).unwrap();
-    let second = LocalStore::open(named("two", other.path())).unwrap();
-    store.register(&registry).unwrap();
-    second.register(&registry).unwrap();
-    assert!(store.register(&registry).is_err(), "two stores under one name");
+    let store = LocalStore::open_store(named("one", folder.path())).unwrap();
+    let second = LocalStore::open_store(named("two", other.path())).unwrap();
+    store.register_metrics(&registry).unwrap();
+    second.register_metrics(&registry).unwrap();
+    assert!(store.register_metrics(&registry).is_err(), "two stores under one name");
 
     let families = registry.gather();
     let names: Vec<&str> = families.iter().map(prometheus::proto::MetricFamily::name).collect();
@@ -50,7 +50,7 @@ async fn what_is_stored_read_and_being_written_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let store = open_with_bucket(folder.path()).await;
     let registry = Registry::new();
-    store.register(&registry).unwrap();
+    store.register_metrics(&registry).unwrap();
     put(&store, "a", content(1, 1_000_000)).await.unwrap();
     put(&store, "b", Vec::new()).await.unwrap();
     let input = CreateMultipartUploadInput {

@@ -24,7 +24,7 @@ fn options(root: &Path) -> LocalOptions {
 }
 
 fn open(root: &Path) -> LocalStore {
-    LocalStore::open(options(root)).unwrap()
+    LocalStore::open_store(options(root)).unwrap()
 }
 
 async fn open_with_bucket(root: &Path) -> LocalStore {

@@ -16,7 +16,7 @@ async fn a_body_under_way_outlives_its_object() {
     complete(&store, "k", &id, parts).await.unwrap();
     let begun = start_get(&store, "k").await.unwrap();
     let never_read = start_get(&store, "k").await.unwrap();
-    assert_eq!(store.stats().readers, 2);
+    assert_eq!(store.store_stats().readers, 2);
 
     put(&store, "k", content(9, 10)).await.unwrap();
     delete(&store, "k").await;
@@ -26,7 +26,7 @@ async fn a_body_under_way_outlives_its_object() {
     assert_eq!(blobs(folder.path()).len(), 4, "somebody may still read these");
     drop(never_read);
     until("removal once nobody reads", || blobs(folder.path()).is_empty()).await;
-    assert_eq!(store.stats().readers, 0);
+    assert_eq!(store.store_stats().readers, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

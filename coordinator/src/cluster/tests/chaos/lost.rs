@@ -12,7 +12,7 @@ pub(super) const KEYS: usize = 4;
 const GATEWAY: u64 = 2;
 
 /// A key's home. It moves as little as those of slots do.
-fn home(map: &Membership, key: usize) -> Option<&ClusterMember> {
+fn home(map: &MemberRoster, key: usize) -> Option<&ClusterMember> {
     let rank = |id: &WorkerId| {
         IDS.iter().position(|known| *known == id.0).map(|at| (at + key) % IDS.len())
     };
@@ -24,36 +24,45 @@ fn home(map: &Membership, key: usize) -> Option<&ClusterMember> {
 pub(super) struct Homes {
     last: Epoch,
     /// By sequence: the key, and the end.
-    open: BTreeMap<u64, (usize, Moment)>,
+    open: BTreeMap<u64, (usize, LeaseInstant)>,
     /// What was asked from then on is good.
-    valid_from: [Option<Moment>; KEYS],
+    valid_from: [Option<LeaseInstant>; KEYS],
 }
 
 impl Homes {
-    pub(super) fn give_up(&self, now: Moment) -> (Vec<OpenWrite>, Duration) {
+    pub(super) fn give_up(&self, now: LeaseInstant) -> (Vec<OpenWriteReport>, Duration) {
         let open = self.open.iter().filter(|(_, (_, end))| *end > now);
-        let told = |(&sequence, (key, end)): (&u64, &(usize, Moment))| OpenWrite {
+        let told = |(&sequence, (key, end)): (&u64, &(usize, LeaseInstant))| OpenWriteReport {
             hash: *key as u64,
             gateway: GATEWAY,
             sequence,
-            remaining_ms: end.since(now).as_nanos().div_ceil(1_000_000) as u64,
+            remaining_ms: end.saturating_duration_since(now).as_nanos().div_ceil(1_000_000) as u64,
         };
-        let uncertain = self.valid_from.iter().flatten().map(|from| from.since(now)).max();
+        let uncertain =
+            self.valid_from.iter().flatten().map(|from| from.saturating_duration_since(now)).max();
         (open.map(told).collect(), uncertain.unwrap_or_default())
     }
 
-    pub(super) fn activate(&mut self, me: &WorkerId, activation: &Activation, now: Moment) {
-        let Activation { membership, former, open_writes, resumes, uncertain_ms, .. } = activation;
+    pub(super) fn activate(
+        &mut self,
+        me: &WorkerId,
+        activation: &MembershipActivation,
+        now: LeaseInstant,
+    ) {
+        let MembershipActivation { membership, former, open_writes, resumes, uncertain_ms, .. } =
+            activation;
         let all = open_writes.iter().chain(resumes.iter().flatten());
         for write in all.filter(|write| write.gateway == GATEWAY) {
-            let end = now.after(Duration::from_millis(write.remaining_ms));
+            let end = now.saturating_add(Duration::from_millis(write.remaining_ms));
             self.open.insert(write.sequence, (write.hash as usize, end));
         }
         if self.last == membership.epoch {
             return;
         }
-        let (inherited, silent) =
-            (now.after(Duration::from_millis(*uncertain_ms)), now.after(UNCERTAIN));
+        let (inherited, silent) = (
+            now.saturating_add(Duration::from_millis(*uncertain_ms)),
+            now.saturating_add(UNCERTAIN),
+        );
         for (key, valid_from) in self.valid_from.iter_mut().enumerate() {
             let homes = [home(former, key), home(membership, key)];
             *valid_from = good_from(
@@ -72,7 +81,7 @@ impl Homes {
 pub(super) struct Lost {
     sequence: u64,
     key: usize,
-    end: Moment,
+    end: LeaseInstant,
     /// Whom it was announced to.
     told: String,
 }
@@ -88,7 +97,7 @@ impl World {
             return;
         }
         let (sequence, end, told) =
-            (self.lost.len() as u64, self.now.after(UNCERTAIN), process.address.clone());
+            (self.lost.len() as u64, self.now.saturating_add(UNCERTAIN), process.address.clone());
         self.workers[worker].homes.open.insert(sequence, (key, end));
         self.lost.push(Lost { sequence, key, end, told });
     }
@@ -117,7 +126,7 @@ impl World {
 
     pub(super) fn check_lost(&self) -> Result<(), TestCaseError> {
         for (lost, _, is_uncertain) in self.answering() {
-            let left = lost.end.since(self.now);
+            let left = lost.end.saturating_duration_since(self.now);
             prop_assert!(is_uncertain, "a write of key {} is forgotten for {left:?}", lost.key);
         }
         Ok(())

@@ -10,7 +10,7 @@ pub(super) fn in_steps() -> ClusterOptions {
 #[derive(Default)]
 pub(super) struct Shares {
     /// When each worker's share moved last by a step.
-    stepped: BTreeMap<WorkerId, Moment>,
+    stepped: BTreeMap<WorkerId, LeaseInstant>,
     /// Maps that moved some.
     pub(super) maps: u64,
     /// For the next check.
@@ -20,7 +20,12 @@ pub(super) struct Shares {
 impl Shares {
     /// `after` comes into force in place of `before`. `begins`: who joins may have its share at
     /// once.
-    pub(super) fn count(&mut self, [before, after]: [&Document; 2], begins: bool, now: Moment) {
+    pub(super) fn count(
+        &mut self,
+        [before, after]: [&ClusterDocument; 2],
+        begins: bool,
+        now: LeaseInstant,
+    ) {
         self.maps += u64::from(before.moving != after.moving);
         let begins = begins || before.active.members.iter().all(|member| member.draining);
         for ClusterMember { id, .. } in &after.active.members {
@@ -31,9 +36,10 @@ impl Shares {
             // Who was there a moment ago may come back with what it had.
             let joins = before.active.get(id).is_none();
             let last = self.stepped.insert(id.clone(), now).filter(|_| !joins);
-            let soon = last.is_some_and(|last| now.since(last) < in_steps().step_time());
+            let soon = last
+                .is_some_and(|last| now.saturating_duration_since(last) < in_steps().step_time());
             if soon || !joins && had.abs_diff(has) > 1 {
-                let (last, now) = (last.map(Moment::nanos), now.nanos());
+                let (last, now) = (last.map(LeaseInstant::as_nanos), now.as_nanos());
                 self.too_far =
                     Some(format!("{id}: {had} to {has} steps at {now}, last at {last:?}"));
             }

@@ -3,26 +3,27 @@
 //!
 //! What a home does with announcements, reports and maps is as the worker's `standing.rs` and
 //! `attributes/coherence.rs` do it; what carries words is the leader's real
-//! [`Relays`](crate::relays::Relays) and the worker's real `Tenure`.
+//! [`RelayQueues`](crate::relays::Relays) and the worker's real `Tenure`.
 
 use std::collections::BTreeMap;
 
-use verbs3_coordinator_client::api::{HeardWord, OpenWrite, RelayedWord};
+use verbs3_coordinator_client::api::{HeardWord, OpenWriteReport, RelayedWord};
 use verbs3_protocol::{
-    Announce, Heard, Refusal, RefusalKind, Report, Volume, Word, WriteId, WriteOutcome,
+    AnnounceMessage, NoticeAnswer, ObjectVolume, RefusalKind, ReportMessage, WorkerRefusal,
+    WriteId, WriteNotice, WriteOutcome,
 };
 
 use super::*;
-use crate::relays::{RelayOptions, Relays};
+use crate::relays::{RelayQueueOptions, RelayQueues};
 
 /// How long a write without a report stays open.
 pub(super) const UNCERTAIN: Duration = Duration::from_secs(60);
 /// Whom the writing gateway can't reach.
 pub(super) const CUT_OFF: &str = "a";
-pub(super) const RELAYS: RelayOptions = RelayOptions { words_max: 8, bytes_max: 1 << 20 };
+pub(super) const RELAYS: RelayQueueOptions = RelayQueueOptions { words_max: 8, bytes_max: 1 << 20 };
 
 /// The key's home, which moves with every map.
-pub(super) fn home(map: &Membership) -> Option<&ClusterMember> {
+pub(super) fn home(map: &MemberRoster) -> Option<&ClusterMember> {
     let owners: Vec<&ClusterMember> =
         map.members.iter().filter(|member| !member.draining).collect();
     owners.get(usize::try_from(map.epoch.0).unwrap() % owners.len().max(1)).copied()
@@ -33,39 +34,54 @@ pub(super) fn home(map: &Membership) -> Option<&ClusterMember> {
 pub(super) struct KeyState {
     generation: u64,
     /// Version, under which generation, and when its check was sent.
-    known: Option<(u64, u64, Moment)>,
+    known: Option<(u64, u64, LeaseInstant)>,
     /// A check at the UFS that is under way.
-    checking: Option<(u64, u64, Moment)>,
+    checking: Option<(u64, u64, LeaseInstant)>,
     /// Announced writes, and when they are given up.
-    open: BTreeMap<u64, Moment>,
+    open: BTreeMap<u64, LeaseInstant>,
     /// What was asked from then on is good.
-    valid_from: Option<Moment>,
+    valid_from: Option<LeaseInstant>,
     last: Epoch,
 }
 
 impl KeyState {
-    pub(super) fn give_up(&self, now: Moment) -> (Vec<OpenWrite>, Duration) {
+    pub(super) fn give_up(&self, now: LeaseInstant) -> (Vec<OpenWriteReport>, Duration) {
         let open = self.open.iter().filter(|(_, end)| **end > now);
-        let told = |(&sequence, end): (&u64, &Moment)| OpenWrite {
+        let told = |(&sequence, end): (&u64, &LeaseInstant)| OpenWriteReport {
             hash: 1,
             gateway: 1,
             sequence,
-            remaining_ms: u64::try_from(end.since(now).as_nanos().div_ceil(1_000_000)).unwrap(),
+            remaining_ms: u64::try_from(
+                end.saturating_duration_since(now).as_nanos().div_ceil(1_000_000),
+            )
+            .unwrap(),
         };
-        (open.map(told).collect(), self.valid_from.map(|from| from.since(now)).unwrap_or_default())
+        (
+            open.map(told).collect(),
+            self.valid_from.map(|from| from.saturating_duration_since(now)).unwrap_or_default(),
+        )
     }
 
-    pub(super) fn activate(&mut self, me: &WorkerId, activation: &Activation, now: Moment) {
-        let Activation { membership, former, open_writes, resumes, uncertain_ms, .. } = activation;
+    pub(super) fn activate(
+        &mut self,
+        me: &WorkerId,
+        activation: &MembershipActivation,
+        now: LeaseInstant,
+    ) {
+        let MembershipActivation { membership, former, open_writes, resumes, uncertain_ms, .. } =
+            activation;
         let all = open_writes.iter().chain(resumes.iter().flatten());
         for write in all.filter(|write| write.gateway == 1) {
-            self.open.insert(write.sequence, now.after(Duration::from_millis(write.remaining_ms)));
+            self.open.insert(
+                write.sequence,
+                now.saturating_add(Duration::from_millis(write.remaining_ms)),
+            );
         }
         if self.last == membership.epoch {
             return;
         }
-        let inherited = now.after(Duration::from_millis(*uncertain_ms).min(UNCERTAIN));
-        let silent = now.after(UNCERTAIN);
+        let inherited = now.saturating_add(Duration::from_millis(*uncertain_ms).min(UNCERTAIN));
+        let silent = now.saturating_add(UNCERTAIN);
         let homes = [home(former), home(membership)];
         self.valid_from = good_from(
             (self.valid_from, self.last),
@@ -77,19 +93,19 @@ impl KeyState {
         self.last = membership.epoch;
     }
 
-    fn note(&mut self, word: &Word, now: Moment) {
+    fn note(&mut self, word: &WriteNotice, now: LeaseInstant) {
         self.generation += 1;
         match word {
-            Word::Announce(announce) => {
-                self.open.insert(announce.write.sequence, now.after(UNCERTAIN));
+            WriteNotice::Announce(announce) => {
+                self.open.insert(announce.write.sequence, now.saturating_add(UNCERTAIN));
             }
-            Word::Report(report) => {
+            WriteNotice::Report(report) => {
                 self.open.remove(&report.write.sequence);
             }
         }
     }
 
-    fn is_open(&self, now: Moment) -> bool {
+    fn is_open(&self, now: LeaseInstant) -> bool {
         self.open.values().any(|end| *end > now)
     }
 }
@@ -113,7 +129,7 @@ enum Phase {
 
 /// The writing gateway, and the UFS.
 pub(super) struct Writer {
-    map: Membership,
+    map: MemberRoster,
     version: u64,
     phase: Phase,
     /// What the UFS has.
@@ -121,9 +137,9 @@ pub(super) struct Writer {
     /// What the client was told of.
     acknowledged: u64,
     /// On their way to it.
-    pub(super) answers: Vec<(Asker, Heard)>,
+    pub(super) answers: Vec<(Asker, NoticeAnswer)>,
     /// Ever sent: any of them may arrive once more, however late.
-    sent: Vec<Word>,
+    sent: Vec<WriteNotice>,
     /// Writes whose report the home that can't be reached has acknowledged.
     pub(super) relayed: u64,
     /// Reads that were answered from what a home knew.
@@ -132,7 +148,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new() -> Self {
-        let map = Membership::default();
+        let map = MemberRoster::default();
         let (version, phase, stored, acknowledged) = (0, Phase::Idle, 0, 0);
         let (answers, sent) = (Vec::new(), Vec::new());
         Self {
@@ -149,17 +165,25 @@ impl Writer {
     }
 
     /// What is to be said now, to whom.
-    fn word(&self) -> Option<(ClusterMember, Word)> {
+    fn word(&self) -> Option<(ClusterMember, WriteNotice)> {
         let (epoch, home) = (self.map.epoch, home(&self.map)?.clone());
-        let (volume, keys) = (Volume("store/bucket".into()), vec!["k".to_owned()]);
+        let (volume, keys) = (ObjectVolume("store/bucket".into()), vec!["k".to_owned()]);
         let write = WriteId { gateway: 1, sequence: self.version };
         let word = match self.phase {
-            Phase::Announcing => {
-                Word::Announce(Announce { volume, keys, write, epoch, uncertain_ms: 60_000 })
-            }
-            Phase::Reporting => {
-                Word::Report(Report { volume, keys, write, epoch, outcome: WriteOutcome::Done })
-            }
+            Phase::Announcing => WriteNotice::Announce(AnnounceMessage {
+                volume,
+                keys,
+                write,
+                epoch,
+                uncertain_ms: 60_000,
+            }),
+            Phase::Reporting => WriteNotice::Report(ReportMessage {
+                volume,
+                keys,
+                write,
+                epoch,
+                outcome: WriteOutcome::Done,
+            }),
             Phase::Idle | Phase::Sending => return None,
         };
         Some((home, word))
@@ -171,14 +195,14 @@ impl Writer {
 }
 
 /// A process hears a word.
-pub(super) fn hear(process: &mut Worker, word: &Word, now: Moment) -> Heard {
-    let refused = |kind| Heard::Refused(Refusal { kind, reason: String::new() });
-    if process.active.as_ref().is_none_or(|active| active.epoch != word.epoch()) {
+pub(super) fn hear(process: &mut Worker, word: &WriteNotice, now: LeaseInstant) -> NoticeAnswer {
+    let refused = |kind| NoticeAnswer::Refused(WorkerRefusal { kind, reason: String::new() });
+    if process.active.as_ref().is_none_or(|active| active.epoch != word.map_epoch()) {
         return refused(RefusalKind::WrongEpoch(Epoch(0)));
     }
     let heard = match (process.lease_until > now, process.outage_until > now) {
-        (true, _) => Heard::Done,
-        (false, true) => Heard::Unleased,
+        (true, _) => NoticeAnswer::Done,
+        (false, true) => NoticeAnswer::Unleased,
         (false, false) => return refused(RefusalKind::NoLease),
     };
     process.key.note(word, now);
@@ -188,15 +212,15 @@ pub(super) fn hear(process: &mut Worker, word: &Word, now: Moment) -> Heard {
 pub(super) fn hear_all(
     process: &mut Worker,
     words: Vec<RelayedWord>,
-    now: Moment,
+    now: LeaseInstant,
 ) -> Vec<HeardWord> {
     let hear = |RelayedWord { id, word }| HeardWord { id, heard: hear(process, &word, now) };
     words.into_iter().map(hear).collect()
 }
 
 impl World {
-    pub(super) fn relays(term: u64) -> Relays<Asker> {
-        Relays::new(RELAYS, term << 32)
+    pub(super) fn relays(term: u64) -> RelayQueues<Asker> {
+        RelayQueues::new(RELAYS, term << 32)
     }
 
     /// The gateway begins a write, or goes on with the one that it has.
@@ -220,8 +244,8 @@ impl World {
         self.writer.sent.push(word.clone());
         let asker = self.writer.asker();
         if home.id.0 == CUT_OFF {
-            if self.cluster.unheard(&home.id, word.epoch(), self.now).is_none() {
-                let _ = self.relays.offer(&home.id, word, asker);
+            if self.cluster.relay_refusal(&home.id, word.map_epoch(), self.now).is_none() {
+                let _ = self.relays.enqueue_word(&home.id, word, asker);
             }
             return;
         }
@@ -240,9 +264,9 @@ impl World {
         }
         let (asker, heard) = answers.swap_remove(which % answers.len());
         let counts = match heard {
-            Heard::Done => true,
-            Heard::Unleased => self.all_stand_by(),
-            Heard::Refused(_) => false,
+            NoticeAnswer::Done => true,
+            NoticeAnswer::Unleased => self.all_stand_by(),
+            NoticeAnswer::Refused(_) => false,
         };
         let relayed = home(&self.writer.map).is_some_and(|home| home.id.0 == CUT_OFF);
         let writer = &mut self.writer;
@@ -292,13 +316,13 @@ impl World {
 }
 
 /// What the process answers from what it knows; `None`: it asks the UFS, or is not asked.
-fn read_at(process: &mut Worker, now: Moment, stored: u64, slow: bool) -> Option<u64> {
+fn read_at(process: &mut Worker, now: LeaseInstant, stored: u64, slow: bool) -> Option<u64> {
     let map = process.active.as_ref()?;
     if home(map).is_none_or(|home| home.address != process.address) {
         return None;
     }
     let (is_leased, key) = (process.lease_until > now, &mut process.key);
-    let is_valid = |asked: Moment| key.valid_from.is_some_and(|from| asked >= from);
+    let is_valid = |asked: LeaseInstant| key.valid_from.is_some_and(|from| asked >= from);
     if let Some((version, generation, asked)) = key.known
         && is_leased
         && generation == key.generation

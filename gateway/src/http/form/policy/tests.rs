@@ -3,13 +3,13 @@ use bytes::Bytes;
 
 use super::*;
 
-fn form(conditions: &str, fields: &[(&str, &str)], bytes: usize) -> Form {
+fn form(conditions: &str, fields: &[(&str, &str)], bytes: usize) -> MultipartForm {
     let policy =
         format!("{{\"expiration\": \"2030-01-01T00:00:00Z\", \"conditions\": [{conditions}]}}");
     let mut fields: Vec<(String, String)> =
         fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
     fields.push(("policy".to_owned(), BASE64.encode(policy)));
-    Form { fields, file: Bytes::from(vec![0; bytes]), file_name: String::new() }
+    MultipartForm { fields, file: Bytes::from(vec![0; bytes]), file_name: String::new() }
 }
 
 fn at(text: &str) -> OffsetDateTime {
@@ -17,8 +17,8 @@ fn at(text: &str) -> OffsetDateTime {
 }
 
 /// The code of the refusal, or nothing.
-fn verdict(form: &Form) -> String {
-    let error = check(form, "b", at("2029-12-31T23:59:59Z")).err();
+fn verdict(form: &MultipartForm) -> String {
+    let error = check_form(form, "b", at("2029-12-31T23:59:59Z")).err();
     error.map_or_else(String::new, |error| error.code().as_str().to_owned())
 }
 
@@ -88,8 +88,8 @@ fn a_list_of_types_begins_so_in_each_part() {
 #[test]
 fn a_policy_ends_when_it_says() {
     let form = form(r#"["starts-with", "$key", ""]"#, &[("key", "k")], 1);
-    assert!(check(&form, "b", at("2029-12-31T23:59:59Z")).is_ok());
-    let error = check(&form, "b", at("2030-01-01T00:00:00Z")).unwrap_err();
+    assert!(check_form(&form, "b", at("2029-12-31T23:59:59Z")).is_ok());
+    let error = check_form(&form, "b", at("2030-01-01T00:00:00Z")).unwrap_err();
     assert_eq!(error.message(), Some("Invalid according to Policy: Policy expired."));
 }
 
@@ -115,7 +115,7 @@ fn a_policy_with_a_malformed_date_is_refused() {
         );
         let fields =
             vec![("key".to_owned(), "k".to_owned()), ("policy".to_owned(), BASE64.encode(policy))];
-        let form = Form { fields, file: Bytes::new(), file_name: String::new() };
+        let form = MultipartForm { fields, file: Bytes::new(), file_name: String::new() };
         assert_eq!(verdict(&form), wanted, "{expiration:?}");
     }
 }
@@ -125,13 +125,14 @@ fn the_signature_of_the_reference_is_ours() {
     // "Examples: Browser-Based Upload using HTTP POST (Using AWS Signature Version 4)", S3
     // reference.
     let policy = "eyAiZXhwaXJhdGlvbiI6ICIyMDE1LTEyLTMwVDEyOjAwOjAwLjAwMFoiLA0KICAiY29uZGl0aW9ucyI6IFsNCiAgICB7ImJ1Y2tldCI6ICJzaWd2NGV4YW1wbGVidWNrZXQifSwNCiAgICBbInN0YXJ0cy13aXRoIiwgIiRrZXkiLCAidXNlci91c2VyMS8iXSwNCiAgICB7ImFjbCI6ICJwdWJsaWMtcmVhZCJ9LA0KICAgIHsic3VjY2Vzc19hY3Rpb25fcmVkaXJlY3QiOiAiaHR0cDovL3NpZ3Y0ZXhhbXBsZWJ1Y2tldC5zMy5hbWF6b25hd3MuY29tL3N1Y2Nlc3NmdWxfdXBsb2FkLmh0bWwifSwNCiAgICBbInN0YXJ0cy13aXRoIiwgIiRDb250ZW50LVR5cGUiLCAiaW1hZ2UvIl0sDQogICAgeyJ4LWFtei1tZXRhLXV1aWQiOiAiMTQzNjUxMjM2NTEyNzQifSwNCiAgICB7IngtYW16LXNlcnZlci1zaWRlLWVuY3J5cHRpb24iOiAiQUVTMjU2In0sDQogICAgWyJzdGFydHMtd2l0aCIsICIkeC1hbXotbWV0YS10YWciLCAiIl0sDQoNCiAgICB7IngtYW16LWNyZWRlbnRpYWwiOiAiQUtJQUlPU0ZPRE5ON0VYQU1QTEUvMjAxNTEyMjkvdXMtZWFzdC0xL3MzL2F3czRfcmVxdWVzdCJ9LA0KICAgIHsieC1hbXotYWxnb3JpdGhtIjogIkFXUzQtSE1BQy1TSEEyNTYifSwNCiAgICB7IngtYW16LWRhdGUiOiAiMjAxNTEyMjlUMDAwMDAwWiIgfQ0KICBdDQp9";
-    let right = v4("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20151229", "us-east-1", policy);
+    let right =
+        sign_policy_v4("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20151229", "us-east-1", policy);
     assert_eq!(right, "8afdbf4008c03f22c2cd3cdb72e4afbb1f6a588f3255ac628749a66d7f09699e");
 }
 
 #[test]
 fn a_form_is_signed_by_a_known_key_and_whole() {
-    let identities = Identities::single("AK", "secret");
+    let identities = IdentityStore::with_single("AK", "secret");
     let mut signed = form(
         r#"["starts-with", "$key", ""]"#,
         &[
@@ -142,13 +143,16 @@ fn a_form_is_signed_by_a_known_key_and_whole() {
         1,
     );
     let policy = signed.get("policy").unwrap().to_owned();
-    signed.fields.push(("x-amz-signature".to_owned(), v4("secret", "20291231", "eu-1", &policy)));
-    assert!(signer(&signed, &identities, false).is_ok());
+    signed.fields.push((
+        "x-amz-signature".to_owned(),
+        sign_policy_v4("secret", "20291231", "eu-1", &policy),
+    ));
+    assert!(find_signer(&signed, &identities, false).is_ok());
     let changed = |name: &str, value: &str| {
         let mut fields = signed.fields.clone();
         fields.iter_mut().find(|(found, _)| found == name).unwrap().1 = value.to_owned();
-        let form = Form { fields, file: Bytes::new(), file_name: String::new() };
-        signer(&form, &identities, false).unwrap_err().code().as_str().to_owned()
+        let form = MultipartForm { fields, file: Bytes::new(), file_name: String::new() };
+        find_signer(&form, &identities, false).unwrap_err().code().as_str().to_owned()
     };
     for (name, value, code) in [
         ("x-amz-signature", "00", "SignatureDoesNotMatch"),
@@ -166,13 +170,19 @@ fn a_form_is_signed_by_a_known_key_and_whole() {
         assert_eq!(changed(name, value), code, "{name}={value}");
     }
     let unsigned = form(r#"["starts-with", "$key", ""]"#, &[("key", "k")], 1);
-    assert_eq!(signer(&unsigned, &identities, false).unwrap_err().code().as_str(), "AccessDenied");
+    assert_eq!(
+        find_signer(&unsigned, &identities, false).unwrap_err().code().as_str(),
+        "AccessDenied"
+    );
     // "Authenticating Requests in Browser-Based Uploads Using POST (AWS Signature Version 2)":
     // HMAC-SHA1 of the policy.
     let policy = unsigned.get("policy").unwrap().to_owned();
     let mut v2 = unsigned;
     v2.fields.push(("awsaccesskeyid".to_owned(), "AK".to_owned()));
-    v2.fields.push(("signature".to_owned(), BASE64.encode(hmac::<Hmac<Sha1>>(b"secret", &policy))));
-    assert_eq!(signer(&v2, &identities, false).unwrap_err().code().as_str(), "InvalidRequest");
-    assert!(signer(&v2, &identities, true).is_ok());
+    v2.fields.push((
+        "signature".to_owned(),
+        BASE64.encode(compute_hmac::<Hmac<Sha1>>(b"secret", &policy)),
+    ));
+    assert_eq!(find_signer(&v2, &identities, false).unwrap_err().code().as_str(), "InvalidRequest");
+    assert!(find_signer(&v2, &identities, true).is_ok());
 }

@@ -1,59 +1,76 @@
 //! Ports, GIDs, addresses, MTUs, partitions, IPoIB, bonds, counters.
 
-use crate::doctor::fake::{Control, Fake};
-use crate::doctor::finding::{Check, Severity};
+use crate::doctor::fake::{FakeHostTree, FindingExpectation};
+use crate::doctor::finding::{FindingSeverity, HostCheckKind};
 
 const IB: &str = "sys/class/infiniband/mlx5_0/ports/1";
 const ROCE: &str = "sys/class/infiniband/mlx5_1/ports/1";
 
-const fn warns(check: Check, subject: &'static str, said: &'static str) -> Control<'static> {
-    Control { healthy: Fake::mlx5, check, subject, severity: Severity::Warn, said }
+const fn warns(
+    check: HostCheckKind,
+    subject: &'static str,
+    said: &'static str,
+) -> FindingExpectation<'static> {
+    FindingExpectation {
+        healthy: FakeHostTree::mlx5_host,
+        check,
+        subject,
+        severity: FindingSeverity::Warn,
+        said,
+    }
 }
 
-fn remedy(fake: &Fake, check: Check, subject: &str) -> String {
-    fake.about(check, subject).unwrap().remedy.unwrap()
+fn remedy(fake: &FakeHostTree, check: HostCheckKind, subject: &str) -> String {
+    fake.worst_finding(check, subject).unwrap().remedy.unwrap()
 }
 
 #[test]
 fn a_port_that_is_down_is_a_warning_with_its_netdev() {
-    warns(Check::Port, "mlx5_1/1", "down, physical Disabled, RoCE on Ethernet, eth2").holds_after(
-        |fake| {
-            fake.set(&format!("{ROCE}/state"), "1: DOWN");
-            fake.set(&format!("{ROCE}/phys_state"), "3: Disabled");
-            assert!(remedy(fake, Check::Port, "mlx5_1/1").starts_with("ip link set eth2 up"));
-        },
-    );
+    warns(HostCheckKind::Port, "mlx5_1/1", "down, physical Disabled, RoCE on Ethernet, eth2")
+        .holds_after(|fake| {
+            fake.write_file(&format!("{ROCE}/state"), "1: DOWN");
+            fake.write_file(&format!("{ROCE}/phys_state"), "3: Disabled");
+            assert!(
+                remedy(fake, HostCheckKind::Port, "mlx5_1/1").starts_with("ip link set eth2 up")
+            );
+        });
 }
 
 #[test]
 fn a_port_without_subnet_manager_is_told_so() {
-    warns(Check::Port, "mlx5_0/1", "init").holds_after(|fake| {
-        fake.set(&format!("{IB}/state"), "2: INIT");
-        assert!(remedy(fake, Check::Port, "mlx5_0/1").contains("opensm"));
+    warns(HostCheckKind::Port, "mlx5_0/1", "init").holds_after(|fake| {
+        fake.write_file(&format!("{IB}/state"), "2: INIT");
+        assert!(remedy(fake, HostCheckKind::Port, "mlx5_0/1").contains("opensm"));
     });
 }
 
 #[test]
 fn an_infiniband_link_that_negotiated_down_is_a_warning_and_one_ethernet_lane_is_not() {
-    warns(Check::Rate, "mlx5_0/1", "1 × NDR")
-        .holds_after(|fake| fake.set(&format!("{IB}/rate"), "100 Gb/sec (1X NDR)"));
-    warns(Check::Rate, "mlx5_0/1", "4 × SDR")
-        .holds_after(|fake| fake.set(&format!("{IB}/rate"), "10 Gb/sec (4X SDR)"));
-    let ethernet = Fake::mlx5().about(Check::Rate, "mlx5_1/1").unwrap();
-    assert_eq!((ethernet.severity, ethernet.seen.as_str()), (Severity::Ok, "25 Gb/s (1 × EDR)"));
+    warns(HostCheckKind::Rate, "mlx5_0/1", "1 × NDR")
+        .holds_after(|fake| fake.write_file(&format!("{IB}/rate"), "100 Gb/sec (1X NDR)"));
+    warns(HostCheckKind::Rate, "mlx5_0/1", "4 × SDR")
+        .holds_after(|fake| fake.write_file(&format!("{IB}/rate"), "10 Gb/sec (4X SDR)"));
+    let ethernet =
+        FakeHostTree::mlx5_host().worst_finding(HostCheckKind::Rate, "mlx5_1/1").unwrap();
+    assert_eq!(
+        (ethernet.severity, ethernet.seen.as_str()),
+        (FindingSeverity::Ok, "25 Gb/s (1 × EDR)")
+    );
 }
 
 #[test]
 fn roce_v1_alone_is_a_warning_and_infiniband_is_not_taken_for_it() {
-    warns(Check::Gid, "mlx5_1/1", "RoCE v1 only").holds_after(|fake| {
+    warns(HostCheckKind::Gid, "mlx5_1/1", "RoCE v1 only").holds_after(|fake| {
         for index in [1, 3] {
-            fake.set(&format!("{ROCE}/gid_attrs/types/{index}"), "IB/RoCE v1");
+            fake.write_file(&format!("{ROCE}/gid_attrs/types/{index}"), "IB/RoCE v1");
         }
         assert!(
-            remedy(fake, Check::Gid, "mlx5_1/1").starts_with("cma_roce_mode -d mlx5_1 -p 1 -m 2")
+            remedy(fake, HostCheckKind::Gid, "mlx5_1/1")
+                .starts_with("cma_roce_mode -d mlx5_1 -p 1 -m 2")
         );
     });
-    let infiniband = Fake::mlx5().about(Check::Gid, "mlx5_0/1").unwrap();
+    let infiniband =
+        FakeHostTree::mlx5_host().worst_finding(HostCheckKind::Gid, "mlx5_0/1").unwrap();
     assert_eq!(
         infiniband.seen, "0 fe80::c42:a103:0:1",
         "one GID; the empty entry with its prefix is none"
@@ -63,29 +80,30 @@ fn roce_v1_alone_is_a_warning_and_infiniband_is_not_taken_for_it() {
 #[test]
 fn gid_entries_whose_type_can_not_be_read_do_no_harm() {
     // rxe and mlx5 list all places of the table and answer EINVAL for the type of an empty one.
-    let fake = Fake::rxe();
-    fake.set("sys/class/infiniband/rxe0/ports/1/gid_attrs/types/2/x", "");
-    assert_eq!(fake.host().devices[0].ports[0].gids.len(), 2);
+    let fake = FakeHostTree::soft_roce_host();
+    fake.write_file("sys/class/infiniband/rxe0/ports/1/gid_attrs/types/2/x", "");
+    assert_eq!(fake.read_host().devices[0].ports[0].gids.len(), 2);
 }
 
 #[test]
 fn a_port_without_gid_is_a_warning() {
-    warns(Check::Gid, "mlx5_1/1", "none").holds_after(|fake| fake.remove(&format!("{ROCE}/gids")));
+    warns(HostCheckKind::Gid, "mlx5_1/1", "none")
+        .holds_after(|fake| fake.remove_path(&format!("{ROCE}/gids")));
 }
 
 #[test]
 fn a_rail_without_ip_address_is_a_warning() {
-    warns(Check::Address, "mlx5_0/1", "no IP address on ib0").holds_after(|fake| {
+    warns(HostCheckKind::Address, "mlx5_0/1", "no IP address on ib0").holds_after(|fake| {
         fake.addresses.remove("ib0");
     });
-    warns(Check::Address, "mlx5_0/1", "no network device").holds_after(|fake| {
+    warns(HostCheckKind::Address, "mlx5_0/1", "no network device").holds_after(|fake| {
         fake.addresses.remove("ib0");
-        fake.remove("sys/devices/pci0/0000:03:00.0/net");
+        fake.remove_path("sys/devices/pci0/0000:03:00.0/net");
     });
-    warns(Check::Address, "mlx5_1/1", "no IP address on eth2").holds_after(|fake| {
+    warns(HostCheckKind::Address, "mlx5_1/1", "no IP address on eth2").holds_after(|fake| {
         fake.addresses.remove("eth2");
         for index in [2, 3] {
-            fake.remove(&format!("{ROCE}/gids/{index}"));
+            fake.remove_path(&format!("{ROCE}/gids/{index}"));
         }
         // Link-local addresses are no addresses of a rail.
         fake.addresses.insert(
@@ -97,37 +115,40 @@ fn a_rail_without_ip_address_is_a_warning() {
 
 #[test]
 fn a_netdev_that_is_down_below_an_active_port_is_a_warning() {
-    warns(Check::Address, "mlx5_0/1", "ib0 is down")
-        .holds_after(|fake| fake.set("sys/class/net/ib0/operstate", "down"));
+    warns(HostCheckKind::Address, "mlx5_0/1", "ib0 is down")
+        .holds_after(|fake| fake.write_file("sys/class/net/ib0/operstate", "down"));
 }
 
 #[test]
 fn ports_of_one_card_have_their_own_netdevs() {
-    let fake = Fake::mlx5();
+    let fake = FakeHostTree::mlx5_host();
     for (name, port) in [("ib1", "1"), ("ib2", "0")] {
-        fake.set(&format!("sys/devices/pci0/0000:03:00.0/net/{name}/mtu"), "2044");
-        fake.set(&format!("sys/class/net/{name}/mtu"), "2044");
-        fake.set(&format!("sys/class/net/{name}/dev_port"), port);
+        fake.write_file(&format!("sys/devices/pci0/0000:03:00.0/net/{name}/mtu"), "2044");
+        fake.write_file(&format!("sys/class/net/{name}/mtu"), "2044");
+        fake.write_file(&format!("sys/class/net/{name}/dev_port"), port);
     }
-    assert_eq!(fake.host().devices[0].ports[0].netdevs, ["ib0", "ib2"]);
+    assert_eq!(fake.read_host().devices[0].ports[0].netdevs, ["ib0", "ib2"]);
 }
 
 #[test]
 fn an_iwarp_port_finds_its_netdev_by_mac_and_needs_no_roce_gid() {
-    let fake = Fake::rxe();
+    let fake = FakeHostTree::soft_roce_host();
     let device = "sys/class/infiniband/rxe0";
-    fake.remove(&format!("{device}/parent"));
-    fake.set(&format!("{device}/node_type"), "4: RNIC");
-    fake.set(&format!("{device}/node_desc"), "Software iWARP stack");
-    fake.remove(&format!("{device}/ports/1/gids"));
-    fake.remove(&format!("{device}/ports/1/gid_attrs"));
-    fake.set(&format!("{device}/ports/1/gids/0"), "5254:0012:3456:0000:0000:0000:0000:0000");
-    let host = fake.host();
+    fake.remove_path(&format!("{device}/parent"));
+    fake.write_file(&format!("{device}/node_type"), "4: RNIC");
+    fake.write_file(&format!("{device}/node_desc"), "Software iWARP stack");
+    fake.remove_path(&format!("{device}/ports/1/gids"));
+    fake.remove_path(&format!("{device}/ports/1/gid_attrs"));
+    fake.write_file(&format!("{device}/ports/1/gids/0"), "5254:0012:3456:0000:0000:0000:0000:0000");
+    let host = fake.read_host();
     assert_eq!((host.devices[0].driver.as_deref(), host.devices[0].iwarp), (Some("siw"), true));
     assert_eq!(host.devices[0].ports[0].netdevs, ["eth0"]);
-    assert_eq!(fake.about(Check::Gid, "rxe0/1").unwrap().severity, Severity::Ok);
+    assert_eq!(
+        fake.worst_finding(HostCheckKind::Gid, "rxe0/1").unwrap().severity,
+        FindingSeverity::Ok
+    );
     assert!(
-        fake.about(Check::Port, "rxe0/1")
+        fake.worst_finding(HostCheckKind::Port, "rxe0/1")
             .unwrap()
             .seen
             .contains("iWARP on Ethernet, in software, eth0")
@@ -136,102 +157,118 @@ fn an_iwarp_port_finds_its_netdev_by_mac_and_needs_no_roce_gid() {
 
 #[test]
 fn a_small_mtu_is_a_warning_with_the_packet_size_that_it_leaves() {
-    let mtu =
-        |bytes: &'static str| move |fake: &mut Fake| fake.set("sys/class/net/eth2/mtu", bytes);
-    warns(Check::Mtu, "mlx5_1/1", "eth2 MTU 1500, so RDMA packets carry up to 1024 bytes")
+    let mtu = |bytes: &'static str| {
+        move |fake: &mut FakeHostTree| fake.write_file("sys/class/net/eth2/mtu", bytes)
+    };
+    warns(HostCheckKind::Mtu, "mlx5_1/1", "eth2 MTU 1500, so RDMA packets carry up to 1024 bytes")
         .holds_after(mtu("1500"));
-    warns(Check::Mtu, "mlx5_1/1", "up to 2048 bytes").holds_after(mtu("4191"));
-    warns(Check::Mtu, "mlx5_1/1", "too small for any RDMA packet").holds_after(mtu("300"));
-    let enough = Fake::mlx5();
-    enough.set("sys/class/net/eth2/mtu", "4192");
-    assert_eq!(enough.about(Check::Mtu, "mlx5_1/1").unwrap().severity, Severity::Ok);
+    warns(HostCheckKind::Mtu, "mlx5_1/1", "up to 2048 bytes").holds_after(mtu("4191"));
+    warns(HostCheckKind::Mtu, "mlx5_1/1", "too small for any RDMA packet").holds_after(mtu("300"));
+    let enough = FakeHostTree::mlx5_host();
+    enough.write_file("sys/class/net/eth2/mtu", "4192");
+    assert_eq!(
+        enough.worst_finding(HostCheckKind::Mtu, "mlx5_1/1").unwrap().severity,
+        FindingSeverity::Ok
+    );
 }
 
 #[test]
 fn an_active_mtu_below_what_the_netdev_allows_is_a_warning() {
-    warns(Check::Mtu, "mlx5_1/1", "active MTU 1024, eth2 MTU 9000")
+    warns(HostCheckKind::Mtu, "mlx5_1/1", "active MTU 1024, eth2 MTU 9000")
         .holds_after(|fake| fake.active_mtu = Some(1024));
-    warns(Check::Mtu, "mlx5_0/1", "active MTU 1024")
+    warns(HostCheckKind::Mtu, "mlx5_0/1", "active MTU 1024")
         .holds_after(|fake| fake.active_mtu = Some(1024));
-    let whole = Fake { active_mtu: Some(4096), ..Fake::mlx5() };
-    assert_eq!(whole.about(Check::Mtu, "mlx5_1/1").unwrap().severity, Severity::Ok);
+    let whole = FakeHostTree { active_mtu: Some(4096), ..FakeHostTree::mlx5_host() };
+    assert_eq!(
+        whole.worst_finding(HostCheckKind::Mtu, "mlx5_1/1").unwrap().severity,
+        FindingSeverity::Ok
+    );
 }
 
 #[test]
 fn limited_members_of_a_partition_are_a_warning() {
-    warns(Check::Pkey, "mlx5_0/1", "limited membership only: 0x7fff")
-        .holds_after(|fake| fake.set(&format!("{IB}/pkeys/0"), "0x7fff"));
-    let both = Fake::mlx5();
-    both.set(&format!("{IB}/pkeys/1"), "0x0012");
-    assert_eq!(both.about(Check::Pkey, "mlx5_0/1").unwrap().seen, "0xffff, 0x0012");
-    assert!(both.about(Check::Pkey, "mlx5_1/1").is_none(), "Ethernet has none that mean anything");
+    warns(HostCheckKind::Pkey, "mlx5_0/1", "limited membership only: 0x7fff")
+        .holds_after(|fake| fake.write_file(&format!("{IB}/pkeys/0"), "0x7fff"));
+    let both = FakeHostTree::mlx5_host();
+    both.write_file(&format!("{IB}/pkeys/1"), "0x0012");
+    assert_eq!(both.worst_finding(HostCheckKind::Pkey, "mlx5_0/1").unwrap().seen, "0xffff, 0x0012");
+    assert!(
+        both.worst_finding(HostCheckKind::Pkey, "mlx5_1/1").is_none(),
+        "Ethernet has none that mean anything"
+    );
 }
 
 #[test]
 fn ipoib_says_why_a_large_mtu_is_refused() {
-    let datagram = Fake::mlx5().about(Check::Ipoib, "ib0").unwrap();
+    let datagram = FakeHostTree::mlx5_host().worst_finding(HostCheckKind::Ipoib, "ib0").unwrap();
     assert_eq!(
         (datagram.severity, datagram.seen.as_str()),
-        (Severity::Ok, "datagram mode, MTU 2044")
+        (FindingSeverity::Ok, "datagram mode, MTU 2044")
     );
     assert!(
         datagram.why.contains("capped at 2,044")
             && datagram.why.contains("MTU of 9000 refused there is expected"),
         "{datagram:?}"
     );
-    warns(Check::Ipoib, "ib0", "datagram mode, MTU 1500")
-        .holds_after(|fake| fake.set("sys/class/net/ib0/mtu", "1500"));
-    warns(Check::Ipoib, "ib0", "connected mode, MTU 2044")
-        .holds_after(|fake| fake.set("sys/class/net/ib0/mode", "connected"));
-    let connected = Fake::mlx5();
-    connected.set("sys/class/net/ib0/mode", "connected");
-    connected.set("sys/class/net/ib0/mtu", "65520");
-    assert_eq!(connected.about(Check::Ipoib, "ib0").unwrap().severity, Severity::Ok);
-    assert!(connected.about(Check::Ipoib, "eth2").is_none());
+    warns(HostCheckKind::Ipoib, "ib0", "datagram mode, MTU 1500")
+        .holds_after(|fake| fake.write_file("sys/class/net/ib0/mtu", "1500"));
+    warns(HostCheckKind::Ipoib, "ib0", "connected mode, MTU 2044")
+        .holds_after(|fake| fake.write_file("sys/class/net/ib0/mode", "connected"));
+    let connected = FakeHostTree::mlx5_host();
+    connected.write_file("sys/class/net/ib0/mode", "connected");
+    connected.write_file("sys/class/net/ib0/mtu", "65520");
+    assert_eq!(
+        connected.worst_finding(HostCheckKind::Ipoib, "ib0").unwrap().severity,
+        FindingSeverity::Ok
+    );
+    assert!(connected.worst_finding(HostCheckKind::Ipoib, "eth2").is_none());
 }
 
 #[test]
 fn counters_above_0_are_warnings_with_their_numbers() {
-    warns(Check::Counters, "mlx5_0/1", "symbol_error 17, rnr_nak_retry_err 3").holds_after(
+    warns(HostCheckKind::Counters, "mlx5_0/1", "symbol_error 17, rnr_nak_retry_err 3").holds_after(
         |fake| {
-            fake.set(&format!("{IB}/counters/symbol_error"), "17");
-            fake.set(&format!("{IB}/hw_counters/rnr_nak_retry_err"), "3");
+            fake.write_file(&format!("{IB}/counters/symbol_error"), "17");
+            fake.write_file(&format!("{IB}/hw_counters/rnr_nak_retry_err"), "3");
             assert!(
-                fake.about(Check::Counters, "mlx5_0/1")
+                fake.worst_finding(HostCheckKind::Counters, "mlx5_0/1")
                     .unwrap()
                     .why
                     .contains("packets arrive damaged")
             );
             assert_eq!(
-                fake.about(Check::Counters, "mlx5_1/1").unwrap().severity,
-                Severity::Ok,
+                fake.worst_finding(HostCheckKind::Counters, "mlx5_1/1").unwrap().severity,
+                FindingSeverity::Ok,
                 "of another port"
             );
         },
     );
     for name in ["link_downed", "out_of_sequence"] {
-        warns(Check::Counters, "mlx5_0/1", name).holds_after(|fake| {
+        warns(HostCheckKind::Counters, "mlx5_0/1", name).holds_after(|fake| {
             let folder = if name == "link_downed" { "counters" } else { "hw_counters" };
-            fake.set(&format!("{IB}/{folder}/{name}"), "1");
+            fake.write_file(&format!("{IB}/{folder}/{name}"), "1");
         });
     }
     // Traffic is no trouble.
-    let busy = Fake::rxe();
-    busy.set("sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts", "999999");
-    assert_eq!(busy.about(Check::Counters, "rxe0/1").unwrap().severity, Severity::Ok);
+    let busy = FakeHostTree::soft_roce_host();
+    busy.write_file("sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts", "999999");
+    assert_eq!(
+        busy.worst_finding(HostCheckKind::Counters, "rxe0/1").unwrap().severity,
+        FindingSeverity::Ok
+    );
 }
 
 /// `eth2` in a bond that the RDMA device carries, as RoCE LAG presents it.
-fn lag() -> Fake {
-    let mut fake = Fake::mlx5();
+fn lag() -> FakeHostTree {
+    let mut fake = FakeHostTree::mlx5_host();
     bond(&mut fake, "802.3ad 4");
     for index in 0..4 {
-        fake.set(&format!("{ROCE}/gid_attrs/ndevs/{index}"), "bond0");
+        fake.write_file(&format!("{ROCE}/gid_attrs/ndevs/{index}"), "bond0");
     }
     fake
 }
 
-fn bond(fake: &mut Fake, mode: &str) {
+fn bond(fake: &mut FakeHostTree, mode: &str) {
     for (file, text) in [
         ("type", "1"),
         ("mtu", "9000"),
@@ -240,12 +277,12 @@ fn bond(fake: &mut Fake, mode: &str) {
         ("bonding/slaves", "eth2 eth3"),
         ("bonding/xmit_hash_policy", "layer3+4 1"),
     ] {
-        fake.set(&format!("sys/class/net/bond0/{file}"), text);
+        fake.write_file(&format!("sys/class/net/bond0/{file}"), text);
     }
-    fake.set("sys/class/net/eth3/mtu", "9000");
+    fake.write_file("sys/class/net/eth3/mtu", "9000");
     for slave in ["eth2", "eth3"] {
-        fake.link(&format!("sys/class/net/{slave}/master"), "../bond0");
-        fake.set(&format!("sys/class/net/{slave}/bonding_slave/mii_status"), "up");
+        fake.link_file(&format!("sys/class/net/{slave}/master"), "../bond0");
+        fake.write_file(&format!("sys/class/net/{slave}/bonding_slave/mii_status"), "up");
     }
     let addresses = fake.addresses.remove("eth2").unwrap();
     fake.addresses.insert("bond0".to_owned(), addresses);
@@ -253,34 +290,35 @@ fn bond(fake: &mut Fake, mode: &str) {
 
 #[test]
 fn a_bond_that_is_one_rdma_device_is_one_rail() {
-    let found = lag().about(Check::Bonding, "bond0").unwrap();
-    assert_eq!(found.severity, Severity::Ok);
+    let found = lag().worst_finding(HostCheckKind::Bonding, "bond0").unwrap();
+    assert_eq!(found.severity, FindingSeverity::Ok);
     assert_eq!(
         found.seen,
         "RoCE LAG: mlx5_1/1 on eth2, eth3, mode 802.3ad, hash layer3+4: one rail"
     );
-    assert!(Fake::mlx5().about(Check::Bonding, "bond0").is_none());
+    assert!(FakeHostTree::mlx5_host().worst_finding(HostCheckKind::Bonding, "bond0").is_none());
 }
 
 #[test]
 fn a_bond_in_a_mode_without_lag_or_with_a_slave_down_is_a_warning() {
-    let warns = |said| Control { healthy: lag, ..warns(Check::Bonding, "bond0", said) };
+    let warns =
+        |said| FindingExpectation { healthy: lag, ..warns(HostCheckKind::Bonding, "bond0", said) };
     warns("mode balance-rr")
-        .holds_after(|fake| fake.set("sys/class/net/bond0/bonding/mode", "balance-rr 0"));
+        .holds_after(|fake| fake.write_file("sys/class/net/bond0/bonding/mode", "balance-rr 0"));
     warns("its slave eth3 is down")
-        .holds_after(|fake| fake.set("sys/class/net/eth3/bonding_slave/mii_status", "down"));
+        .holds_after(|fake| fake.write_file("sys/class/net/eth3/bonding_slave/mii_status", "down"));
 }
 
 #[test]
 fn a_bond_over_rdma_ports_that_no_device_carries_is_a_warning() {
-    warns(Check::Bonding, "bond0", "no RDMA device on it, but mlx5_1/1 on its slaves")
+    warns(HostCheckKind::Bonding, "bond0", "no RDMA device on it, but mlx5_1/1 on its slaves")
         .holds_after(|fake| bond(fake, "802.3ad 4"));
 }
 
 #[test]
 fn a_bond_of_plain_ports_is_nobodys_business() {
-    let mut fake = Fake::mlx5();
+    let mut fake = FakeHostTree::mlx5_host();
     bond(&mut fake, "802.3ad 4");
-    fake.set("sys/class/net/bond0/bonding/slaves", "eth3");
-    assert!(fake.about(Check::Bonding, "bond0").is_none());
+    fake.write_file("sys/class/net/bond0/bonding/slaves", "eth3");
+    assert!(fake.worst_finding(HostCheckKind::Bonding, "bond0").is_none());
 }
