@@ -14,6 +14,7 @@ use verbs3_protocol::PauseWatch;
 pub struct WorkerInstant(u64);
 
 impl WorkerInstant {
+    /// The moment that lies `nanos` nanoseconds after the clock began.
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -119,6 +120,8 @@ pub struct ManualWorkerClock {
 }
 
 impl ManualWorkerClock {
+    /// Moves the clock forward by `duration`. The present moment and the latest possible moment
+    /// move alike.
     pub fn advance_time(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(nanos, Ordering::SeqCst);

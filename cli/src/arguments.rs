@@ -27,12 +27,14 @@ Run it:
 
 Settings come from defaults, then the file, then the environment (VERBS3_GATEWAY__LISTEN=…), then flags.
 config/examples/*.toml has every setting with its meaning."
+/// The whole command line of the `verbs3` binary. clap parses it.
 )]
 pub struct CommandLine {
     #[command(subcommand)]
     pub command: TopLevelCommand,
 }
 
+/// The subcommands of `verbs3`, one variant each.
 #[derive(Debug, Subcommand)]
 pub enum TopLevelCommand {
     /// Gateway, cache and a local store in one process, to try things out
@@ -71,6 +73,7 @@ Examples:
   verbs3 dev --set log.level=info,verbs3::access=debug  a log line for each request
   aws --endpoint-url http://127.0.0.1:9000 s3 ls        (with the credentials that it prints)
 
+/// Arguments of `verbs3 dev`. Each one overrides a setting of the file and the environment.
 The folder keeps objects and credentials across restarts. The cache starts empty.")]
 pub struct DevArguments {
     /// Folder for objects and credentials
@@ -99,12 +102,15 @@ Examples:
   verbs3 gateway --config gateway.toml --set gateway.listen=0.0.0.0:9000
   VERBS3_CLUSTER__SECRET=… verbs3 worker --config worker.toml --set worker.id=gpu-07
 
+/// Arguments of a command that serves until it is stopped. `gateway`, `worker` and `coordinator`
+/// share them.
 SIGTERM or Ctrl-C drains and ends with status 0; a second one ends at once.")]
 pub struct ServeArguments {
     #[command(flatten)]
     common: CommonArguments,
 }
 
+/// Arguments of `verbs3 worker`. It serves unless an action is given.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct WorkerArguments {
@@ -114,6 +120,7 @@ pub struct WorkerArguments {
     serve: ServeArguments,
 }
 
+/// What the coordinators are asked to do with one worker.
 #[derive(Debug, Subcommand)]
 pub enum WorkerAction {
     /// Take its slots away, and have others take over what is hot; it may be stopped then
@@ -124,6 +131,7 @@ pub enum WorkerAction {
     Forget(WorkerActionArguments),
 }
 
+/// The worker that an action is about, and the coordinators that carry it out.
 #[derive(Debug, Args)]
 pub struct WorkerActionArguments {
     /// The worker's id
@@ -139,6 +147,7 @@ Examples:
   verbs3 worker drain gpu-07 --config worker.toml --wait=1m && systemctl stop verbs3@worker
 
 The worker itself goes on until it is stopped; stopped and started again, it has its slots back.
+/// Arguments of `verbs3 worker drain`.
 Exit status: 0 it drains, or with --wait may be stopped; 1 refused, or not in time; 2 nobody answers.")]
 pub struct DrainArguments {
     #[command(flatten)]
@@ -155,6 +164,7 @@ Examples:
   verbs3 status --config gateway.toml
   VERBS3_CLUSTER__SECRET=… verbs3 status --coordinator http://coordinator-0:9500 --json
 
+/// Arguments of `verbs3 status`.
 Exit status: 0 all is well, 1 something is to be done, 2 no coordinator could be asked.")]
 pub struct StatusArguments {
     /// Print one JSON document
@@ -188,6 +198,7 @@ Examples:
 
 Run it where the process runs: in its container, as its user, under its unit's limits.
 Exit status: 0 all well, 1 warnings, 2 failures (or a configuration that can't be used).
+/// Arguments of `verbs3 doctor`.
 No RDMA at all is not a failure: tcp is used then.")]
 pub struct DoctorArguments {
     /// Also look at the way to this host: a name, an address, or the id of a worker. Default port:
@@ -224,6 +235,7 @@ struct CommonArguments {
     ready_file: Option<PathBuf>,
 }
 
+/// The subcommands of `verbs3 config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
     /// Everything that is wrong with a file; status 2 if it can't be started
@@ -232,6 +244,7 @@ pub enum ConfigCommand {
     Show(ConfigArguments),
 }
 
+/// Arguments of `verbs3 config check` and `verbs3 config show`.
 #[derive(Debug, Args)]
 pub struct ConfigArguments {
     /// Configuration file (TOML)
@@ -246,6 +259,7 @@ pub struct ConfigArguments {
     pub set: Vec<(String, String)>,
 }
 
+/// A role as it is named on the command line. See [`Role`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RoleArgument {
     Gateway,
@@ -336,6 +350,7 @@ impl DoctorArguments {
         })
     }
 
+    /// The roles of `--role`, empty where the user named none.
     pub fn process_roles(&self) -> Vec<ProcessRole> {
         self.role.iter().map(|role| role.process_role()).collect()
     }
@@ -358,11 +373,13 @@ impl ConfigArguments {
         ConfigLayers { file, environment: EnvironmentLayer::of_process(), flags }
     }
 
+    /// The roles of `--role`, empty where the user named none.
     pub fn process_roles(&self) -> Vec<ProcessRole> {
         self.role.iter().map(|role| role.process_role()).collect()
     }
 }
 
+/// One flag for each pair of `--set`: a TOML path and the raw text of its value.
 pub fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = CommandFlag> + '_ {
     set.iter().map(|(path, value)| CommandFlag {
         name: "--set".to_owned(),
@@ -371,6 +388,7 @@ pub fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = CommandFlag> 
     })
 }
 
+/// Splits `path=value` at the first `=`. Errors when there is none.
 pub fn path_and_value(text: &str) -> Result<(String, String), String> {
     let (path, value) = text.split_once('=').ok_or("write it as section.setting=value")?;
     Ok((path.trim().to_owned(), value.to_owned()))

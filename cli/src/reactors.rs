@@ -43,6 +43,7 @@ impl ReactorThreads {
         Ok(reactors)
     }
 
+    /// One handle for each thread, in the order of the threads.
     pub fn runtime_handles(&self) -> Vec<Handle> {
         self.handles.clone()
     }

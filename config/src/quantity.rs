@@ -48,10 +48,12 @@ const PERIODS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl ByteSize {
+    /// A size in mebibytes. Overflows from 2^44 on.
     pub const fn from_mib(mebibytes: u64) -> Self {
         Self(mebibytes << 20)
     }
 
+    /// A size in kibibytes. Overflows from 2^54 on.
     pub const fn from_kib(kibibytes: u64) -> Self {
         Self(kibibytes << 10)
     }
@@ -63,10 +65,12 @@ impl ByteSize {
 }
 
 impl TimePeriod {
+    /// A period of whole seconds.
     pub const fn from_seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
+    /// A period of whole milliseconds.
     pub const fn from_millis(milliseconds: u64) -> Self {
         Self(Duration::from_millis(milliseconds))
     }

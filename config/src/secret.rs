@@ -29,6 +29,7 @@ pub enum SecretError {
 }
 
 impl ConfigSecret {
+    /// Keeps the text as it is. White space is not removed.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
@@ -44,6 +45,7 @@ impl ConfigSecret {
         Ok(Self(text.to_owned()))
     }
 
+    /// The text itself. Keep it out of logs and errors.
     pub fn reveal_text(&self) -> &str {
         &self.0
     }

@@ -35,6 +35,7 @@ use change::PendingMapChange;
 pub use share::SlotShareMove;
 use share::{STEPS, SharePacing};
 
+/// Times and limits by which the leader decides membership.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
     /// How long a worker may answer for attributes without renewing.
@@ -281,10 +282,12 @@ impl MembershipController {
         }
     }
 
+    /// What was persisted last; it holds the map in force.
     pub fn cluster_document(&self) -> &ClusterDocument {
         &self.document
     }
 
+    /// Options that the leader was made with.
     pub fn cluster_options(&self) -> &ClusterOptions {
         &self.options
     }

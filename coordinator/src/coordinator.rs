@@ -23,6 +23,7 @@ use crate::publish::{HotPublished, PublishedMap};
 use crate::relays::RelayQueueOptions;
 use crate::store::{LeadershipGuard, SharedClusterStore};
 
+/// What one coordinator is started with: its cluster, its secret, its address and its bounds.
 #[derive(Debug, Clone)]
 pub struct CoordinatorOptions {
     /// Name of the cluster.
@@ -51,6 +52,7 @@ pub struct CoordinatorOptions {
     pub relays: RelayQueueOptions,
 }
 
+/// Why a coordinator does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     #[error(transparent)]
@@ -148,6 +150,8 @@ impl CoordinatorServer {
         Err("leads not, and knows no map yet".to_owned())
     }
 
+    /// Whether this coordinator won the last election that it knows of. Says nothing about the next
+    /// moment; `as_leader` does.
     pub fn is_leader(&self) -> bool {
         self.leading.lock().is_some()
     }

@@ -18,6 +18,7 @@ const SHOWN_MAX: usize = 5;
 /// Longest name that is reported: S3's keys have 1,024 bytes.
 const NAME_BYTES_MAX: usize = 2048;
 
+/// When a block counts as hot, how many workers it may have, and how long lists are good for.
 #[derive(Debug, Clone)]
 pub struct HotOptions {
     /// Bytes of one block in a second that one worker is to serve.
@@ -159,6 +160,7 @@ impl HotBlockTable {
         (self.hot.len(), replicas, self.left_out)
     }
 
+    /// The number of hot blocks, and the hottest five of them.
     pub fn hot_view(&self) -> HotView {
         let mut hottest: Vec<&HotBlockState> = self.hot.values().collect();
         hottest.sort_by_key(|hot| std::cmp::Reverse(hot.rate));

@@ -5,6 +5,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 /// Name, labels, meaning.
 pub type CoordinatorMetricRow = (&'static str, &'static [&'static str], &'static str);
 
+/// Every metric of the coordinator. `METRICS.md` and its test are made from this table.
 pub const TABLE: &[CoordinatorMetricRow] = &[
     ("verbs3_coordinator_leader", &[], "1 while this coordinator leads"),
     ("verbs3_coordinator_elections_total", &[], "Elections that this coordinator has won"),

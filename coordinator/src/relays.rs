@@ -15,6 +15,7 @@ use verbs3_protocol::{NoticeAnswer, WorkerId, WriteNotice};
 const WORDS_PER_ANSWER_MAX: usize = 256;
 const BYTES_PER_ANSWER_MAX: usize = 1 << 20;
 
+/// Bounds on words that wait for workers which their writers can't reach.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayQueueOptions {
     /// Words that wait at once. 0: none is relayed.

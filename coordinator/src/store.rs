@@ -25,6 +25,7 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterStoreRevision(pub u64);
 
+/// One key of the store, its value, and when it was written last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterStoreEntry {
     pub key: String,
@@ -41,6 +42,8 @@ pub enum EntryPrecondition {
     Revision(ClusterStoreRevision),
 }
 
+/// Why the store did not do what was asked. After `Unavailable` a write may or may not have
+/// happened.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClusterStoreError {
     #[error("{key} in the store is not what was expected: another has written it")]
@@ -73,6 +76,7 @@ pub struct LeadershipGuard {
 }
 
 impl LeadershipGuard {
+    /// Token that the leader's writes carry.
     pub fn fencing_token(&self) -> &FencingToken {
         &self.fence
     }
@@ -89,6 +93,8 @@ impl LeadershipGuard {
         self.lost.cancelled().await;
     }
 
+    /// Whether the leadership is known to be over. It may be over unknown to this host; see
+    /// `certain_until`.
     pub fn is_lost(&self) -> bool {
         self.lost.is_cancelled()
     }
@@ -159,6 +165,7 @@ pub trait ClusterStore: Send + Sync + 'static {
     fn store_name(&self) -> &str;
 }
 
+/// A store that several tasks share.
 pub type SharedClusterStore = Arc<dyn ClusterStore>;
 
 /// Both stores hold what is given here.

@@ -94,6 +94,7 @@ impl RoomSeats {
 }
 
 impl WaitingRoom {
+    /// An empty room with these bounds.
     pub fn new(limits: RoomLimits) -> Arc<Self> {
         Arc::new(Self { limits, seats: Mutex::default() })
     }
@@ -126,6 +127,7 @@ impl WaitingRoom {
         self.seats.lock().displace_oldest(None, self.limits.grace)
     }
 
+    /// Guests in the room now, over all addresses. At most `places_max`.
     pub fn guests_count(&self) -> usize {
         self.seats.lock().count
     }

@@ -75,6 +75,8 @@ pub(crate) struct CorsResponder {
 struct CorsLookupError(String);
 
 impl CorsResponder {
+    /// Remembers nothing yet. `lookups_max` bounds the questions of known callers and of strangers,
+    /// each by itself.
     pub fn new(mounts: MountTable, options: CorsOptions, metrics: Arc<GatewayHttpMetrics>) -> Self {
         let known = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(options.ttl).build();
         let places = || Semaphore::new(options.lookups_max);

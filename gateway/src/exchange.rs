@@ -97,6 +97,8 @@ pub(crate) struct RequestPlaceAndShare {
 }
 
 impl RequestPlaces {
+    /// `taken` counts the places in use. One address may hold a quarter of `places_max`, rounded
+    /// up.
     pub fn new(places_max: usize, taken: IntGauge) -> Self {
         let places = Arc::new(Semaphore::new(places_max.min(Semaphore::MAX_PERMITS)));
         Self { places, by_address: KeyShares::new(places_max.div_ceil(ADDRESSES_MIN)), taken }
@@ -125,6 +127,7 @@ impl Drop for RequestPlace {
 }
 
 impl HttpExchange {
+    /// An exchange with no identity, no place and no body memory yet.
     pub fn new(
         cx: Arc<RequestContext>,
         caller: Arc<ConnectionCaller>,

@@ -209,12 +209,15 @@ impl GatewayHttpMetrics {
             .inc();
     }
 
+    /// Counts bytes of one answer's body, by the cache's verdict and the transport of the first of
+    /// them.
     pub fn count_sent_bytes(&self, verdict: &str, transport: &str, bytes: u64) {
         if bytes > 0 {
             self.bytes_out.with_label_values(&[verdict, transport]).inc_by(bytes);
         }
     }
 
+    /// Counts a request that was refused before it did anything. `reason` is the label's value.
     pub fn count_denial(&self, reason: &str) {
         self.denied.with_label_values(&[reason]).inc();
     }
@@ -224,6 +227,7 @@ impl GatewayHttpMetrics {
         self.connections_cut.with_label_values(&[reason]).inc();
     }
 
+    /// Counts a refused body. `None`: the home could not be told of the write.
     pub fn body_refused(&self, reason: Option<&str>) {
         if let Some(framing) = reason.filter(|reason| ChunkRefusal::REASONS.contains(reason)) {
             self.chunked_refused.with_label_values(&[framing]).inc();

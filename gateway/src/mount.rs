@@ -179,6 +179,7 @@ pub struct MountTable {
 }
 
 impl MountTable {
+    /// Checks each mount. Fails at the first that can't be used, or whose name another has.
     pub fn new(mounts: impl IntoIterator<Item = MountedBucket>) -> Result<Self, MountError> {
         let (mut by_name, mut cached) = (BTreeMap::new(), HashMap::new());
         for mount in mounts {

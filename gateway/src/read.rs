@@ -86,6 +86,7 @@ enum ReadOpenOutcome {
 }
 
 impl ObjectReader {
+    /// Fails if a metric's name is taken in the registry.
     pub fn new(
         options: ReaderOptions,
         tier: Arc<CacheTierClient>,

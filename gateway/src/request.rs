@@ -24,6 +24,7 @@ use crate::write::NoticeRoute;
 pub struct RequestId(u64);
 
 impl RequestId {
+    /// Draws 64 random bits.
     pub fn generate() -> Self {
         Self(rand::random())
     }
@@ -51,6 +52,7 @@ pub enum ReadVerdict {
 }
 
 impl ReadVerdict {
+    /// The value of the header and of the metric's label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -69,6 +71,7 @@ pub enum BytesOrigin {
 }
 
 impl BytesOrigin {
+    /// The value of the header and of the metric's label: a transport's name, or `ufs`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tier(kind) => kind.as_str(),
@@ -95,6 +98,7 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
+    /// A request of which nothing is known but its id and its beginning. It is not traced.
     pub fn new(id: RequestId, started: Instant) -> Self {
         Self {
             id,
@@ -155,10 +159,12 @@ impl RequestContext {
         output
     }
 
+    /// The id that headers, logs and traces show.
     pub fn request_id(&self) -> RequestId {
         self.id
     }
 
+    /// When the request's head had been read.
     pub fn started_at(&self) -> Instant {
         self.started
     }
@@ -169,6 +175,7 @@ impl RequestContext {
         let _ = self.principal.set(name.to_owned());
     }
 
+    /// Who asks, where several identities can. `None`: only one can, or no signature has held yet.
     pub fn principal_name(&self) -> Option<&str> {
         self.principal.get().map(String::as_str)
     }
@@ -189,18 +196,22 @@ impl RequestContext {
         let _ = self.via.set(via);
     }
 
+    /// Notes how the homes of a write were told. Once relayed, it stays so.
     pub fn note_way(&self, way: NoticeRoute) {
         self.relayed.fetch_or(way == NoticeRoute::Relayed, Ordering::Relaxed);
     }
 
+    /// Whether a home was told of this write by way of the coordinators.
     pub fn is_relayed(&self) -> bool {
         self.relayed.load(Ordering::Relaxed)
     }
 
+    /// How the cache took part. `None`: the request read no object.
     pub fn cache_verdict(&self) -> Option<ReadVerdict> {
         self.verdict.get().copied()
     }
 
+    /// How the first bytes came. `None`: the request read no object.
     pub fn bytes_origin(&self) -> Option<BytesOrigin> {
         self.via.get().copied()
     }
@@ -210,6 +221,7 @@ impl RequestContext {
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes of the answer's body that were handed to the socket.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes.load(Ordering::Relaxed)
     }
@@ -219,6 +231,7 @@ impl RequestContext {
         self.ufs_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes that this gateway itself read from the UFS for this request.
     pub fn ufs_bytes(&self) -> u64 {
         self.ufs_bytes.load(Ordering::Relaxed)
     }

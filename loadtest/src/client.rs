@@ -31,6 +31,7 @@ const EXPLANATION_BYTES_MAX: usize = 300;
 pub struct BenchChecksums(Vec<AtomicU64>);
 
 impl BenchChecksums {
+    /// Room for the checksums of `objects` objects, 2^20 at most. None is known yet.
     pub fn new(objects: u64) -> Self {
         Self((0..objects.min(CHECKSUMS_MAX)).map(|_| AtomicU64::new(0)).collect())
     }
@@ -59,6 +60,7 @@ pub struct BenchStepResult {
     pub outcome: Result<(), BenchExchangeError>,
 }
 
+/// Performs steps for one connection, and opens a new one where the last can't be used again.
 pub struct BenchClient<'a> {
     endpoint: &'a BenchEndpoint,
     plan: &'a BenchRequestPlan<'a>,
@@ -71,6 +73,8 @@ pub struct BenchClient<'a> {
 }
 
 impl<'a> BenchClient<'a> {
+    /// `verify`: part of the bodies that are checked, 0 to 1; `timeout`: of one exchange. `stream`
+    /// seeds the choice of the bodies to check.
     pub fn new(
         endpoint: &'a BenchEndpoint,
         plan: &'a BenchRequestPlan<'a>,
@@ -98,6 +102,7 @@ impl<'a> BenchClient<'a> {
         Ok(())
     }
 
+    /// Performs one step and says what came of it. Failures are in the result's `outcome`.
     pub fn perform_step(&mut self, step: &BenchPlanStep) -> BenchStepResult {
         match step.kind {
             ExchangeKind::Get

@@ -196,6 +196,8 @@ pub struct ScenarioOverrides {
 }
 
 impl ScenarioOverrides {
+    /// Overwrites the fields that are set. Fails with every contradiction that the scenario has
+    /// afterwards.
     pub fn apply_overrides(&self, scenario: &mut BenchScenario) -> anyhow::Result<()> {
         let (rounds, load) = (&mut scenario.rounds, &mut scenario.load);
         rounds.count = self.rounds.unwrap_or(rounds.count);

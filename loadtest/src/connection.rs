@@ -20,6 +20,7 @@ const CHUNK_LINE_BYTES_MAX: usize = 256;
 /// For scenarios that set none.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// A blocking HTTP/1.1 connection with one buffer of 256 KiB.
 pub struct BenchConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -60,10 +61,12 @@ enum ResponseFraming {
 }
 
 impl BenchConnection {
+    /// Connects with 30 seconds for connecting and for each exchange.
     pub fn connect(address: SocketAddr) -> Result<Self, BenchExchangeError> {
         Self::connect_within(address, TIMEOUT)
     }
 
+    /// Connects with `timeout` for connecting and for each exchange.
     pub fn connect_within(
         address: SocketAddr,
         timeout: Duration,

@@ -12,6 +12,7 @@ use crate::random::{GOLDEN, hash};
 /// Made and compared at once, bytes: stays in the first-level cache.
 const CHUNK_BYTES: usize = 8 << 10;
 
+/// The bytes of one version of one object, of any length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchContent {
     base: u64,
@@ -95,10 +96,12 @@ pub enum BenchBodyCheck {
 }
 
 impl BenchBodyCheck {
+    /// Compares every byte with `content`; the body begins at offset `first` of the object.
     pub fn new_compare(content: BenchContent, first: u64) -> Self {
         Self::Compare { content, at: first, wrong: None }
     }
 
+    /// Compares the whole body's CRC64NVME with `wanted`.
     pub fn new_checksum(wanted: u64) -> Self {
         Self::Checksum { wanted, digest: Box::new(Digest::new(CrcAlgorithm::Crc64Nvme)) }
     }

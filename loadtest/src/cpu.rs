@@ -45,6 +45,7 @@ pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
 pub struct CpuTimeSnapshot(HashMap<(u32, String), u64>);
 
 impl CpuTimeSnapshot {
+    /// Reads the CPU time of every thread of `pids`. Fails if one of the processes is gone.
     pub fn take_snapshot(pids: &[u32]) -> anyhow::Result<Self> {
         let mut threads = HashMap::new();
         for &pid in pids {

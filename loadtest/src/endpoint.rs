@@ -10,6 +10,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::sign::BenchSigner;
 
+/// Keys and region that requests are signed with.
 #[derive(Debug, Clone)]
 pub struct BenchCredentials {
     pub access_key: String,
@@ -17,6 +18,7 @@ pub struct BenchCredentials {
     pub region: String,
 }
 
+/// One server that load is sent to.
 #[derive(Debug)]
 pub struct BenchEndpoint {
     pub label: String,
@@ -68,6 +70,7 @@ impl BenchEndpoint {
         Ok(Self { label: label.to_owned(), address, base, signer, pids: pids.to_vec() })
     }
 
+    /// The request's path for `key`: `/bucket/prefix/key`.
     pub fn object_path(&self, key: &str) -> String {
         format!("{}/{key}", self.base)
     }

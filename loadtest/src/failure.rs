@@ -4,6 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
+/// Why an exchange failed.
 #[derive(Debug, Error)]
 pub enum BenchExchangeError {
     #[error("can't connect: {0}")]

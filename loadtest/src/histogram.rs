@@ -9,8 +9,10 @@
 const HALF: u64 = 1 << 10;
 /// 2^32 µs are 71 minutes.
 const BITS_MAX: u32 = 32;
+/// Largest value that is told apart from larger ones: 2^32 - 1.
 pub const VALUE_MAX: u64 = (1 << BITS_MAX) - 1;
 
+/// Counts of values by bucket. Takes no memory before the first value, and some 90 KiB after it.
 #[derive(Debug, Clone, Default)]
 pub struct BenchHistogram {
     /// Empty until something is recorded.
@@ -32,6 +34,7 @@ impl BenchHistogram {
         self.max = self.max.max(value);
     }
 
+    /// Adds the values of another histogram.
     pub fn merge_from(&mut self, other: &Self) {
         if self.counts.is_empty() {
             self.counts = other.counts.clone();
@@ -45,10 +48,12 @@ impl BenchHistogram {
         self.max = self.max.max(other.max);
     }
 
+    /// Number of values that were recorded.
     pub fn len(&self) -> u64 {
         self.all
     }
 
+    /// The largest value that was recorded; `None`: none was.
     pub fn max_value(&self) -> Option<u64> {
         (self.all > 0).then_some(self.max)
     }

@@ -14,6 +14,7 @@ use crate::cpu;
 use crate::reference::NginxReference;
 use crate::sign::BenchSigner;
 
+/// Command line of `verbs3-loadtest hot`.
 #[derive(Args)]
 pub struct HotBenchOptions {
     /// The gateway's address.
@@ -65,6 +66,8 @@ struct HotBenchRow {
     rate_ratio: f64,
 }
 
+/// Measures nginx and the gateway by turns for each object size, and prints the table or JSON.
+/// Fails if an answer is not what it must be.
 pub fn run_hot_bench(options: &HotBenchOptions) -> anyhow::Result<()> {
     let nginx = NginxReference::start()?;
     let gateway = BenchSigner::with_key(

@@ -18,6 +18,7 @@ const READ_BYTES: u64 = 64 * MIB;
 /// One write, bytes.
 const WRITE_BYTES: u64 = 64 * MIB;
 
+/// Command line of `verbs3-loadtest memory`.
 #[derive(Args)]
 pub struct MemoryBenchOptions {
     #[arg(long, default_value = "127.0.0.1:9000")]
@@ -45,6 +46,8 @@ pub struct MemoryBenchOptions {
     bound_mib: u64,
 }
 
+/// Writes the objects, then reads and writes at once and samples resident memory every 100 ms.
+/// Fails on wrong bytes, or if resident memory exceeds `bound_mib`.
 pub fn run_memory_bench(options: &MemoryBenchOptions) -> anyhow::Result<()> {
     let signer = BenchSigner::with_key(
         &options.endpoint.to_string(),

@@ -30,6 +30,7 @@ pub enum ExchangeKind {
 }
 
 impl ExchangeKind {
+    /// All kinds, in the order in which reports list them.
     pub const ALL: [Self; 7] = [
         Self::Get,
         Self::Head,
@@ -40,6 +41,7 @@ impl ExchangeKind {
         Self::ReadBack,
     ];
 
+    /// Name of the kind in reports and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -82,6 +84,7 @@ pub struct BenchPlanStep {
     pub whole: bool,
 }
 
+/// All requests of one round, computed by number when they are wanted.
 pub struct BenchRequestPlan<'a> {
     scenario: &'a BenchScenario,
     round: BenchRound,
@@ -89,6 +92,7 @@ pub struct BenchRequestPlan<'a> {
 }
 
 impl<'a> BenchRequestPlan<'a> {
+    /// `scenario` must be free of contradictions.
     pub fn new(scenario: &'a BenchScenario, round: BenchRound) -> Self {
         let zipf = match scenario.access {
             ScenarioAccess::Zipf { exponent, .. } => {
@@ -238,6 +242,7 @@ impl<'a> BenchRequestPlan<'a> {
         }
     }
 
+    /// A step of `kind` for all bytes of an object, in version 0.
     pub fn whole_object_step(&self, kind: ExchangeKind, object: u64) -> BenchPlanStep {
         BenchPlanStep {
             kind,
@@ -283,6 +288,7 @@ impl<'a> BenchRequestPlan<'a> {
         }
     }
 
+    /// What the object holds after its write number `version`; 0 is the object as it was put in.
     pub fn object_content(&self, object: u64, version: u64) -> BenchContent {
         BenchContent::new(self.scenario.seed, &self.object_key(object), version)
     }

@@ -20,6 +20,7 @@ impl BenchProgressBar {
         Self(bar)
     }
 
+    /// Moves the bar on by `count` objects.
     pub fn add_count(&self, count: u64) {
         self.0.inc(count);
     }

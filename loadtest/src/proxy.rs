@@ -25,6 +25,7 @@ use bucket::ProxyTokenBucket;
 /// Passed on at once, bytes; memory of a connection is twice this.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// How slow the proxy makes its store.
 #[derive(Debug, Clone)]
 pub struct StoreProxyShape {
     /// Of all connections together, in each direction, bytes a second.
@@ -56,6 +57,7 @@ pub struct StoreProxyTotals {
     pub connections: u64,
 }
 
+/// A proxy that listens, and passes connections on while it runs.
 pub struct StoreProxyServer {
     listener: TcpListener,
     shared: Arc<StoreProxyInner>,
@@ -75,6 +77,7 @@ struct StoreProxyInner {
 pub struct StoreProxyMeter(Arc<StoreProxyInner>);
 
 impl StoreProxyMeter {
+    /// The totals at this moment. The counters are read one after the other.
     pub fn read_totals(&self) -> StoreProxyTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.0.counters;
@@ -88,6 +91,8 @@ impl StoreProxyMeter {
 }
 
 impl StoreProxyServer {
+    /// Listens on `listen` (port 0 takes a free one) and passes on to `store`. Accepts nothing
+    /// before `run`.
     pub async fn bind(
         listen: SocketAddr,
         store: SocketAddr,
@@ -108,10 +113,12 @@ impl StoreProxyServer {
         Ok(Self { listener, shared: Arc::new(shared) })
     }
 
+    /// Address that clients connect to.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
+    /// A handle on the counters, which outlives the proxy.
     pub fn proxy_meter(&self) -> StoreProxyMeter {
         StoreProxyMeter(self.shared.clone())
     }

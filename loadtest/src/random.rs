@@ -21,14 +21,17 @@ pub fn hash(words: &[u64]) -> u64 {
     })
 }
 
+/// SplitMix64, a generator with 64 bits of state.
 #[derive(Debug, Clone)]
 pub struct SplitMixRandom(u64);
 
 impl SplitMixRandom {
+    /// Equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
+    /// The next 64 random bits.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix_word(self.0)

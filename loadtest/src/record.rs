@@ -20,6 +20,7 @@ const MIB: f64 = 1_048_576.0;
 const CURVE: [f64; 15] =
     [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
 
+/// A whole run with its scenario, its host and its figures, as JSON has it.
 #[derive(Debug, Serialize)]
 pub struct BenchRecord {
     pub schema: u32,
@@ -35,6 +36,7 @@ pub struct BenchRecord {
     pub limits: Vec<String>,
 }
 
+/// Figures of one endpoint, by round and in all.
 #[derive(Debug, Serialize)]
 pub struct BenchSideRecord {
     pub label: String,
@@ -48,6 +50,7 @@ pub struct BenchSideRecord {
     pub examples: Vec<String>,
 }
 
+/// Figures of one round, or of all rounds together. Rates count the requests that succeeded.
 #[derive(Debug, Serialize)]
 pub struct BenchFigures {
     pub seconds: f64,
@@ -66,6 +69,7 @@ pub struct BenchFigures {
     pub effort: BenchEffort,
 }
 
+/// Figures of one kind of exchange.
 #[derive(Debug, Serialize)]
 pub struct ExchangeKindFigures {
     pub requests: u64,
@@ -131,6 +135,7 @@ impl BenchFigures {
         }
     }
 
+    /// Sum of the errors of all kinds.
     pub fn errors_in_all(&self) -> u64 {
         self.errors.values().sum()
     }
@@ -148,6 +153,7 @@ impl ExchangeKindFigures {
 }
 
 impl BenchSideRecord {
+    /// Figures of one endpoint from the outcomes of its measured rounds.
     pub fn from_outcomes(endpoint: &BenchEndpoint, outcomes: &[BenchRoundOutcome]) -> Self {
         let mut tally = BenchRoundTally::default();
         outcomes.iter().for_each(|outcome| tally.merge_from(&outcome.tally));
@@ -195,6 +201,7 @@ fn worst_effort(outcomes: &[BenchRoundOutcome]) -> BenchEffort {
 }
 
 impl BenchRecord {
+    /// Computes ratios and limits. `sides`: the target, and what it is held against, if anything.
     pub fn new(scenario: BenchScenario, sides: Vec<BenchSideRecord>) -> Self {
         let limits = sides
             .iter()
@@ -225,6 +232,7 @@ impl BenchRecord {
         }
     }
 
+    /// Errors of all sides and all rounds.
     pub fn error_count(&self) -> u64 {
         self.sides.iter().map(|side| side.all.errors_in_all()).sum()
     }
@@ -233,6 +241,7 @@ impl BenchRecord {
 /// A figure of a round.
 type FigureSelector = fn(&BenchFigures) -> Option<f64>;
 
+/// Figures that are compared between two sides, with their names in JSON.
 pub const COMPARED: [(&str, FigureSelector); 6] = [
     ("requests_per_second", |figures| Some(figures.requests_per_second)),
     ("mib_per_second", |figures| Some(figures.mib_per_second)),

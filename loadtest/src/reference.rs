@@ -15,6 +15,8 @@ use crate::endpoint::BenchEndpoint;
 /// A file is written in pieces of this length, bytes.
 const PIECE_BYTES: usize = 1 << 20;
 
+/// An nginx process and its folder in `/dev/shm`. Dropping it ends the process and removes the
+/// folder.
 pub struct NginxReference {
     child: Child,
     folder: PathBuf,
@@ -58,10 +60,12 @@ impl NginxReference {
         Ok(started)
     }
 
+    /// Process id of nginx; it is a single process.
     pub fn process_id(&self) -> u32 {
         self.child.id()
     }
 
+    /// Writes a file that nginx then serves as `/name`.
     pub fn put_file(&self, name: &str, body: &[u8]) -> anyhow::Result<()> {
         fs::write(self.files_folder().join(name), body).context("can't write to /dev/shm")
     }

@@ -26,6 +26,7 @@ const PART_BYTES_MIN: u64 = 5 * MIB;
 const PARTS_MAX: u64 = 10_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// A description of load, read from TOML and checked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BenchScenario {
     /// Part of the keys: lower-case letters, digits, hyphens.
@@ -40,6 +41,7 @@ pub struct BenchScenario {
     pub verify: f64,
 }
 
+/// How many objects there are, how long they are, and how they are put in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScenarioObjects {
     pub count: u64,
@@ -60,6 +62,7 @@ pub struct ScenarioRange {
     pub align: u64,
 }
 
+/// What one operation does, and with which object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "pattern", rename_all = "kebab-case")]
 pub enum ScenarioAccess {
@@ -79,6 +82,7 @@ pub enum ScenarioAccess {
     Head,
 }
 
+/// What makes an operation start.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "pace", rename_all = "kebab-case")]
 pub enum ScenarioPace {
@@ -88,6 +92,7 @@ pub enum ScenarioPace {
     Open { requests_per_second: f64, poisson: bool },
 }
 
+/// How fast and over how many connections operations are done.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScenarioLoad {
     #[serde(flatten)]
@@ -98,6 +103,7 @@ pub struct ScenarioLoad {
     pub timeout: Duration,
 }
 
+/// How many rounds are measured, for how long, and what comes before them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScenarioRounds {
     pub count: u32,
@@ -244,10 +250,12 @@ impl BenchScenario {
         self.objects.count.saturating_mul(sets)
     }
 
+    /// Whether a warm-up comes before the first round.
     pub fn warms_up(&self) -> bool {
         !self.rounds.warm_up.is_zero()
     }
 
+    /// Whether operations write. Then nothing has to be put in before.
     pub fn writes_objects(&self) -> bool {
         matches!(self.access, ScenarioAccess::Write { .. })
     }

@@ -20,6 +20,7 @@ pub trait ScheduleClock: Sync {
     fn sleep_until(&self, at: Duration);
 }
 
+/// The host's monotonic clock, counted from the given instant.
 #[derive(Debug, Clone, Copy)]
 pub struct MonotonicBenchClock(pub Instant);
 
@@ -54,6 +55,7 @@ pub enum StartLateness {
     Closed,
 }
 
+/// Hands out the operations of one round to all connections.
 pub struct LoadSchedule {
     connections: u64,
     operations: u64,
@@ -76,6 +78,7 @@ struct NextArrival {
 }
 
 impl LoadSchedule {
+    /// `until`: length of the round. `seed`: for the gaps between Poisson arrivals.
     pub fn new(load: &ScenarioLoad, until: Duration, seed: u64) -> Self {
         let due = match load.pace {
             ScenarioPace::Closed => None,

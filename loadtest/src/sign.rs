@@ -15,6 +15,7 @@ use crate::endpoint::BenchCredentials;
 /// For scenarios that do not name one: what single-region stores expect.
 const REGION: &str = "us-east-1";
 
+/// Makes the heads of requests for one host.
 #[derive(Debug, Clone)]
 pub struct BenchSigner {
     credentials: Option<BenchCredentials>,
@@ -37,6 +38,7 @@ impl BenchSigner {
         )
     }
 
+    /// Whether requests carry a signature.
     pub fn is_signing(&self) -> bool {
         self.credentials.is_some()
     }

@@ -34,6 +34,7 @@ pub struct SyntheticCounters {
     pub body_bytes: AtomicU64,
 }
 
+/// A server that listens, and answers while it runs.
 pub struct SyntheticStore {
     listener: TcpListener,
     objects: Arc<SyntheticObjects>,
@@ -41,6 +42,7 @@ pub struct SyntheticStore {
 }
 
 impl SyntheticStore {
+    /// Listens on `listen`; port 0 takes a free one. Accepts nothing before `run`.
     pub async fn bind(listen: SocketAddr, objects: SyntheticObjects) -> std::io::Result<Self> {
         Ok(Self {
             listener: TcpListener::bind(listen).await?,
@@ -49,10 +51,12 @@ impl SyntheticStore {
         })
     }
 
+    /// Address that clients connect to.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
+    /// The counters, which go on while the server runs.
     pub fn request_counters(&self) -> Arc<SyntheticCounters> {
         self.asked.clone()
     }

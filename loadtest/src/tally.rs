@@ -19,22 +19,27 @@ const NAMES_MAX: usize = 32;
 pub struct LatencyTally(BenchHistogram);
 
 impl LatencyTally {
+    /// Adds one time; below 1 µs counts as 1 µs.
     pub fn record_time(&mut self, time: Duration) {
         self.0.record_value(whole_micros(time).max(1));
     }
 
+    /// Adds the times of another tally.
     pub fn merge_from(&mut self, other: &Self) {
         self.0.merge_from(&other.0);
     }
 
+    /// Number of times that were recorded.
     pub fn sample_count(&self) -> u64 {
         self.0.len()
     }
 
+    /// The time that `percentile` (0 to 100) of all are not above; `None`: none was recorded.
     pub fn time_at_percentile(&self, percentile: f64) -> Option<Duration> {
         self.0.value_at_percentile(percentile).map(Duration::from_micros)
     }
 
+    /// The longest time; `None`: none was recorded.
     pub fn max_time(&self) -> Option<Duration> {
         self.0.max_value().map(Duration::from_micros)
     }
@@ -49,6 +54,7 @@ fn whole_micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// Successful exchanges of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct ExchangeKindTally {
     pub bytes: u64,
@@ -58,6 +64,7 @@ pub struct ExchangeKindTally {
     pub first_byte: LatencyTally,
 }
 
+/// All that one round counted, or one part of its connections.
 #[derive(Debug, Clone, Default)]
 pub struct BenchRoundTally {
     pub kinds: BTreeMap<ExchangeKind, ExchangeKindTally>,
@@ -104,6 +111,7 @@ impl BenchRoundTally {
         }
     }
 
+    /// Counts how late an operation started. A closed loop counts nothing.
     pub fn record_lateness(&mut self, late: StartLateness) {
         match late {
             StartLateness::Woken(by) => self.woken_late.record_time(by),
@@ -112,6 +120,7 @@ impl BenchRoundTally {
         }
     }
 
+    /// Adds another tally, such as that of other connections or of another round.
     pub fn merge_from(&mut self, other: &Self) {
         for (kind, theirs) in &other.kinds {
             let ours = self.kinds.entry(*kind).or_default();
@@ -149,6 +158,7 @@ impl BenchRoundTally {
         sum
     }
 
+    /// Sum of the errors of all kinds.
     pub fn errors_in_all(&self) -> u64 {
         self.errors.values().sum()
     }

@@ -129,6 +129,8 @@ impl Arena {
         self.shared.classes.width_max()
     }
 
+    /// The bytes that are mapped, leased, asked for and unassigned now. Takes the arena's lock for
+    /// a moment.
     pub fn arena_usage(&self) -> ArenaUsage {
         self.shared.pool.lock().pool_usage()
     }

@@ -64,6 +64,8 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
+    /// Defaults: a connect deadline of 5 s, 256 calls in flight, messages of 64 KiB, a write queue
+    /// of 8 MiB, 10 s for a cancel. The name is empty.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             secret,

@@ -113,6 +113,7 @@ impl Landing {
         Some(Self { lent, held, bytes: offset, taker: None })
     }
 
+    /// Length of all segments together, claimed or not.
     pub fn total_bytes(&self) -> u64 {
         self.bytes
     }

@@ -48,6 +48,7 @@ use connect::ConnectAttempt;
 use lanes::{ConnectionPick, PeerConnectionState, TransportLane};
 use rest::WayRestTracker;
 
+/// Bounds on the connections to one peer, and how long each way to it rests after failures.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
     /// Connections to one peer over one transport. Over verbs at least one for each rail.
@@ -133,6 +134,7 @@ impl TransportPeer {
         Self { inner, local: Some(connection) }
     }
 
+    /// The peer's name in logs and errors; "this process" for a local peer.
     pub fn peer_name(&self) -> &str {
         &self.inner.name
     }

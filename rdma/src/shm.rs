@@ -33,6 +33,7 @@ pub struct ShmOptions {
 }
 
 impl ShmOptions {
+    /// Options with the defaults of `CallOptions`.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self { calls: CallOptions::new(secret) }
     }

@@ -37,6 +37,8 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
+    /// Defaults: keep-alive probes after 15 s and then every 5 s, a send stall of 30 s. No device
+    /// and no local address is bound.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             calls: CallOptions::new(secret),

@@ -180,6 +180,8 @@ pub struct OutgoingCall {
 }
 
 impl OutgoingCall {
+    /// A call that `driver` carries out. It knows no connection, so `transport_kind` answers `None`
+    /// unless the driver knows one.
     pub fn new(driver: Box<dyn CallDriver>) -> Self {
         Self { driver, way: None }
     }
@@ -319,6 +321,8 @@ pub struct ReplySender {
 }
 
 impl ReplySender {
+    /// A reply that `driver` sends. A driver that is dropped before a last part must settle the
+    /// call as failed.
     pub fn new(driver: Box<dyn ReplyDriver>) -> Self {
         Self { driver }
     }

@@ -90,6 +90,8 @@ pub struct VerbsOptions {
 }
 
 impl VerbsOptions {
+    /// The defaults. Both sides need the same secret. Shared receive buffers are on; memory windows
+    /// and busy polling are off.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             calls: CallOptions::new(secret),
@@ -125,6 +127,7 @@ pub enum RdmaFabricKind {
     Iwarp,
 }
 
+/// One device that libibverbs lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RdmaDevice {
     pub name: String,

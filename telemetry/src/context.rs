@@ -21,12 +21,14 @@ pub struct TraceId(pub u128);
 pub struct SpanId(pub u64);
 
 impl TraceId {
+    /// Draws 128 random bits, and never 0.
     pub fn generate() -> Self {
         Self(rand::random::<u128>().max(1))
     }
 }
 
 impl SpanId {
+    /// Draws 64 random bits, and never 0.
     pub fn generate() -> Self {
         Self(rand::random::<u64>().max(1))
     }

@@ -48,6 +48,7 @@ pub(super) struct TelemetryMetrics {
 }
 
 impl TelemetryMetrics {
+    /// Fails if a name is taken in the registry. `queue_max` is shown as the queue's bound.
     pub fn new(registry: &Registry, queue_max: usize) -> Result<Self, prometheus::Error> {
         let TelemetryMetricRows { spans_exported, spans_dropped, queue, queue_max: bound, exports } =
             TelemetryMetricRows::new(registry)?;
@@ -55,12 +56,15 @@ impl TelemetryMetrics {
         Ok(Self { spans_exported, spans_dropped, queue, exports })
     }
 
+    /// Counts spans that never reach the receiver. `reason` is the label's value; 0 spans count
+    /// nothing.
     pub fn count_dropped(&self, reason: &str, spans: usize) {
         if spans > 0 {
             self.spans_dropped.with_label_values(&[reason]).inc_by(spans as u64);
         }
     }
 
+    /// Counts one message to the receiver, by signal (`traces`, `metrics`) and outcome.
     pub fn count_export(&self, signal: &str, outcome: &str) {
         self.exports.with_label_values(&[signal, outcome]).inc();
     }

@@ -65,6 +65,8 @@ pub(super) struct OtlpHttpClient {
 }
 
 impl OtlpHttpClient {
+    /// `endpoint` is an http or https URL without a query. `ca_file`: trusts the certificates in it
+    /// and no others. Fails on an address, header or certificate that can't be used.
     pub fn new(
         endpoint: &str,
         headers: &[String],

@@ -237,10 +237,12 @@ impl RequestTrace {
 }
 
 impl ActiveTraceSpan {
+    /// Adds an attribute. A name that is set twice is sent twice.
     pub fn set_attribute(&mut self, name: &'static str, value: TraceValue) {
         self.attributes.push((name, value));
     }
 
+    /// Says why the span failed. The last reason counts.
     pub fn mark_failed(&mut self, why: impl Into<Box<str>>) {
         self.failed = Some(why.into());
     }

@@ -75,6 +75,7 @@ pub enum CircuitState {
 }
 
 impl CircuitBreaker {
+    /// Starts closed: requests pass.
     pub fn new(limits: CircuitLimits) -> Self {
         Self { limits, state: CircuitPhase::Closed { failures: 0 }, generation: 0 }
     }
@@ -93,6 +94,7 @@ impl CircuitBreaker {
         }
     }
 
+    /// Takes an admission back. An outcome from before the last change of state is ignored.
     pub fn record_outcome(
         &mut self,
         admission: CircuitAdmission,
@@ -134,6 +136,7 @@ impl CircuitBreaker {
         }
     }
 
+    /// The state for metrics and logs. It changes only through admissions and outcomes.
     pub fn circuit_state(&self) -> CircuitState {
         match self.state {
             CircuitPhase::Closed { .. } => CircuitState::Closed,

@@ -160,6 +160,7 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
+    /// Wraps a store. Requests pass unchanged where `faults` has nothing for them.
     pub fn new(inner: Arc<dyn S3>, faults: FaultInjector) -> Self {
         Self { inner, faults }
     }

@@ -94,10 +94,13 @@ struct UfsRequestPermit {
 }
 
 impl Ufs {
+    /// Wraps a store. `name` is its name in the configuration, in metrics and in errors.
     pub fn new(name: String, s3: Arc<dyn S3>, limits: UfsLimits) -> Self {
         Self::with_randomness(name, s3, limits, Arc::new(rand::random::<f64>))
     }
 
+    /// As `new`, with the numbers for the pauses between tries given by the caller. A limit of 0
+    /// requests counts as 1.
     pub fn with_randomness(
         name: String,
         s3: Arc<dyn S3>,
@@ -124,6 +127,7 @@ impl Ufs {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Its name in the configuration, which is part of every object's identity.
     pub fn ufs_name(&self) -> &str {
         &self.shared.name
     }

@@ -51,6 +51,7 @@ pub trait NoticeRelay: Send + Sync + 'static {
 #[error("the coordinators can't be asked: {0}")]
 pub struct RelayError(pub String);
 
+/// Bounds of telling homes by way of the coordinators.
 #[derive(Debug, Clone, Copy)]
 pub struct TierRelayOptions {
     /// How long a home may be silent before the coordinators are asked as well.

@@ -153,6 +153,7 @@ impl SpanRead {
         self.at
     }
 
+    /// What this read was asked for, unchanged. `SpanRead::next_byte` says how far it is.
     pub fn span_request(&self) -> &SpanRequest {
         &self.request
     }

@@ -168,6 +168,7 @@ impl CacheTierClient {
         self.map.store(Arc::new(TierWorkerMap { placement, workers, spread }));
     }
 
+    /// The options this client was made with. They never change.
     pub fn tier_options(&self) -> &TierOptions {
         &self.options
     }

@@ -38,6 +38,8 @@ impl BlockGeometry {
     /// 4 MiB blocks in 256 KiB pages.
     pub const DEFAULT: Self = Self { block_bytes: 4 << 20, page_bytes: 256 << 10 };
 
+    /// Fails unless blocks are 1 to 16 MiB long and pages are a power of two from 64 KiB to 1 MiB
+    /// that divides the block.
     pub fn new(block_bytes: u32, page_bytes: u32) -> Result<Self, GeometryError> {
         if !(1 << 20..=16 << 20).contains(&block_bytes) {
             return Err(GeometryError::Block(block_bytes));

@@ -109,6 +109,7 @@ pub struct HashSlot(pub u16);
 pub struct BlockHash(pub u64);
 
 impl BlockHash {
+    /// The hash bucket of the block: the upper 16 bits of its hash.
     pub fn hash_slot(self) -> HashSlot {
         HashSlot((self.0 >> 48) as u16)
     }

@@ -29,6 +29,7 @@ pub struct LookedFor {
     pub pages: u16,
 }
 
+/// The answer to `ObjectLookMessage`: what the home has of each object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectLookReply {
     /// As [`crate::Warmed`] has it.

@@ -61,6 +61,7 @@ impl MemberRoster {
         Self { epoch, replicas, members, ranking: RANKING }
     }
 
+    /// The member of that id; `None` if the cluster has no such worker. A binary search.
     pub fn get(&self, id: &WorkerId) -> Option<&ClusterMember> {
         self.members.binary_search_by(|member| member.id.cmp(id)).ok().map(|at| &self.members[at])
     }

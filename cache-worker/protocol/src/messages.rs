@@ -213,6 +213,7 @@ pub struct ReportMessage {
     pub outcome: WriteOutcome,
 }
 
+/// How a write ended, as far as the gateway knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteOutcome {
     /// The UFS has acknowledged the write.
@@ -368,6 +369,8 @@ pub enum CacheVerdict {
     Miss,
 }
 
+/// The answer to `OpenMessage` for an object that exists: its attributes and, if wanted, bytes of
+/// block 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenObjectReply {
     pub attributes: HeadAttributes,
@@ -422,6 +425,7 @@ pub struct UfsAnswer {
     pub body: Vec<u8>,
 }
 
+/// The answer to `OpenMessage` for an object that the UFS does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbsentReply {
     pub answer: UfsAnswer,
@@ -429,6 +433,7 @@ pub struct AbsentReply {
     pub cached: bool,
 }
 
+/// A worker's word that it does not do what it was asked, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerRefusal {
     pub kind: RefusalKind,
@@ -436,6 +441,7 @@ pub struct WorkerRefusal {
     pub reason: String,
 }
 
+/// Why a worker refused, and so what the asker does instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
     /// A write of this key is under way or was lost sight of: ask the UFS, cache nothing.

@@ -29,6 +29,8 @@ impl Default for PauseWatch {
 }
 
 impl PauseWatch {
+    /// No time is missed yet. The first call of `missed_time` sets the offset that later ones
+    /// compare with.
     pub const fn new() -> Self {
         Self { offset: AtomicI64::new(UNSET), missed: AtomicU64::new(0) }
     }

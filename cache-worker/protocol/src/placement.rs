@@ -134,6 +134,7 @@ impl PlacementMap {
         Self { epoch: Epoch(0), members: Vec::new(), table: Vec::new(), ranks: 0 }
     }
 
+    /// The epoch under which this map is in force. 0: nobody owns anything yet.
     pub fn map_epoch(&self) -> Epoch {
         self.epoch
     }

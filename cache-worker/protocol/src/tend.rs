@@ -21,6 +21,7 @@ pub struct TendMessage {
     pub act: TendAct,
 }
 
+/// What is to be done with the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TendAct {
     /// Says what is there.
@@ -37,6 +38,7 @@ pub struct TendBlocksReply {
     pub blocks: Vec<TendedBlock>,
 }
 
+/// What a worker had of one block. Bytes are those of whole and cut pages alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TendedBlock {
     pub block: BlockIndex,

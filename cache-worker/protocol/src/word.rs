@@ -29,6 +29,7 @@ impl WriteNotice {
         }
     }
 
+    /// The keys of the write whose home is told. They lie in the volume of the notice.
     pub fn notice_keys(&self) -> &[String] {
         match self {
             Self::Announce(announce) => &announce.keys,
@@ -36,6 +37,7 @@ impl WriteNotice {
         }
     }
 
+    /// The write that is announced or reported. A notice that comes twice is known by it.
     pub fn write(&self) -> WriteId {
         match self {
             Self::Announce(announce) => announce.write,

@@ -10,6 +10,7 @@ mod s3_arguments;
 
 use clap::Subcommand;
 
+/// The subcommands of `verbs3 bench`.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// Latency and bandwidth between two hosts, over each transport that works

@@ -35,6 +35,7 @@ Blocks are looked for, and given up, at the workers that the map gives them. Cop
 neither shown nor given up: they go when their room is needed, and are never served of another version.
 
 Coordinators, name and secret as for `verbs3 preload`.
+/// Arguments of `verbs3 cache`.
 Status: 0 done, or taken in; 1 a followed job did not do all of it; 2 refused, or nobody answers.")]
 pub struct CacheArguments {
     #[command(subcommand)]
@@ -116,6 +117,8 @@ impl CacheJobArguments {
     }
 }
 
+/// Runs the action. Status 0: all went well. 1: something is missing. 2: refused, or nobody
+/// answers.
 pub fn run_cache_command(arguments: &CacheArguments) -> ExitCode {
     exit_with(execute_action(arguments))
 }

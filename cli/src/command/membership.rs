@@ -20,6 +20,8 @@ use crate::wiring::{coordinator, lease};
 /// Exit status where a coordinator refused, or what was asked for did not come about.
 const REFUSED: u8 = 1;
 
+/// Asks the coordinators for the action and prints how it ended. Status 1: refused. Status 2: the
+/// arguments can't be used.
 pub fn run_worker_action(action: &WorkerAction) -> ExitCode {
     let (word, WorkerActionArguments { id, coordinators }) = match action {
         WorkerAction::Drain(arguments) => ("drain", &arguments.worker),

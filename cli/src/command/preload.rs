@@ -191,10 +191,12 @@ async fn follow_job(
     Ok(view)
 }
 
+/// A client of the coordinators that the arguments name. Errors when none is named.
 pub fn preload_client(arguments: &AskArguments) -> anyhow::Result<Arc<CoordinatorClient>> {
     membership::client_from_layers(&arguments.config_layers(), &arguments.coordinator)
 }
 
+/// Takes the answer out. Errors when it is empty or the question failed.
 pub fn require_answer<T>(answer: Result<Option<T>, AskError>) -> anyhow::Result<T> {
     answer?.context("the coordinator gave an empty answer")
 }

@@ -25,6 +25,7 @@ const NEWS_WAIT: Duration = Duration::from_secs(1);
 /// What one coordinator says of the map; `None`: it knows none yet.
 type CoordinatorReply = (String, Result<Option<MemberRoster>, AskError>);
 
+/// Prints the state of the cluster. Status 1: it is not well. Status 2: nobody can be asked.
 pub fn run_status(arguments: &StatusArguments) -> ExitCode {
     let path = format!("{PREFIX}/cluster");
     let asked = ask_coordinators(&arguments.coordinators, async |client| {

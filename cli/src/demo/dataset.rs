@@ -28,6 +28,7 @@ pub struct SampleContent {
 }
 
 impl SampleContent {
+    /// Starts at offset 0 of the object of this key.
     pub fn for_key(key: &str) -> Self {
         // FNV-1a: any hash that spreads keys will do.
         let seed = key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {

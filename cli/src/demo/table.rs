@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::DemoReadPass;
 
+/// Prints one line about the dataset. `written`: how many objects were missing before.
 pub fn print_dataset(bucket: &str, objects: usize, bytes: u64, written: usize) {
     let origin =
         if written == 0 { "kept from before".to_owned() } else { format!("{written} written now") };
@@ -14,6 +15,7 @@ pub fn print_dataset(bucket: &str, objects: usize, bytes: u64, written: usize) {
     );
 }
 
+/// Prints both readings as a table: time, throughput, requests per second and cache verdicts.
 pub fn print_passes(first: &DemoReadPass, second: &DemoReadPass) {
     println!(
         "  {:<12} {:>10} {:>12} {:>12} {:>15}   cache",

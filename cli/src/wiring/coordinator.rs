@@ -177,6 +177,7 @@ fn read_token(file: &Path) -> anyhow::Result<ClusterSecret> {
     Ok(ClusterSecret::from_token(token.reveal_text()))
 }
 
+/// The library's options. Errors when the secret, the token or the addresses can't be used.
 pub fn coordinator_options(
     coordinator: &CoordinatorSettings,
     cluster: &ClusterSettings,

@@ -61,6 +61,7 @@ pub struct WorkerLeaseKeeper {
 }
 
 impl WorkerLeaseKeeper {
+    /// Makes the worker follow the map of the coordinators. Says nothing to them before `run`.
     pub fn new(
         client: Arc<CoordinatorClient>,
         worker: Arc<CacheWorker>,

@@ -68,6 +68,7 @@ pub async fn start_neighbourhood(
 }
 
 impl WorkerNeighbourhood {
+    /// The other workers as the cache asks them. Clones share one table.
     pub fn neighbour_table(&self) -> Arc<NeighbourClient> {
         self.neighbours.clone()
     }

@@ -40,6 +40,7 @@ pub struct PreloadBackground {
 }
 
 impl PreloadBackground {
+    /// Stops following the map, then closes the connections to the workers.
     pub async fn shutdown(self) -> anyhow::Result<()> {
         if let Some((unfollow, following)) = self.following {
             unfollow.cancel();

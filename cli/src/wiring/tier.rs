@@ -191,6 +191,7 @@ fn peer_options(peers: &GatewayPeersSettings, verbs: &VerbsSettings) -> PeerOpti
     }
 }
 
+/// Looks a `host:port` up and prefers IPv4. Errors when the name has no address.
 pub async fn resolve_address(address: &str) -> anyhow::Result<SocketAddr> {
     let found: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
     ensure!(!found.is_empty(), "the name has no address");

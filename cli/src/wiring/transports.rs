@@ -82,6 +82,7 @@ impl WorkerRailAddresses {
         Self(Vec::new())
     }
 
+    /// One entry for each rail, in the configured order. `None` while a rail is down.
     pub fn current_addresses(&self) -> Vec<Option<SocketAddr>> {
         self.0.iter().map(RailAddress::get).collect()
     }
@@ -135,6 +136,7 @@ impl WorkerServers {
         self.tcp.local_addr()
     }
 
+    /// The addresses as they change. Clones see the changes too.
     pub fn rail_addresses(&self) -> WorkerRailAddresses {
         WorkerRailAddresses(self.rails.iter().map(VerbsServer::rail_address).collect())
     }

@@ -25,6 +25,7 @@ pub const OPEN_WRITES_MAX: usize = 1000;
 pub struct WorkerIncarnation(pub String);
 
 impl WorkerIncarnation {
+    /// Draws a random 128-bit id, written as 32 hexadecimal digits.
     pub fn new() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()))
     }
@@ -161,6 +162,7 @@ impl OpenWriteReport {
         }
     }
 
+    /// Key hash, write id, and how long the write may still be under way.
     pub fn into_parts(self) -> (KeyHash, WriteId, Duration) {
         let Self { hash, gateway, sequence, remaining_ms } = self;
         (KeyHash(hash), WriteId { gateway, sequence }, Duration::from_millis(remaining_ms))
@@ -334,6 +336,7 @@ pub struct CoordinatorRefusal {
     pub left_ms: Option<u64>,
 }
 
+/// Reason class of a refusal; each variant names the HTTP status that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoordinatorRefusalKind {
@@ -385,6 +388,7 @@ pub struct WorkerView {
     pub drained: bool,
 }
 
+/// Where a worker stands, as the leader sees it; `GET /v1/workers` carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
@@ -430,6 +434,7 @@ pub struct PreloadView {
     pub unfinished: Vec<UnfinishedJob>,
 }
 
+/// A preload job that ended with something missing, as `GET /v1/cluster` lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedJob {
     pub id: String,
@@ -440,6 +445,7 @@ pub struct UnfinishedJob {
     pub ended_ms: u64,
 }
 
+/// An epoch that the leader prepares. It comes into force once no member is waited for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochPreparation {
     pub epoch: Epoch,

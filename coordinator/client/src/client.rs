@@ -30,6 +30,7 @@ const CORRECTIONS_MAX: usize = 2;
 /// Coordinators whose names are remembered. A cluster has some; hints could name any number.
 const RECIPIENTS_MAX: usize = 64;
 
+/// Which coordinators the client asks, how it proves itself, and its deadlines.
 #[derive(Debug, Clone)]
 pub struct CoordinatorClientOptions {
     /// `http://host:port`, at least one.
@@ -60,6 +61,7 @@ pub enum AskError {
 }
 
 impl AskError {
+    /// Kind of the coordinator's refusal; `None` where no coordinator gave a valid one.
     pub fn refusal_kind(&self) -> Option<CoordinatorRefusalKind> {
         match self {
             Self::Refused { refused, .. } => Some(refused.kind),
@@ -92,6 +94,7 @@ enum CoordinatorAttempt {
 }
 
 impl CoordinatorClient {
+    /// Opens no connection yet. A random coordinator of the list is asked first.
     pub fn new(options: CoordinatorClientOptions) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(options.connect_deadline));
@@ -142,6 +145,9 @@ impl CoordinatorClient {
         self.send_request(Method::GET, path, Bytes::new(), wait).await
     }
 
+    /// Sends `question` as JSON and decodes the answer. `wait` is added to the deadline. `None`:
+    /// the coordinator answered 204. Bodies above `REQUEST_BYTES_MAX` fail with
+    /// `AskError::TooLong`.
     pub async fn post_json<Q: Serialize, A: DeserializeOwned>(
         &self,
         path: &str,
@@ -156,6 +162,7 @@ impl CoordinatorClient {
         self.send_request(Method::POST, path, body.into(), wait).await
     }
 
+    /// Sends a `DELETE` without a body and ignores the answer's content.
     pub async fn delete_path(&self, path: &str) -> Result<(), AskError> {
         self.send_request::<serde_json::Value>(Method::DELETE, path, Bytes::new(), Duration::ZERO)
             .await

@@ -18,10 +18,12 @@ impl LeaseInstant {
     /// Never.
     pub const END: Self = Self(u64::MAX);
 
+    /// `nanos`: nanoseconds since this host was started.
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
+    /// Nanoseconds since this host was started.
     pub fn as_nanos(self) -> u64 {
         self.0
     }
@@ -49,6 +51,7 @@ pub trait LeaseClock: Send + Sync + 'static {
     }
 }
 
+/// A clock that several tasks share.
 pub type SharedLeaseClock = Arc<dyn LeaseClock>;
 
 /// The machine's clock that counts sleep, too.
@@ -84,6 +87,7 @@ pub struct ManualLeaseClock {
 }
 
 impl ManualLeaseClock {
+    /// Moves the clock forward by `duration`. It never goes back.
     pub fn advance_by(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.nanos.fetch_add(nanos, Ordering::SeqCst);

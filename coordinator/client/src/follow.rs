@@ -30,6 +30,7 @@ pub struct MapFollower {
 }
 
 impl MapFollower {
+    /// The follower, and the receiver of its maps. Nothing is asked before `run`.
     pub fn new(client: Arc<CoordinatorClient>) -> (Self, MapWatch) {
         let (sender, receiver) = watch::channel(None);
         (Self { client, sender, wait: WAIT }, receiver)

@@ -55,6 +55,7 @@ pub struct HotView {
     pub hottest: Vec<HotBlockView>,
 }
 
+/// A hot block as `GET /v1/cluster` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotBlockView {
     pub volume: String,

@@ -78,6 +78,7 @@ impl ClusterSecret {
 pub struct ProofRecipient(pub String);
 
 impl ProofRecipient {
+    /// Draws a new name for one run of a coordinator.
     pub fn draw_random() -> Self {
         Self(hex::encode(rand::random::<[u8; NONCE_BYTES]>()))
     }
@@ -104,6 +105,7 @@ pub struct ProvenRequestHead<'a> {
 }
 
 impl<'a> ProvenRequest<'a> {
+    /// The method and the path, without the body.
     pub fn request_head(&self) -> ProvenRequestHead<'a> {
         ProvenRequestHead { method: self.method, path_and_query: self.path_and_query }
     }
@@ -126,6 +128,7 @@ impl RequestProof {
     }
 }
 
+/// Why a coordinator does not accept a request's proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     #[error("the request proves nothing; send {REQUEST_HEADER}")]
@@ -201,6 +204,8 @@ impl ClusterSecret {
         hex::encode(self.answer_mac(proof, status, body))
     }
 
+    /// Whether `header` proves this status and body as the answer to `proof`'s request. Compares in
+    /// constant time. A missing header proves nothing.
     pub fn check_answer(
         &self,
         proof: &RequestProof,
@@ -217,6 +222,7 @@ impl ClusterSecret {
         hex::encode(self.line_mac(proof, number, line))
     }
 
+    /// Whether `given` proves line `number` (from 0) of the answer to `proof`'s request.
     pub fn check_line(&self, proof: &RequestProof, number: u64, line: &[u8], given: &str) -> bool {
         hex::decode(given)
             .is_ok_and(|given| bool::from(self.line_mac(proof, number, line).ct_eq(&given)))

@@ -59,6 +59,7 @@ pub struct WorkerLease {
 }
 
 impl WorkerLease {
+    /// A worker without a lease, a map or open writes.
     pub fn new(incarnation: WorkerIncarnation) -> Self {
         let none = Epoch(0);
         Self {
@@ -74,6 +75,7 @@ impl WorkerLease {
         }
     }
 
+    /// The life of the worker process that holds this lease.
     pub fn worker_incarnation(&self) -> &WorkerIncarnation {
         &self.incarnation
     }

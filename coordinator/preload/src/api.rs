@@ -86,6 +86,7 @@ pub struct PreloadByteRange {
     pub last: Option<u64>,
 }
 
+/// Tier that a job loads pages into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreloadTier {
@@ -93,6 +94,7 @@ pub enum PreloadTier {
     Disk,
 }
 
+/// Order in which waiting jobs begin; within one priority the oldest comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreloadPriority {
@@ -101,6 +103,7 @@ pub enum PreloadPriority {
     High,
 }
 
+/// Where a job stands. `Queued` and `Running` are the states of a job that is not over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
@@ -118,6 +121,7 @@ pub enum JobState {
 }
 
 impl JobState {
+    /// Whether the job has ended, however it ended.
     pub fn is_over(self) -> bool {
         !matches!(self, Self::Queued | Self::Running)
     }
@@ -272,6 +276,7 @@ pub struct ObjectView {
     pub silent: Vec<String>,
 }
 
+/// One block of an object, as `GET /v1/objects/BUCKET/KEY` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockView {
     pub block: u32,
@@ -282,6 +287,7 @@ pub struct BlockView {
     pub places: Vec<PlaceView>,
 }
 
+/// What one worker has of a block, in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlaceView {
     pub worker: String,

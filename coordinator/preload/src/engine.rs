@@ -35,6 +35,7 @@ use crate::store::{JobStore, JobStoreError};
 /// How long a `DELETE` waits for the job's run to end.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
+/// Why the engine does not take, find or show a job.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PreloadEngineError {
     #[error(transparent)]
@@ -136,6 +137,7 @@ impl PreloadEngine {
         self.update_job_gauges(0);
     }
 
+    /// Asks all runs to end. `run` returns once they have; their jobs stay resumable.
     pub fn request_stop(&self) {
         self.stop.cancel();
     }

@@ -51,6 +51,7 @@ pub struct PreloadMetrics {
 }
 
 impl PreloadMetrics {
+    /// Registers every metric of `TABLE`. Fails if one of these names is registered already.
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let row = |name: &str| {
             let row = TABLE.iter().find(|(known, ..)| *known == name);

@@ -45,6 +45,7 @@ pub struct ObjectAdmin {
 }
 
 impl ObjectAdmin {
+    /// Asks workers through `tier`; `mounts` resolves the names that clients use.
     pub fn new(tier: Arc<CacheTierClient>, mounts: Arc<PreloadMountTable>) -> Self {
         Self { tier, mounts }
     }

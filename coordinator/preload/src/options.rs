@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Bounds and paces of preload jobs.
 #[derive(Debug, Clone)]
 pub struct PreloadOptions {
     /// Jobs that run at once; the others wait.

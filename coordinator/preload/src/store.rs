@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+/// Why the store of jobs did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JobStoreError {
     #[error("{0} exists already")]

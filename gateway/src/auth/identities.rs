@@ -135,6 +135,7 @@ impl IdentityStore {
         Arc::new(Self { table: ArcSwap::from_pointee(table), source: None })
     }
 
+    /// Identities of the file that is in force.
     pub fn identities_count(&self) -> usize {
         self.table.load().len()
     }

@@ -24,6 +24,8 @@ struct CorsRuleEntry {
 }
 
 impl CorsRuleList {
+    /// The rules of a bucket's configuration, in its order. Names of allowed headers become lower
+    /// case.
     pub fn from_config(rules: Vec<CORSRule>) -> Self {
         let rule = |rule: CORSRule| CorsRuleEntry {
             origins: rule.allowed_origins,
@@ -40,6 +42,7 @@ impl CorsRuleList {
         Self(rules.into_iter().map(rule).collect())
     }
 
+    /// Whether the bucket allows no other origin anything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

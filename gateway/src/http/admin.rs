@@ -48,6 +48,7 @@ pub struct ReadinessCheck {
 }
 
 impl ReadinessCheck {
+    /// `check` is asked for each `/readyz`. It must not block; its error is shown after the name.
     pub fn new(
         name: &'static str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,

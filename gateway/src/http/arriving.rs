@@ -20,6 +20,8 @@ pub(crate) struct HttpRequestBody {
 }
 
 impl HttpRequestBody {
+    /// Wraps hyper's body. Over HTTP/1 the connection counts as unread if this is dropped before
+    /// its end.
     pub fn new(inner: Incoming, version: Version, progress: &Arc<ClientProgress>) -> Self {
         let progress = (version < Version::HTTP_2).then(|| progress.clone());
         if let Some(progress) = &progress {

@@ -39,6 +39,7 @@ pub(crate) enum OverstayReason {
 }
 
 impl OverstayReason {
+    /// The value of the metric's label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unproven => "unproven",
@@ -48,6 +49,8 @@ impl OverstayReason {
 }
 
 impl ConnectionCaller {
+    /// A caller without a proof. Counts in `unproven` until a signature holds or the connection
+    /// ends.
     pub fn new(address: IpAddr, guest: WaitingGuest, unproven: IntGauge) -> Arc<Self> {
         unproven.inc();
         Arc::new(Self {
@@ -91,12 +94,15 @@ impl ConnectionCaller {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// Counts one request more, until the returned visit is dropped. `version` tells whether the
+    /// connection is HTTP/2.
     pub fn begin_request(self: &Arc<Self>, version: Version) -> CallerVisit {
         self.multiplexed.store(version >= Version::HTTP_2, Ordering::Relaxed);
         self.active.fetch_add(1, Ordering::Relaxed);
         CallerVisit(self.clone())
     }
 
+    /// Whether any request of this connection is under way.
     pub fn is_busy(&self) -> bool {
         self.active.load(Ordering::Relaxed) > 0
     }

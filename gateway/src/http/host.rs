@@ -12,6 +12,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 pub(crate) struct HostDomains(Vec<String>);
 
 impl HostDomains {
+    /// Domains lose dots at their ends and become lower case.
     pub fn new(domains: &[String]) -> Self {
         Self(domains.iter().map(|domain| domain.trim_matches('.').to_ascii_lowercase()).collect())
     }

@@ -53,6 +53,8 @@ pub(crate) struct OutboundBody {
 }
 
 impl OutboundBody {
+    /// For HTTP/1. An answer of at most 64 KiB in memory gives up its place among the requests
+    /// under way.
     pub fn new(inner: s3s::Body, ending: RequestEnding, progress: Arc<ClientProgress>) -> Self {
         if small_bytes(&inner).is_some() {
             ending.exchange.release_places();

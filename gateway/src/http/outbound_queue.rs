@@ -39,6 +39,7 @@ struct QueuedFrame {
 }
 
 impl QueuedAnswer {
+    /// `queued` counts the bytes that wait for the client's window.
     pub fn new(queued: IntGauge) -> Arc<Self> {
         Arc::new(Self { left: Mutex::new(None), queued })
     }

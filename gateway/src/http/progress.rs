@@ -36,6 +36,7 @@ pub(crate) struct ClientProgress {
 }
 
 impl ClientProgress {
+    /// A connection on which nothing is owed or written yet. Its time starts now.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             began: Instant::now(),
@@ -64,6 +65,7 @@ impl ClientProgress {
         }
     }
 
+    /// Notes whether the rest of the last request's body may still come with nobody to read it.
     pub fn left_unread(&self, unread: bool) {
         self.unread.store(unread, Ordering::Relaxed);
     }

@@ -31,6 +31,7 @@ pub(super) struct RateFloor {
 }
 
 impl RateFloor {
+    /// Nothing has come and nobody is waited for yet.
     pub fn new(min: RateMin) -> Self {
         Self { min, waited: Duration::ZERO, bytes: 0, since: None }
     }

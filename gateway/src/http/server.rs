@@ -67,6 +67,8 @@ pub enum ListenError {
 }
 
 impl HttpListener {
+    /// Listens on an address; port 0 takes any free one. Fails if it is taken, or its TLS files
+    /// can't be used.
     pub async fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
         let socket = TcpListener::bind(address)
             .await
@@ -110,6 +112,8 @@ struct HttpServerInner {
 }
 
 impl HttpServer {
+    /// `stop` ends listeners and lets connections finish their requests. Takes no connection before
+    /// `serve_listener`.
     pub fn new(
         front: Arc<GatewayFront>,
         options: &GatewayOptions,

@@ -45,6 +45,8 @@ struct LingerState {
 }
 
 impl StallGuard {
+    /// `stall_max` bounds one write that the socket does not take. `cut` counts connections that it
+    /// ends.
     pub fn new(
         inner: TcpStream,
         stall_max: Duration,

@@ -70,12 +70,14 @@ pub(super) struct TlsCertificates {
 }
 
 impl TlsCertificates {
+    /// Reads both files. Fails if one can't be read, or the pair can't be used.
     pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
         // Before the files are: what changes in between is then read again.
         let seen = stamp_files(files);
         Ok(Self { files: files.clone(), in_force: ArcSwap::from_pointee(read(files)?), seen })
     }
 
+    /// An acceptor with the pair that is in force now. Make one for each connection.
     pub fn tls_acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.in_force.load().config.clone())
     }

@@ -20,10 +20,12 @@ pub(super) struct OpenStore {
 }
 
 impl OpenStore {
+    /// No mount is made yet. `pattern` says what all of them have in common.
     pub fn new(pattern: MountedBucket) -> Self {
         Self { pattern, made: RwLock::default() }
     }
 
+    /// What all mounts of this store share. Its name, bucket and volume mean nothing.
     pub fn mount_pattern(&self) -> &MountedBucket {
         &self.pattern
     }

@@ -44,6 +44,7 @@ pub(crate) struct AuthorizedRequest {
 }
 
 impl AuthorizedRequest {
+    /// The names on both sides of the request's mount.
     pub fn mount_names(&self) -> MountNamePair<'_> {
         MountNamePair::for_mount(&self.mount)
     }
@@ -174,6 +175,8 @@ impl OperationCore {
         Ok((exchange, identity))
     }
 
+    /// Fails with 403, and counts it, unless a rule of the identity gives the right. `subject` is a
+    /// client's key, or the prefix that is listed.
     pub fn require_right(
         &self,
         identity: &AuthIdentity,

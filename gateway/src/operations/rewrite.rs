@@ -31,6 +31,7 @@ pub(crate) struct MountNamePair<'a> {
 }
 
 impl<'a> MountNamePair<'a> {
+    /// Both sides of a mount. Borrows the mount's own strings.
     pub fn for_mount(mount: &'a MountedBucket) -> Self {
         Self { outside: &mount.name, inside: &mount.bucket, prefix: &mount.prefix }
     }
@@ -41,6 +42,7 @@ impl<'a> MountNamePair<'a> {
         self.outside != self.inside || !self.prefix.is_empty()
     }
 
+    /// Puts the mount's prefix before a client's key, in place.
     pub fn key_inward(&self, key: &mut String) {
         if !self.prefix.is_empty() {
             key.insert_str(0, self.prefix);
@@ -140,13 +142,17 @@ fn is_url(encoding: &Option<EncodingType>) -> bool {
 /// Nothing but bucket and key.
 pub(super) mod plain {
     use super::{MountNamePair, NamedDestination};
+    /// Names no other bucket.
     pub fn find_destinations<T>(_: &mut T) -> Vec<NamedDestination<'_>> {
         Vec::new()
     }
+    /// Lists nothing: the empty prefix.
     pub fn listing_prefix<T>(_: &T) -> &str {
         ""
     }
+    /// Changes nothing: bucket and key are rewritten for all operations.
     pub fn rewrite_inward<T>(_: &mut T, _: &MountNamePair<'_>) {}
+    /// Changes nothing: the answer holds no names.
     pub fn rewrite_outward<T>(_: &mut T, _: &MountNamePair<'_>) {}
 }
 
@@ -155,6 +161,7 @@ pub(super) mod create_bucket {
     pub use super::plain::{find_destinations, listing_prefix, rewrite_inward};
     use s3s::dto::CreateBucketOutput;
 
+    /// Puts the mount's name into the location.
     pub fn rewrite_outward(output: &mut CreateBucketOutput, names: &MountNamePair<'_>) {
         if names.names_differ() && output.location.is_some() {
             output.location = Some(format!("/{}", names.outside));
@@ -167,6 +174,7 @@ pub(super) mod create_multipart_upload {
     pub use super::plain::{find_destinations, listing_prefix, rewrite_inward};
     use s3s::dto::CreateMultipartUploadOutput;
 
+    /// Puts the client's bucket and key into the answer.
     pub fn rewrite_outward(output: &mut CreateMultipartUploadOutput, names: &MountNamePair<'_>) {
         names.bucket_outward(&mut output.bucket);
         names.name_outward(&mut output.key, false);
@@ -183,6 +191,8 @@ pub(super) mod complete_multipart_upload {
     const KEY: &AsciiSet =
         &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
+    /// Puts the client's bucket and key into the answer, and a path on this endpoint into its
+    /// location.
     pub fn rewrite_outward(output: &mut CompleteMultipartUploadOutput, names: &MountNamePair<'_>) {
         if !names.names_differ() {
             return;
@@ -218,6 +228,7 @@ pub(super) mod list_parts {
     pub use super::plain::{find_destinations, listing_prefix, rewrite_inward};
     use s3s::dto::ListPartsOutput;
 
+    /// Puts the client's bucket and key into the answer.
     pub fn rewrite_outward(output: &mut ListPartsOutput, names: &MountNamePair<'_>) {
         names.bucket_outward(&mut output.bucket);
         names.name_outward(&mut output.key, false);
@@ -229,10 +240,12 @@ pub(super) mod delete_objects {
     pub use super::plain::{find_destinations, listing_prefix};
     use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput};
 
+    /// Puts the mount's prefix before each key of the batch.
     pub fn rewrite_inward(input: &mut DeleteObjectsInput, names: &MountNamePair<'_>) {
         input.delete.objects.iter_mut().for_each(|object| names.key_inward(&mut object.key));
     }
 
+    /// Takes the mount's prefix from the deleted keys and from those with errors.
     pub fn rewrite_outward(output: &mut DeleteObjectsOutput, names: &MountNamePair<'_>) {
         names.entries_outward(&mut output.deleted, |entry| &mut entry.key, false);
         names.entries_outward(&mut output.errors, |entry| &mut entry.key, false);
@@ -244,15 +257,18 @@ pub(super) mod list_objects {
     use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectsInput, ListObjectsOutput};
 
+    /// The prefix as the client wrote it; empty for the whole bucket.
     pub fn listing_prefix(input: &ListObjectsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
+    /// Puts the mount's prefix before the prefix and the marker.
     pub fn rewrite_inward(input: &mut ListObjectsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.marker);
     }
 
+    /// Rewrites bucket, markers and entries. Entries outside the mount are dropped.
     pub fn rewrite_outward(output: &mut ListObjectsOutput, names: &MountNamePair<'_>) {
         let encoded = is_url(&output.encoding_type);
         names.bucket_outward(&mut output.name);
@@ -269,10 +285,12 @@ pub(super) mod list_objects_v2 {
     use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectsV2Input, ListObjectsV2Output};
 
+    /// The prefix as the client wrote it; empty for the whole bucket.
     pub fn listing_prefix(input: &ListObjectsV2Input) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
+    /// Puts the mount's prefix before the prefix and `start-after`.
     pub fn rewrite_inward(input: &mut ListObjectsV2Input, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.start_after);
@@ -296,15 +314,19 @@ pub(super) mod list_object_versions {
     use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectVersionsInput, ListObjectVersionsOutput};
 
+    /// The prefix as the client wrote it; empty for the whole bucket.
     pub fn listing_prefix(input: &ListObjectVersionsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
+    /// Puts the mount's prefix before the prefix and the key marker.
     pub fn rewrite_inward(input: &mut ListObjectVersionsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.key_marker);
     }
 
+    /// Rewrites bucket, markers, versions and delete markers. Entries outside the mount are
+    /// dropped.
     pub fn rewrite_outward(output: &mut ListObjectVersionsOutput, names: &MountNamePair<'_>) {
         let encoded = is_url(&output.encoding_type);
         names.bucket_outward(&mut output.name);
@@ -322,15 +344,18 @@ pub(super) mod list_multipart_uploads {
     use super::{MountNamePair, is_url};
     use s3s::dto::{ListMultipartUploadsInput, ListMultipartUploadsOutput};
 
+    /// The prefix as the client wrote it; empty for the whole bucket.
     pub fn listing_prefix(input: &ListMultipartUploadsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
+    /// Puts the mount's prefix before the prefix and the key marker.
     pub fn rewrite_inward(input: &mut ListMultipartUploadsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.key_marker);
     }
 
+    /// Rewrites bucket, markers and uploads. Uploads outside the mount are dropped.
     pub fn rewrite_outward(output: &mut ListMultipartUploadsOutput, names: &MountNamePair<'_>) {
         let encoded = is_url(&output.encoding_type);
         names.bucket_outward(&mut output.bucket);

@@ -138,6 +138,7 @@ impl GatewayWrite {
         }
     }
 
+    /// The part that a body holds to announce the write before its last frame goes.
     pub fn body_handle(&self) -> BodyWriteHandle {
         BodyWriteHandle(self.shared.clone())
     }

@@ -26,6 +26,7 @@ pub(crate) struct BodyPlace {
 }
 
 impl BodyBudget {
+    /// `held` counts the bytes that are taken. The bound is counted in KiB, and is 1 KiB at least.
     pub fn new(bytes_max: u64, held: IntGauge) -> Arc<Self> {
         let units = usize::try_from(bytes_max / UNIT_BYTES)
             .unwrap_or(usize::MAX)

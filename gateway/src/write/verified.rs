@@ -36,6 +36,7 @@ impl BodyVerdict {
         outcome.fault.take().map(BodyFault::into_error).or_else(|| outcome.refused.take())
     }
 
+    /// The label of the body's fault, if one was found. The fault stays for `take_error`.
     pub fn fault_label(&self) -> Option<&'static str> {
         self.0.lock().fault.as_ref().map(BodyFault::metric_label)
     }

@@ -9,6 +9,7 @@ use crate::random::hash;
 /// Enough for orders that look random; four make a pseudorandom permutation (Luby and Rackoff).
 const ROUNDS: u64 = 4;
 
+/// A pseudorandom order of `0..count`. Takes 24 bytes, whatever the count.
 #[derive(Debug, Clone, Copy)]
 pub struct FeistelPermutation {
     seed: u64,

@@ -26,6 +26,7 @@ impl ZipfDistribution {
         zipf
     }
 
+    /// Draws a rank from `0..count`.
     pub fn draw_rank(&self, random: &mut SplitMixRandom) -> u64 {
         loop {
             let at = self.high + random.next_unit() * (self.low - self.high);

@@ -5,6 +5,7 @@ use std::time::Duration;
 /// Bytes that may pass at once after a rest; small beside what is measured, large beside a frame.
 const BURST: Duration = Duration::from_millis(10);
 
+/// A bound on bytes per second with a burst of 10 ms.
 #[derive(Debug)]
 pub struct ProxyTokenBucket {
     bytes_per_second: f64,
@@ -13,6 +14,7 @@ pub struct ProxyTokenBucket {
 }
 
 impl ProxyTokenBucket {
+    /// Begins full. `bytes_per_second` must be above 0.
     pub fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second: bytes_per_second as f64, free_at: Duration::ZERO }
     }

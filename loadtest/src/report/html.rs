@@ -13,6 +13,7 @@ svg text{font:12px system-ui,sans-serif;fill:currentColor}svg .title{font-size:1
 svg .line{stroke:currentColor;opacity:.15}svg .one{stroke:currentColor;opacity:.6}\
 .limit{border-left:4px solid #d55e00;padding:.3rem .8rem}details{margin-top:2rem}";
 
+/// The whole page as text.
 pub fn render_html(record: &BenchRecord) -> String {
     let scenario = &record.scenario;
     let title = format!("{}: {}", scenario.name, scenario.description);

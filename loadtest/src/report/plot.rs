@@ -20,6 +20,7 @@ pub const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
 /// A name and its points.
 pub type BenchPlotSeries = (String, Vec<(f64, f64)>);
 
+/// Text for the inside of an element or of an attribute in double quotes.
 pub fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -35,10 +35,12 @@ impl fmt::Display for ScenarioProblem {
 pub struct ScenarioProblemList(RefCell<Vec<ScenarioProblem>>);
 
 impl ScenarioProblemList {
+    /// Adds a problem; an empty `path` means the document itself.
     pub fn add_problem(&self, path: impl Into<String>, what: impl Into<String>) {
         self.0.borrow_mut().push(ScenarioProblem { path: path.into(), what: what.into() });
     }
 
+    /// All problems, in the order in which they were found.
     pub fn into_inner(self) -> Vec<ScenarioProblem> {
         self.0.into_inner()
     }
@@ -53,14 +55,17 @@ pub struct ScenarioFields<'a> {
 }
 
 impl<'a> ScenarioFields<'a> {
+    /// Fields of the document's root table.
     pub fn new(table: Table, problems: &'a ScenarioProblemList) -> Self {
         Self { path: String::new(), table, known: Vec::new(), problems }
     }
 
+    /// Path of a field from the document's root: `access.range_bytes`.
     pub fn field_path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
+    /// Adds a problem with a field of this table.
     pub fn report_problem(&self, name: &str, what: impl Into<String>) {
         self.problems.add_problem(self.field_path(name), what);
     }
@@ -110,18 +115,21 @@ impl<'a> ScenarioFields<'a> {
         }
     }
 
+    /// A text. Without a default a missing field is a problem.
     pub fn read_text(&mut self, name: &'static str, default: Option<&str>) -> String {
         self.read_field(name, default.map(str::to_owned), String::new(), |value| {
             value.as_str().map(str::to_owned).ok_or_else(|| "must be text".to_owned())
         })
     }
 
+    /// `true` or `false`; `default` where it is left out.
     pub fn read_flag(&mut self, name: &'static str, default: bool) -> bool {
         self.read_field(name, Some(default), default, |value| {
             value.as_bool().ok_or_else(|| "must be true or false".into())
         })
     }
 
+    /// A whole number within `range`. Without a default a missing field is a problem.
     pub fn read_count(
         &mut self,
         name: &'static str,
@@ -137,6 +145,7 @@ impl<'a> ScenarioFields<'a> {
         })
     }
 
+    /// A number within `range`, whole or not. Without a default a missing field is a problem.
     pub fn read_number(
         &mut self,
         name: &'static str,
@@ -153,6 +162,7 @@ impl<'a> ScenarioFields<'a> {
         })
     }
 
+    /// A time like `5s`, from 0 to `max`. Without a default a missing field is a problem.
     pub fn read_time(
         &mut self,
         name: &'static str,
@@ -185,6 +195,8 @@ impl<'a> ScenarioFields<'a> {
         })
     }
 
+    /// A length within `range`, bytes: `4KiB` or a whole number. Without a default a missing field
+    /// is a problem.
     pub fn read_length(
         &mut self,
         name: &'static str,
@@ -204,6 +216,7 @@ impl<'a> ScenarioFields<'a> {
         self.read_field(name, Some(None), None, |value| parse_length(value, &range).map(Some))
     }
 
+    /// A whole number within `range`; `None` where it is left out.
     pub fn optional_count(
         &mut self,
         name: &'static str,

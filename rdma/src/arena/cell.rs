@@ -60,6 +60,7 @@ impl ArenaCell {
         self.lease.asked
     }
 
+    /// Whether zero bytes were asked for. What was written does not matter here.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -108,6 +109,7 @@ pub struct CellWriter {
 }
 
 impl CellWriter {
+    /// Bytes that this writer has published so far. Readers see exactly these.
     pub fn written_bytes(&self) -> usize {
         self.written
     }
@@ -142,6 +144,7 @@ pub struct CellReader {
 }
 
 impl CellReader {
+    /// Bytes below the watermark: readable now, and never changed again. The value only grows.
     pub fn written_bytes(&self) -> usize {
         self.cell.written.load(Ordering::Acquire)
     }

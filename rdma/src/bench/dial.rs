@@ -69,6 +69,8 @@ pub struct BenchRequester {
 }
 
 impl BenchRequester {
+    /// Opens every way of `options.kinds` to the host. Ways that fail are left out with a reason.
+    /// Fails if tcp can't connect, the host has another page size, or memory is short.
     pub async fn dial_host(options: DialOptions) -> Result<Self, BenchError> {
         let page_bytes = options.page_bytes;
         let capacity_bytes =
@@ -117,10 +119,13 @@ impl BenchRequester {
         Ok(Self { ways, left_out, arena, source, about, host, connections, in_process, next })
     }
 
+    /// The open ways, in the order in which they were found: shm, rails, tcp.
     pub fn open_ways(&self) -> &[MeasuredWay] {
         &self.ways
     }
 
+    /// The ways that are not measured, with the reason; those that the host could not open are
+    /// among them.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }

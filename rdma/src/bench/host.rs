@@ -94,6 +94,7 @@ impl BenchHost {
         Ok(Self { tcp, rails, shm, ways, left_out, _plain: plain })
     }
 
+    /// The address of the tcp listener. A port of 0 in `HostOptions::listen` is resolved here.
     pub fn local_addr(&self) -> SocketAddr {
         self.tcp.local_addr()
     }
@@ -103,10 +104,13 @@ impl BenchHost {
         &self.ways
     }
 
+    /// The ways that this host could not open, with the reason.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
 
+    /// Closes every transport and waits until its tasks have ended. The listener for plain streams
+    /// closes last.
     pub async fn shutdown(self) {
         self.tcp.shutdown().await;
         for rail in self.rails {

@@ -30,6 +30,7 @@ pub enum TransferDirection {
 }
 
 impl TransferDirection {
+    /// The name in print and in records: `read`, `write` or `both`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -75,6 +76,7 @@ pub struct BandwidthResult {
 const MIB: f64 = (1 << 20) as f64;
 
 impl BandwidthResult {
+    /// Bytes moved over the elapsed time, in MiB/s (2^20 bytes).
     pub fn mib_per_second(&self) -> f64 {
         self.bytes as f64 / MIB / self.took.as_secs_f64().max(1e-9)
     }

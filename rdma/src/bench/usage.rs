@@ -20,6 +20,8 @@ pub struct TransferCost {
 }
 
 impl TransferCost {
+    /// Reads CPU time from `getrusage`, and the rest from this process's metrics. Every value
+    /// counts from the start of the process.
     pub fn read_counters() -> Self {
         let all = transport_metrics();
         Self {

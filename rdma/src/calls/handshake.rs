@@ -31,6 +31,8 @@ use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VE
 pub struct HandshakeSecret(Arc<[u8]>);
 
 impl HandshakeSecret {
+    /// Copies the bytes of the secret. Any length is accepted, the empty one too; whoever reads the
+    /// configuration checks that.
     pub fn new(secret: impl AsRef<[u8]>) -> Self {
         Self(secret.as_ref().into())
     }

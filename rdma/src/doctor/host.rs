@@ -28,6 +28,8 @@ use tree::HostFileTree;
 
 use super::addresses::DeviceAddresses;
 
+/// The facts of one host that RDMA depends on. A field is empty or `None` where its file can't be
+/// read.
 #[derive(Debug, Clone, Default)]
 pub struct HostDescription {
     pub kernel: String,
@@ -83,12 +85,14 @@ impl HostDescription {
         }
     }
 
+    /// Every port of every device, in the order of device names and port numbers, usable or not.
     pub fn all_rails(&self) -> impl Iterator<Item = HostRailView<'_>> {
         self.devices
             .iter()
             .flat_map(|device| device.ports.iter().map(move |port| HostRailView { device, port }))
     }
 
+    /// The network device of this name, if this network namespace has it.
     pub fn find_netdev(&self, name: &str) -> Option<&NetworkDevice> {
         self.netdevs.iter().find(|netdev| netdev.name == name)
     }
@@ -119,6 +123,7 @@ impl HostDescription {
         all.filter(|address| !is_link_local(*address)).collect()
     }
 
+    /// Whether the kernel module is loaded, or built in as far as that shows.
     pub fn has_module(&self, name: &str) -> bool {
         self.modules.contains(name)
     }
@@ -130,6 +135,7 @@ impl HostRailView<'_> {
         format!("{}/{}", self.device.name, self.port.number)
     }
 
+    /// Whether RDMA runs over Ethernet here. iWARP is on Ethernet, too, and is not RoCE.
     pub fn is_roce(&self) -> bool {
         self.port.link_layer == LinkLayer::Ethernet && !self.device.iwarp
     }

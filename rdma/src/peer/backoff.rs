@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// Pauses between attempts to connect. Each pause is shortened at random by up to a half.
 #[derive(Debug, Clone)]
 pub struct BackoffOptions {
     /// Pause after the first failure; it doubles with each further one.

@@ -14,6 +14,8 @@ use crate::metrics::transport_metrics;
 pub struct QueuePairs(Arc<Semaphore>);
 
 impl QueuePairs {
+    /// A cap of `max` verbs connections. The value also becomes the gauge
+    /// `verbs3_rdma_queue_pairs_max`; clones share the cap.
     pub fn new(max: usize) -> Self {
         transport_metrics().queue_pairs_max.set(i64::try_from(max).unwrap_or(i64::MAX));
         Self(Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS))))

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// When a way to a peer (the shm socket, one rail) rests, and for how long. Calls go another way
+/// meanwhile.
 #[derive(Debug, Clone)]
 pub struct RestOptions {
     /// Errors within `window` that make a way rest.

@@ -44,6 +44,7 @@ pub struct TransportWays {
 pub struct WaysProvider(Arc<dyn Fn() -> String + Send + Sync>);
 
 impl WaysProvider {
+    /// Calls `now` at each handshake, on the task of the connection. It must not block.
     pub fn new(now: impl Fn() -> TransportWays + Send + Sync + 'static) -> Self {
         Self(Arc::new(move || now().to_string()))
     }
@@ -191,6 +192,7 @@ impl ShmWay {
         Self::new(&host_id().unwrap_or_default(), path)
     }
 
+    /// Absolute path of the unix socket, at most 107 bytes.
     pub fn socket_path(&self) -> &Path {
         &self.path
     }

@@ -35,6 +35,8 @@ struct ShmHandshake {
 }
 
 impl ShmTransport {
+    /// A transport without connections. Its connections need a tokio runtime; `shutdown` waits for
+    /// their tasks.
     pub fn new(options: ShmOptions) -> Self {
         Self { options, tasks: TaskTracker::new() }
     }

@@ -31,6 +31,7 @@ use crate::transport::CallService;
 /// Pause after a failed accept: out of descriptors, trying again at once would only burn CPU.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
+/// Bounds of a listening shm server: connections, handshakes, pinned memory, and the time to drain.
 #[derive(Debug, Clone)]
 pub struct ShmServerOptions {
     pub shm: ShmOptions,
@@ -51,6 +52,8 @@ pub struct ShmServerOptions {
 }
 
 impl ShmServerOptions {
+    /// Defaults: 64 connections, 16 handshakes, 30 s to drain, the default quota, copies up to 16
+    /// KiB. It tells of no other ways.
     pub fn new(shm: ShmOptions) -> Self {
         Self {
             shm,
@@ -93,6 +96,8 @@ impl ShmServer {
         Ok(Self { file, closer })
     }
 
+    /// The path that the server listens on. The file is removed when the server is dropped, unless
+    /// another socket has taken its place.
     pub fn socket_path(&self) -> &Path {
         self.file.socket_path()
     }

@@ -16,6 +16,7 @@ use tokio::net::UnixListener;
 /// Sockets that this process has made, to keep their first names apart.
 static BOUND: AtomicU32 = AtomicU32::new(0);
 
+/// Why a server can't listen on its unix socket. The cause is the `source`.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {}; choose a path of at most 90 bytes, in a directory that this user may \
     write to, for this worker alone", path.display())]

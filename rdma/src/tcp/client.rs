@@ -21,6 +21,8 @@ pub struct TcpTransport {
 }
 
 impl TcpTransport {
+    /// A transport without connections. Its connections need a tokio runtime; `shutdown` waits for
+    /// their tasks.
     pub fn new(options: TcpOptions) -> Self {
         Self { options, tasks: TaskTracker::new() }
     }

@@ -23,6 +23,8 @@ const BACKLOG: i32 = 1024;
 /// Pause after a failed accept: out of descriptors, trying again at once would only burn CPU.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
+/// Bounds of a listening tcp server, what it tells of other ways, and the runtimes that serve its
+/// connections.
 #[derive(Debug, Clone)]
 pub struct TcpServerOptions {
     pub tcp: TcpOptions,
@@ -44,6 +46,8 @@ pub struct TcpServerOptions {
 }
 
 impl TcpServerOptions {
+    /// Defaults: 16,384 connections, 256 handshakes (64 of one address), 30 s to drain. The runtime
+    /// that binds serves all connections.
     pub fn new(tcp: TcpOptions) -> Self {
         Self {
             tcp,
@@ -57,6 +61,7 @@ impl TcpServerOptions {
     }
 }
 
+/// Why a server can't listen on its address. The cause is the `source`.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {address}; choose a free address of this host")]
 pub struct TcpBindError {
@@ -94,6 +99,7 @@ impl TcpServer {
         Ok(Self { local_addr, closer })
     }
 
+    /// The address that the server listens on. A port of 0 in `bind` is resolved here.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }

@@ -43,6 +43,8 @@ impl PinnedRuntime {
         Ok(Self { runtime: Some(runtime) })
     }
 
+    /// The handle by which tasks are spawned on the pinned threads. It outlives the runtime; tasks
+    /// that are spawned later never run.
     pub fn runtime_handle(&self) -> Handle {
         self.runtime.as_ref().map(|runtime| runtime.handle().clone()).expect("taken by drop alone")
     }

@@ -41,6 +41,7 @@ impl RailPlace {
         Self { index, name: name.into(), find: Arc::new(find) }
     }
 
+    /// The rail's name in the configuration, logs and metrics.
     pub fn rail_name(&self) -> &str {
         &self.name
     }

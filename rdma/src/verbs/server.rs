@@ -33,6 +33,8 @@ const BACKLOG: i32 = 128;
 /// Time that a refused requester has to read why, and to hang up.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
+/// What a [`VerbsServer`] needs beyond what both sides need: its bounds, and its deadline for the
+/// drain.
 #[derive(Debug, Clone)]
 pub struct VerbsServerOptions {
     pub verbs: VerbsOptions,
@@ -47,6 +49,8 @@ pub struct VerbsServerOptions {
 }
 
 impl VerbsServerOptions {
+    /// The default bounds: 1,024 connections, 64 handshakes at once, 32 of them from one address.
+    /// The drain may take 30 s.
     pub fn new(verbs: VerbsOptions) -> Self {
         Self {
             verbs,
@@ -63,6 +67,7 @@ impl VerbsServerOptions {
 pub struct RailAddress(Arc<Mutex<Option<SocketAddr>>>);
 
 impl RailAddress {
+    /// The address now. It changes when the rail goes or returns, so do not keep it.
     pub fn get(&self) -> Option<SocketAddr> {
         *self.0.lock()
     }

@@ -29,6 +29,7 @@ pub enum ChecksumKind {
 }
 
 impl S3ChecksumAlgorithm {
+    /// All algorithms, in the order of their discriminants.
     pub const ALL: [S3ChecksumAlgorithm; 5] = [
         S3ChecksumAlgorithm::Crc32,
         S3ChecksumAlgorithm::Crc32c,
@@ -37,6 +38,7 @@ impl S3ChecksumAlgorithm {
         S3ChecksumAlgorithm::Sha256,
     ];
 
+    /// Reads S3's name, in any case. Errors with InvalidRequest for an unknown one.
     pub fn parse(name: &str) -> S3Result<Self> {
         let known =
             S3ChecksumAlgorithm::ALL.into_iter().find(|a| a.s3_name().eq_ignore_ascii_case(name));
@@ -45,6 +47,7 @@ impl S3ChecksumAlgorithm {
         })
     }
 
+    /// S3's name for the algorithm, in capitals: `CRC32C`.
     pub fn s3_name(self) -> &'static str {
         match self {
             S3ChecksumAlgorithm::Crc32 => "CRC32",
@@ -55,6 +58,7 @@ impl S3ChecksumAlgorithm {
         }
     }
 
+    /// The request and response header that carries the value, in lower case.
     pub fn header_name(self) -> &'static str {
         match self {
             S3ChecksumAlgorithm::Crc32 => "x-amz-checksum-crc32",
@@ -93,6 +97,7 @@ impl S3ChecksumAlgorithm {
         }
     }
 
+    /// Whether S3 takes this kind of checksum with the algorithm, for multipart uploads.
     pub fn allows_kind(self, kind: ChecksumKind) -> bool {
         match kind {
             ChecksumKind::FullObject => self.crc_algorithm().is_some(),
@@ -106,6 +111,7 @@ impl S3ChecksumAlgorithm {
 }
 
 impl ChecksumKind {
+    /// Reads S3's `FULL_OBJECT` or `COMPOSITE`. Errors with InvalidRequest for anything else.
     pub fn parse(name: &str) -> S3Result<Self> {
         match name {
             s3s::dto::ChecksumType::FULL_OBJECT => Ok(ChecksumKind::FullObject),
@@ -117,6 +123,7 @@ impl ChecksumKind {
         }
     }
 
+    /// The kind as the S3 interface writes it.
     pub fn to_dto(self) -> s3s::dto::ChecksumType {
         s3s::dto::ChecksumType::from_static(match self {
             ChecksumKind::FullObject => s3s::dto::ChecksumType::FULL_OBJECT,
@@ -133,18 +140,22 @@ pub struct ChecksumSet {
 }
 
 impl ChecksumSet {
+    /// The value of one algorithm, in base64. `None` where it is not known.
     pub fn get(&self, algorithm: S3ChecksumAlgorithm) -> Option<String> {
         self.values[algorithm.value_index()].clone()
     }
 
+    /// Replaces the value of one algorithm. `None` removes it.
     pub fn set_value(&mut self, algorithm: S3ChecksumAlgorithm, value: Option<String>) {
         self.values[algorithm.value_index()] = value;
     }
 
+    /// The algorithms that have a value.
     pub fn known_algorithms(&self) -> impl Iterator<Item = S3ChecksumAlgorithm> + '_ {
         S3ChecksumAlgorithm::ALL.into_iter().filter(|a| self.values[a.value_index()].is_some())
     }
 
+    /// Whether no algorithm has a value. The kind does not count.
     pub fn is_empty(&self) -> bool {
         self.values.iter().all(Option::is_none)
     }
@@ -237,6 +248,7 @@ impl fmt::Debug for BodyHasher {
 }
 
 impl BodyHasher {
+    /// Computes MD5 always, and the given algorithms besides it.
     pub fn new(algorithms: impl IntoIterator<Item = S3ChecksumAlgorithm>) -> Self {
         let mut out = BodyHasher::default();
         for algorithm in algorithms {
@@ -251,6 +263,7 @@ impl BodyHasher {
         out
     }
 
+    /// Feeds the next bytes of the body.
     pub fn update(&mut self, bytes: &[u8]) {
         self.md5.update(bytes);
         if let Some(h) = &mut self.crc32 {
@@ -270,6 +283,7 @@ impl BodyHasher {
         }
     }
 
+    /// The MD5 in binary form, and the checksums of the full object in base64.
     pub fn finish_digests(self) -> ([u8; 16], ChecksumSet) {
         let mut sums = ChecksumSet::default();
         sums.set_value(

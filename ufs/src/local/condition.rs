@@ -17,6 +17,7 @@ pub struct ReadConditions {
     pub if_unmodified_since: Option<Timestamp>,
 }
 
+/// What a conditional read comes to. `Failed` names the header whose condition did not hold.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LocalConditionVerdict {
     Proceed,
@@ -59,6 +60,7 @@ impl ReadConditions {
     }
 }
 
+/// S3's 412 answer. `which` names the header whose condition did not hold.
 pub fn precondition_failed(which: &str) -> S3Error {
     s3_error!(
         PreconditionFailed,
@@ -121,6 +123,7 @@ impl WriteConditions {
         }
     }
 
+    /// Holds the conditions against the object that is there now. `None`: there is none.
     pub fn judge_write(&self, current_etag: Option<&str>) -> S3Result<()> {
         if self.if_none_match.is_some() && current_etag.is_some() {
             return Err(precondition_failed("If-None-Match"));
@@ -141,6 +144,7 @@ enum EtagStrength {
     Weak,
 }
 
+/// Compares by RFC 9110's strong comparison: a weak tag never matches. `*` matches any tag.
 pub fn matches_strongly(condition: &ETagCondition, etag: &str) -> bool {
     etag_matches(condition, etag, EtagStrength::Strong)
 }

@@ -57,6 +57,7 @@ impl ListingStart {
         URL_SAFE_NO_PAD.encode(format!("{kind}{text}"))
     }
 
+    /// Reads a continuation token. `None` where this store did not make it.
     pub fn from_token(token: &str) -> Option<Self> {
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
         match text.split_at_checked(1)? {
@@ -74,6 +75,7 @@ pub enum ListingItem<T> {
     Prefix(String),
 }
 
+/// One page of a listing, in key order.
 #[derive(Debug)]
 pub struct ListingPage<T> {
     pub items: Vec<ListingItem<T>>,

@@ -19,6 +19,7 @@ macro_rules! table {
         pub struct LocalMetrics { $(#[doc = $help] pub $field: $kind,)* }
 
         impl LocalMetrics {
+            /// Makes all values at zero. `ufs` becomes their only label.
             pub fn new(ufs: &str) -> Self {
                 const WHY: &str = "the table's names are valid; a test makes them all";
                 Self { $($field: $kind::with_opts(Opts::new($name, $help).const_label("ufs", ufs)).expect(WHY),)* }

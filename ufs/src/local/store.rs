@@ -163,11 +163,13 @@ impl LocalStore {
 }
 
 impl LocalStoreInner {
+    /// A snapshot of the index as it is now.
     pub fn open_view(&self) -> S3Result<IndexView> {
         let read = self.db.begin_read().map_err(|e| index_failed(e.into()))?;
         Ok(IndexView::new(read))
     }
 
+    /// The file of the index.
     pub fn index_path(&self) -> PathBuf {
         self.options.root.join(INDEX)
     }

@@ -26,6 +26,7 @@ use super::{ConnectError, check_endpoint};
 pub struct S3StoreSecret(String);
 
 impl S3StoreSecret {
+    /// Keeps the text as it is. Only this module reads it again.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }

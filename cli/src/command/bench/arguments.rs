@@ -26,6 +26,7 @@ A rail is an address of a port of an RDMA NIC (`rdma link`, `ip address`, `verbs
 side offers the address that it listens on, and the measuring side uses the one from which the route to it leads.
 What is read is checked. Figures of a busy host are figures of a busy host: compare within a run, and use --rounds.
 Compare `in` with ib_write_bw, and half of `echo` with ib_send_lat (loadtest/fabric.sh does both).
+/// Arguments of `verbs3 bench fabric`, for the serving and the measuring side.
 Status: 0 all figures, 1 some way failed under way or the host can't be reached, 2 the command line is wrong.")]
 pub struct FabricArguments {
     /// The host that serves
@@ -97,6 +98,7 @@ pub struct FabricArguments {
     pub config: Option<PathBuf>,
 }
 
+/// A transport as it is named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WayArgument {
     Shm,
@@ -104,6 +106,7 @@ pub enum WayArgument {
     Tcp,
 }
 
+/// The direction of a bandwidth measurement, as it is named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DirectionArgument {
     Read,

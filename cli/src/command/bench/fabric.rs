@@ -31,6 +31,7 @@ use crate::reactors::ReactorThreads;
 /// Known to everyone who reads this: it keeps accidents out, not people.
 const BENCH_SECRET: &str = "verbs3 bench fabric";
 
+/// Serves or measures until the end. Status 1: a way failed. Status 2: the arguments can't be used.
 pub fn run_fabric_bench(arguments: &FabricArguments) -> ExitCode {
     let secret = match load_bench_secret(arguments) {
         Ok(secret) => secret,

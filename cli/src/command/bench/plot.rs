@@ -20,6 +20,7 @@ const COLOURS: [&str; 7] =
 /// A name, and a point for each size; sizes that were not measured are left out.
 type FabricPlotSeries = (String, Vec<Option<f64>>);
 
+/// Draws the whole SVG document: bandwidth above, round trips below.
 pub fn render_svg(record: &FabricRecord) -> String {
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDE} {}\" font-family=\"sans-serif\" font-size=\"12\">\n\

@@ -26,6 +26,7 @@ pub struct FabricRow {
     pub plain: Vec<f64>,
 }
 
+/// Everything that one run of `verbs3 bench fabric` measured, with its parameters.
 #[derive(Debug, Default)]
 pub struct FabricRecord {
     pub host: String,
@@ -42,6 +43,7 @@ pub struct FabricRecord {
 }
 
 impl FabricCell {
+    /// The rounds of one direction.
     pub fn bandwidths_mut(&mut self, direction: TransferDirection) -> &mut Vec<BandwidthResult> {
         match direction {
             TransferDirection::Read => &mut self.read,
@@ -67,10 +69,12 @@ pub fn median_figure(figures: impl IntoIterator<Item = f64>) -> Option<f64> {
     figures.get(figures.len().checked_sub(1)? / 2).copied()
 }
 
+/// The median over all rounds in MiB/s. `None` without a round.
 pub fn mib_per_second(rounds: &[BandwidthResult]) -> Option<f64> {
     median_figure(rounds.iter().map(BandwidthResult::mib_per_second))
 }
 
+/// The median over all rounds in microseconds. `of` picks the figure, such as p50.
 pub fn median_micros(
     rounds: &[RoundTrips],
     of: impl Fn(&RoundTrips) -> std::time::Duration,
@@ -91,6 +95,7 @@ pub fn per_mib(
 }
 
 impl FabricRecord {
+    /// The record as the document that `--json` prints.
     pub fn to_json(&self) -> Value {
         let left_out = self.left_out.iter().map(
             |left| json!({"transport": left.kind.as_str(), "way": left.way, "reason": left.reason}),

@@ -22,6 +22,8 @@ struct S3BenchJob {
     prepare: BenchPreparation,
 }
 
+/// Lists, shows or runs a scenario. Status 1: requests failed. Status 2: the arguments can't be
+/// used.
 pub fn run_s3_bench(arguments: &S3Arguments) -> ExitCode {
     let named = arguments.scenario.as_deref().unwrap_or_default();
     if arguments.list {

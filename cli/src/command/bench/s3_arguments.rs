@@ -22,6 +22,7 @@ Examples:
 Objects are put in first, unless they are there (--prepare). Their bytes follow from key and seed, so that every answer can
 be checked. Sides take turns, round by round; ratios are of paired rounds, with 95 % intervals. Latency of an open loop
 counts from when a request was due. What was a limit besides the server is said.
+/// Arguments of `verbs3 bench s3`.
 Status: 0 measured, 1 there were errors or wrong bytes, or it could not be measured, 2 command line or scenario is wrong.")]
 pub struct S3Arguments {
     /// A scenario's file, or the name of one that comes with this binary
@@ -96,6 +97,7 @@ pub struct S3Arguments {
     pub html: Option<PathBuf>,
 }
 
+/// Whose objects are written before the measurement, as it is named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PrepareArgument {
     Both,
@@ -116,6 +118,7 @@ impl From<PrepareArgument> for BenchPreparation {
 }
 
 impl S3Arguments {
+    /// What the flags change in the scenario. `None` leaves the scenario's own value.
     pub fn scenario_changes(&self) -> ScenarioOverrides {
         ScenarioOverrides {
             rounds: self.rounds,

@@ -26,6 +26,7 @@ Examples:
 The coordinators come from --coordinator, or from cluster.coordinators of --config; the cluster's name and secret from
 --config, --set or the environment (VERBS3_CLUSTER__SECRET).
 Status: 0 taken in, or with --follow all is there; 1 something is missing, said why; 2 refused, or nobody answers."
+/// Arguments of `verbs3 preload`. It starts a job unless an action is given.
 )]
 pub struct PreloadArguments {
     #[command(subcommand)]
@@ -56,6 +57,7 @@ pub struct AskArguments {
     pub json: bool,
 }
 
+/// What is asked about jobs that exist.
 #[derive(Debug, Subcommand)]
 pub enum PreloadAction {
     /// All jobs, newest first
@@ -83,6 +85,7 @@ pub struct JobNames {
     pub id: Option<String>,
 }
 
+/// Arguments that describe a new preload job.
 #[derive(Debug, Args)]
 pub struct JobArguments {
     #[command(flatten)]
@@ -117,12 +120,14 @@ pub struct JobArguments {
     dry_run: bool,
 }
 
+/// The tier that a job loads into, as it is named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TierArgument {
     Memory,
     Disk,
 }
 
+/// The priority of a job, as it is named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PriorityArgument {
     Low,
@@ -131,6 +136,7 @@ pub enum PriorityArgument {
 }
 
 impl AskArguments {
+    /// The file, the environment and `--set`, in this order of precedence.
     pub fn config_layers(&self) -> ConfigLayers {
         let flags = set_flags(&self.set).collect();
         ConfigLayers {
@@ -142,6 +148,7 @@ impl AskArguments {
 }
 
 impl JobArguments {
+    /// The job as the coordinators take it. `verbs3 preload` always loads and skips what is cached.
     pub fn job_spec(&self) -> PreloadJobSpec {
         let JobNames { prefixes, path: paths, manifest, id } = self.names.clone();
         PreloadJobSpec {

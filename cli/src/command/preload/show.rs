@@ -16,6 +16,7 @@ pub struct ProgressBars {
 }
 
 impl ProgressBars {
+    /// Draws on standard error. `hidden`: draws nothing.
     pub fn new(hidden: bool) -> Self {
         let target =
             if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -33,6 +34,7 @@ impl ProgressBars {
         Self { all, files, bytes }
     }
 
+    /// Moves both bars to the state of the job.
     pub fn show_job(&self, view: &JobView) {
         let counters = &view.counters;
         let (name, files, bytes) = match (view.state, view.phase) {
@@ -60,10 +62,12 @@ impl ProgressBars {
         }
     }
 
+    /// Prints a line above the bars.
     pub fn print_line(&self, text: &str) {
         let _ = self.all.println(text);
     }
 
+    /// Moves the bars for the last time and removes them.
     pub fn finish_job(&self, view: &JobView) {
         self.show_job(view);
         self.files.finish_and_clear();
@@ -153,6 +157,7 @@ fn state_word(view: &JobView) -> &'static str {
     }
 }
 
+/// Prints a table of jobs for people, or one JSON line for each job.
 pub fn print_jobs(jobs: &[JobView], json: bool) {
     if json {
         jobs.iter().for_each(|view| print_job(view, true));

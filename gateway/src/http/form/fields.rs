@@ -37,6 +37,7 @@ pub(super) enum FormError {
 }
 
 impl MultipartForm {
+    /// The value of a field by its lower-case name; `None` if the form has no such field.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }

@@ -19,6 +19,7 @@ pub(in crate::operations) mod put_bucket_replication {
     use super::NamedDestination;
     use s3s::dto::PutBucketReplicationInput;
 
+    /// The bucket of each replication rule. Deletions may be replicated to it.
     pub fn find_destinations(input: &mut PutBucketReplicationInput) -> Vec<NamedDestination<'_>> {
         let rules = input.replication_configuration.rules.iter_mut();
         rules
@@ -35,6 +36,7 @@ pub(in crate::operations) mod put_bucket_logging {
     use super::NamedDestination;
     use s3s::dto::PutBucketLoggingInput;
 
+    /// The bucket that access logs are written to, if logging is switched on.
     pub fn find_destinations(input: &mut PutBucketLoggingInput) -> Vec<NamedDestination<'_>> {
         let target = input.bucket_logging_status.logging_enabled.iter_mut();
         target
@@ -51,6 +53,7 @@ pub(in crate::operations) mod put_bucket_inventory_configuration {
     use super::NamedDestination;
     use s3s::dto::PutBucketInventoryConfigurationInput;
 
+    /// The bucket that inventory lists are written to.
     pub fn find_destinations(
         input: &mut PutBucketInventoryConfigurationInput,
     ) -> Vec<NamedDestination<'_>> {
@@ -64,6 +67,7 @@ pub(in crate::operations) mod put_bucket_analytics_configuration {
     use super::NamedDestination;
     use s3s::dto::PutBucketAnalyticsConfigurationInput;
 
+    /// The bucket that the analysis is exported to, if it is.
     pub fn find_destinations(
         input: &mut PutBucketAnalyticsConfigurationInput,
     ) -> Vec<NamedDestination<'_>> {
@@ -78,6 +82,7 @@ pub(in crate::operations) mod create_bucket_metadata_table_configuration {
     use super::NamedDestination;
     use s3s::dto::CreateBucketMetadataTableConfigurationInput;
 
+    /// A table bucket, which no mount can be: the operation is refused.
     pub fn find_destinations(
         _: &mut CreateBucketMetadataTableConfigurationInput,
     ) -> Vec<NamedDestination<'_>> {

@@ -7,6 +7,7 @@ use super::network::NetworkDevice;
 use super::port::{self, PortDescription};
 use super::tree::HostFileTree;
 
+/// One RDMA device, from its folder in `/sys/class/infiniband`.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceDescription {
     /// `mlx5_0`, `rxe0`
@@ -24,6 +25,7 @@ pub struct DeviceDescription {
     pub ports: Vec<PortDescription>,
 }
 
+/// Whether a NIC or the kernel's CPU code carries out the verbs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeviceKind {
     #[default]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::process::CpuSet;
 use super::tree::HostFileTree;
 
+/// The memory that this process can use: the host's total, and the cgroup's limit.
 #[derive(Debug, Clone, Default)]
 pub struct HostMemoryInfo {
     /// Of the host; 0 if unknown.
@@ -13,6 +14,7 @@ pub struct HostMemoryInfo {
     pub limit: Option<(u64, String)>,
 }
 
+/// The huge pages of the host, reserved ones (hugetlbfs) and transparent ones.
 #[derive(Debug, Clone, Default)]
 pub struct HugePages {
     /// hugetlbfs pages by size.
@@ -21,6 +23,8 @@ pub struct HugePages {
     pub shmem: Option<String>,
 }
 
+/// The hugetlbfs pool of one page size. `pages` counts all reserved pages, `free` the unused ones
+/// among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HugePool {
     pub page_bytes: u64,

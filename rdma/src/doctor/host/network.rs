@@ -7,6 +7,7 @@ use super::device::DeviceDescription;
 use super::tree::HostFileTree;
 use crate::doctor::addresses::DeviceAddresses;
 
+/// One network device, from its folder in `/sys/class/net`.
 #[derive(Debug, Clone, Default)]
 pub struct NetworkDevice {
     pub name: String,
@@ -29,6 +30,7 @@ pub struct NetworkDevice {
     pub hardware: Option<PathBuf>,
 }
 
+/// The bonding settings of a network device, from its `bonding` folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BondDescription {
     /// `802.3ad`, `active-backup`, …

@@ -7,6 +7,7 @@ use std::net::Ipv6Addr;
 use super::network::NetworkDevice;
 use super::tree::HostFileTree;
 
+/// One port of an RDMA device, from its folder `ports/N`.
 #[derive(Debug, Clone, Default)]
 pub struct PortDescription {
     pub number: u32,
@@ -27,6 +28,7 @@ pub struct PortDescription {
     pub active_mtu: Option<u32>,
 }
 
+/// The logical state of a port (IBTA PortState). Only an active port carries data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PortState {
     Active,
@@ -37,6 +39,7 @@ pub enum PortState {
     Unknown,
 }
 
+/// What the port is cabled to. iWARP ports are on Ethernet, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LinkLayer {
     InfiniBand,
@@ -55,6 +58,7 @@ pub struct PortDataRate {
     pub speed: String,
 }
 
+/// One entry of a port's GID table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GidTableEntry {
     pub index: u32,
@@ -63,6 +67,7 @@ pub struct GidTableEntry {
     pub netdev: Option<String>,
 }
 
+/// The type of a GID table entry, from `gid_attrs/types`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GidKind {
     /// The kernel calls both `IB/RoCE v1`; the link layer tells them apart.
@@ -208,6 +213,7 @@ impl From<&str> for PortState {
 }
 
 impl PortState {
+    /// The state in lower case, as it is printed.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -220,6 +226,7 @@ impl PortState {
 }
 
 impl LinkLayer {
+    /// The layer as it is printed; sysfs writes it the same way.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InfiniBand => "InfiniBand",

@@ -2,6 +2,7 @@
 
 use super::tree::HostFileTree;
 
+/// The limits and rights of this process, from `/proc/self`.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessLimits {
     /// RLIMIT_MEMLOCK, soft.
@@ -13,6 +14,7 @@ pub struct ProcessLimits {
     pub cpus: CpuSet,
 }
 
+/// A value of RLIMIT_MEMLOCK. `Unlimited` compares as larger than any number of bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemlockLimit {
     Bytes(u64),
@@ -60,10 +62,12 @@ impl CpuSet {
         Self(text.split(',').filter_map(range).collect())
     }
 
+    /// Whether no CPU is named; this is so where the list could not be read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
+    /// Whether at least one CPU is in both sets.
     pub fn shares_cpu_with(&self, other: &Self) -> bool {
         self.0
             .iter()

@@ -7,6 +7,8 @@ use super::device::DeviceDescription;
 use super::network::NetworkDevice;
 use super::tree::HostFileTree;
 
+/// The user libraries that verbs are called through. A path is `None` where the loader's folders
+/// don't have it.
 #[derive(Debug, Clone, Default)]
 pub struct VerbsLibraries {
     /// libibverbs.so.1

@@ -13,6 +13,8 @@ use super::route;
 use super::{ConnectOutcome, PeerProbe};
 use crate::doctor::host::HostDescription;
 
+/// How the connections to a peer are made. They should equal the tcp transport's settings, so that
+/// both take one route.
 #[derive(Debug, Clone)]
 pub struct ProbeOptions {
     /// For one connection.

@@ -53,6 +53,8 @@ pub struct BlobDir {
 }
 
 impl BlobDir {
+    /// Owns the folder `root` for the blobs of this `generation`. `sync`: finished blobs survive a
+    /// power loss.
     pub fn new(root: PathBuf, generation: u64, sync: bool) -> Arc<Self> {
         let (next, unfinished, made) = (AtomicU64::new(0), AtomicUsize::new(0), Mutex::new(None));
         Arc::new(BlobDir { root, generation, next, sync, unfinished, made })
@@ -63,6 +65,7 @@ impl BlobDir {
         self.unfinished.load(Ordering::Relaxed)
     }
 
+    /// The file of a blob: generation folder, subfolder, counter, all in hexadecimal.
     pub fn blob_path(&self, id: BlobId) -> PathBuf {
         let count = id.0 & ((1 << COUNT_BITS) - 1);
         let mut path = self.generation_path(id.0 >> COUNT_BITS);
@@ -71,6 +74,7 @@ impl BlobDir {
         path
     }
 
+    /// The folder of all blobs that one run of the process wrote.
     pub fn generation_path(&self, generation: u64) -> PathBuf {
         self.root.join(format!("{generation:06x}"))
     }

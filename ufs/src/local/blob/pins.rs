@@ -21,14 +21,18 @@ pub struct BlobPins {
 }
 
 impl BlobPins {
+    /// Guards a look-up in the index. Hold the guard until the pin is in place.
     pub fn look_up(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
         self.gate.read()
     }
 
+    /// Blocks until every look-up that is under way now has its pin.
     pub fn wait_for_lookups(&self) {
         drop(self.gate.write());
     }
 
+    /// Keeps these blobs from being removed until the guard is dropped. Pins of one blob are
+    /// counted.
     pub fn pin_blobs(self: &Arc<Self>, blobs: Vec<BlobId>) -> PinGuard {
         let mut held = self.held.lock();
         for blob in &blobs {
@@ -39,6 +43,7 @@ impl BlobPins {
         PinGuard { pins: self.clone(), blobs }
     }
 
+    /// Whether at least one reader holds this blob.
     pub fn is_pinned(&self, blob: BlobId) -> bool {
         self.held.lock().contains_key(&blob)
     }

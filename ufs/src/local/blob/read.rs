@@ -28,6 +28,7 @@ pub struct ExtentReader {
 }
 
 impl ExtentReader {
+    /// Starts at the first extent and opens no file yet. `pin` must hold all blobs of `extents`.
     pub fn new(
         dir: Arc<BlobDir>,
         extents: Vec<BlobExtent>,

@@ -59,6 +59,7 @@ pub struct BlobReclaimer {
 }
 
 impl BlobReclaimer {
+    /// Starts the thread, which waits until it is woken. Errors when no thread can be started.
     pub fn start(
         db: Arc<Database>,
         dir: Arc<BlobDir>,

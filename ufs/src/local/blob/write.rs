@@ -76,6 +76,7 @@ pub struct FinishedBlob {
 }
 
 impl BlobWriter {
+    /// Makes a new file. `chunk_bytes`: how much is gathered before a write.
     pub async fn create_blob(
         dir: Arc<BlobDir>,
         hasher: BodyHasher,
@@ -101,10 +102,12 @@ impl BlobWriter {
         })
     }
 
+    /// Bytes pushed so far, written or not.
     pub fn len(&self) -> u64 {
         self.len
     }
 
+    /// Appends a piece. Waits for the write before, once a chunk is gathered.
     pub async fn push(&mut self, piece: Bytes) -> io::Result<()> {
         self.len += piece.len() as u64;
         self.gathered_bytes += piece.len();
@@ -112,6 +115,8 @@ impl BlobWriter {
         if self.gathered_bytes >= self.chunk_bytes { self.flush_gathered().await } else { Ok(()) }
     }
 
+    /// Writes the rest and makes the file durable, if the store is. Dropping the result removes the
+    /// file.
     pub async fn finish_blob(mut self) -> io::Result<FinishedBlob> {
         self.flush_gathered().await?;
         let mut sink = self.take_sink().await?;
@@ -159,6 +164,7 @@ impl BlobWriter {
     }
 }
 
+/// Runs file work off the async threads. A panic becomes an error.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {

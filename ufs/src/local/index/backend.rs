@@ -7,6 +7,8 @@ use std::path::Path;
 
 use redb::{Builder, Database, DatabaseError, StorageBackend};
 
+/// Opens or makes the index file. `cache_bytes` bounds redb's page cache. Without `sync` no commit
+/// waits for the disk.
 pub fn open_database(
     path: &Path,
     cache_bytes: usize,

@@ -34,6 +34,7 @@ enum CommitOutcome {
     Unknown,
 }
 
+/// Bounds of the commit queue, in changes. `batch_max` is the most that share one commit.
 pub struct CommitLimits {
     pub queue_max: usize,
     pub batch_max: usize,
@@ -47,6 +48,7 @@ pub struct IndexCommitter {
 }
 
 impl IndexCommitter {
+    /// Starts the committing thread. Errors when no thread can be started.
     pub fn start(
         db: Arc<Database>,
         limits: &CommitLimits,
@@ -144,6 +146,7 @@ fn not_committed() -> S3Error {
     s3_error!(InternalError, "the local store could not commit; see its log, check the disk")
 }
 
+/// Logs the failure and answers 500. The client sees no details.
 pub fn index_failed_error(e: IndexError) -> S3Error {
     tracing::error!(error = &e as &dyn std::error::Error, "the local store's index failed");
     s3_error!(e, InternalError, "the local store's index failed; see its log")

@@ -24,6 +24,7 @@ pub use tx::{IndexTransaction, TxError};
 
 use records::decode_record;
 
+/// A table from key bytes to record bytes.
 pub type IndexTable<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 
 /// Bucket name → [`BucketRecord`].
@@ -66,6 +67,7 @@ pub fn upload_key(bucket: BucketId, key: &[u8], upload_id: &str) -> Vec<u8> {
     out
 }
 
+/// The key of a part: the upload's id, then the number in big-endian order. Parts sort by number.
 pub fn part_key(upload_id: &str, number: u16) -> Vec<u8> {
     let mut out = upload_id.as_bytes().to_vec();
     out.extend_from_slice(&number.to_be_bytes());
@@ -81,6 +83,7 @@ pub fn split_upload_key(bytes: &[u8]) -> Result<(BucketId, &[u8], &str), RecordE
     Ok((BucketId(u64::from_be_bytes(*head)), &rest[..at], id))
 }
 
+/// Reads the part number back from a key. A key that is too short gives 0.
 pub fn part_number_of(key: &[u8]) -> u16 {
     match key {
         [.., hi, lo] => u16::from_be_bytes([*hi, *lo]),
@@ -121,14 +124,17 @@ pub struct RowCounts {
 pub struct IndexView(ReadTransaction);
 
 impl IndexView {
+    /// Reads from a snapshot that was begun before. Later commits are not seen.
     pub fn new(tx: ReadTransaction) -> Self {
         IndexView(tx)
     }
 
+    /// A bucket by its name. `None` where there is none.
     pub fn bucket_record(&self, name: &str) -> Result<Option<BucketRecord>, IndexError> {
         get(&self.open_table(BUCKETS)?, "bucket", name.as_bytes())
     }
 
+    /// Buckets by name, from a bound on. Their rows are decoded lazily.
     pub fn buckets_from(
         &self,
         after: Bound<&[u8]>,
@@ -137,6 +143,7 @@ impl IndexView {
         Ok(IndexRowCursor::new("bucket", range))
     }
 
+    /// An object by bucket and key. `None` where there is none.
     pub fn object_record(
         &self,
         bucket: BucketId,
@@ -145,6 +152,7 @@ impl IndexView {
         get(&self.open_table(OBJECTS)?, "object", &object_key(bucket, key.as_bytes()))
     }
 
+    /// Where the bytes of an object are. Errors when a long layout has no row of its own.
     pub fn layout_record(&self, record: &ObjectRecord) -> Result<LayoutRecord, IndexError> {
         let extents = match &record.layout {
             ObjectLayout::Empty => Vec::new(),
@@ -160,6 +168,7 @@ impl IndexView {
         Ok(LayoutRecord { extents, parts: Vec::new() })
     }
 
+    /// A multipart upload by its id. An id of a wrong length finds none.
     pub fn upload_record(
         &self,
         bucket: BucketId,
@@ -220,6 +229,7 @@ impl IndexView {
         })
     }
 
+    /// Whether an object or a part refers to the blob.
     pub fn blob_is_referenced(&self, id: u64) -> Result<bool, IndexError> {
         Ok(self.0.open_table(BLOBS)?.get(id)?.is_some())
     }
@@ -247,6 +257,7 @@ pub struct UndecodedRow {
 }
 
 impl UndecodedRow {
+    /// Reads the record. Errors when its version or form is unknown.
     pub fn decode<T: serde::de::DeserializeOwned>(&self) -> Result<T, IndexError> {
         Ok(decode_record(self.what, self.value.value())?)
     }
@@ -257,6 +268,7 @@ impl<T> IndexRowCursor<T> {
         IndexRowCursor { what, range, record: std::marker::PhantomData }
     }
 
+    /// The next row in key order. `None` at the end.
     pub fn next_entry(&mut self) -> Result<Option<UndecodedRow>, IndexError> {
         match self.range.next() {
             None => Ok(None),

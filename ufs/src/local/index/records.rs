@@ -120,16 +120,20 @@ pub struct RecordError {
 }
 
 impl RecordError {
+    /// The error for a row that another row refers to and that is not there.
     pub fn missing_record(what: &'static str) -> Self {
         RecordError { what, source: None }
     }
 }
 
+/// The version byte, then postcard.
 pub fn encode_record<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, vec![RECORD_VERSION])
         .expect("records hold nothing that postcard cannot write to memory")
 }
 
+/// Reads a record back. Errors on another version or a wrong form; `what` names the record in the
+/// error.
 pub fn decode_record<T: DeserializeOwned>(
     what: &'static str,
     bytes: &[u8],
@@ -141,6 +145,7 @@ pub fn decode_record<T: DeserializeOwned>(
 }
 
 impl LayoutRecord {
+    /// The blobs of all extents, in order. A blob may come several times.
     pub fn blob_ids(&self) -> impl Iterator<Item = BlobId> + '_ {
         self.extents.iter().map(|e| e.blob)
     }

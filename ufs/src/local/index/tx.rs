@@ -51,10 +51,12 @@ pub struct IndexTransaction<'a> {
 }
 
 impl<'a> IndexTransaction<'a> {
+    /// Begins one operation within a commit that is under way.
     pub fn new(write: &'a WriteTransaction) -> Self {
         IndexTransaction { write, changed: false, freed: false }
     }
 
+    /// Whether this operation has changed the index already.
     pub fn has_changed(&self) -> bool {
         self.changed
     }
@@ -73,24 +75,29 @@ impl<'a> IndexTransaction<'a> {
         Ok(old)
     }
 
+    /// A counter of the meta table. 0 where it was never set.
     pub fn meta_value(&self, name: &'static str) -> Result<u64, TxError> {
         Ok(self.write.open_table(META)?.get(name)?.map_or(0, |v| v.value()))
     }
 
+    /// Sets a counter of the meta table.
     pub fn set_meta(&mut self, name: &'static str, value: u64) -> Result<(), TxError> {
         self.changed = true;
         self.write.open_table(META)?.insert(name, value)?;
         Ok(())
     }
 
+    /// A bucket by its name, with the changes of this commit. `None` where there is none.
     pub fn bucket_record(&self, name: &str) -> Result<Option<BucketRecord>, TxError> {
         Ok(get(&self.write.open_table(BUCKETS)?, "bucket", name.as_bytes())?)
     }
 
+    /// Makes or replaces a bucket.
     pub fn put_bucket(&mut self, name: &str, record: &BucketRecord) -> Result<(), TxError> {
         self.insert_row(BUCKETS, name.as_bytes(), &encode_record(record))
     }
 
+    /// Whether the bucket has no object. Open uploads do not count.
     pub fn bucket_is_empty(&self, bucket: BucketId) -> Result<bool, TxError> {
         let table = self.write.open_table(OBJECTS)?;
         let (from, to) = (object_key(bucket, b""), object_key(BucketId(bucket.0 + 1), b""));
@@ -136,6 +143,7 @@ impl<'a> IndexTransaction<'a> {
         Ok(old.len())
     }
 
+    /// An object by bucket and key, with the changes of this commit. `None` where there is none.
     pub fn object_record(
         &self,
         bucket: BucketId,
@@ -178,6 +186,7 @@ impl<'a> IndexTransaction<'a> {
         self.insert_row(OBJECTS, &object_key(bucket, key.as_bytes()), &encode_record(record))
     }
 
+    /// Removes an object and releases its blobs. Does nothing where there is none.
     pub fn remove_object(&mut self, bucket: BucketId, key: &str) -> Result<(), TxError> {
         let Some(old) = self.object_record(bucket, key)? else { return Ok(()) };
         match old.layout {
@@ -196,6 +205,7 @@ impl<'a> IndexTransaction<'a> {
         self.remove_row(OBJECTS, &object_key(bucket, key.as_bytes()))
     }
 
+    /// A multipart upload by its id. An id of a wrong length finds none.
     pub fn upload_record(
         &self,
         bucket: BucketId,
@@ -212,6 +222,7 @@ impl<'a> IndexTransaction<'a> {
         )?)
     }
 
+    /// Makes or replaces a multipart upload.
     pub fn put_upload(
         &mut self,
         bucket: BucketId,
@@ -222,10 +233,12 @@ impl<'a> IndexTransaction<'a> {
         self.insert_row(UPLOADS, &upload_key(bucket, key.as_bytes(), id), &encode_record(record))
     }
 
+    /// Removes a multipart upload. Its parts stay.
     pub fn remove_upload(&mut self, bucket: BucketId, key: &[u8], id: &str) -> Result<(), TxError> {
         self.remove_row(UPLOADS, &upload_key(bucket, key, id))
     }
 
+    /// A part of a multipart upload by its number. `None` where there is none.
     pub fn part_record(&self, upload_id: &str, number: u16) -> Result<Option<PartRecord>, TxError> {
         Ok(get(&self.write.open_table(PARTS)?, "part", &part_key(upload_id, number))?)
     }

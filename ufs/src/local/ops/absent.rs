@@ -86,6 +86,7 @@ pub async fn refuse_read<T>(
     Err(configuration.absence_error())
 }
 
+/// Errors with NoSuchBucket where there is no such bucket.
 pub async fn require_bucket(store: &LocalStore, bucket: String) -> S3Result<()> {
     store.run_blocking(move |s| find_bucket(&s.open_view()?, &bucket)).await.map(drop)
 }

@@ -24,6 +24,7 @@ fn owner_grants() -> Grants {
     }]
 }
 
+/// Answers that the owner has full control.
 pub async fn get_bucket_acl(
     store: &LocalStore,
     req: S3Request<GetBucketAclInput>,
@@ -36,6 +37,7 @@ pub async fn get_bucket_acl(
     }))
 }
 
+/// Answers that the owner has full control. Errors where there is no such object.
 pub async fn get_object_acl(
     store: &LocalStore,
     req: S3Request<GetObjectAclInput>,
@@ -52,6 +54,7 @@ pub async fn get_object_acl(
     Ok(S3Response::new(output))
 }
 
+/// Takes only what changes nothing: the canned ACL `private`.
 pub async fn put_bucket_acl(
     store: &LocalStore,
     req: S3Request<PutBucketAclInput>,
@@ -68,6 +71,7 @@ pub async fn put_bucket_acl(
     Ok(S3Response::new(PutBucketAclOutput::default()))
 }
 
+/// Takes only what changes nothing: the canned ACL `private`. Errors where there is no such object.
 pub async fn put_object_acl(
     store: &LocalStore,
     req: S3Request<PutObjectAclInput>,

@@ -13,6 +13,7 @@ use crate::local::store::LocalStore;
 /// Parts in one answer (S3 API reference).
 const PARTS_MAX: i32 = 1000;
 
+/// Answers those attributes of an object that the request names.
 pub async fn get_object_attributes(
     store: &LocalStore,
     req: S3Request<GetObjectAttributesInput>,

@@ -9,6 +9,7 @@ use super::{check_canned_acl, not_implemented, refuse_unkept_promises, s3_timest
 use crate::local::index::{BucketId, BucketRecord};
 use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
+/// Makes a bucket. Errors with BucketAlreadyOwnedByYou where there is one of that name.
 pub async fn create_bucket(
     store: &LocalStore,
     req: S3Request<CreateBucketInput>,
@@ -43,6 +44,7 @@ pub async fn create_bucket(
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
 }
 
+/// Removes an empty bucket. Errors with BucketNotEmpty while it has objects.
 pub async fn delete_bucket(
     store: &LocalStore,
     req: S3Request<DeleteBucketInput>,
@@ -64,6 +66,7 @@ pub async fn delete_bucket(
     Ok(S3Response::with_status(DeleteBucketOutput::default(), http::StatusCode::NO_CONTENT))
 }
 
+/// Answers the bucket's region, or that of the store.
 pub async fn head_bucket(
     store: &LocalStore,
     req: S3Request<HeadBucketInput>,
@@ -74,6 +77,7 @@ pub async fn head_bucket(
     Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(region), ..Default::default() }))
 }
 
+/// Lists buckets by name. A page has at most 10,000 where the request asks for pages.
 pub async fn list_buckets(
     store: &LocalStore,
     req: S3Request<ListBucketsInput>,
@@ -123,6 +127,7 @@ pub async fn list_buckets(
     }))
 }
 
+/// Answers the constraint that the bucket was made with.
 pub async fn get_bucket_location(
     store: &LocalStore,
     req: S3Request<GetBucketLocationInput>,

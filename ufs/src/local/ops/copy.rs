@@ -43,6 +43,7 @@ pub struct CopySourceObject {
 }
 
 impl CopySourceObject {
+    /// Finds the object, pins its bytes and judges the conditions on it.
     pub async fn find_source(
         store: &LocalStore,
         source: &CopySource,
@@ -77,6 +78,7 @@ impl CopySourceObject {
         }
     }
 
+    /// The extents that hold these bytes of the source.
     pub fn source_extents(&self, bytes: &ByteRange<u64>) -> Vec<BlobExtent> {
         cut_extents(&self.found.layout.extents, bytes)
     }
@@ -134,6 +136,7 @@ fn source_changed() -> s3s::S3Error {
     )
 }
 
+/// Copies an object by sharing its blobs. Reads the bytes only where a digest is missing.
 pub async fn copy_object(
     store: &LocalStore,
     req: S3Request<CopyObjectInput>,

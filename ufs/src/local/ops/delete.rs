@@ -44,6 +44,7 @@ impl DeleteConditions {
     }
 }
 
+/// Removes an object if the conditions hold. An absent object counts as removed.
 pub async fn delete_object(
     store: &LocalStore,
     req: S3Request<DeleteObjectInput>,
@@ -76,6 +77,7 @@ async fn delete_one(
         .await
 }
 
+/// Removes 1 to 1000 objects. Each has a result of its own.
 pub async fn delete_objects(
     store: &LocalStore,
     req: S3Request<DeleteObjectsInput>,

@@ -15,6 +15,7 @@ use crate::local::store::{LocalStore, find_bucket, index_failed};
 pub struct NameEncoding(bool);
 
 impl NameEncoding {
+    /// Reads `encoding-type`. Errors with InvalidArgument for anything but `url`.
     pub fn parse(given: Option<&EncodingType>) -> S3Result<Self> {
         match given.map(EncodingType::as_str) {
             None => Ok(NameEncoding(false)),
@@ -25,6 +26,7 @@ impl NameEncoding {
         }
     }
 
+    /// The name as the answer has it.
     pub fn encode_name(self, text: String) -> String {
         if self.0 { url_encode(&text) } else { text }
     }
@@ -34,6 +36,7 @@ impl NameEncoding {
         text.map(|t| self.encode_name(t))
     }
 
+    /// The common prefixes as the answer has them. `None` where there are none.
     pub fn encode_prefixes(self, prefixes: Vec<String>) -> Option<CommonPrefixList> {
         let one = |p| CommonPrefix { prefix: Some(self.encode_name(p)) };
         (!prefixes.is_empty()).then(|| prefixes.into_iter().map(one).collect())
@@ -152,6 +155,7 @@ fn checksum_algorithms(
     (!names.is_empty()).then_some(names)
 }
 
+/// Lists a page of objects by marker.
 pub async fn list_objects(
     store: &LocalStore,
     req: S3Request<ListObjectsInput>,
@@ -183,6 +187,7 @@ pub async fn list_objects(
     }))
 }
 
+/// Lists a page of objects by continuation token. The token outranks `start-after`.
 pub async fn list_objects_v2(
     store: &LocalStore,
     req: S3Request<ListObjectsV2Input>,

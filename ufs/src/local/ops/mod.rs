@@ -45,6 +45,7 @@ const STORAGE_CLASSES: [&str; 11] = [
     "EXPRESS_ONEZONE",
 ];
 
+/// The one owner of everything in this store.
 pub fn store_owner() -> Owner {
     Owner { display_name: Some("verbs3".to_owned()), id: Some(OWNER_ID.to_owned()) }
 }
@@ -56,10 +57,12 @@ pub fn s3_timestamp(ms: i64) -> Timestamp {
         .into()
 }
 
+/// The tag in strong form. `value` has no quotes.
 pub fn strong_etag(value: &str) -> ETag {
     ETag::Strong(value.to_owned())
 }
 
+/// S3's 501 answer. `what` completes the sentence "does not implement".
 pub fn not_implemented(what: &str) -> S3Error {
     s3_error!(NotImplemented, "The embedded store does not implement {what}.")
 }
@@ -71,6 +74,7 @@ pub fn custom_error(code: &str, status: http::StatusCode, message: &'static str)
     error
 }
 
+/// Refuses an empty key and one that is longer than S3 allows.
 pub fn check_key(key: &str) -> S3Result<()> {
     match key.len() {
         0 => Err(s3_error!(InvalidArgument, "Object keys cannot be empty.")),
@@ -90,6 +94,7 @@ pub fn check_version(version_id: Option<&str>) -> S3Result<()> {
     }
 }
 
+/// Reads a storage class of S3. `None` stands for STANDARD; the class has no effect.
 pub fn check_storage_class(class: Option<&str>) -> S3Result<Option<String>> {
     match class {
         None | Some("STANDARD") => Ok(None),
@@ -118,6 +123,7 @@ macro_rules! refuse_unkept_promises {
 }
 pub(super) use refuse_unkept_promises;
 
+/// Sorts the user metadata. Errors when names and values are longer in sum than S3 allows.
 pub fn check_metadata(
     metadata: Option<HashMap<String, String>>,
 ) -> S3Result<BTreeMap<String, String>> {

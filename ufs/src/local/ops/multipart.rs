@@ -27,6 +27,7 @@ pub const PART_NUMBER_MAX: u16 = 10_000;
 /// How often expired uploads are looked for.
 const EXPIRY_EVERY_MS: i64 = 3_600_000;
 
+/// S3's 404 answer for an upload that is not there, or not any more.
 pub fn no_such_upload() -> S3Error {
     s3_error!(
         NoSuchUpload,
@@ -35,6 +36,7 @@ pub fn no_such_upload() -> S3Error {
     )
 }
 
+/// Begins a multipart upload. Also aborts old uploads, if that is due.
 pub async fn create_upload(
     store: &LocalStore,
     req: S3Request<CreateMultipartUploadInput>,
@@ -97,6 +99,7 @@ pub async fn create_upload(
     }))
 }
 
+/// Removes an upload and its parts.
 pub async fn abort_upload(
     store: &LocalStore,
     req: S3Request<AbortMultipartUploadInput>,
@@ -149,6 +152,7 @@ struct UploadCompletion {
     conditions: WriteConditions,
 }
 
+/// Makes the object out of the listed parts. Parts that are not listed are removed.
 pub async fn complete_upload(
     store: &LocalStore,
     req: S3Request<CompleteMultipartUploadInput>,

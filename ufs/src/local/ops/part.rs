@@ -13,6 +13,7 @@ use crate::local::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums
 use crate::local::index::{IndexTransaction, PartRecord, TxError, UploadRecord, part_number_of};
 use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
+/// Reads a part number. Errors with InvalidArgument outside 1 to 10,000.
 pub fn check_number(number: i32) -> S3Result<u16> {
     u16::try_from(number).ok().filter(|n| (1..=PART_NUMBER_MAX).contains(n)).ok_or_else(|| {
         s3_error!(
@@ -50,6 +51,7 @@ impl UploadIdentity {
     }
 }
 
+/// Stores one part. A part of the same number is replaced.
 pub async fn upload_part(
     store: &LocalStore,
     req: S3Request<UploadPartInput>,
@@ -97,6 +99,7 @@ pub async fn upload_part(
     Ok(S3Response::new(output))
 }
 
+/// Stores a range of another object as a part. Shares its blobs where it can.
 pub async fn upload_part_copy(
     store: &LocalStore,
     req: S3Request<UploadPartCopyInput>,
@@ -141,6 +144,7 @@ pub async fn upload_part_copy(
     }))
 }
 
+/// Lists a page of the parts that an upload has so far.
 pub async fn list_parts(
     store: &LocalStore,
     req: S3Request<ListPartsInput>,
@@ -201,6 +205,7 @@ pub async fn list_parts(
     }))
 }
 
+/// The one owner, in the role of an upload's initiator.
 pub fn upload_initiator() -> Initiator {
     let Owner { display_name, id } = store_owner();
     Initiator { display_name, id }

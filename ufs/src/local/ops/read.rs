@@ -71,6 +71,7 @@ macro_rules! answer {
     }};
 }
 
+/// Answers an object, a range or a part with its body. The bytes are pinned until the body ends.
 pub async fn get_object(
     store: &LocalStore,
     req: S3Request<GetObjectInput>,
@@ -96,6 +97,7 @@ pub async fn get_object(
     Ok(S3Response::with_status(output, status))
 }
 
+/// Answers the headers of GetObject without a body.
 pub async fn head_object(
     store: &LocalStore,
     req: S3Request<HeadObjectInput>,

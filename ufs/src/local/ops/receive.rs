@@ -34,6 +34,7 @@ pub struct ReceivedBody {
 }
 
 impl ReceivedBody {
+    /// The extents for the record, and the blob for the commit. Both are empty for an empty body.
     pub fn into_parts(self) -> (Vec<BlobExtent>, Option<UnfinishedBlob>) {
         match self.blob {
             Some((extent, blob)) => (vec![extent], Some(blob)),
@@ -42,6 +43,8 @@ impl ReceivedBody {
     }
 }
 
+/// Stores the body in a blob and verifies every claim. Errors when one does not hold, or the body
+/// is too large.
 pub async fn receive_body(
     store: &LocalStore,
     body: Option<StreamingBlob>,

@@ -71,6 +71,7 @@ fn to_dto(tags: TagPairList) -> TagSet {
     tags.into_iter().map(|(key, value)| Tag { key: Some(key), value: Some(value) }).collect()
 }
 
+/// Answers the tags of an object. The set may be empty.
 pub async fn get_object_tagging(
     store: &LocalStore,
     req: S3Request<GetObjectTaggingInput>,
@@ -84,6 +85,7 @@ pub async fn get_object_tagging(
     Ok(S3Response::new(GetObjectTaggingOutput { tag_set: to_dto(record.tags), version_id: None }))
 }
 
+/// Replaces all tags of an object. It may have 10.
 pub async fn put_object_tagging(
     store: &LocalStore,
     req: S3Request<PutObjectTaggingInput>,
@@ -96,6 +98,7 @@ pub async fn put_object_tagging(
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
 
+/// Removes all tags of an object.
 pub async fn delete_object_tagging(
     store: &LocalStore,
     req: S3Request<DeleteObjectTaggingInput>,
@@ -124,6 +127,7 @@ async fn set_object_tags(
         .await
 }
 
+/// Answers the tags of a bucket. Errors with NoSuchTagSet where it has none.
 pub async fn get_bucket_tagging(
     store: &LocalStore,
     req: S3Request<GetBucketTaggingInput>,
@@ -136,6 +140,7 @@ pub async fn get_bucket_tagging(
     Ok(S3Response::new(GetBucketTaggingOutput { tag_set: to_dto(bucket.tags) }))
 }
 
+/// Replaces all tags of a bucket. It may have 50.
 pub async fn put_bucket_tagging(
     store: &LocalStore,
     req: S3Request<PutBucketTaggingInput>,
@@ -145,6 +150,7 @@ pub async fn put_bucket_tagging(
     Ok(S3Response::with_status(PutBucketTaggingOutput::default(), StatusCode::NO_CONTENT))
 }
 
+/// Removes all tags of a bucket.
 pub async fn delete_bucket_tagging(
     store: &LocalStore,
     req: S3Request<DeleteBucketTaggingInput>,

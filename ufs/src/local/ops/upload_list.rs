@@ -12,6 +12,7 @@ use crate::local::listing::{
 };
 use crate::local::store::{LocalStore, find_bucket, index_failed};
 
+/// Lists a page of the uploads that are neither completed nor aborted.
 pub async fn list_multipart_uploads(
     store: &LocalStore,
     req: S3Request<ListMultipartUploadsInput>,

@@ -14,6 +14,7 @@ use crate::local::condition::WriteConditions;
 use crate::local::index::{LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq};
 use crate::local::store::{LocalStore, find_bucket, no_such_bucket, now_ms};
 
+/// Stores a body and commits it as an object, if the conditions still hold then.
 pub async fn put_object(
     store: &LocalStore,
     req: S3Request<PutObjectInput>,
