@@ -4,14 +4,14 @@
 //! UFS for whom (`checks`, `ask`), and which gateways may answer by themselves (`grants`, `reads`).
 //! Holds no bytes of objects.
 
-mod ask;
-mod cache;
-mod checks;
-mod coherence;
-mod doubts;
-mod grants;
+mod attribute_cache;
+mod attribute_fetcher;
+mod check_table;
+mod coherence_table;
+mod doubt_tracker;
 mod identity;
-mod reads;
+mod lease_grants;
+mod read_counter;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::digest::AttributesKey;
 use crate::fill::{RunInterest, VolumeSource};
 use crate::standing::AnswerRight;
 
-pub(crate) use ask::AttributeFetcher;
-pub(crate) use cache::{AnswerRequirements, AttributeCache, ObjectPresence};
-pub(crate) use checks::{AttributeCheckPlan, AttributeCheckTable, PendingAttributeRead};
-pub(crate) use coherence::CoherenceTable;
-pub(crate) use doubts::DoubtOptions;
-pub(crate) use grants::{GrantOptions, LeaseGrantError, LeaseGrantTable, RecallScope};
-pub(crate) use reads::KeyReadCounter;
+pub(crate) use attribute_cache::{AnswerRequirements, AttributeCache, ObjectPresence};
+pub(crate) use attribute_fetcher::AttributeFetcher;
+pub(crate) use check_table::{AttributeCheckPlan, AttributeCheckTable, PendingAttributeRead};
+pub(crate) use coherence_table::CoherenceTable;
+pub(crate) use doubt_tracker::DoubtOptions;
+pub(crate) use lease_grants::{GrantOptions, LeaseGrantError, LeaseGrantTable, RecallScope};
+pub(crate) use read_counter::KeyReadCounter;
 
 /// Whose attributes are asked.
 #[derive(Clone)]

@@ -6,21 +6,21 @@
 //! read is right or absent, whatever the disk did in between.
 
 pub(crate) mod decoders;
-mod files;
-mod folder;
-mod header;
-mod health;
-mod index;
-mod layout;
-mod medium;
+mod disk_headers;
+mod folder_files;
+mod folder_health;
+mod folder_index;
+mod folder_store;
+mod index_rebuild;
 mod metrics;
-mod opening;
 mod options;
-mod pins;
-mod queue;
-mod rebuild;
-mod room;
-mod table;
+mod pending_pins;
+mod segment_layout;
+mod segment_medium;
+mod slot_allocation;
+mod slot_table;
+mod tier_builder;
+mod write_queue;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,15 +35,15 @@ use verbs3_rdma::arena::CellReader;
 
 use crate::digest::{PageKey, VersionDigest};
 use crate::memory::{GhostFingerprints, PageHeat};
-use folder::FolderPageStore;
-use header::PageHeader;
+use disk_headers::PageHeader;
+use folder_store::FolderPageStore;
 use metrics::DiskMetrics;
-use queue::{DiskTierWriter, DiskWriteJob, DiskWriteQueue, WriteQueueBudget};
+use write_queue::{DiskTierWriter, DiskWriteJob, DiskWriteQueue, WriteQueueBudget};
 
 pub use metrics::TABLE as METRICS;
-pub(crate) use opening::DiskTierBuilder;
 pub use options::{DiskError, DiskFolder, DiskOptions, DiskVolume};
-pub(crate) use pins::PendingPins;
+pub(crate) use pending_pins::PendingPins;
+pub(crate) use tier_builder::DiskTierBuilder;
 
 /// Whether memory holds a page.
 pub(crate) type ResidencyCheck = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
@@ -53,7 +53,7 @@ pub(crate) type ResidencyCheck = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
 const GHOSTS_MAX: u64 = 4 << 20;
 
 /// Smallest folder: some segments, so that pages of several sizes have room side by side.
-pub(crate) const FOLDER_BYTES_MIN: u64 = 4 * layout::SEGMENT_BYTES_MIN;
+pub(crate) const FOLDER_BYTES_MIN: u64 = 4 * segment_layout::SEGMENT_BYTES_MIN;
 
 /// Slots of each folder that one look-over checks for age.
 const SWEEP_STEPS: usize = 16_384;
@@ -380,6 +380,6 @@ impl Drop for DiskTier {
 }
 
 #[cfg(test)]
-mod simulated;
+mod simulated_medium;
 #[cfg(test)]
 mod tests;

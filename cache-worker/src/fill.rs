@@ -4,14 +4,14 @@
 //! Owns who waits for which page, the tasks that fill, and their bounds. What a page is kept for,
 //! and for how long, is `memory_tier`'s; whether a version is current is `attributes`'.
 
-mod claim;
-mod disk;
-mod failure;
-mod former;
-mod keep;
-mod pump;
-mod run;
-mod start;
+mod body_writer;
+mod disk_demotion;
+mod disk_promotion;
+mod fill_error;
+mod fill_run;
+mod fill_task;
+mod neighbour_pages;
+mod page_claim;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use verbs3_ufs::Ufs;
 use crate::clock::WorkerClock;
 use crate::digest::{DigestState, KeyedDigester, PageKey, VersionDigest};
 use crate::disk::DiskTier;
-use crate::former::FormerOwners;
+use crate::former_owners::FormerOwners;
 use crate::memory::{CachedPage, DemotionEvidence, MemoryTier};
 use crate::metrics::WorkerMetrics;
 use crate::options::WorkerOptions;
 use crate::tasks::WorkerTaskSet;
 
-pub(crate) use claim::{PageClaim, PageClaimRequest, PageSource};
-pub(crate) use failure::{PageFillError, to_ufs_answer};
-use run::PageFillRun;
-pub(crate) use run::{PageFillState, RunInterest};
+pub(crate) use fill_error::{PageFillError, to_ufs_answer};
+use fill_run::PageFillRun;
+pub(crate) use fill_run::{PageFillState, RunInterest};
+pub(crate) use page_claim::{PageClaim, PageClaimRequest, PageSource};
 
 /// Where a volume's objects come from.
 pub(crate) struct VolumeSource {

@@ -3,34 +3,34 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod block_heat;
+mod block_rates;
+mod call_trace;
 mod clock;
 #[doc(hidden)]
 pub mod decoders;
 mod digest;
 mod disk;
 mod fill;
-mod former;
-mod heat;
-mod leaving;
+mod former_owners;
+mod invalidations;
 mod membership;
 mod memory;
 pub mod metrics;
 mod options;
-mod rates;
 mod serve;
 mod standing;
 mod tasks;
-mod trace;
-mod voids;
 mod volumes;
-mod warming;
+mod warmup_limiter;
 mod worker;
+mod worker_drain;
 
+pub use block_rates::BlockRate;
 pub use clock::{ManualWorkerClock, SystemClock, WorkerClock, WorkerInstant};
 pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume, METRICS as DISK_METRICS};
-pub use leaving::WorkerDrainProgress;
 pub use membership::{MapActivation, NotedWrite};
 pub use options::{WorkerOptions, WorkerOptionsError};
-pub use rates::BlockRate;
 pub use volumes::WorkerVolumes;
 pub use worker::{CacheWorker, WorkerError};
+pub use worker_drain::WorkerDrainProgress;

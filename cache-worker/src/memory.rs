@@ -3,8 +3,8 @@
 //! Owns the index of pages over the arena and the order in which they are given up. Does not know
 //! what a page means, and never waits: no memory is an answer.
 
-mod ghost;
-mod queue;
+mod ghost_fingerprints;
+mod page_list;
 mod shard;
 mod slab;
 
@@ -15,7 +15,7 @@ use verbs3_rdma::arena::{Arena, ArenaCell, CellReader, ExtentId};
 
 use crate::digest::PageKey;
 use crate::metrics::WorkerMetrics;
-pub(crate) use ghost::GhostFingerprints;
+pub(crate) use ghost_fingerprints::GhostFingerprints;
 use shard::{EvictionOutcome, MemoryTierShard};
 
 /// A page that is whole, with the checksum it got when it was filled.

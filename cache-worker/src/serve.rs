@@ -3,18 +3,18 @@
 
 mod announce;
 mod forget;
-mod gone;
-mod hear;
-mod held;
-mod life;
-mod listed;
+mod gone_version;
+mod keep_alive;
+mod listing;
 mod look;
 mod open;
-mod plan;
+mod open_plan;
 mod read;
-mod reading;
+mod read_held;
 mod recalls;
+mod relayed_word;
 mod report;
+mod span_reader;
 mod take_over;
 mod tend;
 mod warm;
@@ -31,12 +31,12 @@ use verbs3_protocol::{TracedRequest, WorkerReply as Message, WorkerRequest};
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
 use crate::attributes::RecallScope;
+use crate::call_trace::{note_refused, note_served};
 use crate::fill::{PageFillError, VolumeSource};
 use crate::standing::{StandingError, WriteLeaseState};
-use crate::trace::{note_refused, note_served};
 use crate::worker::CacheWorker;
-use life::while_alive;
-use reading::{BlockSpanReader, SpanReplyChunk};
+use keep_alive::while_alive;
+use span_reader::{BlockSpanReader, SpanReplyChunk};
 
 /// Why a request is not answered.
 struct ServeRefusal {

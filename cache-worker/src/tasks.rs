@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use crate::trace;
+use crate::call_trace;
 
 #[derive(Clone)]
 pub(crate) struct WorkerTaskSet {
@@ -27,7 +27,7 @@ impl WorkerTaskSet {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.tracker.spawn_on(trace::carry_context(task), &self.runtime)
+        self.tracker.spawn_on(call_trace::carry_context(task), &self.runtime)
     }
 
     /// Waits until all have ended. What is spawned later still runs.

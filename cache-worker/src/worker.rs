@@ -14,22 +14,22 @@ use crate::attributes::{
     AttributeCache, AttributeCheckTable, AttributeFetcher, CoherenceTable, DoubtOptions,
     GrantOptions, KeyReadCounter, LeaseGrantTable,
 };
+use crate::block_heat::BlockHeatTable;
+use crate::call_trace::WorkerCallTracer;
 use crate::clock::{SystemClock, WorkerClock};
 use crate::digest::KeyedDigester;
 use crate::disk::{DiskError, DiskTierBuilder};
 use crate::fill::{PageFiller, WorkerCacheTiers};
-use crate::former::FormerOwners;
-use crate::heat::BlockHeatTable;
-use crate::leaving::{WorkerDrainProgress, WorkerDrainer};
+use crate::former_owners::FormerOwners;
+use crate::invalidations::InvalidationList;
 use crate::memory::MemoryTier;
 use crate::metrics::WorkerMetrics;
 use crate::options::{WorkerOptions, WorkerOptionsError};
 use crate::standing::WorkerStanding;
 use crate::tasks::WorkerTaskSet;
-use crate::trace::WorkerCallTracer;
-use crate::voids::InvalidationList;
 use crate::volumes::WorkerVolumes;
-use crate::warming::WarmupLimiter;
+use crate::warmup_limiter::WarmupLimiter;
+use crate::worker_drain::{WorkerDrainProgress, WorkerDrainer};
 
 /// How often open writes and idle pages are looked over and gauges set. Correctness does not wait
 /// for it.

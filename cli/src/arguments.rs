@@ -9,6 +9,7 @@ use crate::command::bench::BenchCommand;
 use crate::command::cache::CacheArguments;
 use crate::command::preload::arguments::PreloadArguments;
 
+/// The whole command line of the `verbs3` binary. clap parses it.
 #[derive(Debug, Parser)]
 #[command(
     name = "verbs3",
@@ -27,7 +28,6 @@ Run it:
 
 Settings come from defaults, then the file, then the environment (VERBS3_GATEWAY__LISTEN=…), then flags.
 config/examples/*.toml has every setting with its meaning."
-/// The whole command line of the `verbs3` binary. clap parses it.
 )]
 pub struct CommandLine {
     #[command(subcommand)]
@@ -63,6 +63,7 @@ pub enum TopLevelCommand {
     Version,
 }
 
+/// Arguments of `verbs3 dev`. Each one overrides a setting of the file and the environment.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -73,7 +74,6 @@ Examples:
   verbs3 dev --set log.level=info,verbs3::access=debug  a log line for each request
   aws --endpoint-url http://127.0.0.1:9000 s3 ls        (with the credentials that it prints)
 
-/// Arguments of `verbs3 dev`. Each one overrides a setting of the file and the environment.
 The folder keeps objects and credentials across restarts. The cache starts empty.")]
 pub struct DevArguments {
     /// Folder for objects and credentials
@@ -95,6 +95,8 @@ pub struct DevArguments {
     common: CommonArguments,
 }
 
+/// Arguments of a command that serves until it is stopped. `gateway`, `worker` and `coordinator`
+/// share them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -102,8 +104,6 @@ Examples:
   verbs3 gateway --config gateway.toml --set gateway.listen=0.0.0.0:9000
   VERBS3_CLUSTER__SECRET=… verbs3 worker --config worker.toml --set worker.id=gpu-07
 
-/// Arguments of a command that serves until it is stopped. `gateway`, `worker` and `coordinator`
-/// share them.
 SIGTERM or Ctrl-C drains and ends with status 0; a second one ends at once.")]
 pub struct ServeArguments {
     #[command(flatten)]
@@ -140,6 +140,7 @@ pub struct WorkerActionArguments {
     pub coordinators: CoordinatorsArguments,
 }
 
+/// Arguments of `verbs3 worker drain`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -147,7 +148,6 @@ Examples:
   verbs3 worker drain gpu-07 --config worker.toml --wait=1m && systemctl stop verbs3@worker
 
 The worker itself goes on until it is stopped; stopped and started again, it has its slots back.
-/// Arguments of `verbs3 worker drain`.
 Exit status: 0 it drains, or with --wait may be stopped; 1 refused, or not in time; 2 nobody answers.")]
 pub struct DrainArguments {
     #[command(flatten)]
@@ -158,13 +158,13 @@ pub struct DrainArguments {
     pub wait: Option<TimePeriod>,
 }
 
+/// Arguments of `verbs3 status`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   verbs3 status --config gateway.toml
   VERBS3_CLUSTER__SECRET=… verbs3 status --coordinator http://coordinator-0:9500 --json
 
-/// Arguments of `verbs3 status`.
 Exit status: 0 all is well, 1 something is to be done, 2 no coordinator could be asked.")]
 pub struct StatusArguments {
     /// Print one JSON document
@@ -188,6 +188,7 @@ pub struct CoordinatorsArguments {
     set: Vec<(String, String)>,
 }
 
+/// Arguments of `verbs3 doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -198,7 +199,6 @@ Examples:
 
 Run it where the process runs: in its container, as its user, under its unit's limits.
 Exit status: 0 all well, 1 warnings, 2 failures (or a configuration that can't be used).
-/// Arguments of `verbs3 doctor`.
 No RDMA at all is not a failure: tcp is used then.")]
 pub struct DoctorArguments {
     /// Also look at the way to this host: a name, an address, or the id of a worker. Default port:

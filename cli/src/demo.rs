@@ -5,7 +5,7 @@
 
 mod client;
 mod dataset;
-mod table;
+mod demo_table;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -49,11 +49,11 @@ pub async fn run_demo(demo: &DemoSetup) -> anyhow::Result<()> {
     let written =
         write_missing(&client, &samples).await.context("can't write the sample dataset")?;
     let bytes: u64 = samples.iter().map(|sample| sample.bytes).sum();
-    table::print_dataset(demo.bucket, samples.len(), bytes, written);
+    demo_table::print_dataset(demo.bucket, samples.len(), bytes, written);
     let first = read(demo, &client, &samples).await.context("can't read the sample dataset")?;
     let second =
         read(demo, &client, &samples).await.context("can't read the sample dataset again")?;
-    table::print_passes(&first, &second);
+    demo_table::print_passes(&first, &second);
     Ok(())
 }
 

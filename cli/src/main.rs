@@ -10,7 +10,7 @@ mod demo;
 mod dev;
 mod logging;
 mod process;
-mod reactors;
+mod reactor_threads;
 mod wiring;
 
 use std::process::ExitCode;

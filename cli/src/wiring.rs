@@ -4,11 +4,11 @@
 //! Owns the composition of each process. Knows defaults of none.
 
 pub mod coordinator;
-pub mod following;
 pub mod gateway;
-pub mod lease;
-pub mod listen;
-pub mod neighbours;
+pub mod lease_keeper;
+pub mod listen_endpoint;
+pub mod map_follower;
+pub mod neighbourhood;
 pub mod preload;
 pub mod relay;
 pub mod stores;

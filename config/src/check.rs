@@ -5,11 +5,11 @@ mod cluster;
 mod coordinator;
 mod disk;
 mod gateway;
+mod host_files;
 mod hot;
-mod identity;
 mod mount;
 mod preload;
-mod surroundings;
+mod store_identity;
 mod telemetry;
 mod ufs;
 mod verbs;
@@ -105,7 +105,7 @@ pub(crate) fn check_config(
     cluster::check_cluster(cluster, roles, &mut findings);
     cluster::check_list(cluster, mount, roles, &mut findings);
     ufs::check_ufs_list(ufs, roles, &mut findings);
-    identity::check_store_identity(ufs, &mut findings);
+    store_identity::check_store_identity(ufs, &mut findings);
     mount::check_mounts(mount, ufs, roles, &mut findings);
     let lease = coordinator.lease;
     gateway::check_announcements(&gateway.tier, cluster, lease, roles, &mut findings);
@@ -156,7 +156,7 @@ pub(crate) fn check_config(
         findings.add_error("log.level", "is empty; write a level, such as \"info\"");
     }
     telemetry::check_telemetry(telemetry, &mut findings);
-    surroundings::check_surroundings(config, roles, environment, &mut findings);
+    host_files::check_surroundings(config, roles, environment, &mut findings);
     findings.problems
 }
 

@@ -10,17 +10,17 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_coordinator_client::clock::{BootLeaseClock, LeaseInstant, SharedLeaseClock};
+use verbs3_coordinator_client::lease_clock::{BootLeaseClock, LeaseInstant, SharedLeaseClock};
 use verbs3_coordinator_client::proof::{ClusterSecret, ProofRecipient, ReplayGuard};
 
-use crate::claim::{ClusterClaimError, claim_store};
-use crate::cluster::{ClusterOptions, MembershipController};
-use crate::hot::{HotBlockTable, HotOptions};
+use crate::cluster_claim::{ClusterClaimError, claim_store};
+use crate::hot_block_table::{HotBlockTable, HotOptions};
 use crate::http::RelayDispatcher;
+use crate::leader_preload::PreloadHandles;
+use crate::membership::{ClusterOptions, MembershipController};
 use crate::metrics::CoordinatorMetrics;
-use crate::preload::PreloadHandles;
-use crate::publish::{HotPublished, PublishedMap};
-use crate::relays::RelayQueueOptions;
+use crate::published_map::{HotPublished, PublishedMap};
+use crate::relay_queues::RelayQueueOptions;
 use crate::store::{LeadershipGuard, SharedClusterStore};
 
 /// What one coordinator is started with: its cluster, its secret, its address and its bounds.

@@ -7,7 +7,7 @@
 mod objects;
 mod openapi;
 mod preload;
-mod relay;
+mod relay_dispatcher;
 mod routes;
 
 use std::convert::Infallible;
@@ -38,7 +38,7 @@ use verbs3_coordinator_client::proof::{
 use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
 use crate::coordinator::CoordinatorServer;
-pub(crate) use relay::RelayDispatcher;
+pub(crate) use relay_dispatcher::RelayDispatcher;
 
 const HEADER_READ_MAX: Duration = Duration::from_secs(10);
 const BODY_READ_MAX: Duration = Duration::from_secs(10);

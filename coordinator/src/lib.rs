@@ -2,21 +2,21 @@
 //! on the read path.
 #![forbid(unsafe_code)]
 
-mod claim;
-pub mod cluster;
+mod cluster_claim;
 mod coordinator;
-pub mod hot;
+pub mod hot_block_table;
 mod http;
-mod lead;
+mod leader_loop;
+mod leader_preload;
+pub mod membership;
 pub mod metrics;
-mod preload;
-mod publish;
-mod relays;
+mod published_map;
+mod relay_queues;
 #[cfg(test)]
 mod simulation;
 pub mod store;
 
-pub use claim::ClusterClaimError;
+pub use cluster_claim::ClusterClaimError;
 pub use coordinator::{CoordinatorError, CoordinatorOptions, CoordinatorServer};
-pub use preload::PreloadSetup;
-pub use relays::RelayQueueOptions;
+pub use leader_preload::PreloadSetup;
+pub use relay_queues::RelayQueueOptions;

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
 
 /// Bytes of a key. Both stores could hold longer ones; nobody needs them.
 pub const KEY_BYTES_MAX: usize = 512;

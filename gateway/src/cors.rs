@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
 use verbs3_doors::KeyShares;
-use verbs3_ufs::capture::{self, RemoteFailure, observe_answer};
+use verbs3_ufs::raw_answer::{self, RemoteFailure, observe_answer};
 use verbs3_ufs::s3_request;
 
 use self::rules::CorsRuleList;
@@ -209,7 +209,7 @@ impl CorsResponder {
             }
             Err(failure) => failure,
         };
-        match capture::remote_failure(&failure) {
+        match raw_answer::remote_failure(&failure) {
             // It does not know the operation, so it has no rules.
             Some(RemoteFailure::Unintelligible(_)) => {
                 return Ok(known_rules(CorsRuleList::default()));
@@ -220,7 +220,7 @@ impl CorsResponder {
         if *failure.code() == S3ErrorCode::NoSuchBucket {
             return Ok(CorsConfiguration::NoBucket);
         }
-        match capture::answer_of(&failure, raw).status {
+        match raw_answer::answer_of(&failure, raw).status {
             StatusCode::NOT_FOUND
             | StatusCode::NOT_IMPLEMENTED
             | StatusCode::METHOD_NOT_ALLOWED => Ok(known_rules(CorsRuleList::default())),

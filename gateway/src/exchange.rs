@@ -18,7 +18,7 @@ use crate::http::{ConnectionCaller, InboundBody, slow_down};
 use crate::metrics::GatewayHttpMetrics;
 use crate::request::RequestContext;
 use crate::write::body_budget::BodyReservation;
-use crate::write::verified::FaultSlot;
+use crate::write::verified_body::FaultSlot;
 
 pub(crate) struct HttpExchange {
     pub cx: Arc<RequestContext>,

@@ -2,7 +2,6 @@
 //! the rest to the UFS. The only crate that knows XML and S3 status codes.
 #![forbid(unsafe_code)]
 
-mod answer;
 pub mod auth;
 mod cors;
 #[doc(hidden)]
@@ -15,6 +14,7 @@ pub mod mount;
 mod operations;
 pub mod read;
 pub mod request;
+mod ufs_answer;
 mod write;
 
 pub use self::http::{

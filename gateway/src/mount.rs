@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use verbs3_protocol::{ObjectKey, ObjectVolume};
 
-use self::open::OpenStore;
+use self::open_store::OpenStore;
 
-mod open;
+mod open_store;
 
 pub use verbs3_ufs::Ufs;
 

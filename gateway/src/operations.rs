@@ -27,21 +27,21 @@ mod batch;
 mod buckets;
 mod copy;
 mod listings;
-mod operation;
-mod pass;
+mod operation_core;
 pub(crate) mod query;
 mod reads;
 mod rewrite;
 mod rights;
+mod table_operation;
 
-pub use operation::AccessRight;
-pub(crate) use operation::{
+pub(crate) use operation_core::{AuthorizedRequest, OperationCore, access_denied, no_such_bucket};
+pub(crate) use rewrite::{MountNamePair, NamedDestination};
+pub use table_operation::AccessRight;
+pub(crate) use table_operation::{
     AccessScope, HomeNoticeScope, OperationRoute, OperationRow, TableOperation,
 };
-pub(crate) use pass::{AuthorizedRequest, OperationCore, access_denied, no_such_bucket};
-pub(crate) use rewrite::{MountNamePair, NamedDestination};
 
-use operation::operation_name;
+use table_operation::operation_name;
 
 /// The gateway as s3s sees it.
 #[derive(Clone)]

@@ -6,17 +6,17 @@
 
 mod admission;
 mod answers;
-mod assemble;
+mod assembled_body;
 mod bypass;
-mod bypassed;
+mod bypassed_body;
 mod conditions;
-mod fetch;
 pub(crate) mod if_range;
 pub(crate) mod metrics;
+mod object_fetch;
 mod options;
-mod plan;
-mod resumption;
-mod sequence;
+mod request_plan;
+mod resumption_backoff;
+mod sequence_table;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -34,14 +34,14 @@ use verbs3_telemetry::{ActiveTraceSpan, TraceValue};
 use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
 use admission::{BypassPlaces, ReadAdmission, ReadBytesPermit};
-use assemble::AssembledBody;
+use assembled_body::AssembledBody;
 use conditions::ConditionVerdict;
-use fetch::{FetchError, FetchSubject, ObjectFetch, verdict_of};
 use if_range::IfRange;
 use metrics::ReadMetrics;
+use object_fetch::{FetchError, FetchSubject, ObjectFetch, verdict_of};
 pub use options::ReaderOptions;
-use plan::{AnswerExtent, ReadRequestPlan};
-use sequence::SequenceTable;
+use request_plan::{AnswerExtent, ReadRequestPlan};
+use sequence_table::SequenceTable;
 
 /// Reads objects through the tier.
 #[derive(Clone)]

@@ -14,7 +14,7 @@ use verbs3_protocol::TraceContext;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_telemetry::{ActiveTraceSpan, RequestTrace, TraceParent, TraceValue};
 use verbs3_ufs::RawAnswer;
-use verbs3_ufs::propagation::{StoreTraceContext, propagate_trace};
+use verbs3_ufs::trace_propagation::{StoreTraceContext, propagate_trace};
 
 use crate::write::NoticeRoute;
 

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use crate::connection::{BenchConnection, BenchResponse};
 use crate::content::BenchBodyCheck;
 use crate::endpoint::BenchEndpoint;
-use crate::failure::BenchExchangeError;
-use crate::plan::{BenchPlanStep, BenchRequestPlan, ExchangeKind};
+use crate::exchange_error::BenchExchangeError;
 use crate::random::{SplitMixRandom, hash};
+use crate::request_plan::{BenchPlanStep, BenchRequestPlan, ExchangeKind};
 
 /// Signed requests that a connection keeps for reuse; a whole-object read of a few objects then
 /// costs no signature.

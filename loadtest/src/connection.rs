@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::failure::BenchExchangeError;
+use crate::exchange_error::BenchExchangeError;
 
 /// Largest answer head that is accepted, bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;

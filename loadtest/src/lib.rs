@@ -2,30 +2,30 @@
 //! `verbs3-loadtest` are made of it.
 #![forbid(unsafe_code)]
 
+mod bench_limits;
+pub mod bench_record;
+mod bench_round;
 mod client;
-pub mod compare;
+pub mod comparison;
 mod connection;
+mod connection_loop;
 mod content;
-pub mod cpu;
-mod drive;
+pub mod cpu_time;
 pub mod endpoint;
-mod failure;
+mod exchange_error;
 mod histogram;
-pub mod hot;
-mod limits;
-pub mod memory;
-mod plan;
+pub mod hot_bench;
+pub mod memory_bench;
+mod nginx_reference;
 mod progress;
-pub mod proxy;
 mod random;
-pub mod record;
-mod reference;
 pub mod report;
-mod round;
+mod request_plan;
 pub mod scenario;
 mod schedule;
 mod sign;
 mod statistics;
-pub mod synthetic;
+pub mod store_proxy;
+pub mod synthetic_store;
 mod tally;
 pub mod units;

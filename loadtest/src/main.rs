@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use verbs3_loadtest::proxy::{StoreProxyServer, StoreProxyShape, serve_counts};
-use verbs3_loadtest::synthetic::{SyntheticObjects, SyntheticStore};
-use verbs3_loadtest::{hot, memory, units};
+use verbs3_loadtest::store_proxy::{StoreProxyServer, StoreProxyShape, serve_counts};
+use verbs3_loadtest::synthetic_store::{SyntheticObjects, SyntheticStore};
+use verbs3_loadtest::{hot_bench, memory_bench, units};
 
 #[derive(Parser)]
 #[command(name = "verbs3-loadtest", version, about)]
@@ -29,10 +29,10 @@ struct LoadtestArguments {
 enum LoadtestCommand {
     /// Hot GETs against nginx:
     /// `verbs3-loadtest hot --endpoint 127.0.0.1:9000 --pids 123 --access-key A --secret-key S`
-    Hot(hot::HotBenchOptions),
+    Hot(hot_bench::HotBenchOptions),
     /// Resident memory under many large reads and writes, against the bound that the configuration
     /// promises.
-    Memory(memory::MemoryBenchOptions),
+    Memory(memory_bench::MemoryBenchOptions),
     /// A proxy in front of a store: bandwidth, time to the first byte, connections; counts bytes
     Proxy(StoreProxyOptions),
     /// A store of objects that are nowhere, all zeros, for preload jobs of any size
@@ -88,8 +88,8 @@ struct SyntheticStoreOptions {
 
 fn main() -> anyhow::Result<()> {
     match LoadtestArguments::parse().scenario {
-        LoadtestCommand::Hot(options) => hot::run_hot_bench(&options),
-        LoadtestCommand::Memory(options) => memory::run_memory_bench(&options),
+        LoadtestCommand::Hot(options) => hot_bench::run_hot_bench(&options),
+        LoadtestCommand::Memory(options) => memory_bench::run_memory_bench(&options),
         LoadtestCommand::Proxy(options) => run_proxy(&options),
         LoadtestCommand::Store(options) => run_store(options),
     }

@@ -5,7 +5,7 @@
 //! `plan`'s.
 
 mod fields;
-mod shipped;
+mod shipped_scenarios;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +16,7 @@ use serde::Serialize;
 use fields::{ScenarioFields, ScenarioProblemList};
 
 pub use fields::ScenarioProblem;
-pub use shipped::{SHIPPED, shipped_scenario};
+pub use shipped_scenarios::{SHIPPED, shipped_scenario};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -10,8 +10,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::plan::BenchOperationTurn;
 use crate::random::SplitMixRandom;
+use crate::request_plan::BenchOperationTurn;
 use crate::scenario::{ScenarioLoad, ScenarioPace};
 
 /// Time since a round's start.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::client::BenchStepResult;
 use crate::histogram::BenchHistogram;
-use crate::plan::ExchangeKind;
+use crate::request_plan::ExchangeKind;
 use crate::schedule::StartLateness;
 
 /// Explanations that are kept: the first ones, which are mostly the cause of the others.
@@ -175,7 +175,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::failure::BenchExchangeError;
+    use crate::exchange_error::BenchExchangeError;
 
     fn done(outcome: Result<(), BenchExchangeError>) -> BenchStepResult {
         BenchStepResult {

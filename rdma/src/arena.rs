@@ -6,9 +6,9 @@
 //! not decide what to keep or to evict.
 
 mod cell;
-mod classes;
+mod cell_pool;
 mod mapping;
-mod pool;
+mod size_classes;
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ pub use cell::{ArenaCell, CellReader, CellWriter};
 pub(crate) use cell::{CellHold, CellSpan};
 
 use cell::ArenaLoan;
-use classes::SizeClasses;
+use cell_pool::ArenaCellPool;
 use mapping::ArenaMapping;
-use pool::ArenaCellPool;
+use size_classes::SizeClasses;
 
 /// Size and cut of an arena.
 #[derive(Debug, Clone)]

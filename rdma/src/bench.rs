@@ -8,20 +8,20 @@
 //! Every reply is checked: the ends of each page always, all of it where asked. Pages differ from
 //! call to call, so that what an earlier call left in a landing does not pass.
 
-mod dial;
 mod host;
 mod measure;
 mod message;
-mod plain;
+mod pattern_pages;
+mod plain_server;
+mod requester;
 mod service;
-mod source;
-mod usage;
+mod transfer_cost;
 
-pub use dial::{BenchRequester, DialOptions, LeftOut, MeasuredWay};
 pub use host::{BenchHost, HostOptions};
 pub use measure::{BandwidthResult, RoundTrips, TransferDirection, TransferLoad};
 pub use message::ECHO_BYTES_MAX;
-pub use usage::TransferCost;
+pub use requester::{BenchRequester, DialOptions, LeftOut, MeasuredWay};
+pub use transfer_cost::TransferCost;
 
 use crate::transport::TransportError;
 

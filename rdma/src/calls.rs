@@ -5,16 +5,16 @@
 //! order and puts data where it belongs, and an [`FrameInlet`] that receives them; it decides nothing
 //! about calls.
 
-mod call;
+mod admission_gate;
+mod coalescing_waker;
 #[doc(hidden)]
 pub mod decoders;
 mod frame;
-mod gate;
 mod handshake;
-mod nudge;
-mod outgoing;
+mod line_call;
+mod outgoing_frame;
+mod queued_bytes;
 mod requester;
-mod room;
 mod session;
 
 use std::future::Future;
@@ -26,17 +26,17 @@ use prometheus::Histogram;
 
 pub use handshake::HandshakeSecret;
 
+pub(crate) use admission_gate::{AdmissionGate, GateCloser, GateLimits};
 pub(crate) use frame::{
     FrameError, FrameHeader, FrameKind, HEADER_BYTES, MemorySegment, SEGMENT_BYTES, SEGMENTS_MAX,
 };
-pub(crate) use gate::{AdmissionGate, GateCloser, GateLimits};
 pub(crate) use handshake::{
     HandshakeAgreement, HandshakeChannel, HandshakeError, HandshakeTerms, check_name,
     request_handshake,
 };
-pub(crate) use outgoing::OutgoingFrame;
+pub(crate) use outgoing_frame::OutgoingFrame;
+pub(crate) use queued_bytes::{QueuedBytesBudget, QueuedBytesPermit};
 pub(crate) use requester::start_connection;
-pub(crate) use room::{QueuedBytesBudget, QueuedBytesPermit};
 pub(crate) use session::{ServerSession, serve_session};
 
 use crate::landing::{Landing, LandingFill};

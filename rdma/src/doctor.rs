@@ -7,7 +7,7 @@
 mod addresses;
 mod check;
 #[cfg(test)]
-mod fake;
+mod fake_host_tree;
 mod finding;
 mod host;
 mod peer;

@@ -4,10 +4,10 @@
 //! Owns the choice between the two. `share` is a product path; `copy` with `faults` is what every
 //! crate's tests drive.
 
-mod copy;
+mod copy_connection;
 mod faults;
-mod pose;
-mod share;
+mod posing_transport;
+mod share_connection;
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ impl InProcess {
         mode: InProcessMode,
     ) -> Arc<dyn PeerConnection> {
         match mode {
-            InProcessMode::Share => share::open_share_connection(service),
-            InProcessMode::Copy(faults) => copy::open_copy_connection(service, faults),
+            InProcessMode::Share => share_connection::open_share_connection(service),
+            InProcessMode::Copy(faults) => copy_connection::open_copy_connection(service, faults),
         }
     }
 
@@ -61,7 +61,11 @@ impl InProcess {
         service: Arc<dyn CallService>,
         mode: InProcessMode,
     ) -> Arc<dyn PeerTransport> {
-        Arc::new(pose::PosingTransport { inner: Self::make_transport(service, mode), kind, ways })
+        Arc::new(posing_transport::PosingTransport {
+            inner: Self::make_transport(service, mode),
+            kind,
+            ways,
+        })
     }
 }
 

@@ -5,14 +5,14 @@
 
 pub mod arena;
 pub mod bench;
+mod call_credits;
 pub mod calls;
-mod credits;
 pub mod doctor;
 pub mod inprocess;
 pub mod landing;
 pub mod metrics;
 pub mod peer;
-mod pending;
+mod pending_call;
 pub mod rails;
 #[cfg(not(miri))]
 pub mod shm;

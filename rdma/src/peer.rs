@@ -11,13 +11,13 @@
 //! meanwhile is never silent (`route`).
 
 mod backoff;
-mod call;
-mod connect;
-mod lanes;
+mod connect_attempts;
+mod connecting_call;
+mod connection_state;
 mod queue_pairs;
-mod rest;
-mod route;
-mod ways;
+mod route_monitor;
+mod transport_ways;
+mod way_rest;
 
 #[cfg(test)]
 mod tests;
@@ -36,17 +36,17 @@ use tokio_util::task::TaskTracker;
 pub use backoff::BackoffOptions;
 pub(crate) use backoff::ReconnectBackoff;
 pub use queue_pairs::QueuePairs;
-pub use rest::RestOptions;
-pub use ways::{RAILS_MAX, ShmWay, TransportWays, WaysError, WaysProvider};
+pub use transport_ways::{RAILS_MAX, ShmWay, TransportWays, WaysError, WaysProvider};
+pub use way_rest::RestOptions;
 
 use crate::landing::Landing;
 use crate::transport::{
     OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
 };
-use call::ConnectingCall;
-use connect::ConnectAttempt;
-use lanes::{ConnectionPick, PeerConnectionState, TransportLane};
-use rest::WayRestTracker;
+use connect_attempts::ConnectAttempt;
+use connecting_call::ConnectingCall;
+use connection_state::{ConnectionPick, PeerConnectionState, TransportLane};
+use way_rest::WayRestTracker;
 
 /// Bounds on the connections to one peer, and how long each way to it rests after failures.
 #[derive(Debug, Clone)]

@@ -10,15 +10,15 @@
 //! the kernel reports by the lifeline (`pass`), also for a process that was killed. Never by time,
 //! and never because the worker wants it.
 
-mod borrower;
+mod arena_offer;
+mod arena_view;
+mod borrower_halves;
 mod client;
-mod owner;
-mod pass;
-mod pins;
-mod releases;
+mod owner_halves;
+mod pin_registry;
+mod pin_releases;
 mod server;
 mod socket;
-mod view;
 
 use crate::calls::{CallOptions, HandshakeSecret};
 

@@ -3,9 +3,9 @@
 //! Owns the queue of frames that wait to be written and the reads that scatter a frame. Knows
 //! nothing of addresses, and not what frames mean.
 
-mod intake;
+mod frame_intake;
+mod frame_outbox;
 mod low_water;
-mod outbox;
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,8 +15,8 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 
-pub(crate) use intake::FrameIntake;
-pub(crate) use outbox::FrameOutbox;
+pub(crate) use frame_intake::FrameIntake;
+pub(crate) use frame_outbox::FrameOutbox;
 
 use crate::transport::TransportKind;
 

@@ -5,8 +5,8 @@
 //! Owns the options and the making of sockets. What is said over them is `calls`'.
 
 mod client;
-mod intake;
 mod server;
+mod stream_inlet;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

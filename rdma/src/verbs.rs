@@ -6,36 +6,36 @@
 //! or windows, which some devices lack; shared receive queues and windows are used where a device
 //! has them.
 
-mod aim;
+mod buffer_ledger;
 mod chunk;
-mod client;
+mod chunk_sender;
 #[cfg(test)]
 mod hostile;
-mod line;
-mod pinned;
-mod place;
+mod pinned_runtime;
 pub(crate) mod port_counters;
+mod queue_pair_wire;
+mod queue_terms;
 mod rail;
+mod rail_connector;
 mod rail_metrics;
-mod receives;
-mod sender;
+mod rail_presence;
+mod receive_buffers;
 mod server;
-mod shares;
 #[cfg(test)]
 mod sharing;
 mod sys;
-mod terms;
-mod windows;
-mod wire;
+mod window_pool;
+mod wire_halves;
+mod write_plan;
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-pub use client::VerbsTransport;
-pub use pinned::PinnedRuntime;
-pub use place::RailPlace;
+pub use pinned_runtime::PinnedRuntime;
 pub use rail::RailIdentity;
+pub use rail_connector::VerbsTransport;
+pub use rail_presence::RailPlace;
 pub use server::{RailAddress, VerbsServer, VerbsServerOptions};
 
 use tokio::runtime::Handle;

@@ -8,15 +8,15 @@
 
 #![forbid(unsafe_code)]
 
-mod context;
-mod export;
-mod figures;
 mod metrics;
-mod post;
-mod spans;
+mod otlp_client;
+mod otlp_metrics;
+mod otlp_spans;
+mod telemetry_export;
 mod trace;
+mod trace_parent;
 
-pub use context::{SpanId, TraceId, TraceParent};
-pub use export::{TelemetryError, TelemetryHandle, TelemetryOptions};
 pub use metrics::TABLE;
+pub use telemetry_export::{TelemetryError, TelemetryHandle, TelemetryOptions};
 pub use trace::{ActiveTraceSpan, RequestFacts, RequestTrace, RequestTracer, TraceValue};
+pub use trace_parent::{SpanId, TraceId, TraceParent};

@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::context::{SpanId, TraceId, TraceParent};
 use super::metrics::TelemetryMetrics;
+use super::trace_parent::{SpanId, TraceId, TraceParent};
 
 /// Begins traces. One for a process.
 pub struct RequestTracer {
@@ -297,7 +297,10 @@ mod tests {
     }
 
     fn headers(traceparent: &'static str) -> HeaderMap {
-        HeaderMap::from_iter([(crate::context::TRACEPARENT, HeaderValue::from_static(traceparent))])
+        HeaderMap::from_iter([(
+            crate::trace_parent::TRACEPARENT,
+            HeaderValue::from_static(traceparent),
+        )])
     }
 
     fn facts() -> RequestFacts {

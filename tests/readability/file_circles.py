@@ -12,7 +12,7 @@ PATH = re.compile(r"\b(?:crate|super|self)(?:::\w+)+")
 
 
 def module_of(path):
-    """("gateway", ("read", "fetch")) of gateway/src/read/fetch.rs."""
+    """("gateway", ("read", "fetch")) of gateway/src/read/object_fetch.rs."""
     parts = path.parts
     if "src" not in parts:
         return None

@@ -12,8 +12,8 @@ use futures::Stream;
 use s3s::dto::StreamingBlob;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::answer_check::StoreReadPlan;
 use crate::error::UfsError;
-use crate::identity::StoreReadPlan;
 
 /// See [`crate::ObjectStream::body`]. `G` is held until the end, an error, or drop.
 pub(crate) struct CheckedBody<G> {

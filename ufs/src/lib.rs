@@ -2,25 +2,25 @@
 //! an [`s3s::S3`].
 #![forbid(unsafe_code)]
 
+mod answer_check;
 mod body;
-pub mod capture;
-mod circuit;
+mod circuit_breaker;
 mod error;
-pub mod fault;
+pub mod faulty_store;
 pub mod headers;
-mod identity;
 pub mod local;
-mod metered;
+mod metered_store;
 pub mod metrics;
 mod object;
 mod operations;
-pub mod propagation;
-mod retries;
+pub mod raw_answer;
+mod retry_budget;
 pub mod s3;
+pub mod trace_propagation;
 mod ufs;
 
-pub use circuit::{CircuitLimits, CircuitState};
+pub use circuit_breaker::{CircuitLimits, CircuitState};
 pub use error::{RawAnswer, RetryAdvice, UfsError};
 pub use object::{ObjectHead, ObjectStream, ReadObject};
-pub use retries::RetryLimits;
+pub use retry_budget::RetryLimits;
 pub use ufs::{RandomSource, Ufs, UfsLimits, s3_request};

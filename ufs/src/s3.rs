@@ -2,14 +2,14 @@
 //! faithfully. Owns the options and the wiring; what is done to a request is in `store`, to a
 //! connection in `connection`, to credentials in `credentials`.
 
+mod answer_interceptor;
 mod blank_key;
 mod client_headers;
 mod connection;
 mod credentials;
-mod listen;
 mod select;
 mod store;
-mod upload;
+mod upload_body;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ pub async fn connect_store(options: S3Options) -> Result<Arc<dyn S3>, ConnectErr
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .app_name(AppName::new("verbs3").expect("the name has only letters and a digit"))
-        .interceptor(listen::AnswerInterceptor);
+        .interceptor(answer_interceptor::AnswerInterceptor);
     if let Some(endpoint) = &options.endpoint {
         config = config.endpoint_url(endpoint);
     }

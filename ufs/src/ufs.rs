@@ -15,18 +15,18 @@ use s3s::dto::{
 use s3s::{S3, S3Request, S3Response, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::answer_check::{AnswerRefusal, StoreReadPlan, check_get, check_head, check_request};
 use crate::body::CheckedBody;
-use crate::capture::observe_answer;
-use crate::circuit::{
+use crate::circuit_breaker::{
     CircuitAdmission, CircuitBreaker, CircuitLimits, CircuitOutcome, CircuitState,
 };
 use crate::error::{RawAnswer, RetryAdvice, UfsError};
 use crate::headers::{of_get, of_head};
-use crate::identity::{AnswerRefusal, StoreReadPlan, check_get, check_head, check_request};
-use crate::metered::MeteredStore;
+use crate::metered_store::MeteredStore;
 use crate::metrics::METRICS;
 use crate::object::{ObjectHead, ObjectStream, ReadObject};
-use crate::retries::{RetryBudget, RetryLimits};
+use crate::raw_answer::observe_answer;
+use crate::retry_budget::{RetryBudget, RetryLimits};
 
 /// Bounds of the cache's heads and reads on one UFS. Pass-through requests are bounded by the
 /// store's own connections.

@@ -11,8 +11,8 @@ use http::Method;
 use loopback::{Raw, Server};
 use s3s::dto::*;
 use s3s::{S3, S3Request};
-use verbs3_ufs::capture::{RemoteFailure, observe_answer, remote_failure};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
+use verbs3_ufs::raw_answer::{RemoteFailure, observe_answer, remote_failure};
 
 fn req<T>(input: T) -> S3Request<T> {
     verbs3_ufs::s3_request(Method::GET, input)

@@ -12,8 +12,8 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, ReplyPart, TransportError, TransportKind};
 
-use crate::place::{OutstandingBytes, TierWorker};
-use crate::verify::{PieceCheckError, verify_piece};
+use crate::piece_check::{PieceCheckError, verify_piece};
+use crate::worker_map::{OutstandingBytes, TierWorker};
 
 /// What a call said.
 #[derive(Debug)]

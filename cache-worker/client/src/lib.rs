@@ -4,43 +4,43 @@
 #![forbid(unsafe_code)]
 
 mod attempt;
-mod between;
-mod gone;
+mod gone_version;
 mod health;
-mod homes;
-mod hot;
-mod lease;
-mod listed;
-mod look;
+mod home_batches;
+mod hot_blocks;
+mod lease_table;
+mod listing_report;
+mod maintenance;
+mod map_agreement;
 pub mod metrics;
-mod neighbours;
+mod neighbour_client;
+mod object_look;
 mod open;
 mod options;
-mod place;
+mod page_warming;
+mod piece_check;
 mod recalls;
-mod relay;
-mod span;
-mod tend;
+mod relay_fallback;
+mod span_read;
 mod tier;
-mod verify;
-mod warm;
-mod write;
+mod worker_map;
+mod write_announcement;
 
 pub use health::HealthOptions;
-pub use hot::HotBlockReplicas;
-pub use lease::TierBootClock;
-pub use look::ObjectLookOutcome;
-pub use neighbours::{
+pub use hot_blocks::HotBlockReplicas;
+pub use lease_table::TierBootClock;
+pub use maintenance::{InvalidObjects, TendError};
+pub use neighbour_client::{
     HeldRead, HeldRequest, NeighbourClient, NeighbourError, NeighbourOptions, TakeOverOutcome,
 };
+pub use object_look::ObjectLookOutcome;
 pub use open::{OpenOutcome, OpenRequest, OpenedObject};
 pub use options::{TierOptions, TierOptionsError};
-pub use relay::{NoticeRelay, RelayError, TierRelayOptions};
-pub use span::{BypassReason, SpanItem, SpanRead};
-pub use tend::{InvalidObjects, TendError};
+pub use page_warming::{WarmOutcome, WarmRequest};
+pub use relay_fallback::{NoticeRelay, RelayError, TierRelayOptions};
+pub use span_read::{BypassReason, SpanItem, SpanRead};
 pub use tier::{CacheTierClient, SpanRequest, TierError};
-pub use warm::{WarmOutcome, WarmRequest};
-pub use write::{CoherenceError, TierWriteGuard};
+pub use write_announcement::{CoherenceError, TierWriteGuard};
 
 #[cfg(test)]
 mod tests;

@@ -18,11 +18,11 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{AttemptError, AttemptStep, OpenExpectation, TierAttempt};
-use crate::between::MapAgreementWait;
-use crate::lease::{LeaseQuestion, LeasedAttributes};
-use crate::place::{HotBlockDraw, REPEATS_MAX, TierWorker, TierWorkerMap};
-use crate::span::{BypassReason, NoMemory, SpanRead};
+use crate::lease_table::{LeaseQuestion, LeasedAttributes};
+use crate::map_agreement::MapAgreementWait;
+use crate::span_read::{BypassReason, NoMemory, SpanRead};
 use crate::tier::{CacheTierClient, SpanRequest};
+use crate::worker_map::{HotBlockDraw, REPEATS_MAX, TierWorker, TierWorkerMap};
 
 /// What to open, and how fresh its attributes have to be.
 #[derive(Debug, Clone)]

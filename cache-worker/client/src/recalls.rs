@@ -13,10 +13,10 @@ use verbs3_protocol::{
     RECALLS_WAIT_MS, RecallPollMessage, RecallReply, WorkerReply, WorkerRequest,
 };
 
-use crate::lease::PolledHome;
-use crate::place::TierWorker;
+use crate::lease_table::PolledHome;
 use crate::tier::CacheTierClient;
-use crate::write::ask_worker;
+use crate::worker_map::TierWorker;
+use crate::write_announcement::ask_worker;
 
 /// A home that had nothing to do with leases for as long is polled no more.
 const IDLE: Duration = Duration::from_secs(30);

@@ -19,14 +19,14 @@ use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::TransportError;
 
 use crate::attempt::AttemptError;
-use crate::between::InVain;
-use crate::hot::{HotBlockReplicas, HotBlockSpread};
-use crate::lease::{self, TierBootClock, TierLeaseTable};
+use crate::hot_blocks::{HotBlockReplicas, HotBlockSpread};
+use crate::lease_table::{self, TierBootClock, TierLeaseTable};
+use crate::map_agreement::InVain;
 use crate::metrics::TierMetrics;
 use crate::options::{TierOptions, TierOptionsError};
-use crate::place::{HotBlockDraw, TierWorker, TierWorkerMap};
-use crate::relay::RelayFallback;
-use crate::span::{BypassReason, SpanRead};
+use crate::relay_fallback::RelayFallback;
+use crate::span_read::{BypassReason, SpanRead};
+use crate::worker_map::{HotBlockDraw, TierWorker, TierWorkerMap};
 
 /// Why no client of the tier can be made.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +89,14 @@ impl CacheTierClient {
         arena: Arena,
         registry: &Registry,
     ) -> Result<Arc<Self>, TierError> {
-        Self::with_clock(options, placement, peers, arena, registry, Arc::new(lease::since_boot))
+        Self::with_clock(
+            options,
+            placement,
+            peers,
+            arena,
+            registry,
+            Arc::new(lease_table::since_boot),
+        )
     }
 
     /// As [`CacheTierClient::new`], with a clock of the caller's by which leases on attributes end.

@@ -12,9 +12,9 @@ use crate::geometry::BlockGeometry;
 use crate::ids::{
     BlockIndex, ContentVersion, Epoch, KeyGeneration, ObjectKey, ObjectVolume, PageIndex, WriteId,
 };
-use crate::lease::{LeaseHolder, RecallPollMessage, RecallReply};
-use crate::look::{ObjectLookMessage, ObjectLookReply};
-use crate::tend::{ForgetPrefix, TendBlocksReply, TendMessage};
+use crate::lease_recall::{LeaseHolder, RecallPollMessage, RecallReply};
+use crate::maintenance::{ForgetPrefix, TendBlocksReply, TendMessage};
+use crate::object_look::{ObjectLookMessage, ObjectLookReply};
 
 /// Spoken in the handshake. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;

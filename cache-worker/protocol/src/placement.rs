@@ -9,8 +9,8 @@
 //! Every process computes the map by itself from the list of members ([`crate::Membership`]): no
 //! float function of a platform's library is used, so that all come to the same.
 
-mod rank;
-mod spread;
+mod hot_spread;
+mod slot_ranking;
 
 use std::hash::Hasher;
 
@@ -103,7 +103,7 @@ impl PlacementMap {
             return Err(PlacementError::NoWorkers);
         }
         let ranks = ranks.clamp(1, owning);
-        let table = rank::rank_slots(&members, ranks);
+        let table = slot_ranking::rank_slots(&members, ranks);
         Ok(Self { epoch, members, table, ranks })
     }
 

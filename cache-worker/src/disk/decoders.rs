@@ -2,7 +2,7 @@
 
 use crc_fast::{CrcAlgorithm, checksum};
 
-use super::header::{
+use super::disk_headers::{
     FolderHeader, FolderId, HEADER_BYTES, HeaderLocation, PageHeader, SegmentHeader,
 };
 

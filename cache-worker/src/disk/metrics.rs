@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
 
-use super::medium::MediumErrorKind;
+use super::segment_medium::MediumErrorKind;
 
 /// Seconds of one page: from the page cache to a device in trouble.
 const SECONDS: [f64; 13] =

@@ -8,8 +8,8 @@
 use hashbrown::HashTable;
 use verbs3_rdma::arena::{CellReader, ExtentId};
 
-use super::ghost::GhostFingerprints;
-use super::queue::ShardPageList;
+use super::ghost_fingerprints::GhostFingerprints;
+use super::page_list::ShardPageList;
 use super::slab::{EvictionQueue, MemoryPageEntry, NONE, PageEntrySlab, split_key};
 use super::{CachedPage, DemotionEvidence, PageHeat};
 use crate::digest::PageKey;

@@ -10,7 +10,7 @@ use verbs3_protocol::{
 use verbs3_rdma::transport::ReplySender;
 
 use super::{
-    BlockSpanReader, ServeRefusal, SpanReplyChunk, bound_message, plan, send_last_part,
+    BlockSpanReader, ServeRefusal, SpanReplyChunk, bound_message, open_plan, send_last_part,
     send_message, while_alive,
 };
 use crate::attributes::{
@@ -204,7 +204,7 @@ impl CacheWorker {
                 });
             }
         };
-        let span = plan::answer_span(
+        let span = open_plan::answer_span(
             opening.want,
             attributes.version.bytes,
             self.geometry,
@@ -292,8 +292,9 @@ impl CacheWorker {
     /// With the pages, unless they seem to be here already: then only the attributes have to be
     /// renewed.
     fn plan_check(&self, opening: &OpenOperation, generation: KeyGeneration) -> AttributeCheckPlan {
-        let get = plan::get(opening.want, self.geometry).filter(|_| opening.bytes_max > 0).filter(
-            |range| {
+        let get = open_plan::get(opening.want, self.geometry)
+            .filter(|_| opening.bytes_max > 0)
+            .filter(|range| {
                 let page = (range.start() / u64::from(self.geometry.page_bytes)) as u16;
                 let Some(known) = self.attributes.peek_attributes(opening.subject.key, generation)
                 else {
@@ -303,8 +304,7 @@ impl CacheWorker {
                 };
                 let digest = self.digests.digest_version(&opening.subject.object, &known.version);
                 known.version.bytes > *range.start() && !self.filler.holds_first_page(digest, page)
-            },
-        );
+            });
         let fits = |bytes: &u64| {
             get.as_ref().is_some_and(|get| *get.start() == 0 && *bytes <= get.end() + 1)
         };

@@ -16,11 +16,12 @@ use crate::command::preload::arguments::{AskArguments, JobNames};
 use crate::command::preload::{
     exit_with, is_yet_to_be_done, preload_client, present_job, require_answer,
 };
-use crate::wiring::lease::escape_path_segment;
+use crate::wiring::lease_keeper::escape_path_segment;
 
 /// How long a coordinator may try: longer than homes are waited for.
 const WAIT: Duration = Duration::from_secs(30);
 
+/// Arguments of `verbs3 cache`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -35,7 +36,6 @@ Blocks are looked for, and given up, at the workers that the map gives them. Cop
 neither shown nor given up: they go when their room is needed, and are never served of another version.
 
 Coordinators, name and secret as for `verbs3 preload`.
-/// Arguments of `verbs3 cache`.
 Status: 0 done, or taken in; 1 a followed job did not do all of it; 2 refused, or nobody answers.")]
 pub struct CacheArguments {
     #[command(subcommand)]

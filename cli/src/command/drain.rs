@@ -108,7 +108,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use verbs3_coordinator_client::api::{PreloadView, WorkerView};
-    use verbs3_coordinator_client::hot::HotView;
+    use verbs3_coordinator_client::hot_blocks::HotView;
     use verbs3_protocol::{Epoch, WorkerId};
 
     fn worker(id: &str, state: WorkerState, slots: u32) -> WorkerView {

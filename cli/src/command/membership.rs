@@ -15,7 +15,7 @@ use crate::arguments::{
 use crate::command::drain;
 use crate::dev;
 use crate::process::MISCONFIGURED;
-use crate::wiring::{coordinator, lease};
+use crate::wiring::{coordinator, lease_keeper};
 
 /// Exit status where a coordinator refused, or what was asked for did not come about.
 const REFUSED: u8 = 1;
@@ -32,7 +32,7 @@ pub fn run_worker_action(action: &WorkerAction) -> ExitCode {
         let path = format!(
             "{}/workers/{}",
             verbs3_coordinator_client::api::PREFIX,
-            lease::escape_path_segment(id)
+            lease_keeper::escape_path_segment(id)
         );
         if let WorkerAction::Forget(_) = action {
             return client.delete_path(&path).await.map(Ok);

@@ -1,7 +1,7 @@
 //! `verbs3 preload`: hands a job to the coordinators, and says what becomes of it.
 
 pub mod arguments;
-mod show;
+mod job_progress;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use verbs3_coordinator_client::{AskError, CoordinatorClient};
 use verbs3_preload::api::{JobState, JobView, JobsPage};
 
 use self::arguments::{AskArguments, PreloadAction, PreloadArguments};
-use self::show::ProgressBars;
+use self::job_progress::ProgressBars;
 use crate::command::membership;
 use crate::process::MISCONFIGURED;
 
@@ -57,7 +57,7 @@ async fn execute_action(arguments: &PreloadArguments) -> anyhow::Result<bool> {
     let json = arguments.asking.json;
     let view = match &arguments.action {
         Some(PreloadAction::Ls) => {
-            show::print_jobs(&list_jobs(&client).await?, json);
+            job_progress::print_jobs(&list_jobs(&client).await?, json);
             return Ok(true);
         }
         Some(PreloadAction::Show { id }) => {
@@ -65,7 +65,7 @@ async fn execute_action(arguments: &PreloadArguments) -> anyhow::Result<bool> {
         }
         Some(PreloadAction::Stop { id }) => {
             let view = stop_job(&client, id).await?;
-            show::print_job(&view, json);
+            job_progress::print_job(&view, json);
             if !view.state.is_over() {
                 eprintln!(
                     "it was told to end, and has not yet: ask again, `verbs3 preload show {id}`"
@@ -120,7 +120,7 @@ pub async fn is_yet_to_be_done(
         answer => require_answer(answer)?,
     };
     if known.state.is_over() {
-        show::print_job(&known, json);
+        job_progress::print_job(&known, json);
         eprintln!(
             "job {id} has ended before, and nothing was done now; give this one another --id"
         );
@@ -153,7 +153,7 @@ pub async fn present_job(
         false => view,
     };
     if !(json && to_follow) {
-        show::print_job(&view, json);
+        job_progress::print_job(&view, json);
     }
     Ok(matches!(view.state, JobState::Done | JobState::Queued | JobState::Running))
 }
@@ -169,7 +169,7 @@ async fn follow_job(
     let mut heard = Instant::now();
     while !view.state.is_over() {
         if json {
-            show::print_job(&view, true);
+            job_progress::print_job(&view, true);
         }
         bars.show_job(&view);
         let path =
@@ -186,7 +186,7 @@ async fn follow_job(
     }
     bars.finish_job(&view);
     if json {
-        show::print_job(&view, true);
+        job_progress::print_job(&view, true);
     }
     Ok(view)
 }

@@ -8,7 +8,7 @@ use futures::future::join_all;
 use verbs3_coordinator_client::api::{
     ClusterView, MapAnswer, PREFIX, PreloadView, UnfinishedJob, WorkerState, WorkerView,
 };
-use verbs3_coordinator_client::hot::{HotBlockView, HotView};
+use verbs3_coordinator_client::hot_blocks::{HotBlockView, HotView};
 use verbs3_coordinator_client::{AskError, CoordinatorClient};
 use verbs3_protocol::{Epoch, MemberRoster};
 

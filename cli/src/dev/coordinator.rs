@@ -31,7 +31,7 @@ use verbs3_protocol::WorkerId;
 use verbs3_ufs::Ufs;
 
 use super::identities::random_letters;
-use crate::wiring::lease::WorkerLeaseKeeper;
+use crate::wiring::lease_keeper::WorkerLeaseKeeper;
 use crate::wiring::transports::WorkerRailAddresses;
 use crate::wiring::{coordinator, preload};
 

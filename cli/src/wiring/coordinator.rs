@@ -12,8 +12,8 @@ use verbs3_config::{
     ClusterSettings, CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind,
     CoordinatorStoreSettings, RootSettings,
 };
-use verbs3_coordinator::cluster::ClusterOptions;
-use verbs3_coordinator::hot::HotOptions;
+use verbs3_coordinator::hot_block_table::HotOptions;
+use verbs3_coordinator::membership::ClusterOptions;
 use verbs3_coordinator::store::SharedClusterStore;
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
 use verbs3_coordinator::store::file::FileStore;
@@ -25,7 +25,7 @@ use verbs3_coordinator_client::{CoordinatorClient, CoordinatorClientOptions};
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
 
 use super::gateway::admin_limits;
-use super::listen::ListenEndpoint;
+use super::listen_endpoint::ListenEndpoint;
 use super::preload::PreloadWiring;
 use crate::process::RunningProcess;
 

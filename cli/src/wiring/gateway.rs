@@ -23,9 +23,9 @@ use verbs3_gateway::{
 use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
-use super::listen::ListenEndpoint;
+use super::listen_endpoint::ListenEndpoint;
 use super::tier::WorkerConnector;
-use super::{cluster_geometry, coordinator, following, map_arena, relay, stores, tier};
+use super::{cluster_geometry, coordinator, map_arena, map_follower, relay, stores, tier};
 use crate::process::RunningProcess;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
@@ -76,11 +76,12 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         let known = tier.clone();
         let missing = warn_without_workers(WORKERS_WITHIN, move || known.workers_up().1);
         let missing = unfollow.clone().run_until_cancelled_owned(missing);
-        let follow = following::follow_map(client, tier.clone(), ways.clone(), unfollow.clone());
+        let follow = map_follower::follow_map(client, tier.clone(), ways.clone(), unfollow.clone());
         tokio::spawn(async move { tokio::join!(follow, missing) })
     });
-    let following_hot = coordinator::coordinator_client(&cluster)?
-        .map(|client| tokio::spawn(following::follow_hot(client, tier.clone(), unfollow.clone())));
+    let following_hot = coordinator::coordinator_client(&cluster)?.map(|client| {
+        tokio::spawn(map_follower::follow_hot(client, tier.clone(), unfollow.clone()))
+    });
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = IdentityStore::load_file(file)?;
     let exported = super::telemetry::start_telemetry(

@@ -12,7 +12,7 @@ use verbs3_coordinator_client::api::{PREFIX, RelayRequest};
 use verbs3_protocol::{NoticeRelayOutcome, WorkerId, WriteNotice};
 
 use super::coordinator;
-use super::lease::escape_path_segment;
+use super::lease_keeper::escape_path_segment;
 
 /// For connecting to a coordinator, and for its answer beside the worker's. Writes wait for both:
 /// shorter than elsewhere, so that one coordinator that is away leaves time for the next.

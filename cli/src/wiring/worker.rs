@@ -21,13 +21,13 @@ use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
 use super::gateway::admin_limits;
-use super::lease::WorkerLeaseKeeper;
-use super::listen::ListenEndpoint;
+use super::lease_keeper::WorkerLeaseKeeper;
+use super::listen_endpoint::ListenEndpoint;
 use super::tier::cluster_members;
 use super::transports::WorkerServers;
-use super::{cluster_geometry, coordinator, map_arena, neighbours, stores};
+use super::{cluster_geometry, coordinator, map_arena, neighbourhood, stores};
 use crate::process::RunningProcess;
-use crate::reactors::ReactorThreads;
+use crate::reactor_threads::ReactorThreads;
 
 /// Serves until it is told to stop, then lets calls under way end.
 pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow::Result<()> {
@@ -94,7 +94,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         Some(client) => {
             let registration = build_registration(&worker, servers.local_addr())?;
             let neighbourhood =
-                neighbours::start_neighbourhood(&worker, (&cluster, &tcp, &verbs), geometry)
+                neighbourhood::start_neighbourhood(&worker, (&cluster, &tcp, &verbs), geometry)
                     .await?;
             if let Some(neighbourhood) = &neighbourhood {
                 cache.set_neighbours(neighbourhood.neighbour_table());

@@ -7,9 +7,9 @@ use verbs3_protocol::{
     Epoch, KeyHash, MemberRoster, MembershipChange, NoticeAnswer, WorkerId, WriteId, WriteNotice,
 };
 
-use crate::hot::{HotBlockRate, HotView, HotWish};
+use crate::hot_blocks::{HotBlockRate, HotView, HotWish};
 use crate::proof::ProofRecipient;
-use crate::tenure::ceil_millis;
+use crate::worker_lease::ceil_millis;
 
 /// Every path begins with it.
 pub const PREFIX: &str = "/v1";

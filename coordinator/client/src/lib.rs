@@ -3,14 +3,14 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod backoff;
 mod client;
-pub mod clock;
-mod follow;
-pub mod hot;
-mod pause;
+pub mod hot_blocks;
+pub mod lease_clock;
+mod map_follower;
 pub mod proof;
-pub mod tenure;
+pub mod worker_lease;
 
 pub use client::{AskError, CoordinatorClient, CoordinatorClientOptions};
-pub use follow::{MapFollower, MapWatch};
-pub use hot::HotFollower;
+pub use hot_blocks::HotFollower;
+pub use map_follower::{MapFollower, MapWatch};

@@ -20,17 +20,17 @@ use tokio_util::task::TaskTracker;
 use verbs3_client::CacheTierClient;
 
 use crate::api::{JobState, JobView, PreloadJobSpec};
-use crate::document::{PreloadJobRecord, PreloadProgress, progress_key, spec_key};
-use crate::failures::file_of;
+use crate::failure_file::file_of;
 use crate::job::{JobRunGuard, PreloadJob, now_ms};
-use crate::load::jitter_pause;
+use crate::job_record::{PreloadJobRecord, PreloadProgress, progress_key, spec_key};
+use crate::job_run::{PreloadRunEnd, conclude_job, run_job};
+use crate::job_store::{JobStore, JobStoreError};
+use crate::load_object::jitter_pause;
 use crate::metrics::PreloadMetrics;
 use crate::mounts::PreloadMountTable;
-use crate::notified::NOTIFIED;
+use crate::notification::NOTIFIED;
 use crate::options::PreloadOptions;
 use crate::plan::{PreloadPlan, SpecError, deadline_of};
-use crate::run::{PreloadRunEnd, conclude_job, run_job};
-use crate::store::{JobStore, JobStoreError};
 
 /// How long a `DELETE` waits for the job's run to end.
 const STOP_WAIT: Duration = Duration::from_secs(1);

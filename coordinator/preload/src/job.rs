@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::api::{JobState, JobView, PreloadCounters};
-use crate::document::{PreloadJobRecord, PreloadProgress, WorkerLifeTracker};
+use crate::job_record::{PreloadJobRecord, PreloadProgress, WorkerLifeTracker};
 
 pub(crate) struct PreloadJob {
     pub(crate) record: PreloadJobRecord,

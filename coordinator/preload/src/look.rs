@@ -9,9 +9,9 @@ use verbs3_client::ObjectLookOutcome;
 use verbs3_protocol::{LookedFor, ObjectVolume};
 
 use crate::api::PreloadFailure;
-use crate::list::PreloadListItem;
-use crate::load::jitter_pause;
-use crate::run::PreloadRun;
+use crate::job_run::PreloadRun;
+use crate::load_object::jitter_pause;
+use crate::object_list::PreloadListItem;
 
 impl PreloadRun<'_> {
     /// Counts the objects that are there, and returns those that are to be asked about one by one.

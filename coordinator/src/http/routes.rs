@@ -17,9 +17,9 @@ use verbs3_protocol::{BlockIndex, Epoch, HashSlot, ObjectKey, ObjectVolume, Work
 
 use super::objects::ObjectPageAction;
 use super::{CoordinatorRequest, CoordinatorResponse};
-use crate::cluster::{MembershipController, MembershipError};
 use crate::coordinator::CoordinatorServer;
-use crate::hot::HotBlockTable;
+use crate::hot_block_table::HotBlockTable;
+use crate::membership::{MembershipController, MembershipError};
 
 /// For how long the leader's name is believed without asking the store again.
 const HINT_FOR: Duration = Duration::from_millis(300);
@@ -299,7 +299,7 @@ impl CoordinatorServer {
         &self,
         act: impl FnOnce(
             &mut MembershipController,
-            verbs3_coordinator_client::clock::LeaseInstant,
+            verbs3_coordinator_client::lease_clock::LeaseInstant,
         ) -> Result<T, MembershipError>,
     ) -> CoordinatorResponse {
         let answer = match self.as_leader(act) {

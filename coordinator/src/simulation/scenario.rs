@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{HashSlot, MemberRoster, PlacementMap, SLOTS, WorkerId};
 
 use super::world::{SimulatedWorld, SimulationCounts};

@@ -7,12 +7,12 @@ use rand::RngExt;
 use verbs3_coordinator_client::api::{
     OpenWriteReport, WorkerIncarnation, WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration,
 };
-use verbs3_coordinator_client::clock::LeaseInstant;
-use verbs3_coordinator_client::tenure::{WorkerLease, WorkerLeaseDuty};
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
+use verbs3_coordinator_client::worker_lease::{WorkerLease, WorkerLeaseDuty};
 use verbs3_protocol::{Epoch, WorkerId};
 
 use super::world::{SimulatedWorld, SimulationEvent};
-use crate::cluster::MembershipError;
+use crate::membership::MembershipError;
 
 /// As `Tenant` has them.
 const PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{Epoch, MemberRoster};
 
 use super::gateways::{SimulatedGateway, WaitingGateway};
 use super::scenario::SimulationScale;
 use super::workers::{SimulatedWorker, WaitingRenewal};
-use crate::cluster::{ClusterDocument, ClusterOptions, MembershipController, MembershipStep};
-use crate::publish::PublishedMap;
+use crate::membership::{ClusterDocument, ClusterOptions, MembershipController, MembershipStep};
+use crate::published_map::PublishedMap;
 
 pub(super) const COORDINATORS: usize = 3;
 const BYTES_PER_SECOND: u64 = 1_250_000_000;

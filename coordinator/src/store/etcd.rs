@@ -4,7 +4,7 @@
 //! write happens only while that key is the one that was made at the election: the comparison and
 //! the write are one transaction.
 
-mod leader;
+mod election;
 mod members;
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! what it was or what it became. A lock on the folder keeps a second process out, so leadership
 //! and fences live in memory. Revisions grow across restarts: their upper half counts the openings.
 
-mod record;
+mod entry_file;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
 
 use super::{
     ClusterStore, ClusterStoreEntry, ClusterStoreError, ClusterStoreRevision, ClusterStoreWatch,
@@ -83,9 +83,9 @@ impl FileStore {
             },
             error => failed("lock it", error.into()),
         })?;
-        let opening = record::count_opening(&folder.join(LOCK), folder)
+        let opening = entry_file::count_opening(&folder.join(LOCK), folder)
             .map_err(|error| failed("count", error))?;
-        let map = record::read_all(&entries)
+        let map = entry_file::read_all(&entries)
             .map_err(|reason| ClusterStoreError::Damaged { store: name.clone(), reason })?;
         let state = FileStoreState {
             map,
@@ -197,7 +197,7 @@ impl ClusterStore for FileStore {
                 value,
                 revision: ClusterStoreRevision(state.revision),
             };
-            record::write_entry(&inner.entries, &entry)
+            entry_file::write_entry(&inner.entries, &entry)
                 .map_err(|error| inner.write_error(&key, &error))?;
             state.map.insert(key.clone(), entry);
             state.notify_watches(&key);
@@ -216,7 +216,7 @@ impl ClusterStore for FileStore {
         self.apply_change(move |inner, state| {
             state.check_conditions(&key, expect, fence.as_ref())?;
             if state.map.contains_key(&key) {
-                record::remove_entry(&inner.entries, &key)
+                entry_file::remove_entry(&inner.entries, &key)
                     .map_err(|error| inner.write_error(&key, &error))?;
                 state.map.remove(&key);
                 state.notify_watches(&key);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tokio_util::sync::CancellationToken;
 use verbs3_coordinator_client::HotFollower;
-use verbs3_coordinator_client::hot::HotBlockRate;
+use verbs3_coordinator_client::hot_blocks::HotBlockRate;
 use verbs3_protocol::{BlockIndex, ObjectKey, ObjectVolume};
 
 use super::*;

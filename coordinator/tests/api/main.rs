@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use prometheus::Registry;
 use tokio::net::TcpListener;
-use verbs3_coordinator::cluster::ClusterOptions;
-use verbs3_coordinator::hot::HotOptions;
+use verbs3_coordinator::hot_block_table::HotOptions;
+use verbs3_coordinator::membership::ClusterOptions;
 use verbs3_coordinator::store::SharedClusterStore;
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator::{CoordinatorOptions, CoordinatorServer, RelayQueueOptions};

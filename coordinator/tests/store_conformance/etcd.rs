@@ -129,7 +129,7 @@ fn spawn(arguments: &[String]) -> Child {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_etcd_has_died_knows_that_it_leads_no_more() {
-    use verbs3_coordinator_client::clock::{BootLeaseClock, LeaseClock};
+    use verbs3_coordinator_client::lease_clock::{BootLeaseClock, LeaseClock};
     let etcd = start("cut");
     let one = store(&etcd.endpoint, "cut").await;
     let leadership = one.campaign_for_leader("one", Duration::from_secs(2)).await.unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
 use verbs3_coordinator::store::{ClusterStore, EntryPrecondition, SharedClusterStore};
-use verbs3_coordinator_client::clock::{BootLeaseClock, LeaseClock};
+use verbs3_coordinator_client::lease_clock::{BootLeaseClock, LeaseClock};
 
 use crate::etcd;
 

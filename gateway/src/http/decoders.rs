@@ -5,7 +5,7 @@ use http::header::{AUTHORIZATION, RANGE};
 use http::{HeaderMap, HeaderValue, Uri};
 
 use super::form::decoders::read;
-use super::{lenient, presigned, sigv2, sigv4};
+use super::{lenient_headers, presigned, sigv2, sigv4};
 
 /// A form upload: the document, and its policy held against it.
 pub fn decode_form(bytes: &[u8]) {
@@ -42,8 +42,8 @@ pub fn decode_lenient_headers(bytes: &[u8]) {
     for name in [RANGE, http::header::IF_MODIFIED_SINCE, http::header::IF_UNMODIFIED_SINCE] {
         headers.insert(name, value.clone());
     }
-    lenient::mend_headers(&mut headers);
+    lenient_headers::mend_headers(&mut headers);
     let once = headers.clone();
-    lenient::mend_headers(&mut headers);
+    lenient_headers::mend_headers(&mut headers);
     assert_eq!(once, headers, "mended twice");
 }

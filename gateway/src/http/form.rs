@@ -29,7 +29,7 @@ use tokio::time::timeout;
 
 use self::fields::{FormError, FormHead, MultipartForm};
 use super::HostDomains;
-use super::inbound::InboundBody;
+use super::inbound_body::InboundBody;
 use crate::auth::IdentityStore;
 use crate::exchange::{HttpExchange, RequestPlaces};
 use crate::operations::TABLE;
@@ -143,7 +143,7 @@ impl FormUploads {
             .memory
             .clone()
             .try_acquire_many_owned(permits)
-            .map_err(|_| super::service::slow_down())?;
+            .map_err(|_| super::gateway_front::slow_down())?;
         let bytes = i64::try_from(length).unwrap_or(i64::MAX);
         self.held.add(bytes);
         Ok(FormMemoryPermit { _permit: permit, held: self.held.clone(), bytes })
@@ -177,7 +177,8 @@ impl FormUploads {
         }
         // From here on it is held as any request is, and no more among those of strangers.
         exchange.recognise_identity(identity)?;
-        exchange.hold_place(self.requests.take_place().ok_or_else(super::service::slow_down)?);
+        exchange
+            .hold_place(self.requests.take_place().ok_or_else(super::gateway_front::slow_down)?);
         let place = self.take_memory(length)?;
         let form = document.read_file(head, exchange).await?;
         if form.file.len() as u64 > self.file_bytes_max {

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
-use super::caller::CallerVisit;
-use super::progress::ProgressTurn;
+use super::client_progress::ProgressTurn;
+use super::connection_caller::CallerVisit;
 use crate::exchange::RequestPlaceAndShare;
 use crate::write::body_budget::BodyPlace;
 

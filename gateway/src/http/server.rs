@@ -24,12 +24,12 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 use verbs3_doors::{KeyShare, KeyShares, RoomLimits, WaitingRoom, address_group};
 
-use super::arriving::HttpRequestBody;
-use super::caller::ConnectionCaller;
-use super::progress::ClientProgress;
+use super::client_progress::ClientProgress;
+use super::connection_caller::ConnectionCaller;
+use super::gateway_front::GatewayFront;
 use super::rate_floor::RateMin;
-use super::service::GatewayFront;
-use super::stall::StallGuard;
+use super::request_body::HttpRequestBody;
+use super::stall_guard::StallGuard;
 use super::tls::{TlsCertificates, TlsError, TlsFiles};
 use crate::gateway::GatewayOptions;
 

@@ -8,7 +8,7 @@ use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
 use super::{AccessRight, OperationCore};
-use crate::write::announce::WriteEnd;
+use crate::write::home_notifier::WriteEnd;
 
 /// S3's own bound on a batch.
 const KEYS_MAX: usize = 1000;

@@ -6,7 +6,7 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::pass::{AuthorizedRequest, no_such_bucket};
+use super::operation_core::{AuthorizedRequest, no_such_bucket};
 use super::{AccessRight, OperationCore};
 
 pub(super) async fn copy_object(

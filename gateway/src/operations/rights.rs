@@ -6,7 +6,7 @@
 use http::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use super::pass::{access_denied, no_such_bucket};
+use super::operation_core::{access_denied, no_such_bucket};
 use super::{AccessRight, NamedDestination, OperationCore, TableOperation};
 use crate::auth::AuthIdentity;
 use crate::mount::MountedBucket;

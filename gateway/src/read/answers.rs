@@ -8,11 +8,11 @@ use s3s::{S3Error, S3ErrorCode};
 use verbs3_protocol::{HeadAttributes, UfsAnswer};
 use verbs3_ufs::{RawAnswer, UfsError};
 
-use super::plan::HeaderOverrides;
-use crate::answer;
+use super::request_plan::HeaderOverrides;
 use crate::mount::MountedBucket;
 use crate::operations::MountNamePair;
 use crate::request::RequestContext;
+use crate::ufs_answer;
 
 /// Headers of a 304 (RFC 9110 section 15.4.5), and what S3 adds.
 const OF_NOT_MODIFIED: [HeaderName; 6] = [
@@ -179,7 +179,7 @@ fn of_raw(cx: &RequestContext, mount: &MountedBucket, answer: RawAnswer) -> S3Er
     if let Some(message) = xml_element(&body, "Message") {
         error.set_message(message.to_owned());
     }
-    answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, Some(answer))
+    ufs_answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, Some(answer))
 }
 
 /// For answers without a document (HEAD).

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::{S3Error, S3Response, S3Result};
-use verbs3_ufs::capture::observe_answer;
+use verbs3_ufs::raw_answer::observe_answer;
 use verbs3_ufs::{RawAnswer, s3_request};
 
 use super::answers;
-use super::bypassed::{BypassBodyRest, BypassedBody};
+use super::bypassed_body::{BypassBodyRest, BypassedBody};
 use super::if_range::{IfRange, ask_store};
 use super::{ObjectReader, ObjectReaderInner};
-use crate::answer;
 use crate::mount::{KEY_BYTES_MAX, MountedBucket};
 use crate::operations::MountNamePair;
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
+use crate::ufs_answer;
 
 impl ObjectReader {
     pub(super) async fn bypass_get(
@@ -46,9 +46,9 @@ impl ObjectReader {
         };
         let (result, raw) = ask_patiently(cx, mount, "GetObject", ask).await;
         let mut response = result.map_err(|error| {
-            answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, raw.clone())
+            ufs_answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, raw.clone())
         })?;
-        answer::keep_headers(&mut response.headers, raw.as_ref());
+        ufs_answer::keep_headers(&mut response.headers, raw.as_ref());
         if let Some(inner) = response.output.body.take() {
             let rest = BypassBodyRest::from_answer(mount, input, &response.output);
             response.output.body =
@@ -76,9 +76,9 @@ impl ObjectReader {
         };
         let (result, raw) = ask_patiently(cx, mount, "HeadObject", ask).await;
         let mut response = result.map_err(|error| {
-            answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, raw.clone())
+            ufs_answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, raw.clone())
         })?;
-        answer::keep_headers(&mut response.headers, raw.as_ref());
+        ufs_answer::keep_headers(&mut response.headers, raw.as_ref());
         Ok(response)
     }
 }

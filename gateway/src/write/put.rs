@@ -10,10 +10,10 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
-use super::announce::GatewayWrite;
 use super::checks::{BodyChecks, BodyFault};
 use super::chunked::{ChunkedBody, ProvenTrailers};
-use super::verified::VerifiedBody;
+use super::home_notifier::GatewayWrite;
+use super::verified_body::VerifiedBody;
 use crate::operations::{AuthorizedRequest, HomeNoticeScope, OperationCore, TableOperation};
 
 /// What the two operations have in common.

@@ -11,7 +11,7 @@ use s3s::dto::{
     GetObjectTaggingInput, GetObjectTaggingOutput,
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
-use verbs3_ufs::capture::RemoteFailure;
+use verbs3_ufs::raw_answer::RemoteFailure;
 use verbs3_ufs::{RawAnswer, Ufs, UfsLimits};
 
 use crate::remote::stages;

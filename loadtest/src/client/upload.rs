@@ -10,8 +10,8 @@ use super::{
 };
 use crate::connection::BenchResponse;
 use crate::content::BenchContent;
-use crate::failure::BenchExchangeError;
-use crate::plan::BenchPlanStep;
+use crate::exchange_error::BenchExchangeError;
+use crate::request_plan::BenchPlanStep;
 
 /// What is kept of the answers to multipart requests.
 const REPLY_BYTES_MAX: usize = 64 << 10;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::plot::{self, BenchPlotSeries, escape_xml};
 use super::{in_words, render_text};
-use crate::record::{BenchFigures, BenchRecord, COMPARED};
+use crate::bench_record::{BenchFigures, BenchRecord, COMPARED};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:860px;margin:2rem auto;padding:0 1rem}\

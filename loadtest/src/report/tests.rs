@@ -4,13 +4,13 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::bench_limits::BenchEffort;
+use crate::bench_record::{BenchRecord, BenchSideRecord};
+use crate::bench_round::BenchRoundOutcome;
 use crate::client::BenchStepResult;
 use crate::endpoint::BenchEndpoint;
-use crate::failure::BenchExchangeError;
-use crate::limits::BenchEffort;
-use crate::plan::ExchangeKind;
-use crate::record::{BenchRecord, BenchSideRecord};
-use crate::round::BenchRoundOutcome;
+use crate::exchange_error::BenchExchangeError;
+use crate::request_plan::ExchangeKind;
 use crate::scenario::{BenchScenario, shipped_scenario};
 use crate::tally::BenchRoundTally;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::in_words;
-use crate::record::{
+use crate::bench_record::{
     BenchFigures, BenchRecord, BenchSideRecord, COMPARED, ExchangeKindFigures, LatencyPercentiles,
     median_over_rounds,
 };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 
-use super::pool::CellLocation;
+use super::cell_pool::CellLocation;
 use super::{ExtentId, MappedArena};
 
 /// A leased range; goes back to the arena on drop.

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::BenchError;
-use super::dial::LeftOut;
 use super::message::BenchHostInfo;
-use super::plain::PlainServer;
+use super::pattern_pages::PatternPages;
+use super::plain_server::PlainServer;
+use super::requester::LeftOut;
 use super::service::BenchService;
-use super::source::PatternPages;
 use crate::arena::{Arena, ArenaOptions};
 use crate::peer::{ShmWay, TransportWays};
 use crate::shm::{ShmOptions, ShmServer, ShmServerOptions};

@@ -9,8 +9,8 @@ use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 
 use super::message::{BenchHostInfo, MeasureOperation, MeasureRequest, MeasureResponse};
-use super::plain::{self, PlainLoad};
-use super::source::borrow_landing;
+use super::pattern_pages::borrow_landing;
+use super::plain_server::{self, PlainLoad};
 use super::{BenchError, BenchRequester, ECHO_BYTES_MAX, MeasuredWay, TransferCost};
 use crate::transport::{CallEvent, OutgoingCall, PeerConnection, ReplyPart};
 
@@ -203,7 +203,7 @@ impl BenchRequester {
             memory_bytes: load.bytes * load.depth.div_ceil(self.connections) as u64,
             time: load.time,
         };
-        let read = tokio::task::spawn_blocking(move || plain::read(&plain)).await;
+        let read = tokio::task::spawn_blocking(move || plain_server::read(&plain)).await;
         let read = read.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked)));
         let (bytes, took) = read.map_err(BenchError::io_error("read plain streams"))?;
         Ok(bytes as f64 / MIB / took.as_secs_f64().max(1e-9))

@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::usage::TransferCost;
+use super::transfer_cost::TransferCost;
 
 /// Largest message that is sent there and back. Well within the bound on messages, which counts the
 /// words around it too.

@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::message::{BenchHostInfo, MeasureOperation, MeasureRequest, MeasureResponse};
-use super::source::{PatternPages, borrow_landing};
-use super::usage::TransferCost;
+use super::pattern_pages::{PatternPages, borrow_landing};
+use super::transfer_cost::TransferCost;
 use crate::arena::Arena;
 use crate::transport::{CallService, IncomingCall, ReplySender, TransportError};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::source::PatternPages;
+use super::pattern_pages::PatternPages;
 use super::*;
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::HandshakeSecret;

@@ -15,17 +15,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::call::{LineConnection, RequesterLineHandle};
-use super::nudge::coalesce_wakes;
+use super::coalescing_waker::coalesce_wakes;
+use super::line_call::{LineConnection, RequesterLineHandle};
 use super::{
     CallOptions, FrameBody, FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement,
     InletError, OutgoingFrame,
 };
-use crate::credits::CallCredits;
+use crate::call_credits::CallCredits;
 use crate::landing::LandingFill;
 use crate::metrics::{GaugeGuard, transport_metrics};
 use crate::peer::TransportWays;
-use crate::pending::PendingCall;
+use crate::pending_call::PendingCall;
 use crate::transport::{CallEvent, PeerConnection, ReplyPart, TransportError};
 
 /// Makes a connection of an inlet and an outlet whose handshake is done. Its task runs on `runtime`

@@ -22,7 +22,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::nudge::coalesce_wakes;
+use super::coalescing_waker::coalesce_wakes;
 use super::{
     FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement, InletError, MemorySegment,
     OutgoingFrame,

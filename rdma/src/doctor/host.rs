@@ -6,25 +6,25 @@
 
 mod container;
 mod device;
+mod file_tree;
 mod memory;
 mod network;
 mod port;
 mod process;
 mod software;
-mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
 
 pub use device::{DeviceDescription, DeviceFileAccess, DeviceKind};
+use file_tree::HostFileTree;
 pub use memory::{HostMemoryInfo, HugePages, HugePool};
 pub use network::{BondDescription, NetworkDevice};
 pub use port::{GidKind, GidTableEntry, LinkLayer, PortDataRate, PortDescription, PortState};
 pub use process::{CpuSet, MemlockLimit, ProcessLimits};
 pub(super) use software::DRIVERS;
 pub use software::{UnusedNic, VerbsLibraries};
-use tree::HostFileTree;
 
 use super::addresses::DeviceAddresses;
 

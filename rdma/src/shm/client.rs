@@ -11,10 +11,10 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::ShmOptions;
-use super::borrower::{FromOwner, ShmBorrowerOutlet};
-use super::pass;
-use super::releases::PinReleases;
-use super::view::ShmArenaView;
+use super::arena_offer;
+use super::arena_view::ShmArenaView;
+use super::borrower_halves::{FromOwner, ShmBorrowerOutlet};
+use super::pin_releases::PinReleases;
 use crate::calls::{self, HandshakeAgreement, HandshakeError, controls_max};
 use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
@@ -137,7 +137,7 @@ impl PeerTransport for ShmTransport {
 
 /// Takes and maps what the worker offers, now that it has proved the secret.
 async fn map_offer(stream: &UnixStream) -> Result<(ShmArenaView, PinReleases), HandshakeError> {
-    let offer = pass::receive_offer(stream).await.map_err(|error| match error.kind() {
+    let offer = arena_offer::receive_offer(stream).await.map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => HandshakeError::Malformed(error.to_string()),
         _ => HandshakeError::Lost(error),
     })?;

@@ -15,9 +15,9 @@ use tokio::runtime::Handle as Runtime;
 use tokio::sync::OwnedSemaphorePermit;
 use verbs3_doors::WaitingGuest;
 
-use super::owner::{FromBorrower, ShmOwnerOutlet};
-use super::pass::{self, ShmArenaOffer};
-use super::pins::{self, ShmPinRegistry};
+use super::arena_offer::{self, ShmArenaOffer};
+use super::owner_halves::{FromBorrower, ShmOwnerOutlet};
+use super::pin_registry::{self, ShmPinRegistry};
 use super::socket::{self, ShmBindError, SocketFile};
 use super::{PinQuota, ShmOptions};
 use crate::arena::Arena;
@@ -169,7 +169,7 @@ impl ShmAcceptor {
         tracing::debug!(address, peer = agreed.peer_name, "a requester of this host has the arena");
         // Not of the server's tasks: pins outlive it. Ends when the requester has unmapped the
         // arena.
-        tokio::spawn(pins::watch_lifeline(lifeline, pins.clone(), place.clone()));
+        tokio::spawn(pin_registry::watch_lifeline(lifeline, pins.clone(), place.clone()));
         let stream = Arc::new(stream);
         let queue_bytes_max = self.options.shm.calls.write_queue_bytes_max;
         let outlet = ShmOwnerOutlet {
@@ -207,7 +207,7 @@ impl ShmAcceptor {
             memory: self.arena.memory_fd(),
             lifeline: theirs.as_fd(),
         };
-        pass::send_offer(stream, offer).await?;
+        arena_offer::send_offer(stream, offer).await?;
         // `theirs` closes here: the requester's descriptor, which the message carries, is the only
         // one that is left.
         Ok(AdmittedRequester { agreed, place, pins, lifeline })

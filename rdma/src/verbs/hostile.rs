@@ -10,15 +10,15 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 
-use super::client::{connect_options, expect_event};
-use super::line::WireInlet;
+use super::chunk_sender::LocalKeyLookup;
+use super::queue_pair_wire::{QueuePairWire, ReadableSource, next_event, watch_readable};
+use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail};
-use super::sender::LocalKeyLookup;
+use super::rail_connector::{connect_options, expect_event};
 use super::sys::{
     CmId, EventChannel, EventKind, GatherElement, SGES_MAX, WorkOperation, WorkRequest,
 };
-use super::terms::QueueTerms;
-use super::wire::{QueuePairWire, ReadableSource, next_event, watch_readable};
+use super::wire_halves::WireInlet;
 use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::{
@@ -203,11 +203,8 @@ async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
     liar.write(other.as_ptr() as u64, key);
     let place = other.as_ptr() as usize;
     // SAFETY: a byte of a page that `other` keeps leased.
-    wait_until(
-        "the foreign landing is written to",
-        || unsafe { (place as *const u8).read_volatile() } == 0xEE,
-    )
-    .await;
+    let is_written = || unsafe { (place as *const u8).read_volatile() } == 0xEE;
+    wait_until("the foreign landing is written to", is_written).await;
     assert!(connection.broken_reason().is_none());
 }
 
@@ -266,11 +263,8 @@ async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
                 liar.write(told.address, told.key);
                 let place = told.address as usize;
                 // SAFETY: a byte of the landing, which the open call keeps leased.
-                wait_until(
-                    "its own landing is written to",
-                    || unsafe { (place as *const u8).read_volatile() } == 0xEE,
-                )
-                .await;
+                let is_written = || unsafe { (place as *const u8).read_volatile() } == 0xEE;
+                wait_until("its own landing is written to", is_written).await;
                 assert!(connection.broken_reason().is_none());
                 continue;
             }
@@ -367,7 +361,8 @@ async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {
         .await
         .unwrap();
     let mut call = 0;
-    let may_send = &mut |state: &mut super::wire::QueuePairWireState| state.credits.may_send();
+    let may_send =
+        &mut |state: &mut super::queue_pair_wire::QueuePairWireState| state.credits.may_send();
     while tokio::time::timeout(Duration::from_secs(2), wire.drive_until(may_send)).await.is_ok() {
         call += 1;
         assert!(call < 10_000, "the worker goes on reading");

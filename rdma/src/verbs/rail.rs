@@ -8,9 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::VerbsOptions;
-use super::receives::SharedRing;
+use super::receive_buffers::SharedRing;
 use super::sys::{CmId, EventChannel, MemoryRegion, ProtectionDomain, RegionAccess};
-use super::windows::MemoryWindowPool;
+use super::window_pool::MemoryWindowPool;
 use crate::arena::Arena;
 use crate::metrics::{GaugeGuard, transport_metrics};
 

@@ -14,13 +14,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use verbs3_doors::WaitingGuest;
 
 use super::VerbsOptions;
-use super::client::{connect_options, expect_event};
-use super::line::{WireInlet, WireOutlet};
-use super::place::{RailPlace, RailPresence};
+use super::queue_pair_wire::{QueuePairWire, ReadableSource, next_event, watch_readable};
+use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail};
+use super::rail_connector::{connect_options, expect_event};
+use super::rail_presence::{RailPlace, RailPresence};
 use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
-use super::terms::QueueTerms;
-use super::wire::{QueuePairWire, ReadableSource, next_event, watch_readable};
+use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
 use crate::calls::{
     self, AdmissionGate, GateCloser, GateLimits, HandshakeAgreement, HandshakeError, ServerSession,

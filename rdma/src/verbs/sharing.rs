@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::receives::SharedRing;
-use super::shares::BufferTally;
+use super::buffer_ledger::BufferTally;
+use super::receive_buffers::SharedRing;
 use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::{CallOptions, HandshakeSecret};

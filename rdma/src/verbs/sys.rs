@@ -12,7 +12,7 @@ mod cm;
 mod memory;
 mod port;
 mod queue;
-mod shared;
+mod shared_queue;
 mod states;
 mod window;
 
@@ -29,7 +29,7 @@ pub(super) use port::PortAttributes;
 pub(super) use queue::{
     CompletionQueue, GatherElement, SGES_MAX, WorkCompletion, WorkOperation, WorkRequest,
 };
-pub(super) use shared::SharedQueue;
+pub(super) use shared_queue::SharedQueue;
 pub(super) use window::MemoryWindow;
 
 /// The error of a call that returns -1 or a null pointer and sets `errno`.

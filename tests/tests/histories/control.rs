@@ -10,13 +10,13 @@ use parking_lot::Mutex;
 use rand::RngExt;
 use rand::rngs::SmallRng;
 use tokio::time::{Instant, sleep};
-use verbs3_coordinator::cluster::{
+use verbs3_coordinator::membership::{
     ClusterDocument, ClusterOptions, MembershipController, MembershipError, MembershipStep,
 };
 use verbs3_coordinator_client::api::{
     WorkerDeparture, WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration,
 };
-use verbs3_coordinator_client::clock::LeaseInstant;
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{Epoch, MemberRoster, PlacementMap, WorkerId};
 use verbs3_tests::seed;
 

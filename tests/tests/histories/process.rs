@@ -16,7 +16,7 @@ use verbs3_cache_worker::{
 use verbs3_coordinator_client::api::{
     self, HeardWord, OPEN_WRITES_MAX, OpenWriteReport, WorkerIncarnation, WorkerRegistration,
 };
-use verbs3_coordinator_client::tenure::{WorkerLease, WorkerLeaseDuty};
+use verbs3_coordinator_client::worker_lease::{WorkerLease, WorkerLeaseDuty};
 use verbs3_protocol::{BlockGeometry, Epoch, ObjectVolume, PlacementMap, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};

@@ -18,7 +18,7 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::time::sleep;
 use verbs3_tests::{content, seed};
 use verbs3_ufs::RawAnswer;
-use verbs3_ufs::capture::RemoteFailure;
+use verbs3_ufs::raw_answer::RemoteFailure;
 
 use crate::key::{is_deletion, length};
 

@@ -5,9 +5,10 @@ use http::StatusCode;
 use s3s::dto::*;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
-use super::ops::absent::{AbsentConfiguration, refuse_read, require_bucket};
+use super::ops::absent_configuration::{AbsentConfiguration, refuse_read, require_bucket};
 use super::ops::{
-    acl, attributes, bucket, copy, delete, list, multipart, part, read, tagging, upload_list, write,
+    acl, attributes, bucket, copy, delete, list_objects, multipart, part, read, tagging,
+    upload_list, write,
 };
 use super::store::LocalStore;
 
@@ -101,21 +102,21 @@ impl S3 for LocalStore {
         &self,
         req: S3Request<ListObjectsInput>,
     ) -> S3Result<S3Response<ListObjectsOutput>> {
-        list::list_objects(self, req).await
+        list_objects::list_objects(self, req).await
     }
 
     async fn list_objects_v2(
         &self,
         req: S3Request<ListObjectsV2Input>,
     ) -> S3Result<S3Response<ListObjectsV2Output>> {
-        list::list_objects_v2(self, req).await
+        list_objects::list_objects_v2(self, req).await
     }
 
     async fn list_object_versions(
         &self,
         req: S3Request<ListObjectVersionsInput>,
     ) -> S3Result<S3Response<ListObjectVersionsOutput>> {
-        list::list_object_versions(self, req).await
+        list_objects::list_object_versions(self, req).await
     }
 
     async fn create_multipart_upload(

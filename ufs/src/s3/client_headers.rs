@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::HeaderMap;
 
-use super::listen::ExtraHeaders;
+use super::answer_interceptor::ExtraHeaders;
 
 /// Checksums that neither s3s nor `s3s_aws` know. Their values were checked by the caller, or are
 /// the store's to check.

@@ -14,16 +14,16 @@ use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use s3s_aws::Proxy;
 use s3s_aws::conv::{AwsConversion, try_from_aws, try_into_aws};
 
+use super::answer_interceptor::{ExtraHeaders, with_headers, without_framing};
 use super::blank_key::{blank_key_of, take_blank, with_blank};
 use super::client_headers::{checksum_headers, metadata_headers, part_type_header};
 use super::connection::NoPlace;
-use super::listen::{ExtraHeaders, with_headers, without_framing};
 use super::select::select_content;
-use super::upload::{BodyError, UploadBody};
+use super::upload_body::{BodyError, UploadBody};
 use crate::body::error_chain;
-use crate::capture::{RemoteFailure, is_error, observe_answer};
 use crate::error::RawAnswer;
 use crate::operations::every_operation;
+use crate::raw_answer::{RemoteFailure, is_error, observe_answer};
 
 pub(super) struct RemoteStore {
     proxy: Proxy,

@@ -5,7 +5,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use futures::TryStreamExt;
 use s3s::dto::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use verbs3_ufs::capture::observe_answer;
+use verbs3_ufs::raw_answer::observe_answer;
 use verbs3_ufs::s3::connect_store;
 
 use crate::loopback::{Raw, options};

@@ -17,10 +17,10 @@ use http::Method;
 use loopback::{Raw, Server, options};
 use s3s::dto::*;
 use s3s::{S3, S3Request, s3_error};
-use verbs3_ufs::capture::{answer_of, observe_answer};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
-use verbs3_ufs::propagation::{StoreTraceContext, propagate_trace};
+use verbs3_ufs::raw_answer::{answer_of, observe_answer};
 use verbs3_ufs::s3::{S3Options, connect_store};
+use verbs3_ufs::trace_propagation::{StoreTraceContext, propagate_trace};
 use verbs3_ufs::{RawAnswer, ReadObject, Ufs, UfsError, UfsLimits};
 
 fn req<T>(input: T) -> S3Request<T> {

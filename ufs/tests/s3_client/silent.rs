@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use s3s::S3Error;
-use verbs3_ufs::capture::answer_of;
+use verbs3_ufs::raw_answer::answer_of;
 use verbs3_ufs::s3::{S3Options, S3StoreDeadlines, connect_store};
 use verbs3_ufs::{ReadObject, Ufs, UfsError, UfsLimits};
 

@@ -4,7 +4,7 @@
 use super::opening::{BYTES, all, opens, request};
 use super::reading::{END, read};
 use super::*;
-use crate::place::{HotBlockDraw, OutstandingBytes, TierWorker};
+use crate::worker_map::{HotBlockDraw, OutstandingBytes, TierWorker};
 use crate::{HotBlockReplicas, OpenOutcome};
 use verbs3_protocol::{ByteRange, SPREAD_BYTES_MIN, UfsAnswer};
 

@@ -10,11 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use prometheus::Registry;
 use verbs3_protocol::BlockIndex;
 
-use super::super::folder::{FolderPageStore, PageWriteOutcome};
-use super::super::header::{FolderId, PageHeader};
-use super::super::index::{FolderIndex, VolumeQuotaRule};
-use super::super::medium::SegmentMedium;
+use super::super::disk_headers::{FolderId, PageHeader};
+use super::super::folder_index::{FolderIndex, VolumeQuotaRule};
+use super::super::folder_store::{FolderPageStore, PageWriteOutcome};
 use super::super::metrics::{DiskMetrics, FolderMetrics};
+use super::super::segment_medium::SegmentMedium;
 use crate::digest::{PageKey, VersionDigest};
 
 pub(super) const SEGMENT: u64 = 256 << 10;

@@ -4,8 +4,8 @@
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::super::folder::PageWriteOutcome;
-use super::super::simulated::{MediumFaults, SimulatedMedium};
+use super::super::folder_store::PageWriteOutcome;
+use super::super::simulated_medium::{MediumFaults, SimulatedMedium};
 use super::bed::{Bed, Options, Page};
 
 /// How a run is interrupted.

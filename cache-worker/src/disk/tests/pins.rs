@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::super::folder::PageWriteOutcome;
-use super::super::simulated::{MediumFaults, SimulatedMedium};
+use super::super::folder_store::PageWriteOutcome;
+use super::super::simulated_medium::{MediumFaults, SimulatedMedium};
 use super::super::{DiskOptions, DiskTier};
 use super::bed::{Bed, Gated, Options, Page};
 

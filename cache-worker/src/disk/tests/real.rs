@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::super::DiskTierBuilder;
-use super::super::files::FolderFiles;
-use super::super::medium::SegmentMedium;
+use super::super::folder_files::FolderFiles;
 use super::super::options::DiskError;
+use super::super::segment_medium::SegmentMedium;
 use super::super::{DiskFolder, DiskOptions};
 
 fn begin(folder: &Path) -> FolderFiles {

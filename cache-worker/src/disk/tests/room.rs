@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::super::folder::PageWriteOutcome;
-use super::super::header::PageHeader;
-use super::super::index::VolumeQuotaRule;
-use super::super::room::DiskSlotRefusal;
-use super::super::simulated::SimulatedMedium;
+use super::super::disk_headers::PageHeader;
+use super::super::folder_index::VolumeQuotaRule;
+use super::super::folder_store::PageWriteOutcome;
+use super::super::simulated_medium::SimulatedMedium;
+use super::super::slot_allocation::DiskSlotRefusal;
 use super::bed::{Bed, Options, Page, SEGMENT};
 
 fn page(number: u64) -> Page {

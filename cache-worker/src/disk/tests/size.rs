@@ -1,11 +1,11 @@
 //! What a million small objects cost.
 
-use super::super::folder::FolderPageStore;
-use super::super::header::{FolderId, HeaderLocation, PageHeader, SegmentHeader};
-use super::super::index::{FolderIndex, VolumeQuotaRule};
-use super::super::layout::SegmentLayout;
-use super::super::medium::SegmentMedium;
+use super::super::disk_headers::{FolderId, HeaderLocation, PageHeader, SegmentHeader};
+use super::super::folder_index::{FolderIndex, VolumeQuotaRule};
+use super::super::folder_store::FolderPageStore;
 use super::super::metrics::{DiskMetrics, FolderMetrics};
+use super::super::segment_layout::SegmentLayout;
+use super::super::segment_medium::SegmentMedium;
 
 /// Tables of headers without the pages: as a start reads them, and nothing else.
 struct Tables {

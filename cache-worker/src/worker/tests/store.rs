@@ -17,7 +17,7 @@ use s3s::dto::{
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::sync::{Semaphore, watch};
 use verbs3_ufs::RawAnswer;
-use verbs3_ufs::capture::RemoteFailure;
+use verbs3_ufs::raw_answer::RemoteFailure;
 
 /// One version of one object. Its bytes follow from its seed.
 #[derive(Debug, Clone)]

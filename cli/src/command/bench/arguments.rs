@@ -12,6 +12,7 @@ use verbs3_loadtest::units;
 /// From a word to a block of the default configuration.
 const SIZES: &str = "64B,256B,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB";
 
+/// Arguments of `verbs3 bench fabric`, for the serving and the measuring side.
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("side").required(true).args(["host", "serve", "loopback"]), after_help = "\
 Examples:
@@ -26,7 +27,6 @@ A rail is an address of a port of an RDMA NIC (`rdma link`, `ip address`, `verbs
 side offers the address that it listens on, and the measuring side uses the one from which the route to it leads.
 What is read is checked. Figures of a busy host are figures of a busy host: compare within a run, and use --rounds.
 Compare `in` with ib_write_bw, and half of `echo` with ib_send_lat (loadtest/fabric.sh does both).
-/// Arguments of `verbs3 bench fabric`, for the serving and the measuring side.
 Status: 0 all figures, 1 some way failed under way or the host can't be reached, 2 the command line is wrong.")]
 pub struct FabricArguments {
     /// The host that serves

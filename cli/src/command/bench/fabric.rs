@@ -26,7 +26,7 @@ use super::arguments::FabricArguments;
 use super::record::{FabricCell, FabricRecord, FabricRow};
 use super::{figures, plot};
 use crate::process::MISCONFIGURED;
-use crate::reactors::ReactorThreads;
+use crate::reactor_threads::ReactorThreads;
 
 /// Known to everyone who reads this: it keeps accidents out, not people.
 const BENCH_SECRET: &str = "verbs3 bench fabric";

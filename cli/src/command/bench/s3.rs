@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use verbs3_loadtest::compare::{self, BenchPreparation, BenchReference};
+use verbs3_loadtest::bench_record::BenchRecord;
+use verbs3_loadtest::comparison::{self, BenchPreparation, BenchReference};
 use verbs3_loadtest::endpoint::{BenchCredentials, BenchEndpoint};
-use verbs3_loadtest::record::BenchRecord;
 use verbs3_loadtest::report;
 use verbs3_loadtest::scenario::{BenchScenario, SHIPPED, shipped_scenario};
 
@@ -118,10 +118,10 @@ fn measure_endpoints(arguments: &S3Arguments, job: S3BenchJob) -> anyhow::Result
     if arguments.prepare_only {
         let endpoint =
             if let BenchReference::Endpoint(endpoint) = &against { Some(endpoint) } else { None };
-        compare::put_in(&scenario, &target, endpoint, prepare)?;
+        comparison::put_in(&scenario, &target, endpoint, prepare)?;
         return Ok(0);
     }
-    let record = compare::run_comparison(scenario, &target, &against, prepare)?;
+    let record = comparison::run_comparison(scenario, &target, &against, prepare)?;
     if let Some(path) = &arguments.html {
         std::fs::write(path, report::render_html(&record))
             .with_context(|| format!("can't write {}", path.display()))?;

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use verbs3_loadtest::compare::{BenchPreparation, ScenarioOverrides};
+use verbs3_loadtest::comparison::{BenchPreparation, ScenarioOverrides};
 use verbs3_loadtest::units;
 
 const TARGET: &str = "What to measure: [LABEL=]http://HOST:PORT/BUCKET[/PREFIX]";
 
+/// Arguments of `verbs3 bench s3`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +23,6 @@ Examples:
 Objects are put in first, unless they are there (--prepare). Their bytes follow from key and seed, so that every answer can
 be checked. Sides take turns, round by round; ratios are of paired rounds, with 95 % intervals. Latency of an open loop
 counts from when a request was due. What was a limit besides the server is said.
-/// Arguments of `verbs3 bench s3`.
 Status: 0 measured, 1 there were errors or wrong bytes, or it could not be measured, 2 command line or scenario is wrong.")]
 pub struct S3Arguments {
     /// A scenario's file, or the name of one that comes with this binary

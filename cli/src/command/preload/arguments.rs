@@ -10,6 +10,7 @@ use verbs3_preload::api::{
 
 use crate::arguments::{path_and_value, set_flags};
 
+/// Arguments of `verbs3 preload`. It starts a job unless an action is given.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -26,7 +27,6 @@ Examples:
 The coordinators come from --coordinator, or from cluster.coordinators of --config; the cluster's name and secret from
 --config, --set or the environment (VERBS3_CLUSTER__SECRET).
 Status: 0 taken in, or with --follow all is there; 1 something is missing, said why; 2 refused, or nobody answers."
-/// Arguments of `verbs3 preload`. It starts a job unless an action is given.
 )]
 pub struct PreloadArguments {
     #[command(subcommand)]

@@ -9,7 +9,7 @@ use verbs3_coordinator_client::api::{
     ClusterView, CoordinatorRefusal, CoordinatorRefusalKind, DrainProgress, EpochPreparation,
     PreloadView, UnfinishedJob, WorkerState, WorkerTierCapacity, WorkerView,
 };
-use verbs3_coordinator_client::hot::{HotBlockView, HotView};
+use verbs3_coordinator_client::hot_blocks::{HotBlockView, HotView};
 use verbs3_coordinator_client::proof::ProofRecipient;
 use verbs3_preload::api::{
     BlockView, InvalidationRequest, JobState, JobView, JobsPage, NotificationSummary, ObjectView,

@@ -5,7 +5,7 @@ mod memory;
 mod ports;
 mod software;
 
-use crate::doctor::fake::FakeHostTree;
+use crate::doctor::fake_host_tree::FakeHostTree;
 use crate::doctor::finding::{FindingSeverity, HostCheckKind, worst_severity};
 
 #[test]

@@ -1,6 +1,6 @@
 //! Whether this process is in a container, where other remedies apply.
 
-use super::tree::HostFileTree;
+use super::file_tree::HostFileTree;
 
 const MARKS: [&str; 3] = [".dockerenv", "run/.containerenv", "var/run/secrets/kubernetes.io"];
 /// Parts of cgroup paths that container runtimes make.

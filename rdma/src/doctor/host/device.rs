@@ -3,9 +3,9 @@
 use std::fs::OpenOptions;
 use std::io;
 
+use super::file_tree::HostFileTree;
 use super::network::NetworkDevice;
 use super::port::{self, PortDescription};
-use super::tree::HostFileTree;
 
 /// One RDMA device, from its folder in `/sys/class/infiniband`.
 #[derive(Debug, Clone, Default)]

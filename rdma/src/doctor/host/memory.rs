@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::file_tree::HostFileTree;
 use super::process::CpuSet;
-use super::tree::HostFileTree;
 
 /// The memory that this process can use: the host's total, and the cgroup's limit.
 #[derive(Debug, Clone, Default)]

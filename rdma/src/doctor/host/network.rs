@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::device::DeviceDescription;
-use super::tree::HostFileTree;
+use super::file_tree::HostFileTree;
 use crate::doctor::addresses::DeviceAddresses;
 
 /// One network device, from its folder in `/sys/class/net`.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
+use super::file_tree::HostFileTree;
 use super::network::NetworkDevice;
-use super::tree::HostFileTree;
 
 /// One port of an RDMA device, from its folder `ports/N`.
 #[derive(Debug, Clone, Default)]

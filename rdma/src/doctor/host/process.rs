@@ -1,6 +1,6 @@
 //! What this process may do: locked memory, capabilities, CPUs.
 
-use super::tree::HostFileTree;
+use super::file_tree::HostFileTree;
 
 /// The limits and rights of this process, from `/proc/self`.
 #[derive(Debug, Clone, Default)]

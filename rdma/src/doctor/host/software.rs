@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::device::DeviceDescription;
+use super::file_tree::HostFileTree;
 use super::network::NetworkDevice;
-use super::tree::HostFileTree;
 
 /// The user libraries that verbs are called through. A path is `None` where the loader's folders
 /// don't have it.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::doctor::fake::FakeHostTree;
+use crate::doctor::fake_host_tree::FakeHostTree;
 use crate::doctor::finding::{FindingSeverity, worst_severity};
 
 fn connected(segment_bytes: u32) -> ConnectOutcome {

@@ -16,7 +16,7 @@ use socket2::SockAddr;
 use super::memory::ProtectionDomain;
 use super::port::PortAttributes;
 use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkRequest};
-use super::shared::SharedQueue;
+use super::shared_queue::SharedQueue;
 use super::{TRANSPORT_IWARP, check_result, last_error, states};
 
 /// What an InfiniBand connection request has room for.
@@ -235,8 +235,8 @@ impl CmId {
     }
 
     pub(in crate::verbs) fn start_listening(&self, backlog: i32) -> io::Result<()> {
-        // SAFETY: the id is alive and bound.
         check_result(
+            // SAFETY: the id is alive and bound.
             unsafe { ffi::rdma_listen(self.id.as_ptr(), backlog) },
             "can't listen for RDMA connections",
         )
@@ -255,13 +255,15 @@ impl CmId {
         let peer = unsafe { &(*self.id.as_ptr()).route.addr.dst_addr_union };
         // SAFETY: the family lies at the same place in all members, and any bytes are one.
         match i32::from(unsafe { peer.dst_addr.sa_family }) {
-            // SAFETY: the family says which member it is; any bytes are an address.
-            libc::AF_INET => Some(
-                Ipv4Addr::from_bits(u32::from_be(unsafe { peer.dst_sin.sin_addr.s_addr })).into(),
-            ),
-            // SAFETY: as above.
+            libc::AF_INET => {
+                // SAFETY: the family says which member it is; any bytes are an address.
+                let bits = unsafe { peer.dst_sin.sin_addr.s_addr };
+                Some(Ipv4Addr::from_bits(u32::from_be(bits)).into())
+            }
             libc::AF_INET6 => {
-                Some(Ipv6Addr::from(unsafe { peer.dst_sin6.sin6_addr.s6_addr }).into())
+                // SAFETY: as above.
+                let bytes = unsafe { peer.dst_sin6.sin6_addr.s6_addr };
+                Some(Ipv6Addr::from(bytes).into())
             }
             _ => None,
         }
@@ -294,16 +296,16 @@ impl CmId {
     ) -> io::Result<()> {
         let (from, to) = (SockAddr::from(SocketAddr::new(from, 0)), SockAddr::from(to));
         let (from, to) = (from.as_ptr().cast_mut().cast(), to.as_ptr().cast_mut().cast());
-        // SAFETY: both addresses live through the call, which does not write to them.
         check_result(
+            // SAFETY: both addresses live through the call, which does not write to them.
             unsafe { ffi::rdma_resolve_addr(self.id.as_ptr(), from, to, timeout_millis(within)) },
             "can't resolve it",
         )
     }
 
     pub(in crate::verbs) fn resolve_route(&self, within: Duration) -> io::Result<()> {
-        // SAFETY: the id is alive.
         check_result(
+            // SAFETY: the id is alive.
             unsafe { ffi::rdma_resolve_route(self.id.as_ptr(), timeout_millis(within)) },
             "can't resolve the route",
         )
@@ -334,8 +336,8 @@ impl CmId {
         &mut self,
         channel: &Arc<EventChannel>,
     ) -> io::Result<()> {
-        // SAFETY: both channels are alive, and every event of this id was acknowledged.
         check_result(
+            // SAFETY: both channels are alive, and every event of this id was acknowledged.
             unsafe { ffi::rdma_migrate_id(self.id.as_ptr(), channel.channel.as_ptr()) },
             "can't move an RDMA id",
         )?;
@@ -406,8 +408,8 @@ impl CmId {
                 .map(Some)
                 .ok_or_else(|| last_error("can't create a queue pair"));
         }
-        // SAFETY: as above; rdma_cm keeps the queue pair with the id.
         check_result(
+            // SAFETY: as above; rdma_cm keeps the queue pair with the id.
             unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.as_ptr(), attributes) },
             "can't create a queue pair",
         )?;
@@ -441,8 +443,8 @@ impl CmId {
 
     /// Tells the peer that this side is ready.
     pub(in crate::verbs) fn establish_connection(&self) -> io::Result<()> {
-        // SAFETY: the id is alive.
         check_result(
+            // SAFETY: the id is alive.
             unsafe { ffi::rdma_establish(self.id.as_ptr()) },
             "can't end the making of a connection",
         )
@@ -468,8 +470,8 @@ impl CmId {
         options: ConnectOptions,
     ) -> io::Result<()> {
         let mut parameters = self.connect_parameters(private, options)?;
-        // SAFETY: the parameters, and what they point to, live through the call.
         check_result(
+            // SAFETY: the parameters, and what they point to, live through the call.
             unsafe { ffi::rdma_connect(self.id.as_ptr(), &raw mut parameters) },
             "can't connect",
         )
@@ -481,8 +483,8 @@ impl CmId {
         options: ConnectOptions,
     ) -> io::Result<()> {
         let mut parameters = self.connect_parameters(private, options)?;
-        // SAFETY: as for `connect`.
         check_result(
+            // SAFETY: as for `connect`.
             unsafe { ffi::rdma_accept(self.id.as_ptr(), &raw mut parameters) },
             "can't accept",
         )
@@ -562,9 +564,10 @@ impl Drop for CmId {
             // From its return on, neither this NIC nor the peer's touches memory for this
             // connection.
             match queues.own {
-                // SAFETY: made by this id, and destroyed once.
                 Some(qp) => {
-                    drop(check_result(unsafe { ffi::ibv_destroy_qp(qp.as_ptr()) }, "destroy_qp"))
+                    // SAFETY: made by this id, and destroyed once.
+                    let status = unsafe { ffi::ibv_destroy_qp(qp.as_ptr()) };
+                    drop(check_result(status, "destroy_qp"));
                 }
                 // SAFETY: the id is alive and has a queue pair.
                 None => unsafe { ffi::rdma_destroy_qp(self.id.as_ptr()) },

@@ -58,8 +58,8 @@ impl ProtectionDomain {
     pub(in crate::verbs) fn query_capabilities(&self) -> io::Result<DeviceCapabilities> {
         // SAFETY: plain data, for which zeroes are valid.
         let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: the context is open as long as the anchor; `told` is a valid place.
         check_result(
+            // SAFETY: the context is open as long as the anchor; `told` is a valid place.
             unsafe { ffi::ibv_query_device(self.device_context().as_ptr(), &raw mut told) },
             "can't ask the device",
         )?;

@@ -51,10 +51,10 @@ impl PortAttributes {
         for at in 0..usize::try_from(count).unwrap_or(0) {
             // SAFETY: the list has `count` entries and lives until it is freed below.
             let entry = unsafe { *list.add(at) };
-            // SAFETY: an entry of the live list, or null, for which libibverbs returns null.
             let name = if entry.is_null() {
                 std::ptr::null()
             } else {
+                // SAFETY: an entry of the live list.
                 unsafe { ffi::ibv_get_device_name(entry) }
             };
             // SAFETY: not null: a string that ends with a zero and lives as long as the device.

@@ -134,8 +134,8 @@ impl CompletionQueue {
 
     /// Asks for an event on the channel at the next completion.
     pub(in crate::verbs) fn arm_notify(&self) -> io::Result<()> {
-        // SAFETY: the queue is alive.
         check_result(
+            // SAFETY: the queue is alive.
             unsafe { ffi::ibv_req_notify_cq(self.cq.as_ptr(), 0) },
             "can't arm the completion queue",
         )
@@ -168,8 +168,8 @@ impl Drop for CompletionQueue {
         // SAFETY: queue pairs hold their completion queue, so none is left; every event was
         // acknowledged.
         let _ = check_result(unsafe { ffi::ibv_destroy_cq(self.cq.as_ptr()) }, "destroy_cq");
-        // SAFETY: its only queue is gone.
         let _ = check_result(
+            // SAFETY: its only queue is gone.
             unsafe { ffi::ibv_destroy_comp_channel(self.channel.as_ptr()) },
             "destroy_comp_channel",
         );
@@ -268,9 +268,9 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[WorkRequest]) 
             next = request;
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the chain ends with a null pointer and lives through the call; the caller vouches
-        // for the rest.
         check_result(
+            // SAFETY: the chain ends with a null pointer and lives through the call; the caller vouches
+            // for the rest.
             unsafe { ffi::ibv_post_send(qp.as_ptr(), next, &raw mut bad) },
             "can't post to the send queue",
         )?;
@@ -300,8 +300,8 @@ pub(super) unsafe fn post_receive(
     let mut request =
         ffi::ibv_recv_wr { wr_id: id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
     let mut bad = ptr::null_mut();
-    // SAFETY: request and piece live through the call; the caller vouches for the rest.
     check_result(
+        // SAFETY: request and piece live through the call; the caller vouches for the rest.
         unsafe { ffi::ibv_post_recv(qp.as_ptr(), &raw mut request, &raw mut bad) },
         "can't post a receive buffer",
     )

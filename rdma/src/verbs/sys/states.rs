@@ -60,8 +60,8 @@ unsafe fn modify_state(
     mut to: ffi::ibv_qp_attr,
     mask: libc::c_int,
 ) -> io::Result<()> {
-    // SAFETY: the caller vouches for the queue pair; the attributes live through the call.
     check_result(
+        // SAFETY: the caller vouches for the queue pair; the attributes live through the call.
         unsafe { ffi::ibv_modify_qp(qp.as_ptr(), &raw mut to, mask) },
         "can't move the queue pair on",
     )

@@ -3,7 +3,7 @@
 
 mod pins;
 mod read;
-mod reclaim;
+mod reclaimer;
 mod write;
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use pins::{BlobPins, PinGuard};
 pub use read::{ExtentReader, ObjectBody};
-pub use reclaim::{BlobReclaimer, ReclaimSignal, sweep_generation};
+pub use reclaimer::{BlobReclaimer, ReclaimSignal, sweep_generation};
 pub use write::{BlobWriter, UnfinishedBlob};
 
 /// Bits of a [`BlobId`] that count blobs within one generation: 10^12 of them, and 16 million

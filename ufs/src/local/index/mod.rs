@@ -6,21 +6,21 @@
 //! change.
 
 mod backend;
-mod commit;
+mod committer;
 mod records;
-mod tx;
+mod transaction;
 
 use std::ops::Bound;
 
 use redb::{ReadTransaction, ReadableTable, ReadableTableMetadata, TableDefinition, TableError};
 
 pub use backend::open_database;
-pub use commit::{CommitLimits, IndexCommitter};
+pub use committer::{CommitLimits, IndexCommitter};
 pub use records::{
     BucketId, BucketRecord, LayoutRecord, ObjectLayout, ObjectRecord, ObjectSeq, PartRecord,
     PartSummary, RecordError, StoredAttributes, UploadRecord,
 };
-pub use tx::{IndexTransaction, TxError};
+pub use transaction::{IndexTransaction, TxError};
 
 use records::decode_record;
 

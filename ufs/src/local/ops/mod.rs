@@ -1,17 +1,17 @@
 //! S3's operations, one file a family. What several families need is here: the checks of a request,
 //! and the translation between records and answers.
 
-pub mod absent;
+pub mod absent_configuration;
 pub mod acl;
 pub mod attributes;
+pub mod body_receiver;
 pub mod bucket;
 pub mod copy;
 pub mod delete;
-pub mod list;
+pub mod list_objects;
 pub mod multipart;
 pub mod part;
 pub mod read;
-pub mod receive;
 pub mod tagging;
 pub mod upload_list;
 pub mod write;

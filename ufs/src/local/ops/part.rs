@@ -3,9 +3,9 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
 
+use super::body_receiver::{BodyClaims, receive_body};
 use super::copy::{CopySourceObject, copy_conditions};
 use super::multipart::{PART_NUMBER_MAX, no_such_upload};
-use super::receive::{BodyClaims, receive_body};
 use super::{
     check_key, refuse_unkept_promises, s3_timestamp, signed_size, store_owner, strong_etag,
 };
@@ -150,7 +150,7 @@ pub async fn list_parts(
     req: S3Request<ListPartsInput>,
 ) -> S3Result<S3Response<ListPartsOutput>> {
     let input = req.input;
-    let max = super::list::page_size(input.max_parts, store.inner.options.list_page_max)?;
+    let max = super::list_objects::page_size(input.max_parts, store.inner.options.list_page_max)?;
     let marker = input.part_number_marker.unwrap_or(0);
     let after = u16::try_from(marker).map_err(|_| {
         s3_error!(InvalidArgument, "part-number-marker must be between 0 and 65535")

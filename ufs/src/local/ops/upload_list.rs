@@ -3,7 +3,7 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::list::{NameEncoding, page_size};
+use super::list_objects::{NameEncoding, page_size};
 use super::part::upload_initiator;
 use super::{s3_timestamp, store_owner};
 use crate::local::index::UploadRecord;

@@ -3,7 +3,7 @@
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::receive::{BodyClaims, receive_body};
+use super::body_receiver::{BodyClaims, receive_body};
 use super::tagging::parse_tagging_header;
 use super::{
     check_canned_acl, check_key, check_storage_class, given_attributes, not_implemented,

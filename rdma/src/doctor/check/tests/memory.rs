@@ -1,7 +1,7 @@
 //! Locked memory, limits, huge pages, NUMA.
 
 use crate::doctor::check::{HostRequirements, format_bytes};
-use crate::doctor::fake::{FakeHostTree, FindingExpectation};
+use crate::doctor::fake_host_tree::{FakeHostTree, FindingExpectation};
 use crate::doctor::finding::{FindingSeverity, HostCheckKind};
 
 const fn control(

@@ -1,6 +1,6 @@
 //! Ports, GIDs, addresses, MTUs, partitions, IPoIB, bonds, counters.
 
-use crate::doctor::fake::{FakeHostTree, FindingExpectation};
+use crate::doctor::fake_host_tree::{FakeHostTree, FindingExpectation};
 use crate::doctor::finding::{FindingSeverity, HostCheckKind};
 
 const IB: &str = "sys/class/infiniband/mlx5_0/ports/1";

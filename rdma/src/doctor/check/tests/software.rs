@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::doctor::fake::{FakeHostTree, FindingExpectation};
+use crate::doctor::fake_host_tree::{FakeHostTree, FindingExpectation};
 use crate::doctor::finding::{FindingSeverity, HostCheckKind};
 
 const fn control(

@@ -1,0 +1,81 @@
+//! Keys by their homes, in messages of bounded length.
+
+use std::sync::Arc;
+
+use verbs3_protocol::{ListedEntry, ObjectKey, ObjectVolume};
+
+use crate::worker_map::{TierWorker, TierWorkerMap};
+
+/// Keys in one message; what workers accept at most by default, and what S3 allows in a batch
+/// delete.
+const KEYS_PER_MESSAGE_MAX: usize = 1000;
+/// Bytes in one message: half of the frames that transports hold by default (64 KiB), for what
+/// stands beside the keys. A key has 1 KiB at most, so a thousand would not fit.
+const BYTES_PER_MESSAGE_MAX: usize = 32 << 10;
+
+/// A home, and what it is to be told in one message.
+pub(crate) type HomeKeyBatch<T> = (Arc<TierWorker>, Vec<T>);
+
+/// What a message carries of one key.
+pub(crate) trait OfKey {
+    fn entry_key(&self) -> &str;
+    /// At most, on the wire.
+    fn wire_bytes(&self) -> usize;
+}
+
+impl OfKey for String {
+    fn entry_key(&self) -> &str {
+        self
+    }
+
+    fn wire_bytes(&self) -> usize {
+        self.len() + 4
+    }
+}
+
+impl OfKey for ListedEntry {
+    fn entry_key(&self) -> &str {
+        &self.key
+    }
+
+    fn wire_bytes(&self) -> usize {
+        let etag = self.shown.as_ref().and_then(|shown| shown.etag.as_ref()).map_or(0, String::len);
+        // Lengths, options, and two numbers of ten bytes each.
+        self.key.len() + etag + 32
+    }
+}
+
+impl TierWorkerMap {
+    /// Without a map, nobody is to be told.
+    pub(crate) fn by_home<T: OfKey>(
+        &self,
+        volume: &ObjectVolume,
+        items: Vec<T>,
+    ) -> Vec<HomeKeyBatch<T>> {
+        let mut groups: Vec<HomeKeyBatch<T>> = Vec::new();
+        // Bytes of each group.
+        let mut sizes: Vec<usize> = Vec::new();
+        let mut object = ObjectKey { volume: volume.clone(), key: String::new() };
+        for item in items {
+            item.entry_key().clone_into(&mut object.key);
+            let Some(home) = self.home_worker(&object) else { continue };
+            let bytes = item.wire_bytes();
+            let room = groups.iter().zip(&sizes).position(|((worker, items), size)| {
+                Arc::ptr_eq(worker, home)
+                    && items.len() < KEYS_PER_MESSAGE_MAX
+                    && size + bytes <= BYTES_PER_MESSAGE_MAX
+            });
+            match room {
+                Some(at) => {
+                    groups[at].1.push(item);
+                    sizes[at] += bytes;
+                }
+                None => {
+                    groups.push((home.clone(), vec![item]));
+                    sizes.push(bytes);
+                }
+            }
+        }
+        groups
+    }
+}

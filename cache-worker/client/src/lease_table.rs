@@ -1,0 +1,356 @@
+//! Leases on attributes that homes have granted this process: what it may answer by itself, and
+//! until when.
+//!
+//! # Why nothing stale is answered
+//! A home acknowledges a write once all that hold a lease on its key have said that they dropped
+//! it, or their leases are over. Here a lease is over no later than the home believes: its time
+//! counts from when the question was *sent*, on a clock that goes on while the host sleeps, and a
+//! tenth of it is left away for the drift of clocks. To drop a key is to raise a counter, which it
+//! shares with some others; a lease holds while its counter is what it was when the question was
+//! sent. So a recall also ends what is granted and still on its way. A read is judged once, when it
+//! begins: what passes later, passes beside it.
+//!
+//! Owns what is held. How homes say what they recall is `recalls`'.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use moka::future::Cache;
+use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use verbs3_protocol::{
+    Epoch, HeadAttributes, HolderId, KeyGeneration, KeyHash, LeaseHolder, ObjectKey,
+    OpenObjectReply, PauseWatch, WorkerId,
+};
+use verbs3_rdma::transport::TransportKind;
+
+use crate::metrics::TierMetrics;
+use crate::open::OpenRequest;
+use crate::worker_map::{TierWorker, TierWorkerMap};
+
+/// Counters that keys share: 128 KiB. A recall of one key costs those that share its counter a
+/// question each.
+const COUNTERS: usize = 1 << 14;
+/// Bytes that one place of the store stands for: attributes with usual headers take about as many.
+const PLACE_BYTES: usize = 512;
+/// What is over is kept for as long, because of the reads that it has answered: the home counts
+/// them.
+const KEPT: Duration = Duration::from_secs(60);
+/// Part of a lease by which this host's clock may be slow against the home's.
+const DRIFT: u32 = 10;
+
+/// Since this host was started, sleep included.
+pub type TierBootClock = Arc<dyn Fn() -> Duration + Send + Sync>;
+
+/// What a lease's counters were when its question was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct LeaseStamp {
+    key: u64,
+    all: u64,
+}
+
+/// Attributes that are, or were, leased.
+pub(crate) struct LeasedAttributes {
+    pub(crate) attributes: HeadAttributes,
+    pub(crate) generation: KeyGeneration,
+    /// Of the answer that brought them.
+    pub(crate) transport: TransportKind,
+    home: WorkerId,
+    epoch: Epoch,
+    /// For who accepts attributes as old as that, or older.
+    age_ms_max: u64,
+    stamp: LeaseStamp,
+    end: Duration,
+    /// Reads that it has answered, and the home has not heard of.
+    answered: AtomicU32,
+}
+
+/// A question that may be answered with a lease.
+pub(crate) struct LeaseQuestion {
+    hash: KeyHash,
+    stamp: LeaseStamp,
+    sent: Duration,
+    /// `None`: this home is not polled yet.
+    pub(crate) holder: Option<LeaseHolder>,
+}
+
+/// A home that is polled for recalls.
+pub(crate) struct PolledHome {
+    pub(crate) home: Arc<TierWorker>,
+    /// It is reached in another way by now.
+    pub(crate) replaced: AtomicBool,
+    /// Its last poll was answered.
+    pub(crate) live: AtomicBool,
+    /// When it had anything to do with leases last: milliseconds since the host was started.
+    wanted_ms: AtomicU64,
+}
+
+pub(crate) struct TierLeaseTable {
+    pub(crate) holder: HolderId,
+    /// `None`: no leases are wanted.
+    held: Option<Cache<Arc<ObjectKey>, Arc<LeasedAttributes>>>,
+    /// Something was granted once: until then nothing is looked for.
+    any: AtomicBool,
+    counters: Box<[AtomicU64]>,
+    all: AtomicU64,
+    pub(crate) homes: Mutex<HashMap<WorkerId, Arc<PolledHome>>>,
+    pub(crate) clock: TierBootClock,
+    /// Where polls run: the runtime that this was made on, if any.
+    pub(crate) runtime: Option<Handle>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl TierLeaseTable {
+    pub(crate) fn new(holder: u64, places: usize, clock: TierBootClock) -> Self {
+        let weight = |_: &Arc<ObjectKey>, held: &Arc<LeasedAttributes>| {
+            let headers =
+                held.attributes.headers.iter().map(|(name, value)| name.len() + value.len() + 64);
+            u32::try_from(headers.sum::<usize>() / PLACE_BYTES).unwrap_or(u32::MAX).max(1)
+        };
+        let cache = || {
+            Cache::builder().max_capacity(places as u64).weigher(weight).time_to_live(KEPT).build()
+        };
+        Self {
+            holder: HolderId(holder),
+            held: (places > 0).then(cache),
+            any: AtomicBool::new(false),
+            counters: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            all: AtomicU64::new(0),
+            homes: Mutex::default(),
+            clock,
+            runtime: Handle::try_current().ok(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Attributes by which a read that begins now may be answered. `None`: the home is to be asked.
+    pub(crate) async fn find_valid(
+        &self,
+        map: &TierWorkerMap,
+        request: &OpenRequest,
+    ) -> Option<Arc<LeasedAttributes>> {
+        if request.version_id.is_some() || !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
+        let held = self.held.as_ref()?.get(&request.object).await?;
+        let home = map.home_worker(&request.object)?;
+        let fits = held.epoch == map.placement.map_epoch()
+            && held.home == home.id
+            && request.attributes_age_ms_max >= held.age_ms_max
+            && (held.attributes.checksums_known || !request.checksums);
+        let holds =
+            held.stamp == self.current_stamp(request.object.hash()) && (self.clock)() < held.end;
+        (fits && holds).then_some(held)
+    }
+
+    /// To be made before the question is sent. `None`: no lease can come of it.
+    pub(crate) async fn begin_question(
+        &self,
+        home: &TierWorker,
+        request: &OpenRequest,
+    ) -> Option<LeaseQuestion> {
+        let cache = self.held.as_ref().filter(|_| request.version_id.is_none())?;
+        let hash = request.object.hash();
+        let live = self.homes.lock().get(&home.id).is_some_and(|polled| polled.is_live(home));
+        let answered = match live {
+            true => cache
+                .get(&request.object)
+                .await
+                .map_or(0, |held| held.answered.swap(0, Ordering::Relaxed)),
+            false => 0,
+        };
+        let holder = live.then_some(LeaseHolder { id: self.holder, answered });
+        Some(LeaseQuestion { hash, stamp: self.current_stamp(hash), sent: (self.clock)(), holder })
+    }
+
+    /// Keeps what was granted, unless it was recalled meanwhile. `true`: the home grants, and is to
+    /// be polled.
+    pub(crate) async fn record_grant(
+        &self,
+        question: LeaseQuestion,
+        request: &OpenRequest,
+        (home, epoch): (&TierWorker, Epoch),
+        (opened, transport): (&OpenObjectReply, TransportKind),
+        metrics: &TierMetrics,
+    ) -> bool {
+        if opened.lease.id == 0 {
+            return false;
+        }
+        let Some(cache) = &self.held else { return false };
+        let lease = Duration::from_millis(opened.lease.milliseconds.into());
+        if question.holder.is_none() || lease.is_zero() {
+            return true;
+        }
+        let LeaseQuestion { hash, stamp, sent, holder: _ } = question;
+        if stamp != self.current_stamp(hash) {
+            // It would not be used in any case: see `find_valid`.
+            metrics.count_lease_event("overtaken");
+            return true;
+        }
+        let held = LeasedAttributes {
+            attributes: opened.attributes.clone(),
+            generation: opened.generation,
+            transport,
+            home: home.id.clone(),
+            epoch,
+            age_ms_max: request.attributes_age_ms_max,
+            stamp,
+            end: sent + (lease - lease / DRIFT),
+            answered: AtomicU32::new(0),
+        };
+        self.any.store(true, Ordering::Relaxed);
+        cache.insert(request.object.clone(), Arc::new(held)).await;
+        metrics.count_lease_event("granted");
+        true
+    }
+
+    /// What is held of these keys, or on its way, is used no more once this returns.
+    pub(crate) fn drop_keys(&self, hashes: impl IntoIterator<Item = KeyHash>) {
+        for hash in hashes {
+            self.key_counter(hash).fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The same of all that is held.
+    pub(crate) fn drop_all(&self) {
+        self.all.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.held.as_ref().map_or(0, Cache::entry_count)
+    }
+
+    fn current_stamp(&self, hash: KeyHash) -> LeaseStamp {
+        LeaseStamp {
+            key: self.key_counter(hash).load(Ordering::SeqCst),
+            all: self.all.load(Ordering::SeqCst),
+        }
+    }
+
+    fn key_counter(&self, hash: KeyHash) -> &AtomicU64 {
+        &self.counters[hash.0 as usize % COUNTERS]
+    }
+}
+
+impl LeasedAttributes {
+    pub(crate) fn note_answer(&self) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl PolledHome {
+    pub(crate) fn new(home: Arc<TierWorker>, now: Duration) -> Self {
+        let (replaced, live, wanted_ms) =
+            (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+        let polled = Self { home, replaced, live, wanted_ms };
+        polled.note_use(now);
+        polled
+    }
+
+    fn is_live(&self, home: &TierWorker) -> bool {
+        std::ptr::eq(&*self.home, home) && self.live.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn note_use(&self, now: Duration) {
+        self.wanted_ms.store(now.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn last_use(&self) -> Duration {
+        Duration::from_millis(self.wanted_ms.load(Ordering::Relaxed))
+    }
+}
+
+/// Of this process.
+static PAUSES: PauseWatch = PauseWatch::new();
+
+/// What this host's clock has missed, as far as that is known, is counted: leases are rights, and
+/// nobody is waited for by this clock.
+pub(crate) fn since_boot() -> Duration {
+    let (wall, own) = (read(ClockId::Realtime), read(ClockId::Boottime));
+    own + PAUSES.missed_time(own, wall)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::SocketAddr;
+    use verbs3_protocol::{
+        AttributeLease, ContentVersion, ObjectVolume, PlacementMap, PlacementMember,
+    };
+    use verbs3_rdma::peer::{PeerOptions, TransportPeer};
+    use verbs3_rdma::transport::PeerAddress;
+
+    /// Of a lease of a second, asked for at 100 s: on a clock that stands where it is told to.
+    #[tokio::test]
+    async fn a_lease_counts_from_its_question_and_ends_a_tenth_early() {
+        let now = Arc::new(AtomicU64::new(0));
+        let clock = now.clone();
+        let leases = TierLeaseTable::new(
+            1,
+            10,
+            Arc::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))),
+        );
+        let metrics = TierMetrics::new(&prometheus::Registry::new()).unwrap();
+        let id = WorkerId("a".into());
+        let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));
+        let peer = Arc::new(TransportPeer::new("a", address, vec![], PeerOptions::default()));
+        let home = Arc::new(TierWorker::new(id.clone(), peer));
+        let placement = Arc::new(
+            PlacementMap::new(Epoch(1), vec![PlacementMember::new(id.clone(), 1.0)], 1).unwrap(),
+        );
+        let map =
+            TierWorkerMap { placement, workers: vec![home.clone()], spread: Default::default() };
+        let request = OpenRequest {
+            object: Arc::new(ObjectKey { volume: ObjectVolume::new("u", "b"), key: "k".into() }),
+            version_id: None,
+            attributes_age_ms_max: 1000,
+            absence_age_ms_max: 0,
+            checksums: false,
+            want: None,
+            trace: None,
+        };
+        let version = ContentVersion { etag: "\"e\"".into(), bytes: 1, version_id: None };
+        let attributes = HeadAttributes {
+            version,
+            last_modified: None,
+            headers: vec![],
+            checksums_known: false,
+        };
+        let lease = AttributeLease { id: 1, milliseconds: 1000 };
+        let (generation, attributes_cached, piece) = (KeyGeneration(1), true, None);
+        let opened = OpenObjectReply { attributes, generation, lease, attributes_cached, piece };
+        let polled = Arc::new(PolledHome::new(home.clone(), Duration::ZERO));
+        polled.live.store(true, Ordering::SeqCst);
+        leases.homes.lock().insert(id, polled);
+
+        now.store(100_000, Ordering::SeqCst);
+        let question = leases.begin_question(&home, &request).await.unwrap();
+        // The answer takes half of its time to arrive.
+        now.store(100_500, Ordering::SeqCst);
+        let answer = (&opened, TransportKind::Tcp);
+        assert!(leases.record_grant(question, &request, (&home, Epoch(1)), answer, &metrics).await);
+        let mut held = Vec::new();
+        for at in [100_500, 100_899, 100_900, 101_000] {
+            now.store(at, Ordering::SeqCst);
+            held.push(leases.find_valid(&map, &request).await.is_some());
+        }
+        assert_eq!(held, [true, true, false, false]);
+    }
+}

@@ -1,0 +1,75 @@
+//! Telling homes what a listing showed, so that nobody reads on from attributes that it
+//! contradicts.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use tokio::time::{Instant, timeout_at};
+use verbs3_protocol::{
+    ListedEntry, ListingMessage, ObjectVolume, WorkerRefusal, WorkerReply, WorkerRequest,
+};
+
+use crate::tier::CacheTierClient;
+use crate::worker_map::TierWorker;
+use crate::write_announcement::ask_worker;
+
+impl CacheTierClient {
+    /// Has each home hold what it knows of these keys against what a listing showed of them. One
+    /// message for each home that has some, all at once, sent once; ends when all have answered, or
+    /// after `first_progress`. A home that can't be told, or rests, is left out: its readers see
+    /// the change when their attributes' time is over.
+    pub async fn report_listing(
+        self: &Arc<Self>,
+        volume: &ObjectVolume,
+        entries: Vec<ListedEntry>,
+    ) {
+        let until = Instant::now() + self.options.first_progress;
+        let map = self.map.load_full();
+        let groups =
+            map.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
+        let told = groups.map(|(worker, entries)| {
+            let message =
+                WorkerRequest::Listed(ListingMessage { volume: volume.clone(), entries }).encode();
+            async move { self.tell_once("listed", &worker, message, until).await }
+        });
+        join_all(told).await;
+    }
+
+    /// Tells a home something that its readers find out by themselves later, if it can't be told
+    /// now.
+    pub(crate) async fn tell_once(
+        &self,
+        kind: &'static str,
+        worker: &Arc<TierWorker>,
+        message: Bytes,
+        until: Instant,
+    ) {
+        let outcome = match timeout_at(until, ask_worker(worker, message)).await {
+            Ok(Ok(WorkerReply::Done { .. })) => "ok",
+            Ok(Ok(WorkerReply::Refused(WorkerRefusal { kind: refusal, reason }))) => {
+                tracing::debug!(
+                    worker = %worker.id, told = kind, ?refusal, reason,
+                    "a worker refused what it was told"
+                );
+                "refused"
+            }
+            Ok(Ok(_)) => "failed",
+            Ok(Err(error)) => {
+                tracing::debug!(
+                    worker = %worker.id, told = kind, %error,
+                    "a worker could not be told"
+                );
+                "failed"
+            }
+            Err(_) => "failed",
+        };
+        self.metrics.count_call(kind, outcome);
+        match outcome {
+            "failed" => {
+                self.note_failure(worker);
+            }
+            _ => worker.health.note_success(),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What people want of the tier: changes made behind its back are to be seen, blocks looked at,
+//! given up, let go of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use tokio::time::{Instant, sleep, timeout_at};
+use verbs3_protocol::{
+    BlockIndex, ContentVersion, Epoch, ForgetMessage, ForgetPrefix, ObjectKey, ObjectVolume,
+    TendAct, TendMessage, TendedBlock, WorkerId, WorkerRefusal, WorkerReply, WorkerRequest,
+};
+use verbs3_rdma::transport::{CallEvent, TransportError};
+
+use crate::tier::CacheTierClient;
+use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
+
+/// Pause before what failed is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Objects of a volume whose attributes are void.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InvalidObjects {
+    Keys(Vec<String>),
+    /// All whose names begin so.
+    Prefix(String),
+}
+
+/// Why something was not done.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TendError {
+    #[error("there is no placement map yet")]
+    NoMap,
+    #[error("worker {worker} is not in the placement map")]
+    Unknown { worker: WorkerId },
+    #[error("worker {worker} could not be asked: {reason}")]
+    Away { worker: WorkerId, reason: String },
+    #[error("worker {worker} refused: {reason}")]
+    Refused { worker: WorkerId, reason: String },
+}
+
+impl CacheTierClient {
+    /// The workers that the map gives a block, its owner first.
+    pub fn owner_ids(&self, object: &ObjectKey, block: BlockIndex) -> Vec<WorkerId> {
+        let map = self.map.load();
+        let owners = map.placement.slot_owners(object.block_slot(block)).iter();
+        owners.map(|&owner| map.workers[usize::from(owner)].id.clone()).collect()
+    }
+
+    /// Has the homes ask the UFS before they answer for these objects again. `Ok`: every read that
+    /// begins from now on sees what the UFS has now, or later. Tries for `patience`, also over a
+    /// change of the map.
+    pub async fn invalidate_objects(
+        &self,
+        volume: &ObjectVolume,
+        invalid: &InvalidObjects,
+        patience: Duration,
+    ) -> Result<(), TendError> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.invalidate_once(volume, invalid, until).await {
+                Err(TendError::Away { worker, reason }) if Instant::now() + PAUSE < until => {
+                    tracing::debug!(%worker, reason, "an invalidation is sent again");
+                    sleep(PAUSE).await;
+                }
+                Err(TendError::NoMap) if Instant::now() + PAUSE < until => sleep(PAUSE).await,
+                other => return other,
+            }
+        }
+    }
+
+    async fn invalidate_once(
+        &self,
+        volume: &ObjectVolume,
+        invalid: &InvalidObjects,
+        until: Instant,
+    ) -> Result<(), TendError> {
+        let map = self.map.load_full();
+        let messages: Vec<(Arc<TierWorker>, WorkerRequest)> = match invalid {
+            InvalidObjects::Keys(keys) => {
+                let groups = map.by_home(volume, keys.clone()).into_iter();
+                groups
+                    .map(|(home, keys)| {
+                        (
+                            home,
+                            WorkerRequest::Forget(ForgetMessage { volume: volume.clone(), keys }),
+                        )
+                    })
+                    .collect()
+            }
+            // Any of them may be the home of some.
+            InvalidObjects::Prefix(prefix) => {
+                let message = || ForgetPrefix { volume: volume.clone(), prefix: prefix.clone() };
+                map.workers
+                    .iter()
+                    .map(|worker| (worker.clone(), WorkerRequest::ForgetPrefix(message())))
+                    .collect()
+            }
+        };
+        if map.workers.is_empty() {
+            return Err(TendError::NoMap);
+        }
+        let told = messages.into_iter().map(|(worker, request)| {
+            let map = &map;
+            async move { self.forget_at_home(map, &worker, request.encode(), until).await }
+        });
+        join_all(told).await.into_iter().collect()
+    }
+
+    /// Told, and still in force afterwards: a worker that answers under the map's epoch with a
+    /// lease is the home of its slots at that moment, and whoever is it later asks the UFS later.
+    /// Where maps never change, the epoch is that of the list of workers.
+    async fn forget_at_home(
+        &self,
+        map: &TierWorkerMap,
+        worker: &TierWorker,
+        message: Bytes,
+        until: Instant,
+    ) -> Result<(), TendError> {
+        let away = |reason: String| TendError::Away { worker: worker.id.clone(), reason };
+        match self.ask_with_repeats("forget", worker, message, until).await? {
+            WorkerReply::Done { .. } => {}
+            _ => return Err(away("its answer makes no sense".to_owned())),
+        }
+        let epoch = map.placement.map_epoch();
+        let fixed = !self.options.coordinated;
+        match self
+            .ask_with_repeats("standing", worker, WorkerRequest::Standing.encode(), until)
+            .await?
+        {
+            WorkerReply::Standing { epoch: theirs, leased: true } if theirs == epoch => Ok(()),
+            // Without a list of its own, it answers whoever asks.
+            WorkerReply::Standing { epoch: Epoch(0), leased: true } if fixed => Ok(()),
+            WorkerReply::Standing { .. } if fixed => {
+                let same = "give both the same cluster.workers and cluster.replicas";
+                Err(away(format!(
+                    "it has another list of workers than this process, and may not be the home; \
+                    {same}"
+                )))
+            }
+            WorkerReply::Standing { epoch: theirs, leased } => {
+                let (lease, own) = (if leased { "a" } else { "no" }, epoch.0);
+                Err(away(format!(
+                    "it is at epoch {} with {lease} lease, and the map at {own}",
+                    theirs.0
+                )))
+            }
+            _ => Err(away("its answer makes no sense".to_owned())),
+        }
+    }
+
+    /// What one worker has of up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version,
+    /// whether or not the map gives them to it; with `act` done to it.
+    pub async fn tend_blocks(
+        &self,
+        worker: &WorkerId,
+        (object, version): (&ObjectKey, &ContentVersion),
+        (first_block, blocks): (BlockIndex, u16),
+        act: TendAct,
+    ) -> Result<Vec<TendedBlock>, TendError> {
+        let map = self.map.load_full();
+        let found = map.workers.iter().find(|known| known.id == *worker);
+        let found = found.ok_or_else(|| TendError::Unknown { worker: worker.clone() })?;
+        let (object, version, geometry) = (object.clone(), version.clone(), self.options.geometry);
+        let message = WorkerRequest::Tend(TendMessage {
+            object,
+            version,
+            geometry,
+            first_block,
+            blocks,
+            act,
+        })
+        .encode();
+        let until = Instant::now() + self.options.idle;
+        match self.ask_with_repeats("tend", found, message, until).await? {
+            WorkerReply::Tended(tended) => Ok(tended.blocks),
+            _ => Err(TendError::Away {
+                worker: worker.clone(),
+                reason: "its answer makes no sense".to_owned(),
+            }),
+        }
+    }
+
+    /// One question without bytes. Waits through signs of life.
+    async fn ask_with_repeats(
+        &self,
+        kind: &'static str,
+        worker: &TierWorker,
+        message: Bytes,
+        until: Instant,
+    ) -> Result<WorkerReply, TendError> {
+        let mut repeats = 0;
+        let reason = loop {
+            match timeout_at(until, ask_patiently(worker, message.clone())).await {
+                Ok(Ok(WorkerReply::Refused(WorkerRefusal { reason, .. }))) => {
+                    self.metrics.count_call(kind, "refused");
+                    return Err(TendError::Refused { worker: worker.id.clone(), reason });
+                }
+                Ok(Ok(reply)) => {
+                    worker.health.note_success();
+                    self.metrics.count_call(kind, "ok");
+                    return Ok(reply);
+                }
+                Ok(Err(error)) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
+                    repeats += 1;
+                    self.note_repeat(kind, worker, &error);
+                }
+                Ok(Err(error)) => break error.to_string(),
+                Err(_) => break "it was silent".to_owned(),
+            }
+        };
+        self.metrics.count_call(kind, "failed");
+        Err(TendError::Away { worker: worker.id.clone(), reason })
+    }
+}
+
+/// Signs of life are pieces of no bytes.
+async fn ask_patiently(worker: &TierWorker, message: Bytes) -> Result<WorkerReply, TransportError> {
+    let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
+    let mut call = worker.peer.start_call(message, None);
+    loop {
+        let CallEvent::Part(part) = call.next().await? else {
+            return Err(protocol("it wants bytes pushed".into()));
+        };
+        match WorkerReply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+            WorkerReply::Data(piece) if piece.length == 0 && !part.last => {}
+            reply => return Ok(reply),
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Other workers, as a worker asks them for pages that they hold: before the UFS is asked for what
+//! has moved here.
+//!
+//! Owns the memory for what they send, and the bounds: on what is under way, on silence, on the
+//! time of one question. Asks whom it is told to, once; who does not answer in time has nothing.
+//! Holds no bytes against their checksums: who keeps them does.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
+use verbs3_protocol::{
+    BlockGeometry, BlockIndex, BlockPiece, ContentVersion, Epoch, HoldsMessage, ObjectKey,
+    ReadMessage, RefusalKind, TakeOver, WorkerId, WorkerReply, WorkerRequest,
+};
+use verbs3_rdma::arena::Arena;
+use verbs3_rdma::landing::Landing;
+use verbs3_rdma::peer::TransportPeer;
+use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
+
+use crate::health::HealthOptions;
+use crate::worker_map::TierWorker;
+
+/// Bounds of what neighbours are asked.
+#[derive(Debug, Clone)]
+pub struct NeighbourOptions {
+    pub geometry: BlockGeometry,
+    /// How long a question waits for its turn, which is memory for the answer.
+    pub wait_max: Duration,
+    /// Longest wait for the next part of an answer.
+    pub silence_max: Duration,
+    /// Longest time for one answer.
+    pub deadline: Duration,
+    /// When a neighbour is left alone, and for how long.
+    pub health: HealthOptions,
+}
+
+/// Why a neighbour gave nothing, or nothing more.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NeighbourError {
+    #[error("worker {0} is not reached from here, or rests after failures")]
+    Resting(WorkerId),
+    #[error(
+        "as much is asked of other workers as there is memory for; raise worker.neighbours.memory"
+    )]
+    Busy,
+    #[error("worker {0} was silent for too long")]
+    Silent(WorkerId),
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error(
+        "worker {worker} gave an answer that makes no sense: {reason}; do both run the same \
+        version?"
+    )]
+    Malformed { worker: WorkerId, reason: String },
+    #[error("worker {worker} sent page {page} of a block with other bytes than its checksum says")]
+    Corrupt { worker: WorkerId, page: u16 },
+}
+
+/// The workers that can be asked.
+pub struct NeighbourClient {
+    options: NeighbourOptions,
+    /// What is sent lies here until it has been copied: nothing that is cached can take its place,
+    /// and it takes no page's.
+    arena: Arena,
+    /// Memory that is not promised to a question, in KiB.
+    turns: Arc<Semaphore>,
+    workers: ArcSwap<HashMap<WorkerId, Arc<TierWorker>>>,
+}
+
+/// Pages of one block that a neighbour may hold. The range begins and ends at borders of pages, or
+/// with the block.
+#[derive(Debug, Clone)]
+pub struct HeldRequest {
+    pub object: ObjectKey,
+    pub version: ContentVersion,
+    pub block: BlockIndex,
+    pub range: Range<u32>,
+}
+
+/// What a new owner says of a block that it is to take over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TakeOverOutcome {
+    Taken {
+        bytes: u64,
+    },
+    /// It follows another map.
+    OtherMap,
+    Refused(String),
+}
+
+/// An answer under way. Dropping it cancels.
+pub struct HeldRead {
+    worker: Arc<TierWorker>,
+    call: OutgoingCall,
+    geometry: BlockGeometry,
+    block: BlockIndex,
+    /// Before it, nothing more can come.
+    at: u32,
+    end: u32,
+    silence_max: Duration,
+    deadline: Instant,
+    health: HealthOptions,
+    over: bool,
+    _turn: OwnedSemaphorePermit,
+}
+
+impl NeighbourClient {
+    /// Landings are leased from `arena`, which should be nobody else's.
+    pub fn new(options: NeighbourOptions, arena: Arena) -> Arc<Self> {
+        let kibibytes =
+            (arena.arena_usage().capacity_bytes >> 10).min(Semaphore::MAX_PERMITS as u64 >> 1);
+        let turns = Arc::new(Semaphore::new(kibibytes as usize));
+        Arc::new(Self { options, arena, turns, workers: ArcSwap::default() })
+    }
+
+    /// These from here on. Who is known under the same peer stays what it is, health included.
+    pub fn adopt_peers(&self, peers: &HashMap<WorkerId, Arc<TransportPeer>>) {
+        let before = self.workers.load_full();
+        let worker = |(id, peer): (&WorkerId, &Arc<TransportPeer>)| {
+            let known = before.get(id).filter(|known| Arc::ptr_eq(&known.peer, peer)).cloned();
+            let made = || Arc::new(TierWorker::new(id.clone(), peer.clone()));
+            (id.clone(), known.unwrap_or_else(made))
+        };
+        self.workers.store(Arc::new(peers.iter().map(worker).collect()));
+    }
+
+    /// Whether it can be asked at all.
+    pub fn knows_worker(&self, id: &WorkerId) -> bool {
+        self.workers.load().contains_key(id)
+    }
+
+    /// Asks `id` for what it holds of these pages.
+    pub async fn read_held(
+        &self,
+        id: &WorkerId,
+        request: HeldRequest,
+    ) -> Result<HeldRead, NeighbourError> {
+        // The turn first: nobody who has found a neighbour well, perhaps as the one that tries it,
+        // then waits.
+        let turn = self.reserve_memory(&request.range).await?;
+        let worker = self.admit_worker(id)?;
+        let HeldRequest { object, version, block, range } = request;
+        let (start, end, geometry) = (range.start, range.end, self.options.geometry);
+        let epoch = Epoch::default();
+        let read =
+            ReadMessage { object, version, epoch, geometry, block, start, end, ahead_bytes: 0 };
+        let message = WorkerRequest::ReadHeld(read).encode();
+        let call = worker.peer.call_with(|wants_landing| {
+            let lease = || {
+                let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
+                Landing::allocate_segments(&self.arena, &cuts).ok_or(NeighbourError::Busy)
+            };
+            Ok::<_, NeighbourError>((message, wants_landing.then(lease).transpose()?))
+        })?;
+        let deadline = Instant::now() + self.options.deadline;
+        let (silence_max, health) = (self.options.silence_max, self.options.health);
+        let (at, over) = (start, false);
+        Ok(HeldRead {
+            worker,
+            call,
+            geometry,
+            block,
+            at,
+            end,
+            silence_max,
+            deadline,
+            health,
+            over,
+            _turn: turn,
+        })
+    }
+
+    /// Whether `id` seems to hold the page of block 0. A hint; no answer in time is a no.
+    pub async fn likely_holds(&self, id: &WorkerId, holds: HoldsMessage) -> bool {
+        let Ok(worker) = self.admit_worker(id) else { return false };
+        let mut call = worker.peer.start_call(WorkerRequest::Holds(holds).encode(), None);
+        let error = match timeout(self.options.silence_max, call.next()).await {
+            Ok(Ok(CallEvent::Part(part))) => match WorkerReply::decode(&part.message) {
+                Ok(WorkerReply::Holds { likely }) => {
+                    worker.health.note_success();
+                    return likely;
+                }
+                // Of an earlier release, or configured otherwise.
+                Ok(_) => return false,
+                Err(error) => {
+                    NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
+                }
+            },
+            Ok(Ok(CallEvent::Wanted { .. })) => wants_bytes(id),
+            Ok(Err(error)) => error.into(),
+            Err(_) if worker.peer.blames_way(&call) => return false,
+            Err(_) => NeighbourError::Silent(id.clone()),
+        };
+        note_neighbour_failure(&worker, &error, &self.options.health);
+        false
+    }
+
+    /// Has `id` take a block over.
+    pub async fn take_over(
+        &self,
+        id: &WorkerId,
+        asked: TakeOver,
+    ) -> Result<TakeOverOutcome, NeighbourError> {
+        let worker = self.admit_worker(id)?;
+        let mut call = worker.peer.start_call(WorkerRequest::TakeOver(asked).encode(), None);
+        // It waits for its turn and for an answer of its own.
+        let patience = self.options.wait_max + self.options.deadline + self.options.deadline;
+        let error = match timeout(patience, call.next()).await {
+            Ok(Ok(CallEvent::Part(part))) => match WorkerReply::decode(&part.message) {
+                Ok(WorkerReply::TakenOver { bytes }) => {
+                    worker.health.note_success();
+                    return Ok(TakeOverOutcome::Taken { bytes });
+                }
+                Ok(WorkerReply::Refused(refusal)) => {
+                    worker.health.note_success();
+                    return Ok(match refusal.kind {
+                        RefusalKind::WrongEpoch(_) => TakeOverOutcome::OtherMap,
+                        _ => TakeOverOutcome::Refused(refusal.reason),
+                    });
+                }
+                Ok(_) => {
+                    let reason = "not an answer to what was asked".into();
+                    NeighbourError::Malformed { worker: id.clone(), reason }
+                }
+                Err(error) => {
+                    NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
+                }
+            },
+            Ok(Ok(CallEvent::Wanted { .. })) => wants_bytes(id),
+            Ok(Err(error)) => error.into(),
+            Err(_) => {
+                worker.peer.blames_way(&call);
+                NeighbourError::Silent(id.clone())
+            }
+        };
+        note_neighbour_failure(&worker, &error, &self.options.health);
+        Err(error)
+    }
+
+    async fn reserve_memory(
+        &self,
+        range: &Range<u32>,
+    ) -> Result<OwnedSemaphorePermit, NeighbourError> {
+        // Cells are as wide as classes of sizes are: up to twice what is asked, for small pages.
+        let bytes: u64 = self
+            .options
+            .geometry
+            .page_cuts(range)
+            .map(|cut| self.arena.class_bytes(cut) as u64)
+            .sum();
+        let kibibytes = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        let turn = self.turns.clone().acquire_many_owned(kibibytes);
+        match timeout(self.options.wait_max, turn).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(NeighbourError::Busy),
+        }
+    }
+
+    fn admit_worker(&self, id: &WorkerId) -> Result<Arc<TierWorker>, NeighbourError> {
+        let worker = self.workers.load().get(id).cloned();
+        let worker = worker.filter(|worker| worker.health.admit_call(Instant::now()));
+        worker.ok_or_else(|| NeighbourError::Resting(id.clone()))
+    }
+}
+
+impl HeldRead {
+    /// The next pages, in order, with gaps; `None`: that was all. After that, or an error, nothing
+    /// more comes.
+    pub async fn next(&mut self) -> Result<Option<(BlockPiece, Vec<Bytes>)>, NeighbourError> {
+        if self.over {
+            return Ok(None);
+        }
+        let next = self.next_piece().await;
+        match &next {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                self.over = true;
+                self.worker.health.note_success();
+            }
+            Err(error) => {
+                self.over = true;
+                note_neighbour_failure(&self.worker, error, &self.health);
+            }
+        }
+        next
+    }
+
+    /// What came was not what its checksum says: nothing more is taken.
+    pub fn reject_corrupt(&mut self, page: u16) -> NeighbourError {
+        self.over = true;
+        let error = NeighbourError::Corrupt { worker: self.worker.id.clone(), page };
+        note_neighbour_failure(&self.worker, &error, &self.health);
+        error
+    }
+
+    async fn next_piece(&mut self) -> Result<Option<(BlockPiece, Vec<Bytes>)>, NeighbourError> {
+        loop {
+            let until = self.deadline.min(Instant::now() + self.silence_max);
+            let part = match timeout_at(until, self.call.next()).await {
+                Ok(Ok(CallEvent::Part(part))) => part,
+                Ok(Ok(CallEvent::Wanted { .. })) => return Err(wants_bytes(&self.worker.id)),
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_) => {
+                    // A way that is silent is left, and says nothing of the worker; this answer is
+                    // lost all the same.
+                    self.worker.peer.blames_way(&self.call);
+                    return Err(NeighbourError::Silent(self.worker.id.clone()));
+                }
+            };
+            let reply = WorkerReply::decode(&part.message)
+                .map_err(|error| self.malformed_error(error.to_string()))?;
+            match reply {
+                WorkerReply::Data(piece)
+                    if piece.length == 0 && part.data.iter().all(Bytes::is_empty) =>
+                {
+                    if part.last {
+                        return Ok(None);
+                    }
+                }
+                WorkerReply::Data(piece) => {
+                    self.check_piece(&piece, &part.data)?;
+                    self.at = piece.start + piece.length;
+                    if part.last {
+                        // Not how it is said, and no reason to throw it away.
+                        self.over = true;
+                    }
+                    return Ok(Some((piece, part.data)));
+                }
+                // It knows no such volume, or cuts blocks otherwise: nothing to be had.
+                WorkerReply::Refused(_) => return Ok(None),
+                _ => return Err(self.malformed_error("not an answer to what was asked".into())),
+            }
+        }
+    }
+
+    /// Whole pages, after those that came, within what was asked; as many bytes and checksums as it
+    /// says.
+    fn check_piece(&self, piece: &BlockPiece, data: &[Bytes]) -> Result<(), NeighbourError> {
+        let BlockPiece { block, start, length, checksums, verdict: _ } = piece;
+        let page_bytes = self.geometry.page_bytes;
+        let got: usize = data.iter().map(Bytes::len).sum();
+        let end = start.checked_add(*length).filter(|&end| end <= self.end);
+        let is_whole = |end: u32| end == self.end || end.is_multiple_of(page_bytes);
+        let pages = length.div_ceil(page_bytes) as usize;
+        let right = *block == self.block
+            && *start >= self.at
+            && start.is_multiple_of(page_bytes)
+            && end.is_some_and(is_whole)
+            && got == *length as usize
+            && checksums.len() == pages;
+        if right {
+            return Ok(());
+        }
+        let reason = format!(
+            "{got} bytes and {} checksums for {start}+{length} of block {}, where pages of {} to \
+            {} of block {} were due",
+            checksums.len(),
+            block.0,
+            self.at,
+            self.end,
+            self.block.0
+        );
+        Err(self.malformed_error(reason))
+    }
+
+    fn malformed_error(&self, reason: String) -> NeighbourError {
+        NeighbourError::Malformed { worker: self.worker.id.clone(), reason }
+    }
+}
+
+fn wants_bytes(worker: &WorkerId) -> NeighbourError {
+    NeighbourError::Malformed {
+        worker: worker.clone(),
+        reason: "it wants bytes pushed for a read".into(),
+    }
+}
+
+fn note_neighbour_failure(worker: &TierWorker, error: &NeighbourError, health: &HealthOptions) {
+    let rest = worker.health.note_failure(Instant::now(), health);
+    let rest_ms = rest.map(|rest| rest.as_millis() as u64);
+    tracing::warn!(
+        worker = %worker.id, %error, rest_ms,
+        "a worker was asked for pages in vain; the ufs is asked"
+    );
+}

@@ -1,0 +1,171 @@
+//! Having workers load pages before anybody reads them: one question to one owner, and what it says
+//! of it.
+//!
+//! Tries nothing twice but over another connection: who warms has time, and comes back.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout};
+use verbs3_protocol::{
+    AbsentReply, BlockIndex, ContentVersion, Epoch, ObjectKey, WarmMessage, WarmPagesReply,
+    WarmTier, WorkerId, WorkerRefusal, WorkerReply, WorkerRequest,
+};
+use verbs3_rdma::transport::{CallEvent, TransportError};
+
+use crate::tier::CacheTierClient;
+use crate::worker_map::{REPEATS_MAX, TierWorker};
+
+/// Pages of one block that are to be ready.
+#[derive(Debug, Clone)]
+pub struct WarmRequest {
+    pub object: Arc<ObjectKey>,
+    /// `None`: of what the UFS has now, with its attributes; only of block 0.
+    pub version: Option<Arc<ContentVersion>>,
+    pub block: BlockIndex,
+    /// Pages past the block's end are left out.
+    pub pages: Range<u16>,
+    pub attributes_age_ms_max: u64,
+    /// Without a version: how long a listing says that the object is. One that fits into the pages
+    /// is then asked for as a whole, so that one answer of the UFS has all that is to be known of
+    /// it.
+    pub listed_bytes: Option<u64>,
+    /// Which of the block's owners is asked: 0, or a replica below [`CacheTierClient::owners`].
+    pub replica: usize,
+    pub tier: WarmTier,
+    /// Milliseconds since 1970; 0: not pinned.
+    pub pin_until_ms: u64,
+    pub look_only: bool,
+}
+
+/// What the owner says.
+#[derive(Debug, Clone)]
+pub enum WarmOutcome {
+    Warmed {
+        worker: WorkerId,
+        /// Of the map by which it was asked.
+        epoch: Epoch,
+        warmed: WarmPagesReply,
+    },
+    Absent(AbsentReply),
+    /// It answers, and does not do it.
+    Refused {
+        worker: WorkerId,
+        refusal: WorkerRefusal,
+    },
+    /// It does not answer.
+    Away {
+        worker: WorkerId,
+        reason: String,
+    },
+}
+
+impl CacheTierClient {
+    /// How many workers the map gives a block.
+    pub fn owners_count(&self, object: &ObjectKey, block: BlockIndex) -> usize {
+        self.map.load().placement.slot_owners(object.block_slot(block)).len()
+    }
+
+    /// Has one owner of a block load pages of it.
+    pub async fn warm_pages(&self, request: &WarmRequest) -> WarmOutcome {
+        let asked = {
+            let map = self.map.load();
+            let owners = map.placement.slot_owners(request.object.block_slot(request.block));
+            let owner = owners.get(request.replica.min(owners.len().saturating_sub(1)));
+            owner.map(|&owner| (map.workers[usize::from(owner)].clone(), map.placement.map_epoch()))
+        };
+        let Some((worker, epoch)) = asked else {
+            return WarmOutcome::Away {
+                worker: WorkerId("of no map".into()),
+                reason: "there is no map yet".into(),
+            };
+        };
+        let away = |reason: String| WarmOutcome::Away { worker: worker.id.clone(), reason };
+        if !worker.health.admit_call(Instant::now()) {
+            return away("it rests after failures".to_owned());
+        }
+        let warm = WarmMessage {
+            object: ObjectKey::clone(&request.object),
+            version: request.version.as_deref().cloned(),
+            epoch,
+            geometry: self.options.geometry,
+            block: request.block,
+            first_page: request.pages.start,
+            pages: request.pages.end.saturating_sub(request.pages.start),
+            attributes_age_ms_max: request.attributes_age_ms_max,
+            tier: request.tier,
+            pin_until_ms: request.pin_until_ms,
+            look_only: request.look_only,
+        };
+        let message =
+            match request.listed_bytes.filter(|_| warm.version.is_none() && !warm.look_only) {
+                Some(bytes) => WorkerRequest::WarmListed(warm, bytes),
+                None => WorkerRequest::Warm(warm),
+            };
+        let message = message.encode();
+        let mut repeats = 0;
+        let reason = loop {
+            match self.ask_to_warm(&worker, message.clone()).await {
+                Ok(WorkerReply::Warmed(warmed)) => {
+                    let id = worker.id.clone();
+                    return self.note_warm_answer(
+                        &worker,
+                        WarmOutcome::Warmed { worker: id, epoch, warmed },
+                    );
+                }
+                Ok(WorkerReply::Absent(absent)) => {
+                    return self.note_warm_answer(&worker, WarmOutcome::Absent(absent));
+                }
+                Ok(WorkerReply::Refused(refusal)) => {
+                    let id = worker.id.clone();
+                    return self
+                        .note_warm_answer(&worker, WarmOutcome::Refused { worker: id, refusal });
+                }
+                Ok(_) => {
+                    break "its answer makes no sense; do both run the same version?".to_owned();
+                }
+                Err(error) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
+                    repeats += 1;
+                    self.note_repeat("warm", &worker, &error);
+                }
+                Err(error) => break error.to_string(),
+            }
+        };
+        self.metrics.count_call("warm", "failed");
+        self.note_failure(&worker);
+        away(reason)
+    }
+
+    fn note_warm_answer(&self, worker: &TierWorker, outcome: WarmOutcome) -> WarmOutcome {
+        worker.health.note_success();
+        let refused = matches!(outcome, WarmOutcome::Refused { .. });
+        self.metrics.count_call("warm", if refused { "refused" } else { "ok" });
+        outcome
+    }
+
+    /// Waits as long as the worker shows signs of life, which are pieces of no bytes.
+    async fn ask_to_warm(
+        &self,
+        worker: &TierWorker,
+        message: Bytes,
+    ) -> Result<WorkerReply, TransportError> {
+        let protocol =
+            |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
+        let mut call = worker.peer.start_call(message, None);
+        let mut patience = self.options.first_progress;
+        loop {
+            let event = timeout(patience, call.next())
+                .await
+                .map_err(|_| protocol("it was silent for too long".into()));
+            patience = self.options.idle;
+            let CallEvent::Part(part) = event?? else {
+                return Err(protocol("it wants bytes pushed".into()));
+            };
+            match WorkerReply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+                WorkerReply::Data(piece) if piece.length == 0 && !part.last => {}
+                reply => return Ok(reply),
+            }
+        }
+    }
+}

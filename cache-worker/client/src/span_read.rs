@@ -1,0 +1,459 @@
+//! The read of one span: verified bytes in order, from whichever worker gives them first.
+//!
+//! Owner, then replicas, then "ask the UFS". A worker that shows no life within `hedge_after` is
+//! joined by a replica (in a landing of its own); the first to show life goes on alone. A failure
+//! in the middle goes on elsewhere from the byte that was handed out last; where only the
+//! connection broke, at the same worker over the next way. Driven by its poller: no task, no
+//! channel.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, Sleep, sleep_until};
+use verbs3_protocol::{
+    CacheVerdict, ContentVersion, ObjectKey, ReadMessage, RefusalKind, WorkerRefusal, WorkerRequest,
+};
+use verbs3_rdma::landing::Landing;
+use verbs3_rdma::transport::TransportKind;
+
+use crate::attempt::{AttemptError, AttemptStep, TierAttempt};
+use crate::tier::{CacheTierClient, SpanRequest};
+use crate::worker_map::{CandidateQueue, REPEATS_MAX, SpanCandidate};
+
+/// Why the gateway has to ask the UFS itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BypassReason {
+    /// No memory for a landing.
+    Arena,
+    /// No worker for it can be reached, or all that can be failed.
+    Workers,
+    /// The workers have no memory, or too many fills.
+    Busy,
+    /// A write is under way, or was lost sight of.
+    Uncertain,
+    /// Has no strong ETag, or is encrypted with a client's key.
+    Uncacheable,
+    /// The object changes faster than it can be opened.
+    Changing,
+    /// The worker could not reach the UFS; perhaps the gateway can, and if not its error is the
+    /// right one.
+    UfsUnreachable,
+    /// The worker got an error from the UFS in the middle of a body; asked again for the UFS's own
+    /// answer.
+    UfsError,
+    /// Gateway and worker are configured differently.
+    Misconfigured,
+    /// Gateway and worker have different placement maps.
+    Epoch,
+}
+
+impl BypassReason {
+    /// The value of the metric's label.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Arena => "arena",
+            Self::Workers => "workers",
+            Self::Busy => "busy",
+            Self::Uncertain => "uncertain",
+            Self::Uncacheable => "uncacheable",
+            Self::Changing => "changing",
+            Self::UfsUnreachable => "ufs_unreachable",
+            Self::UfsError => "ufs_error",
+            Self::Misconfigured => "misconfigured",
+            Self::Epoch => "epoch",
+        }
+    }
+}
+
+/// What a span's read gives next. After anything but `Bytes` it gives nothing more.
+#[derive(Debug)]
+pub enum SpanItem {
+    /// The next bytes, verified.
+    Bytes(Vec<Bytes>),
+    End,
+    /// The rest, from [`SpanRead::next_byte`] on, has to come from the UFS.
+    Bypass(BypassReason),
+    /// The UFS no longer has this version.
+    VersionGone,
+}
+
+/// Calls that only continue a short answer of the same worker.
+const SHORT_ANSWERS_MAX: u8 = 8;
+
+/// A poll that comes this much after a deadline says that nobody drove the call (a slow client),
+/// not that a worker is slow.
+const LATE: Duration = Duration::from_millis(200);
+
+/// The read of one span. Dropping it cancels its calls.
+pub struct SpanRead {
+    tier: Arc<CacheTierClient>,
+    request: SpanRequest,
+    candidates: CandidateQueue,
+    /// The worker at work, and its hedge.
+    legs: [Option<SpanReadLeg>; 2],
+    hedged: bool,
+    /// Continue with the worker that gave a short answer, or whose connection broke.
+    again: Option<SpanCandidate>,
+    short_answers: u8,
+    repeats: u8,
+    at: u32,
+    reason: BypassReason,
+    over: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+    origin: Option<(CacheVerdict, TransportKind)>,
+}
+
+struct SpanReadLeg {
+    attempt: TierAttempt,
+    /// As in [`SpanCandidate`].
+    replica: bool,
+    /// Of the start, or of the last sign of life.
+    since: Instant,
+    live: bool,
+}
+
+/// No memory for a landing.
+pub(crate) struct NoMemory;
+
+impl SpanRead {
+    pub(crate) fn new(
+        tier: Arc<CacheTierClient>,
+        request: SpanRequest,
+        candidates: CandidateQueue,
+    ) -> Self {
+        Self {
+            tier,
+            at: request.span.range.start,
+            request,
+            candidates,
+            legs: [None, None],
+            hedged: false,
+            again: None,
+            short_answers: 0,
+            repeats: 0,
+            reason: BypassReason::Workers,
+            over: false,
+            timer: None,
+            origin: None,
+        }
+    }
+
+    /// Goes on with a call that has begun already.
+    pub(crate) fn with_attempt(mut self, attempt: TierAttempt) -> Self {
+        self.legs[0] =
+            Some(SpanReadLeg { attempt, replica: false, since: Instant::now(), live: true });
+        self
+    }
+
+    /// Next byte of the block that has not been handed out.
+    pub fn next_byte(&self) -> u32 {
+        self.at
+    }
+
+    /// What this read was asked for, unchanged. `SpanRead::next_byte` says how far it is.
+    pub fn span_request(&self) -> &SpanRequest {
+        &self.request
+    }
+
+    /// How the first bytes were found and came, once they have.
+    pub fn bytes_origin(&self) -> Option<(CacheVerdict, TransportKind)> {
+        self.origin
+    }
+
+    /// Asks the first worker now. `false`: there is no memory for the reply, nothing was asked; try
+    /// again later.
+    pub fn start(&mut self) -> bool {
+        if self.legs[0].is_some() || self.over {
+            return true;
+        }
+        let Some(candidate) = self.candidates.next(Instant::now()) else { return true };
+        match self.launch_leg(candidate.clone()) {
+            Ok(leg) => self.legs[0] = Some(leg),
+            Err(NoMemory) => self.again = Some(candidate),
+        }
+        self.legs[0].is_some()
+    }
+
+    /// The next bytes, or how the read ended.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<SpanItem> {
+        loop {
+            if self.at == self.request.span.range.end || self.over {
+                self.legs = [None, None];
+                self.over = true;
+                return Poll::Ready(SpanItem::End);
+            }
+            if self.legs[0].is_none() {
+                self.legs.swap(0, 1);
+            }
+            if self.legs[0].is_none() {
+                let Some(candidate) =
+                    self.again.take().or_else(|| self.candidates.next(Instant::now()))
+                else {
+                    return Poll::Ready(self.end_with(SpanItem::Bypass(self.reason)));
+                };
+                match self.launch_leg(candidate) {
+                    Ok(leg) => self.legs[0] = Some(leg),
+                    Err(NoMemory) => {
+                        return Poll::Ready(self.end_with(SpanItem::Bypass(BypassReason::Arena)));
+                    }
+                }
+            }
+            match self.poll_legs(cx) {
+                Poll::Ready(Some(item)) => return Poll::Ready(item),
+                Poll::Ready(None) => continue,
+                Poll::Pending => ready!(self.poll_timer(cx)),
+            }
+        }
+    }
+
+    /// As [`SpanRead::poll_next`].
+    pub async fn next(&mut self) -> SpanItem {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn end_with(&mut self, item: SpanItem) -> SpanItem {
+        self.over = true;
+        self.legs = [None, None];
+        if let SpanItem::Bypass(reason) = item {
+            self.tier.count_bypass(reason);
+        }
+        item
+    }
+
+    fn launch_leg(
+        &self,
+        SpanCandidate { worker, replica }: SpanCandidate,
+    ) -> Result<SpanReadLeg, NoMemory> {
+        let SpanRequest { object, version, span, ahead_bytes, trace } = &self.request;
+        let (geometry, range) = (self.tier.options.geometry, self.at..span.range.end);
+        let read = ReadMessage {
+            object: ObjectKey::clone(object),
+            version: ContentVersion::clone(version),
+            epoch: self.tier.map.load().placement.map_epoch(),
+            geometry,
+            block: span.block,
+            start: range.start,
+            end: range.end,
+            ahead_bytes: *ahead_bytes,
+        };
+        let message =
+            if replica { WorkerRequest::ReadReplica(read) } else { WorkerRequest::Read(read) };
+        let message = message.with_trace(trace.as_ref());
+        let call = worker.peer.call_with(|wants_landing| {
+            let lease = || {
+                let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
+                Landing::allocate_segments(&self.tier.arena, &cuts).ok_or(NoMemory)
+            };
+            Ok((message.encode(), wants_landing.then(lease).transpose()?))
+        })?;
+        let attempt = TierAttempt::read(worker, call, geometry, span.block, range);
+        Ok(SpanReadLeg { attempt, replica, since: Instant::now(), live: false })
+    }
+
+    fn poll_legs(&mut self, cx: &mut Context<'_>) -> Poll<Option<SpanItem>> {
+        for index in 0..2 {
+            let Some(leg) = &mut self.legs[index] else { continue };
+            if let Poll::Ready(step) = leg.attempt.poll_step(cx) {
+                return Poll::Ready(self.on_step(index, step));
+            }
+        }
+        Poll::Pending
+    }
+
+    fn on_step(
+        &mut self,
+        index: usize,
+        step: Result<AttemptStep, AttemptError>,
+    ) -> Option<SpanItem> {
+        match step {
+            Ok(AttemptStep::Progress) => {
+                self.keep_only_leg(index);
+                None
+            }
+            Ok(AttemptStep::Bytes { data, verdict, last }) => {
+                self.keep_only_leg(index);
+                self.on_bytes(data, verdict, last)
+            }
+            Ok(AttemptStep::Refused(refusal)) => self.on_refusal(index, refusal),
+            Ok(AttemptStep::Opened { .. } | AttemptStep::Absent(_)) => {
+                // The attempt lets neither pass in a read.
+                let (worker, reason) = (String::new(), "attributes in a read".into());
+                self.on_failure(index, &AttemptError::Malformed { worker, reason });
+                None
+            }
+            Err(error) => {
+                self.on_failure(index, &error);
+                None
+            }
+        }
+    }
+
+    /// A leg has shown life: it goes on alone.
+    fn keep_only_leg(&mut self, index: usize) {
+        self.legs.swap(0, index);
+        self.legs[1] = None;
+        if let Some(leg) = &mut self.legs[0] {
+            (leg.since, leg.live) = (Instant::now(), true);
+            leg.attempt.worker.health.note_success();
+        }
+    }
+
+    fn on_bytes(
+        &mut self,
+        data: Vec<Bytes>,
+        verdict: CacheVerdict,
+        last: bool,
+    ) -> Option<SpanItem> {
+        let bytes: usize = data.iter().map(Bytes::len).sum();
+        let transport =
+            self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport_kind());
+        self.tier.metrics.count_bytes(transport, bytes as u64);
+        // The attempt has held the piece against the span: it does not go past its end.
+        self.at += bytes as u32;
+        let missing = self.at < self.request.span.range.end;
+        if last || !missing {
+            let leg = self.legs[0].take();
+            self.tier.metrics.read_ok.inc();
+            if missing {
+                self.reason = BypassReason::Busy;
+                if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
+                    self.short_answers += 1;
+                    self.again = leg.map(|leg| SpanCandidate {
+                        worker: leg.attempt.worker,
+                        replica: leg.replica,
+                    });
+                }
+            }
+        }
+        if data.is_empty() {
+            return None;
+        }
+        self.origin.get_or_insert((verdict, transport));
+        Some(SpanItem::Bytes(data))
+    }
+
+    fn on_refusal(&mut self, index: usize, refusal: WorkerRefusal) -> Option<SpanItem> {
+        let leg = self.legs[index].take()?;
+        // It answered: it lives.
+        leg.attempt.worker.health.note_success();
+        self.tier.metrics.count_call("read", "refused");
+        let misconfigured = |what| {
+            tracing::warn!(
+                worker = %leg.attempt.worker.id, object = %self.request.object,
+                reason = %refusal.reason,
+                "{what}"
+            );
+            BypassReason::Misconfigured
+        };
+        self.reason = match &refusal.kind {
+            // Its question to the UFS, if it was one, was not the owner's: who may have the whole
+            // version all the same.
+            RefusalKind::VersionGone if leg.replica => BypassReason::Busy,
+            RefusalKind::VersionGone => {
+                self.tier.leases.drop_keys([self.request.object.hash()]);
+                return Some(self.end_with(SpanItem::VersionGone));
+            }
+            RefusalKind::Busy => BypassReason::Busy,
+            RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
+            RefusalKind::Ufs(_) => BypassReason::UfsError,
+            RefusalKind::Uncertain => BypassReason::Uncertain,
+            RefusalKind::Uncacheable => BypassReason::Uncacheable,
+            RefusalKind::UnknownVolume => misconfigured(
+                "a worker does not know this volume; give it the same ufs table as the gateway",
+            ),
+            RefusalKind::GeometryMismatch(_) => misconfigured(
+                "a worker has another block or page size; configure the same everywhere",
+            ),
+            // Of a later release: blocks belong to versions, and any worker may serve them.
+            RefusalKind::WrongEpoch(_) | RefusalKind::NoLease => BypassReason::Epoch,
+            // Of an earlier release: the owner is asked as ever.
+            RefusalKind::Malformed if leg.replica => BypassReason::Busy,
+            RefusalKind::Malformed => {
+                misconfigured("a worker could not read a request; do both run the same version?")
+            }
+            RefusalKind::NotHeld => BypassReason::Busy,
+        };
+        // A replica speaks for itself alone.
+        let elsewhere = leg.replica
+            || matches!(
+                self.reason,
+                BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch
+            );
+        if leg.replica {
+            self.tier.metrics.spread_back.inc();
+        }
+        let alone = self.legs.iter().all(Option::is_none);
+        (alone && !elsewhere).then(|| self.end_with(SpanItem::Bypass(self.reason)))
+    }
+
+    fn on_failure(&mut self, index: usize, error: &AttemptError) {
+        let Some(leg) = self.legs[index].take() else { return };
+        if let AttemptError::Transport(error) = error
+            && self.repeats < REPEATS_MAX
+            && leg.attempt.worker.may_be_asked_again(error)
+        {
+            self.repeats += 1;
+            self.tier.note_repeat("read", &leg.attempt.worker, error);
+            self.again = Some(SpanCandidate { worker: leg.attempt.worker, replica: leg.replica });
+            return;
+        }
+        self.tier.note_call_failure("read", &leg.attempt.worker, &self.request.object, error);
+        self.reason = BypassReason::Workers;
+        if self.legs.iter().all(Option::is_none) && !self.candidates.is_empty() {
+            self.tier.metrics.failovers.inc();
+        }
+    }
+
+    fn hedge_at(&self) -> Option<Instant> {
+        let leg = self.legs[0].as_ref().filter(|leg| !leg.live)?;
+        let possible = self.legs[1].is_none() && !self.hedged && !self.candidates.is_empty();
+        possible.then(|| leg.since + self.tier.options.hedge_after)
+    }
+
+    fn silent_at(&self, leg: &SpanReadLeg) -> Instant {
+        leg.since + if leg.live { self.tier.options.idle } else { self.tier.options.first_progress }
+    }
+
+    /// Ready when time has changed something.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let legs = self.legs.iter().flatten().map(|leg| self.silent_at(leg));
+        let Some(deadline) = legs.chain(self.hedge_at()).min() else { return Poll::Ready(()) };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if timer.deadline() != deadline {
+            timer.as_mut().reset(deadline);
+        }
+        ready!(timer.as_mut().poll(cx));
+        let now = Instant::now();
+        if now > deadline + LATE {
+            for leg in self.legs.iter_mut().flatten() {
+                leg.since = now;
+            }
+            return Poll::Ready(());
+        }
+        if self.hedge_at().is_some_and(|at| now >= at) {
+            self.launch_hedge(now);
+        }
+        for index in [1, 0] {
+            if let Some(leg) = &self.legs[index]
+                && now >= self.silent_at(leg)
+            {
+                let silent = leg.attempt.silence_error();
+                self.on_failure(index, &silent);
+            }
+        }
+        Poll::Ready(())
+    }
+
+    fn launch_hedge(&mut self, now: Instant) {
+        self.hedged = true;
+        if let Some(candidate) = self.candidates.next(now)
+            && let Ok(leg) = self.launch_leg(candidate)
+        {
+            self.tier.metrics.hedges.inc();
+            self.legs[1] = Some(leg);
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! Sends the checks: one GET where the wanted bytes begin in block 0, so that attributes and first
+//! pages come in one round trip; else a HEAD. The GET is of a range, unless the object is known to
+//! fit: only an answer to a GET of all says by itself that the object has no checksums.
+//!
+//! Tasks belong to the worker: a reader that goes away takes no answer from those who wait for the
+//! same check.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind};
+use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
+
+use super::attribute_cache::{
+    AnswerRequirements, AttributeCache, AttributeCacheEntry, ObjectPresence,
+};
+use super::check_table::{
+    AttributeCheckPlan, AttributeCheckTable, CheckAdmission, CheckAnswerReceiver, OutgoingCheck,
+    PendingAttributeRead,
+};
+use super::coherence_table::CoherenceTable;
+use super::lease_grants::{LeaseGrantTable, RecallScope};
+use super::{AttributeCheckOutcome, AttributeQuery, identity};
+use crate::call_trace::ask_ufs;
+use crate::clock::WorkerClock;
+use crate::digest::KeyedDigester;
+use crate::fill::{FillTarget, PageFillError, PageFiller, RunInterest, to_ufs_answer};
+use crate::metrics::WorkerMetrics;
+use crate::tasks::WorkerTaskSet;
+
+/// Asks a UFS about objects.
+pub(crate) struct AttributeFetcher {
+    pub(crate) coherence: Arc<CoherenceTable>,
+    pub(crate) cache: Arc<AttributeCache>,
+    pub(crate) checks: AttributeCheckTable,
+    pub(crate) grants: Arc<LeaseGrantTable>,
+    pub(crate) filler: Arc<PageFiller>,
+    pub(crate) digests: KeyedDigester,
+    pub(crate) clock: Arc<dyn WorkerClock>,
+    pub(crate) tasks: WorkerTaskSet,
+    pub(crate) stop: CancellationToken,
+    pub(crate) metrics: WorkerMetrics,
+}
+
+/// What the UFS said, before it is known whether it may be kept.
+enum UfsAttributeAnswer {
+    Present(HeadAttributes, Option<RunInterest>),
+    Absent(RawAnswer),
+    /// Two answers of the UFS contradict each other: the object changes under the check.
+    Changing,
+    Refused(RefusalKind, String),
+}
+
+impl AttributeFetcher {
+    /// A check whose answer the asker may have: someone else's, or one that is sent now. `None`:
+    /// too many are under way.
+    pub(crate) fn request_check(
+        self: &Arc<Self>,
+        subject: &AttributeQuery,
+        plan: AttributeCheckPlan,
+        asking: &PendingAttributeRead,
+    ) -> Option<CheckAnswerReceiver> {
+        match self.checks.join_check(subject.key, plan, asking, self.clock.now()) {
+            CheckAdmission::Waits(waiting) => {
+                self.metrics.attributes_joined.inc();
+                Some(waiting)
+            }
+            CheckAdmission::Sends(waiting, sent) => {
+                self.metrics.attributes_checked.inc();
+                self.tasks.spawn(self.clone().send_all(subject.clone(), sent));
+                Some(waiting)
+            }
+            CheckAdmission::Full => {
+                self.metrics.busy_checks.inc();
+                None
+            }
+        }
+    }
+
+    /// Sends a check, and the next ones as long as anyone waits for one. May be cancelled: who
+    /// waits is told by the channel's end.
+    async fn send_all(self: Arc<Self>, subject: AttributeQuery, sent: OutgoingCheck) {
+        self.metrics.checks_in_flight.inc();
+        let mut sending = CheckTaskGuard { asker: &self, subject: &subject, finished: false };
+        let mut sent = Some(sent);
+        while let Some(now) = sent.take() {
+            let outcome = self.run_check(&subject, &now).await;
+            now.answer.send_replace(Some(Arc::new(outcome)));
+            sent = self.checks.next(subject.key, self.clock.now(), || {
+                self.coherence.current_generation(subject.hash)
+            });
+        }
+        sending.finished = true;
+    }
+
+    async fn run_check(
+        &self,
+        subject: &AttributeQuery,
+        sent: &OutgoingCheck,
+    ) -> AttributeCheckOutcome {
+        let times = self.clock.read_times();
+        match self.coherence.admit_key(subject.hash, times.now) {
+            Ok(generation) if generation == sent.generation => {}
+            Ok(_) => return AttributeCheckOutcome::Moved,
+            Err(_) => return AttributeCheckOutcome::Uncertain,
+        }
+        let answered = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => UfsAttributeAnswer::Refused(RefusalKind::Busy,
+                "the worker shuts down".into()),
+            answered = self.query_ufs(subject, &sent.plan) => answered,
+        };
+        if !self.coherence.is_generation_valid(subject.hash, sent.generation, self.clock.now()) {
+            self.metrics.checks_moved.inc();
+            return AttributeCheckOutcome::Moved;
+        }
+        let (found, is_worth_it, coming) = match answered {
+            UfsAttributeAnswer::Present(attributes, coming) => {
+                (ObjectPresence::Present(Arc::new(attributes)), true, coming)
+            }
+            UfsAttributeAnswer::Absent(raw) => {
+                let is_worth_it = identity::names_an_absence(&raw);
+                (ObjectPresence::Absent(Arc::new(to_ufs_answer(&raw))), is_worth_it, None)
+            }
+            UfsAttributeAnswer::Changing => return AttributeCheckOutcome::Moved,
+            UfsAttributeAnswer::Refused(kind, reason) => {
+                return AttributeCheckOutcome::Refused(kind, reason);
+            }
+        };
+        // False: it is older than what somebody has seen meanwhile.
+        let keep = |generation: KeyGeneration| {
+            self.checks.settle_check(subject.key, &found, || {
+                if is_worth_it {
+                    let found = found.clone();
+                    let (asked, missed) = (sent.began, times.missed());
+                    let known = AttributeCacheEntry { generation, asked, missed, found };
+                    self.cache.insert(subject.key, known);
+                }
+            })
+        };
+        let recalled = self.recall_older(subject, sent.generation, &found).await;
+        let Some(generation) = recalled.filter(|&generation| keep(generation)) else {
+            self.metrics.checks_moved.inc();
+            return AttributeCheckOutcome::Moved;
+        };
+        match found {
+            ObjectPresence::Present(attributes) => {
+                AttributeCheckOutcome::Present { attributes, generation, coming }
+            }
+            ObjectPresence::Absent(answer) => AttributeCheckOutcome::Absent { answer, generation },
+        }
+    }
+
+    /// Before an answer is given to anyone: no gateway reads on from older attributes by a lease.
+    /// They are void under the generation that the answer may be kept under. `None`: something else
+    /// made void what was asked.
+    async fn recall_older(
+        &self,
+        subject: &AttributeQuery,
+        generation: KeyGeneration,
+        found: &ObjectPresence,
+    ) -> Option<KeyGeneration> {
+        // Leases are on what is current, never on a version that a client named.
+        if subject.version_id.is_some() {
+            return Some(generation);
+        }
+        let now = self.clock.now();
+        // What is not known here any more may be leased yet. Who recalled a lease waits for it.
+        let is_leased_unseen = || self.grants.is_unrecalled(subject.hash, now);
+        let replaced = self.cache.is_replaced(subject.key, generation, found);
+        if !replaced.unwrap_or_else(is_leased_unseen) {
+            return Some(generation);
+        }
+        self.metrics.generations_raised.inc();
+        let raised = self.coherence.raise_generations(&[subject.hash], now);
+        let concerned = RecallScope::Keys(vec![subject.hash]);
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return None,
+            () = self.grants.wait_for_recalls(&concerned, &*self.clock) => {}
+        }
+        let is_alone = raised.0 == generation.0 + 1;
+        (is_alone && self.coherence.is_generation_valid(subject.hash, raised, self.clock.now()))
+            .then_some(raised)
+    }
+
+    async fn query_ufs(
+        &self,
+        subject: &AttributeQuery,
+        plan: &AttributeCheckPlan,
+    ) -> UfsAttributeAnswer {
+        match &plan.get {
+            // Not for pages that a former owner has: a question without bytes, and they come from
+            // there.
+            Some(range) if !self.filler.former_holds(subject, *range.start()).await => {
+                match plan.whole {
+                    Some(bytes) => self.ask_whole(subject, range.clone(), bytes, plan.needs).await,
+                    None => self.ask_get(subject, range.clone(), plan.needs).await,
+                }
+            }
+            _ => self.ask_head(subject, plan.needs).await,
+        }
+    }
+
+    /// Asks for all of an object that is likely to have so many `bytes`.
+    async fn ask_whole(
+        &self,
+        subject: &AttributeQuery,
+        range: RangeInclusive<u64>,
+        bytes: u64,
+        needs: AnswerRequirements,
+    ) -> UfsAttributeAnswer {
+        let turn = match self.filler.acquire_read_permit(bytes).await {
+            Ok(turn) => turn,
+            Err(failure) => return refused_by(&failure),
+        };
+        self.metrics.ufs_gets.inc();
+        let ufs = &subject.source.ufs;
+        let stream =
+            match ask_ufs(ufs, "GetObject", ufs.read(build_read_request(subject, needs.checksums)))
+                .await
+            {
+                Ok(stream) => stream,
+                Err(error) => return refused_by_ufs(error),
+            };
+        if stream.head.bytes > bytes {
+            // It has grown. What is left of this answer's body is not read.
+            drop((stream, turn));
+            return self.ask_get(subject, range, needs).await;
+        }
+        let version = match identity::cacheable_version(&stream.head, subject.version_id.as_deref())
+        {
+            Ok(version) => version,
+            Err(error) => {
+                return UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string());
+            }
+        };
+        let attributes = identity::build_attributes(&stream.head, version, needs.checksums);
+        let coming = self.fill_from_answer(subject, &attributes, stream, turn);
+        UfsAttributeAnswer::Present(attributes, coming)
+    }
+
+    async fn ask_get(
+        &self,
+        subject: &AttributeQuery,
+        range: RangeInclusive<u64>,
+        needs: AnswerRequirements,
+    ) -> UfsAttributeAnswer {
+        let turn = match self.filler.acquire_read_permit(range.end() - range.start() + 1).await {
+            Ok(turn) => turn,
+            Err(failure) => return refused_by(&failure),
+        };
+        self.metrics.ufs_gets.inc();
+        let read =
+            ReadObject { range: Some(range), ..build_read_request(subject, needs.checksums) };
+        let ufs = &subject.source.ufs;
+        let stream = match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
+            Ok(stream) => stream,
+            // Empty, or shorter than the first wanted byte: only its attributes can be asked.
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
+                drop(turn);
+                return self.ask_head(subject, needs).await;
+            }
+            Err(error) => return refused_by_ufs(error),
+        };
+        if let Some(refused) = beyond_ranges(subject, &stream.head) {
+            return refused;
+        }
+        let version = match identity::cacheable_version(&stream.head, subject.version_id.as_deref())
+        {
+            Ok(version) => version,
+            Err(error) => {
+                return UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string());
+            }
+        };
+        let covers_all = stream.range == (0..stream.head.bytes);
+        let own_checksums = identity::has_own_checksums(&stream.head, covers_all);
+        let attributes = identity::build_attributes(&stream.head, version, own_checksums);
+        let coming = self.fill_from_answer(subject, &attributes, stream, turn);
+        if !needs.checksums || own_checksums {
+            return UfsAttributeAnswer::Present(attributes, coming);
+        }
+        self.with_checksums(subject, attributes, coming).await
+    }
+
+    fn fill_from_answer(
+        &self,
+        subject: &AttributeQuery,
+        attributes: &HeadAttributes,
+        stream: ObjectStream,
+        turn: crate::fill::UfsReadPermit,
+    ) -> Option<RunInterest> {
+        let target = FillTarget {
+            source: subject.source.clone(),
+            object: subject.object.clone(),
+            digest: self.digests.digest_version(&subject.object, &attributes.version),
+            version: attributes.version.clone(),
+        };
+        self.filler.start_answered(Arc::new(target), stream, turn)
+    }
+
+    /// The checksums that a ranged answer does not have. Where the UFS won't say, the object is
+    /// answered without.
+    async fn with_checksums(
+        &self,
+        subject: &AttributeQuery,
+        got: HeadAttributes,
+        coming: Option<RunInterest>,
+    ) -> UfsAttributeAnswer {
+        self.metrics.ufs_heads.inc();
+        let read = ReadObject {
+            if_match: Some(got.version.etag.clone()),
+            ..build_read_request(subject, true)
+        };
+        let ufs = &subject.source.ufs;
+        match ask_ufs(ufs, "HeadObject", ufs.head_object(read)).await {
+            Ok(head) => match identity::cacheable_version(&head, subject.version_id.as_deref()) {
+                // Its headers may be fewer than the GET's, which clients of a GET are owed.
+                Ok(version) if version == got.version => match identity::with_checksums(got, &head)
+                {
+                    Some(attributes) => UfsAttributeAnswer::Present(attributes, coming),
+                    None => UfsAttributeAnswer::Changing,
+                },
+                _ => UfsAttributeAnswer::Changing,
+            },
+            Err(error) if error.version_changed() => UfsAttributeAnswer::Changing,
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
+                UfsAttributeAnswer::Changing
+            }
+            Err(error) => {
+                tracing::debug!(object = %subject.object, %error, "no checksums for this object");
+                UfsAttributeAnswer::Present(got, coming)
+            }
+        }
+    }
+
+    async fn ask_head(
+        &self,
+        subject: &AttributeQuery,
+        needs: AnswerRequirements,
+    ) -> UfsAttributeAnswer {
+        self.metrics.ufs_heads.inc();
+        let ufs = &subject.source.ufs;
+        let head = ufs.head_object(build_read_request(subject, needs.checksums));
+        let error = match ask_ufs(ufs, "HeadObject", head).await {
+            Ok(head) => return answer_from_head(subject, &head, needs.checksums),
+            Err(error) => error,
+        };
+        let Some(raw) = error.raw_answer() else { return refused_by_ufs(error) };
+        // An error to a HEAD has no body. The client of a GET is owed one; and only its code tells
+        // the absence of a key, which may be kept, from that of a bucket.
+        let absent = raw.status.as_u16() == 404 && !identity::is_delete_marker(raw);
+        if !needs.error_body && (!absent || identity::names_an_absence(raw)) {
+            return refused_by_ufs(error);
+        }
+        self.metrics.ufs_gets.inc();
+        let read = ReadObject { range: Some(0..=0), ..build_read_request(subject, false) };
+        match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
+            Ok(_) => UfsAttributeAnswer::Changing,
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
+                UfsAttributeAnswer::Changing
+            }
+            Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
+                UfsAttributeAnswer::Absent(*answer)
+            }
+            // The HEAD's own answer is all that its client needs; it is not kept.
+            Err(_) if !needs.error_body => refused_by_ufs(error),
+            Err(error) => refused_by_ufs(error),
+        }
+    }
+}
+
+/// Refuses an object whose later blocks can't be asked for: its UFS ignores `Range`, and would send
+/// them behind all that comes before.
+fn beyond_ranges(subject: &AttributeQuery, head: &ObjectHead) -> Option<UfsAttributeAnswer> {
+    let start_max =
+        subject.source.ufs.range_start_max().filter(|&start_max| head.bytes > start_max)?;
+    let reason = format!(
+        "the ufs ignores Range, and the object has more than {start_max} bytes (skip_bytes_max)"
+    );
+    Some(UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, reason))
+}
+
+fn answer_from_head(
+    subject: &AttributeQuery,
+    head: &ObjectHead,
+    checksums: bool,
+) -> UfsAttributeAnswer {
+    if let Some(refused) = beyond_ranges(subject, head) {
+        return refused;
+    }
+    match identity::cacheable_version(head, subject.version_id.as_deref()) {
+        Ok(version) => {
+            UfsAttributeAnswer::Present(identity::build_attributes(head, version, checksums), None)
+        }
+        Err(error) => UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string()),
+    }
+}
+
+fn build_read_request(subject: &AttributeQuery, checksums: bool) -> ReadObject {
+    ReadObject {
+        bucket: subject.source.bucket.clone(),
+        key: subject.object.key.clone(),
+        version_id: subject.version_id.clone(),
+        if_match: None,
+        range: None,
+        checksums,
+    }
+}
+
+fn refused_by(failure: &PageFillError) -> UfsAttributeAnswer {
+    let (kind, reason) = failure.to_refusal();
+    UfsAttributeAnswer::Refused(kind, reason)
+}
+
+fn refused_by_ufs(error: UfsError) -> UfsAttributeAnswer {
+    let reason = error.to_string();
+    match error {
+        UfsError::Answer { answer: raw, .. } if raw.status.as_u16() == 404 => {
+            UfsAttributeAnswer::Absent(*raw)
+        }
+        UfsError::Answer { answer: raw, .. } => {
+            UfsAttributeAnswer::Refused(RefusalKind::Ufs(to_ufs_answer(&raw)), reason)
+        }
+        // The gateway passes on what the store says, whatever that is; the cache can't build on it.
+        UfsError::Untrusted { .. } | UfsError::Changed { .. } => {
+            UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, reason)
+        }
+        UfsError::Throttled { .. } => UfsAttributeAnswer::Refused(RefusalKind::Busy, reason),
+        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => {
+            UfsAttributeAnswer::Refused(RefusalKind::UfsUnreachable, reason)
+        }
+    }
+}
+
+/// A task that sends an object's checks. When it ends, by whatever, the object has none under way.
+struct CheckTaskGuard<'a> {
+    asker: &'a AttributeFetcher,
+    subject: &'a AttributeQuery,
+    finished: bool,
+}
+
+impl Drop for CheckTaskGuard<'_> {
+    fn drop(&mut self) {
+        self.asker.metrics.checks_in_flight.dec();
+        if !self.finished {
+            self.asker.checks.abandon_checks(self.subject.key);
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! Leases on attributes that this home has granted to gateways, until their holders have dropped
+//! them or their time is over.
+//!
+//! # Why no holder reads on after a write
+//! A grant takes its place first, and is judged by the key's generation afterwards, under the key's
+//! lock. Who makes a key's attributes void raises the generation first, and looks for grants
+//! afterwards, under that lock. So of the two one sees the other: a grant is recalled, or it is not
+//! given. What is recalled stays in the table until its holder has said that it is dropped, or
+//! until its end, which is later than the holder's; [`LeaseGrantTable::wait_for_recalls`] waits for that.
+//!
+//! Decides nothing of who may be granted what. Times are the caller's; what waits looks at the
+//! caller's clock.
+
+mod lease_holders;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use verbs3_protocol::{HolderId, KeyHash, LEASE_MS_MAX};
+
+use crate::clock::{WorkerClock, WorkerInstant};
+use crate::metrics::WorkerMetrics;
+use lease_holders::LeaseHolderTable;
+pub(crate) use lease_holders::{LeaseRecallPoll, TooMany};
+
+/// Locks of the table.
+const SHARDS: usize = 64;
+/// How often who waits looks at the clock, which goes on while the host sleeps, as a timer does
+/// not.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GrantOptions {
+    /// Grants that are remembered; beyond, none are given.
+    pub(crate) grants_max: usize,
+    /// Gateways that may hold some.
+    pub(crate) holders_max: usize,
+}
+
+/// Whose leases a word makes void.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RecallScope {
+    Nobody,
+    Keys(Vec<KeyHash>),
+    All,
+}
+
+/// Why there is no lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseGrantError {
+    Full,
+    /// What is to be leased is void, or was a moment ago and somebody may hold it still.
+    Void,
+}
+
+struct LeaseGrantEntry {
+    holder: HolderId,
+    end: WorkerInstant,
+    /// The number of its recall.
+    recalled: Option<u64>,
+}
+
+type LeaseShardMap = HashMap<KeyHash, Vec<LeaseGrantEntry>>;
+
+pub(crate) struct LeaseGrantTable {
+    shards: Box<[Mutex<LeaseShardMap>]>,
+    /// Grants in the table, and places taken for some that are being added.
+    held: AtomicUsize,
+    grants_max: usize,
+    /// Locked within a shard's lock, never the other way round.
+    holders: Mutex<LeaseHolderTable>,
+    /// Raised whenever a holder has dropped something.
+    dropped: watch::Sender<u64>,
+    /// Nanoseconds: until then there may be leases that the process before this one has granted.
+    former_until: AtomicU64,
+    metrics: WorkerMetrics,
+}
+
+impl LeaseGrantTable {
+    pub(crate) fn new(options: GrantOptions, metrics: WorkerMetrics) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            held: AtomicUsize::new(0),
+            grants_max: options.grants_max,
+            holders: Mutex::new(LeaseHolderTable::new(options.holders_max)),
+            dropped: watch::channel(0).0,
+            former_until: AtomicU64::new(0),
+            metrics,
+        }
+    }
+
+    /// Grants the key's attributes until `end`, if they are `valid` then: asked under the key's
+    /// lock.
+    pub(crate) fn grant_lease(
+        &self,
+        hash: KeyHash,
+        (holder, end): (HolderId, WorkerInstant),
+        now: WorkerInstant,
+        valid: impl FnOnce() -> bool,
+    ) -> Result<(), LeaseGrantError> {
+        // Before `valid`: who finds no place taken, looks no further.
+        if self.held.fetch_add(1, Ordering::SeqCst) >= self.grants_max {
+            self.held.fetch_sub(1, Ordering::SeqCst);
+            return Err(LeaseGrantError::Full);
+        }
+        let mut table = self.lease_shard(hash).lock();
+        let grants = table.entry(hash).or_default();
+        self.forget_settled(grants, now);
+        // One that is recalled is waited for as it is: its holder could take the next one for it.
+        let is_void = grants.iter().any(|grant| grant.recalled.is_some()) || !valid();
+        if !is_void {
+            match grants.iter_mut().find(|grant| grant.holder == holder) {
+                Some(grant) => grant.end = grant.end.max(end),
+                None => {
+                    grants.push(LeaseGrantEntry { holder, end, recalled: None });
+                    return Ok(());
+                }
+            }
+        }
+        if grants.is_empty() {
+            table.remove(&hash);
+        }
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        if is_void { Err(LeaseGrantError::Void) } else { Ok(()) }
+    }
+
+    /// Whether somebody may hold this key's attributes now.
+    pub(crate) fn is_granted(&self, hash: KeyHash, now: WorkerInstant) -> bool {
+        self.has_grant(hash, now, |_| true)
+    }
+
+    /// Whether somebody may hold this key's attributes now, and was not told to drop them.
+    pub(crate) fn is_unrecalled(&self, hash: KeyHash, now: WorkerInstant) -> bool {
+        self.has_grant(hash, now, |grant| grant.recalled.is_none())
+    }
+
+    fn has_grant(
+        &self,
+        hash: KeyHash,
+        now: WorkerInstant,
+        counts: impl Fn(&LeaseGrantEntry) -> bool,
+    ) -> bool {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        let mut table = self.lease_shard(hash).lock();
+        let Some(grants) = table.get_mut(&hash) else { return false };
+        self.forget_settled(grants, now);
+        grants.iter().any(counts)
+    }
+
+    /// The holders of these keys are to drop them. After the keys' generations were raised.
+    pub(crate) fn recall_leases(&self, hashes: &[KeyHash]) {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for &hash in hashes {
+            let mut table = self.lease_shard(hash).lock();
+            for grant in
+                table.get_mut(&hash).into_iter().flatten().filter(|grant| grant.recalled.is_none())
+            {
+                grant.recalled = Some(self.holders.lock().recall_key(grant.holder, hash));
+                self.metrics.leases_recalled.inc();
+            }
+        }
+    }
+
+    /// The holders of such keys are to drop them. After the keys' generations were raised.
+    pub(crate) fn recall_where(&self, concerns: impl Fn(KeyHash) -> bool) {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        for shard in &self.shards {
+            let keys: Vec<KeyHash> =
+                shard.lock().keys().copied().filter(|&hash| concerns(hash)).collect();
+            self.recall_leases(&keys);
+        }
+    }
+
+    /// All holders are to drop all that they have.
+    pub(crate) fn recall_all(&self) {
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        // Nobody else takes more than one of them.
+        let mut tables: Vec<MutexGuard<'_, LeaseShardMap>> =
+            self.shards.iter().map(Mutex::lock).collect();
+        let mut holders = self.holders.lock();
+        let mut recalls: HashMap<HolderId, u64> = HashMap::new();
+        let all = tables.iter_mut().flat_map(|table| table.values_mut()).flatten();
+        for grant in all.filter(|grant| grant.recalled.is_none()) {
+            let recall =
+                *recalls.entry(grant.holder).or_insert_with(|| holders.recall_all(grant.holder));
+            grant.recalled = Some(recall);
+            self.metrics.leases_recalled.inc();
+        }
+    }
+
+    /// Until when a holder may read on from what was recalled; `None`: nobody does.
+    pub(crate) fn latest_recalled_end(
+        &self,
+        concerned: &RecallScope,
+        now: WorkerInstant,
+    ) -> Option<WorkerInstant> {
+        let former = WorkerInstant::from_nanos(self.former_until.load(Ordering::SeqCst));
+        let former = (former > now && *concerned != RecallScope::Nobody).then_some(former);
+        if self.held.load(Ordering::SeqCst) == 0 {
+            return former;
+        }
+        let recalled = |grants: &mut Vec<LeaseGrantEntry>| {
+            self.forget_settled(grants, now);
+            grants.iter().filter(|grant| grant.recalled.is_some()).map(|grant| grant.end).max()
+        };
+        let latest = match concerned {
+            RecallScope::Nobody => None,
+            RecallScope::Keys(hashes) => {
+                let of = |hash: &KeyHash| {
+                    self.lease_shard(*hash).lock().get_mut(hash).and_then(recalled)
+                };
+                hashes.iter().filter_map(of).max()
+            }
+            RecallScope::All => {
+                let of = |shard: &Mutex<LeaseShardMap>| {
+                    shard.lock().values_mut().filter_map(recalled).max()
+                };
+                self.shards.iter().filter_map(of).max()
+            }
+        };
+        latest.max(former)
+    }
+
+    /// Waits until no holder reads on from what was recalled of these; no longer than the leases
+    /// last.
+    pub(crate) async fn wait_for_recalls(&self, concerned: &RecallScope, clock: &dyn WorkerClock) {
+        let mut dropped = self.dropped.subscribe();
+        // Not for what is recalled later.
+        let Some(until) = self.latest_recalled_end(concerned, clock.now()) else { return };
+        self.metrics.lease_waits.inc();
+        loop {
+            let now = clock.now();
+            if now >= until {
+                self.metrics.leases_waited_out.inc();
+                return;
+            }
+            if self.latest_recalled_end(concerned, now).is_none() {
+                return;
+            }
+            // An error: impossible, the sender is this one's.
+            tokio::select! {
+                _ = dropped.changed() => {}
+                () = sleep(LOOK_EVERY.min(until.duration_since(now))) => {}
+            }
+        }
+    }
+
+    /// Another process may have granted leases under this worker's name until now.
+    pub(crate) fn follow_another(&self, now: WorkerInstant) {
+        let until = now.saturating_add(Duration::from_millis(LEASE_MS_MAX.into()));
+        self.former_until.store(until.as_nanos(), Ordering::SeqCst);
+    }
+
+    /// No: there was none, or it waited for its leases itself.
+    pub(crate) fn follow_none(&self) {
+        self.former_until.store(0, Ordering::SeqCst);
+    }
+
+    /// A holder waits for recalls, and has dropped all up to `through`.
+    pub(crate) fn poll(
+        &self,
+        holder: HolderId,
+        through: u64,
+        now: WorkerInstant,
+    ) -> Result<LeaseRecallPoll<'_>, TooMany> {
+        let (dropped, news) = self.holders.lock().poll(holder, through, now)?;
+        self.dropped.send_modify(|dropped| *dropped = dropped.wrapping_add(1));
+        Ok(LeaseRecallPoll::new(&self.holders, holder, dropped, news))
+    }
+
+    /// Whether a recall would find its way to this holder.
+    pub(crate) fn is_polled_by(&self, holder: HolderId, now: WorkerInstant) -> bool {
+        self.holders.lock().is_polling(holder, now)
+    }
+
+    /// No poll is answered from here on.
+    pub(crate) fn close_polls(&self) {
+        self.holders.lock().close_polls();
+    }
+
+    /// Forgets what is over.
+    pub(crate) fn sweep_expired(&self, now: WorkerInstant) {
+        for shard in &self.shards {
+            shard.lock().retain(|_, grants| {
+                self.forget_settled(grants, now);
+                !grants.is_empty()
+            });
+        }
+        self.holders.lock().sweep_silent(now);
+    }
+
+    /// Grants, and gateways that poll.
+    pub(crate) fn lease_and_holder_counts(&self) -> (usize, usize) {
+        (self.held.load(Ordering::SeqCst), self.holders.lock().len())
+    }
+
+    fn forget_settled(&self, grants: &mut Vec<LeaseGrantEntry>, now: WorkerInstant) {
+        let before = grants.len();
+        if before == 0 {
+            return;
+        }
+        let holders = self.holders.lock();
+        grants.retain(|grant| {
+            grant.end > now
+                && !grant.recalled.is_some_and(|at| holders.has_dropped(grant.holder, at))
+        });
+        self.held.fetch_sub(before - grants.len(), Ordering::SeqCst);
+    }
+
+    fn lease_shard(&self, hash: KeyHash) -> &Mutex<LeaseShardMap> {
+        &self.shards[(hash.0 >> 58) as usize % SHARDS]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,470 @@
+//! One folder: writes pages into slots, reads them back, and knows whether its medium can be used.
+//!
+//! One thread writes (its `queue`'s); any thread reads. The order of a write: clear the slot's old
+//! header, the bytes, the new header, then the index. The medium may lose or tear any of them: what
+//! is read is held against its checksum, always.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crc_fast::{CrcAlgorithm, checksum};
+use parking_lot::Mutex;
+
+use super::disk_headers::{FolderId, HEADER_BYTES, HeaderLocation, PageHeader, SegmentHeader};
+use super::folder_health::{FolderHealth, FolderHealthChange};
+use super::folder_index::{DiskPageLocation, FolderIndex, FolderUsage};
+use super::index_rebuild::rebuild_index;
+use super::metrics::FolderMetrics;
+use super::segment_layout::SegmentLayout;
+use super::segment_medium::{MediumErrorKind, SegmentMedium};
+use super::slot_allocation::{DiskSlotRefusal, EvictionContext, ReservedSlot, SlotAllocationStep};
+use super::slot_table::DiskSlot;
+use crate::digest::PageKey;
+use crate::memory::PageHeat;
+
+pub(super) struct FolderPageStore {
+    path: PathBuf,
+    id: FolderId,
+    medium: Box<dyn SegmentMedium>,
+    index: Mutex<FolderIndex>,
+    health: Mutex<FolderHealth>,
+    began: Instant,
+    sequence: AtomicU64,
+    /// Held while the header of a page that is here is written anew, or cleared with the page:
+    /// neither undoes the other.
+    rewriting: Mutex<()>,
+    /// When a corrupt page was last told of, in seconds from the start; 0: never.
+    corrupt_told_s: AtomicU64,
+    metrics: FolderMetrics,
+}
+
+/// Seconds between two lines of the log about corrupt pages.
+const CORRUPT_TOLD_EVERY_S: u64 = 60;
+
+/// What became of a page that was to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageWriteOutcome {
+    Done,
+    Refused(DiskSlotRefusal),
+    /// Noted, and counted.
+    Failed,
+    /// The folder rests.
+    Resting,
+}
+
+impl FolderPageStore {
+    /// Reads what the medium has. An error: it can't even be listed.
+    pub(super) fn open_medium(
+        path: &Path,
+        id: FolderId,
+        medium: Box<dyn SegmentMedium>,
+        mut index: FolderIndex,
+        metrics: FolderMetrics,
+    ) -> io::Result<Self> {
+        let began = Instant::now();
+        let rebuilt = rebuild_index(&*medium, id, &mut index)?;
+        let took = began.elapsed();
+        metrics.count_corrupt("header", rebuilt.damaged);
+        for error in &rebuilt.errors {
+            metrics.count_error("list", MediumErrorKind::from_io_error(error));
+            tracing::warn!(
+                folder = %path.display(), %error,
+                "a segment of the disk tier can't be read, and is left out"
+            );
+        }
+        metrics.rebuild_ms().set(took.as_millis() as i64);
+        metrics.folder_up().set(1);
+        let held = index.held;
+        tracing::info!(
+            folder = %path.display(), pages = held.pages, bytes = held.bytes, damaged = rebuilt.damaged,
+            segments_removed = rebuilt.removed, ?took, "disk tier: folder read"
+        );
+        let sequence = AtomicU64::new(rebuilt.sequence + 1);
+        let index = Mutex::new(index);
+        Ok(Self {
+            path: path.to_owned(),
+            id,
+            medium,
+            index,
+            health: Mutex::default(),
+            began,
+            sequence,
+            rewriting: Mutex::default(),
+            corrupt_told_s: AtomicU64::new(0),
+            metrics,
+        })
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.health.lock().is_up(self.began.elapsed())
+    }
+
+    /// Whether the page is of this folder, whether or not it can be read now.
+    pub(super) fn lists_page(&self, key: PageKey) -> bool {
+        self.index.lock().find_page(key).is_some()
+    }
+
+    pub(super) fn holds_page(&self, key: PageKey, now_s: u32) -> bool {
+        self.is_up() && self.index.lock().find_fresh(key, now_s).is_some()
+    }
+
+    /// How hot a page is that can be read, and whether it is pinned.
+    pub(super) fn page_heat(&self, key: PageKey, now_s: u32) -> Option<(PageHeat, bool)> {
+        if !self.is_up() {
+            return None;
+        }
+        self.index.lock().page_heat(key, now_s)
+    }
+
+    pub(super) fn knows_object_page(&self, object: u64, page: u16) -> bool {
+        self.is_up() && self.index.lock().knows_object_page(object, page)
+    }
+
+    /// Whether a page of this length could be kept without giving up another.
+    pub(super) fn has_room(&self, length: u32) -> bool {
+        let may_grow = self.may_grow();
+        self.index.lock().has_room(length, may_grow)
+    }
+
+    pub(super) fn capacity_bytes(&self) -> u64 {
+        self.index.lock().capacity_bytes
+    }
+
+    /// Reads a page of exactly this length. `Some`: its checksum, which the bytes match. `None`: it
+    /// is not here, or not any more.
+    pub(super) fn read(&self, key: PageKey, into: &mut [u8], now_s: u32) -> Option<u64> {
+        if !self.is_up() {
+            return None;
+        }
+        let found = self.index.lock().find_fresh(key, now_s)?;
+        let began = Instant::now();
+        if found.length as usize != into.len() {
+            // Of the same version, block and page, and yet of another length: nothing that we
+            // wrote.
+            self.drop_corrupt_page(found);
+            return None;
+        }
+        if let Err(error) = self.medium.read(found.place.segment, found.at, into) {
+            self.record_failure("read", &error);
+            self.index.lock().remove_if_still(found);
+            return None;
+        }
+        if checksum(CrcAlgorithm::Crc64Nvme, into) != found.checksum {
+            self.drop_corrupt_page(found);
+            return None;
+        }
+        self.record_success();
+        self.index.lock().touch_page(found.place, now_s);
+        self.metrics.count_promotion(into.len(), began.elapsed());
+        Some(found.checksum)
+    }
+
+    /// Writes a page. From one thread only.
+    pub(super) fn write(
+        &self,
+        mut header: PageHeader,
+        bytes: &[u8],
+        resident: &dyn Fn(PageKey) -> bool,
+        now_s: u32,
+    ) -> PageWriteOutcome {
+        if !self.is_up() {
+            return PageWriteOutcome::Resting;
+        }
+        debug_assert_eq!(header.length as usize, bytes.len());
+        let began = Instant::now();
+        header.sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        header.written_s = now_s;
+        let reserved = match self.place_for(&header, resident, now_s) {
+            Ok(Ok(reserved)) => reserved,
+            Ok(Err(refusal)) => return PageWriteOutcome::Refused(refusal),
+            Err(()) => return PageWriteOutcome::Failed,
+        };
+        let written = self.write_slot(&header, bytes, reserved);
+        let mut index = self.index.lock();
+        if let Err(error) = written {
+            index.free_slot(reserved.place);
+            drop(index);
+            self.record_failure("write", &error);
+            return PageWriteOutcome::Failed;
+        }
+        index.commit_page(reserved.place, &header);
+        drop(index);
+        self.record_success();
+        self.metrics.count_demotion(bytes.len(), began.elapsed());
+        PageWriteOutcome::Done
+    }
+
+    /// Keeps a page until then (seconds since 1970; 0: no longer). False: it is not here.
+    /// `write_pin` makes it outlive a restart.
+    pub(super) fn pin_page(&self, key: PageKey, until_s: u32) -> bool {
+        let mut index = self.index.lock();
+        let Some(found) = index.find_page(key) else { return false };
+        index.pin_page(found.place, until_s);
+        true
+    }
+
+    /// Writes a pinned page's header anew. From the writing thread only: nobody else gives the slot
+    /// away meanwhile. False: the page is not here any more, or its header can't be written.
+    pub(super) fn write_pin(&self, key: PageKey) -> bool {
+        let _alone = self.rewriting.lock();
+        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let again = {
+            let mut index = self.index.lock();
+            index.find_page(key).and_then(|found| {
+                let header = index.renew_header(found.place, sequence)?;
+                let cut = index.cut_of(found.place.segment)?;
+                Some((
+                    found.place,
+                    cut.layout.header_at(found.place.slot),
+                    header.encode(self.header_location(found.place, cut.era)),
+                ))
+            })
+        };
+        let Some((place, at, bytes)) = again else { return false };
+        let written = self.medium.write(place.segment, at, &bytes);
+        if let Err(error) = &written {
+            self.record_failure("write", error);
+        }
+        written.is_ok()
+    }
+
+    /// Drops a page that nobody should be given any more. False: it is not here, or this folder
+    /// hangs or rests.
+    pub(super) fn evict_page(&self, key: PageKey, within: Duration) -> bool {
+        // A pin of another page may be with a device that does not answer: who looks for a page
+        // elsewhere does not wait for it.
+        if !self.lists_page(key) || !self.is_up() {
+            return false;
+        }
+        let Some(_alone) = self.rewriting.try_lock_for(within) else {
+            self.report_stall();
+            return false;
+        };
+        let found = self.index.lock().find_page(key);
+        found.is_some_and(|found| {
+            self.clear_header(found);
+            self.index.lock().remove_if_still(found)
+        })
+    }
+
+    /// Gives up pages whose time is over, and sets the gauges.
+    pub(super) fn look_over(&self, now_s: u32, steps: usize) {
+        let mut index = self.index.lock();
+        let expired = index.sweep_expired(now_s, steps);
+        let room = std::mem::take(&mut index.given_up);
+        let (FolderUsage { pages, bytes, file_bytes, pinned_pages }, capacity) =
+            (index.held, index.capacity_bytes);
+        let (index_bytes, pages_max) = (index.index_bytes(), index.pages_max);
+        drop(index);
+        self.metrics.count_evictions("age", expired);
+        self.metrics.count_evictions("room", room);
+        self.metrics.pages().set(pages as i64);
+        self.metrics.bytes().set(bytes as i64);
+        self.metrics.file_bytes().set(file_bytes as i64);
+        self.metrics.capacity_bytes().set(capacity as i64);
+        self.metrics.pinned_pages().set(pinned_pages as i64);
+        self.metrics.pages_max().set(pages_max as i64);
+        self.metrics.index_bytes().set(index_bytes as i64);
+        let health = self.health.lock();
+        self.metrics.folder_up().set(i64::from(!health.is_suspect()));
+        self.metrics.folder_full().set(i64::from(health.is_full()));
+    }
+
+    /// So many of its pins are not written yet.
+    pub(super) fn pins_wait(&self, pins: usize) {
+        self.metrics.pins_waiting().set(pins as i64);
+    }
+
+    #[cfg(test)]
+    pub(super) fn held(&self) -> (FolderUsage, u64) {
+        let index = self.index.lock();
+        (index.held, index.index_bytes())
+    }
+
+    /// A call on it does not come back in time.
+    pub(super) fn report_stall(&self) {
+        let change = self.health.lock().record_stall(self.began.elapsed());
+        if change.is_some() {
+            self.metrics.count_error("any", MediumErrorKind::Stalled);
+        }
+        self.log_health_change(change, Some(&io::ErrorKind::TimedOut.into()));
+    }
+
+    /// Goes through the steps that it takes until there is a slot. An error was noted.
+    fn place_for(
+        &self,
+        header: &PageHeader,
+        resident: &dyn Fn(PageKey) -> bool,
+        now_s: u32,
+    ) -> Result<Result<ReservedSlot, DiskSlotRefusal>, ()> {
+        loop {
+            let judge = EvictionContext { now_s, may_grow: self.may_grow(), resident };
+            let step = self.index.lock().reserve_slot(header, &judge);
+            match step {
+                SlotAllocationStep::Write(reserved) => return Ok(Ok(reserved)),
+                SlotAllocationStep::Refused(refusal) => return Ok(Err(refusal)),
+                SlotAllocationStep::Cut { segment, layout } => {
+                    self.cut_segment(segment, layout, now_s)?
+                }
+                // A full disk refuses growth, and `may_grow` is false the next time.
+                SlotAllocationStep::Grow { segment, bytes } => {
+                    match self.medium.create_segment(segment, bytes) {
+                        Ok(()) => {
+                            self.index.lock().add_segment(segment, bytes);
+                            let change = self.health.lock().record_growth();
+                            self.log_health_change(change, None);
+                        }
+                        Err(error) => self.create_failed(&error)?,
+                    }
+                }
+            }
+        }
+    }
+
+    fn cut_segment(&self, segment: u32, layout: SegmentLayout, now_s: u32) -> Result<(), ()> {
+        // Random, so that it is none of the eras whose headers are still in the table, known or
+        // not.
+        let era = rand::random();
+        let header = SegmentHeader { folder: self.id, segment, era, width: layout.width };
+        match self.medium.write(segment, 0, &header.encode()) {
+            Ok(()) => {
+                self.index.lock().cut_segment(segment, layout, era, now_s);
+                Ok(())
+            }
+            Err(error) => {
+                self.record_failure("write", &error);
+                Err(())
+            }
+        }
+    }
+
+    fn write_slot(
+        &self,
+        header: &PageHeader,
+        bytes: &[u8],
+        reserved: ReservedSlot,
+    ) -> io::Result<()> {
+        let ReservedSlot { place, layout, era, stale } = reserved;
+        let header_at = layout.header_at(place.slot);
+        if stale {
+            self.medium.write(place.segment, header_at, &[0; HEADER_BYTES])?;
+        }
+        self.medium.write(place.segment, layout.data_at(place.slot), bytes)?;
+        self.medium.write(
+            place.segment,
+            header_at,
+            &header.encode(self.header_location(place, era)),
+        )
+    }
+
+    fn header_location(&self, place: DiskSlot, era: u32) -> HeaderLocation {
+        HeaderLocation { folder: self.id, segment: place.segment, era, slot: place.slot }
+    }
+
+    fn may_grow(&self) -> bool {
+        self.health.lock().may_grow(self.began.elapsed())
+    }
+
+    /// A page whose bytes are not what was written. If its slot has been given to another page
+    /// since, that is no wonder.
+    fn drop_corrupt_page(&self, found: DiskPageLocation) {
+        self.clear_header(found);
+        if self.index.lock().remove_if_still(found) {
+            self.metrics.count_corrupt("page", 1);
+            let (folder, DiskSlot { segment, slot }) = (self.path.display(), found.place);
+            let now_s = self.began.elapsed().as_secs() + 1;
+            let told_s = self.corrupt_told_s.load(Ordering::Relaxed);
+            // The counter has them all; a drive that rots would fill the log.
+            if told_s == 0 || now_s >= told_s + CORRUPT_TOLD_EVERY_S {
+                self.corrupt_told_s.store(now_s, Ordering::Relaxed);
+                tracing::warn!(
+                    %folder, segment, slot,
+                    "a page on disk does not match its checksum; it is dropped, and filled again"
+                );
+            } else {
+                tracing::debug!(%folder, segment, slot, "another page does not match its checksum");
+            }
+        }
+    }
+
+    /// Clears a slot's header, so that a restart does not find the page again. Best effort: the
+    /// page's checksum guards it, and a page that takes the slot at this moment is only lost at the
+    /// next restart.
+    fn clear_header(&self, found: DiskPageLocation) {
+        let at = {
+            let index = self.index.lock();
+            let Some(cut) = index.cut_of(found.place.segment) else { return };
+            let entry = cut.entries.get(found.place.slot as usize);
+            if !entry.is_some_and(|entry| entry.is_live() && entry.stamp == found.stamp) {
+                return;
+            }
+            cut.layout.header_at(found.place.slot)
+        };
+        if let Err(error) = self.medium.write(found.place.segment, at, &[0; HEADER_BYTES]) {
+            self.record_failure("write", &error);
+        }
+    }
+
+    fn create_failed(&self, error: &io::Error) -> Result<(), ()> {
+        let trouble = MediumErrorKind::from_io_error(error);
+        self.metrics.count_error("create", trouble);
+        let now = self.began.elapsed();
+        let change = match trouble {
+            MediumErrorKind::Full => self.health.lock().record_full(now),
+            _ => self.health.lock().record_failure(now),
+        };
+        self.log_health_change(change, Some(error));
+        if trouble == MediumErrorKind::Full { Ok(()) } else { Err(()) }
+    }
+
+    fn record_failure(&self, op: &str, error: &io::Error) {
+        self.metrics.count_error(op, MediumErrorKind::from_io_error(error));
+        let now = self.began.elapsed();
+        let change = match MediumErrorKind::from_io_error(error) {
+            // What is there can be read; only what is new has no place.
+            MediumErrorKind::Full => self.health.lock().record_full(now),
+            _ => self.health.lock().record_failure(now),
+        };
+        tracing::debug!(
+            folder = %self.path.display(), op, %error,
+            "disk tier: an operation failed"
+        );
+        self.log_health_change(change, Some(error));
+    }
+
+    fn record_success(&self) {
+        let change = self.health.lock().record_success(self.began.elapsed());
+        self.log_health_change(change, None);
+    }
+
+    /// Once for each change.
+    fn log_health_change(&self, change: Option<FolderHealthChange>, error: Option<&io::Error>) {
+        let folder = self.path.display();
+        let error = error.map(tracing::field::display);
+        match change {
+            None => {}
+            Some(FolderHealthChange::Rests(rest)) => {
+                self.metrics.folder_up().set(0);
+                let rest: Duration = rest;
+                tracing::warn!(%folder, error, ?rest, "a folder of the disk tier failed and rests");
+            }
+            Some(FolderHealthChange::Returned) => {
+                self.metrics.folder_up().set(1);
+                tracing::info!(%folder, "a folder of the disk tier works again");
+            }
+            Some(FolderHealthChange::Full) => {
+                self.metrics.folder_full().set(1);
+                tracing::warn!(
+                    %folder, error,
+                    "the disk is full; the disk tier goes on with the space that it has"
+                );
+            }
+            Some(FolderHealthChange::HasSpace) => {
+                self.metrics.folder_full().set(0);
+                tracing::info!(%folder, "the disk has space again");
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a start finds in a folder: reads the tables of headers, and none of the pages.
+//!
+//! Believes nothing: what does not decode at its own place is no page, and its slot is free.
+
+use std::io;
+
+use super::disk_headers::{FolderId, HEADER_BYTES, HeaderLocation, PageHeader, SegmentHeader};
+use super::folder_index::FolderIndex;
+use super::segment_layout::SegmentLayout;
+use super::segment_medium::SegmentMedium;
+
+/// Bytes of one read: large enough that a drive reads at its full speed, small beside everything
+/// else in memory.
+const READ_BYTES: usize = 1 << 20;
+
+/// What a start came to.
+#[derive(Debug, Default)]
+pub(super) struct IndexRebuildReport {
+    /// Headers that were begun and are not whole.
+    pub(super) damaged: u64,
+    /// The highest sequence number in use.
+    pub(super) sequence: u64,
+    /// Segments that are beyond the capacity, which was larger once.
+    pub(super) removed: u64,
+    /// Of segments that can't be read.
+    pub(super) errors: Vec<io::Error>,
+}
+
+/// Fills the index from what the medium has. Errors of single segments leave those out.
+pub(super) fn rebuild_index(
+    medium: &dyn SegmentMedium,
+    folder: FolderId,
+    index: &mut FolderIndex,
+) -> io::Result<IndexRebuildReport> {
+    let mut rebuilt = IndexRebuildReport::default();
+    let mut buffer = vec![0; READ_BYTES];
+    for (segment, bytes) in medium.list_segments()? {
+        if index.held.file_bytes.saturating_add(bytes) > index.capacity_bytes {
+            match medium.remove_segment(segment) {
+                Ok(()) => rebuilt.removed += 1,
+                Err(error) => rebuilt.errors.push(error),
+            }
+            continue;
+        }
+        if let Err(error) =
+            read_segment(medium, folder, (segment, bytes), index, &mut rebuilt, &mut buffer)
+        {
+            rebuilt.errors.push(error);
+        }
+    }
+    Ok(rebuilt)
+}
+
+fn read_segment(
+    medium: &dyn SegmentMedium,
+    folder: FolderId,
+    (segment, bytes): (u32, u64),
+    index: &mut FolderIndex,
+    rebuilt: &mut IndexRebuildReport,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let mut head = [0; HEADER_BYTES];
+    medium.read(segment, 0, &mut head)?;
+    index.add_segment(segment, bytes);
+    let Some(header) = SegmentHeader::decode(&head, folder, segment) else {
+        // Never cut, or its head was lost: it is cut anew, under another era, when it is needed.
+        rebuilt.damaged += u64::from(head != [0; HEADER_BYTES]);
+        return Ok(());
+    };
+    let Some(layout) = SegmentLayout::new(bytes, header.width) else {
+        rebuilt.damaged += 1;
+        return Ok(());
+    };
+    index.cut_segment(segment, layout, header.era, 0);
+    let slots_per_read = buffer.len() / HEADER_BYTES;
+    for first in (0..layout.slots as usize).step_by(slots_per_read) {
+        let slots = slots_per_read.min(layout.slots as usize - first);
+        let table = &mut buffer[..slots * HEADER_BYTES];
+        medium.read(segment, layout.header_at(first as u32), table)?;
+        for (at, bytes) in table.as_chunks::<HEADER_BYTES>().0.iter().enumerate() {
+            let slot = (first + at) as u32;
+            match PageHeader::decode(
+                bytes,
+                HeaderLocation { folder, segment, era: header.era, slot },
+                layout.width,
+            ) {
+                Some(page) => {
+                    rebuilt.sequence = rebuilt.sequence.max(page.sequence);
+                    index.restore_page(segment, slot, &page);
+                }
+                None => rebuilt.damaged += u64::from(PageHeader::is_damaged(bytes)),
+            }
+        }
+    }
+    Ok(())
+}

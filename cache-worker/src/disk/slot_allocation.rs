@@ -1,0 +1,391 @@
+//! Where the next page goes, and what is given up for it: free slots, new files, cold pages, cold
+//! segments, in this order.
+//!
+//! Decides over the index; does no I/O. What has to be done on disk first is an answer (`SlotAllocationStep`).
+
+use super::disk_headers::PageHeader;
+use super::folder_index::{FolderIndex, SlotWidthClass, blank_entry, entry_of, grow_entries};
+use super::segment_layout::{SegmentLayout, width_for};
+use super::slot_table::DiskSlot;
+use crate::digest::PageKey;
+
+/// What has to happen before a page can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SlotAllocationStep {
+    /// Nothing: it goes there.
+    Write(ReservedSlot),
+    /// This segment is to be cut into slots of this layout.
+    Cut {
+        segment: u32,
+        layout: SegmentLayout,
+    },
+    /// A file of this many bytes is to be made.
+    Grow {
+        segment: u32,
+        bytes: u64,
+    },
+    Refused(DiskSlotRefusal),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReservedSlot {
+    pub(super) place: DiskSlot,
+    pub(super) layout: SegmentLayout,
+    pub(super) era: u32,
+    /// The slot's header may still name another page: to be cleared before the bytes are written.
+    pub(super) stale: bool,
+}
+
+/// Why there is no place for a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiskSlotRefusal {
+    /// It is here already.
+    Known,
+    /// Its volume has its share.
+    Quota,
+    /// Whatever could be given up is pinned, or there are no segments at all.
+    NoRoom,
+}
+
+/// What decides which page is given up, besides the index.
+pub(super) struct EvictionContext<'a> {
+    pub(super) now_s: u32,
+    pub(super) may_grow: bool,
+    /// Whether memory holds the page: what is read from there would look unused here, and is what a
+    /// restart has to find.
+    pub(super) resident: &'a dyn Fn(PageKey) -> bool,
+}
+
+/// Slots looked at in one search. After as many, the first one that may be given up goes.
+const STEPS_MAX: usize = 256;
+
+/// The same for a volume over its quota, whose pages may be few among many.
+const QUOTA_STEPS_MAX: usize = 8192;
+
+impl FolderIndex {
+    /// One step towards a place for the page. Call it again after each step has been done.
+    pub(super) fn reserve_slot(
+        &mut self,
+        header: &PageHeader,
+        judge: &EvictionContext<'_>,
+    ) -> SlotAllocationStep {
+        let width = width_for(header.length);
+        let version = crate::digest::VersionDigest::from_stored(header.version);
+        if self
+            .find_page(version.page_key(verbs3_protocol::BlockIndex(header.block), header.page))
+            .is_some()
+        {
+            return SlotAllocationStep::Refused(DiskSlotRefusal::Known);
+        }
+        if !self.keep_quota(header.volume, width, judge) {
+            return SlotAllocationStep::Refused(DiskSlotRefusal::Quota);
+        }
+        if self.held.pages >= self.pages_max && !self.give_up_any(width, judge) {
+            return SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom);
+        }
+        if let Some(reserved) = self.take_open(width) {
+            self.fill_slot(reserved.place, header);
+            return SlotAllocationStep::Write(reserved);
+        }
+        if let Some(step) = self.blank.last().and_then(|&segment| self.to_cut(segment, width)) {
+            return step;
+        }
+        if judge.may_grow && self.can_grow() {
+            return SlotAllocationStep::Grow {
+                segment: self.next_segment(),
+                bytes: self.segment_bytes,
+            };
+        }
+        self.give_up_for(width, header, judge)
+    }
+
+    /// Whether a page of this length would find a place without another being given up.
+    pub(super) fn has_room(&self, length: u32, may_grow: bool) -> bool {
+        let open = |class: &SlotWidthClass| {
+            class.open.iter().any(|&segment| {
+                self.cut_of(segment).is_some_and(super::folder_index::SegmentSlotTable::has_room)
+            })
+        };
+        let place = !self.blank.is_empty()
+            || (may_grow && self.can_grow())
+            || self.classes.get(&width_for(length)).is_some_and(open);
+        place && self.held.pages < self.pages_max
+    }
+
+    /// Gives up pages whose time is over; looks at the next `steps` slots. How many went.
+    pub(super) fn sweep_expired(&mut self, now_s: u32, steps: usize) -> u64 {
+        let mut expired = 0;
+        let (mut segment, mut slot) = self.sweep_at;
+        for _ in 0..steps.min(self.segments.len() + self.held.pages as usize * 2) {
+            let Some(cut) = self.cut_of(segment as u32).filter(|cut| slot < cut.entries.len())
+            else {
+                (segment, slot) = ((segment + 1) % self.segments.len().max(1), 0);
+                continue;
+            };
+            let entry = &cut.entries[slot];
+            if entry.is_live() && self.is_expired(entry, now_s) {
+                self.free_slot(DiskSlot { segment: segment as u32, slot: slot as u32 });
+                expired += 1;
+            }
+            slot += 1;
+        }
+        self.sweep_at = (segment, slot);
+        expired
+    }
+
+    fn can_grow(&self) -> bool {
+        self.held.file_bytes + self.segment_bytes <= self.capacity_bytes
+    }
+
+    fn next_segment(&self) -> u32 {
+        self.segments.iter().position(Option::is_none).unwrap_or(self.segments.len()) as u32
+    }
+
+    fn to_cut(&self, segment: u32, width: u32) -> Option<SlotAllocationStep> {
+        let bytes = self.segments.get(segment as usize)?.as_ref()?.bytes;
+        Some(SlotAllocationStep::Cut { segment, layout: SegmentLayout::new(bytes, width)? })
+    }
+
+    /// A free slot of this width.
+    fn take_open(&mut self, width: u32) -> Option<ReservedSlot> {
+        let class = self.classes.get_mut(&width)?;
+        while let Some(&segment) = class.open.last() {
+            let Some(Some(found)) = self.segments.get_mut(segment as usize) else {
+                class.open.pop();
+                continue;
+            };
+            let Some(cut) = found.cut.as_mut() else {
+                class.open.pop();
+                continue;
+            };
+            let (slot, stale) = match cut.free.pop() {
+                Some(slot) => (slot, true),
+                None if cut.entries.len() < cut.layout.slots as usize => {
+                    grow_entries(&mut cut.entries);
+                    cut.entries.push(blank_entry());
+                    (cut.entries.len() as u32 - 1, false)
+                }
+                None => {
+                    cut.open = false;
+                    class.open.pop();
+                    continue;
+                }
+            };
+            return Some(ReservedSlot {
+                place: DiskSlot { segment, slot },
+                layout: cut.layout,
+                era: cut.era,
+                stale,
+            });
+        }
+        None
+    }
+
+    fn give_up_for(
+        &mut self,
+        width: u32,
+        header: &PageHeader,
+        judge: &EvictionContext<'_>,
+    ) -> SlotAllocationStep {
+        let has_segments = self.classes.get(&width).is_some_and(|class| !class.segments.is_empty());
+        // A width that has none takes the coldest segment of all; one that keeps giving up pages
+        // looks for one that is colder than what it would give up.
+        let compare = !has_segments || self.is_due(width);
+        if compare && let Some(step) = self.steal_segment(width, has_segments, judge.now_s) {
+            return step;
+        }
+        let Some(place) = self.find_coldest_slot(width, judge) else {
+            return SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom);
+        };
+        self.free_slot(place);
+        self.given_up += 1;
+        if let Some(class) = self.classes.get_mut(&width) {
+            class.evicted_bytes += u64::from(width);
+        }
+        match self.take_open(width) {
+            Some(reserved) => {
+                self.fill_slot(reserved.place, header);
+                SlotAllocationStep::Write(reserved)
+            }
+            None => SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom),
+        }
+    }
+
+    /// Gives up a page, of this width if there is one. False: there is none.
+    fn give_up_any(&mut self, width: u32, judge: &EvictionContext<'_>) -> bool {
+        let mut widths: Vec<u32> =
+            self.classes.keys().copied().filter(|&other| other != width).collect();
+        widths.insert(0, width);
+        let Some(place) = widths.into_iter().find_map(|width| self.find_coldest_slot(width, judge))
+        else {
+            return false;
+        };
+        self.free_slot(place);
+        self.given_up += 1;
+        true
+    }
+
+    /// Whether the width has given up a segment's worth since it last looked at others.
+    fn is_due(&mut self, width: u32) -> bool {
+        let segment_bytes = self.segment_bytes;
+        let Some(class) = self.classes.get_mut(&width) else { return false };
+        let due = class.evicted_bytes >= segment_bytes;
+        if due {
+            class.evicted_bytes = 0;
+        }
+        due
+    }
+
+    /// Empties the segment of another width that was unused for longest, if it was unused for
+    /// longer than this width's own.
+    fn steal_segment(
+        &mut self,
+        width: u32,
+        has_segments: bool,
+        now_s: u32,
+    ) -> Option<SlotAllocationStep> {
+        let touched = |segment: u32| self.cut_of(segment).map(|cut| (cut.touched_s, segment));
+        let others = self
+            .classes
+            .iter()
+            .filter(|(other, _)| **other != width)
+            .flat_map(|(_, class)| &class.segments);
+        let is_free = |segment: u32| {
+            let pinned = |cut: &super::folder_index::SegmentSlotTable| {
+                cut.entries.iter().any(|entry| entry.writing || entry.pinned_until_s > now_s)
+            };
+            self.cut_of(segment).is_some_and(|cut| !pinned(cut))
+        };
+        let mut candidates: Vec<(u32, u32)> =
+            others.filter_map(|&segment| touched(segment)).collect();
+        candidates.sort_unstable();
+        if has_segments {
+            let own = self
+                .classes
+                .get(&width)?
+                .segments
+                .iter()
+                .filter_map(|&segment| touched(segment))
+                .min()?;
+            candidates.retain(|other| other.0 < own.0);
+        }
+        let (_, segment) = *candidates.iter().find(|(_, segment)| is_free(*segment))?;
+        self.make_blank(segment);
+        self.to_cut(segment, width)
+    }
+
+    /// Forgets all pages of a segment, and takes it from its width.
+    pub(super) fn make_blank(&mut self, segment: u32) {
+        let Some(cut) = self.cut_of(segment) else { return };
+        let (width, slots) = (cut.layout.width, cut.entries.len() as u32);
+        let before = self.held.pages;
+        for slot in 0..slots {
+            self.free_slot(DiskSlot { segment, slot });
+        }
+        self.given_up += before - self.held.pages;
+        if let Some(Some(found)) = self.segments.get_mut(segment as usize) {
+            found.cut = None;
+        }
+        if let Some(class) = self.classes.get_mut(&width) {
+            class.segments.retain(|&other| other != segment);
+            class.open.retain(|&other| other != segment);
+            class.hand = (0, 0);
+        }
+        self.blank.push(segment);
+    }
+
+    /// The page of this width to give up: a clock over its slots. Used ones are passed over, once
+    /// for each use.
+    fn find_coldest_slot(&mut self, width: u32, judge: &EvictionContext<'_>) -> Option<DiskSlot> {
+        let mut last_resort = None;
+        for _ in 0..STEPS_MAX {
+            let place = self.next_of(width)?;
+            let entry = entry_of(&self.segments, place);
+            if !entry.is_live() || entry.pinned_until_s > judge.now_s {
+                continue;
+            }
+            if self.is_expired(entry, judge.now_s) {
+                return Some(place);
+            }
+            last_resort = last_resort.or(Some(place));
+            let (uses, key) = (entry.uses, entry.page_key());
+            if uses > 0 {
+                if let Some(cut) = self.cut_mut(place.segment) {
+                    cut.entries[place.slot as usize].uses = uses - 1;
+                }
+            } else if !(judge.resident)(key) {
+                return Some(place);
+            }
+        }
+        last_resort
+    }
+
+    /// The next slot under the width's hand.
+    fn next_of(&mut self, width: u32) -> Option<DiskSlot> {
+        let class = self.classes.get(&width)?;
+        let (mut at, mut slot) = class.hand;
+        // Once round at most: segments without a used slot are skipped.
+        for _ in 0..=class.segments.len() {
+            let segment = *class.segments.get(at % class.segments.len().max(1))?;
+            if self.cut_of(segment).is_some_and(|cut| (slot as usize) < cut.entries.len()) {
+                let next = (at % class.segments.len(), slot + 1);
+                self.classes.get_mut(&width)?.hand = next;
+                return Some(DiskSlot { segment, slot });
+            }
+            (at, slot) = (at + 1, 0);
+        }
+        None
+    }
+
+    /// Makes a volume give up pages of its own until one more slot is within its quota. False: it
+    /// can't.
+    fn keep_quota(&mut self, volume: u64, width: u32, judge: &EvictionContext<'_>) -> bool {
+        let number = self.volume_number(volume);
+        let used = |index: &Self| index.volumes[usize::from(number)].slot_bytes;
+        let Some(max) = self.volumes[usize::from(number)].rule.bytes_max else { return true };
+        if used(self) + u64::from(width) <= max {
+            return true;
+        }
+        if u64::from(width) > max {
+            return false;
+        }
+        let mut last_resort = None;
+        for _ in 0..QUOTA_STEPS_MAX {
+            let Some(place) = self.next_slot(number) else { return false };
+            let entry = entry_of(&self.segments, place);
+            if !entry.is_live() || entry.volume != number || entry.pinned_until_s > judge.now_s {
+                continue;
+            }
+            if entry.uses == 0 {
+                self.free_slot(place);
+                self.given_up += 1;
+                if used(self) + u64::from(width) <= max {
+                    return true;
+                }
+            } else if let Some(cut) = self.cut_mut(place.segment) {
+                cut.entries[place.slot as usize].uses -= 1;
+                last_resort = last_resort.or(Some(place));
+            }
+        }
+        // The volume's pages are few among many: one in use, then, if it is still there.
+        let found = last_resort.filter(|&place| entry_of(&self.segments, place).volume == number);
+        if let Some(place) = found {
+            self.free_slot(place);
+            self.given_up += 1;
+        }
+        used(self) + u64::from(width) <= max
+    }
+
+    /// The next slot under a volume's hand, in all segments. `None`: there are no slots at all.
+    fn next_slot(&mut self, volume: u16) -> Option<DiskSlot> {
+        let (mut segment, mut slot) = self.volumes[usize::from(volume)].hand;
+        for _ in 0..=self.segments.len() {
+            if self.cut_of(segment).is_some_and(|cut| (slot as usize) < cut.entries.len()) {
+                self.volumes[usize::from(volume)].hand = (segment, slot + 1);
+                return Some(DiskSlot { segment, slot });
+            }
+            (segment, slot) = ((segment + 1) % (self.segments.len().max(1) as u32), 0);
+        }
+        None
+    }
+}

@@ -1,0 +1,150 @@
+//! A start: which folders can be used, whose they are, and what they have.
+
+use std::collections::HashMap;
+
+use prometheus::Registry;
+use verbs3_protocol::BlockGeometry;
+
+use super::disk_headers::FolderHeader;
+use super::folder_files::{self, FolderFiles};
+use super::folder_index::{FolderIndex, VolumeQuotaRule};
+use super::folder_store::FolderPageStore;
+use super::metrics::{DiskMetrics, FolderMetrics};
+use super::segment_medium::SegmentMedium;
+use super::{
+    DiskError, DiskFolder, DiskOptions, DiskTier, DiskVolume, ResidencyCheck, segment_layout,
+};
+use crate::digest::KeyedDigester;
+
+/// Folders that are locked and known to be ours, before their pages are read.
+pub(crate) struct DiskTierBuilder {
+    options: DiskOptions,
+    folders: Vec<(DiskFolder, FolderHeader, FolderFiles)>,
+    /// Folders that can't be read or written.
+    failed: Vec<DiskError>,
+    keys: (u64, u64),
+    metrics: DiskMetrics,
+}
+
+impl DiskTierBuilder {
+    /// Locks the folders. One that fails (a dead drive) is left out, with a warning; one that is
+    /// another's is an error: the configuration is wrong.
+    pub(crate) fn lock_folders(
+        options: DiskOptions,
+        registry: &Registry,
+    ) -> Result<Self, DiskError> {
+        let metrics = DiskMetrics::new(registry).map_err(DiskError::Metrics)?;
+        let mut opened = Vec::new();
+        let mut failed = Vec::new();
+        for folder in &options.folders {
+            match FolderFiles::lock_folder(&folder.path, options.direct) {
+                Ok(found) => opened.push((folder.clone(), found)),
+                Err(error @ DiskError::Io { .. }) => failed.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let known = |found: &folder_files::LockedFolder| found.header.map(|header| header.keys);
+        let first = opened.iter().find_map(|(folder, found)| Some((&folder.path, known(found)?)));
+        let keys = first.map_or_else(|| (rand::random(), rand::random()), |(_, keys)| keys);
+        for (folder, found) in &opened {
+            if let (Some((other, keys)), Some(own)) = (first, known(found))
+                && own != keys
+            {
+                return Err(DiskError::Mixed { folder: folder.path.clone(), other: other.clone() });
+            }
+        }
+        let mut folders = Vec::new();
+        for (folder, found) in opened {
+            if found.damaged {
+                tracing::warn!(
+                    folder = %folder.path.display(),
+                    "the disk tier's header is damaged; the folder starts empty"
+                );
+                FolderMetrics::new(&metrics, &folder.path).count_corrupt("header", 1);
+            }
+            let header = match found.header {
+                Some(header) => Ok(header),
+                None => found.files.initialize_folder(keys),
+            };
+            match header {
+                Ok(header) => folders.push((folder, header, found.files)),
+                Err(source) => failed.push(DiskError::Io { folder: folder.path.clone(), source }),
+            }
+        }
+        Ok(Self { options, folders, failed, keys, metrics })
+    }
+
+    /// The hashes that pages are known by here. Another geometry cuts objects otherwise: its pages
+    /// have other names.
+    pub(crate) fn create_digester(&self, geometry: BlockGeometry) -> KeyedDigester {
+        KeyedDigester::of_tier(self.keys, geometry)
+    }
+
+    /// Reads what the folders have, each in a thread of its own, and starts their writers. Blocks.
+    pub(crate) fn start_tier(
+        self,
+        digests: &KeyedDigester,
+        arena_bytes: u64,
+        resident: ResidencyCheck,
+    ) -> Result<DiskTier, DiskError> {
+        let Self { options, folders, mut failed, metrics, .. } = self;
+        let all: u64 = folders.iter().map(|(folder, ..)| folder.capacity_bytes).sum();
+        let default_rule = VolumeQuotaRule { bytes_max: None, age_max: options.page_age_max };
+        let open = |(place, header, files): (DiskFolder, FolderHeader, FolderFiles)| {
+            let (capacity, segment) =
+                (place.capacity_bytes, segment_layout::segment_bytes(place.capacity_bytes));
+            let rule = |rule: &DiskVolume| {
+                let bytes_max =
+                    rule.bytes_max.map(|bytes| proportional_share(bytes, capacity, all));
+                (
+                    digests.digest_volume(&rule.volume),
+                    VolumeQuotaRule { bytes_max, age_max: rule.age_max },
+                )
+            };
+            let rules: HashMap<u64, VolumeQuotaRule> = options.volumes.iter().map(rule).collect();
+            let mut index = FolderIndex::new(capacity, segment, default_rule, rules);
+            index.pages_max = proportional_share(options.pages_max, capacity, all);
+            let medium: Box<dyn SegmentMedium> = Box::new(files);
+            let opened = FolderPageStore::open_medium(
+                &place.path,
+                header.id,
+                medium,
+                index,
+                FolderMetrics::new(&metrics, &place.path),
+            );
+            opened.map_err(|source| DiskError::Io { folder: place.path.clone(), source })
+        };
+        let results: Vec<Result<FolderPageStore, DiskError>> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                folders.into_iter().map(|folder| scope.spawn(|| open(folder))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("reading a folder does not panic"))
+                .collect()
+        });
+        let mut opened = Vec::new();
+        for result in results {
+            match result {
+                Ok(folder) => opened.push(folder),
+                Err(error) => failed.push(error),
+            }
+        }
+        for error in &failed {
+            let cause = std::error::Error::source(error).map(ToString::to_string);
+            tracing::warn!(
+                %error, cause,
+                "a folder of the disk tier can't be used, and is left out until the next start"
+            );
+            if let DiskError::Io { folder, .. } = error {
+                FolderMetrics::new(&metrics, folder).folder_up().set(0);
+            }
+        }
+        DiskTier::new(&options, opened, metrics, arena_bytes, resident)
+    }
+}
+
+/// A folder's part of a bound on all of them.
+fn proportional_share(bound: u64, bytes: u64, all_bytes: u64) -> u64 {
+    let part = u128::from(bound) * u128::from(bytes) / u128::from(all_bytes.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX).max(1)
+}

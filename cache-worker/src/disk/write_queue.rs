@@ -1,0 +1,241 @@
+//! Pages on their way to a folder, and the thread that takes them there.
+//!
+//! Bounded in bytes: who offers never waits. What is queued stays leased from the arena until it is
+//! written.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use verbs3_rdma::arena::CellReader;
+
+use super::disk_headers::PageHeader;
+use super::folder_store::{FolderPageStore, PageWriteOutcome};
+use super::metrics::DiskMetrics;
+use super::pending_pins::PinWriteTicket;
+use super::slot_allocation::DiskSlotRefusal;
+use crate::digest::PageKey;
+
+/// Something for the writing thread to do.
+pub(super) enum DiskWriteJob {
+    Write { header: PageHeader, cell: CellReader },
+    Pin { key: PageKey, ticket: PinWriteTicket },
+}
+
+impl DiskWriteJob {
+    fn payload_bytes(&self) -> u64 {
+        match self {
+            Self::Write { header, .. } => u64::from(header.length),
+            Self::Pin { .. } => 0,
+        }
+    }
+
+    fn is_pin(&self) -> bool {
+        matches!(self, Self::Pin { .. })
+    }
+}
+
+/// Pins that wait at once; they carry no bytes that would bound them.
+const PINS_MAX: usize = 1 << 20;
+
+/// Shared by the queues of all folders.
+#[derive(Clone)]
+pub(super) struct WriteQueueBudget {
+    pub(super) used: Arc<AtomicU64>,
+    pub(super) bytes_max: u64,
+    /// 0: as fast as the folder can.
+    pub(super) bytes_per_second_max: u64,
+}
+
+impl WriteQueueBudget {
+    fn reserve_bytes(&self, bytes: u64) -> bool {
+        let fits = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+struct WriteQueueState {
+    jobs: VecDeque<DiskWriteJob>,
+    /// Of these, pins.
+    pins: usize,
+    /// Since when a job is with the thread.
+    busy: Option<Instant>,
+    /// The bound on speed is off: the process ends.
+    hurry: bool,
+    closed: bool,
+}
+
+pub(super) struct DiskWriteQueue {
+    state: Mutex<WriteQueueState>,
+    /// There is a job, or the end.
+    more: Condvar,
+    /// There is no job left.
+    idle: Condvar,
+    budget: WriteQueueBudget,
+}
+
+impl DiskWriteQueue {
+    pub(super) fn new(budget: WriteQueueBudget) -> Self {
+        Self { state: Mutex::default(), more: Condvar::new(), idle: Condvar::new(), budget }
+    }
+
+    /// Whether the job was taken. A pin goes ahead of pages: it is small, and somebody waits for
+    /// it.
+    pub(super) fn offer_job(&self, job: DiskWriteJob) -> bool {
+        let mut state = self.state.lock();
+        if state.closed
+            || (job.is_pin() && state.pins >= PINS_MAX)
+            || !self.budget.reserve_bytes(job.payload_bytes())
+        {
+            return false;
+        }
+        match job {
+            DiskWriteJob::Write { .. } => state.jobs.push_back(job),
+            DiskWriteJob::Pin { .. } => {
+                state.pins += 1;
+                state.jobs.push_front(job);
+            }
+        }
+        drop(state);
+        self.more.notify_one();
+        true
+    }
+
+    /// Waits until everything is written, at full speed, but not longer than this.
+    pub(super) fn flush_jobs(&self, within: Duration) {
+        let end = Instant::now() + within;
+        let mut state = self.state.lock();
+        state.hurry = true;
+        self.more.notify_all();
+        while !state.jobs.is_empty() || state.busy.is_some() {
+            if self.idle.wait_until(&mut state, end).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Drops what is still there and ends the thread.
+    pub(super) fn close(&self) {
+        let left = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.pins = 0;
+            std::mem::take(&mut state.jobs)
+        };
+        left.iter().for_each(|job| self.budget.give_back(job.payload_bytes()));
+        drop(left);
+        self.more.notify_all();
+        self.idle.notify_all();
+    }
+
+    /// Drops the pages that wait, but no pin: it was promised. How many that are.
+    pub(super) fn drop_pages(&self) -> usize {
+        let dropped: VecDeque<DiskWriteJob> = {
+            let mut state = self.state.lock();
+            let (pins, pages) = state.jobs.drain(..).partition(DiskWriteJob::is_pin);
+            state.jobs = pins;
+            pages
+        };
+        dropped.iter().for_each(|job| self.budget.give_back(job.payload_bytes()));
+        dropped.len()
+    }
+
+    /// Pins that wait.
+    pub(super) fn pin_count(&self) -> usize {
+        self.state.lock().pins
+    }
+
+    /// Whether the thread has been at one job for longer.
+    pub(super) fn is_stuck(&self, max: Duration) -> bool {
+        self.state.lock().busy.is_some_and(|since| since.elapsed() > max)
+    }
+
+    fn finish_job(&self) {
+        self.state.lock().busy = None;
+    }
+
+    /// The next job; `None`: the end.
+    fn next(&self) -> Option<DiskWriteJob> {
+        let mut state = self.state.lock();
+        state.busy = None;
+        loop {
+            if state.closed {
+                return None;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                state.pins -= usize::from(job.is_pin());
+                state.busy = Some(Instant::now());
+                return Some(job);
+            }
+            self.idle.notify_all();
+            self.more.wait(&mut state);
+        }
+    }
+
+    /// Waits before the next page, so that the thread writes no faster than it may.
+    fn pace_writes(&self, bytes: u64, began: Instant) {
+        let rate = self.budget.bytes_per_second_max;
+        if rate == 0 {
+            return;
+        }
+        let end = began + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        let mut state = self.state.lock();
+        while !state.closed && !state.hurry && Instant::now() < end {
+            self.more.wait_until(&mut state, end);
+        }
+    }
+}
+
+/// What the thread works with.
+pub(super) struct DiskTierWriter {
+    pub(super) folder: Arc<FolderPageStore>,
+    pub(super) queue: Arc<DiskWriteQueue>,
+    pub(super) metrics: DiskMetrics,
+    pub(super) resident: Arc<dyn Fn(PageKey) -> bool + Send + Sync>,
+    pub(super) now_s: fn() -> u32,
+}
+
+impl DiskTierWriter {
+    /// Runs until the queue is closed.
+    pub(super) fn start_thread(self, number: usize) -> std::io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name(format!("verbs3-disk-{number}")).spawn(move || self.run())
+    }
+
+    fn run(self) {
+        while let Some(job) = self.queue.next() {
+            let (began, bytes) = (Instant::now(), job.payload_bytes());
+            match job {
+                DiskWriteJob::Write { header, cell } => self.write(header, &cell),
+                DiskWriteJob::Pin { key, ticket } => {
+                    if self.folder.write_pin(key) {
+                        ticket.mark_written();
+                    }
+                }
+            }
+            self.queue.budget.give_back(bytes);
+            self.queue.finish_job();
+            self.queue.pace_writes(bytes, began);
+        }
+    }
+
+    fn write(&self, header: PageHeader, cell: &CellReader) {
+        let Some(bytes) = cell.pinned_bytes(0..header.length as usize) else { return };
+        let reason = match self.folder.write(header, &bytes, &*self.resident, (self.now_s)()) {
+            PageWriteOutcome::Done => return,
+            PageWriteOutcome::Refused(DiskSlotRefusal::Known) => "known",
+            PageWriteOutcome::Refused(DiskSlotRefusal::Quota) => "quota",
+            PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom) => "room",
+            PageWriteOutcome::Failed => "error",
+            PageWriteOutcome::Resting => "folder",
+        };
+        self.metrics.dropped.with_label_values(&[reason]).inc();
+    }
+}

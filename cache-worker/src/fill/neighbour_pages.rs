@@ -1,0 +1,258 @@
+//! Pages that other workers give: former owners of a slot, of which a run takes what it can before
+//! the UFS is asked for the rest; and the owner of a hot block, of which a replica takes what there
+//! is.
+//!
+//! Nothing here holds memory of the cache while it waits: what is sent lies in memory of its own
+//! (`verbs3_client::Neighbours`) until a page's cell is leased for it, and that does not wait.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crc_fast::{CrcAlgorithm, checksum};
+use verbs3_client::{HeldRequest, NeighbourError};
+use verbs3_protocol::{BlockIndex, BlockPiece, PageIndex, WorkerId};
+
+use super::fill_error::PageFillError;
+use super::fill_run::{FillRunOrigin, PageFillRun};
+use super::{FillTarget, PageFiller};
+use crate::attributes::AttributeQuery;
+use crate::memory::MemoryUrgency;
+
+/// What became of the pages of one piece.
+enum PieceOutcome {
+    All,
+    /// There is no memory for more.
+    NoMemory,
+    /// This page is not what its checksum says.
+    Corrupt(u16),
+}
+
+impl PageFiller {
+    /// Takes over what former owners of the block's slot hold of a run. Bounded in time; an error
+    /// only when the worker stops.
+    pub(super) async fn take_over(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+        run: &PageFillRun,
+    ) -> Result<(), PageFillError> {
+        for id in self.former.former_owners(target.object.block_slot(block), self.clock.now()) {
+            let missing = missing_pages(run);
+            if missing == 0 {
+                break;
+            }
+            let taken = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Err(PageFillError::Stopping),
+                taken = self.take_over_from(&id, target, block, run) => taken,
+            };
+            let left = missing_pages(run);
+            let metrics = &self.metrics;
+            let counter = match &taken {
+                Ok(()) if left == 0 => &metrics.former_all,
+                Ok(()) if left < missing => &metrics.former_some,
+                Ok(()) => &metrics.former_none,
+                Err(NeighbourError::Busy) => &metrics.former_busy,
+                Err(NeighbourError::Resting(_)) => &metrics.former_resting,
+                Err(NeighbourError::Silent(_)) => &metrics.former_silent,
+                Err(NeighbourError::Transport(_) | NeighbourError::Malformed { .. }) => {
+                    &metrics.former_failed
+                }
+                Err(NeighbourError::Corrupt { .. }) => &metrics.former_corrupt,
+            };
+            counter.inc();
+        }
+        Ok(())
+    }
+
+    /// Takes what the owner of the block holds of a run; what it does not hold, or does not give in
+    /// time, fails.
+    pub(super) async fn take_from_owner(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+        run: &PageFillRun,
+    ) -> Result<(), PageFillError> {
+        let Some(id) = self.former.other_owner(target.object.block_slot(block)) else {
+            return Err(PageFillError::NotHeld);
+        };
+        let (all, metrics) = (run.pages.len(), &self.metrics);
+        let taken = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(PageFillError::Stopping),
+            taken = self.take_over_from(&id, target, block, run) => taken,
+        };
+        let missing = missing_pages(run);
+        match &taken {
+            Ok(()) if missing == 0 => metrics.owner_all.inc(),
+            Ok(()) if missing < all => metrics.owner_some.inc(),
+            Ok(()) => metrics.owner_none.inc(),
+            Err(_) => metrics.owner_failed.inc(),
+        }
+        match taken {
+            _ if missing == 0 => Ok(()),
+            Err(
+                NeighbourError::Busy
+                | NeighbourError::Resting(_)
+                | NeighbourError::Silent(_)
+                | NeighbourError::Transport(_),
+            ) => Err(PageFillError::OwnerSilent),
+            // What it gave and is not right is not asked of it again.
+            Ok(()) | Err(NeighbourError::Malformed { .. } | NeighbourError::Corrupt { .. }) => {
+                Err(PageFillError::NotHeld)
+            }
+        }
+    }
+
+    /// Takes a block over from its former owners; what they don't have is left to whoever reads it.
+    /// How many bytes came.
+    pub(crate) async fn take_over_block(
+        self: &Arc<Self>,
+        target: Arc<FillTarget>,
+        block: BlockIndex,
+    ) -> u64 {
+        let mut bytes = 0;
+        for run in self.runs_of_absent(&target, block) {
+            // An error: the runtime ends.
+            let _ = self.start_run(target.clone(), block, run.clone()).await;
+            let came = run.pages.iter().enumerate().filter(|(index, _)| !run.is_missing(*index));
+            bytes += came.map(|(_, page)| u64::from(page.bytes)).sum::<u64>();
+        }
+        if block.0 == 0 && bytes > 0 {
+            // Its attributes are not known here: whoever asks for them should not be sent the bytes
+            // again.
+            self.taken_over.insert(self.digests.any_version(&target.object), target.digest);
+        }
+        bytes
+    }
+
+    /// Bytes of a block that are here, in memory or on disk.
+    pub(crate) fn held_bytes(&self, target: &FillTarget, block: BlockIndex) -> u64 {
+        let block_len = self.geometry.block_len(target.version.bytes, block);
+        let is_held = |page: &u16| {
+            let key = target.digest.page_key(block, *page);
+            self.memory.holds_page(key) || self.is_on_disk(key)
+        };
+        let held = self.geometry.touched_pages(&(0..block_len)).filter(is_held);
+        held.map(|page| u64::from(self.geometry.page_len(block_len, PageIndex(page)))).sum()
+    }
+
+    /// Whether a former owner seems to hold the page of block 0 that begins at this byte.
+    pub(crate) async fn former_holds(&self, subject: &AttributeQuery, first_byte: u64) -> bool {
+        let page = (first_byte / u64::from(self.geometry.page_bytes)) as u16;
+        let object = (&subject.object, subject.version_id.as_deref());
+        self.former.former_owner_holds(object, self.geometry, page, self.clock.now()).await
+    }
+
+    async fn take_over_from(
+        &self,
+        id: &WorkerId,
+        target: &FillTarget,
+        block: BlockIndex,
+        run: &PageFillRun,
+    ) -> Result<(), NeighbourError> {
+        let missing = |index: &usize| run.is_missing(*index);
+        let Some(first) = (0..run.pages.len()).find(missing) else { return Ok(()) };
+        let last = (first..run.pages.len()).rev().find(missing).unwrap_or(first);
+        let begins =
+            |index: usize| (u32::from(run.first_page) + index as u32) * self.geometry.page_bytes;
+        let range = begins(first)..begins(last) + run.pages[last].bytes;
+        let (object, version) = (target.object.clone(), target.version.clone());
+        let mut read =
+            self.former.read_held(id, HeldRequest { object, version, block, range }).await?;
+        while let Some((piece, data)) = read.next().await? {
+            match self.take_piece(target, block, run, (&piece, &data)) {
+                PieceOutcome::All => {}
+                PieceOutcome::NoMemory => break,
+                PieceOutcome::Corrupt(page) => return Err(read.reject_corrupt(page)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a piece into cells, and keeps each page that is what its checksum says.
+    fn take_piece(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+        run: &PageFillRun,
+        (piece, data): (&BlockPiece, &[Bytes]),
+    ) -> PieceOutcome {
+        let first_page = (piece.start / self.geometry.page_bytes) as u16;
+        let mut source = PieceByteCursor { chunks: data, at: 0 };
+        for (page, &expected) in (first_page..).zip(&piece.checksums) {
+            let index = usize::from(page - run.first_page);
+            let Some(of_run) = run.pages.get(index) else { break };
+            let bytes = of_run.bytes as usize;
+            if !run.is_missing(index) {
+                source.skip_bytes(bytes);
+                continue;
+            }
+            let urgency =
+                if run.is_ahead(index) { MemoryUrgency::Ahead } else { MemoryUrgency::Demand };
+            let Some(cell) = self.memory.allocate_cell(bytes, urgency) else {
+                return PieceOutcome::NoMemory;
+            };
+            let (mut writer, reader) = cell.split_writer_reader();
+            // Copied first, and checked where it can't change any more: the other side may be able
+            // to write to its memory.
+            let spare = &mut writer.spare_bytes()[..bytes];
+            source.copy_to(spare);
+            if checksum(CrcAlgorithm::Crc64Nvme, spare) != expected {
+                return PieceOutcome::Corrupt(page);
+            }
+            writer.publish_bytes(bytes);
+            run.set_cell(index, reader);
+            let taken = if run.origin == FillRunOrigin::Owner {
+                &self.metrics.owner_bytes
+            } else {
+                &self.metrics.former_bytes
+            };
+            taken.inc_by(bytes as u64);
+            self.keep_page(target, block, run, (index, expected));
+            run.publish_progress(of_run.end_offset());
+        }
+        PieceOutcome::All
+    }
+}
+
+fn missing_pages(run: &PageFillRun) -> usize {
+    (0..run.pages.len()).filter(|&index| run.is_missing(index)).count()
+}
+
+/// Bytes in chunks, from the first to the last. The sum of their lengths has been checked.
+struct PieceByteCursor<'a> {
+    chunks: &'a [Bytes],
+    at: usize,
+}
+
+impl PieceByteCursor<'_> {
+    fn copy_to(&mut self, mut into: &mut [u8]) {
+        while !into.is_empty()
+            && let Some(chunk) = self.chunks.first()
+        {
+            let bytes = into.len().min(chunk.len() - self.at);
+            let (now, later) = into.split_at_mut(bytes);
+            now.copy_from_slice(&chunk[self.at..self.at + bytes]);
+            into = later;
+            self.advance_chunk(bytes);
+        }
+    }
+
+    fn skip_bytes(&mut self, mut bytes: usize) {
+        while bytes > 0
+            && let Some(chunk) = self.chunks.first()
+        {
+            let step = bytes.min(chunk.len() - self.at);
+            bytes -= step;
+            self.advance_chunk(step);
+        }
+    }
+
+    fn advance_chunk(&mut self, bytes: usize) {
+        self.at += bytes;
+        if self.at == self.chunks[0].len() {
+            (self.chunks, self.at) = (&self.chunks[1..], 0);
+        }
+    }
+}

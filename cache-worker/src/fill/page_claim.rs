@@ -1,0 +1,317 @@
+//! A read's pages, looked up and claimed in one step: held, being filled, or to be filled by a run
+//! that starts now.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use verbs3_protocol::{BlockIndex, CacheVerdict, PageIndex};
+
+use super::fill_error::PageFillError;
+use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
+use super::{FillTarget, FlightMap, PageFiller, PageInFlight};
+use crate::memory::CachedPage;
+
+/// Where one page's bytes come from.
+pub(crate) enum PageSource {
+    Held(CachedPage),
+    /// It was held, and may be given up by now: to be looked up again.
+    Released,
+    Filling {
+        run: Arc<PageFillRun>,
+        index: usize,
+    },
+}
+
+/// The pages of one read. Holds what is there, and keeps alive what is coming.
+pub(crate) struct PageClaim {
+    pub(crate) first_page: u16,
+    /// Consecutive pages.
+    pub(crate) sources: Vec<PageSource>,
+    _interests: Vec<RunInterest>,
+}
+
+/// A page that is neither in memory nor coming.
+#[derive(Debug, Clone, Copy)]
+struct MissingPage {
+    page: u16,
+    origin: FillRunOrigin,
+}
+
+/// What a claim is for.
+#[derive(Debug, Clone)]
+pub(crate) struct PageClaimRequest {
+    pub(crate) block: BlockIndex,
+    pub(crate) pages: Range<u16>,
+    /// Bytes after the pages that are likely to be wanted next.
+    pub(crate) ahead_bytes: u32,
+    /// By a replica of a hot block: what is not here is asked of the owner alone, and nothing
+    /// ahead.
+    pub(crate) replica: bool,
+}
+
+impl PageClaim {
+    /// Lets go of the held pages, because the reader has to wait: nobody waits for a fill while
+    /// keeping memory from it.
+    pub(crate) fn release_pages(&mut self) {
+        for source in &mut self.sources {
+            if let PageSource::Held(_) = source {
+                *source = PageSource::Released;
+            }
+        }
+    }
+
+    /// How the pages were found when they were claimed. Those that the asker's own check has
+    /// `brought` were not there when it came, even if they are by now.
+    pub(crate) fn cache_verdict(&self, brought: Option<&RunInterest>) -> CacheVerdict {
+        let is_here = |source: &PageSource| match source {
+            PageSource::Held(_) => true,
+            PageSource::Filling { run, .. } => run.origin.is_disk(),
+            PageSource::Released => false,
+        };
+        let was_held = |(page, source): &(u16, &PageSource)| {
+            is_here(source) && !brought.is_some_and(|brought| brought.fills_page(*page))
+        };
+        let held = (self.first_page..).zip(&self.sources).filter(was_held).count();
+        match held {
+            held if held == self.sources.len() => CacheVerdict::Hit,
+            0 => CacheVerdict::Miss,
+            _ => CacheVerdict::Partial,
+        }
+    }
+}
+
+impl PageFiller {
+    /// Looks up the wanted pages and starts fills for those that nobody fills yet.
+    ///
+    /// One lock is held over all of it, so that of two readers at once exactly one starts a fill,
+    /// and missing pages that adjoin make one request.
+    pub(crate) fn claim_pages(
+        self: &Arc<Self>,
+        target: &Arc<FillTarget>,
+        wanted: &PageClaimRequest,
+    ) -> Result<PageClaim, PageFillError> {
+        let mut flights = self.flights_of(target.digest.block_spread(wanted.block)).lock();
+        let mut found = self.look_up(&flights, target, wanted);
+        let absent = wanted.pages.clone().zip(&found).filter(|(_, found)| found.is_none());
+        let mut missing: Vec<MissingPage> = absent
+            .map(|(page, _)| MissingPage { page, origin: self.origin_of(target, wanted, page) })
+            .collect();
+        let ahead_from = wanted.pages.end;
+        missing.extend(self.missing_ahead(&flights, target, wanted));
+        let mut starting = Vec::new();
+        if !missing.is_empty() {
+            self.check_queue()?;
+            for run in self.split_into_runs(target, wanted.block, &missing, ahead_from) {
+                Self::register_run(&mut flights, &run);
+                for (index, page) in (run.first_page..).take(run.pages.len()).enumerate() {
+                    if let Some(place) = page
+                        .checked_sub(wanted.pages.start)
+                        .and_then(|at| found.get_mut(usize::from(at)))
+                    {
+                        *place = Some(PageSource::Filling { run: run.clone(), index });
+                    }
+                }
+                starting.push(run);
+            }
+        }
+        let sources: Vec<PageSource> = found.into_iter().flatten().collect();
+        let interests = collect_interests(&sources);
+        drop(flights);
+        for run in starting {
+            self.start_run(target.clone(), wanted.block, run);
+        }
+        Ok(PageClaim { first_page: wanted.pages.start, sources, _interests: interests })
+    }
+
+    /// Runs for the pages of a block that are neither here nor coming: registered, and to be
+    /// started.
+    pub(super) fn runs_of_absent(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+    ) -> Vec<Arc<PageFillRun>> {
+        let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
+        let block_len = self.geometry.block_len(target.version.bytes, block);
+        let is_absent = |page: &u16| {
+            let key = target.digest.page_key(block, *page);
+            !flights.contains_key(&key) && !self.memory.holds_page(key) && !self.is_on_disk(key)
+        };
+        let absent = self.geometry.touched_pages(&(0..block_len)).filter(is_absent);
+        let missing: Vec<MissingPage> =
+            absent.map(|page| MissingPage { page, origin: FillRunOrigin::Former }).collect();
+        // Nobody waits for any of it: it takes no memory that readers need.
+        let runs = self.split_into_runs(target, block, &missing, 0);
+        runs.iter().for_each(|run| Self::register_run(&mut flights, run));
+        runs
+    }
+
+    /// A run for what an answered request brings: the pages of it that nobody has yet. `None`:
+    /// every page is here, or coming. The interest keeps the run going until the askers have
+    /// claimed its pages.
+    pub(super) fn adopt_answer(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+        pages: Range<u16>,
+    ) -> Option<(Arc<PageFillRun>, RunInterest)> {
+        let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
+        let owned = |page: &u16| {
+            let key = target.digest.page_key(block, *page);
+            !flights.contains_key(&key) && !self.memory.holds_page(key)
+        };
+        let owned: Vec<bool> = pages.clone().map(|page| owned(&page)).collect();
+        let last = owned.iter().rposition(|&owned| owned)?;
+        let numbers: Vec<u16> = pages.take(last + 1).collect();
+        let mut run = self.build_run(target, block, (FillRunOrigin::Ufs, &numbers[..]), u16::MAX);
+        for (page, owned) in run.pages.iter_mut().zip(owned) {
+            page.owned = owned;
+        }
+        let run = Arc::new(run);
+        Self::register_run(&mut flights, &run);
+        let interest = run.register_interest(run.pages.len());
+        Some((run, interest))
+    }
+
+    fn look_up(
+        &self,
+        flights: &FlightMap,
+        target: &FillTarget,
+        wanted: &PageClaimRequest,
+    ) -> Vec<Option<PageSource>> {
+        let now_s = self.clock.now().as_secs();
+        let find = |page| {
+            let key = target.digest.page_key(wanted.block, page);
+            if let Some((held, unsaved)) = self.memory.get_to_save(key, now_s) {
+                self.metrics.pages_hit.inc();
+                if let Some(unsaved) = unsaved {
+                    self.offer_to_disk(target, wanted.block, page, &held, unsaved);
+                }
+                return Some(PageSource::Held(held));
+            }
+            let flight = flights.get(&key)?;
+            self.metrics.pages_joined.inc();
+            Some(PageSource::Filling { run: flight.run.clone(), index: flight.index })
+        };
+        wanted.pages.clone().map(find).collect()
+    }
+
+    /// The pages to read ahead: those that follow, up to the first that is here or coming.
+    fn missing_ahead(
+        &self,
+        flights: &FlightMap,
+        target: &FillTarget,
+        wanted: &PageClaimRequest,
+    ) -> Vec<MissingPage> {
+        if wanted.replica {
+            return Vec::new();
+        }
+        let ahead_bytes = wanted.ahead_bytes.min(self.bounds.ahead_bytes_max);
+        let block_len = self.geometry.block_len(target.version.bytes, wanted.block);
+        let pages = self.geometry.touched_pages(&(0..block_len)).end;
+        let end = pages
+            .min(wanted.pages.end.saturating_add((ahead_bytes / self.geometry.page_bytes) as u16));
+        let ahead: Vec<MissingPage> = (wanted.pages.end..end)
+            .map(|page| (page, target.digest.page_key(wanted.block, page)))
+            .take_while(|(_, key)| !flights.contains_key(key) && !self.memory.holds_page(*key))
+            .map(|(page, key)| MissingPage {
+                page,
+                origin: if self.is_on_disk(key) { FillRunOrigin::Disk } else { FillRunOrigin::Ufs },
+            })
+            .collect();
+        self.metrics.pages_ahead.inc_by(ahead.len() as u64);
+        ahead
+    }
+
+    fn check_queue(&self) -> Result<(), PageFillError> {
+        if self.queued.load(Ordering::Relaxed) < self.bounds.queued_max {
+            return Ok(());
+        }
+        self.metrics.busy_queue.inc();
+        Err(PageFillError::Busy("too many fills wait for their turn; raise fills_queued_max"))
+    }
+
+    /// Whether the page is on this worker's disk, or has to be asked of the UFS, or of the owner.
+    /// Counts.
+    fn origin_of(
+        &self,
+        target: &FillTarget,
+        wanted: &PageClaimRequest,
+        page: u16,
+    ) -> FillRunOrigin {
+        let on_disk = self
+            .disk
+            .as_ref()
+            .is_some_and(|disk| disk.look_up_page(target.digest.page_key(wanted.block, page)));
+        if on_disk {
+            self.metrics.pages_on_disk.inc();
+            return if wanted.replica { FillRunOrigin::DiskAlone } else { FillRunOrigin::Disk };
+        }
+        self.metrics.pages_missed.inc();
+        if wanted.replica { FillRunOrigin::Owner } else { FillRunOrigin::Ufs }
+    }
+
+    /// Cuts missing pages (ascending) into runs of adjacent ones of one origin, none longer than
+    /// one request may be.
+    fn split_into_runs(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+        missing: &[MissingPage],
+        ahead_from: u16,
+    ) -> Vec<Arc<PageFillRun>> {
+        let run = |pages: &[MissingPage]| {
+            let numbers: Vec<u16> = pages.iter().map(|missing| missing.page).collect();
+            Arc::new(self.build_run(target, block, (pages[0].origin, &numbers[..]), ahead_from))
+        };
+        missing
+            .chunk_by(|a, b| a.page + 1 == b.page && a.origin == b.origin)
+            .flat_map(|adjacent| adjacent.chunks(self.bounds.pages_per_run_max))
+            .map(run)
+            .collect()
+    }
+
+    fn build_run(
+        &self,
+        target: &FillTarget,
+        block: BlockIndex,
+        (origin, pages): (FillRunOrigin, &[u16]),
+        ahead_from: u16,
+    ) -> PageFillRun {
+        let block_len = self.geometry.block_len(target.version.bytes, block);
+        let mut start = 0;
+        let page = |&page: &u16| {
+            let bytes = self.geometry.page_len(block_len, PageIndex(page));
+            let key = target.digest.page_key(block, page);
+            let made = RunPage::new(key, start, bytes);
+            start += bytes;
+            made
+        };
+        let made: Vec<RunPage> = pages.iter().map(page).collect();
+        let ahead_from = pages.iter().position(|&page| page >= ahead_from).unwrap_or(pages.len());
+        PageFillRun::new(origin, pages[0], made, ahead_from)
+    }
+
+    fn register_run(flights: &mut FlightMap, run: &Arc<PageFillRun>) {
+        for (index, page) in run.pages.iter().enumerate().filter(|(_, page)| page.owned) {
+            flights.insert(page.key, PageInFlight { run: run.clone(), index });
+        }
+    }
+}
+
+/// One interest for each run among the sources, up to the last page wanted of it.
+fn collect_interests(sources: &[PageSource]) -> Vec<RunInterest> {
+    let mut last: Option<(&Arc<PageFillRun>, usize)> = None;
+    let mut interests = Vec::new();
+    for source in sources {
+        let PageSource::Filling { run, index } = source else { continue };
+        if let Some((earlier, end)) = last
+            && !Arc::ptr_eq(earlier, run)
+        {
+            interests.push(earlier.register_interest(end));
+        }
+        last = Some((run, index + 1));
+    }
+    interests.extend(last.map(|(run, end)| run.register_interest(end)));
+    interests
+}

@@ -1,0 +1,96 @@
+//! A worker's ways to the other workers, which it asks for what has moved here from them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
+use verbs3_config::{
+    ClusterSettings, GatewayPeersSettings, MemorySettings, TcpSettings, VerbsSettings,
+    WorkerNeighboursSettings, WorkerSettings,
+};
+use verbs3_protocol::{BlockGeometry, ClusterMember, WorkerId};
+
+use super::map_arena;
+use super::map_follower::{KnownPeers, RESOLVE_PAUSE, all_found, peers_of};
+use super::tier::WorkerConnector;
+
+/// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be
+/// given up any time.
+const HEALTH: HealthOptions = HealthOptions {
+    failures_max: 3,
+    rest_min: Duration::from_secs(1),
+    rest_max: Duration::from_secs(10),
+};
+
+/// The other workers, as they are reached.
+pub struct WorkerNeighbourhood {
+    me: WorkerId,
+    ways: WorkerConnector,
+    neighbours: Arc<NeighbourClient>,
+    known: Mutex<KnownPeers>,
+}
+
+/// `None`: former owners are not to be asked.
+pub async fn start_neighbourhood(
+    worker: &WorkerSettings,
+    (cluster, tcp, verbs): (&ClusterSettings, &TcpSettings, &VerbsSettings),
+    geometry: BlockGeometry,
+) -> anyhow::Result<Option<Arc<WorkerNeighbourhood>>> {
+    let WorkerNeighboursSettings {
+        asked_for,
+        memory,
+        wait_max,
+        silence_max,
+        deadline,
+        // The worker's own.
+        hot_blocks_max: _,
+        hand_over_rate_max: _,
+    } = &worker.neighbours;
+    if asked_for.0.is_zero() {
+        return Ok(None);
+    }
+    let memory = MemorySettings { capacity: *memory, populate: false };
+    let arena = map_arena(&memory, 1, geometry)?;
+    // As gateways reach workers by default.
+    let ways =
+        WorkerConnector::to_workers(cluster, tcp, verbs, &GatewayPeersSettings::default(), &arena)
+            .await?;
+    let options = NeighbourOptions {
+        geometry,
+        wait_max: wait_max.0,
+        silence_max: silence_max.0,
+        deadline: deadline.0,
+        health: HEALTH,
+    };
+    let (me, neighbours) = (WorkerId(worker.id.clone()), NeighbourClient::new(options, arena));
+    Ok(Some(Arc::new(WorkerNeighbourhood { me, ways, neighbours, known: Mutex::default() })))
+}
+
+impl WorkerNeighbourhood {
+    /// The other workers as the cache asks them. Clones share one table.
+    pub fn neighbour_table(&self) -> Arc<NeighbourClient> {
+        self.neighbours.clone()
+    }
+
+    /// These are asked from here on; returns once all have an address. May be cancelled at any
+    /// time.
+    pub async fn adopt_members(&self, members: &[ClusterMember]) {
+        let others: Vec<ClusterMember> =
+            members.iter().filter(|member| member.id != self.me).cloned().collect();
+        loop {
+            let mut known = self.known.lock().await;
+            let Some(peers) = peers_of(&others, &self.ways, &known).await else { return };
+            self.neighbours.adopt_peers(
+                &peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect(),
+            );
+            // Peers that are in neither close by being dropped, once their calls have ended.
+            *known = peers;
+            if all_found(&known) {
+                return;
+            }
+            drop(known);
+            tokio::time::sleep(RESOLVE_PAUSE).await;
+        }
+    }
+}

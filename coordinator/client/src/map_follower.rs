@@ -1,0 +1,95 @@
+//! Follows the map: the newest membership, whoever of the coordinators says it first. While none
+//! answers, the last one stands. A coordinator that says nothing new is not asked twice in a row:
+//! it may be cut off from the others' store, and know of nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use verbs3_protocol::{Epoch, MemberRoster};
+
+use crate::api::{MapAnswer, PREFIX};
+use crate::backoff::CoordinatorBackoff;
+use crate::client::CoordinatorClient;
+
+/// How long a coordinator may wait for news before it says that there is none.
+const WAIT: Duration = Duration::from_secs(20);
+/// Pauses while no coordinator answers.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The newest membership; `None` before the first.
+pub type MapWatch = watch::Receiver<Option<Arc<MemberRoster>>>;
+
+/// Asks for the map, again and again.
+pub struct MapFollower {
+    client: Arc<CoordinatorClient>,
+    sender: watch::Sender<Option<Arc<MemberRoster>>>,
+    wait: Duration,
+}
+
+impl MapFollower {
+    /// The follower, and the receiver of its maps. Nothing is asked before `run`.
+    pub fn new(client: Arc<CoordinatorClient>) -> (Self, MapWatch) {
+        let (sender, receiver) = watch::channel(None);
+        (Self { client, sender, wait: WAIT }, receiver)
+    }
+
+    /// Asks coordinators to wait so long for news.
+    #[cfg(test)]
+    fn with_wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// Runs until it is told to stop. May be cancelled at any time.
+    pub async fn run(self, stop: CancellationToken) {
+        stop.run_until_cancelled(self.follow_map()).await;
+    }
+
+    async fn follow_map(self) {
+        let mut pause = CoordinatorBackoff::new(PAUSE_MIN, PAUSE_MAX);
+        loop {
+            let known = self.sender.borrow().clone();
+            let epoch = known.as_ref().map_or(Epoch(0), |known| known.epoch);
+            let path = format!("{PREFIX}/map?epoch={}&wait_ms={}", epoch.0, self.wait.as_millis());
+            let failed = match self.client.get::<MapAnswer>(&path, self.wait).await {
+                Ok(Some(answer)) => !self.adopt_answer(known.as_deref(), answer),
+                Ok(None) => {
+                    self.client.turn_to_another();
+                    false
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        %error, epoch = epoch.0,
+                        "the placement map can't be followed; the last one stands"
+                    );
+                    true
+                }
+            };
+            if failed {
+                pause.sleep_delay().await;
+            } else {
+                pause.reset_delay();
+            }
+        }
+    }
+
+    /// Says whether the answer was of use.
+    fn adopt_answer(&self, known: Option<&MemberRoster>, answer: MapAnswer) -> bool {
+        let newer = answer.resolve_membership(known);
+        // A coordinator that lags behind knows an older map than another has told.
+        let newer = newer.filter(|newer| known.is_none_or(|known| newer.epoch > known.epoch));
+        let Some(newer) = newer else { return false };
+        tracing::info!(
+            epoch = newer.epoch.0,
+            workers = newer.members.len(),
+            "following a new placement map"
+        );
+        self.sender.send_replace(Some(Arc::new(newer)));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

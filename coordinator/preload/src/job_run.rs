@@ -1,0 +1,490 @@
+//! One run of a job, from where it was persisted last to its end: phase by phase, page by page.
+//!
+//! A page is persisted once all of it was gone through, so that a run that was cut off goes through
+//! its last pages again: loading what is there costs a question, and no byte. Meanwhile the next
+//! page is gone through, and the one after it fetched.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{StreamExt, stream};
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+use verbs3_protocol::ListedEntry;
+use verbs3_ufs::ReadObject;
+
+use crate::api::{
+    JobState, PreloadCounters, PreloadFailure, PreloadFailureSummary, PreloadJobAction,
+    PreloadJobSpec, PreloadPhase,
+};
+use crate::engine::PreloadEngine;
+use crate::failure_file::{self, truncate_text};
+use crate::job::{PreloadJob, now_ms, sum_counters};
+use crate::job_record::{PreloadListCursor, PreloadProgress, WorkerLifeTracker};
+use crate::load_object::{PreloadItemError, jitter_pause};
+use crate::object_list::{self, PreloadListItem, PreloadListPage, ShortListCache};
+use crate::plan::PreloadPlan;
+use crate::token_bucket::PreloadTokenBucket;
+
+/// Why a run went no further.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PreloadRunEnd {
+    /// All was gone through.
+    Through,
+    Deadline,
+    Deleted,
+    /// Another engine goes on.
+    Interrupted,
+    Failed(String),
+}
+
+pub(crate) struct PreloadRun<'a> {
+    pub(crate) engine: &'a PreloadEngine,
+    pub(crate) job: &'a PreloadJob,
+    pub(crate) plan: PreloadPlan,
+    bucket: Option<Mutex<PreloadTokenBucket>>,
+    began: Instant,
+    counted: Mutex<ShortListCache>,
+}
+
+/// How often a job goes over its list again: a cluster that never comes to rest is for a person to
+/// look at.
+const ROUNDS_MAX: u32 = 8;
+
+/// Runs the job to its end, and persists that.
+pub(crate) async fn run_job(engine: &PreloadEngine, job: &PreloadJob) {
+    let mut progress = job.progress_snapshot();
+    if progress.state == JobState::Running {
+        progress.resumed += 1;
+    }
+    progress.state = JobState::Running;
+    let ended = match engine.persist_progress(job, progress).await {
+        Ok(()) => match PreloadPlan::new(&job.record.spec, &engine.mounts, job.record.created_ms) {
+            Ok(plan) => {
+                let began = Instant::now();
+                let bucket = plan
+                    .bandwidth
+                    .map(|rate| Mutex::new(PreloadTokenBucket::new(rate, Duration::ZERO)));
+                let counted = Mutex::new(ShortListCache::new());
+                PreloadRun { engine, job, plan, bucket, began, counted }.run_all_phases().await
+            }
+            Err(error) => PreloadRunEnd::Failed(error.to_string()),
+        },
+        Err(ended) => ended,
+    };
+    conclude_job(engine, job, ended).await;
+}
+
+/// Persists what has become of a job.
+pub(crate) async fn conclude_job(engine: &PreloadEngine, job: &PreloadJob, ended: PreloadRunEnd) {
+    job.forget_page();
+    let mut progress = job.progress_snapshot();
+    (progress.state, progress.reason) = match ended {
+        PreloadRunEnd::Interrupted => return,
+        PreloadRunEnd::Through => judge_progress(&progress, &job.record.spec),
+        PreloadRunEnd::Deadline => (JobState::Incomplete, Some("its deadline is over".to_owned())),
+        PreloadRunEnd::Deleted => (JobState::Stopped, Some("it was stopped".to_owned())),
+        PreloadRunEnd::Failed(reason) => (JobState::Failed, Some(truncate_text(&reason))),
+    };
+    progress.ended_ms = Some(now_ms());
+    let state = progress.state;
+    match engine.persist_progress(job, progress.clone()).await {
+        Ok(()) => {}
+        Err(PreloadRunEnd::Failed(reason)) => {
+            tracing::error!(
+                job = job.record.id,
+                reason,
+                "a preload job has ended, which the store does not take"
+            );
+            // Not to be run again and again. Whoever leads next tries it once.
+            job.record_persisted(progress);
+        }
+        Err(_) => return,
+    }
+    engine.count_ended(state);
+    tracing::info!(job = job.record.id, ?state, "a preload job has ended");
+}
+
+/// Done means done.
+fn judge_progress(progress: &PreloadProgress, spec: &PreloadJobSpec) -> (JobState, Option<String>) {
+    let counters = &progress.counters;
+    if counters.objects_failed == 0 && counters.objects_missing == 0 {
+        return (JobState::Done, None);
+    }
+    let mut parts = Vec::new();
+    if counters.objects_failed > 0 {
+        let done = match spec.action {
+            PreloadJobAction::Load => "loaded",
+            PreloadJobAction::Evict => "given up",
+            PreloadJobAction::Unpin => "unpinned",
+        };
+        parts.push(format!("{} objects could not be {done}", counters.objects_failed));
+    }
+    if counters.objects_missing > 0 {
+        let (objects, bytes) = (counters.objects_missing, counters.bytes_missing);
+        parts.push(match spec.metadata_only {
+            true => format!("of {objects} objects the attributes are not in the tier"),
+            false => {
+                format!(
+                    "{objects} objects are not as they should be in the tier, of which {bytes} \
+                    bytes are missing"
+                )
+            }
+        });
+    }
+    (JobState::Incomplete, Some(parts.join("; ")))
+}
+
+impl PreloadRun<'_> {
+    async fn run_all_phases(&self) -> PreloadRunEnd {
+        loop {
+            let phase = self.job.progress_snapshot().phase;
+            if let Err(ended) = self.run_phase(phase).await {
+                return ended;
+            }
+            let next = match phase {
+                PreloadPhase::Count if self.plan.dry_run => return PreloadRunEnd::Through,
+                PreloadPhase::Count => PreloadPhase::Load,
+                PreloadPhase::Load if self.plan.is_over_without_check() => {
+                    return PreloadRunEnd::Through;
+                }
+                PreloadPhase::Load => PreloadPhase::Check,
+                PreloadPhase::Check if self.is_worth_another_round() => PreloadPhase::Load,
+                PreloadPhase::Check => return PreloadRunEnd::Through,
+            };
+            let progress = match (phase, next) {
+                (PreloadPhase::Check, _) => self.another_round().await,
+                _ => {
+                    let before = self.job.progress_snapshot();
+                    PreloadProgress { phase: next, cursor: before.cursor.rewind_list(), ..before }
+                }
+            };
+            if let Err(ended) = self.engine.persist_progress(self.job, progress).await {
+                return ended;
+            }
+            if phase == PreloadPhase::Check {
+                self.job.forget_heard();
+            }
+        }
+    }
+
+    /// Something is missing, and what was loaded may have been lost with a worker, or belong to
+    /// another one now. What did not fit is no better for being loaded again.
+    fn is_worth_another_round(&self) -> bool {
+        let PreloadProgress { counters, rounds, .. } = self.job.progress_snapshot();
+        let is_missing = counters.objects_missing > 0 || counters.objects_failed > 0;
+        is_missing && self.job.worker_lives().is_unsettled && rounds < ROUNDS_MAX
+    }
+
+    async fn another_round(&self) -> PreloadProgress {
+        let before = self.job.progress_snapshot();
+        let id = &self.job.record.id;
+        tracing::info!(
+            job = id,
+            "a preload job begins its list again: workers were started anew, or the map has changed"
+        );
+        if let Some(folder) = &self.engine.options.failures_folder {
+            // What failed is tried again, and listed again if it fails again.
+            let _ = tokio::fs::remove_file(failure_file::file_of(folder, id)).await;
+        }
+        let PreloadCounters { objects, bytes, bytes_loaded, bytes_held, retries, .. } =
+            before.counters;
+        PreloadProgress {
+            phase: PreloadPhase::Load,
+            cursor: before.cursor.rewind_list(),
+            counters: PreloadCounters {
+                objects,
+                bytes,
+                bytes_loaded,
+                bytes_held,
+                retries,
+                ..PreloadCounters::default()
+            },
+            failures: PreloadFailureSummary::default(),
+            failures_bytes: 0,
+            rounds: before.rounds + 1,
+            heard: WorkerLifeTracker::default(),
+            ..before
+        }
+    }
+
+    async fn run_phase(&self, phase: PreloadPhase) -> Result<(), PreloadRunEnd> {
+        let cursor = self.job.progress_snapshot().cursor;
+        let mut next = self.unless_over(self.fetch_page_with_retries(phase, &cursor)).await??;
+        let mut committing: BoxFuture<'_, Result<(), PreloadRunEnd>> =
+            Box::pin(std::future::ready(Ok(())));
+        while let Some(page) = next {
+            let both = async {
+                tokio::join!(
+                    self.go_through(phase, &page),
+                    self.fetch_page_with_retries(phase, &page.next)
+                )
+            };
+            // Not cut off: what is on its way to the store could come there after what ends the
+            // run.
+            let (worked, committed) = tokio::join!(self.unless_over(both), committing);
+            committed?;
+            let (failed, following) = worked?;
+            tracing::debug!(
+                job = self.job.record.id, ?phase, cursor = ?page.next,
+                "a page was gone through"
+            );
+            committing = Box::pin(self.commit_page(page.next, failed, self.job.turn_page()));
+            // One that can't be had ends the run, but what was done before it is persisted.
+            next = match following {
+                Ok(next) => next,
+                Err(ended) => return committing.await.and(Err(ended)),
+            };
+        }
+        committing.await
+    }
+
+    /// May be cancelled by what ends a run; nothing is persisted in here.
+    async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, PreloadRunEnd> {
+        let deadline = async {
+            match self.plan.deadline_ms {
+                Some(deadline) => {
+                    sleep(Duration::from_millis(deadline.saturating_sub(now_ms()))).await
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.engine.stop.cancelled() => Err(PreloadRunEnd::Interrupted),
+            () = self.job.deleted.cancelled() => Err(PreloadRunEnd::Deleted),
+            () = deadline => Err(PreloadRunEnd::Deadline),
+            done = work => Ok(done),
+        }
+    }
+
+    /// The page at the cursor, asked for with patience.
+    async fn fetch_page_with_retries(
+        &self,
+        phase: PreloadPhase,
+        cursor: &PreloadListCursor,
+    ) -> Result<Option<PreloadListPage>, PreloadRunEnd> {
+        if let Some(kept) = self.counted.lock().take_page(phase, cursor) {
+            return Ok(Some(kept));
+        }
+        let (options, began) = (&self.engine.options, Instant::now());
+        let mut pause = options.pause_min;
+        loop {
+            match object_list::fetch_page(
+                &self.plan,
+                &self.engine.mounts,
+                cursor,
+                options.page_keys,
+            )
+            .await
+            {
+                Ok(page) => {
+                    if let Some(page) = page.as_ref().filter(|_| phase == PreloadPhase::Count) {
+                        self.counted.lock().store_page(cursor, page);
+                    }
+                    return Ok(page);
+                }
+                Err(error) if error.again && began.elapsed() < options.patience => {
+                    tracing::debug!(%error, "a page of a list is asked for again");
+                    self.engine.metrics.retries.inc();
+                    sleep(jitter_pause(pause)).await;
+                    pause = (pause * 2).min(options.pause_max);
+                }
+                Err(error) => return Err(PreloadRunEnd::Failed(error.to_string())),
+            }
+        }
+    }
+
+    async fn go_through(&self, phase: PreloadPhase, page: &PreloadListPage) -> Vec<PreloadFailure> {
+        if phase == PreloadPhase::Count {
+            self.count_page(page);
+            return Vec::new();
+        }
+        let mut failed = Vec::new();
+        if phase == PreloadPhase::Load {
+            failed.clone_from(&page.bad);
+            self.job.update_counters(|counters| counters.objects_failed += page.bad.len() as u64);
+        }
+        if self.plan.action == PreloadJobAction::Load {
+            self.tell_homes(&page.items).await;
+        }
+        let items = match phase {
+            PreloadPhase::Check => self.look_over(&page.items, &mut failed).await,
+            PreloadPhase::Count | PreloadPhase::Load => page.items.iter().collect(),
+        };
+        // Boxed: of a closure that borrows, the compiler can't show that its future may move
+        // between threads.
+        let mut work: Vec<BoxFuture<'_, Option<PreloadFailure>>> = Vec::with_capacity(items.len());
+        for item in items {
+            work.push(match phase {
+                PreloadPhase::Count => continue,
+                PreloadPhase::Load if self.plan.action != PreloadJobAction::Load => {
+                    Box::pin(self.tend_item(item))
+                }
+                PreloadPhase::Load => Box::pin(self.load_item(item)),
+                PreloadPhase::Check => Box::pin(self.check_item(item)),
+            });
+        }
+        let mut work = stream::iter(work).buffer_unordered(self.engine.options.objects_max);
+        while let Some(done) = work.next().await {
+            failed.extend(done);
+        }
+        failed
+    }
+
+    fn count_page(&self, page: &PreloadListPage) {
+        let geometry = self.engine.tier.tier_options().geometry;
+        let lengths = page.items.iter().filter_map(|item| item.shown.as_ref()?.bytes);
+        let bytes: u64 = lengths.map(|bytes| self.plan.wanted_bytes(geometry, bytes)).sum();
+        self.job.update_counters(|counters| {
+            counters.objects += (page.items.len() + page.bad.len()) as u64;
+            counters.bytes += bytes;
+        });
+    }
+
+    /// Homes drop what they know otherwise of these objects: what is loaded, or looked for, is what
+    /// the list shows, or newer.
+    async fn tell_homes(&self, items: &[PreloadListItem]) {
+        let Some(mount) =
+            items.iter().find(|item| item.shown.is_some()).map(|item| item.mount.clone())
+        else {
+            return;
+        };
+        let entries = items.iter().filter(|item| item.shown.is_some());
+        let entries =
+            entries.map(|item| ListedEntry { key: item.key.clone(), shown: item.shown.clone() });
+        // A page below a prefix is of one mount.
+        self.engine.tier.report_listing(&mount.object_volume(), entries.collect()).await;
+    }
+
+    async fn load_item(&self, item: &PreloadListItem) -> Option<PreloadFailure> {
+        let loaded = self.unless_elsewhere(item, self.load_object(item).await).await;
+        let objects = &self.engine.metrics.objects;
+        self.job.update_counters(|page| page.objects_loaded += 1);
+        let reason = match loaded {
+            Ok(()) => {
+                objects.with_label_values(&["loaded"]).inc();
+                return None;
+            }
+            Err(PreloadItemError::Absent) if item.shown.is_some() => {
+                objects.with_label_values(&["vanished"]).inc();
+                self.job.update_counters(|page| page.objects_vanished += 1);
+                return None;
+            }
+            Err(trouble) => in_words(trouble),
+        };
+        objects.with_label_values(&["failed"]).inc();
+        self.job.update_counters(|page| page.objects_failed += 1);
+        Some(PreloadFailure { path: item.client_path(), reason })
+    }
+
+    async fn tend_item(&self, item: &PreloadListItem) -> Option<PreloadFailure> {
+        let tended = self.unless_elsewhere(item, self.tend_object(item).await).await;
+        self.job.update_counters(|page| page.objects_loaded += 1);
+        let reason = match tended {
+            Ok(()) => return None,
+            Err(PreloadItemError::Absent) if item.shown.is_some() => return None,
+            Err(trouble) => in_words(trouble),
+        };
+        self.job.update_counters(|page| page.objects_failed += 1);
+        Some(PreloadFailure { path: item.client_path(), reason })
+    }
+
+    async fn check_item(&self, item: &PreloadListItem) -> Option<PreloadFailure> {
+        let checked = self.unless_elsewhere(item, self.check_object(item).await).await;
+        self.job.update_counters(|page| page.objects_checked += 1);
+        let reason = match checked {
+            Ok(()) => return None,
+            Err(PreloadItemError::Absent) if item.shown.is_some() => return None,
+            Err(trouble) => in_words(trouble),
+        };
+        self.job.update_counters(|page| page.objects_missing += 1);
+        Some(PreloadFailure { path: item.client_path(), reason })
+    }
+
+    /// A listed object has vanished only if it has for this host, too: to a worker whose `[[ufs]]`
+    /// leads elsewhere, every object has.
+    async fn unless_elsewhere(
+        &self,
+        item: &PreloadListItem,
+        done: Result<(), PreloadItemError>,
+    ) -> Result<(), PreloadItemError> {
+        if done != Err(PreloadItemError::Absent) || item.shown.is_none() {
+            return done;
+        }
+        let read = ReadObject {
+            bucket: item.mount.bucket.clone(),
+            key: item.key.clone(),
+            version_id: None,
+            if_match: None,
+            range: None,
+            checksums: false,
+        };
+        let budget = self.engine.block_budget(item.mount.ufs.ufs_name());
+        let _permit = budget.acquire().await;
+        match item.mount.ufs.head_object(read).await {
+            Ok(_) => Err(PreloadItemError::Failed(
+                "its worker finds no such object, and this coordinator does; compare their [[ufs]]"
+                    .to_owned(),
+            )),
+            Err(error)
+                if error.raw_answer().is_some_and(|answer| answer.status.as_u16() == 404) =>
+            {
+                done
+            }
+            Err(error) => Err(PreloadItemError::Failed(format!(
+                "its worker finds no such object, and here it is unclear: {error}"
+            ))),
+        }
+    }
+
+    async fn commit_page(
+        &self,
+        next: PreloadListCursor,
+        failed: Vec<PreloadFailure>,
+        done: PreloadCounters,
+    ) -> Result<(), PreloadRunEnd> {
+        let mut progress = self.job.progress_snapshot();
+        let options = &self.engine.options;
+        let file = options
+            .failures_folder
+            .as_deref()
+            .map(|folder| failure_file::file_of(folder, &self.job.record.id));
+        let (of, bytes) = (&mut progress.failures, &mut progress.failures_bytes);
+        failure_file::append_failures(
+            file.as_deref(),
+            options.failures_bytes_max,
+            &failed,
+            of,
+            bytes,
+        )
+        .await;
+        progress.counters = sum_counters(&progress.counters, &done);
+        progress.cursor = next;
+        progress.heard = self.job.worker_lives();
+        self.engine.persist_progress(self.job, progress).await
+    }
+
+    /// Waits until these bytes may be taken from a UFS.
+    pub(crate) async fn spend_bandwidth(&self, bytes: u64) {
+        let Some(bucket) = self.bucket.as_ref().filter(|_| bytes > 0) else { return };
+        let wait = bucket.lock().take_tokens(bytes, self.began.elapsed());
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+    }
+
+    pub(crate) fn give_back(&self, bytes: u64) {
+        if let Some(bucket) = &self.bucket {
+            bucket.lock().give_back(bytes);
+        }
+    }
+}
+
+fn in_words(trouble: PreloadItemError) -> String {
+    match trouble {
+        PreloadItemError::Absent => "there is no such object".to_owned(),
+        PreloadItemError::Changed => "it has changed meanwhile".to_owned(),
+        PreloadItemError::Failed(reason) => truncate_text(&reason),
+    }
+}

@@ -1,0 +1,181 @@
+//! Bucket notifications: the JSON in which stores say what was changed behind the gateways' back.
+//!
+//! AWS's form
+//! (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>),
+//! as RGW and MinIO send it, too: their event names begin with `s3:`. Keys are encoded as in forms.
+
+use std::collections::BTreeMap;
+
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde_json::Value;
+use verbs3_protocol::ObjectVolume;
+
+use crate::api::{NotificationSummary, PreloadJobSpec, PreloadPriority};
+use crate::object_admin::{NAMES_MAX, ObjectAdmin, ObjectError};
+
+/// What ids of jobs begin with that notifications have begun.
+pub(crate) const NOTIFIED: &str = "notified-";
+
+/// What is of use in a notification; the rest is the store's.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct BucketNotification {
+    #[serde(rename = "Records", default)]
+    records: Vec<NotificationRecord>,
+    /// Of a test message: `s3:TestEvent`.
+    #[serde(rename = "Event", default)]
+    event: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct NotificationRecord {
+    #[serde(rename = "eventName")]
+    name: String,
+    s3: Value,
+}
+
+/// Why a notification was not taken.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NotificationError {
+    #[error("a notification has Records, or is an Event that tests the way; this is neither")]
+    Empty,
+    #[error("record {0} names no s3.bucket.name and s3.object.key")]
+    Record(usize),
+    #[error(transparent)]
+    Object(#[from] ObjectError),
+}
+
+impl ObjectAdmin {
+    /// Homes ask the UFS again before they answer for what was created or removed. Says what was
+    /// done, and the job that would load what was created.
+    pub async fn apply_notification(
+        &self,
+        said: &BucketNotification,
+        ufs: Option<&str>,
+    ) -> Result<(NotificationSummary, Option<PreloadJobSpec>), NotificationError> {
+        if said.records.is_empty() && said.event.is_none() {
+            return Err(NotificationError::Empty);
+        }
+        if said.records.len() > NAMES_MAX {
+            return Err(ObjectError::TooMany(said.records.len()).into());
+        }
+        let mut keys: BTreeMap<ObjectVolume, Vec<String>> = BTreeMap::new();
+        let (mut notified, mut created) = (NotificationSummary::default(), Vec::new());
+        for (number, record) in said.records.iter().enumerate() {
+            let text = |path: &str| record.s3.pointer(path).and_then(Value::as_str);
+            let (Some(bucket), Some(raw)) = (text("/bucket/name"), text("/object/key")) else {
+                return Err(NotificationError::Record(number));
+            };
+            let Some(kind) = ObjectEventKind::from_event_name(&record.name) else {
+                notified.ignored += 1;
+                continue;
+            };
+            let key = percent_decode_str(&raw.replace('+', "%20")).decode_utf8_lossy().into_owned();
+            let volumes = self.volumes_of(ufs, bucket);
+            if volumes.is_empty() {
+                notified.unknown += 1;
+            }
+            for volume in volumes {
+                if kind == ObjectEventKind::Created {
+                    created.extend(self.path_of(&volume, &key));
+                }
+                let of_volume = keys.entry(volume).or_default();
+                of_volume.push(key.clone());
+                if raw != key {
+                    // Some stores do not encode keys: of the two, one is not there, and harmless.
+                    of_volume.push(raw.to_owned());
+                }
+                notified.invalidated += 1;
+            }
+        }
+        self.invalidate_keys(keys).await.map_err(ObjectError::from)?;
+        created.sort();
+        created.dedup();
+        let id = Some(format!("{NOTIFIED}{:016x}", rand::random::<u64>()));
+        let job = PreloadJobSpec {
+            id,
+            paths: created,
+            priority: PreloadPriority::Low,
+            ..PreloadJobSpec::default()
+        };
+        Ok((notified, (!job.paths.is_empty()).then_some(job)))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ObjectEventKind {
+    Created,
+    Removed,
+    /// Attributes have changed: tags, ACLs, a restore.
+    Changed,
+}
+
+impl ObjectEventKind {
+    /// `None`: it changes nothing that is cached.
+    fn from_event_name(event: &str) -> Option<Self> {
+        let event = event.strip_prefix("s3:").unwrap_or(event);
+        match event.split(':').next().unwrap_or_default() {
+            "ObjectCreated" => Some(Self::Created),
+            "ObjectRemoved" | "LifecycleExpiration" | "ObjectLifecycle" => Some(Self::Removed),
+            "ObjectTagging"
+            | "ObjectAcl"
+            | "ObjectRestore"
+            | "LifecycleTransition"
+            | "ObjectSynced" => Some(Self::Changed),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn events_of_all_dialects_are_understood() {
+        for event in
+            ["ObjectCreated:Put", "s3:ObjectCreated:CompleteMultipartUpload", "ObjectCreated:Copy"]
+        {
+            assert_eq!(
+                ObjectEventKind::from_event_name(event),
+                Some(ObjectEventKind::Created),
+                "{event}"
+            );
+        }
+        for event in [
+            "ObjectRemoved:Delete",
+            "s3:ObjectRemoved:DeleteMarkerCreated",
+            "s3:ObjectLifecycle:Expiration:Current",
+        ] {
+            assert_eq!(
+                ObjectEventKind::from_event_name(event),
+                Some(ObjectEventKind::Removed),
+                "{event}"
+            );
+        }
+        assert_eq!(
+            ObjectEventKind::from_event_name("s3:ObjectTagging:Put"),
+            Some(ObjectEventKind::Changed)
+        );
+        assert_eq!(ObjectEventKind::from_event_name("s3:ObjectAccessed:Get"), None);
+        assert_eq!(
+            ObjectEventKind::from_event_name("Replication:OperationFailedReplication"),
+            None
+        );
+    }
+
+    #[test]
+    fn a_store_may_say_more_than_we_know() {
+        let text = r#"{"EventName":"s3:ObjectCreated:Put","Key":"b/k","Records":[{"eventVersion":"2.1","eventName":"s3:ObjectCreated:Put",
+            "s3":{"bucket":{"name":"b","arn":"arn"},"object":{"key":"a%2Fb+c","size":5,"eTag":"x"}},"opaqueData":""}]}"#;
+        let said: BucketNotification = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            (said.records.len(), said.records[0].name.as_str()),
+            (1, "s3:ObjectCreated:Put")
+        );
+        let test: BucketNotification =
+            serde_json::from_str(r#"{"Service":"Amazon S3","Event":"s3:TestEvent"}"#).unwrap();
+        assert!(test.event.is_some());
+    }
+}

@@ -1,0 +1,363 @@
+//! A job's list of objects, a page at a time: named ones, those below a prefix, those in a
+//! manifest. Never all in memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use http::Method;
+use percent_encoding::percent_decode_str;
+use s3s::dto::{ETag, EncodingType, ListObjectsV2Input, ListObjectsV2Output, Object, Timestamp};
+use time::OffsetDateTime;
+use verbs3_protocol::{ContentVersion, ListedAttributes};
+use verbs3_ufs::raw_answer::{answer_of, observe_answer};
+use verbs3_ufs::{ReadObject, RetryAdvice, Ufs, UfsError, s3_request};
+
+use crate::api::{PreloadFailure, PreloadPhase};
+use crate::failure_file::truncate_text;
+use crate::job_record::PreloadListCursor;
+use crate::mounts::{PreloadMount, PreloadMountTable};
+use crate::plan::{PreloadPlan, PreloadSource, parse_object_path};
+
+/// Bytes of a manifest that are read at once, which also bounds a line.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// One object of the list.
+#[derive(Clone)]
+pub(crate) struct PreloadListItem {
+    pub(crate) mount: Arc<PreloadMount>,
+    /// As the UFS names it.
+    pub(crate) key: String,
+    /// What a listing says of it; `None`: it was named.
+    pub(crate) shown: Option<ListedAttributes>,
+}
+
+impl PreloadListItem {
+    pub(crate) fn client_path(&self) -> String {
+        self.mount.client_path(&self.key)
+    }
+
+    /// Whether a listing shows another version than this.
+    pub(crate) fn shows_another(&self, version: &ContentVersion) -> bool {
+        self.shown.as_ref().is_some_and(|shown| {
+            shown.etag.as_ref().is_some_and(|etag| *etag != version.etag)
+                || shown.bytes.is_some_and(|bytes| bytes != version.bytes)
+        })
+    }
+
+    /// How old what its home knows may be when it is looked for: what a listing shows is known from
+    /// there.
+    pub(crate) fn believed_ms(&self) -> u64 {
+        if self.shown.is_some() { u64::MAX } else { self.mount.attributes_age_ms_max }
+    }
+
+    /// How long a listing says that it is.
+    pub(crate) fn listed_bytes(&self) -> Option<u64> {
+        self.shown.as_ref()?.bytes
+    }
+}
+
+/// A page of the list, and where the next one begins.
+#[derive(Clone)]
+pub(crate) struct PreloadListPage {
+    pub(crate) items: Vec<PreloadListItem>,
+    /// Lines of a manifest that name no object.
+    pub(crate) bad: Vec<PreloadFailure>,
+    pub(crate) next: PreloadListCursor,
+}
+
+/// The pages of a list that is so short that it need not be fetched again to be loaded, once it was
+/// counted.
+pub(crate) struct ShortListCache {
+    pages: VecDeque<(PreloadListCursor, PreloadListPage)>,
+    is_short: bool,
+}
+
+/// Pages of a short list: 5,000 keys with the pages that listings have, which is a few MiB, and one
+/// of named objects.
+const SHORT_PAGES: usize = 6;
+
+impl ShortListCache {
+    pub(crate) fn new() -> Self {
+        Self { pages: VecDeque::new(), is_short: true }
+    }
+
+    pub(crate) fn store_page(&mut self, cursor: &PreloadListCursor, page: &PreloadListPage) {
+        if self.pages.len() == SHORT_PAGES {
+            (self.pages, self.is_short) = (VecDeque::new(), false);
+        }
+        if self.is_short {
+            self.pages.push_back((cursor.clone(), page.clone()));
+        }
+    }
+
+    /// The page at the cursor, to be loaded: once.
+    pub(crate) fn take_page(
+        &mut self,
+        phase: PreloadPhase,
+        cursor: &PreloadListCursor,
+    ) -> Option<PreloadListPage> {
+        let is_next =
+            phase == PreloadPhase::Load && self.pages.front().is_some_and(|(at, _)| at == cursor);
+        is_next.then(|| self.pages.pop_front())?.map(|(_, page)| page)
+    }
+}
+
+/// Why a page can't be had.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: {reason}")]
+pub(crate) struct ListError {
+    what: String,
+    reason: String,
+    /// Whether it may go better later.
+    pub(crate) again: bool,
+}
+
+impl ListError {
+    fn new(what: &str, reason: impl Into<String>) -> Self {
+        Self { what: what.to_owned(), reason: reason.into(), again: false }
+    }
+
+    fn of_ufs(what: &str, error: &UfsError) -> Self {
+        Self {
+            again: error.retry_advice() != RetryAdvice::Never,
+            ..Self::new(what, error.to_string())
+        }
+    }
+}
+
+/// The page at the cursor; `None`: the list is over.
+pub(crate) async fn fetch_page(
+    plan: &PreloadPlan,
+    mounts: &PreloadMountTable,
+    cursor: &PreloadListCursor,
+    keys_max: i32,
+) -> Result<Option<PreloadListPage>, ListError> {
+    match plan.sources.get(cursor.source) {
+        None => Ok(None),
+        Some(PreloadSource::Paths(paths)) => Ok(Some(take_paths_page(paths, cursor, keys_max))),
+        Some(PreloadSource::Prefix(mount, prefix)) => {
+            list_prefix_page(mount, prefix, cursor, keys_max).await.map(Some)
+        }
+        Some(PreloadSource::Manifest(mount, key)) => {
+            read_manifest_page((mount, key), mounts, cursor, keys_max).await.map(Some)
+        }
+    }
+}
+
+fn take_paths_page(
+    paths: &[(Arc<PreloadMount>, String)],
+    cursor: &PreloadListCursor,
+    keys_max: i32,
+) -> PreloadListPage {
+    let (from, most) = (cursor.offset as usize, keys_max.max(1) as usize);
+    let items = paths.iter().skip(from).take(most);
+    let items: Vec<PreloadListItem> = items
+        .map(|(mount, key)| PreloadListItem { mount: mount.clone(), key: key.clone(), shown: None })
+        .collect();
+    let end = from + items.len();
+    let next = match end < paths.len() {
+        true => PreloadListCursor { offset: end as u64, ..cursor.clone() },
+        false => cursor.of_next_source(),
+    };
+    PreloadListPage { items, bad: Vec::new(), next }
+}
+
+async fn list_prefix_page(
+    mount: &Arc<PreloadMount>,
+    prefix: &str,
+    cursor: &PreloadListCursor,
+    keys_max: i32,
+) -> Result<PreloadListPage, ListError> {
+    let what = format!("can't list {}", mount.client_path(prefix));
+    let mut input = ListObjectsV2Input {
+        bucket: mount.bucket.clone(),
+        prefix: Some(prefix.to_owned()),
+        start_after: cursor.after.clone(),
+        max_keys: Some(keys_max),
+        encoding_type: Some(EncodingType::from_static(EncodingType::URL)),
+        ..ListObjectsV2Input::default()
+    };
+    loop {
+        let output = request_listing(&mount.ufs, input.clone(), &what).await?;
+        let is_url = output
+            .encoding_type
+            .as_ref()
+            .is_some_and(|encoding| encoding.as_str() == EncodingType::URL);
+        let mut items = Vec::new();
+        let mut last = None;
+        for object in output.contents.iter().flatten() {
+            let key = object.key.as_deref().and_then(|key| decode_key(key, is_url));
+            let Some(key) = key else {
+                return Err(ListError::new(&what, "the ufs lists a key that is no text"));
+            };
+            last = Some(key.clone());
+            items.push(PreloadListItem {
+                mount: mount.clone(),
+                key,
+                shown: Some(convert_listed_object(object)),
+            });
+        }
+        if output.is_truncated != Some(true) {
+            return Ok(PreloadListPage { items, bad: Vec::new(), next: cursor.of_next_source() });
+        }
+        if last.is_some() {
+            if last <= cursor.after {
+                return Err(ListError::new(&what, "the ufs lists the same keys again and again"));
+            }
+            return Ok(PreloadListPage {
+                items,
+                bad: Vec::new(),
+                next: PreloadListCursor { after: last, ..cursor.clone() },
+            });
+        }
+        // A page without keys that is not the last: only the store's own token leads on.
+        let token = output.next_continuation_token;
+        if token.is_none() || token == input.continuation_token {
+            return Err(ListError::new(&what, "the ufs says that there is more, and not where"));
+        }
+        input.continuation_token = token;
+    }
+}
+
+async fn request_listing(
+    ufs: &Ufs,
+    input: ListObjectsV2Input,
+    what: &str,
+) -> Result<ListObjectsV2Output, ListError> {
+    let (result, raw) =
+        observe_answer(ufs.s3_store().list_objects_v2(s3_request(Method::GET, input))).await;
+    result.map(|response| response.output).map_err(|error| {
+        let answer = answer_of(&error, raw);
+        let reason = format!("the ufs answered {}: {error}", answer.status);
+        ListError {
+            again: answer.retry_advice() != RetryAdvice::Never,
+            ..ListError::new(what, reason)
+        }
+    })
+}
+
+/// S3 writes a space as `+`.
+fn decode_key(key: &str, is_url: bool) -> Option<String> {
+    match is_url {
+        true => Some(percent_decode_str(&key.replace('+', " ")).decode_utf8().ok()?.into_owned()),
+        false => Some(key.to_owned()),
+    }
+}
+
+fn convert_listed_object(object: &Object) -> ListedAttributes {
+    let milliseconds = |time: &Timestamp| {
+        i64::try_from(
+            OffsetDateTime::from(time.clone()).unix_timestamp_nanos().div_euclid(1_000_000),
+        )
+        .ok()
+    };
+    ListedAttributes {
+        etag: object.e_tag.as_ref().and_then(|etag| match etag {
+            ETag::Strong(value) => Some(format!("\"{value}\"")),
+            ETag::Weak(_) => None,
+        }),
+        bytes: object.size.and_then(|size| u64::try_from(size).ok()),
+        last_modified_ms: object.last_modified.as_ref().and_then(milliseconds),
+    }
+}
+
+/// A manifest is read under the version that it had first: a job's list does not change under it.
+async fn read_manifest_page(
+    (mount, key): (&Arc<PreloadMount>, &str),
+    mounts: &PreloadMountTable,
+    cursor: &PreloadListCursor,
+    keys_max: i32,
+) -> Result<PreloadListPage, ListError> {
+    let what = format!("can't read the manifest {}", mount.client_path(key));
+    let failed = |error: UfsError| ListError::of_ufs(&what, &error);
+    let read = |cursor: &PreloadListCursor, range| ReadObject {
+        bucket: mount.bucket.clone(),
+        key: key.to_owned(),
+        version_id: None,
+        if_match: cursor.etag.clone(),
+        range,
+        checksums: false,
+    };
+    let mut cursor = cursor.clone();
+    if cursor.etag.is_none() {
+        let head = mount.ufs.head_object(read(&cursor, None)).await.map_err(failed)?;
+        let Some(etag) = head.etag else { return Err(ListError::new(&what, "it has no ETag")) };
+        (cursor.etag, cursor.bytes) = (Some(etag), head.bytes);
+    }
+    let after = cursor.of_next_source();
+    if cursor.offset >= cursor.bytes {
+        return Ok(PreloadListPage { items: Vec::new(), bad: Vec::new(), next: after });
+    }
+    let end = cursor.bytes.min(cursor.offset + CHUNK_BYTES);
+    let mut stream =
+        mount.ufs.read(read(&cursor, Some(cursor.offset..=end - 1))).await.map_err(failed)?;
+    let mut text = Vec::new();
+    while let Some(chunk) = stream.body.next().await {
+        text.extend_from_slice(&chunk.map_err(failed)?);
+    }
+    let taken = take_lines(&text, end == cursor.bytes, keys_max.max(1) as usize);
+    let Some((lines, used)) = taken else {
+        let reason = format!(
+            "the line at byte {} is longer than {CHUNK_BYTES} bytes, or no text",
+            cursor.offset
+        );
+        return Err(ListError::new(&what, reason));
+    };
+    let (mut items, mut bad) = (Vec::new(), Vec::new());
+    for line in lines {
+        match parse_object_path(mounts, line) {
+            Ok((mount, key)) => items.push(PreloadListItem { mount, key, shown: None }),
+            Err(error) => bad.push(PreloadFailure {
+                path: truncate_text(line),
+                reason: truncate_text(&error.to_string()),
+            }),
+        }
+    }
+    cursor.offset += used as u64;
+    let next = if cursor.offset < cursor.bytes { cursor } else { after };
+    Ok(PreloadListPage { items, bad, next })
+}
+
+/// The first lines that are whole and not empty, and the bytes that they take. `is_end`: nothing
+/// follows the text.
+fn take_lines(text: &[u8], is_end: bool, most: usize) -> Option<(Vec<&str>, usize)> {
+    let (mut lines, mut at) = (Vec::new(), 0);
+    while at < text.len() && lines.len() < most {
+        let rest = &text[at..];
+        let (line, used) = match rest.iter().position(|&byte| byte == b'\n') {
+            Some(end) => (&rest[..end], end + 1),
+            None if is_end => (rest, rest.len()),
+            None => break,
+        };
+        let line = std::str::from_utf8(line).ok()?.trim();
+        at += used;
+        if !line.is_empty() {
+            lines.push(line);
+        }
+    }
+    (at > 0).then_some((lines, at))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_taken_by_whole_lines() {
+        assert_eq!(take_lines(b"a\r\n\nb\nc", true, 10), Some((vec!["a", "b", "c"], 7)));
+        assert_eq!(take_lines(b"a\n\nb\nc", false, 10), Some((vec!["a", "b"], 5)));
+        assert_eq!(take_lines(b"a\nb\nc", true, 2), Some((vec!["a", "b"], 4)));
+        assert_eq!(take_lines(b"no end", false, 10), None);
+        assert_eq!(take_lines(b"\xff\n", true, 10), None);
+        assert_eq!(take_lines(b"\n\n", false, 10), Some((vec![], 2)));
+    }
+
+    #[test]
+    fn keys_are_decoded_where_the_listing_is_encoded() {
+        assert_eq!(decode_key("a%2Bb+c/%C3%BC", true).as_deref(), Some("a+b c/ü"));
+        assert_eq!(decode_key("a%2Bb+c", false).as_deref(), Some("a%2Bb+c"));
+        assert_eq!(decode_key("%ff", true), None);
+    }
+}

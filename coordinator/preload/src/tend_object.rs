@@ -1,0 +1,88 @@
+//! Jobs that load nothing: pages of objects are given up, or may be given up again, at all who own
+//! them by the map.
+
+use std::collections::BTreeSet;
+
+use tokio::time::{Instant, sleep};
+use verbs3_client::TendError;
+use verbs3_protocol::{
+    BlockIndex, ContentVersion, ObjectKey, TENDED_BLOCKS_MAX, TendAct, TendedBlock, WorkerId,
+};
+
+use crate::api::PreloadJobAction;
+use crate::job_run::PreloadRun;
+use crate::load_object::{PreloadItemError, PreloadPiece, jitter_pause};
+use crate::object_list::PreloadListItem;
+
+impl PreloadRun<'_> {
+    /// Of the version that the object's home knows, or else the UFS.
+    pub(crate) async fn tend_object(&self, item: &PreloadListItem) -> Result<(), PreloadItemError> {
+        let act = match self.plan.action {
+            PreloadJobAction::Load => return Ok(()),
+            PreloadJobAction::Evict => TendAct::Evict,
+            PreloadJobAction::Unpin => TendAct::Unpin,
+        };
+        let (mount, object) = (&item.mount, item.mount.object_key(&item.key));
+        let first = PreloadPiece {
+            object: object.clone(),
+            version: None,
+            block: BlockIndex(0),
+            pages: 0..0,
+            replica: 0,
+        };
+        let version = self
+            .warm_with_retries(mount, &self.build_warm_request(mount, first, true), 0)
+            .await?
+            .version;
+        let geometry = self.engine.tier.tier_options().geometry;
+        let blocks = version.bytes.div_ceil(u64::from(geometry.block_bytes));
+        for first in (0..blocks).step_by(usize::from(TENDED_BLOCKS_MAX)) {
+            let count = (blocks - first).min(u64::from(TENDED_BLOCKS_MAX)) as u16;
+            // Of an object of 5 TiB in the smallest blocks there are 5 million.
+            let first = first as u32;
+            let owners = (first..first + u32::from(count))
+                .flat_map(|at| self.engine.tier.owner_ids(&object, BlockIndex(at)));
+            for worker in owners.collect::<BTreeSet<_>>() {
+                let tended = self
+                    .tend_at(&worker, (&object, &version), (BlockIndex(first), count), act)
+                    .await?;
+                if act == TendAct::Evict {
+                    let bytes = |block: &TendedBlock| {
+                        u64::from(block.memory_bytes) + u64::from(block.disk_bytes)
+                    };
+                    self.job.update_counters(|page| {
+                        page.bytes_evicted += tended.iter().map(bytes).sum::<u64>()
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn tend_at(
+        &self,
+        worker: &WorkerId,
+        what: (&ObjectKey, &ContentVersion),
+        blocks: (BlockIndex, u16),
+        act: TendAct,
+    ) -> Result<Vec<TendedBlock>, PreloadItemError> {
+        let (began, mut pause) = (Instant::now(), self.engine.options.pause_min);
+        loop {
+            match self.engine.tier.tend_blocks(worker, what, blocks, act).await {
+                Ok(tended) => return Ok(tended),
+                // It has left meanwhile, and takes what it had with it.
+                Err(TendError::Unknown { .. }) => return Ok(Vec::new()),
+                Err(error @ TendError::Away { .. })
+                    if began.elapsed() < self.engine.options.patience =>
+                {
+                    tracing::debug!(%error, "a worker is asked again");
+                    self.job.update_counters(|page| page.retries += 1);
+                    self.engine.metrics.retries.inc();
+                    sleep(jitter_pause(pause)).await;
+                    pause = (pause * 2).min(self.engine.options.pause_max);
+                }
+                Err(error) => return Err(PreloadItemError::Failed(error.to_string())),
+            }
+        }
+    }
+}

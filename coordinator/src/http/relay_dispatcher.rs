@@ -1,0 +1,191 @@
+//! `POST /v1/workers/ID/relay_to_worker`: a writer that can't reach a worker has it hear its word by the
+//! renewals of its lease.
+//!
+//! Only the leader takes such words, because workers renew there; but nothing rests on its being
+//! the leader. One that is deposed meanwhile lets its askers go to the next.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use http::StatusCode;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use verbs3_coordinator_client::api::{HeardWord, RelayRequest, RelayedWord};
+use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WorkerId, WriteNotice};
+
+use super::routes::{malformed_response, parse_body};
+use super::{CoordinatorRequest, CoordinatorResponse};
+use crate::coordinator::CoordinatorServer;
+use crate::metrics::CoordinatorMetrics;
+use crate::relay_queues::{RelayQueueFull, RelayQueueOptions, RelayQueues};
+
+/// Keys of one word: as many as S3 allows in a batch delete, and a gateway sends in one message.
+const KEYS_MAX: usize = 1000;
+/// Bells among which none is looked for that nobody listens to.
+const BELLS_MIN: usize = 64;
+
+/// Words that wait, and bells for the workers' renewals that wait for news.
+pub(crate) struct RelayDispatcher {
+    relays: Mutex<RelayQueues<oneshot::Sender<NoticeAnswer>>>,
+    bells: Mutex<RenewalNotifiers>,
+    metrics: CoordinatorMetrics,
+}
+
+/// One for each worker whose renewal waits.
+#[derive(Default)]
+struct RenewalNotifiers {
+    bells: HashMap<WorkerId, Weak<Notify>>,
+    /// From so many on, those that nobody listens to are looked for.
+    sweep_at: usize,
+}
+
+impl RelayDispatcher {
+    pub(crate) fn new(options: RelayQueueOptions, metrics: CoordinatorMetrics) -> Self {
+        Self {
+            relays: Mutex::new(RelayQueues::new(options, rand::random())),
+            bells: Mutex::default(),
+            metrics,
+        }
+    }
+
+    /// Rings when there are words for the worker. To be asked for before they are looked for.
+    pub(super) fn renewal_notifier(&self, worker: &WorkerId) -> Arc<Notify> {
+        let RenewalNotifiers { bells, sweep_at } = &mut *self.bells.lock();
+        if let Some(bell) = bells.get(worker).and_then(Weak::upgrade) {
+            return bell;
+        }
+        if bells.len() >= *sweep_at {
+            bells.retain(|_, bell| bell.strong_count() > 0);
+            *sweep_at = 2 * bells.len() + BELLS_MIN;
+        }
+        let bell = Arc::new(Notify::new());
+        bells.insert(worker.clone(), Arc::downgrade(&bell));
+        bell
+    }
+
+    pub(super) fn deliver_answers(&self, worker: &WorkerId, heard: Vec<HeardWord>) {
+        let told = self.update_relays(|relays| relays.take_answers(worker, heard));
+        for (asker, heard) in told {
+            // Who has gone meanwhile asks again, if it cares.
+            let _ = asker.send(heard);
+        }
+    }
+
+    pub(super) fn hand_out(&self, worker: &WorkerId) -> Vec<RelayedWord> {
+        self.relays.lock().hand_out(worker)
+    }
+
+    /// Lets all askers go.
+    pub(crate) fn clear_relays(&self) {
+        self.update_relays(RelayQueues::clear);
+    }
+
+    fn update_relays<T>(
+        &self,
+        change: impl FnOnce(&mut RelayQueues<oneshot::Sender<NoticeAnswer>>) -> T,
+    ) -> T {
+        let mut relays = self.relays.lock();
+        let changed = change(&mut relays);
+        let (words, bytes) = relays.queued_size();
+        self.metrics.relays_waiting.set(i64::try_from(words).unwrap_or(i64::MAX));
+        self.metrics.relays_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        changed
+    }
+
+    /// `None`: this coordinator leads no more.
+    async fn dispatch_word(
+        &self,
+        worker: &WorkerId,
+        word: WriteNotice,
+        wait: Duration,
+    ) -> Option<NoticeRelayOutcome> {
+        let (asker, answer) = oneshot::channel();
+        let id = match self.update_relays(|relays| relays.enqueue_word(worker, word, asker)) {
+            Ok(id) => id,
+            Err(RelayQueueFull) => return Some(NoticeRelayOutcome::Full),
+        };
+        // Also when the asker hangs up.
+        let _withdrawn = RelayWithdrawGuard { desk: self, worker, id };
+        if let Some(bell) = self.bells.lock().bells.get(worker).and_then(Weak::upgrade) {
+            bell.notify_one();
+        }
+        match tokio::time::timeout(wait, answer).await {
+            Ok(Ok(heard)) => Some(NoticeRelayOutcome::Heard(heard)),
+            Ok(Err(_)) => None,
+            Err(_) => Some(NoticeRelayOutcome::Silent),
+        }
+    }
+}
+
+struct RelayWithdrawGuard<'a> {
+    desk: &'a RelayDispatcher,
+    worker: &'a WorkerId,
+    id: u64,
+}
+
+impl Drop for RelayWithdrawGuard<'_> {
+    fn drop(&mut self) {
+        self.desk.update_relays(|relays| relays.withdraw_word(self.worker, self.id));
+    }
+}
+
+impl CoordinatorServer {
+    pub(super) async fn relay_to_worker(
+        &self,
+        id: &str,
+        asked: &CoordinatorRequest,
+    ) -> CoordinatorResponse {
+        let RelayRequest { word, wait_ms } = match parse_body(asked) {
+            Ok(relay) => relay,
+            Err(answer) => return answer,
+        };
+        let keys = word.notice_keys().len();
+        if keys == 0 || keys > KEYS_MAX {
+            return malformed_response(
+                StatusCode::BAD_REQUEST,
+                format!("{keys} keys in one word; name 1 to {KEYS_MAX}"),
+            );
+        }
+        let (id, wait) = (WorkerId(id.to_owned()), self.clamp_wait(Some(wait_ms)));
+        let relayed = match self
+            .as_leader(|cluster, now| cluster.relay_refusal(&id, word.map_epoch(), now))
+        {
+            None => return self.not_leader().await,
+            Some(Some(why)) => why,
+            Some(None) => match self.relay_word(&id, word, wait).await {
+                Some(relayed) => relayed,
+                None => return self.not_leader().await,
+            },
+        };
+        self.metrics.relays.with_label_values(&[outcome_label(&relayed)]).inc();
+        CoordinatorResponse::from_json(StatusCode::OK, &relayed)
+    }
+
+    async fn relay_word(
+        &self,
+        id: &WorkerId,
+        word: WriteNotice,
+        wait: Duration,
+    ) -> Option<NoticeRelayOutcome> {
+        let (write, epoch) = (word.write(), word.map_epoch());
+        let relayed = self.desk.dispatch_word(id, word, wait).await;
+        tracing::debug!(
+            worker = %id, ?write, epoch = epoch.0, ?relayed,
+            "a writer's word was relayed"
+        );
+        relayed
+    }
+}
+
+fn outcome_label(relayed: &NoticeRelayOutcome) -> &'static str {
+    match relayed {
+        NoticeRelayOutcome::Heard(NoticeAnswer::Done) => "done",
+        NoticeRelayOutcome::Heard(NoticeAnswer::Unleased) => "unleased",
+        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_)) => "refused",
+        NoticeRelayOutcome::Silent => "silent",
+        NoticeRelayOutcome::NoLease => "no_lease",
+        NoticeRelayOutcome::OtherEpoch(_) => "other_map",
+        NoticeRelayOutcome::Full => "full",
+    }
+}

@@ -1,0 +1,253 @@
+//! Standing for election, and leading: what the pure [`crate::cluster::MembershipController`] decides is
+//! persisted here, then published.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use verbs3_coordinator_client::worker_lease::RENEWALS;
+use verbs3_protocol::Epoch;
+
+use crate::coordinator::{CoordinatorServer, LeaderState};
+use crate::hot_block_table::HotBlockTable;
+use crate::membership::{ClusterDocument, MembershipController, MembershipStep};
+use crate::store::{ClusterStoreError, ClusterStoreRevision, EntryPrecondition, LeadershipGuard};
+
+/// The document's key.
+const KEY: &str = "map";
+/// Pause after the store has failed.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often hot blocks are weighed: lists don't follow each other faster.
+const WEIGHED_EVERY: Duration = Duration::from_secs(1);
+/// Longest sleep: a moment counts suspended time, and a sleep does not.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+impl CoordinatorServer {
+    /// Publishes whatever map comes into force, whoever leads.
+    pub(crate) async fn follow_store(self: Arc<Self>) {
+        let following = async {
+            loop {
+                if let Err(error) = self.follow_once().await {
+                    self.store_failed(&error);
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        };
+        self.stop.run_until_cancelled(following).await;
+    }
+
+    async fn follow_once(&self) -> Result<(), ClusterStoreError> {
+        let mut watch = self.store.watch_prefix(KEY).await?;
+        loop {
+            if let Some((document, _)) = self.load_document().await? {
+                self.publish_document(&document);
+            }
+            watch.next_change().await;
+        }
+    }
+
+    /// Wants to lead until told to stop. A leadership that is dropped is resigned.
+    pub(crate) async fn stand_for_election(self: Arc<Self>) {
+        let standing = async {
+            loop {
+                match self
+                    .store
+                    .campaign_for_leader(&self.options.advertise, self.options.leadership)
+                    .await
+                {
+                    Ok(leadership) => self.lead_cluster(Arc::new(leadership)).await,
+                    Err(error) => self.store_failed(&error),
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        self.stop.run_until_cancelled(standing).await;
+        self.step_down();
+    }
+
+    async fn lead_cluster(&self, leadership: Arc<LeadershipGuard>) {
+        match self.take_over(leadership.clone()).await {
+            Ok(revision) => {
+                self.metrics.elections.inc();
+                self.metrics.leader.set(1);
+                tracing::info!(store = self.store.store_name(), "this coordinator leads");
+                if let Err(error) = self.run_leader_loop(&leadership, revision).await {
+                    self.store_failed(&error);
+                }
+                tracing::info!("this coordinator leads no more");
+            }
+            Err(error) => self.store_failed(&error),
+        }
+        self.step_down();
+    }
+
+    fn step_down(&self) {
+        self.metrics.leader.set(0);
+        *self.leading.lock() = None;
+        // Who waits for a worker's answer asks whoever leads next.
+        self.desk.clear_relays();
+        self.hot_published.withdraw_list();
+        self.news.send_modify(|news| *news += 1);
+    }
+
+    /// The first write of a term ends all writes of the term before.
+    async fn take_over(
+        &self,
+        leadership: Arc<LeadershipGuard>,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError> {
+        let found = self.load_document().await?;
+        let replicas = self.options.cluster.replicas;
+        let (document, expect) = match found {
+            Some((document, revision)) => (document, EntryPrecondition::Revision(revision)),
+            None => (ClusterDocument::new(first_epoch(), replicas), EntryPrecondition::Absent),
+        };
+        let document = ClusterDocument { term: document.term + 1, ..document };
+        let revision = self.save_document(&document, expect, &leadership).await?;
+        self.publish_document(&document);
+        let cluster =
+            MembershipController::new(self.options.cluster.clone(), document, self.clock.now());
+        let hot = HotBlockTable::new(
+            self.options.hot.clone(),
+            self.options.cluster.lease / RENEWALS,
+            self.clock.now(),
+        );
+        *self.leading.lock() = Some(LeaderState { cluster, leadership, hot });
+        self.news.send_modify(|news| *news += 1);
+        Ok(revision)
+    }
+
+    /// Returns when the leadership is over, or must be given up because a write may or may not have
+    /// happened.
+    async fn run_leader_loop(
+        &self,
+        leadership: &LeadershipGuard,
+        mut revision: ClusterStoreRevision,
+    ) -> Result<(), ClusterStoreError> {
+        loop {
+            let now = self.clock.now();
+            let step = match self.leading.lock().as_mut() {
+                Some(leading) => leading.cluster.decide_step(now),
+                None => return Ok(()),
+            };
+            match step {
+                MembershipStep::Persist(document) => {
+                    revision = self
+                        .save_document(&document, EntryPrecondition::Revision(revision), leadership)
+                        .await?;
+                    self.count_change(&document).await;
+                    if let Some(leading) = self.leading.lock().as_mut() {
+                        leading
+                            .cluster
+                            .confirm_persisted(ClusterDocument::clone(&document), self.clock.now());
+                    }
+                    self.publish_document(&document);
+                    self.news.send_modify(|news| *news += 1);
+                }
+                MembershipStep::Wait(until) => {
+                    let sleep = until.saturating_duration_since(now).min(SLEEP_MAX);
+                    tokio::select! {
+                        () = leadership.wait_until_lost() => return Ok(()),
+                        () = self.happened.notified() => {}
+                        () = tokio::time::sleep(sleep) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks over what is reported of hot blocks, as long as this coordinator leads. May be
+    /// cancelled at any time.
+    pub(crate) async fn weigh_hot(self: Arc<Self>) {
+        let weighing = async {
+            let mut ticks = tokio::time::interval(WEIGHED_EVERY);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let members = &self.published.current_map().members;
+                let workers = members.iter().filter(|member| !member.draining).count();
+                let weighed = self.with_leader_state(|leading, now| {
+                    if let Some(list) = leading.hot.weigh_reports(workers, now) {
+                        tracing::debug!(blocks = list.blocks.len(), "another list of hot blocks");
+                        self.metrics.hot_lists.inc();
+                        // While this coordinator leads: who steps down withdraws it after that, and
+                        // not before.
+                        self.hot_published.publish_list(&list);
+                    }
+                    leading.hot.block_counts()
+                });
+                let (blocks, replicas, left_out) = weighed.unwrap_or_default();
+                self.metrics.hot_blocks.set(blocks as i64);
+                self.metrics.hot_replicas.set(replicas as i64);
+                self.metrics.hot_left_out.set(left_out as i64);
+            }
+        };
+        self.stop.run_until_cancelled(weighing).await;
+    }
+
+    async fn load_document(
+        &self,
+    ) -> Result<Option<(ClusterDocument, ClusterStoreRevision)>, ClusterStoreError> {
+        let Some(entry) = self.store.get_entry(KEY).await? else { return Ok(None) };
+        let document =
+            serde_json::from_slice(&entry.value).map_err(|error| ClusterStoreError::Damaged {
+                store: self.store.store_name().to_owned(),
+                reason: format!("{KEY}: {error}"),
+            })?;
+        Ok(Some((document, entry.revision)))
+    }
+
+    async fn save_document(
+        &self,
+        document: &ClusterDocument,
+        expect: EntryPrecondition,
+        leadership: &LeadershipGuard,
+    ) -> Result<ClusterStoreRevision, ClusterStoreError> {
+        let value = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
+        self.store.put_entry(KEY, value, expect, Some(leadership.fencing_token())).await
+    }
+
+    fn publish_document(&self, document: &ClusterDocument) {
+        self.published.publish_map(&document.active);
+        let current = self.published.current_map();
+        self.metrics.epoch.set(i64::try_from(current.epoch.0).unwrap_or(i64::MAX));
+        self.metrics.members.set(i64::try_from(current.members.len()).unwrap_or(i64::MAX));
+        self.metrics.workers_missing.set(i64::try_from(document.missing.len()).unwrap_or(i64::MAX));
+        if current.epoch == document.active.epoch {
+            self.metrics.moving.set(i64::try_from(document.moving.len()).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// What a map moves, once it is in force.
+    async fn count_change(&self, document: &ClusterDocument) {
+        let before = self.published.current_map();
+        if document.active.epoch == before.epoch {
+            return;
+        }
+        self.metrics.maps.inc();
+        let after = document.active.clone();
+        tracing::info!(
+            epoch = after.epoch.0,
+            workers = after.members.len(),
+            before = before.members.len(),
+            "a new placement map is in force"
+        );
+        let metrics = self.metrics.clone();
+        // Joined at shutdown; nobody waits for it.
+        self.tasks.spawn_blocking(move || {
+            if let (Ok(before), Ok(after)) = (before.build_placement(), after.build_placement()) {
+                metrics.slots_moved.inc_by(before.count_moved_slots(&after) as u64);
+            }
+        });
+    }
+
+    fn store_failed(&self, error: &ClusterStoreError) {
+        self.metrics.store_failures.inc();
+        tracing::warn!(%error, "the coordinators' store");
+    }
+}
+
+/// Seconds since 1970: more than any epoch of an earlier store of this cluster that was lost,
+/// unless it changed every second.
+fn first_epoch() -> Epoch {
+    Epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
+}

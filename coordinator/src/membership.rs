@@ -1,0 +1,611 @@
+//! Membership as the leader decides it: who holds a lease, which map is in force, and when the next
+//! one may be. Pure: takes events and the time, and says what to persist.
+//!
+//! # A change of the map
+//! 1. The leader takes an epoch that was never used (persisted) and asks every worker to prepare:
+//!    to answer under the present epoch no more.
+//! 2. The new map comes into force (persisted) once every member of the present one has prepared,
+//!    or its lease is over; and at least one has prepared or left. Where none has, all of them may
+//!    be cut off from the coordinators alone and go on with writes among themselves: then their
+//!    outage time is waited for, too.
+//! 3. Workers and gateways are told. No worker answered under the old map when the first one began
+//!    under the new.
+//!
+//! A new leader assumes that every member holds a lease that was granted the moment before it was
+//! elected.
+
+mod cluster_view;
+mod map_change;
+mod relay_check;
+mod share_pacing;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use verbs3_coordinator_client::api::{
+    ActivationNews, DrainProgress, HandedOver, MapAnswer, OpenWriteReport, RelinquishedEpoch,
+    WorkerDeparture, WorkerIncarnation, WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration,
+    WorkerTierCapacity,
+};
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
+use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, MembershipChange, WorkerId};
+
+use map_change::PendingMapChange;
+pub use share_pacing::SlotShareMove;
+use share_pacing::{STEPS, SharePacing};
+
+/// Times and limits by which the leader decides membership.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// How long a worker may answer for attributes without renewing.
+    pub lease: Duration,
+    /// How long after its lease a worker may take part in writes that all members of its map stand
+    /// by.
+    pub outage: Duration,
+    /// How long joins and leaves are gathered into one change.
+    pub gather: Duration,
+    /// How long, about, a worker's share of the slots takes to come when it joins, and to go when
+    /// it is drained.
+    pub move_for: Duration,
+    pub replicas: u16,
+    pub workers_max: usize,
+}
+
+impl ClusterOptions {
+    /// The least time between two steps of one worker's share.
+    fn step_time(&self) -> Duration {
+        self.move_for / u32::from(STEPS)
+    }
+}
+
+/// What is persisted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterDocument {
+    /// Elections that were won: a leader's first write raises it, which ends every write of the one
+    /// before.
+    pub term: u64,
+    /// No epoch above was ever used.
+    pub highest: Epoch,
+    /// The map in force.
+    pub active: MemberRoster,
+    /// The one before.
+    pub former: MemberRoster,
+    /// Members of the map in force that have a part of their share.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub moving: BTreeMap<WorkerId, SlotShareMove>,
+    /// Where members of the map in force listen, as far as they have said so.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub places: BTreeMap<WorkerId, u64>,
+    /// Members of earlier maps that went without a word: a person should know. At most
+    /// [`MISSING_MAX`].
+    #[serde(default)]
+    pub missing: Vec<ClusterMember>,
+}
+
+/// Rails of one worker, and the length of an address of one: more are a mistake.
+const RAILS_MAX: usize = 64;
+const RAIL_BYTES_MAX: usize = 64;
+/// Missing workers that are remembered; beyond, nobody would read the list.
+const MISSING_MAX: usize = 200;
+
+impl ClusterDocument {
+    /// Of a cluster that begins. Epochs begin with the time, so that who knew an earlier cluster of
+    /// this name follows this one.
+    pub fn new(epoch: Epoch, replicas: u16) -> Self {
+        let none = MemberRoster::new(Epoch(0), replicas, Vec::new());
+        let moving = BTreeMap::new();
+        let places = BTreeMap::new();
+        Self {
+            term: 0,
+            highest: epoch,
+            active: none.clone(),
+            former: none,
+            moving,
+            places,
+            missing: Vec::new(),
+        }
+    }
+}
+
+/// Why a worker's request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipError {
+    #[error("worker {0} is not registered here")]
+    Unknown(WorkerId),
+    #[error(
+        "worker id {id} is held by another process, at {address}, for another {left_ms} ms; give \
+        this worker another worker.id, or wait if it has moved"
+    )]
+    Taken { id: WorkerId, address: String, left_ms: u64 },
+    #[error("another process has registered as worker {0}; give each its own worker.id")]
+    Superseded(WorkerId),
+    #[error("worker {id} can't be registered: {reason}")]
+    Malformed { id: WorkerId, reason: String },
+    #[error("{0} workers are registered, as many as there may be; raise coordinator.workers_max")]
+    TooMany(usize),
+    #[error("a new map is coming into force this moment; ask again")]
+    Changing,
+}
+
+struct MemberRecord {
+    /// `None`: known from the persisted map alone.
+    incarnation: Option<WorkerIncarnation>,
+    member: ClusterMember,
+    /// 0: it did not say.
+    place: u64,
+    tiers: Vec<WorkerTierCapacity>,
+    rails: Vec<String>,
+    lease_until: LeaseInstant,
+    /// Left by itself, or was declared dead.
+    gone: bool,
+    /// As it said last.
+    active: Epoch,
+    handing_over: Option<DrainProgress>,
+    /// The process before this one, under the present map, ended in order, and handed over these.
+    resumes: Option<OpenWriteHandover>,
+    /// A process before this one may have answered under the present map.
+    restarted: bool,
+    /// When the lease of the process ends, or ended, that the map names, if this one has come up
+    /// elsewhere.
+    elsewhere_until: LeaseInstant,
+    /// When its share moved last by a step.
+    stepped: Option<LeaseInstant>,
+    /// Steps that it takes at once when it joins.
+    returns: u8,
+}
+
+impl MemberRecord {
+    fn is_live(&self, now: LeaseInstant) -> bool {
+        !self.gone && self.lease_until > now
+    }
+}
+
+/// All that a member knew of writes when it gave up the map in force.
+#[derive(Clone)]
+struct OpenWriteHandover {
+    open_writes: Vec<OpenWriteReport>,
+    /// For so long there may be others, of which it was not told.
+    uncertain_ms: u64,
+}
+
+/// How the map in force is told.
+struct MapAnnouncement {
+    from_former: MembershipChange,
+    to_former: MembershipChange,
+    handed_over: HandedOver,
+}
+
+impl MapAnnouncement {
+    fn new(
+        document: &ClusterDocument,
+        handed_over: &BTreeMap<WorkerId, OpenWriteHandover>,
+    ) -> Self {
+        let ClusterDocument { active, former, .. } = document;
+        let ids = || former.members.iter().map(|member| &member.id);
+        let silent: Vec<WorkerId> =
+            ids().filter(|id| !handed_over.contains_key(id)).cloned().collect();
+        let handed_over = if silent.len() <= handed_over.len() {
+            HandedOver::AllBut(silent)
+        } else {
+            HandedOver::Only(handed_over.keys().cloned().collect())
+        };
+        Self {
+            from_former: former.change_to(active),
+            to_former: active.change_to(former),
+            handed_over,
+        }
+    }
+}
+
+/// What the leader has to do next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MembershipStep {
+    /// Nothing before this moment, or another event.
+    Wait(LeaseInstant),
+    /// Persist the document, then [`MembershipController::persisted`].
+    Persist(Box<ClusterDocument>),
+}
+
+/// The leader's view.
+pub struct MembershipController {
+    options: ClusterOptions,
+    document: ClusterDocument,
+    records: BTreeMap<WorkerId, MemberRecord>,
+    change: Option<PendingMapChange>,
+    /// The map of `change` is being persisted: whoever has not prepared gets no lease any more.
+    activating: bool,
+    /// Since when the live workers are not those of the map.
+    differs_since: Option<LeaseInstant>,
+    /// What members of the former map handed over when they gave it up. Lost with the leader.
+    handed_over: BTreeMap<WorkerId, OpenWriteHandover>,
+    /// Of the map in force, for all who are told of it.
+    told: MapAnnouncement,
+    /// Members that ended in order, and what they handed over (`None`: not all of the map in
+    /// force); until the map is without them.
+    left: BTreeMap<WorkerId, Option<OpenWriteHandover>>,
+    /// Members that a person has declared dead; until the map is without them.
+    forgotten: BTreeSet<WorkerId>,
+    /// Where members of the map in force say that they listen, which is to be persisted: before
+    /// that they get no lease, or another leader would grant one to another process at once.
+    new_places: BTreeMap<WorkerId, u64>,
+    pace: SharePacing,
+}
+
+impl MembershipController {
+    /// A leader that was elected at `now`, and has persisted `cluster_document` in its own term.
+    pub fn new(options: ClusterOptions, document: ClusterDocument, now: LeaseInstant) -> Self {
+        let moving = |member: &ClusterMember| document.moving.get(&member.id);
+        let is_drained =
+            |member: &ClusterMember| moving(member).is_some_and(|moving| moving.draining);
+        let record = |member: &ClusterMember| MemberRecord {
+            incarnation: None,
+            // Of a part of its weight, perhaps, until it says the whole.
+            member: ClusterMember {
+                draining: member.draining || is_drained(member),
+                ..member.clone()
+            },
+            place: document.places.get(&member.id).copied().unwrap_or(0),
+            tiers: Vec::new(),
+            rails: Vec::new(),
+            lease_until: now.saturating_add(options.lease),
+            gone: false,
+            active: Epoch(0),
+            handing_over: None,
+            resumes: None,
+            restarted: true,
+            elsewhere_until: LeaseInstant::default(),
+            stepped: moving(member).map(|_| now),
+            returns: 0,
+        };
+        let records = document
+            .active
+            .members
+            .iter()
+            .map(|member| (member.id.clone(), record(member)))
+            .collect();
+        let told = MapAnnouncement::new(&document, &BTreeMap::new());
+        let pace = SharePacing::new(&document, options.step_time(), now);
+        Self {
+            options,
+            document,
+            told,
+            records,
+            change: None,
+            activating: false,
+            differs_since: None,
+            handed_over: BTreeMap::new(),
+            left: BTreeMap::new(),
+            forgotten: BTreeSet::new(),
+            new_places: BTreeMap::new(),
+            pace,
+        }
+    }
+
+    /// What was persisted last; it holds the map in force.
+    pub fn cluster_document(&self) -> &ClusterDocument {
+        &self.document
+    }
+
+    /// Options that the leader was made with.
+    pub fn cluster_options(&self) -> &ClusterOptions {
+        &self.options
+    }
+
+    /// A worker joins, or a new process of one that was here.
+    pub fn register_worker(
+        &mut self,
+        asked: WorkerRegistration,
+        now: LeaseInstant,
+    ) -> Result<WorkerLeaseGrant, MembershipError> {
+        let WorkerRegistration {
+            id,
+            incarnation,
+            address,
+            weight,
+            zone,
+            tiers,
+            rails,
+            knows,
+            place,
+        } = asked;
+        let malformed = |reason: &str| {
+            Err(MembershipError::Malformed { id: id.clone(), reason: reason.to_owned() })
+        };
+        if id.0.is_empty() || id.0.len() > 64 || id.0.contains(|c: char| c.is_control() || c == '/')
+        {
+            return malformed("an id has 1 to 64 bytes, and no slash or control character");
+        }
+        if !weight.is_finite() || weight <= 0.0 {
+            return malformed("its weight is not above 0");
+        }
+        if address.is_empty()
+            || address.len() > 256
+            || zone.len() > 256
+            || tiers.len() > 16
+            || !are_rails(&rails)
+        {
+            return malformed("its address, zone, tiers or rails make no sense");
+        }
+        // At the same place it is a process that was started again: one place has one listener. An
+        // address alone is no place: a name, or a service, may lead to two processes, of which the
+        // first answers from what it knows until its lease is over.
+        let other = |record: &&MemberRecord| {
+            let is_elsewhere =
+                record.member.address != address || (record.place != 0 && record.place != place);
+            record.incarnation.as_ref() != Some(&incarnation) && is_elsewhere
+        };
+        match self.records.get(&id) {
+            Some(record) if record.is_live(now) && other(&record) => {
+                let left = record.lease_until.saturating_duration_since(now).as_millis();
+                let (address, left_ms) =
+                    (record.member.address.clone(), u64::try_from(left).unwrap_or(u64::MAX));
+                return Err(MembershipError::Taken { id, address, left_ms });
+            }
+            None if self.records.len() >= self.options.workers_max => {
+                return Err(MembershipError::TooMany(self.records.len()));
+            }
+            Some(_) | None => {}
+        }
+        if self.activating {
+            return Err(MembershipError::Changing);
+        }
+        let is_named = self.is_named(&id, &address, place);
+        if is_named && place != 0 && !self.document.places.contains_key(&id) {
+            self.new_places.insert(id, place);
+            return Err(MembershipError::Changing);
+        }
+        // The new process has given up nothing, and answers where the one before did.
+        let (mut resumes, mut restarted) = (None, false);
+        if is_named {
+            resumes = self.left.remove(&id).flatten();
+            restarted = true;
+            // It asks again, because the answer was lost.
+            if let Some(same) = self
+                .records
+                .get(&id)
+                .filter(|record| record.incarnation.as_ref() == Some(&incarnation))
+            {
+                (resumes, restarted) = (resumes.or_else(|| same.resumes.clone()), same.restarted);
+            }
+            self.forgotten.remove(&id);
+            if let Some(change) = &mut self.change {
+                change.prepared.remove(&id);
+            }
+        }
+        // Who was told to drain stays so until it leaves: a restart must not bring its slots back.
+        let before = self.records.get(&id);
+        let draining = before.is_some_and(|record| record.member.draining && record.is_live(now));
+        let stepped = before.and_then(|record| record.stepped);
+        let returns = self.pace.returning_steps(&id, &address, now);
+        let member = ClusterMember { id: id.clone(), address, weight, zone, draining };
+        let lease_until = now.saturating_add(self.options.lease);
+        let active = Epoch(0);
+        let elsewhere_until = self.end_at_the_map(&id);
+        let known = Some(incarnation.clone());
+        let record = MemberRecord {
+            incarnation: known,
+            member,
+            place,
+            tiers,
+            rails,
+            lease_until,
+            gone: false,
+            active,
+            handing_over: None,
+            resumes,
+            restarted,
+            elsewhere_until,
+            stepped,
+            returns,
+        };
+        self.records.insert(id.clone(), record);
+        let asked = WorkerLeaseRenewal {
+            incarnation,
+            active,
+            prepared: Epoch(0),
+            open_writes: None,
+            wait_ms: 0,
+            knows,
+            handing_over: None,
+            heard: Vec::new(),
+            hot: None,
+            given_up: RelinquishedEpoch::default(),
+            rails: None,
+        };
+        Ok(self.build_grant(&id, &asked))
+    }
+
+    /// A worker is alive; it says under which epoch it answers, and which it has prepared.
+    pub fn renew_lease(
+        &mut self,
+        id: &WorkerId,
+        asked: &WorkerLeaseRenewal,
+        now: LeaseInstant,
+    ) -> Result<WorkerLeaseGrant, MembershipError> {
+        let lease_until = now.saturating_add(self.options.lease);
+        let gave_up = self.change.as_ref().is_some_and(|change| change.prepared.contains_key(id));
+        let changing = self.activating && !gave_up;
+        let in_force = self.document.active.epoch;
+        let record = self.find_record_mut(id, &asked.incarnation)?;
+        if changing {
+            return Err(MembershipError::Changing);
+        }
+        record.lease_until = lease_until;
+        record.active = asked.active;
+        if asked.active == in_force {
+            // It has them now, and others since.
+            record.resumes = None;
+        }
+        record.handing_over = asked.handing_over;
+        // A lease is not refused over them.
+        if let Some(rails) = asked.rails.as_ref().filter(|rails| are_rails(rails)) {
+            record.rails.clone_from(rails);
+        }
+        let noted = self.open_write_handover(id, asked.open_writes.as_ref(), asked.given_up);
+        if let Some(change) = &mut self.change
+            && change.membership.epoch == asked.prepared
+        {
+            change.prepared.insert(id.clone(), noted);
+        }
+        Ok(self.build_grant(id, asked))
+    }
+
+    /// As [`MembershipController::renew_lease`], without a new lease: what to say to who has waited for news.
+    pub fn lease_news(&self, id: &WorkerId, asked: &WorkerLeaseRenewal) -> WorkerLeaseGrant {
+        self.build_grant(id, asked)
+    }
+
+    /// A worker ends, and answers nobody any more.
+    pub fn record_departure(
+        &mut self,
+        id: &WorkerId,
+        asked: WorkerDeparture,
+    ) -> Result<(), MembershipError> {
+        let record = self.find_record_mut(id, &asked.incarnation)?;
+        record.gone = true;
+        // A process that has come up elsewhere can't speak for the one that the map names, which
+        // may be cut off only.
+        if self.names(id).is_some() {
+            self.left.insert(
+                id.clone(),
+                self.open_write_handover(id, asked.open_writes.as_ref(), asked.given_up),
+            );
+        }
+        Ok(())
+    }
+
+    /// Who has not answered under the map in force does not know what was handed over to it under
+    /// that. But then what the process before it said is still all.
+    fn open_write_handover(
+        &self,
+        id: &WorkerId,
+        open_writes: Option<&Vec<OpenWriteReport>>,
+        given_up: RelinquishedEpoch,
+    ) -> Option<OpenWriteHandover> {
+        if given_up.epoch != self.document.active.epoch {
+            return self.records.get(id).and_then(|record| record.resumes.clone());
+        }
+        open_writes.map(|all| OpenWriteHandover {
+            open_writes: all.clone(),
+            uncertain_ms: given_up.uncertain_ms,
+        })
+    }
+
+    /// A person says that this worker is dead. Its lease is waited for nevertheless.
+    pub fn forget_worker(&mut self, id: &WorkerId) -> Result<(), MembershipError> {
+        let is_missing = self.document.missing.iter().any(|missing| missing.id == *id);
+        match self.records.get_mut(id) {
+            Some(record) => record.gone = true,
+            None if is_missing => {}
+            None => return Err(MembershipError::Unknown(id.clone())),
+        }
+        self.forgotten.insert(id.clone());
+        Ok(())
+    }
+
+    /// Takes a worker's slots away, or gives them back. It stays a member.
+    pub fn set_draining(&mut self, id: &WorkerId, draining: bool) -> Result<(), MembershipError> {
+        let record =
+            self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
+        record.member.draining = draining;
+        Ok(())
+    }
+
+    /// Whether the map in force means a process that listens here. Where it does not say at which
+    /// place, it means any at the address.
+    fn is_named(&self, id: &WorkerId, address: &str, place: u64) -> bool {
+        let named = self.document.active.get(id).is_some_and(|member| member.address == address);
+        named && self.document.places.get(id).is_none_or(|known| *known == place)
+    }
+
+    /// What is known of the process that the map in force names, unless another has come up
+    /// elsewhere since.
+    fn names(&self, id: &WorkerId) -> Option<&MemberRecord> {
+        let record = self.records.get(id)?;
+        self.is_named(id, &record.member.address, record.place).then_some(record)
+    }
+
+    /// When the lease ends, or ended, of the process that the map names.
+    fn end_at_the_map(&self, id: &WorkerId) -> LeaseInstant {
+        let elsewhere = || self.records.get(id).map(|record| record.elsewhere_until);
+        let named = self.names(id).map(|record| record.lease_until);
+        named.or_else(elsewhere).unwrap_or_default()
+    }
+
+    fn find_record_mut(
+        &mut self,
+        id: &WorkerId,
+        incarnation: &WorkerIncarnation,
+    ) -> Result<&mut MemberRecord, MembershipError> {
+        let record = self.records.get_mut(id).filter(|record| !record.gone);
+        let record = record.ok_or_else(|| MembershipError::Unknown(id.clone()))?;
+        match &record.incarnation {
+            Some(known) if known == incarnation => Ok(record),
+            Some(_) => Err(MembershipError::Superseded(id.clone())),
+            None => Err(MembershipError::Unknown(id.clone())),
+        }
+    }
+
+    fn build_grant(&self, id: &WorkerId, asked: &WorkerLeaseRenewal) -> WorkerLeaseGrant {
+        let &WorkerLeaseRenewal { active, prepared, knows, .. } = asked;
+        let map = &self.document.active;
+        // Elsewhere it is not whom the map means.
+        let member = self.names(id);
+        let prepare = self
+            .change
+            .as_ref()
+            .map(|change| change.membership.epoch)
+            .filter(|&epoch| epoch != prepared);
+        // Nobody begins to answer under a map that is being given up.
+        let activation = member.filter(|_| active != map.epoch).filter(|_| self.change.is_none());
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        WorkerLeaseGrant {
+            lease_ms: ms(self.options.lease),
+            outage_ms: ms(self.options.outage),
+            active: map.epoch,
+            activation: activation.map(|record| self.build_activation(record, knows)),
+            prepare: prepare.filter(|_| member.is_some()),
+            words: Vec::new(),
+            // The leader's own wish, beside what this decides.
+            hot: None,
+        }
+    }
+
+    fn build_activation(&self, record: &MemberRecord, knows: Epoch) -> ActivationNews {
+        let ClusterDocument { active, former, .. } = &self.document;
+        let map = if knows == former.epoch && knows.0 > 0 {
+            MapAnswer::Change(self.told.from_former.clone())
+        } else if knows == active.epoch {
+            MapAnswer::Change(active.change_to(active))
+        } else {
+            MapAnswer::Membership(active.clone())
+        };
+        let uncertain_ms = match &record.resumes {
+            Some(noted) => noted.uncertain_ms,
+            None => self.handed_over.values().map(|noted| noted.uncertain_ms).max().unwrap_or(0),
+        };
+        ActivationNews {
+            map,
+            former: self.told.to_former.clone(),
+            handed_over: self.told.handed_over.clone(),
+            open_writes: self
+                .handed_over
+                .values()
+                .flat_map(|noted| &noted.open_writes)
+                .copied()
+                .collect(),
+            resumes: record.resumes.as_ref().map(|noted| noted.open_writes.clone()),
+            uncertain_ms,
+            restarted: record.restarted,
+        }
+    }
+}
+
+/// Whether a list of rails is one that can be shown.
+fn are_rails(rails: &[String]) -> bool {
+    rails.len() <= RAILS_MAX && rails.iter().all(|rail| rail.len() <= RAIL_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! From one map to the next: when it is wanted, and when it may come into force.
+
+use std::collections::BTreeMap;
+
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
+use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, WorkerId};
+
+use super::share_pacing::TargetMembers;
+use super::{
+    ClusterDocument, MISSING_MAX, MapAnnouncement, MembershipController, MembershipStep,
+    OpenWriteHandover, SlotShareMove,
+};
+
+/// A map on its way into force. Its epoch is persisted as used.
+pub(super) struct PendingMapChange {
+    pub(super) membership: MemberRoster,
+    /// Its members that have a part of their share.
+    pub(super) moving: BTreeMap<WorkerId, SlotShareMove>,
+    /// Members of the present map that answer under it no more, with their open writes (`None`:
+    /// they could not say all).
+    pub(super) prepared: BTreeMap<WorkerId, Option<OpenWriteHandover>>,
+}
+
+/// Open writes that members are told of with a map, in all: about 2 MB in JSON, to each of them,
+/// within a lease.
+pub(super) const HANDED_OVER_WRITES_MAX: usize = 20_000;
+
+/// Leaves out members with many open writes where there are too many in all: these count as silent,
+/// so that their slots are asked at the UFS for a while.
+fn limit_handover_writes(
+    mut handed: Vec<(WorkerId, OpenWriteHandover)>,
+) -> BTreeMap<WorkerId, OpenWriteHandover> {
+    handed.sort_by_key(|(_, noted)| noted.open_writes.len());
+    let mut writes = 0;
+    let told = handed.into_iter().take_while(|(_, noted)| {
+        writes += noted.open_writes.len();
+        writes <= HANDED_OVER_WRITES_MAX
+    });
+    told.collect()
+}
+
+/// Whether a change may come into force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ChangeReadiness {
+    Ready,
+    /// Of these members, until then at the latest.
+    WaitsFor(Vec<WorkerId>, LeaseInstant),
+}
+
+impl MembershipController {
+    /// What is to be done now. Called after every event, and when its moment has come. What is to
+    /// be persisted must be: a leader whose write fails, or may have failed, has to step down.
+    pub fn decide_step(&mut self, now: LeaseInstant) -> MembershipStep {
+        // Beside a change: a member gives up the present map only once it has a lease.
+        let new_places = std::mem::take(&mut self.new_places);
+        if !new_places.is_empty() {
+            let mut places = self.document.places.clone();
+            places.extend(new_places);
+            return MembershipStep::Persist(Box::new(ClusterDocument {
+                places,
+                ..self.document.clone()
+            }));
+        }
+        if let Some(change) = &self.change {
+            if let ChangeReadiness::WaitsFor(_, until) = self.change_readiness(change, now) {
+                return MembershipStep::Wait(until);
+            }
+            let ((active, moving), former) =
+                (self.replan_map(change, now), self.document.active.clone());
+            self.activating = true;
+            let missing = self.missing_members(&active, &former);
+            let places = self.listen_places(&active);
+            return MembershipStep::Persist(Box::new(ClusterDocument {
+                active,
+                former,
+                moving,
+                places,
+                missing,
+                ..self.document.clone()
+            }));
+        }
+        self.records
+            .retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
+        if !self.is_wanted(&self.target_members(now)) {
+            self.differs_since = None;
+            // Only of who is in no map: the others' word is still needed.
+            let missing = self.missing_members(&self.document.active, &self.document.active);
+            if missing != self.document.missing {
+                return MembershipStep::Persist(Box::new(ClusterDocument {
+                    missing,
+                    ..self.document.clone()
+                }));
+            }
+            self.forgotten.retain(|id| self.document.active.get(id).is_some());
+            return MembershipStep::Wait(self.next_end(now));
+        }
+        let since = *self.differs_since.get_or_insert(now);
+        let due = since.saturating_add(self.options.gather);
+        if now < due {
+            return MembershipStep::Wait(due.min(self.next_end(now)));
+        }
+        MembershipStep::Persist(Box::new(ClusterDocument {
+            highest: Epoch(self.document.highest.0 + 1),
+            ..self.document.clone()
+        }))
+    }
+
+    /// A map that nobody was told of yet, with whoever is there by now: a rack that dies is one
+    /// change, though its leases end one after the other, and so is a crowd that joins.
+    fn replan_map(
+        &self,
+        planned: &PendingMapChange,
+        now: LeaseInstant,
+    ) -> (MemberRoster, BTreeMap<WorkerId, SlotShareMove>) {
+        let wanted = self.target_members(now);
+        if wanted.is_owned() {
+            (
+                MemberRoster::new(planned.membership.epoch, self.options.replicas, wanted.members),
+                wanted.moving,
+            )
+        } else {
+            (planned.membership.clone(), planned.moving.clone())
+        }
+    }
+
+    /// The document of the last step is durable.
+    pub fn confirm_persisted(&mut self, document: ClusterDocument, now: LeaseInstant) {
+        let before = std::mem::replace(&mut self.document, document);
+        // The process before, which did not say, is taken to be where its next one is.
+        for (id, record) in self.records.iter_mut().filter(|(_, record)| record.place == 0) {
+            if !before.places.contains_key(id) {
+                record.place = self.document.places.get(id).copied().unwrap_or(0);
+            }
+        }
+        if self.document.active.epoch != before.active.epoch {
+            self.finish_activation(&before.active);
+            self.shares_moved(&before, now);
+        } else if self.document.highest != before.highest {
+            let wanted = self.target_members(now);
+            // A worker may have come or gone while this was written; what is not wanted any more
+            // has only used up a number.
+            if self.is_wanted(&wanted) {
+                let TargetMembers { members, moving } = wanted;
+                let membership =
+                    MemberRoster::new(self.document.highest, self.options.replicas, members);
+                self.change =
+                    Some(PendingMapChange { membership, moving, prepared: BTreeMap::new() });
+            }
+            self.differs_since = None;
+        }
+    }
+
+    /// The next leader knows by them who was started again, and who is another.
+    fn listen_places(&self, active: &MemberRoster) -> BTreeMap<WorkerId, u64> {
+        let place = |id: &WorkerId| self.records.get(id).map_or(0, |record| record.place);
+        let all = active.members.iter().map(|member| (member.id.clone(), place(&member.id)));
+        all.filter(|(_, place)| *place != 0).collect()
+    }
+
+    /// Members that went without a word, once `active` has come after `former`.
+    fn missing_members(&self, active: &MemberRoster, former: &MemberRoster) -> Vec<ClusterMember> {
+        let silent = former.members.iter().filter(|member| !self.left.contains_key(&member.id));
+        let known =
+            self.document.missing.iter().filter(|missing| former.get(&missing.id).is_none());
+        let back = |id: &WorkerId| active.get(id).is_some() || self.forgotten.contains(id);
+        let mut missing: Vec<ClusterMember> =
+            known.chain(silent).filter(|member| !back(&member.id)).cloned().collect();
+        let too_many = missing.len().saturating_sub(MISSING_MAX);
+        missing.drain(..too_many);
+        missing
+    }
+
+    /// Members that the present change waits for.
+    pub(super) fn waiting_for(&self, now: LeaseInstant) -> Option<(Epoch, Vec<WorkerId>)> {
+        let change = self.change.as_ref()?;
+        let waiting = match self.change_readiness(change, now) {
+            ChangeReadiness::Ready => Vec::new(),
+            ChangeReadiness::WaitsFor(waiting, _) => waiting,
+        };
+        Some((change.membership.epoch, waiting))
+    }
+
+    fn finish_activation(&mut self, former: &MemberRoster) {
+        self.activating = false;
+        for record in self.records.values_mut() {
+            (record.resumes, record.restarted) = (None, false);
+        }
+        let Some(change) = self.change.take() else { return };
+        let all = change.prepared.into_iter().chain(self.left.clone());
+        // Only of members, and only of those that could say all.
+        let handed =
+            all.filter_map(|(id, noted)| former.get(&id).and(noted).map(|noted| (id, noted)));
+        self.handed_over = limit_handover_writes(handed.collect());
+        self.told = MapAnnouncement::new(&self.document, &self.handed_over);
+        // Who has left answers under the new map as little as under the old one.
+        // A process that has come up since, elsewhere, is another one.
+        let (left, forgotten) =
+            (std::mem::take(&mut self.left), std::mem::take(&mut self.forgotten));
+        let is_gone = |id: &WorkerId| self.names(id).is_some_and(|record| record.gone);
+        // What they said was all of the map before.
+        let left = left.into_keys().filter(is_gone).map(|id| (id, None)).collect();
+        let forgotten = forgotten.into_iter().filter(is_gone).collect();
+        (self.left, self.forgotten) = (left, forgotten);
+    }
+
+    fn change_readiness(&self, change: &PendingMapChange, now: LeaseInstant) -> ChangeReadiness {
+        let mut waiting = Vec::new();
+        let (mut gave_up, mut latest_end) = (0, LeaseInstant::default());
+        for member in &self.document.active.members {
+            // A process elsewhere is not the one that the present map means.
+            let record = self.names(&member.id);
+            let end = self.end_at_the_map(&member.id);
+            latest_end = latest_end.max(end);
+            if self.left.contains_key(&member.id)
+                || (record.is_some() && change.prepared.contains_key(&member.id))
+            {
+                gave_up += 1;
+            } else if end > now {
+                waiting.push((member.id.clone(), end));
+            } else if self.forgotten.contains(&member.id) {
+                gave_up += 1;
+            }
+        }
+        if !waiting.is_empty() {
+            let until = waiting.iter().map(|(_, end)| *end).max().unwrap_or(now);
+            return ChangeReadiness::WaitsFor(
+                waiting.into_iter().map(|(id, _)| id).collect(),
+                until,
+            );
+        }
+        let certain = latest_end.saturating_add(self.options.outage);
+        if gave_up > 0 || self.document.active.members.is_empty() || now >= certain {
+            return ChangeReadiness::Ready;
+        }
+        let all = self.document.active.members.iter().map(|member| member.id.clone()).collect();
+        ChangeReadiness::WaitsFor(all, certain)
+    }
+
+    /// Another map than the present one, that somebody owns.
+    fn is_wanted(&self, wanted: &TargetMembers) -> bool {
+        let MemberRoster { members, replicas, .. } = &self.document.active;
+        // Where a process is another one at a member's address, the map has to mean that.
+        let is_another = |member: &ClusterMember| {
+            self.document.active.get(&member.id).is_some() && self.names(&member.id).is_none()
+        };
+        wanted.is_owned()
+            && (wanted.members != *members
+                || *replicas != self.options.replicas
+                || wanted.members.iter().any(is_another))
+    }
+
+    /// The next moment at which a lease ends, or a share may move.
+    fn next_end(&self, now: LeaseInstant) -> LeaseInstant {
+        let ends = self
+            .records
+            .values()
+            .filter(|record| record.is_live(now))
+            .map(|record| record.lease_until);
+        ends.min().unwrap_or(LeaseInstant::END).min(self.next_step(now))
+    }
+}

@@ -1,0 +1,345 @@
+//! One key in such histories: a gateway that writes it and can't reach worker `a`, whose words go
+//! there by way of the leaders, and readers that ask its homes.
+//!
+//! What a home does with announcements, reports and maps is as the worker's `standing.rs` and
+//! `attributes/coherence_table.rs` do it; what carries words is the leader's real
+//! [`RelayQueues`](crate::relays::Relays) and the worker's real `Tenure`.
+
+use std::collections::BTreeMap;
+
+use verbs3_coordinator_client::api::{HeardWord, OpenWriteReport, RelayedWord};
+use verbs3_protocol::{
+    AnnounceMessage, NoticeAnswer, ObjectVolume, RefusalKind, ReportMessage, WorkerRefusal,
+    WriteId, WriteNotice, WriteOutcome,
+};
+
+use super::*;
+use crate::relay_queues::{RelayQueueOptions, RelayQueues};
+
+/// How long a write without a report stays open.
+pub(super) const UNCERTAIN: Duration = Duration::from_secs(60);
+/// Whom the writing gateway can't reach.
+pub(super) const CUT_OFF: &str = "a";
+pub(super) const RELAYS: RelayQueueOptions = RelayQueueOptions { words_max: 8, bytes_max: 1 << 20 };
+
+/// The key's home, which moves with every map.
+pub(super) fn home(map: &MemberRoster) -> Option<&ClusterMember> {
+    let owners: Vec<&ClusterMember> =
+        map.members.iter().filter(|member| !member.draining).collect();
+    owners.get(usize::try_from(map.epoch.0).unwrap() % owners.len().max(1)).copied()
+}
+
+/// What one process knows of the key.
+#[derive(Default)]
+pub(super) struct KeyState {
+    generation: u64,
+    /// Version, under which generation, and when its check was sent.
+    known: Option<(u64, u64, LeaseInstant)>,
+    /// A check at the UFS that is under way.
+    checking: Option<(u64, u64, LeaseInstant)>,
+    /// Announced writes, and when they are given up.
+    open: BTreeMap<u64, LeaseInstant>,
+    /// What was asked from then on is good.
+    valid_from: Option<LeaseInstant>,
+    last: Epoch,
+}
+
+impl KeyState {
+    pub(super) fn give_up(&self, now: LeaseInstant) -> (Vec<OpenWriteReport>, Duration) {
+        let open = self.open.iter().filter(|(_, end)| **end > now);
+        let told = |(&sequence, end): (&u64, &LeaseInstant)| OpenWriteReport {
+            hash: 1,
+            gateway: 1,
+            sequence,
+            remaining_ms: u64::try_from(
+                end.saturating_duration_since(now).as_nanos().div_ceil(1_000_000),
+            )
+            .unwrap(),
+        };
+        (
+            open.map(told).collect(),
+            self.valid_from.map(|from| from.saturating_duration_since(now)).unwrap_or_default(),
+        )
+    }
+
+    pub(super) fn activate(
+        &mut self,
+        me: &WorkerId,
+        activation: &MembershipActivation,
+        now: LeaseInstant,
+    ) {
+        let MembershipActivation { membership, former, open_writes, resumes, uncertain_ms, .. } =
+            activation;
+        let all = open_writes.iter().chain(resumes.iter().flatten());
+        for write in all.filter(|write| write.gateway == 1) {
+            self.open.insert(
+                write.sequence,
+                now.saturating_add(Duration::from_millis(write.remaining_ms)),
+            );
+        }
+        if self.last == membership.epoch {
+            return;
+        }
+        let inherited = now.saturating_add(Duration::from_millis(*uncertain_ms).min(UNCERTAIN));
+        let silent = now.saturating_add(UNCERTAIN);
+        let homes = [home(former), home(membership)];
+        self.valid_from = good_from(
+            (self.valid_from, self.last),
+            me,
+            activation,
+            homes,
+            [now, inherited, silent],
+        );
+        self.last = membership.epoch;
+    }
+
+    fn note(&mut self, word: &WriteNotice, now: LeaseInstant) {
+        self.generation += 1;
+        match word {
+            WriteNotice::Announce(announce) => {
+                self.open.insert(announce.write.sequence, now.saturating_add(UNCERTAIN));
+            }
+            WriteNotice::Report(report) => {
+                self.open.remove(&report.write.sequence);
+            }
+        }
+    }
+
+    fn is_open(&self, now: LeaseInstant) -> bool {
+        self.open.values().any(|end| *end > now)
+    }
+}
+
+/// Whose answer is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asker {
+    version: u64,
+    phase: Phase,
+    epoch: Epoch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Announcing,
+    /// The UFS may be written now.
+    Sending,
+    Reporting,
+}
+
+/// The writing gateway, and the UFS.
+pub(super) struct Writer {
+    map: MemberRoster,
+    version: u64,
+    phase: Phase,
+    /// What the UFS has.
+    stored: u64,
+    /// What the client was told of.
+    acknowledged: u64,
+    /// On their way to it.
+    pub(super) answers: Vec<(Asker, NoticeAnswer)>,
+    /// Ever sent: any of them may arrive once more, however late.
+    sent: Vec<WriteNotice>,
+    /// Writes whose report the home that can't be reached has acknowledged.
+    pub(super) relayed: u64,
+    /// Reads that were answered from what a home knew.
+    pub(super) known_reads: u64,
+}
+
+impl Writer {
+    pub(super) fn new() -> Self {
+        let map = MemberRoster::default();
+        let (version, phase, stored, acknowledged) = (0, Phase::Idle, 0, 0);
+        let (answers, sent) = (Vec::new(), Vec::new());
+        Self {
+            map,
+            version,
+            phase,
+            stored,
+            acknowledged,
+            answers,
+            sent,
+            relayed: 0,
+            known_reads: 0,
+        }
+    }
+
+    /// What is to be said now, to whom.
+    fn word(&self) -> Option<(ClusterMember, WriteNotice)> {
+        let (epoch, home) = (self.map.epoch, home(&self.map)?.clone());
+        let (volume, keys) = (ObjectVolume("store/bucket".into()), vec!["k".to_owned()]);
+        let write = WriteId { gateway: 1, sequence: self.version };
+        let word = match self.phase {
+            Phase::Announcing => WriteNotice::Announce(AnnounceMessage {
+                volume,
+                keys,
+                write,
+                epoch,
+                uncertain_ms: 60_000,
+            }),
+            Phase::Reporting => WriteNotice::Report(ReportMessage {
+                volume,
+                keys,
+                write,
+                epoch,
+                outcome: WriteOutcome::Done,
+            }),
+            Phase::Idle | Phase::Sending => return None,
+        };
+        Some((home, word))
+    }
+
+    fn asker(&self) -> Asker {
+        Asker { version: self.version, phase: self.phase, epoch: self.map.epoch }
+    }
+}
+
+/// A process hears a word.
+pub(super) fn hear(process: &mut Worker, word: &WriteNotice, now: LeaseInstant) -> NoticeAnswer {
+    let refused = |kind| NoticeAnswer::Refused(WorkerRefusal { kind, reason: String::new() });
+    if process.active.as_ref().is_none_or(|active| active.epoch != word.map_epoch()) {
+        return refused(RefusalKind::WrongEpoch(Epoch(0)));
+    }
+    let heard = match (process.lease_until > now, process.outage_until > now) {
+        (true, _) => NoticeAnswer::Done,
+        (false, true) => NoticeAnswer::Unleased,
+        (false, false) => return refused(RefusalKind::NoLease),
+    };
+    process.key.note(word, now);
+    heard
+}
+
+pub(super) fn hear_all(
+    process: &mut Worker,
+    words: Vec<RelayedWord>,
+    now: LeaseInstant,
+) -> Vec<HeardWord> {
+    let hear = |RelayedWord { id, word }| HeardWord { id, heard: hear(process, &word, now) };
+    words.into_iter().map(hear).collect()
+}
+
+impl World {
+    pub(super) fn relays(term: u64) -> RelayQueues<Asker> {
+        RelayQueues::new(RELAYS, term << 32)
+    }
+
+    /// The gateway begins a write, or goes on with the one that it has.
+    pub(super) fn write(&mut self) {
+        let writer = &mut self.writer;
+        match writer.phase {
+            Phase::Idle => (writer.version, writer.phase) = (writer.version + 1, Phase::Announcing),
+            Phase::Sending => (writer.stored, writer.phase) = (writer.version, Phase::Reporting),
+            Phase::Announcing | Phase::Reporting => {}
+        }
+    }
+
+    pub(super) fn follow(&mut self) {
+        self.writer.map = self.document.active.clone();
+    }
+
+    /// The gateway tells the home, directly or by way of the leader; `lost`: the direct answer is.
+    /// `older`: of several processes at its address, that one is told.
+    pub(super) fn tell(&mut self, lost: bool, older: bool) {
+        let Some((home, word)) = self.writer.word() else { return };
+        self.writer.sent.push(word.clone());
+        let asker = self.writer.asker();
+        if home.id.0 == CUT_OFF {
+            if self.cluster.relay_refusal(&home.id, word.map_epoch(), self.now).is_none() {
+                let _ = self.relays.enqueue_word(&home.id, word, asker);
+            }
+            return;
+        }
+        let now = self.now;
+        let there = self.processes_mut().filter(|process| process.address == home.address);
+        let process = there.reduce(|newer, next| if older { next } else { newer });
+        let heard = process.map(|process| hear(process, &word, now));
+        self.writer.answers.extend(heard.filter(|_| !lost).map(|heard| (asker, heard)));
+    }
+
+    /// The gateway has an answer.
+    pub(super) fn told(&mut self, which: usize) {
+        let answers = &mut self.writer.answers;
+        if answers.is_empty() {
+            return;
+        }
+        let (asker, heard) = answers.swap_remove(which % answers.len());
+        let counts = match heard {
+            NoticeAnswer::Done => true,
+            NoticeAnswer::Unleased => self.all_stand_by(),
+            NoticeAnswer::Refused(_) => false,
+        };
+        let relayed = home(&self.writer.map).is_some_and(|home| home.id.0 == CUT_OFF);
+        let writer = &mut self.writer;
+        // A gateway that has followed another map has begun anew.
+        if !counts || asker != writer.asker() {
+            return;
+        }
+        match writer.phase {
+            Phase::Announcing => writer.phase = Phase::Sending,
+            Phase::Reporting => {
+                (writer.acknowledged, writer.phase) = (writer.version, Phase::Idle);
+                writer.relayed += u64::from(relayed);
+            }
+            Phase::Idle | Phase::Sending => {}
+        }
+    }
+
+    /// As far as the gateway can ask them.
+    fn all_stand_by(&self) -> bool {
+        let map = &self.writer.map;
+        map.members.iter().all(|member| member.id.0 != CUT_OFF && self.stands_by(member, map))
+    }
+
+    /// A word that was sent once arrives again, at some process of the worker.
+    pub(super) fn hear_late(&mut self, worker: usize, which: usize) {
+        let sent = &self.writer.sent;
+        let Some(word) = sent.get(which % sent.len().max(1)).cloned() else { return };
+        let now = self.now;
+        hear(&mut self.workers[worker], &word, now);
+        if let Some(ghost) = self.ghosts.last_mut() {
+            hear(ghost, &word, now);
+        }
+    }
+
+    /// Readers whose maps name this process or that as the home ask it. `slow`: the answer of the
+    /// UFS is a while on its way.
+    pub(super) fn read(&mut self, slow: bool) -> Result<(), TestCaseError> {
+        let (now, stored, acknowledged) = (self.now, self.writer.stored, self.writer.acknowledged);
+        for process in self.workers.iter_mut().chain(&mut self.ghosts) {
+            let known = read_at(process, now, stored, slow);
+            self.writer.known_reads += u64::from(known.is_some());
+            let right = known.is_none_or(|version| version >= acknowledged);
+            prop_assert!(right, "{} answers {known:?}, {acknowledged} was told", process.address);
+        }
+        Ok(())
+    }
+}
+
+/// What the process answers from what it knows; `None`: it asks the UFS, or is not asked.
+fn read_at(process: &mut Worker, now: LeaseInstant, stored: u64, slow: bool) -> Option<u64> {
+    let map = process.active.as_ref()?;
+    if home(map).is_none_or(|home| home.address != process.address) {
+        return None;
+    }
+    let (is_leased, key) = (process.lease_until > now, &mut process.key);
+    let is_valid = |asked: LeaseInstant| key.valid_from.is_some_and(|from| asked >= from);
+    if let Some((version, generation, asked)) = key.known
+        && is_leased
+        && generation == key.generation
+        && !key.is_open(now)
+        && is_valid(asked)
+    {
+        return Some(version);
+    }
+    // It asks the UFS, which is right by itself. What it says may be kept, under the generation of
+    // the question.
+    let checked = (stored, key.generation, now);
+    let ended = if slow { key.checking.replace(checked) } else { Some(checked) };
+    if let Some(checked @ (_, generation, _)) = ended
+        && generation == key.generation
+        && !key.is_open(now)
+    {
+        key.known = Some(checked);
+    }
+    None
+}

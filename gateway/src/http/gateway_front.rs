@@ -1,0 +1,480 @@
+//! One request through s3s and back. Owns admission, the request's id, the headers that every
+//! answer carries, and the replacement of s3s's answer where the UFS gave one or a body was
+//! refused. Spawns nothing.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header,
+};
+use http_body::Body as _;
+use memchr::memmem;
+use s3s::host::S3Host as _;
+use s3s::service::S3Service;
+use s3s::{Body, HttpError, HttpResponse, S3Error, S3ErrorCode, S3Result};
+use tracing::{Instrument, debug_span, error};
+use verbs3_telemetry::RequestTracer;
+
+use super::body_loan::{BodyLoan, decoded_length};
+use super::document_checks;
+use super::form::{self, FormResponsePlan, FormUploads};
+use super::host_domains;
+use super::inbound_body::{InboundBody, InboundBounds};
+use super::outbound_body::{self, OutboundBody, RequestEnding};
+use super::presigned;
+use super::request_body::HttpRequestBody;
+use super::server::ConnectionPeer;
+use super::sigv2;
+use super::sigv4::{self, UnsignedHeaders};
+use crate::cors::{CorsRequester, CorsResponder};
+use crate::exchange::{HttpExchange, IdentityShares, RequestPlaces};
+use crate::metrics::GatewayHttpMetrics;
+use crate::request::{RequestContext, RequestId};
+use crate::ufs_answer::{REQUEST_ID, pass_headers};
+use crate::write::body_budget::BodyBudget;
+use crate::write::checks::BodyFault;
+
+const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+const CACHE: HeaderName = HeaderName::from_static("x-verbs3-cache");
+const TRANSPORT: HeaderName = HeaderName::from_static("x-verbs3-transport");
+const HOME: HeaderName = HeaderName::from_static("x-verbs3-home");
+
+/// A request of a page from another origin.
+struct CrossOriginRequest {
+    bucket: String,
+    /// The page's origin. `None`: a preflight, whose answer is all about it.
+    page: Option<HeaderValue>,
+}
+
+/// What all connections of a gateway share.
+pub(crate) struct GatewayFront {
+    pub service: S3Service,
+    pub metrics: Arc<GatewayHttpMetrics>,
+    pub in_flight: RequestPlaces,
+    /// Where requests are held that wait for something before their signature is known to be right.
+    pub unproven: RequestPlaces,
+    pub bodies: InboundBounds,
+    /// Memory for answers that wait for HTTP/2 and are no requests under way any more.
+    pub answers: Arc<BodyBudget>,
+    pub shares: Arc<IdentityShares>,
+    pub forms: FormUploads,
+    /// Of signatures that s3s does not measure itself.
+    pub clock_skew_max: Duration,
+    /// Set before the first request where requests are traced.
+    pub tracer: OnceLock<Arc<RequestTracer>>,
+    pub cors: Arc<CorsResponder>,
+}
+
+impl GatewayFront {
+    /// Answers one request. Errs only to have hyper cut the connection.
+    pub async fn serve_request(
+        &self,
+        request: Request<HttpRequestBody>,
+        peer: ConnectionPeer,
+        scheme: &'static str,
+    ) -> Result<Response<OutboundBody>, HttpError> {
+        let visit = peer.caller.begin_request(request.version());
+        let expects = request.headers().contains_key(header::EXPECT);
+        let unasked = expects && request.body().is_end_stream();
+        let version = request.version();
+        let foreign = self.cross_origin_request(&request);
+        let id = RequestId::generate();
+        let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
+        let cx = RequestContext::new(id, Instant::now()).with_trace(trace);
+        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), peer.caller, self.shares.clone()));
+        let mut ending = RequestEnding {
+            exchange: exchange.clone(),
+            metrics: self.metrics.clone(),
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            status: 0,
+            code: None,
+            bytes: 0,
+            complete: false,
+            visit: Some(visit),
+        };
+        let (place, over) = match may_wait_unproven(&request) {
+            true => (self.unproven.take_place_of(exchange.caller.counted_address()), "unproven"),
+            false => (self.in_flight.take_place(), "overloaded"),
+        };
+        let mut response = match place {
+            Some(place) => {
+                exchange.hold_place(place);
+                match &foreign {
+                    Some(CrossOriginRequest { bucket, page: None }) => {
+                        Box::pin(self.answer_preflight(bucket, request.headers(), &exchange)).await
+                    }
+                    Some(CrossOriginRequest { page: Some(_), .. }) | None => {
+                        let answered =
+                            self.answer_request(request, &exchange, &ending.method, scheme).await;
+                        exchange.drop_body();
+                        answered
+                    }
+                }
+            }
+            None => {
+                self.metrics.count_denial(over);
+                answer_of(slow_down())
+            }
+        };
+        if let Some(CrossOriginRequest { bucket, page: Some(origin) }) = &foreign
+            && self.may_look_up(&exchange)
+        {
+            let asker = asker_of(&exchange);
+            Box::pin(self.cors.decorate_answer(
+                bucket,
+                asker,
+                (origin, &ending.method),
+                response.headers_mut(),
+            ))
+            .await;
+        }
+        self.add_headers(&mut response, &exchange);
+        ending.status = response.status().as_u16();
+        if response.status().is_client_error() || response.status().is_server_error() {
+            ending.code = code_of(response.body());
+            self.note_denial(&exchange, ending.code.as_deref());
+        }
+        strip_body(&mut response, &ending.method);
+        // A client that was promised 100 Continue and got another answer instead may take that
+        // answer for the next request's (botocore does, and then waits for a minute): it gets a new
+        // connection.
+        if unasked || (expects && ending.status >= 400) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        let (mut parts, mut body) = response.into_parts();
+        let outbound = if version == Version::HTTP_2 {
+            let place = outbound_body::place_for_http2(
+                &mut body,
+                &mut parts.headers,
+                &exchange,
+                &self.answers,
+            );
+            OutboundBody::over_http2(body, ending, peer.progress, place)
+        } else {
+            OutboundBody::new(body, ending, peer.progress)
+        };
+        Ok(Response::from_parts(parts, outbound))
+    }
+
+    /// Whether an answer may wait for the bucket's CORS configuration. To strangers it goes
+    /// without, where too many of them wait.
+    fn may_look_up(&self, exchange: &HttpExchange) -> bool {
+        if exchange.proven_identity().is_some() {
+            return true;
+        }
+        let place = self.unproven.take_place_of(exchange.caller.counted_address());
+        let has_place = place.is_some();
+        if let Some(place) = place {
+            exchange.hold_place(place);
+        }
+        has_place
+    }
+
+    /// An admitted request through s3s.
+    async fn answer_request(
+        &self,
+        request: Request<HttpRequestBody>,
+        exchange: &Arc<HttpExchange>,
+        method: &Method,
+        scheme: &'static str,
+    ) -> HttpResponse {
+        if let Err(refused) = host_domains::check_single_host(request.uri(), request.headers()) {
+            return answer_of(refused);
+        }
+        let signed_body = has_sha256(&request);
+        let prepared = if form::is_form(request.method(), request.headers()) {
+            // In a box: every other request's future would carry its room.
+            Box::pin(self.prepare_form(request, exchange, scheme)).await
+        } else {
+            self.prepare_request(request, exchange).map(|request| (request, None))
+        };
+        let (request, posted) = match prepared {
+            Ok(prepared) => prepared,
+            Err(refused) => return answer_of(refused),
+        };
+        let call = self.service.call(request);
+        let span = debug_span!("request", id = %exchange.cx.request_id());
+        let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
+        let put = self.finish_response(called, exchange, signed_body, method);
+        match posted {
+            Some(posted) => posted.answer_form(put),
+            None => put,
+        }
+    }
+
+    /// What the request of a browser's page is about. Looks no further where there is neither
+    /// `Origin` nor `OPTIONS`.
+    fn cross_origin_request(
+        &self,
+        request: &Request<HttpRequestBody>,
+    ) -> Option<CrossOriginRequest> {
+        let page = request.headers().get(header::ORIGIN).cloned();
+        let preflight = *request.method() == Method::OPTIONS;
+        if page.is_none() && !preflight {
+            return None;
+        }
+        let bucket = self.bucket_of(request.uri(), request.headers())?;
+        Some(CrossOriginRequest { bucket, page: page.filter(|_| !preflight) })
+    }
+
+    /// By host or path; `None`: it is about the service.
+    fn bucket_of(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(uri.host());
+        let named = host.and_then(|host| self.forms.domains.parse_host_header(host).ok());
+        let in_path = || uri.path().split('/').nth(1).filter(|bucket| !bucket.is_empty());
+        named.as_ref().and_then(|named| named.bucket()).or_else(in_path).map(str::to_owned)
+    }
+
+    /// What no operation of S3's has is 405, as S3 has it; s3s calls it not implemented.
+    fn check_method(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+        if *method == Method::POST && uri.path() == "/WriteGetObjectResponse" {
+            // An object lambda's answer, for which there is nobody here; s3s would look for a
+            // bucket of that name.
+            return Err(S3ErrorCode::NotImplemented.into());
+        }
+        let known = match *method {
+            Method::GET | Method::HEAD | Method::POST => true,
+            Method::PUT | Method::DELETE => {
+                uri.path() != "/" || self.bucket_of(uri, headers).is_some()
+            }
+            _ => false,
+        };
+        if known {
+            return Ok(());
+        }
+        let message = "The specified method is not allowed against this resource.";
+        Err(S3Error::with_message(S3ErrorCode::MethodNotAllowed, message))
+    }
+
+    /// May a page send what it asks about? Nobody signs this question, and nothing but the bucket's
+    /// configuration is in the answer.
+    async fn answer_preflight(
+        &self,
+        bucket: &str,
+        request: &HeaderMap,
+        exchange: &HttpExchange,
+    ) -> HttpResponse {
+        match self.cors.answer_preflight(bucket, asker_of(exchange), request).await {
+            Ok(headers) => {
+                let mut response = HttpResponse::new(Body::empty());
+                *response.headers_mut() = headers;
+                response
+            }
+            Err(refused) => answer_of(refused),
+        }
+    }
+
+    fn prepare_request(
+        &self,
+        request: Request<HttpRequestBody>,
+        exchange: &Arc<HttpExchange>,
+    ) -> S3Result<Request<Body>> {
+        let (mut parts, body) = request.into_parts();
+        self.check_method(&parts.method, &parts.uri, &parts.headers)?;
+        sigv2::check_sigv2(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
+            .inspect_err(|_| self.metrics.count_denial("sigv2"))?;
+        presigned::check_expiry(&parts.uri)?;
+        sigv4::check_coverage(&parts.uri, &parts.headers).inspect_err(|error| {
+            if error.source().is_some_and(|source| source.is::<UnsignedHeaders>()) {
+                self.metrics.count_denial("unsigned_header");
+                exchange.counted.store(true, Ordering::Relaxed);
+            }
+        })?;
+        let body = if body.is_end_stream() {
+            Body::empty()
+        } else {
+            let checks =
+                document_checks::promised_checks(&parts.method, &parts.uri, &parts.headers)?;
+            let declared = decoded_length(&parts.headers)?;
+            let _ = exchange.body.set(self.bodies.make_reservation(&parts));
+            let inbound =
+                InboundBody::new(body, checks, &self.bodies, exchange, self.metrics.clone());
+            match declared {
+                None => Body::http_body(inbound),
+                Some(declared) => {
+                    *exchange.chunked.lock() = Some(inbound);
+                    let chunk_bytes_max = self.bodies.document_bytes_max;
+                    Body::http_body(BodyLoan::new(exchange.clone(), declared, chunk_bytes_max))
+                }
+            }
+        };
+        parts.extensions.insert(exchange.clone());
+        parts.extensions.insert(exchange.cx.clone());
+        Ok(Request::from_parts(parts, body))
+    }
+
+    /// A form, as the request that it stands for.
+    async fn prepare_form(
+        &self,
+        request: Request<HttpRequestBody>,
+        exchange: &Arc<HttpExchange>,
+        scheme: &str,
+    ) -> S3Result<(Request<Body>, Option<FormResponsePlan>)> {
+        let (mut parts, body) = request.into_parts();
+        let body = InboundBody::new(body, None, &self.bodies, exchange, self.metrics.clone());
+        parts.extensions.insert(exchange.clone());
+        parts.extensions.insert(exchange.cx.clone());
+        let (put, posted) = self.forms.read(parts, body, exchange, scheme).await?;
+        Ok((put, Some(posted)))
+    }
+
+    fn finish_response(
+        &self,
+        called: Result<HttpResponse, HttpError>,
+        exchange: &HttpExchange,
+        signed_body: bool,
+        method: &Method,
+    ) -> HttpResponse {
+        let mut response = match called {
+            Ok(response) => response,
+            Err(cause) => {
+                let cause: s3s::StdError = cause.into();
+                error!(request = %exchange.cx.request_id(), %cause, "an answer could not be made");
+                answer_of(S3ErrorCode::InternalError.into())
+            }
+        };
+        if let Some(answer) = exchange.cx.take_answer() {
+            let body = if *method == Method::HEAD {
+                Body::empty()
+            } else {
+                Body::from(answer.body.clone())
+            };
+            response = HttpResponse::new(body);
+            *response.status_mut() = answer.status;
+            *response.headers_mut() = pass_headers(&answer.headers);
+        } else if response.status() == StatusCode::INTERNAL_SERVER_ERROR
+            && !exchange.entered.load(Ordering::Relaxed)
+        {
+            // s3s reads documents whole, and calls whatever goes wrong with their bodies an
+            // internal error.
+            let broken = exchange.proven_identity().is_some() && signed_body;
+            let fault =
+                exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));
+            if let Some(fault) = fault {
+                self.metrics.body_refused(Some(fault.metric_label()));
+                response = answer_of(fault.into_error());
+            }
+        } else if *method == Method::HEAD
+            && response.status() == StatusCode::OK
+            && response.headers().contains_key(header::CONTENT_RANGE)
+        {
+            // s3s takes a range into account for GET alone.
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        response
+    }
+
+    /// The headers that every answer carries.
+    fn add_headers(&self, response: &mut HttpResponse, exchange: &HttpExchange) {
+        let cx = &exchange.cx;
+        let headers = response.headers_mut();
+        let id = HeaderValue::try_from(cx.request_id().to_string())
+            .expect("hexadecimal digits are a header value");
+        if !headers.contains_key(HOST_ID) {
+            headers.insert(HOST_ID, id.clone());
+        }
+        headers.insert(REQUEST_ID, id);
+        headers.insert(header::SERVER, HeaderValue::from_static("verbs3"));
+        headers.insert(header::DATE, super::date::current_date());
+        if let Some(verdict) = cx.cache_verdict() {
+            headers.insert(CACHE, HeaderValue::from_static(verdict.as_str()));
+        }
+        if let Some(via) = cx.bytes_origin() {
+            headers.insert(TRANSPORT, HeaderValue::from_static(via.as_str()));
+        }
+        if cx.is_relayed() {
+            headers.insert(HOME, HeaderValue::from_static("relayed"));
+        }
+    }
+
+    /// Counts what s3s refused by itself: signatures, clocks, keys.
+    fn note_denial(&self, exchange: &HttpExchange, code: Option<&str>) {
+        if exchange.row.get().is_some() || exchange.counted.load(Ordering::Relaxed) {
+            return;
+        }
+        let reason = match code {
+            Some("InvalidAccessKeyId") => "unknown_key",
+            Some("SignatureDoesNotMatch") => "signature",
+            Some("RequestTimeTooSkewed") => "clock",
+            Some("AccessDenied") => "expired",
+            _ => return,
+        };
+        self.metrics.count_denial(reason);
+    }
+}
+
+/// Takes the body from answers that have none, by their method or status. HTTP/1 drops it by
+/// itself, HTTP/2 sends it. The other headers stay as the UFS gave them.
+fn strip_body(response: &mut HttpResponse, method: &Method) {
+    let status = response.status();
+    let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if !bodiless && *method != Method::HEAD {
+        return;
+    }
+    *response.body_mut() = Body::empty();
+    if !status.is_success() || bodiless {
+        // It is of the body that is not sent; a HEAD's success keeps it, since it is the object's.
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+    }
+}
+
+/// Whether a request keeps its place for a while though nobody knows whom it is from: all others
+/// are refused at once.
+fn may_wait_unproven(request: &Request<HttpRequestBody>) -> bool {
+    let (method, headers) = (request.method(), request.headers());
+    *method == Method::OPTIONS || form::is_form(method, headers) || is_for_sts(headers)
+}
+
+/// s3s reads the body of a request for this service before it checks the signature.
+fn is_for_sts(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    values.any(|value| memmem::find(value.as_bytes(), b"/sts/").is_some())
+}
+
+fn asker_of(exchange: &HttpExchange) -> CorsRequester {
+    match exchange.proven_identity() {
+        Some(_) => CorsRequester::Known,
+        None => CorsRequester::Stranger(exchange.caller.counted_address()),
+    }
+}
+
+fn has_sha256(request: &Request<HttpRequestBody>) -> bool {
+    request.headers().get("x-amz-content-sha256").is_some_and(|value| value.len() == 64)
+}
+
+pub(crate) fn slow_down() -> S3Error {
+    let mut error =
+        S3Error::with_message(S3ErrorCode::SlowDown, "Please reduce your request rate.");
+    let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
+    error.set_headers(
+        [retry, (header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))]
+            .into_iter()
+            .collect(),
+    );
+    error
+}
+
+/// An error as S3 writes it.
+fn answer_of(error: S3Error) -> HttpResponse {
+    let unsigned =
+        error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
+    if let Some(UnsignedHeaders { names }) = unsigned {
+        return sigv4::unsigned_headers_response(&error, &names);
+    }
+    error.to_http_response().unwrap_or_else(|_| {
+        let mut response = HttpResponse::new(Body::empty());
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response
+    })
+}
+
+/// The code in an error document. s3s keeps only the document.
+fn code_of(body: &Body) -> Option<Box<str>> {
+    let document = body.bytes()?;
+    let text = std::str::from_utf8(&document).ok()?;
+    let (_, rest) = text.split_once("<Code>")?;
+    Some(rest.split_once("</Code>")?.0.into())
+}

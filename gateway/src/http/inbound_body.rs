@@ -1,0 +1,191 @@
+//! A request's body as it comes from the socket: counted, bounded in time between frames, in
+//! slowness and in memory, and checked if it is a document. Owns the fault slot's writing. Does not
+//! verify the bytes of objects.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http_body::{Body, Frame, SizeHint};
+use s3s::StdError;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::document_checks;
+use super::rate_floor::{RateFloor, RateMin};
+use super::request_body::HttpRequestBody;
+use crate::exchange::HttpExchange;
+use crate::metrics::GatewayHttpMetrics;
+use crate::write::body_budget::{BodyBudget, BodyReservation};
+use crate::write::checks::{BodyChecks, BodyFault};
+use crate::write::verified_body::FaultSlot;
+
+/// Bounds of all bodies of a gateway.
+pub(crate) struct InboundBounds {
+    /// Between two frames.
+    pub idle_max: Duration,
+    pub rate_min: RateMin,
+    pub budget: Arc<BodyBudget>,
+    /// Of an object's body, whatever its length: in the socket's buffer, held back, and on its way
+    /// to the UFS.
+    pub upload_bytes: u64,
+    /// Of a document, which s3s holds whole.
+    pub document_bytes_max: u64,
+}
+
+/// See the module.
+pub(crate) struct InboundBody {
+    inner: HttpRequestBody,
+    /// Of a document.
+    checks: Option<BodyChecks>,
+    got: u64,
+    idle_max: Duration,
+    /// Made when the socket first has nothing to give.
+    idle: Option<Pin<Box<Sleep>>>,
+    waiting: bool,
+    floor: RateFloor,
+    fault: FaultSlot,
+    /// `None`: memory was taken elsewhere, or is already.
+    reservation: Option<Arc<BodyReservation>>,
+    metrics: Arc<GatewayHttpMetrics>,
+    over: bool,
+}
+
+impl InboundBounds {
+    /// The memory that a request's body needs. An aws-chunked document may be held twice:
+    /// unwrapped, and a chunk of it.
+    pub fn make_reservation(&self, parts: &Parts) -> Arc<BodyReservation> {
+        let length = parts
+            .headers
+            .get("content-length")
+            .and_then(|length| length.to_str().ok()?.parse().ok());
+        let bound = match document_checks::is_upload(&parts.method, &parts.uri) {
+            true => self.upload_bytes,
+            false => self.document_bytes_max.saturating_mul(2),
+        };
+        BodyReservation::new(
+            self.budget.clone(),
+            length.map_or(bound, |length: u64| length.min(bound)),
+        )
+    }
+}
+
+impl InboundBody {
+    /// `exchange` gets its faults, and has its memory if that is counted here.
+    pub fn new(
+        inner: HttpRequestBody,
+        checks: Option<BodyChecks>,
+        bounds: &InboundBounds,
+        exchange: &HttpExchange,
+        metrics: Arc<GatewayHttpMetrics>,
+    ) -> Self {
+        let (fault, reservation) = (exchange.fault.clone(), exchange.body.get().cloned());
+        let (idle_max, floor) = (bounds.idle_max, RateFloor::new(bounds.rate_min));
+        let (got, idle, waiting, over) = (0, None, false, false);
+        Self {
+            inner,
+            checks,
+            got,
+            idle_max,
+            idle,
+            waiting,
+            floor,
+            fault,
+            reservation,
+            metrics,
+            over,
+        }
+    }
+
+    fn fail_body(&mut self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        self.over = true;
+        *self.fault.lock() = Some(fault.clone());
+        Poll::Ready(Some(Err(Box::new(fault))))
+    }
+
+    fn accept_frame(
+        &mut self,
+        frame: Frame<Bytes>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        self.waiting = false;
+        if let Some(data) = frame.data_ref() {
+            self.metrics.bytes_in.inc_by(data.len() as u64);
+            self.got += data.len() as u64;
+            if self.floor.note_arrival(data.len() as u64, Instant::now()) {
+                return self.fail_body(BodyFault::Slow);
+            }
+            if let Some(checks) = &mut self.checks {
+                checks.update(data);
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn finish_checks(&mut self) -> Result<(), BodyFault> {
+        self.checks.take().map_or(Ok(()), |checks| checks.finish(self.got))
+    }
+
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.floor.begin_wait(Instant::now());
+        let idle_max = self.idle_max;
+        let timer = self.idle.get_or_insert_with(|| Box::pin(sleep(idle_max)));
+        if !self.waiting {
+            self.waiting = true;
+            timer.as_mut().reset(Instant::now() + idle_max);
+        }
+        timer.as_mut().poll(cx)
+    }
+}
+
+impl Body for InboundBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let this = self.get_mut();
+        if this.over {
+            return Poll::Ready(None);
+        }
+        // Nobody asks for a frame before the request's signature was verified.
+        if let Some(reservation) = this.reservation.take()
+            && !reservation.ensure_place()
+        {
+            return this.fail_body(BodyFault::Busy);
+        }
+        match Pin::new(&mut this.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => this.accept_frame(frame),
+            Poll::Ready(Some(Err(error))) => {
+                this.fail_body(BodyFault::Broken { reason: error.to_string() })
+            }
+            Poll::Ready(None) => match this.finish_checks() {
+                Err(fault) => this.fail_body(fault),
+                Ok(()) => {
+                    this.over = true;
+                    Poll::Ready(None)
+                }
+            },
+            Poll::Pending => match this.poll_idle(cx) {
+                Poll::Ready(()) => {
+                    let idle_ms = u64::try_from(this.idle_max.as_millis()).unwrap_or(u64::MAX);
+                    this.fail_body(BodyFault::Idle { idle_ms })
+                }
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // A checked body is not over before it was found complete.
+        self.over || (self.checks.is_none() && self.inner.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,309 @@
+//! An answer's body on its way to the socket. Owns the request's end: when the body is over, or its
+//! connection is, the request is counted, logged, and leaves the admission. Changes no byte and
+//! copies none.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Uri, header};
+use http_body::{Body, Frame, SizeHint};
+use s3s::StdError;
+use tracing::Level;
+use verbs3_telemetry::{RequestFacts, TraceValue};
+
+use super::client_progress::{ClientProgress, ProgressTurn};
+use super::connection_caller::CallerVisit;
+use super::outbound_queue::{AnswerRest, QueuedAnswer};
+use crate::exchange::HttpExchange;
+use crate::metrics::GatewayHttpMetrics;
+use crate::operations::TABLE;
+use crate::write::body_budget::{BodyBudget, BodyPlace};
+
+/// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the
+/// connection that they wait for.
+const SMALL_BYTES: usize = 64 * 1024;
+
+/// What is counted and logged of a request when it ends: when this is dropped, be it that the
+/// client went away before there was an answer.
+pub(crate) struct RequestEnding {
+    pub exchange: Arc<HttpExchange>,
+    pub metrics: Arc<GatewayHttpMetrics>,
+    pub method: Method,
+    pub uri: Uri,
+    /// 0 without an answer.
+    pub status: u16,
+    /// S3's code of an error.
+    pub code: Option<Box<str>>,
+    pub bytes: u64,
+    pub complete: bool,
+    /// Taken by what is left of an answer over HTTP/2.
+    pub visit: Option<CallerVisit>,
+}
+
+/// See the module.
+pub(crate) struct OutboundBody {
+    inner: s3s::Body,
+    turn: Option<ProgressTurn>,
+    /// Over HTTP/2.
+    queued: Option<Arc<QueuedAnswer>>,
+    place: Option<BodyPlace>,
+    ending: RequestEnding,
+}
+
+impl OutboundBody {
+    /// For HTTP/1. An answer of at most 64 KiB in memory gives up its place among the requests
+    /// under way.
+    pub fn new(inner: s3s::Body, ending: RequestEnding, progress: Arc<ClientProgress>) -> Self {
+        if small_bytes(&inner).is_some() {
+            ending.exchange.release_places();
+        }
+        Self::begin_answer(inner, ending, progress)
+    }
+
+    /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds
+    /// `place` (of [`place_for_http2`]).
+    pub fn over_http2(
+        inner: s3s::Body,
+        ending: RequestEnding,
+        progress: Arc<ClientProgress>,
+        place: Option<BodyPlace>,
+    ) -> Self {
+        if place.is_some() || small_bytes(&inner) == Some(0) {
+            ending.exchange.release_places();
+        }
+        let queued = QueuedAnswer::new(ending.metrics.http2_queued_bytes.clone());
+        let mut outbound = Self::begin_answer(inner, ending, progress);
+        (outbound.place, outbound.queued) = (place, Some(queued));
+        outbound
+    }
+
+    fn begin_answer(
+        inner: s3s::Body,
+        ending: RequestEnding,
+        progress: Arc<ClientProgress>,
+    ) -> Self {
+        let mut turn = ProgressTurn::new(progress);
+        if !inner.is_end_stream() {
+            turn.of_client();
+        }
+        Self { inner, turn: Some(turn), queued: None, place: None, ending }
+    }
+
+    fn pass_turn(&mut self, to_client: bool) {
+        match &mut self.turn {
+            Some(turn) if to_client => turn.of_client(),
+            Some(turn) => turn.of_server(),
+            None => {}
+        }
+    }
+}
+
+/// Memory of `budget` for an answer over HTTP/2 that holds no admission while it waits. `None`: it
+/// needs none, or there is none left. What is left then is a stranger's answer without its body:
+/// strangers must not hold the places of others.
+pub(super) fn place_for_http2(
+    body: &mut s3s::Body,
+    headers: &mut HeaderMap,
+    exchange: &HttpExchange,
+    budget: &BodyBudget,
+) -> Option<BodyPlace> {
+    let bytes = small_bytes(body).filter(|&bytes| bytes > 0)?;
+    let place = budget.take_memory(bytes as u64);
+    if place.is_none() && exchange.proven_identity().is_none() {
+        headers.remove(header::CONTENT_LENGTH);
+        *body = s3s::Body::empty();
+    }
+    place
+}
+
+fn small_bytes(body: &s3s::Body) -> Option<usize> {
+    body.bytes().map(|bytes| bytes.len()).filter(|&bytes| bytes <= SMALL_BYTES)
+}
+
+impl RequestEnding {
+    /// The request for its trace: OpenTelemetry's names where it has some.
+    fn trace_facts(&self) -> RequestFacts {
+        let cx = &self.exchange.cx;
+        let operation =
+            self.exchange.row.get().and_then(|&index| TABLE.get(index)).map(|row| row.name);
+        let text = |text: &str| TraceValue::Text(text.into());
+        let mut attributes = vec![
+            ("http.request.method", text(self.method.as_str())),
+            ("http.response.status_code", TraceValue::from(u64::from(self.status))),
+            ("http.response.body.size", TraceValue::from(self.bytes)),
+            ("verbs3.request_id", TraceValue::Text(cx.request_id().to_string().into())),
+            ("verbs3.complete", TraceValue::Truth(self.complete)),
+            (
+                "verbs3.cache",
+                TraceValue::Name(cx.cache_verdict().map_or("none", |verdict| verdict.as_str())),
+            ),
+            (
+                "verbs3.transport",
+                TraceValue::Name(cx.bytes_origin().map_or("none", |via| via.as_str())),
+            ),
+        ];
+        if let Some(operation) = operation {
+            attributes.push(("rpc.system", TraceValue::Name("aws-api")));
+            attributes.push(("rpc.method", TraceValue::Name(operation)));
+        }
+        match self.exchange.target.get() {
+            Some((bucket, key)) => {
+                attributes.push(("aws.s3.bucket", text(bucket)));
+                if !key.is_empty() {
+                    attributes.push(("aws.s3.key", text(key)));
+                }
+            }
+            None => attributes.push(("url.path", text(self.uri.path()))),
+        }
+        if let Some(identity) = self.exchange.proven_identity() {
+            attributes.push(("user.name", text(identity.identity_name())));
+        }
+        if let Some(code) = &self.code {
+            attributes.push(("error.type", text(code)));
+        }
+        // By OpenTelemetry's rules a client's mistake is no failure of the server.
+        let failed = match self.status {
+            0 => Some("the client went away before there was an answer".into()),
+            500.. => Some(self.code.clone().unwrap_or_default()),
+            _ if !self.complete => Some("the body was not sent to its end".into()),
+            _ => None,
+        };
+        RequestFacts { name: operation.unwrap_or("S3 request"), attributes, failed }
+    }
+}
+
+impl Body for OutboundBody {
+    type Data = Bytes;
+    type Error = StdError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, StdError>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut this.inner).poll_frame(cx);
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                this.ending.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                this.pass_turn(true);
+            }
+            Poll::Ready(None) => {
+                this.ending.complete = true;
+                // What is queued is the client's to take.
+                this.pass_turn(this.queued.is_some());
+            }
+            Poll::Ready(Some(Err(_))) | Poll::Pending => this.pass_turn(false),
+        }
+        match &this.queued {
+            Some(queued) => {
+                polled.map_ok(|frame| frame.map_data(|data| queued.enqueue_frame(data)))
+            }
+            None => polled,
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl Drop for OutboundBody {
+    fn drop(&mut self) {
+        // hyper does not ask for the end of a body whose length it knows.
+        self.ending.complete |= self.inner.is_end_stream() || self.ending.method == Method::HEAD;
+        if let (Some(queued), Some(turn)) = (self.queued.take(), self.turn.take()) {
+            queued.hold_rest(AnswerRest {
+                _body: std::mem::take(&mut self.inner),
+                _turn: turn,
+                _places: self.ending.exchange.take_places(),
+                _visit: self.ending.visit.take(),
+                _place: self.place.take(),
+            });
+        }
+    }
+}
+
+impl Drop for RequestEnding {
+    fn drop(&mut self) {
+        self.exchange.release_places();
+        let cx = &self.exchange.cx;
+        let operation = self.exchange.row.get().copied();
+        let seconds = cx.started_at().elapsed().as_secs_f64();
+        let verdict = cx.cache_verdict().map_or("none", |verdict| verdict.as_str());
+        let transport = cx.bytes_origin().map_or("none", |via| via.as_str());
+        cx.add_body_bytes(self.bytes);
+        self.metrics.count_answer(operation, self.status);
+        self.metrics.seconds.observe(seconds);
+        self.metrics.count_sent_bytes(verdict, transport, self.bytes);
+        if let Some(trace) = cx.request_trace() {
+            trace.finish_trace(|| self.trace_facts());
+        }
+        // A macro, since the level is part of a line's static description.
+        macro_rules! line {
+            ($level:ident) => {{
+                let (bucket, key) = self.exchange.target.get().map_or(("", ""), |(bucket, key)| (bucket, key));
+                let path = if bucket.is_empty() { self.uri.path() } else { "" };
+                tracing::event!(
+                    target: "verbs3::access",
+                    Level::$level,
+                    request = %cx.request_id(),
+                    method = %self.method,
+                    op = operation.and_then(|index| TABLE.get(index)).map_or("none", |row| row.name),
+                    bucket,
+                    key,
+                    path,
+                    status = self.status,
+                    code = self.code.as_deref().unwrap_or(""),
+                    bytes = self.bytes,
+                    complete = self.complete,
+                    cache = verdict,
+                    transport,
+                    seconds,
+                    principal = self.exchange.proven_identity().map_or("", |identity| identity.identity_name()),
+                    "request",
+                )
+            }};
+        }
+        match log_level(self.status, self.complete) {
+            Level::WARN => line!(WARN),
+            Level::INFO => line!(INFO),
+            _ => line!(DEBUG),
+        }
+    }
+}
+
+/// What went well is not logged by default: a line for each hot GET costs more than the GET.
+fn log_level(status: u16, complete: bool) -> Level {
+    match status {
+        500.. => Level::WARN,
+        100..400 if complete => Level::DEBUG,
+        _ => Level::INFO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn successes_are_logged_below_the_default_level_and_failures_above() {
+        for (status, complete, wanted) in [
+            (200, true, Level::DEBUG),
+            (206, true, Level::DEBUG),
+            (304, true, Level::DEBUG),
+            (200, false, Level::INFO),
+            (0, false, Level::INFO),
+            (404, true, Level::INFO),
+            (500, true, Level::WARN),
+            (503, false, Level::WARN),
+        ] {
+            assert_eq!(log_level(status, complete), wanted, "{status} {complete}");
+        }
+    }
+}

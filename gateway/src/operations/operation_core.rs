@@ -1,0 +1,306 @@
+//! The way of an operation through the gateway: authorise → rewrite → announce → ask the UFS →
+//! report → rewrite back. Owns the order and the parts that all operations share. What each
+//! operation needs stands in the table.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use s3s::dto::BucketName;
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use verbs3_protocol::WriteOutcome;
+use verbs3_ufs::RawAnswer;
+use verbs3_ufs::raw_answer::{self, RemoteFailure};
+
+use super::attributes;
+use super::{
+    AccessRight, AccessScope, HomeNoticeScope, MountNamePair, OperationRow, TableOperation,
+};
+use crate::auth::AuthIdentity;
+use crate::cors::CorsResponder;
+use crate::exchange::HttpExchange;
+use crate::metrics::GatewayHttpMetrics;
+use crate::mount::{KEY_BYTES_MAX, MountTable, MountedBucket};
+use crate::read::ObjectReader;
+use crate::ufs_answer;
+use crate::write::HomeNotifier;
+use crate::write::home_notifier::{GatewayWrite, WriteEnd};
+use crate::write::verified_body::FaultSlot;
+
+/// What all requests of a gateway share.
+pub(crate) struct OperationCore {
+    pub mounts: MountTable,
+    pub homes: Arc<dyn HomeNotifier>,
+    /// `None`: there is no tier, and reads go to the UFS.
+    pub reader: Option<ObjectReader>,
+    pub metrics: Arc<GatewayHttpMetrics>,
+    pub cors: Arc<CorsResponder>,
+}
+
+/// An authorised request: who asks, and through which mount.
+pub(crate) struct AuthorizedRequest {
+    pub exchange: Arc<HttpExchange>,
+    pub identity: Arc<AuthIdentity>,
+    pub mount: Arc<MountedBucket>,
+}
+
+impl AuthorizedRequest {
+    /// The names on both sides of the request's mount.
+    pub fn mount_names(&self) -> MountNamePair<'_> {
+        MountNamePair::for_mount(&self.mount)
+    }
+
+    /// Where the inbound body leaves its faults.
+    pub fn fault_slot(&self) -> FaultSlot {
+        self.exchange.fault.clone()
+    }
+}
+
+impl OperationCore {
+    /// Straight to the UFS and back.
+    pub async fn pass_to_ufs<R: TableOperation>(
+        &self,
+        mut request: S3Request<R>,
+    ) -> S3Result<S3Response<R::Output>> {
+        let entry = self.authorize_request(&mut request)?;
+        self.forward_authorized(&entry, request).await
+    }
+
+    /// The same, for a request that has been authorised.
+    pub async fn forward_authorized<R: TableOperation>(
+        &self,
+        entry: &AuthorizedRequest,
+        mut request: S3Request<R>,
+    ) -> S3Result<S3Response<R::Output>> {
+        self.rewrite_names(entry, &mut request)?;
+        let keys = match R::table_row().announces {
+            HomeNoticeScope::key => request.input.key_field().cloned().into_iter().collect(),
+            HomeNoticeScope::nothing | HomeNoticeScope::keys => Vec::new(),
+        };
+        self.send_announced(entry, request, keys, |_| WriteEnd::Whole(WriteOutcome::Done)).await
+    }
+
+    /// A rewritten request that changes `keys` (as the UFS names them). `judge`: what a success's
+    /// document says of them.
+    pub async fn send_announced<R: TableOperation>(
+        &self,
+        entry: &AuthorizedRequest,
+        request: S3Request<R>,
+        keys: Vec<String>,
+        judge: impl FnOnce(&R::Output) -> WriteEnd,
+    ) -> S3Result<S3Response<R::Output>> {
+        let write = self.write(entry, keys);
+        if let Some(write) = &write {
+            write.body_handle().announce_write().await?;
+        }
+        let (result, raw) = self.send_to_ufs(entry, request).await;
+        if matches!(
+            R::table_row().name,
+            "PutBucketCors" | "DeleteBucketCors" | "CreateBucket" | "DeleteBucket"
+        ) {
+            self.cors.forget_bucket(&entry.mount).await;
+        }
+        if let Some(write) = write {
+            let end = match &result {
+                Ok(response) => judge(&response.output),
+                // A batch is slowed down as a whole before its first key; what happened to each is
+                // in a success's document.
+                Err(error)
+                    if R::table_row().announces == HomeNoticeScope::keys
+                        && is_slowed_down(error) =>
+                {
+                    WriteEnd::Whole(WriteOutcome::Done)
+                }
+                Err(_) => WriteEnd::Whole(self.write_outcome(&result)),
+            };
+            let reported = write.report_end(end).await;
+            if result.is_ok() {
+                entry.exchange.cx.note_way(reported?);
+            }
+        }
+        self.conclude_response::<R>(entry, result, raw)
+    }
+
+    /// Finds the mount and asks the identity's rules. Default: denied.
+    pub fn authorize_request<R: TableOperation>(
+        &self,
+        request: &mut S3Request<R>,
+    ) -> S3Result<AuthorizedRequest> {
+        let (exchange, identity) = self.identify_caller(request)?;
+        let row = R::table_row();
+        let mount = request
+            .input
+            .bucket_field()
+            .and_then(|bucket| self.mounts.resolve_bucket(bucket))
+            .ok_or_else(no_such_bucket)?;
+        let subject = match row.scope {
+            AccessScope::object => {
+                request.input.key_field().map(|key| key.as_str()).unwrap_or_default()
+            }
+            AccessScope::listing => request.input.listing_prefix(),
+            AccessScope::bucket | AccessScope::settings | AccessScope::service => "",
+        };
+        // A batch delete asks for each of its keys (`batch`), and needs to see the mount.
+        let right =
+            if row.announces == HomeNoticeScope::keys { AccessRight::seen } else { row.right };
+        self.require_right(&identity, &mount, subject, right)?;
+        if is_mutation(row) {
+            self.allow_headers(&identity, &mount, subject, &request.headers)?;
+        }
+        if row.scope == AccessScope::settings && mount.is_prefix() {
+            self.metrics.count_denial("prefix_mount");
+            let message = format!(
+                "{} concerns the whole bucket, and {} is a mount of a part of one",
+                row.name, mount.name
+            );
+            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
+        }
+        if mount.read_only && is_mutation(row) {
+            self.metrics.count_denial("read_only");
+            let message = format!("the mount {} is read-only", mount.name);
+            return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
+        }
+        self.allow_destinations(&identity, &mount, &mut request.input)?;
+        Ok(AuthorizedRequest { exchange, identity, mount })
+    }
+
+    /// Who asks: put into the request's extensions by `http` and `auth`.
+    pub fn identify_caller<T>(
+        &self,
+        request: &S3Request<T>,
+    ) -> S3Result<(Arc<HttpExchange>, Arc<AuthIdentity>)> {
+        let exchange =
+            request.extensions.get::<Arc<HttpExchange>>().cloned().ok_or_else(access_denied)?;
+        exchange.entered.store(true, Ordering::Relaxed);
+        let identity = exchange.proven_identity().cloned().ok_or_else(access_denied)?;
+        Ok((exchange, identity))
+    }
+
+    /// Fails with 403, and counts it, unless a rule of the identity gives the right. `subject` is a
+    /// client's key, or the prefix that is listed.
+    pub fn require_right(
+        &self,
+        identity: &AuthIdentity,
+        mount: &MountedBucket,
+        subject: &str,
+        right: AccessRight,
+    ) -> S3Result<()> {
+        if identity.allows_right(&mount.name, subject, right) {
+            return Ok(());
+        }
+        self.metrics.count_denial("policy");
+        Err(super::rights::denial_error(identity, mount, subject, right))
+    }
+
+    /// From the client's names to the UFS's.
+    pub fn rewrite_names<R: TableOperation>(
+        &self,
+        entry: &AuthorizedRequest,
+        request: &mut S3Request<R>,
+    ) -> S3Result<()> {
+        let names = entry.mount_names();
+        if let Some(bucket) = request.input.bucket_field() {
+            BucketName::clone_from(bucket, &entry.mount.bucket);
+        }
+        if let Some(key) = request.input.key_field() {
+            if names.prefix.len() + key.len() > KEY_BYTES_MAX {
+                return Err(S3ErrorCode::KeyTooLongError.into());
+            }
+            names.key_inward(key);
+        }
+        request.input.rewrite_inward(&names);
+        Ok(())
+    }
+
+    /// A write to be announced; `None` of no keys.
+    pub fn write(&self, entry: &AuthorizedRequest, keys: Vec<String>) -> Option<GatewayWrite> {
+        let coherence = self.mounts.promised_coherence(&entry.mount);
+        (!keys.is_empty())
+            .then(|| GatewayWrite::new(self.homes.clone(), &entry.mount, coherence, keys))
+    }
+
+    /// Sends a request once, and keeps the UFS's own answer beside the typed one.
+    pub async fn send_to_ufs<R: TableOperation>(
+        &self,
+        entry: &AuthorizedRequest,
+        request: S3Request<R>,
+    ) -> (S3Result<S3Response<R::Output>>, Option<RawAnswer>) {
+        let call =
+            raw_answer::observe_answer(R::send_request(&**entry.mount.ufs.s3_store(), request));
+        let asked = (entry.mount.ufs.ufs_name(), R::table_row().name);
+        entry.exchange.cx.ask_ufs(asked, call, |(result, _)| failure_code(result)).await
+    }
+
+    /// What the homes are told. An answered write is `Done` also when the answer is a refusal:
+    /// forgetting attributes that did not change costs one check, and keeping ones that did,
+    /// because an attempt before the refused one went through, is stale.
+    pub fn write_outcome<T>(&self, result: &S3Result<T>) -> WriteOutcome {
+        let Err(error) = result else { return WriteOutcome::Done };
+        let status = match raw_answer::remote_failure(error) {
+            Some(RemoteFailure::Answer(answer)) => Some(answer.status),
+            Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => None,
+            None => error.status_code(),
+        };
+        match status {
+            Some(status) if status.as_u16() != 408 && (300..500).contains(&status.as_u16()) => {
+                WriteOutcome::Done
+            }
+            _ => WriteOutcome::Unknown,
+        }
+    }
+
+    /// From the UFS's answer to the client's.
+    pub fn conclude_response<R: TableOperation>(
+        &self,
+        entry: &AuthorizedRequest,
+        result: S3Result<S3Response<R::Output>>,
+        raw: Option<RawAnswer>,
+    ) -> S3Result<S3Response<R::Output>> {
+        match result {
+            Ok(mut response) => {
+                R::rewrite_outward(&mut response.output, &entry.mount_names());
+                ufs_answer::keep_headers(&mut response.headers, raw.as_ref());
+                if let Some(whole) = attributes::whole_answer(&response, raw) {
+                    entry.exchange.cx.put_answer(whole);
+                }
+                Ok(response)
+            }
+            Err(error) => {
+                Err(ufs_answer::of_ufs(&entry.exchange.cx, &entry.mount_names(), error, raw))
+            }
+        }
+    }
+
+    /// For operations that no gateway can do.
+    pub fn refuse_operation<R: TableOperation>(&self, _: S3Request<R>) -> S3Error {
+        self.metrics.count_denial("unsupported");
+        let message = format!("{} is not about a bucket of this endpoint", R::table_row().name);
+        S3Error::with_message(S3ErrorCode::NotImplemented, message)
+    }
+}
+
+/// For the trace.
+fn failure_code<T>(result: &S3Result<T>) -> Option<String> {
+    result.as_ref().err().map(|error| error.code().as_str().to_owned())
+}
+
+/// Whether the store itself has said that it does nothing of a request, because there are too many.
+fn is_slowed_down(error: &S3Error) -> bool {
+    let answered = matches!(raw_answer::remote_failure(error), Some(RemoteFailure::Answer(answer)) if answer.status.as_u16() == 503);
+    answered && *error.code() == S3ErrorCode::SlowDown
+}
+
+fn is_mutation(row: &OperationRow) -> bool {
+    match row.right {
+        AccessRight::write | AccessRight::delete | AccessRight::acl | AccessRight::lock => true,
+        AccessRight::admin => !row.method.starts_with("get_") && !row.method.starts_with("list_"),
+        AccessRight::read | AccessRight::list | AccessRight::seen => false,
+    }
+}
+
+pub(crate) fn no_such_bucket() -> S3Error {
+    S3Error::with_message(S3ErrorCode::NoSuchBucket, "The specified bucket does not exist")
+}
+
+pub(crate) fn access_denied() -> S3Error {
+    S3Error::with_message(S3ErrorCode::AccessDenied, "Access Denied")
+}

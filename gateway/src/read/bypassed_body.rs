@@ -1,0 +1,226 @@
+//! A body that the UFS streams past the tier. Where it breaks off, its rest is asked for under the
+//! ETag that its head named: bytes of two versions never follow each other.
+
+use std::ops;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::BoxFuture;
+use http::Method;
+use parking_lot::Mutex;
+use s3s::StdError;
+use s3s::dto::{
+    ContentLength, ETag, ETagCondition, GetObjectInput, GetObjectOutput, Range, StreamingBlob,
+};
+use s3s::stream::{ByteStream, RemainingLength};
+use tokio::time::Instant;
+use verbs3_ufs::raw_answer::observe_answer;
+use verbs3_ufs::{RetryAdvice, s3_request};
+
+use super::ObjectReaderInner;
+use super::admission::BypassPermit;
+use super::resumption_backoff::ResumptionBackoff;
+use crate::mount::MountedBucket;
+use crate::request::RequestContext;
+
+/// See the file's head.
+pub(super) struct BypassedBody {
+    shared: Arc<ObjectReaderInner>,
+    cx: Arc<RequestContext>,
+    inner: StreamingBlob,
+    /// `None`: the answer does not say what its rest is.
+    rest: Option<BypassBodyRest>,
+    /// In a lock that is never locked: a response's body has to be `Sync`, a call is not.
+    asking: Option<Mutex<BoxFuture<'static, Result<StreamingBlob, RestRefusal>>>>,
+    _place: BypassPermit,
+}
+
+/// What a body has still to bring, and how it is asked for.
+pub(super) struct BypassBodyRest {
+    mount: Arc<MountedBucket>,
+    /// Of the same version, and without any other condition.
+    input: GetObjectInput,
+    etag: ETag,
+    bytes: ops::Range<u64>,
+    resumption: ResumptionBackoff,
+}
+
+/// Why the rest did not come.
+struct RestRefusal {
+    reason: String,
+    is_final: bool,
+}
+
+impl BypassBodyRest {
+    /// `input`, as the UFS was asked, was answered with `output`. `None`: its rest can't be asked
+    /// for by itself.
+    pub(super) fn from_answer(
+        mount: &Arc<MountedBucket>,
+        input: GetObjectInput,
+        output: &GetObjectOutput,
+    ) -> Option<Self> {
+        let etag = output.e_tag.clone().filter(|etag| matches!(etag, ETag::Strong(_)))?;
+        let length = u64::try_from(output.content_length?).ok()?;
+        let first = match &output.content_range {
+            Some(range) => first_byte(range)?,
+            None => 0,
+        };
+        if input.part_number.is_some() {
+            return None;
+        }
+        let input = GetObjectInput {
+            if_match: Some(ETagCondition::ETag(etag.clone())),
+            if_none_match: None,
+            if_modified_since: None,
+            if_unmodified_since: None,
+            checksum_mode: None,
+            ..input
+        };
+        let bytes = first..first.checked_add(length)?;
+        Some(Self {
+            mount: mount.clone(),
+            input,
+            etag,
+            bytes,
+            resumption: ResumptionBackoff::default(),
+        })
+    }
+
+    /// Asks for the rest after a pause.
+    fn ask_rest(
+        &self,
+        pause: Duration,
+        cx: Arc<RequestContext>,
+    ) -> BoxFuture<'static, Result<StreamingBlob, RestRefusal>> {
+        let ops::Range { start, end } = self.bytes;
+        let (mount, etag) = (self.mount.clone(), self.etag.clone());
+        let range = Some(Range::Int { first: start, last: Some(end - 1) });
+        let input = GetObjectInput { range, ..self.input.clone() };
+        Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            let call =
+                observe_answer(mount.ufs.s3_store().get_object(s3_request(Method::GET, input)));
+            let failed = |(result, _): &(s3s::S3Result<_>, _)| {
+                result.as_ref().err().map(ToString::to_string)
+            };
+            let (result, raw) = cx.ask_ufs((mount.ufs.ufs_name(), "GetObject"), call, failed).await;
+            let output = result.map_err(|error| RestRefusal {
+                reason: error.to_string(),
+                is_final: raw.is_some_and(|raw| {
+                    raw.status.is_client_error() && raw.retry_advice() == RetryAdvice::Never
+                }),
+            })?;
+            let output = output.output;
+            let is_rest = output.e_tag.as_ref() == Some(&etag)
+                && output.content_range.as_deref().and_then(first_byte) == Some(start)
+                && output.content_length == ContentLength::try_from(end - start).ok();
+            match output.body.filter(|_| is_rest) {
+                Some(body) => Ok(body),
+                None => Err(RestRefusal {
+                    reason: "the ufs answered with something else".to_owned(),
+                    is_final: true,
+                }),
+            }
+        })
+    }
+}
+
+/// Of a `Content-Range`.
+fn first_byte(range: &str) -> Option<u64> {
+    range.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()
+}
+
+impl BypassedBody {
+    pub(super) fn new(
+        shared: &Arc<ObjectReaderInner>,
+        cx: &Arc<RequestContext>,
+        inner: StreamingBlob,
+        rest: Option<BypassBodyRest>,
+        place: BypassPermit,
+    ) -> Self {
+        Self { shared: shared.clone(), cx: cx.clone(), inner, rest, asking: None, _place: place }
+    }
+
+    /// Another try to get the rest, if one is left.
+    fn resume_body(&mut self, reason: &str) -> bool {
+        let wait_max = self.shared.options.resume_wait_max;
+        let Some(rest) = self.rest.as_mut().filter(|rest| !rest.bytes.is_empty()) else {
+            return false;
+        };
+        let Some(pause) = rest.resumption.next_pause(Instant::now(), wait_max) else {
+            return false;
+        };
+        tracing::debug!(
+            request = %self.cx.request_id(), at = rest.bytes.start, reason,
+            "the rest of a body is asked for again"
+        );
+        self.shared.metrics.resumptions.inc();
+        self.asking = Some(Mutex::new(rest.ask_rest(pause, self.cx.clone())));
+        true
+    }
+
+    fn cut_body(&self, error: StdError) -> Poll<Option<Result<Bytes, StdError>>> {
+        self.shared.metrics.cut_bodies.inc();
+        tracing::warn!(request = %self.cx.request_id(), %error, "a body from the ufs is cut");
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn is_short(&self) -> bool {
+        self.rest.as_ref().is_some_and(|rest| !rest.bytes.is_empty())
+    }
+}
+
+impl Stream for BypassedBody {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(asking) = &mut this.asking {
+                let asked = ready!(asking.get_mut().as_mut().poll(cx));
+                this.asking = None;
+                match asked {
+                    Ok(body) => this.inner = body,
+                    Err(RestRefusal { reason, is_final }) => {
+                        if is_final || !this.resume_body(&reason) {
+                            return this.cut_body(reason.into());
+                        }
+                        continue;
+                    }
+                }
+            }
+            let error: StdError = match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
+                Some(Ok(data)) => {
+                    this.cx.add_ufs_bytes(data.len() as u64);
+                    this.shared.metrics.ufs_bytes.inc_by(data.len() as u64);
+                    if let Some(rest) = &mut this.rest {
+                        rest.bytes.start += data.len() as u64;
+                        rest.resumption.note_progress();
+                    }
+                    return Poll::Ready(Some(Ok(data)));
+                }
+                Some(Err(error)) => error,
+                None if this.is_short() => "the body ended early".into(),
+                None => return Poll::Ready(None),
+            };
+            if !this.resume_body(&error.to_string()) {
+                return this.cut_body(error);
+            }
+        }
+    }
+}
+
+impl ByteStream for BypassedBody {
+    fn remaining_length(&self) -> RemainingLength {
+        match &self.rest {
+            Some(BypassBodyRest { bytes, .. }) => RemainingLength::new_exact(
+                usize::try_from(bytes.end.saturating_sub(bytes.start)).unwrap_or(usize::MAX),
+            ),
+            None => self.inner.remaining_length(),
+        }
+    }
+}

@@ -1,0 +1,561 @@
+//! The bytes of one body, in order: a window of spans in flight, each from the tier or, where that
+//! can't help, from the UFS.
+//!
+//! The first span is the client's; those behind it begin only where memory is free right now, and
+//! are driven by the same poll: no task, no channel. A version that is gone ends the body; bytes of
+//! two versions are never mixed, since every span names the version, and every read of the UFS is
+//! held against it. Any other failure after the first byte is followed by another source, from the
+//! byte reached on ([`ResumptionBackoff`]).
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use http::StatusCode;
+use tokio::time::Instant;
+use verbs3_client::{BypassReason, SpanItem, SpanRead, SpanRequest};
+use verbs3_protocol::{BlockGeometry, BlockSpan, CacheVerdict, ContentVersion, ObjectKey};
+use verbs3_telemetry::{ActiveTraceSpan, TraceValue};
+use verbs3_ufs::{ObjectStream, ReadObject, RetryAdvice, UfsError};
+
+use super::ObjectReaderInner;
+use super::admission::{BypassPermit, ReadBytesPermit};
+use super::resumption_backoff::ResumptionBackoff;
+use crate::mount::MountedBucket;
+use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
+
+/// Why a body can't go on.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("the object was replaced or deleted while it was read")]
+    VersionGone,
+    #[error(transparent)]
+    Ufs(UfsError),
+    #[error(
+        "too many reads past the cache tier are under way; raise gateway.read.bypass_in_flight_max"
+    )]
+    NoPlace,
+}
+
+/// What a body is of.
+#[derive(Clone)]
+pub(super) struct FetchSubject {
+    pub(super) shared: Arc<ObjectReaderInner>,
+    pub(super) cx: Arc<RequestContext>,
+    pub(super) mount: Arc<MountedBucket>,
+    pub(super) object: Arc<ObjectKey>,
+    pub(super) version: Arc<ContentVersion>,
+    /// The client itself named the version.
+    pub(super) version_named: bool,
+}
+
+/// The bytes of one body under way.
+pub(super) struct ObjectFetch {
+    subject: FetchSubject,
+    flights: VecDeque<FetchFlight>,
+    /// First byte for which no flight was begun.
+    next: u64,
+    end: u64,
+    /// Flights at once: grows as the client drains.
+    window: usize,
+    window_max: usize,
+    /// The reader goes on where others stopped.
+    ahead_bytes_max: u32,
+    ready: VecDeque<Bytes>,
+    origin: Option<(ReadVerdict, BytesOrigin)>,
+    /// The client has, or is about to have, the head of the answer: a failure can no longer be one.
+    answer_left: bool,
+    /// The home is told that its version is gone, before the body is cut: who reads again then sees
+    /// the new one.
+    telling: Option<BoxFuture<'static, ()>>,
+}
+
+struct FetchFlight {
+    /// Bytes of the object that it has still to give.
+    range: Range<u64>,
+    from: FlightSource,
+    resumption: ResumptionBackoff,
+    /// Came before it was this flight's turn; no more than the range.
+    early: VecDeque<Bytes>,
+    ended: Option<FlightStep>,
+    /// From its beginning to its end; in a box, since most reads have none.
+    span: Option<Box<ActiveTraceSpan>>,
+    /// For flights that were begun ahead.
+    _admitted: Option<ReadBytesPermit>,
+}
+
+enum FlightSource {
+    /// Boxed: one a span, and flights move within their queue.
+    Tier(Box<SpanRead>),
+    Ufs(UfsRest),
+    /// Nobody: what gave it has failed, and the next source is asked after a pause.
+    Pause(BoxFuture<'static, ()>),
+}
+
+enum FlightStep {
+    Bytes(Vec<Bytes>),
+    End,
+    /// The rest has to come from the UFS.
+    Bypass(BypassReason),
+    /// The pause is over: the rest is asked of the tier again.
+    Resume,
+    Failed(FetchError),
+}
+
+/// The rest of a span, read at the UFS.
+enum UfsRest {
+    Opening(BoxFuture<'static, Result<(ObjectStream, BypassPermit), FetchError>>),
+    Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: BypassPermit },
+}
+
+/// Flights of a body at its beginning: one for the client, and one so that the next bytes are on
+/// their way meanwhile.
+const WINDOW_MIN: usize = 2;
+
+impl ObjectFetch {
+    /// Bytes `range` of the object; `begun` is a read of its beginning that is under way.
+    pub(super) fn new(
+        subject: FetchSubject,
+        range: Range<u64>,
+        begun: Option<SpanRead>,
+        ahead_bytes_max: u32,
+    ) -> Self {
+        let block_bytes = u64::from(subject.shared.block_geometry().block_bytes);
+        let window_max = usize::try_from(subject.shared.options.window_bytes / block_bytes)
+            .unwrap_or(usize::MAX)
+            .max(1);
+        let mut fetch = Self {
+            subject,
+            flights: VecDeque::new(),
+            next: range.start,
+            end: range.end,
+            window: WINDOW_MIN.min(window_max),
+            window_max,
+            ahead_bytes_max,
+            ready: VecDeque::new(),
+            origin: None,
+            answer_left: false,
+            telling: None,
+        };
+        if let Some(read) = begun {
+            let bytes =
+                object_range(fetch.subject.shared.block_geometry(), &read.span_request().span);
+            fetch.next = bytes.end;
+            let span = fetch.subject.begin_trace_span(&bytes);
+            fetch.flights.push_back(FetchFlight::new(bytes, read, span, None));
+        }
+        fetch
+    }
+
+    /// How the first bytes were found and came, once there are some.
+    pub(super) fn bytes_origin(&self) -> Option<(ReadVerdict, BytesOrigin)> {
+        self.origin
+    }
+
+    /// Waits for the first bytes. A failure is an answer until they are there.
+    pub(super) async fn await_first_bytes(&mut self) -> Result<(), FetchError> {
+        std::future::poll_fn(|cx| self.poll_ready(cx)).await?;
+        self.note_answer_left();
+        Ok(())
+    }
+
+    /// The answer goes to the client now.
+    pub(super) fn note_answer_left(&mut self) {
+        self.answer_left = true;
+    }
+
+    /// The next bytes. `None` after the last.
+    pub(super) fn poll_next(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, FetchError>>> {
+        match self.poll_ready(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(self.ready.pop_front().map(Ok)),
+            Poll::Ready(Err(error)) => Poll::Ready(Some(Err(error))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FetchError>> {
+        loop {
+            if let Some(telling) = &mut self.telling {
+                ready!(telling.as_mut().poll(cx));
+                self.telling = None;
+                return Poll::Ready(Err(FetchError::VersionGone));
+            }
+            if !self.ready.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+            self.launch_flights(cx);
+            let Some(front) = self.flights.front_mut() else { return Poll::Ready(Ok(())) };
+            match front.poll(cx) {
+                Poll::Ready(FlightStep::Bytes(data)) => {
+                    if self.origin.is_none() {
+                        self.origin = front.bytes_origin();
+                    }
+                    self.ready.extend(data.into_iter().filter(|data| !data.is_empty()));
+                }
+                Poll::Ready(FlightStep::End) => {
+                    if let Some(flight) = self.flights.pop_front() {
+                        flight.trace_origin();
+                    }
+                    self.window = (self.window + 1).min(self.window_max);
+                }
+                Poll::Ready(FlightStep::Bypass(reason)) => {
+                    tracing::debug!(
+                        request = %self.subject.cx.request_id(), object = %self.subject.object,
+                        reason = reason.as_str(
+                    ),
+                        "a span comes from the ufs");
+                    if let Some(span) = &mut front.span {
+                        span.set_attribute("verbs3.bypass", TraceValue::Name(reason.as_str()));
+                    }
+                    front.from = FlightSource::Ufs(self.subject.read_at_ufs(front.range.clone()));
+                }
+                Poll::Ready(FlightStep::Resume) => match self.subject.read_rest(front) {
+                    Some(read) => front.from = FlightSource::Tier(Box::new(read)),
+                    None => front.ended = Some(FlightStep::End),
+                },
+                // All of it is there: what its source says afterwards is of no use to anybody.
+                Poll::Ready(FlightStep::Failed(_)) if front.range.is_empty() => {
+                    front.ended = Some(FlightStep::End)
+                }
+                Poll::Ready(FlightStep::Failed(error)) => {
+                    if let Some(pause) = self.subject.pause_after(front, &error, self.answer_left) {
+                        front.from = FlightSource::Pause(pause);
+                        continue;
+                    }
+                    if let Some(span) = &mut front.span {
+                        span.mark_failed(error.to_string());
+                    }
+                    if let FetchError::VersionGone = error {
+                        self.telling = Some(self.subject.tell_version_gone());
+                        continue;
+                    }
+                    return Poll::Ready(Err(error));
+                }
+                Poll::Pending => {
+                    for flight in self.flights.iter_mut().skip(1) {
+                        flight.drive_ahead(cx);
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// Begins flights up to the window. The first always begins; others only if there is room for
+    /// them now.
+    fn launch_flights(&mut self, cx: &mut Context<'_>) {
+        while self.flights.len() < self.window && self.next < self.end {
+            let geometry = self.subject.shared.block_geometry();
+            let Some(span) = geometry.cut_spans(self.next..self.end).next() else { return };
+            let bytes = object_range(geometry, &span);
+            let ahead = !self.flights.is_empty();
+            let admitted = if ahead {
+                let Some(admitted) =
+                    self.subject.shared.admission.try_enter(bytes.end - bytes.start)
+                else {
+                    return;
+                };
+                Some(admitted)
+            } else {
+                None
+            };
+            let past_end = if bytes.end == self.end {
+                self.ahead_bytes_max.min(geometry.block_bytes - span.range.end)
+            } else {
+                0
+            };
+            let noted = self.subject.begin_trace_span(&bytes);
+            let mut read = self.subject.shared.tier.read_span(SpanRequest {
+                object: self.subject.object.clone(),
+                version: self.subject.version.clone(),
+                span,
+                ahead_bytes: past_end,
+                trace: self.subject.cx.outgoing_trace(noted.as_deref()),
+            });
+            if ahead && !read.start() {
+                if let Some(noted) = noted {
+                    noted.discard_span();
+                }
+                return;
+            }
+            self.next = bytes.end;
+            let mut flight = FetchFlight::new(bytes, read, noted, admitted);
+            if ahead {
+                flight.drive_ahead(cx);
+            }
+            self.flights.push_back(flight);
+        }
+    }
+}
+
+impl FetchFlight {
+    fn new(
+        range: Range<u64>,
+        read: SpanRead,
+        span: Option<Box<ActiveTraceSpan>>,
+        admitted: Option<ReadBytesPermit>,
+    ) -> Self {
+        let from = FlightSource::Tier(Box::new(read));
+        let resumption = ResumptionBackoff::default();
+        Self {
+            range,
+            from,
+            resumption,
+            early: VecDeque::new(),
+            ended: None,
+            span,
+            _admitted: admitted,
+        }
+    }
+
+    /// Notes how it came, for the trace.
+    fn trace_origin(mut self) {
+        let (Some(mut span), origin) = (self.span.take(), self.bytes_origin()) else { return };
+        if let Some((verdict, via)) = origin {
+            span.set_attribute("verbs3.cache", TraceValue::Name(verdict.as_str()));
+            span.set_attribute("verbs3.transport", TraceValue::Name(via.as_str()));
+        }
+    }
+
+    fn bytes_origin(&self) -> Option<(ReadVerdict, BytesOrigin)> {
+        match &self.from {
+            FlightSource::Tier(read) => read
+                .bytes_origin()
+                .map(|(verdict, kind)| (verdict_of(verdict), BytesOrigin::Tier(kind))),
+            FlightSource::Ufs(_) => Some((ReadVerdict::Bypass, BytesOrigin::Ufs)),
+            FlightSource::Pause(_) => None,
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
+        if !self.early.is_empty() {
+            return Poll::Ready(FlightStep::Bytes(std::mem::take(&mut self.early).into()));
+        }
+        match self.ended.take() {
+            Some(step) => Poll::Ready(step),
+            None => self.poll_source(cx),
+        }
+    }
+
+    /// Lets a flight go on whose turn has not come.
+    fn drive_ahead(&mut self, cx: &mut Context<'_>) {
+        while self.ended.is_none() {
+            match self.poll_source(cx) {
+                Poll::Ready(FlightStep::Bytes(data)) => self.early.extend(data),
+                Poll::Ready(step) => self.ended = Some(step),
+                Poll::Pending => return,
+            }
+        }
+    }
+
+    fn poll_source(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
+        let step = ready!(match &mut self.from {
+            FlightSource::Tier(read) => read.poll_next(cx).map(|item| match item {
+                SpanItem::Bytes(data) => FlightStep::Bytes(data),
+                SpanItem::End => FlightStep::End,
+                SpanItem::VersionGone => FlightStep::Failed(FetchError::VersionGone),
+                SpanItem::Bypass(reason) => FlightStep::Bypass(reason),
+            }),
+            FlightSource::Ufs(rest) => rest.poll(cx),
+            FlightSource::Pause(pause) => pause.as_mut().poll(cx).map(|()| FlightStep::Resume),
+        });
+        if let FlightStep::Bytes(data) = &step {
+            self.range.start += data.iter().map(|data| data.len() as u64).sum::<u64>();
+            self.resumption.note_progress();
+        }
+        Poll::Ready(step)
+    }
+}
+
+impl UfsRest {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<FlightStep> {
+        loop {
+            match self {
+                Self::Opening(opening) => match opening.as_mut().poll(cx) {
+                    Poll::Ready(Ok((stream, place))) => {
+                        *self = Self::Streaming { body: stream.body, _place: place }
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(FlightStep::Failed(error)),
+                    Poll::Pending => return Poll::Pending,
+                },
+                Self::Streaming { body, .. } => {
+                    return body.poll_next_unpin(cx).map(|item| match item {
+                        Some(Ok(data)) => FlightStep::Bytes(vec![data]),
+                        Some(Err(error)) => FlightStep::Failed(FetchError::from_ufs(error)),
+                        None => FlightStep::End,
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl FetchSubject {
+    /// A part of the trace, if there is one.
+    fn begin_trace_span(&self, bytes: &Range<u64>) -> Option<Box<ActiveTraceSpan>> {
+        let mut span = self.cx.begin_span("verbs3.span")?;
+        span.set_attribute("verbs3.first_byte", TraceValue::from(bytes.start));
+        span.set_attribute("verbs3.bytes", TraceValue::from(bytes.end - bytes.start));
+        Some(Box::new(span))
+    }
+
+    /// Asks the tier anew for what a flight has still to give. `None`: it has given all.
+    fn read_rest(&self, flight: &FetchFlight) -> Option<SpanRead> {
+        let span = self.shared.block_geometry().cut_spans(flight.range.clone()).next()?;
+        let trace = self.cx.outgoing_trace(flight.span.as_deref());
+        let (object, version) = (self.object.clone(), self.version.clone());
+        Some(self.shared.tier.read_span(SpanRequest {
+            object,
+            version,
+            span,
+            ahead_bytes: 0,
+            trace,
+        }))
+    }
+
+    /// How long to wait before another source is asked for the rest of a flight. `None`: the
+    /// failure is final.
+    fn pause_after(
+        &self,
+        flight: &mut FetchFlight,
+        error: &FetchError,
+        answer_left: bool,
+    ) -> Option<BoxFuture<'static, ()>> {
+        if !answer_left || !error.leaves_other_sources() {
+            return None;
+        }
+        let pause =
+            flight.resumption.next_pause(Instant::now(), self.shared.options.resume_wait_max)?;
+        self.shared.metrics.resumptions.inc();
+        tracing::debug!(request = %self.cx.request_id(), object = %self.object, at = flight.range.start, %error,
+            "a body goes on from another source");
+        Some(Box::pin(tokio::time::sleep(pause)))
+    }
+
+    fn tell_version_gone(&self) -> BoxFuture<'static, ()> {
+        let Self { shared, object, version, .. } = self.clone();
+        Box::pin(async move { shared.tier.tell_version_gone(&object, &version).await })
+    }
+
+    /// Bounded by `ufs_bypass_in_flight_max`; the answer is held against the version.
+    fn read_at_ufs(&self, range: Range<u64>) -> UfsRest {
+        let Self { shared, cx, mount, object, version, version_named } = self.clone();
+        shared.metrics.fallback_spans.inc();
+        UfsRest::Opening(Box::pin(async move {
+            let place =
+                shared.places.take_permit(cx.principal_name()).await.ok_or(FetchError::NoPlace)?;
+            let wanted = ReadObject {
+                bucket: mount.bucket.clone(),
+                key: object.key.clone(),
+                version_id: version.version_id.clone(),
+                if_match: Some(version.etag.clone()),
+                // Never empty: a flight ends before.
+                range: Some(range.start..=range.end - 1),
+                checksums: false,
+            };
+            let ask = async |wanted: ReadObject| {
+                let call = mount.ufs.read(wanted);
+                cx.ask_ufs((mount.ufs.ufs_name(), "GetObject"), call, |read| {
+                    read.as_ref().err().map(ToString::to_string)
+                })
+                .await
+            };
+            let mut read = ask(wanted.clone()).await;
+            if !version_named
+                && version.version_id.is_some()
+                && read.as_ref().is_err_and(is_forbidden)
+            {
+                // Naming a version takes a right of its own (s3:GetObjectVersion), which reading
+                // the object does not.
+                read = ask(ReadObject { version_id: None, ..wanted }).await;
+            }
+            let mut stream = read.map_err(FetchError::from_ufs)?;
+            let other_id =
+                |id: &String| version.version_id.as_ref().is_some_and(|wanted| wanted != id);
+            let other = stream.head.version_id.as_ref().is_some_and(other_id);
+            if other || stream.head.bytes != version.bytes || stream.range != range {
+                return Err(FetchError::VersionGone);
+            }
+            let counted = stream.body.inspect(move |item| {
+                if let Ok(data) = item {
+                    cx.add_ufs_bytes(data.len() as u64);
+                    shared.metrics.ufs_bytes.inc_by(data.len() as u64);
+                }
+            });
+            stream.body = counted.boxed();
+            Ok((stream, place))
+        }))
+    }
+}
+
+impl FetchError {
+    fn from_ufs(error: UfsError) -> Self {
+        let gone = match &error {
+            UfsError::Changed { .. } => true,
+            // A range of the version itself is within it.
+            UfsError::Answer { answer, .. } => matches!(
+                answer.status,
+                StatusCode::PRECONDITION_FAILED
+                    | StatusCode::NOT_FOUND
+                    | StatusCode::RANGE_NOT_SATISFIABLE
+            ),
+            UfsError::Unreachable { .. }
+            | UfsError::Truncated { .. }
+            | UfsError::Untrusted { .. }
+            | UfsError::Throttled { .. } => false,
+        };
+        if gone { Self::VersionGone } else { Self::Ufs(error) }
+    }
+
+    /// Whether the rest may come from elsewhere, or from the same store a moment later.
+    fn leaves_other_sources(&self) -> bool {
+        match self {
+            Self::VersionGone => false,
+            Self::NoPlace => true,
+            Self::Ufs(error) => error.retry_advice() == RetryAdvice::Later,
+        }
+    }
+}
+
+fn is_forbidden(error: &UfsError) -> bool {
+    error.raw_answer().is_some_and(|answer| answer.status == StatusCode::FORBIDDEN)
+}
+
+pub(super) fn verdict_of(verdict: CacheVerdict) -> ReadVerdict {
+    match verdict {
+        CacheVerdict::Hit => ReadVerdict::Hit,
+        CacheVerdict::Partial => ReadVerdict::Partial,
+        CacheVerdict::Miss => ReadVerdict::Miss,
+    }
+}
+
+fn object_range(geometry: BlockGeometry, span: &BlockSpan) -> Range<u64> {
+    let base = u64::from(span.block.0) * u64::from(geometry.block_bytes);
+    base + u64::from(span.range.start)..base + u64::from(span.range.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use verbs3_ufs::RawAnswer;
+
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_replaced_or_shorter_or_deleted_is_gone_and_one_that_is_forbidden_is_not() {
+        for (status, gone) in [(404, true), (412, true), (416, true), (403, false), (503, false)] {
+            let status = StatusCode::from_u16(status).unwrap_or_default();
+            let answer =
+                Box::new(RawAnswer { status, headers: http::HeaderMap::new(), body: Bytes::new() });
+            let error = FetchError::from_ufs(UfsError::Answer { ufs: "store".to_owned(), answer });
+            assert_eq!(matches!(error, FetchError::VersionGone), gone, "{status}");
+        }
+    }
+}

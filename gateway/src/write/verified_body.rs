@@ -1,0 +1,222 @@
+//! A request body on its way to the UFS, which holds its last frame back until everything promised
+//! about it has proved true and the homes know of the write. Owns that order. On failure the body
+//! errors, which cuts the connection to the UFS: with bytes missing from its Content-Length,
+//! nothing is stored. Does not buffer more than one frame.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use s3s::dto::StreamingBlob;
+use s3s::stream::{ByteStream, RemainingLength};
+use s3s::{S3Error, S3Result, StdError};
+
+use super::checks::{BodyChecks, BodyFault};
+use super::home_notifier::BodyWriteHandle;
+
+/// Where a body leaves why it failed: the UFS client above only knows that it did.
+#[derive(Clone, Default)]
+pub(crate) struct BodyVerdict(Arc<Mutex<BodyOutcome>>);
+
+#[derive(Default)]
+struct BodyOutcome {
+    fault: Option<BodyFault>,
+    refused: Option<S3Error>,
+    released: bool,
+}
+
+impl BodyVerdict {
+    /// Why the body was not let through, if it was not.
+    pub fn take_error(&self) -> Option<S3Error> {
+        let mut outcome = self.0.lock();
+        outcome.fault.take().map(BodyFault::into_error).or_else(|| outcome.refused.take())
+    }
+
+    /// The label of the body's fault, if one was found. The fault stays for `take_error`.
+    pub fn fault_label(&self) -> Option<&'static str> {
+        self.0.lock().fault.as_ref().map(BodyFault::metric_label)
+    }
+
+    /// Whether the whole body was let through.
+    pub fn is_released(&self) -> bool {
+        self.0.lock().released
+    }
+}
+
+/// A fault that was found below s3s, by the inbound body: s3s would only say that something broke.
+pub(crate) type FaultSlot = Arc<Mutex<Option<BodyFault>>>;
+
+enum VerifyState {
+    Reading,
+    /// Everything arrived and proved true; the homes are being told.
+    Announcing(Mutex<BoxFuture<'static, S3Result<()>>>),
+    Releasing,
+    Over,
+}
+
+/// See the module.
+pub(crate) struct VerifiedBody {
+    inner: StreamingBlob,
+    held: Option<Bytes>,
+    checks: Option<BodyChecks>,
+    declared: u64,
+    got: u64,
+    sent: u64,
+    announcer: Option<BodyWriteHandle>,
+    below: FaultSlot,
+    verdict: BodyVerdict,
+    state: VerifyState,
+}
+
+impl VerifiedBody {
+    /// `announcer`: told before the last frame is let go. `None` for what no reader can see yet.
+    pub fn new(
+        inner: StreamingBlob,
+        declared: u64,
+        checks: BodyChecks,
+        announcer: Option<BodyWriteHandle>,
+        below: FaultSlot,
+    ) -> (Self, BodyVerdict) {
+        let verdict = BodyVerdict::default();
+        let (held, checks, state) = (None, Some(checks), VerifyState::Reading);
+        let body = Self {
+            inner,
+            held,
+            checks,
+            declared,
+            got: 0,
+            sent: 0,
+            announcer,
+            below,
+            verdict: verdict.clone(),
+            state,
+        };
+        (body, verdict)
+    }
+
+    fn fail_body(&mut self, fault: BodyFault) -> Poll<Option<Result<Bytes, StdError>>> {
+        // The cause below s3s is the true one; what s3s makes of it is a consequence.
+        let fault = self.below.lock().take().unwrap_or(fault);
+        self.state = VerifyState::Over;
+        self.held = None;
+        let error: StdError = Box::new(fault.clone());
+        self.verdict.0.lock().fault = Some(fault);
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn pass_frame(&mut self, frame: Bytes) -> Poll<Option<Result<Bytes, StdError>>> {
+        self.sent += frame.len() as u64;
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    /// Takes a frame in and lets the one before it go.
+    fn hold_frame(&mut self, frame: Bytes) -> Option<Poll<Option<Result<Bytes, StdError>>>> {
+        if frame.is_empty() {
+            return None;
+        }
+        self.got += frame.len() as u64;
+        if self.got > self.declared {
+            let (got, declared) = (self.got, self.declared);
+            return Some(self.fail_body(BodyFault::Length { got, declared }));
+        }
+        if let Some(checks) = &mut self.checks {
+            checks.update(&frame);
+        }
+        self.held.replace(frame).map(|before| self.pass_frame(before))
+    }
+
+    /// The body's end: compares, and begins to announce.
+    fn finish_checks(&mut self) -> Result<(), BodyFault> {
+        if let Some(fault) = self.below.lock().take() {
+            return Err(fault);
+        }
+        if let Some(checks) = self.checks.take() {
+            checks.finish(self.got)?;
+        }
+        self.state = match self.announcer.take() {
+            Some(announcer) => VerifyState::Announcing(Mutex::new(Box::pin(async move {
+                announcer.announce_write().await
+            }))),
+            None => VerifyState::Releasing,
+        };
+        Ok(())
+    }
+}
+
+impl Stream for VerifiedBody {
+    type Item = Result<Bytes, StdError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = self.get_mut();
+        loop {
+            match &mut this.state {
+                VerifyState::Reading => match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
+                    Some(Ok(frame)) => {
+                        if let Some(answer) = this.hold_frame(frame) {
+                            return answer;
+                        }
+                    }
+                    Some(Err(error)) => return this.fail_body(fault_of(&*error)),
+                    None => {
+                        if let Err(fault) = this.finish_checks() {
+                            return this.fail_body(fault);
+                        }
+                    }
+                },
+                VerifyState::Announcing(announcing) => {
+                    match ready!(announcing.get_mut().as_mut().poll(cx)) {
+                        Ok(()) => this.state = VerifyState::Releasing,
+                        Err(error) => {
+                            this.state = VerifyState::Over;
+                            this.held = None;
+                            let cut: StdError = error
+                                .message()
+                                .unwrap_or("the write was refused")
+                                .to_owned()
+                                .into();
+                            this.verdict.0.lock().refused = Some(error);
+                            return Poll::Ready(Some(Err(cut)));
+                        }
+                    }
+                }
+                VerifyState::Releasing => {
+                    this.state = VerifyState::Over;
+                    this.verdict.0.lock().released = true;
+                    if let Some(last) = this.held.take() {
+                        return this.pass_frame(last);
+                    }
+                }
+                VerifyState::Over => return Poll::Ready(None),
+            }
+        }
+    }
+}
+
+impl ByteStream for VerifiedBody {
+    fn remaining_length(&self) -> RemainingLength {
+        usize::try_from(self.declared - self.sent)
+            .map_or_else(|_| RemainingLength::unknown(), RemainingLength::new_exact)
+    }
+}
+
+/// What an error of the stream above the socket means. s3s keeps its types to itself, so their
+/// texts are read; a test drives each through s3s, so that a change of the texts does not pass
+/// unnoticed.
+fn fault_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> BodyFault {
+    if let Some(fault) = error.downcast_ref::<BodyFault>() {
+        return fault.clone();
+    }
+    let text = error.to_string();
+    if text.contains("UploadStreamError: Sha256Mismatch") {
+        BodyFault::Sha256
+    } else {
+        BodyFault::Broken { reason: text }
+    }
+}
+
+#[cfg(test)]
+mod tests;

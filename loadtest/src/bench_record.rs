@@ -1,0 +1,276 @@
+//! What a run found, as figures: by side and round, and target ÷ reference. Owns their names in
+//! JSON.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::bench_limits::{self, BenchEffort};
+use crate::bench_round::BenchRoundOutcome;
+use crate::endpoint::BenchEndpoint;
+use crate::scenario::BenchScenario;
+use crate::statistics::{RatioEstimate, estimate_ratio, median};
+use crate::tally::{BenchRoundTally, ExchangeKindTally, LatencyTally};
+
+/// Rises when a field changes its meaning or goes away.
+pub const SCHEMA: u32 = 1;
+const MIB: f64 = 1_048_576.0;
+/// Points of a side's latency curve.
+const CURVE: [f64; 15] =
+    [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
+
+/// A whole run with its scenario, its host and its figures, as JSON has it.
+#[derive(Debug, Serialize)]
+pub struct BenchRecord {
+    pub schema: u32,
+    pub version: &'static str,
+    pub kernel: String,
+    pub cpus: usize,
+    pub scenario: BenchScenario,
+    /// The target, and what it is held against.
+    pub sides: Vec<BenchSideRecord>,
+    /// Target ÷ reference, where there is one.
+    pub ratios: BTreeMap<&'static str, RatioEstimate>,
+    /// What else than the server was a limit.
+    pub limits: Vec<String>,
+}
+
+/// Figures of one endpoint, by round and in all.
+#[derive(Debug, Serialize)]
+pub struct BenchSideRecord {
+    pub label: String,
+    pub address: String,
+    pub signed: bool,
+    pub rounds: Vec<BenchFigures>,
+    /// All rounds together.
+    pub all: BenchFigures,
+    /// (percentile, µs)
+    pub latency_curve: Vec<(f64, u64)>,
+    pub examples: Vec<String>,
+}
+
+/// Figures of one round, or of all rounds together. Rates count the requests that succeeded.
+#[derive(Debug, Serialize)]
+pub struct BenchFigures {
+    pub seconds: f64,
+    pub requests: u64,
+    pub bytes: u64,
+    pub requests_per_second: f64,
+    pub mib_per_second: f64,
+    pub latency: Option<LatencyPercentiles>,
+    pub first_byte: Option<LatencyPercentiles>,
+    pub server_cpu_us_per_request: Option<f64>,
+    pub server_cpu_us_per_mib: Option<f64>,
+    pub errors: BTreeMap<String, u64>,
+    pub wrong_answers: u64,
+    pub cache: BTreeMap<String, u64>,
+    pub kinds: BTreeMap<&'static str, ExchangeKindFigures>,
+    pub effort: BenchEffort,
+}
+
+/// Figures of one kind of exchange.
+#[derive(Debug, Serialize)]
+pub struct ExchangeKindFigures {
+    pub requests: u64,
+    pub bytes: u64,
+    pub latency: Option<LatencyPercentiles>,
+    pub first_byte: Option<LatencyPercentiles>,
+}
+
+/// Microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct LatencyPercentiles {
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+}
+
+impl LatencyPercentiles {
+    fn from_latencies(latencies: &LatencyTally) -> Option<Self> {
+        let at = |percentile| latencies.time_at_percentile(percentile).map(whole_micros);
+        Some(Self {
+            p50: at(50.0)?,
+            p90: at(90.0)?,
+            p99: at(99.0)?,
+            p999: at(99.9)?,
+            max: whole_micros(latencies.max_time()?),
+        })
+    }
+}
+
+fn whole_micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl BenchFigures {
+    fn from_outcome(outcome: &BenchRoundOutcome) -> Self {
+        let BenchRoundOutcome { tally, took, server_cpu, effort } = outcome;
+        let (sum, seconds) = (tally.sum_kinds(), took.as_secs_f64().max(1e-9));
+        let (requests, mib) = (sum.latency.sample_count(), sum.bytes as f64 / MIB);
+        let per = |count: f64| {
+            server_cpu.filter(|_| count > 0.0).map(|cpu| cpu.as_secs_f64() * 1e6 / count)
+        };
+        Self {
+            seconds,
+            requests,
+            bytes: sum.bytes,
+            requests_per_second: requests as f64 / seconds,
+            mib_per_second: mib / seconds,
+            latency: LatencyPercentiles::from_latencies(&sum.latency),
+            first_byte: LatencyPercentiles::from_latencies(&sum.first_byte),
+            server_cpu_us_per_request: per(requests as f64),
+            server_cpu_us_per_mib: per(mib),
+            errors: tally.errors.clone(),
+            wrong_answers: tally.wrong,
+            cache: tally.cache.clone(),
+            kinds: tally
+                .kinds
+                .iter()
+                .map(|(kind, of_kind)| (kind.as_str(), ExchangeKindFigures::from_tally(of_kind)))
+                .collect(),
+            effort: *effort,
+        }
+    }
+
+    /// Sum of the errors of all kinds.
+    pub fn errors_in_all(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}
+
+impl ExchangeKindFigures {
+    fn from_tally(of_kind: &ExchangeKindTally) -> Self {
+        Self {
+            requests: of_kind.latency.sample_count(),
+            bytes: of_kind.bytes,
+            latency: LatencyPercentiles::from_latencies(&of_kind.latency),
+            first_byte: LatencyPercentiles::from_latencies(&of_kind.first_byte),
+        }
+    }
+}
+
+impl BenchSideRecord {
+    /// Figures of one endpoint from the outcomes of its measured rounds.
+    pub fn from_outcomes(endpoint: &BenchEndpoint, outcomes: &[BenchRoundOutcome]) -> Self {
+        let mut tally = BenchRoundTally::default();
+        outcomes.iter().for_each(|outcome| tally.merge_from(&outcome.tally));
+        let curve = tally.sum_kinds().latency;
+        let latency_curve = CURVE
+            .iter()
+            .filter_map(|&at| Some((at, whole_micros(curve.time_at_percentile(at)?))))
+            .collect();
+        let examples = tally.examples.clone();
+        let took = outcomes.iter().map(|outcome| outcome.took).sum();
+        let server_cpu =
+            outcomes.iter().map(|outcome| outcome.server_cpu).sum::<Option<Duration>>();
+        let effort = worst_effort(outcomes);
+        let all =
+            BenchFigures::from_outcome(&BenchRoundOutcome { tally, took, server_cpu, effort });
+        Self {
+            label: endpoint.label.clone(),
+            address: endpoint.address.to_string(),
+            signed: endpoint.signer.is_signing(),
+            rounds: outcomes.iter().map(BenchFigures::from_outcome).collect(),
+            all,
+            latency_curve,
+            examples,
+        }
+    }
+}
+
+/// The worst of each figure over rounds.
+fn worst_effort(outcomes: &[BenchRoundOutcome]) -> BenchEffort {
+    let mut all = BenchEffort { host_idle: 1.0, ..BenchEffort::default() };
+    for effort in outcomes.iter().map(|outcome| outcome.effort) {
+        all.cpus = effort.cpus;
+        all.host_idle = all.host_idle.min(effort.host_idle);
+        let both = [
+            (&mut all.cpus_used, effort.cpus_used),
+            (&mut all.busiest, effort.busiest),
+            (&mut all.waiting, effort.waiting),
+            (&mut all.woken_late, effort.woken_late),
+            (&mut all.queued, effort.queued),
+            (&mut all.not_sent, effort.not_sent),
+        ];
+        both.into_iter().for_each(|(worst, this)| *worst = worst.max(this));
+    }
+    all
+}
+
+impl BenchRecord {
+    /// Computes ratios and limits. `sides`: the target, and what it is held against, if anything.
+    pub fn new(scenario: BenchScenario, sides: Vec<BenchSideRecord>) -> Self {
+        let limits = sides
+            .iter()
+            .flat_map(|side| {
+                bench_limits::find_limits(&side.all.effort)
+                    .into_iter()
+                    .map(|limit| format!("{}: {limit}", side.label))
+            })
+            .collect();
+        let ratios = match sides.as_slice() {
+            [target, against] => compare_sides(target, against, scenario.seed),
+            _ => BTreeMap::new(),
+        };
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        let cpus = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+        Self {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            kernel,
+            cpus,
+            scenario,
+            sides,
+            ratios,
+            limits,
+        }
+    }
+
+    /// Errors of all sides and all rounds.
+    pub fn error_count(&self) -> u64 {
+        self.sides.iter().map(|side| side.all.errors_in_all()).sum()
+    }
+}
+
+/// A figure of a round.
+type FigureSelector = fn(&BenchFigures) -> Option<f64>;
+
+/// Figures that are compared between two sides, with their names in JSON.
+pub const COMPARED: [(&str, FigureSelector); 6] = [
+    ("requests_per_second", |figures| Some(figures.requests_per_second)),
+    ("mib_per_second", |figures| Some(figures.mib_per_second)),
+    ("latency_p50", |figures| Some(figures.latency?.p50 as f64)),
+    ("latency_p99", |figures| Some(figures.latency?.p99 as f64)),
+    ("first_byte_p50", |figures| Some(figures.first_byte?.p50 as f64)),
+    ("server_cpu_per_request", |figures| figures.server_cpu_us_per_request),
+];
+
+fn compare_sides(
+    target: &BenchSideRecord,
+    against: &BenchSideRecord,
+    seed: u64,
+) -> BTreeMap<&'static str, RatioEstimate> {
+    let of = |side: &BenchSideRecord, figure: FigureSelector| -> Vec<f64> {
+        side.rounds.iter().map(|round| figure(round).unwrap_or(f64::NAN)).collect()
+    };
+    COMPARED
+        .iter()
+        .filter_map(|(name, figure)| {
+            Some((*name, estimate_ratio(&of(target, *figure), &of(against, *figure), seed)?))
+        })
+        .collect()
+}
+
+/// The middle of a figure over a side's rounds.
+pub fn median_over_rounds(
+    side: &BenchSideRecord,
+    figure: impl Fn(&BenchFigures) -> Option<f64>,
+) -> Option<f64> {
+    median(&side.rounds.iter().filter_map(figure).collect::<Vec<_>>())
+}

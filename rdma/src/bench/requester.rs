@@ -1,0 +1,238 @@
+//! The measuring side: finds every way to a host, and opens those that work.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use super::BenchError;
+use super::message::BenchHostInfo;
+use super::pattern_pages::PatternPages;
+use crate::arena::{Arena, ArenaOptions};
+use crate::peer::TransportWays;
+use crate::shm::{ShmOptions, ShmTransport};
+use crate::tcp::{TcpOptions, TcpTransport};
+use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
+use crate::verbs::{self, VerbsOptions, VerbsTransport};
+
+/// Room beside the pages and the landings: each size class takes extents of its own.
+const SLACK_BYTES: usize = 32 << 20;
+
+/// Whom to measure, and from where.
+#[derive(Debug, Clone)]
+pub struct DialOptions {
+    pub host: SocketAddr,
+    pub tcp: TcpOptions,
+    pub verbs: VerbsOptions,
+    pub shm: ShmOptions,
+    /// Addresses of this side's rails; the first is used with the host's first. Without any, the
+    /// address from which the route to the host's rail leads.
+    pub rails: Vec<IpAddr>,
+    /// Ways to try.
+    pub kinds: Vec<TransportKind>,
+    /// Connections over each way.
+    pub connections: usize,
+    pub page_bytes: usize,
+    /// Most bytes in flight at once.
+    pub in_flight_bytes_max: usize,
+    /// The host is this process: its usage is not asked for, since it is the same.
+    pub in_process: bool,
+}
+
+/// One way to the host, open.
+pub struct MeasuredWay {
+    pub kind: TransportKind,
+    /// "tcp", "shm", or the rail.
+    pub name: String,
+    pub(super) connections: Vec<Arc<dyn PeerConnection>>,
+}
+
+/// A way that is not measured, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    pub kind: TransportKind,
+    pub way: String,
+    pub reason: String,
+}
+
+/// All ways to one host.
+pub struct BenchRequester {
+    pub(super) ways: Vec<MeasuredWay>,
+    pub(super) left_out: Vec<LeftOut>,
+    pub(super) arena: Arena,
+    pub(super) source: PatternPages,
+    pub(super) about: BenchHostInfo,
+    pub(super) host: SocketAddr,
+    pub(super) connections: usize,
+    pub(super) in_process: bool,
+    /// Number of the next call, which says with which page it begins.
+    pub(super) next: AtomicU32,
+}
+
+impl BenchRequester {
+    /// Opens every way of `options.kinds` to the host. Ways that fail are left out with a reason.
+    /// Fails if tcp can't connect, the host has another page size, or memory is short.
+    pub async fn dial_host(options: DialOptions) -> Result<Self, BenchError> {
+        let page_bytes = options.page_bytes;
+        let capacity_bytes =
+            PatternPages::memory_bytes(page_bytes) + options.in_flight_bytes_max + SLACK_BYTES;
+        let map = ArenaOptions { capacity_bytes, cell_bytes_max: page_bytes, populate: true };
+        let arena = Arena::map_memory(map)
+            .map_err(|error| BenchError::io_error("map memory")(std::io::Error::other(error)))?;
+        let no_room = BenchError::NoRoom { bytes: PatternPages::memory_bytes(page_bytes) as u64 };
+        let source = PatternPages::new(&arena, page_bytes).ok_or(no_room)?;
+
+        let transport = TcpTransport::new(options.tcp.clone());
+        let address = PeerAddress::from(options.host);
+        let tcp = open_connections(options.connections, || transport.connect(&address)).await?;
+        let told = tcp[0].peer_ways().clone();
+        let about = super::measure::fetch_host_info(tcp[0].as_ref()).await?;
+        if about.page_bytes as usize != page_bytes {
+            let reason = format!(
+                "pages of {} bytes, and this side has pages of {page_bytes}",
+                about.page_bytes
+            );
+            return Err(BenchError::Refused(format!("it has {reason}; give both the same --page")));
+        }
+        let mut found = WayDiscovery { ways: Vec::new(), left_out: Vec::new() };
+        if options.kinds.contains(&TransportKind::Shm) {
+            found.open_shm(&options, &told).await;
+        }
+        if options.kinds.contains(&TransportKind::Verbs) {
+            found.open_rails(&options, &told, &arena).await;
+        }
+        if options.kinds.contains(&TransportKind::Tcp) {
+            found.ways.push(MeasuredWay {
+                kind: TransportKind::Tcp,
+                name: "tcp".into(),
+                connections: tcp,
+            });
+        }
+        for line in about.left_out.lines() {
+            let (way, reason) = line.split_once(": ").unwrap_or(("a way", line));
+            let kind = if way == "shm" { TransportKind::Shm } else { TransportKind::Verbs };
+            found.leave_out(kind, way.to_owned(), format!("on the host: {reason}"));
+        }
+        let WayDiscovery { ways, left_out } = found;
+        let (host, connections, in_process) =
+            (options.host, options.connections, options.in_process);
+        let next = AtomicU32::new(0);
+        Ok(Self { ways, left_out, arena, source, about, host, connections, in_process, next })
+    }
+
+    /// The open ways, in the order in which they were found: shm, rails, tcp.
+    pub fn open_ways(&self) -> &[MeasuredWay] {
+        &self.ways
+    }
+
+    /// The ways that are not measured, with the reason; those that the host could not open are
+    /// among them.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+}
+
+struct WayDiscovery {
+    ways: Vec<MeasuredWay>,
+    left_out: Vec<LeftOut>,
+}
+
+impl WayDiscovery {
+    async fn open_shm(&mut self, options: &DialOptions, told: &TransportWays) {
+        let leave = |found: &mut Self, reason: String| {
+            found.leave_out(TransportKind::Shm, "shm".into(), reason)
+        };
+        let Some(way) = &told.shm else {
+            return leave(self, "the host offers no socket".into());
+        };
+        if !way.is_here() {
+            return leave(
+                self,
+                "the host is another one, or its socket can't be seen from here".into(),
+            );
+        }
+        let transport = ShmTransport::new(options.shm.clone());
+        match open_connections(options.connections, || {
+            transport.connect_to(way.socket_path(), None)
+        })
+        .await
+        {
+            Ok(connections) => self.ways.push(MeasuredWay {
+                kind: TransportKind::Shm,
+                name: "shm".into(),
+                connections,
+            }),
+            Err(error) => leave(self, error.to_string()),
+        }
+    }
+
+    async fn open_rails(&mut self, options: &DialOptions, told: &TransportWays, arena: &Arena) {
+        if told.rails.is_empty() {
+            let reason = "the host offers no rail; name its addresses with --rail there".into();
+            return self.leave_out(TransportKind::Verbs, "verbs".into(), reason);
+        }
+        if let Err(none) = verbs::probe_devices() {
+            return self.leave_out(TransportKind::Verbs, "verbs".into(), none.to_string());
+        }
+        for (at, to) in told.rails.iter().enumerate() {
+            let Some(to) = *to else {
+                self.leave_out(
+                    TransportKind::Verbs,
+                    format!("verbs rail {at}"),
+                    "it is down on the host".into(),
+                );
+                continue;
+            };
+            let mine = options.rails.get(at).copied().map_or_else(|| source_address(to), Ok);
+            let mut name = format!("verbs {to}");
+            let opened = async {
+                let failed = |error: std::io::Error| error.to_string();
+                let transport = VerbsTransport::new(
+                    mine.map_err(failed)?,
+                    options.verbs.clone(),
+                    arena.clone(),
+                )
+                .map_err(failed)?;
+                if let Some(rail) = transport.current_rail() {
+                    name = format!("verbs {}", rail.metric_label());
+                }
+                let connections =
+                    open_connections(options.connections, || transport.connect_to(to, None)).await;
+                connections.map_err(|error| error.to_string())
+            };
+            match opened.await {
+                Ok(connections) => {
+                    self.ways.push(MeasuredWay { kind: TransportKind::Verbs, name, connections })
+                }
+                Err(reason) => self.leave_out(TransportKind::Verbs, name, reason),
+            }
+        }
+    }
+
+    fn leave_out(&mut self, kind: TransportKind, way: String, reason: String) {
+        self.left_out.push(LeftOut { kind, way, reason });
+    }
+}
+
+/// As many connections as are wanted, or the first error.
+async fn open_connections<F>(
+    count: usize,
+    connect: impl Fn() -> F,
+) -> Result<Vec<Arc<dyn PeerConnection>>, TransportError>
+where
+    F: Future<Output = Result<Arc<dyn PeerConnection>, TransportError>>,
+{
+    let mut connections = Vec::with_capacity(count);
+    for _ in 0..count.max(1) {
+        connections.push(connect().await?);
+    }
+    Ok(connections)
+}
+
+/// The local address from which the route to `to` leads. Sends nothing.
+fn source_address(to: SocketAddr) -> std::io::Result<IpAddr> {
+    let any: SocketAddr =
+        if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
+}

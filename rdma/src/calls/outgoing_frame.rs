@@ -1,0 +1,94 @@
+//! A frame on its way out: header, descriptors, message and data.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::frame::{FrameHeader, FrameKind, HEADER_BYTES, MemorySegment, SEGMENT_BYTES};
+use super::queued_bytes::QueuedBytesPermit;
+
+pub(crate) struct OutgoingFrame {
+    pub(crate) header: FrameHeader,
+    pub(crate) message: Bytes,
+    pub(crate) data: Vec<Bytes>,
+    /// Where the peer lets this side write the data; empty where it does not.
+    pub(crate) target: Arc<[MemorySegment]>,
+    /// The header and the descriptors of lent memory, as they go over the wire.
+    head: [u8; HEADER_BYTES],
+    described: Vec<u8>,
+    /// `None` for control frames, which are few: each belongs to a call that the peer was allowed
+    /// to make.
+    room: Option<QueuedBytesPermit>,
+}
+
+impl OutgoingFrame {
+    pub(crate) fn new(mut header: FrameHeader, message: Bytes, data: Vec<Bytes>) -> Self {
+        header.message_bytes = message.len() as u32;
+        header.data_bytes = data.iter().map(|piece| piece.len() as u64).sum();
+        let head = header.encode();
+        Self {
+            header,
+            message,
+            data,
+            target: Arc::default(),
+            head,
+            described: Vec::new(),
+            room: None,
+        }
+    }
+
+    pub(crate) fn control_frame(kind: FrameKind, call: u64) -> Self {
+        Self::new(FrameHeader::new(kind, call), Bytes::new(), Vec::new())
+    }
+
+    pub(crate) fn with_permit(mut self, room: QueuedBytesPermit) -> Self {
+        self.room = Some(room);
+        self
+    }
+
+    /// With the memory that this side lends.
+    pub(crate) fn with_segments(mut self, segments: &[MemorySegment]) -> Self {
+        self.set_segments(segments, self.header.placed);
+        self
+    }
+
+    pub(crate) fn with_target(mut self, target: Arc<[MemorySegment]>) -> Self {
+        self.target = target;
+        self
+    }
+
+    /// Sets the descriptors that go with the frame, and whether its data goes another way than the
+    /// stream.
+    pub(crate) fn set_segments(&mut self, segments: &[MemorySegment], placed: bool) {
+        self.header.segments = segments.len() as u32;
+        self.header.placed = placed;
+        self.head = self.header.encode();
+        self.described.clear();
+        self.described.reserve(segments.len() * SEGMENT_BYTES);
+        segments.iter().for_each(|segment| self.described.extend_from_slice(&segment.encode()));
+    }
+
+    /// A control frame: not part of the queue's bytes.
+    pub(crate) fn is_control(&self) -> bool {
+        self.room.is_none()
+    }
+
+    /// A part of this call that is worth nothing to a requester who has given up.
+    pub(crate) fn is_part_of(&self, call: u64) -> bool {
+        self.header.call == call && self.header.kind == FrameKind::Part
+    }
+
+    /// Header, descriptors and message, in this order.
+    pub(crate) fn leading_slices(&self) -> [&[u8]; 3] {
+        [&self.head, &self.described, &self.message]
+    }
+
+    /// Everything, for transports that send data in the stream.
+    pub(crate) fn wire_slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.leading_slices().into_iter().chain(self.data.iter().map(|piece| &piece[..]))
+    }
+
+    pub(crate) fn wire_bytes(&self) -> usize {
+        self.wire_slices().map(<[u8]>::len).sum()
+    }
+}

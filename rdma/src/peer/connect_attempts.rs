@@ -1,0 +1,284 @@
+//! Attempts: tcp first, which tells in which other ways the peer can be reached, then the best of
+//! those; and the task that looks after what was made.
+//!
+//! Owns the tasks of a peer. What an outcome means for a way is `lanes`' to decide.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared, select_ok};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::TransportPeerInner;
+use super::connection_state::{PeerConnectionState, PooledConnection};
+use crate::metrics::transport_metrics;
+use crate::transport::{PeerConnection, TransportError, TransportKind};
+
+pub(super) type ConnectAttempt = Shared<BoxFuture<'static, ConnectResult>>;
+type ConnectResult = Result<Arc<dyn PeerConnection>, TransportError>;
+
+impl TransportPeerInner {
+    /// Makes the first connection: over tcp, and then over the best way that both hosts have. Calls
+    /// wait for it.
+    pub(super) fn connect_first(self: &Arc<Self>) -> ConnectAttempt {
+        let inner = self.clone();
+        // Ends with its attempts, whose transports have deadlines, or when the peer is dropped.
+        self.spawn_attempt(async move {
+            let tcp = inner.over_tcp().await;
+            if let Ok(connection) = &tcp {
+                inner.state.lock().learn_ways(connection.peer_ways().clone());
+            }
+            // Attempts that take longer go on by themselves, and calls use what comes of them.
+            let better = timeout(inner.options.upgrade_wait, inner.upgrade_transport())
+                .await
+                .unwrap_or_default();
+            inner.record_connection(tcp, better)
+        })
+    }
+
+    /// Makes one more connection over tcp.
+    pub(super) fn one_more(self: &Arc<Self>) -> ConnectAttempt {
+        let inner = self.clone();
+        // As `connect_first`.
+        self.spawn_attempt(async move {
+            let tcp = inner.over_tcp().await;
+            inner.record_connection(tcp, None)
+        })
+    }
+
+    /// In a task, so that an attempt outlives the call that needed it first.
+    fn spawn_attempt(
+        self: &Arc<Self>,
+        attempt: impl Future<Output = ConnectResult> + Send + 'static,
+    ) -> ConnectAttempt {
+        let task = self.tasks.spawn(attempt);
+        let panicked = self.unreachable_error("the attempt panicked");
+        async move { task.await.unwrap_or(Err(panicked)) }.boxed().shared()
+    }
+
+    async fn over_tcp(&self) -> ConnectResult {
+        let mut error = self.unreachable_error("no tcp transport is configured for it");
+        let Some(address) = &self.address else {
+            return Err(error);
+        };
+        for transport in &self.tcp {
+            let made = self.over.run_until_cancelled(transport.connect(address)).await;
+            match made.unwrap_or_else(|| Err(self.unreachable_error("it is closed here"))) {
+                Ok(connection) => return Ok(connection),
+                Err(failed) => {
+                    if !self.over.is_cancelled() {
+                        tracing::warn!(
+                            peer = self.name, transport = %transport.transport_kind(), error = %failed,
+                            "can't connect"
+                        );
+                    }
+                    transport_metrics().connects_failed.inc();
+                    error = failed;
+                }
+            }
+        }
+        Err(error)
+    }
+
+    /// The first connection over the best way that works.
+    async fn upgrade_transport(self: &Arc<Self>) -> Option<Arc<dyn PeerConnection>> {
+        for kind in [TransportKind::Shm, TransportKind::Verbs] {
+            // Every rail at once: a body's spans are to be spread over them from the start.
+            let attempts = self.start_all(kind, Instant::now());
+            if attempts.is_empty() {
+                continue;
+            }
+            if let Ok((connection, _)) = select_ok(attempts).await {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    fn start_all(self: &Arc<Self>, kind: TransportKind, now: Instant) -> Vec<ConnectAttempt> {
+        let mut state = self.state.lock();
+        let lanes: Vec<usize> =
+            (0..state.lanes.len()).filter(|&at| state.lanes[at].kind == kind).collect();
+        lanes.into_iter().filter_map(|at| self.start_attempt(&mut state, at, now)).collect()
+    }
+
+    /// Starts an attempt of one way, or joins the one under way. `None`: the peer does not have it,
+    /// it rests, or there are as many verbs connections as there may be.
+    pub(super) fn start_attempt(
+        self: &Arc<Self>,
+        state: &mut PeerConnectionState,
+        at: usize,
+        now: Instant,
+    ) -> Option<ConnectAttempt> {
+        let PeerConnectionState { lanes, ways, .. } = state;
+        let lane = &mut lanes[at];
+        if let Some(attempt) = &lane.attempt {
+            return Some(attempt.clone());
+        }
+        if self.over.is_cancelled() || !lane.rest.may_try(now) {
+            return None;
+        }
+        if lane.is_down_there(ways) || !lane.transport.is_up() {
+            // What it was lost by is the better reason.
+            lane.trouble.get_or_insert("rail_down");
+            return None;
+        }
+        let address = lane.peer_address(self.address.as_ref()?, ways)?;
+        let mut place = None;
+        if lane.kind == TransportKind::Verbs {
+            place = self.options.queue_pairs.take_place();
+            if place.is_none() {
+                lane.trouble = Some("cap");
+                return None;
+            }
+        }
+        let (inner, transport) = (self.clone(), lane.transport.clone());
+        // As `connect_first`.
+        let attempt = self.spawn_attempt(async move {
+            let made = inner.over.run_until_cancelled(transport.connect(&address)).await;
+            let made = made.unwrap_or_else(|| Err(inner.unreachable_error("it is closed here")));
+            inner.lane_connected(at, made, place)
+        });
+        lane.attempt = Some(attempt.clone());
+        Some(attempt)
+    }
+
+    /// Asks the peer again in which ways it can be reached: a rail of its may be back. The
+    /// connection for that is not kept.
+    fn learn_anew(self: &Arc<Self>, state: &mut PeerConnectionState) {
+        state.learning = true;
+        let inner = self.clone();
+        // As `connect_first`.
+        self.tasks.spawn(async move {
+            let told = inner.over_tcp().await;
+            let mut state = inner.state.lock();
+            state.learning = false;
+            match told {
+                Ok(connection) => state.learn_ways(connection.peer_ways().clone()),
+                // Tcp has its own pauses for who needs it; this can wait as long as before.
+                Err(_) => state.learned = Instant::now(),
+            }
+            drop(state);
+            inner.changed.notify_one();
+        });
+    }
+
+    fn lane_connected(
+        self: &Arc<Self>,
+        at: usize,
+        made: ConnectResult,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> ConnectResult {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.lanes[at].attempt = None;
+        match &made {
+            _ if self.over.is_cancelled() => {}
+            Ok(connection) => {
+                state.count_replacement();
+                let held = PooledConnection {
+                    connection: connection.clone(),
+                    since: now,
+                    used: now,
+                    _place: place,
+                };
+                state.lanes[at].add_connection(&self.name, now, held);
+                self.keep_up(&mut state);
+            }
+            Err(error) => {
+                transport_metrics().connects_failed.inc();
+                let lane = &mut state.lanes[at];
+                tracing::debug!(peer = self.name, transport = %lane.kind, %error, "can't connect");
+                lane.record_failure(&self.name, now, error);
+            }
+        }
+        self.changed.notify_one();
+        made
+    }
+
+    fn record_connection(
+        self: &Arc<Self>,
+        tcp: ConnectResult,
+        better: Option<Arc<dyn PeerConnection>>,
+    ) -> ConnectResult {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        state.attempt = None;
+        match &tcp {
+            _ if self.over.is_cancelled() => {}
+            Ok(connection) => {
+                state.count_replacement();
+                state.tcp.push(PooledConnection {
+                    connection: connection.clone(),
+                    since: now,
+                    used: now,
+                    _place: None,
+                });
+                self.keep_up(&mut state);
+            }
+            Err(error) => {
+                state.backoff.record_failure(now, rand::random());
+                state.last_error = Some(error.clone());
+            }
+        }
+        let best = better.map_or(tcp, Ok);
+        if let Ok(connection) = &best {
+            state.record_route(&self.name, connection.transport_kind());
+        }
+        best
+    }
+
+    fn keep_up(self: &Arc<Self>, state: &mut PeerConnectionState) {
+        if !std::mem::replace(&mut state.kept_up, true) {
+            self.tasks.spawn(self.clone().run_upkeep());
+        }
+    }
+
+    /// Closes connections that nobody uses, and tries again what failed; ends when no connection is
+    /// left, so that a peer that nobody asks is left alone. May be cancelled at any time.
+    async fn run_upkeep(self: Arc<Self>) {
+        let idle_max = self.options.idle_max;
+        let mut wake = Instant::now() + idle_max / 2;
+        loop {
+            tokio::select! {
+                () = sleep_until(wake) => {}
+                () = self.changed.notified() => {}
+                () = self.over.cancelled() => {}
+            }
+            let now = Instant::now();
+            let mut state = self.state.lock();
+            state.drop_broken(&self.name, now);
+            let over = self.over.is_cancelled();
+            state.retain_connections(|held| {
+                if held.connection.in_flight() > 0 {
+                    held.used = now;
+                }
+                !over && now.saturating_duration_since(held.used) < idle_max
+            });
+            if state.all_connections().next().is_none() {
+                state.kept_up = false;
+                return;
+            }
+            wake = now + idle_max / 2;
+            if state.may_learn() && !state.learning {
+                match state.learned + self.options.rest.rest_min {
+                    due if due > now => wake = wake.min(due),
+                    _ => self.learn_anew(&mut state),
+                }
+            }
+            for at in 0..state.lanes.len() {
+                let lane = &state.lanes[at];
+                // Only what failed: what is merely idle waits for a call.
+                if lane.trouble.is_none() || !lane.held.is_empty() {
+                    continue;
+                }
+                match lane.rest.retry_at().filter(|&until| until > now) {
+                    Some(until) => wake = wake.min(until),
+                    None => drop(self.start_attempt(&mut state, at, now)),
+                }
+            }
+        }
+    }
+}

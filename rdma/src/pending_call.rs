@@ -1,0 +1,331 @@
+//! One call as the requesting side of a transport keeps it: its landing, its events, and whether it
+//! is settled.
+//!
+//! Owns the rule of quarantine: the landing stays here until the call is settled, whoever has lost
+//! interest in it. Does not move bytes and sends nothing; a transport asks it what to do.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prometheus::{Histogram, IntCounter};
+use tokio::sync::oneshot;
+
+use crate::call_credits::CreditPermit;
+use crate::landing::{Landing, LandingClaimError, LandingFill};
+use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
+use crate::transport::{CallEvent, TransportError, TransportKind};
+
+/// Events that a call may hold before its requester takes them. A landing of 16 MiB in pages of 4
+/// KiB has as many parts; more is a peer that floods a requester which can't make it stop.
+pub(crate) const EVENTS_QUEUED_MAX: usize = 4096;
+
+/// Message bytes that a call may hold before its requester takes them: the messages of a flood
+/// would be memory that no landing bounds. Real messages have some hundred bytes.
+pub(crate) const MESSAGE_BYTES_QUEUED_MAX: usize = 4 << 20;
+
+/// The right to have one call under way on a connection.
+pub(crate) struct CountedCredit {
+    _permit: CreditPermit,
+    _gauge: GaugeGuard,
+}
+
+impl CountedCredit {
+    pub(crate) fn new(permit: CreditPermit) -> Self {
+        Self { _permit: permit, _gauge: GaugeGuard::add_to(&transport_metrics().credits_in_use, 1) }
+    }
+}
+
+type CallEventResult = Result<CallEvent, TransportError>;
+
+/// A requester's push that somebody in this process waits for (in-process transports only).
+pub(crate) struct InProcessPull {
+    pub(crate) fill: LandingFill,
+    pub(crate) done: oneshot::Sender<Vec<Bytes>>,
+}
+
+pub(crate) struct PendingCall {
+    traffic: &'static TransportTraffic,
+    /// The peer was told where the landing is, so it can say that data is there already.
+    described: bool,
+    begun: Instant,
+    /// Of its rail, where it has one.
+    rail_seconds: Option<Histogram>,
+    state: Mutex<PendingCallState>,
+}
+
+struct PendingCallState {
+    landing: Option<Landing>,
+    events: VecDeque<CallEventResult>,
+    /// Length of all messages in `events`.
+    message_bytes: usize,
+    requester: Option<Waker>,
+    server: Option<Waker>,
+    /// Bytes of the last `Wanted` that has not been answered.
+    wanted: Option<u64>,
+    pull: Option<InProcessPull>,
+    cancelled: bool,
+    settled: bool,
+    quarantine: Option<LandingQuarantine>,
+    /// Given back when the call is settled, not when it is cancelled: a cancelled call still costs
+    /// the peer.
+    credit: Option<CountedCredit>,
+}
+
+/// What a settled call lets go of.
+type SettledRemains =
+    (Option<Landing>, Option<LandingQuarantine>, Option<CountedCredit>, Option<InProcessPull>);
+
+/// Shows a landing in the metrics while it is in quarantine.
+struct LandingQuarantine {
+    _count: GaugeGuard,
+    _bytes: GaugeGuard,
+}
+
+impl PendingCallState {
+    fn pop_event(&mut self) -> Option<CallEventResult> {
+        let event = self.events.pop_front()?;
+        if let Ok(event) = &event {
+            self.message_bytes -= message_bytes(event);
+        }
+        Some(event)
+    }
+}
+
+fn message_bytes(event: &CallEvent) -> usize {
+    match event {
+        CallEvent::Part(part) => part.message.len(),
+        CallEvent::Wanted { message, .. } => message.len(),
+    }
+}
+
+impl PendingCall {
+    pub(crate) fn new(
+        kind: TransportKind,
+        landing: Option<Landing>,
+        credit: Option<CountedCredit>,
+    ) -> Self {
+        Self {
+            traffic: TransportTraffic::for_kind(kind),
+            described: false,
+            begun: Instant::now(),
+            rail_seconds: None,
+            state: Mutex::new(PendingCallState {
+                landing,
+                events: VecDeque::new(),
+                message_bytes: 0,
+                requester: None,
+                server: None,
+                wanted: None,
+                pull: None,
+                cancelled: false,
+                settled: false,
+                quarantine: None,
+                credit,
+            }),
+        }
+    }
+
+    /// Notes whether the peer was told where the landing is.
+    pub(crate) fn mark_described(mut self, described: bool) -> Self {
+        self.described = described;
+        self
+    }
+
+    /// Has its seconds counted for a rail, too.
+    pub(crate) fn timed_by(mut self, rail_seconds: Option<Histogram>) -> Self {
+        self.rail_seconds = rail_seconds;
+        self
+    }
+
+    pub(crate) fn is_described(&self) -> bool {
+        self.described
+    }
+
+    /// Takes a range of the landing out to be written. Also for a cancelled call: its memory is
+    /// still its own.
+    pub(crate) fn claim_range(
+        &self,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<LandingFill, LandingClaimError> {
+        match &mut self.state.lock().landing {
+            Some(landing) => landing.claim_range(offset, bytes),
+            None if bytes == 0 => Ok(LandingFill::default()),
+            None => Err(LandingClaimError::Outside {
+                offset,
+                end: offset.saturating_add(bytes),
+                landing_bytes: 0,
+            }),
+        }
+    }
+
+    /// Gives the requester an event; `false` when its queue is over the bound. A cancelled call
+    /// forgets it.
+    pub(crate) fn deliver_event(&self, event: CallEvent) -> bool {
+        let mut state = self.state.lock();
+        if state.settled {
+            return true;
+        }
+        match &event {
+            CallEvent::Part(part) => {
+                let bytes: usize = part.data.iter().map(Bytes::len).sum();
+                self.traffic.bytes_in.inc_by(bytes as u64);
+                if part.last {
+                    // Dropped at once: who sees the last part may count on the memory and the
+                    // credit being back.
+                    drop(self.settle_locked(&mut state, &self.traffic.done));
+                }
+            }
+            CallEvent::Wanted { bytes, .. } => state.wanted = Some(*bytes),
+        }
+        let room = state.events.len() < EVENTS_QUEUED_MAX
+            && state.message_bytes < MESSAGE_BYTES_QUEUED_MAX;
+        let wake = if state.cancelled {
+            None
+        } else {
+            state.message_bytes += message_bytes(&event);
+            state.events.push_back(Ok(event));
+            state.requester.take()
+        };
+        drop(state);
+        if let Some(waker) = wake {
+            waker.wake();
+        }
+        room
+    }
+
+    /// Ends the call with an error. The peer must be unable to write to the landing from now on.
+    pub(crate) fn settle_with_error(&self, error: TransportError) {
+        let mut state = self.state.lock();
+        if state.settled {
+            return;
+        }
+        let outcome = match &error {
+            TransportError::Failed { .. } => &self.traffic.failed,
+            _ => &self.traffic.lost,
+        };
+        drop(self.settle_locked(&mut state, outcome));
+        if !state.cancelled {
+            state.events.push_back(Err(error));
+        }
+        let wake = state.requester.take();
+        drop(state);
+        if let Some(waker) = wake {
+            waker.wake();
+        }
+    }
+
+    /// The requester gave up. `true`: the peer has to be told, and the landing is in quarantine
+    /// until it has answered.
+    pub(crate) fn cancel_call(&self) -> bool {
+        let mut state = self.state.lock();
+        let events = std::mem::take(&mut state.events);
+        state.message_bytes = 0;
+        let (pull, server) = (state.pull.take(), state.server.take());
+        state.requester = None;
+        let tell = !state.settled && !state.cancelled;
+        if tell {
+            state.cancelled = true;
+            let metrics = transport_metrics();
+            state.quarantine = state.landing.as_ref().map(|landing| LandingQuarantine {
+                _count: GaugeGuard::add_to(&metrics.quarantined, 1),
+                _bytes: GaugeGuard::add_to(&metrics.quarantined_bytes, landing.total_bytes()),
+            });
+        }
+        drop(state);
+        drop((events, pull));
+        if let Some(waker) = server {
+            waker.wake();
+        }
+        tell
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.state.lock().cancelled
+    }
+
+    /// The next event, if there is one.
+    pub(crate) fn pop_event(&self) -> Option<CallEventResult> {
+        let mut state = self.state.lock();
+        let event = state.pop_event()?;
+        let server = state.server.take();
+        drop(state);
+        if let Some(waker) = server {
+            waker.wake();
+        }
+        Some(event)
+    }
+
+    pub(crate) fn poll_pop(&self, cx: &mut Context<'_>) -> Poll<CallEventResult> {
+        if let Some(event) = self.pop_event() {
+            return Poll::Ready(event);
+        }
+        let mut state = self.state.lock();
+        // An event may have come between the two locks.
+        if let Some(event) = state.pop_event() {
+            return Poll::Ready(event);
+        }
+        if state.settled {
+            return Poll::Ready(Err(TransportError::Bound {
+                reason: "the call was polled after its end".into(),
+            }));
+        }
+        match &mut state.requester {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            waker => *waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    /// For transports that can make the serving side wait: ready while fewer than `events_max`
+    /// events are queued.
+    pub(crate) fn poll_room(&self, cx: &mut Context<'_>, events_max: usize) -> Poll<()> {
+        let mut state = self.state.lock();
+        if state.events.len() < events_max {
+            return Poll::Ready(());
+        }
+        state.server = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Notes who waits for the requester's push; at most one pull at a time.
+    pub(crate) fn offer_pull(&self, pull: InProcessPull) {
+        self.state.lock().pull = Some(pull);
+    }
+
+    pub(crate) fn take_pull(&self) -> Option<InProcessPull> {
+        self.state.lock().pull.take()
+    }
+
+    /// Checks a push against the last `Wanted`, which it answers.
+    pub(crate) fn answer_wanted(&self, data: &[Bytes]) -> Result<u64, TransportError> {
+        let bytes: u64 = data.iter().map(|piece| piece.len() as u64).sum();
+        let mut state = self.state.lock();
+        match state.wanted {
+            Some(wanted) if wanted == bytes => {
+                state.wanted = None;
+                self.traffic.bytes_out.inc_by(bytes);
+                Ok(bytes)
+            }
+            Some(wanted) => Err(TransportError::Bound {
+                reason: format!("the peer wants {wanted} bytes, {bytes} were pushed"),
+            }),
+            None => Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() }),
+        }
+    }
+
+    fn settle_locked(&self, state: &mut PendingCallState, outcome: &IntCounter) -> SettledRemains {
+        let outcome = if state.cancelled { &self.traffic.cancelled } else { outcome };
+        outcome.inc();
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.traffic.seconds.observe(seconds);
+        if let Some(rail) = &self.rail_seconds {
+            rail.observe(seconds);
+        }
+        state.settled = true;
+        (state.landing.take(), state.quarantine.take(), state.credit.take(), state.pull.take())
+    }
+}

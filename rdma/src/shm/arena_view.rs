@@ -1,0 +1,198 @@
+//! A worker's arena as a requester sees it: mapped read-only, once for all connections to that
+//! worker, for as long as a piece of it lives.
+//!
+//! Owns the mapping, the checks before it is made, and the pieces. All `unsafe` of the requesting
+//! side is here.
+
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::{Arc, LazyLock, Weak};
+
+use parking_lot::Mutex;
+use rustix::fs::SealFlags;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use super::pin_releases::PinReleases;
+use crate::metrics::{GaugeGuard, transport_metrics};
+
+/// `f_type` of tmpfs, which memfds belong to (`linux/magic.h`).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
+
+/// Why memory that a worker passed is not mapped.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ViewError {
+    #[error("it is not sealed against shrinking")]
+    Unsealed,
+    #[error("it is no memfd of ordinary pages")]
+    OtherMemory,
+    #[error("it has {found} bytes where {said} were promised")]
+    Length { said: u64, found: u64 },
+    #[error("it can't be mapped")]
+    Map(#[from] io::Error),
+}
+
+/// What one connection may look at.
+pub(super) struct ShmArenaView {
+    mapped: Arc<ReadOnlyMapping>,
+    /// Closed behind the last look of this connection: the worker then knows of it.
+    _lifeline: OwnedFd,
+}
+
+struct ReadOnlyMapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping stays in place until drop and is only ever read.
+unsafe impl Send for ReadOnlyMapping {}
+// SAFETY: as for Send.
+unsafe impl Sync for ReadOnlyMapping {}
+
+/// Of one memfd: device, inode and bytes mapped. A mapping holds its inode, so the number means
+/// nothing else while one lives.
+type MemfdIdentity = (u64, u64, usize);
+
+/// All that are mapped. Each further mapping of an arena would cost page tables anew, 2 MiB for a
+/// GiB, and count in RSS.
+static MAPPED: LazyLock<Mutex<HashMap<MemfdIdentity, Weak<ReadOnlyMapping>>>> =
+    LazyLock::new(Mutex::default);
+
+impl ReadOnlyMapping {
+    /// The mapping of `memory` that there is, or a new one.
+    fn map_or_reuse(memory: &OwnedFd, identity: MemfdIdentity) -> io::Result<Arc<Self>> {
+        let mut all = MAPPED.lock();
+        if let Some(mapped) = all.get(&identity).and_then(Weak::upgrade) {
+            return Ok(mapped);
+        }
+        let bytes = identity.2;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing object.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                memory,
+                0,
+            )
+        }?;
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        // Kernels that don't know the hint write larger core dumps, nothing else.
+        // SAFETY: the range is exactly the new mapping, and the advice changes no contents.
+        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontDump) };
+        let mapped = Arc::new(Self { base, bytes });
+        all.retain(|_, other| other.strong_count() > 0);
+        all.insert(identity, Arc::downgrade(&mapped));
+        Ok(mapped)
+    }
+}
+
+impl Drop for ReadOnlyMapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map_or_reuse`; every view holds it, and every piece a view, so no
+        // pointer into it is left.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl ShmArenaView {
+    /// Maps `bytes` of `memory`. What is sealed against shrinking, and of pages that the kernel can
+    /// always bring, can't be taken from under this process: reading it raises no SIGBUS, whatever
+    /// the worker does or however it ends.
+    pub(super) fn map_arena(
+        memory: &OwnedFd,
+        lifeline: OwnedFd,
+        bytes: u64,
+    ) -> Result<Self, ViewError> {
+        // Huge pages of hugetlbfs have seals too, but a hole in them is a SIGBUS when no huge page
+        // is free.
+        if rustix::fs::fstatfs(memory).map_err(io::Error::from)?.f_type as i64 != TMPFS_MAGIC {
+            return Err(ViewError::OtherMemory);
+        }
+        let seals = rustix::fs::fcntl_get_seals(memory).map_err(|_| ViewError::Unsealed)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(ViewError::Unsealed);
+        }
+        // After the seals: from here on it never gets shorter.
+        let stat = rustix::fs::fstat(memory).map_err(io::Error::from)?;
+        let found = u64::try_from(stat.st_size).unwrap_or(0);
+        let length = usize::try_from(bytes).unwrap_or(0);
+        if length == 0 || bytes > found {
+            return Err(ViewError::Length { said: bytes, found });
+        }
+        Ok(Self {
+            mapped: ReadOnlyMapping::map_or_reuse(memory, (stat.st_dev, stat.st_ino, length))?,
+            _lifeline: lifeline,
+        })
+    }
+
+    /// `bytes` from `offset` on as a range of this mapping; `None` when any of it lies outside.
+    pub(super) fn checked_range(&self, offset: u64, bytes: u32) -> Option<Range<usize>> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(bytes as usize)?;
+        (end <= self.mapped.bytes).then_some(start..end)
+    }
+}
+
+/// The right to look at one pin's ranges: given back when the last piece is dropped.
+pub(super) struct PinnedPartLoan {
+    view: Arc<ShmArenaView>,
+    releases: Arc<PinReleases>,
+    pin: u32,
+    bytes: u64,
+    _held: GaugeGuard,
+}
+
+impl PinnedPartLoan {
+    /// Of `bytes` in all, which [`PinReleases::take`] has admitted.
+    pub(super) fn new(
+        view: Arc<ShmArenaView>,
+        releases: Arc<PinReleases>,
+        pin: u32,
+        bytes: u64,
+    ) -> Arc<Self> {
+        let _held = GaugeGuard::add_to(&transport_metrics().shm_held_bytes, bytes);
+        Arc::new(Self { view, releases, pin, bytes, _held })
+    }
+
+    /// A piece; `checked_range` comes from [`ShmArenaView::checked_range`] of the same view.
+    pub(super) fn borrow_piece(self: &Arc<Self>, range: Range<usize>) -> bytes::Bytes {
+        assert!(
+            range.start <= range.end && range.end <= self.view.mapped.bytes,
+            "a range of another view"
+        );
+        bytes::Bytes::from_owner(PinnedPiece { loan: self.clone(), range })
+    }
+}
+
+impl Drop for PinnedPartLoan {
+    fn drop(&mut self) {
+        self.releases.queue_release(self.pin, self.bytes);
+    }
+}
+
+struct PinnedPiece {
+    loan: Arc<PinnedPartLoan>,
+    range: Range<usize>,
+}
+
+impl AsRef<[u8]> for PinnedPiece {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `PinnedPartLoan::borrow_piece` checked that the range lies in the mapping, whose length can't
+        // change, and the loan keeps it mapped. An honest worker neither writes to the range nor
+        // leases it again before the pin ends (`pins`), and the pin ends after this piece. A worker
+        // that lies can change the bytes; they are only ever copied and summed, as bytes of any
+        // value, so that shows wrong bytes (which it could have sent as well) and corrupts nothing
+        // here.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.loan.view.mapped.base.as_ptr().add(self.range.start),
+                self.range.len(),
+            )
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The worker's side of a stream: hands over what lies in its arena, and copies the rest.
+//!
+//! Owns the choice between the two. What is pinned for how long is `pins`'.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::net::UnixStream;
+
+use super::pin_registry::ShmPinRegistry;
+use crate::arena::Arena;
+use crate::calls::{
+    FrameBody, FrameHeader, FrameInlet, FrameKind, FrameOutlet, InletError, MemorySegment,
+    OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES, SEGMENTS_MAX,
+};
+use crate::landing::{Landing, LandingFill};
+use crate::metrics::transport_metrics;
+use crate::stream::{FrameIntake, FrameOutbox};
+use crate::transport::TransportKind;
+
+pub(super) struct ShmOwnerOutlet {
+    pub(super) outbox: FrameOutbox<UnixStream>,
+    pub(super) pins: Arc<ShmPinRegistry>,
+    pub(super) arena: Arena,
+    /// Parts up to this length are copied.
+    pub(super) copy_bytes_max: usize,
+}
+
+impl ShmOwnerOutlet {
+    /// Makes the data of a part a reference to it, where that is possible and worth it.
+    fn hand_over(&self, frame: &mut OutgoingFrame) {
+        let bytes = frame.header.data_bytes;
+        if frame.header.kind != FrameKind::Part || bytes == 0 {
+            return;
+        }
+        match self.describe_data(frame, bytes) {
+            Ok(()) => {}
+            Err(reason) => {
+                transport_metrics().shm_copies.with_label_values(&[reason]).inc();
+                transport_metrics().shm_copied_bytes.with_label_values(&[reason]).inc_by(bytes);
+            }
+        }
+    }
+
+    fn describe_data(&self, frame: &mut OutgoingFrame, bytes: u64) -> Result<(), &'static str> {
+        if bytes <= self.copy_bytes_max as u64 {
+            return Err("small");
+        }
+        let pieces: Vec<&Bytes> = frame.data.iter().filter(|piece| !piece.is_empty()).collect();
+        let mut segments = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            let (address, bytes) = (self.arena.offset_of(piece), u32::try_from(piece.len()));
+            match (address, bytes) {
+                (Some(address), Ok(bytes)) => {
+                    segments.push(MemorySegment { address, bytes, key: 0 })
+                }
+                _ => return Err("heap"),
+            }
+        }
+        if segments.len() > SEGMENTS_MAX as usize {
+            return Err("heap");
+        }
+        match self.pins.pin_data(std::mem::take(&mut frame.data), bytes) {
+            Ok(pin) => {
+                segments.iter_mut().for_each(|segment| segment.key = pin);
+                frame.set_segments(&segments, true);
+                Ok(())
+            }
+            Err(data) => {
+                frame.data = data;
+                Err("quota")
+            }
+        }
+    }
+}
+
+impl FrameOutlet for ShmOwnerOutlet {
+    const KIND: TransportKind = TransportKind::Shm;
+
+    /// Nothing: what a requester pushes comes in the stream.
+    fn lend_landing(&self, _landing: &mut Landing) -> Vec<MemorySegment> {
+        Vec::new()
+    }
+
+    async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
+        self.outbox.reserve_bytes(bytes).await
+    }
+
+    async fn control_room(&self) {
+        self.outbox.control_room().await;
+    }
+
+    fn push_frame(&self, mut frame: OutgoingFrame) {
+        self.hand_over(&mut frame);
+        self.outbox.push_frame(frame);
+    }
+
+    /// The requester never hears of these parts, so it will not release them.
+    fn abandon_call(&self, call: u64) {
+        for frame in self.outbox.take_parts(call) {
+            if let Some(pin) = pin_of(&frame) {
+                self.pins.release_pin(u64::from(pin));
+            }
+        }
+    }
+
+    fn flush_frames(&self) {
+        self.outbox.flush_frames();
+    }
+
+    async fn run(&self) -> io::Result<()> {
+        self.outbox.run().await
+    }
+
+    fn finish_writes(&self) {
+        self.outbox.finish_writes();
+    }
+
+    fn shut_write(&self) {
+        self.outbox.shut_write();
+    }
+
+    /// Pins stay: the requester may look at them for as long as it has the arena mapped.
+    fn close(&self) {
+        self.outbox.close();
+    }
+}
+
+fn pin_of(frame: &OutgoingFrame) -> Option<u32> {
+    if !frame.header.placed {
+        return None;
+    }
+    let [_, described, _] = frame.leading_slices();
+    let segment = described.first_chunk::<SEGMENT_BYTES>()?;
+    Some(MemorySegment::decode(segment).key)
+}
+
+/// What a requester sends: frames of calls, and releases, which end here.
+pub(super) struct FromBorrower {
+    pub(super) intake: FrameIntake<UnixStream>,
+    pub(super) pins: Arc<ShmPinRegistry>,
+}
+
+impl FrameInlet for FromBorrower {
+    async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
+        loop {
+            let Some(header) = self.intake.next().await? else {
+                return Ok(None);
+            };
+            if header.placed || header.segments > 0 {
+                return Err(InletError::Rules(format!(
+                    "{:?} frame of a requester that names memory",
+                    header.kind
+                )));
+            }
+            if header.kind != FrameKind::Release {
+                return Ok(Some(header));
+            }
+            if !self.pins.release_pin(header.call) {
+                return Err(InletError::Rules(format!(
+                    "release of pin {}, which it does not hold",
+                    header.call
+                )));
+            }
+        }
+    }
+
+    async fn receive_body(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<FrameBody, InletError> {
+        // Bounded by `message_bytes_max`, which the decoder has checked.
+        let message = self.intake.read_rest(header.message_bytes as usize, fill).await?;
+        Ok(FrameBody { message: Bytes::from(message), ..FrameBody::default() })
+    }
+}

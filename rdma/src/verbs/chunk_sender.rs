@@ -1,0 +1,526 @@
+//! What goes out on one queue pair, and in which order: frames are cut in chunks, each behind the
+//! WRITEs that it vouches for.
+//!
+//! Owns the queue of frames, the slots that chunks are made in, and what must stay alive until the
+//! NIC is done. Posts nothing itself: it fills a list of work requests.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkHeader};
+use super::sys::{GatherElement, RegisteredBuffer, SGES_MAX, WorkOperation, WorkRequest};
+use super::window_pool::ClosingWindows;
+use super::write_plan::{RdmaWriteRequest, plan_writes};
+use crate::calls::{FrameKind, OutgoingFrame};
+
+/// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two
+/// copies.
+pub(super) const RIDE_BYTES_MAX: usize = 4 << 10;
+
+/// SENDs after which one is signalled, so that their slots come back in time.
+const SIGNAL_EVERY: u32 = 8;
+
+/// Places in the send queue that only chunks may take: WRITEs never keep their own SEND out.
+const SEND_RESERVE: u64 = 8;
+
+/// Slots for chunks that only give credits: they must go out when everything else waits.
+const GRANT_SLOTS: u16 = 2;
+
+const NO_SGES: [GatherElement; SGES_MAX] =
+    [GatherElement { address: 0, bytes: 0, lkey: 0 }; SGES_MAX];
+
+/// Sizes of the sending side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SendSizes {
+    /// Depth of the send queue.
+    pub(super) queue: u32,
+    /// Length of a slot, and of the peer's receive buffers.
+    pub(super) chunk_bytes: u32,
+    pub(super) slots: u16,
+    pub(super) inline_bytes: u32,
+}
+
+/// Where data may lie that the NIC fetches by itself.
+pub(super) trait LocalKeyLookup {
+    fn lkey_of(&self, piece: &Bytes) -> Option<u32>;
+}
+
+struct SendQueueFrame {
+    frame: OutgoingFrame,
+    /// Bytes of it that are in chunks.
+    packed: usize,
+    /// It is decided how its data travels; WRITEs of it may be posted.
+    begun: bool,
+}
+
+/// A chunk that is being filled.
+struct UnsentChunk {
+    slot: u16,
+    filled: usize,
+}
+
+/// What the NIC is done with. Drop it outside of locks.
+#[derive(Default)]
+pub(super) struct CompletedSends {
+    pub(super) frames: Vec<OutgoingFrame>,
+    /// Landings that the peer can't write to any more.
+    pub(super) closed: Vec<ClosingWindows>,
+}
+
+pub(super) struct ChunkSender {
+    sizes: SendSizes,
+    /// Of one chunk.
+    payload_bytes_max: usize,
+    frames: VecDeque<SendQueueFrame>,
+    /// What opens and closes windows, ahead of frames that are queued later; the memory that goes
+    /// back behind each.
+    locals: VecDeque<(WorkOperation, Option<ClosingWindows>)>,
+    /// WRITEs of the first frame that are not posted.
+    writes: VecDeque<RdmaWriteRequest>,
+    open: Option<UnsentChunk>,
+    /// Frames with WRITEs whose last byte is in the open chunk.
+    packed: Vec<OutgoingFrame>,
+    /// Frames of which everything was copied into chunks: the NIC reads none of them.
+    copied: Vec<OutgoingFrame>,
+    free: Vec<u16>,
+    free_for_grants: Vec<u16>,
+    /// By request: slots and frames that the NIC may still read.
+    held_slots: VecDeque<(u64, u16)>,
+    held_frames: VecDeque<(u64, OutgoingFrame)>,
+    closing: VecDeque<(u64, ClosingWindows)>,
+    /// Id of the last request made, and of the last known to be complete.
+    made: u64,
+    complete: u64,
+    /// Id of the last request that does nothing.
+    nudged: u64,
+    sends_unsignalled: u32,
+    controls: usize,
+    /// Data bytes of frames that ride in the stream, since they were last asked for.
+    copied_bytes: u64,
+    works: Vec<WorkRequest>,
+}
+
+impl ChunkSender {
+    pub(super) fn new(sizes: SendSizes) -> Self {
+        Self {
+            sizes,
+            payload_bytes_max: sizes.chunk_bytes as usize - CHUNK_HEADER_BYTES,
+            frames: VecDeque::new(),
+            locals: VecDeque::new(),
+            writes: VecDeque::new(),
+            open: None,
+            packed: Vec::new(),
+            copied: Vec::new(),
+            free: (0..sizes.slots).collect(),
+            free_for_grants: (sizes.slots..sizes.slots + GRANT_SLOTS).collect(),
+            held_slots: VecDeque::new(),
+            held_frames: VecDeque::new(),
+            closing: VecDeque::new(),
+            made: 0,
+            complete: 0,
+            nudged: 0,
+            sends_unsignalled: 0,
+            controls: 0,
+            copied_bytes: 0,
+            works: Vec::new(),
+        }
+    }
+
+    /// Bytes of all slots.
+    pub(super) fn buffer_bytes(slots: u16, chunk_bytes: u32) -> usize {
+        usize::from(slots + GRANT_SLOTS) * chunk_bytes as usize
+    }
+
+    pub(super) fn push(&mut self, frame: OutgoingFrame) {
+        self.controls += usize::from(frame.is_control());
+        self.frames.push_back(SendQueueFrame { frame, packed: 0, begun: false });
+    }
+
+    /// Queues what opens windows. The keys may be told in frames that are pushed from now on.
+    pub(super) fn open_windows(&mut self, ops: Vec<WorkOperation>) {
+        self.locals.extend(ops.into_iter().map(|op| (op, None)));
+    }
+
+    /// Queues what closes windows; the memory goes back when that is complete.
+    pub(super) fn close_windows(&mut self, closing: ClosingWindows) {
+        self.locals.extend(closing.bound.invalidate_operations().into_iter().map(|op| (op, None)));
+        if let Some(last) = self.locals.back_mut() {
+            last.1 = Some(closing);
+        }
+    }
+
+    /// Windows wait for the completion that closes them.
+    pub(super) fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// A request that does nothing, unless one is on its way already.
+    pub(super) fn make_nudge(&mut self) -> &[WorkRequest] {
+        self.works.clear();
+        if self.nudged <= self.complete && self.queue_free() > SEND_RESERVE {
+            // Of no bytes: no key is looked at, and no receive buffer taken.
+            self.nudged =
+                self.add_request(WorkOperation::Write { address: 0, key: 0 }, NO_SGES, 0, false);
+        }
+        self.signal_last()
+    }
+
+    /// Memory that waits for windows which the end of the queue pair closes.
+    pub(super) fn take_closing(&mut self) -> Vec<ClosingWindows> {
+        let queued = self.locals.drain(..).filter_map(|(_, closing)| closing);
+        queued.chain(self.closing.drain(..).map(|(_, closing)| closing)).collect()
+    }
+
+    /// Data bytes that ride in the stream, since this was last called.
+    pub(super) fn take_copied_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.copied_bytes)
+    }
+
+    pub(super) fn control_frames(&self) -> usize {
+        self.controls
+    }
+
+    /// Everything was sent, and the NIC is done with it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.frames.is_empty() && self.complete == self.made
+    }
+
+    /// Requests posted and not known to be complete.
+    pub(super) fn outstanding_requests(&self) -> u64 {
+        self.made - self.complete
+    }
+
+    /// Frames that are done with because all of them was copied. Drop them outside of locks.
+    pub(super) fn take_copied(&mut self) -> Vec<OutgoingFrame> {
+        std::mem::take(&mut self.copied)
+    }
+
+    /// Takes out the parts of a call of which nothing is on its way.
+    pub(super) fn abandon_call(&mut self, call: u64) -> Vec<OutgoingFrame> {
+        let mut dropped = Vec::new();
+        let mut at = 0;
+        while let Some(queued) = self.frames.get(at) {
+            if !queued.begun && queued.frame.is_part_of(call) {
+                dropped.extend(self.frames.remove(at).map(|queued| queued.frame));
+            } else {
+                at += 1;
+            }
+        }
+        dropped
+    }
+
+    /// Notes that all requests up to `id` are complete; what they held is moved to `done`.
+    pub(super) fn record_completion(&mut self, id: u64, done: &mut CompletedSends) {
+        self.complete = self.complete.max(id);
+        while self.held_slots.front().is_some_and(|(held, _)| *held <= id) {
+            if let Some((_, slot)) = self.held_slots.pop_front() {
+                let list = if slot < self.sizes.slots {
+                    &mut self.free
+                } else {
+                    &mut self.free_for_grants
+                };
+                list.push(slot);
+            }
+        }
+        while self.held_frames.front().is_some_and(|(held, _)| *held <= id) {
+            done.frames.extend(self.held_frames.pop_front().map(|(_, frame)| frame));
+        }
+        while self.closing.front().is_some_and(|(held, _)| *held <= id) {
+            done.closed.extend(self.closing.pop_front().map(|(_, closing)| closing));
+        }
+    }
+
+    /// The requests that can be posted now, in order. Post them, and then call again only for what
+    /// comes later.
+    pub(super) fn fill_requests(
+        &mut self,
+        credits: &mut ChunkCredits,
+        slots: &RegisteredBuffer,
+        memory: &impl LocalKeyLookup,
+    ) -> &[WorkRequest] {
+        self.works.clear();
+        // A frame that tells a key follows what opens its window.
+        while self.post_locals() && self.advance_queue(credits, slots, memory) {}
+        self.seal_chunk(credits, slots, ChunkHeader::default());
+        if credits.must_grant() {
+            self.seal_bare_chunk(
+                credits,
+                slots,
+                ChunkHeader { only_grants: true, ..ChunkHeader::default() },
+            );
+        }
+        self.signal_last()
+    }
+
+    /// A chunk without a piece of a frame: the end, or a sign of life. Nothing, where there is no
+    /// credit or no slot.
+    pub(super) fn make_bare_chunk(
+        &mut self,
+        credits: &mut ChunkCredits,
+        slots: &RegisteredBuffer,
+        header: ChunkHeader,
+    ) -> &[WorkRequest] {
+        self.works.clear();
+        self.seal_bare_chunk(credits, slots, header);
+        self.signal_last()
+    }
+
+    /// Bytes that are no frame: the handshake. `false` where they have no room yet.
+    pub(super) fn make_raw_chunk(
+        &mut self,
+        bytes: &[u8],
+        credits: &mut ChunkCredits,
+        slots: &RegisteredBuffer,
+    ) -> Option<&[WorkRequest]> {
+        self.works.clear();
+        if !self.open_chunk(credits) {
+            return None;
+        }
+        self.pack_bytes(bytes, slots);
+        self.seal_chunk(credits, slots, ChunkHeader::default());
+        Some(self.signal_last())
+    }
+
+    /// The peer's receive buffers have `bytes`.
+    pub(super) fn set_payload_bytes_max(&mut self, bytes: u32) {
+        self.payload_bytes_max = self.sizes.chunk_bytes.min(bytes) as usize - CHUNK_HEADER_BYTES;
+    }
+
+    pub(super) fn payload_bytes_max(&self) -> usize {
+        self.payload_bytes_max
+    }
+
+    /// Lets go of everything. The queue pair is gone.
+    pub(super) fn clear(&mut self) -> Vec<OutgoingFrame> {
+        self.controls = 0;
+        self.writes.clear();
+        let held = self.held_frames.drain(..).map(|(_, frame)| frame);
+        let packed = self.packed.drain(..).chain(self.copied.drain(..));
+        held.chain(packed).chain(self.frames.drain(..).map(|queued| queued.frame)).collect()
+    }
+
+    /// `false` where some have to wait for places in the queue.
+    fn post_locals(&mut self) -> bool {
+        while self.queue_free() > SEND_RESERVE
+            && let Some((op, closing)) = self.locals.pop_front()
+        {
+            let id = self.add_request(op, NO_SGES, 0, false);
+            self.closing.extend(closing.map(|closing| (id, closing)));
+        }
+        self.locals.is_empty()
+    }
+
+    /// One step; `false` when nothing more can go out now.
+    fn advance_queue(
+        &mut self,
+        credits: &mut ChunkCredits,
+        slots: &RegisteredBuffer,
+        memory: &impl LocalKeyLookup,
+    ) -> bool {
+        let Some(queued) = self.frames.front_mut() else {
+            return false;
+        };
+        if !queued.begun {
+            queued.begun = true;
+            let placed = place_data(&mut queued.frame, memory, &mut self.writes);
+            if !placed {
+                self.copied_bytes +=
+                    queued.frame.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
+            } else if self.open.is_some() {
+                // What is packed already need not wait for the WRITEs of another frame.
+                self.seal_chunk(credits, slots, ChunkHeader::default());
+                return true;
+            }
+        }
+        while let Some(write) = self.writes.front().copied() {
+            if self.queue_free() <= SEND_RESERVE {
+                return false;
+            }
+            self.writes.pop_front();
+            let op = WorkOperation::Write { address: write.address, key: write.key };
+            self.add_request(op, write.sges, write.sges_used, false);
+        }
+        if !self.open_chunk(credits) {
+            return false;
+        }
+        self.pack_front(slots);
+        if self.open.as_ref().is_some_and(|open| open.filled == self.payload_bytes_max()) {
+            self.seal_chunk(credits, slots, ChunkHeader::default());
+        }
+        true
+    }
+
+    /// Copies as much of the first frame as fits; takes it out when all of it is packed.
+    fn pack_front(&mut self, slots: &RegisteredBuffer) {
+        let Some(mut queued) = self.frames.pop_front() else {
+            return;
+        };
+        let mut skip = queued.packed;
+        let placed = queued.frame.header.placed;
+        let (words, data) = (queued.frame.leading_slices(), &queued.frame.data[..]);
+        let data = if placed { &[] } else { data };
+        let mut whole = true;
+        for piece in words.into_iter().chain(data.iter().map(|piece| &piece[..])) {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            let taken = self.pack_bytes(&piece[skipped..], slots);
+            queued.packed += taken;
+            if taken < piece.len() - skipped {
+                whole = false;
+                break;
+            }
+        }
+        if whole {
+            self.controls -= usize::from(queued.frame.is_control());
+            let kept = if placed { &mut self.packed } else { &mut self.copied };
+            kept.push(queued.frame);
+        } else {
+            self.frames.push_front(queued);
+        }
+    }
+
+    /// Opens a chunk, if none is open and one may go out.
+    fn open_chunk(&mut self, credits: &ChunkCredits) -> bool {
+        if self.open.is_some() {
+            return true;
+        }
+        if !credits.may_send() || self.queue_free() <= u64::from(GRANT_SLOTS) {
+            return false;
+        }
+        let Some(slot) = self.free.pop() else {
+            return false;
+        };
+        self.open = Some(UnsentChunk { slot, filled: 0 });
+        true
+    }
+
+    fn pack_bytes(&mut self, bytes: &[u8], slots: &RegisteredBuffer) -> usize {
+        let room = self.payload_bytes_max();
+        let Some(open) = &mut self.open else {
+            return 0;
+        };
+        let taken = bytes.len().min(room - open.filled);
+        let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize
+            + CHUNK_HEADER_BYTES
+            + open.filled;
+        slots.write(at, &bytes[..taken]);
+        open.filled += taken;
+        taken
+    }
+
+    /// Makes a SEND of the open chunk.
+    fn seal_chunk(
+        &mut self,
+        credits: &mut ChunkCredits,
+        slots: &RegisteredBuffer,
+        header: ChunkHeader,
+    ) {
+        let Some(open) = self.open.take() else {
+            return;
+        };
+        if !header.only_grants {
+            credits.spend_credit();
+        }
+        let header = ChunkHeader {
+            granted: credits.take_grant(),
+            payload_bytes: open.filled as u32,
+            ..header
+        };
+        let at = usize::from(open.slot) * self.sizes.chunk_bytes as usize;
+        slots.write(at, &header.encode());
+        let bytes = (CHUNK_HEADER_BYTES + open.filled) as u32;
+        let mut sges = NO_SGES;
+        sges[0] = GatherElement { address: slots.address_at(at), bytes, lkey: slots.local_key() };
+        let id = self.add_request(WorkOperation::Send, sges, 1, bytes <= self.sizes.inline_bytes);
+        self.held_slots.push_back((id, open.slot));
+        self.held_frames.extend(self.packed.drain(..).map(|frame| (id, frame)));
+        self.sends_unsignalled += 1;
+        if self.sends_unsignalled >= SIGNAL_EVERY {
+            self.signal_last();
+        }
+    }
+
+    fn seal_bare_chunk(
+        &mut self,
+        credits: &mut ChunkCredits,
+        slots: &RegisteredBuffer,
+        header: ChunkHeader,
+    ) {
+        if header.only_grants {
+            if self.queue_free() == 0 {
+                return;
+            }
+            let Some(slot) = self.free_for_grants.pop() else {
+                return;
+            };
+            self.open = Some(UnsentChunk { slot, filled: 0 });
+        } else if !self.open_chunk(credits) {
+            return;
+        }
+        self.seal_chunk(credits, slots, header);
+    }
+
+    fn add_request(
+        &mut self,
+        op: WorkOperation,
+        sges: [GatherElement; SGES_MAX],
+        sges_used: u8,
+        inline: bool,
+    ) -> u64 {
+        self.made += 1;
+        self.works.push(WorkRequest {
+            id: self.made,
+            op,
+            sges,
+            sges_used,
+            signalled: false,
+            inline,
+        });
+        self.made
+    }
+
+    /// Whatever is posted last is signalled: nothing is held for longer than it takes, and a full
+    /// queue moves on. Leaving it out for SENDs that hold only their slot made a requester that
+    /// pushes 3 MiB wait for ever.
+    fn signal_last(&mut self) -> &[WorkRequest] {
+        if let Some(last) = self.works.last_mut() {
+            last.signalled = true;
+            self.sends_unsignalled = 0;
+        }
+        &self.works
+    }
+
+    fn queue_free(&self) -> u64 {
+        u64::from(self.sizes.queue).saturating_sub(self.outstanding_requests())
+    }
+}
+
+/// Decides how the data of a frame travels: `true` if by WRITE, which are then in `writes`.
+fn place_data(
+    frame: &mut OutgoingFrame,
+    memory: &impl LocalKeyLookup,
+    writes: &mut VecDeque<RdmaWriteRequest>,
+) -> bool {
+    let bytes: usize = frame.data.iter().map(Bytes::len).sum();
+    if frame.header.kind != FrameKind::Part || frame.target.is_empty() || bytes <= RIDE_BYTES_MAX {
+        return false;
+    }
+    // One registration covers the arena, so one key serves all pieces; a piece from elsewhere rides
+    // in the stream.
+    let mut lkey = None;
+    for piece in &frame.data {
+        match memory.lkey_of(piece) {
+            Some(key) => lkey = Some(key),
+            None => return false,
+        }
+    }
+    let Some(lkey) = lkey else {
+        return false;
+    };
+    if !plan_writes(&frame.data, frame.header.offset, &frame.target, lkey, writes) {
+        return false;
+    }
+    frame.set_segments(&[], true);
+    true
+}

@@ -1,0 +1,545 @@
+//! One queue pair as a stream of frames with data beside it.
+//!
+//! Owns the queue pair and its completions, and drives them from the connection's own task: first
+//! by polling, then by waiting for the NIC's event, so an idle connection costs nothing. What a
+//! frame means is `calls`'.
+
+mod closing;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Notify;
+use tokio::time::{Instant, Sleep};
+
+use super::VerbsOptions;
+use super::chunk::{CHUNK_HEADER_BYTES, ChunkCredits, ChunkHeader};
+use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes};
+use super::queue_terms::QueueTerms;
+use super::rail::OpenRail;
+use super::rail_metrics::RailMetrics;
+use super::receive_buffers::{RECEIVE, ReceiveBuffers};
+use super::sys::{
+    CmEvent, CmId, CompletionQueue, EventChannel, EventKind, QueueSizes, RegisteredBuffer,
+    WorkCompletion, WorkRequest,
+};
+use super::window_pool::BoundWindows;
+use crate::calls::QueuedBytesBudget;
+use crate::metrics::transport_metrics;
+
+/// Times that other tasks of the thread may run before the NIC's event is asked for and waited for,
+/// which costs three system calls: what they do often makes the next completion.
+const YIELDS_MAX: u32 = 1;
+
+/// Time that windows have to close before the device is told again to look at its queue: soft-RoCE
+/// (Linux 6.1) may forget an invalidation that waits for the requests before it, until something
+/// else is posted.
+const NUDGE_AFTER: Duration = Duration::from_millis(250);
+
+/// Completions taken at once.
+const POLL_MAX: usize = 16;
+
+pub(super) struct QueuePairWire {
+    pub(super) state: Mutex<QueuePairWireState>,
+    pub(super) rooms: QueuedBytesBudget,
+    pub(super) controls_max: usize,
+    pub(super) rail: Arc<OpenRail>,
+    pub(super) metrics: RailMetrics,
+    completions: AsyncFd<ReadableSource<CompletionQueue>>,
+    events: AsyncFd<ReadableSource<EventChannel>>,
+    pub(super) slots: RegisteredBuffer,
+    receives: ReceiveBuffers,
+    busy_poll: Duration,
+    heartbeat: Duration,
+    /// `Outlet::run` drives the queue pair; the inlet only waits for what arrives.
+    pub(super) driven: AtomicBool,
+    pub(super) arrived: Notify,
+    /// Tells the driver to look at the state.
+    pub(super) work: Notify,
+    /// Tells whoever waits for control frames to get fewer that they did, or that none will be sent
+    /// any more.
+    pub(super) written: Notify,
+}
+
+pub(super) struct QueuePairWireState {
+    /// `None` once closed: the queue pair is destroyed.
+    id: Option<CmId>,
+    pub(super) sender: ChunkSender,
+    pub(super) credits: ChunkCredits,
+    /// Windows of landings that are lent, by a number of their own.
+    bound: HashMap<u64, BoundWindows>,
+    lent: u64,
+    /// Chunks that arrived and were not read, by buffer.
+    pub(super) received: VecDeque<(u16, ChunkHeader)>,
+    /// The peer said that nothing follows, or hung up.
+    pub(super) ended: bool,
+    /// It said so.
+    said_end: bool,
+    /// Both sides know what the other can take.
+    agreed: bool,
+    /// The peer knows the cluster's secret.
+    pub(super) proven: bool,
+    pub(super) finishing: bool,
+    pub(super) closed: bool,
+    failure: Option<String>,
+}
+
+/// When a sign of life is due: after a whole period without a completion. One timer for all waits,
+/// since making one costs more than most of them.
+struct HeartbeatTimer<'a> {
+    timer: Pin<&'a mut Sleep>,
+    silent: bool,
+}
+
+/// What has a descriptor that becomes readable. Shared, since the queue or channel is used while it
+/// is waited for.
+pub(super) struct ReadableSource<T>(pub(super) Arc<T>);
+
+/// Waits for the descriptor of `source` from now on.
+pub(super) fn watch_readable<T: AsFd>(source: Arc<T>) -> io::Result<AsyncFd<ReadableSource<T>>> {
+    // SAFETY: the descriptor is that of a queue or a channel, which `source` keeps: it stays open,
+    // and the same, until the registration is gone, since `AsyncFd` ends that before it drops what
+    // it holds.
+    let watched =
+        unsafe { AsyncFd::register_with_interest(ReadableSource(source), Interest::READABLE) };
+    watched.map_err(io::Error::from)
+}
+
+impl<T: AsFd> AsRawFd for ReadableSource<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl<T: AsFd> AsFd for ReadableSource<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl LocalKeyLookup for OpenRail {
+    fn lkey_of(&self, piece: &Bytes) -> Option<u32> {
+        self.region.covers_range(piece.as_ptr() as usize, piece.len()).then_some(self.region.lkey)
+    }
+}
+
+impl QueuePairWire {
+    /// Makes the queue pair of `id`, whose route leads over `rail`, with buffers to receive in.
+    pub(super) fn new(
+        id: CmId,
+        events: AsyncFd<ReadableSource<EventChannel>>,
+        rail: Arc<OpenRail>,
+        options: &VerbsOptions,
+    ) -> io::Result<Arc<Self>> {
+        let receives = ReceiveBuffers::new(&rail, options)?;
+        // Gone before the buffers, whatever fails below.
+        let mut id = id;
+        let entries = options.send_queue + receives.completions_max();
+        let queue = Arc::new(CompletionQueue::new(rail.domain.clone(), entries)?);
+        let (send, inline_bytes) = (options.send_queue, options.inline_bytes);
+        let sizes = QueueSizes { send, receive: receives.own_depth(), inline_bytes };
+        let inline_bytes =
+            id.create_queue_pair(&rail.domain, &queue, receives.shared_queue(), sizes)?;
+        receives.post_all(&id)?;
+        let slots = options.receive_count;
+        let slots_buffer = RegisteredBuffer::new(
+            rail.domain.clone(),
+            ChunkSender::buffer_bytes(slots, options.receive_bytes),
+        )?;
+        let send = SendSizes {
+            queue: options.send_queue,
+            chunk_bytes: options.receive_bytes,
+            slots,
+            inline_bytes,
+        };
+        let metrics = RailMetrics::for_queue_pair(&rail.rail.metric_label(), options.send_queue);
+        Ok(Arc::new(Self {
+            state: Mutex::new(QueuePairWireState {
+                id: Some(id),
+                sender: ChunkSender::new(send),
+                // Until the peer has said how much it can take.
+                credits: ChunkCredits::new(0, 0, 0),
+                bound: HashMap::new(),
+                lent: 0,
+                received: VecDeque::new(),
+                ended: false,
+                said_end: false,
+                agreed: false,
+                proven: false,
+                finishing: false,
+                closed: false,
+                failure: None,
+            }),
+            rooms: QueuedBytesBudget::new(options.calls.write_queue_bytes_max),
+            controls_max: crate::calls::controls_max(options.calls.calls_in_flight_max),
+            rail,
+            metrics,
+            completions: watch_readable(queue)?,
+            events,
+            slots: slots_buffer,
+            receives,
+            busy_poll: options.busy_poll,
+            heartbeat: options.heartbeat,
+            driven: AtomicBool::new(false),
+            arrived: Notify::new(),
+            work: Notify::new(),
+            written: Notify::new(),
+        }))
+    }
+
+    /// What this side says in the connection request, or in its answer.
+    pub(super) fn queue_terms(&self, options: &VerbsOptions) -> QueueTerms {
+        QueueTerms {
+            receive_first: self.receives.first_credits(),
+            ..QueueTerms::from_options(options)
+        }
+    }
+
+    /// Runs `act` on the connection's id, while there is one.
+    pub(super) fn with_id<T>(&self, act: impl FnOnce(&CmId) -> io::Result<T>) -> io::Result<T> {
+        self.state.lock().id.as_ref().map_or_else(|| Err(closed_error()), act)
+    }
+
+    /// The next event of the connection manager.
+    pub(super) async fn next_cm_event(&self) -> io::Result<CmEvent> {
+        next_event(&self.events).await
+    }
+
+    /// Shows the path MTU that the connection has.
+    pub(super) fn tell_path_mtu(&self, side: &str) {
+        if let Ok(bytes) = self.with_id(CmId::path_mtu) {
+            transport_metrics()
+                .path_mtu
+                .with_label_values(&[self.rail.rail.metric_label().as_str(), side])
+                .set(i64::from(bytes));
+        }
+    }
+
+    /// Sets what the peer can take.
+    pub(super) fn set_peer_terms(&self, mine: QueueTerms, theirs: QueueTerms) {
+        let mut state = self.state.lock();
+        state.credits =
+            ChunkCredits::new(mine.receive_first, theirs.receive_first, theirs.receive_count);
+        state.agreed = true;
+        state.sender.set_payload_bytes_max(theirs.receive_bytes);
+    }
+
+    /// Sends what can be sent now.
+    pub(super) fn pump_sends(&self) {
+        let mut state = self.state.lock();
+        self.pump_locked(&mut state);
+        let copied = state.sender.take_copied();
+        drop(state);
+        drop(copied);
+    }
+
+    fn pump_locked(&self, state: &mut QueuePairWireState) {
+        let QueuePairWireState { id: Some(id), sender, credits, failure, .. } = state else {
+            return;
+        };
+        if failure.is_some() {
+            return;
+        }
+        let works = sender.fill_requests(credits, &self.slots, &*self.rail);
+        let posted = self.post_work(id, works);
+        self.metrics.show_outstanding(sender.outstanding_requests(), credits.send_credits());
+        if let Err(error) = posted {
+            *failure = Some(error.to_string());
+            self.work.notify_one();
+        }
+        self.metrics.copied_bytes.inc_by(sender.take_copied_bytes());
+    }
+
+    fn post_work(&self, id: &CmId, works: &[WorkRequest]) -> io::Result<()> {
+        if works.is_empty() {
+            return Ok(());
+        }
+        self.metrics.count_posted(works);
+        // SAFETY: slots are handed out again, and frames with their data dropped, only by
+        // `ChunkSender::record_completion` and, in `close`, after the id with its queue pair; both are told by
+        // the NIC or behind its end. Windows are kept as long in `bound`, or with what is closing;
+        // the region is the rail's.
+        unsafe { id.post_send(works) }
+    }
+
+    /// Sends the end, or a sign of life.
+    pub(super) fn send_bare(&self, header: ChunkHeader) {
+        let mut state = self.state.lock();
+        let QueuePairWireState { id: Some(id), sender, credits, .. } = &mut *state else {
+            return;
+        };
+        let works = sender.make_bare_chunk(credits, &self.slots, header);
+        // A queue pair that takes nothing shows it at the next poll.
+        let _ = self.post_work(id, works);
+    }
+
+    /// Sends bytes that are no frame.
+    pub(super) async fn send_raw(&self, bytes: &[u8]) -> io::Result<()> {
+        let most = self.state.lock().sender.payload_bytes_max();
+        for piece in bytes.chunks(most) {
+            let mut sent = false;
+            let mut attempt = |state: &mut QueuePairWireState| {
+                let QueuePairWireState { id: Some(id), sender, credits, .. } = state else {
+                    return true;
+                };
+                if let Some(works) = sender.make_raw_chunk(piece, credits, &self.slots) {
+                    // As for `send_bare`.
+                    let _ = self.post_work(id, works);
+                    sent = true;
+                }
+                sent
+            };
+            self.drive_until(&mut attempt).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves the queue pair on until `over`, which is asked whenever something has happened.
+    pub(super) async fn drive_until(
+        &self,
+        over: &mut (dyn FnMut(&mut QueuePairWireState) -> bool + Send),
+    ) -> io::Result<()> {
+        let (mut active, mut yields) = (Instant::now(), 0);
+        let mut beat =
+            HeartbeatTimer { timer: pin!(tokio::time::sleep(self.heartbeat)), silent: true };
+        loop {
+            let moved = self.poll_completions()?;
+            if over(&mut self.state.lock()) {
+                return Ok(());
+            }
+            if moved {
+                (yields, beat.silent) = (0, false);
+                if !self.busy_poll.is_zero() {
+                    active = Instant::now();
+                }
+                tokio::task::consume_budget().await;
+                continue;
+            }
+            if yields < YIELDS_MAX || active.elapsed() < self.busy_poll {
+                yields += 1;
+                tokio::task::yield_now().await;
+                continue;
+            }
+            self.completions.get_ref().0.arm_notify()?;
+            // What completed before the arming gives no event.
+            if self.poll_completions()? {
+                continue;
+            }
+            self.wait_for_event(&mut beat).await?;
+        }
+    }
+
+    /// Sends what there is, until the peer hangs up, but for no longer than `limit`.
+    pub(super) async fn ended_within(&self, limit: Duration) {
+        let ended = &mut |state: &mut QueuePairWireState| state.ended || state.closed;
+        // A line that breaks has ended as well.
+        let _ = tokio::time::timeout(limit, self.drive_until(ended)).await;
+    }
+
+    async fn wait_for_event(&self, beat: &mut HeartbeatTimer<'_>) -> io::Result<()> {
+        let soon = Instant::now() + NUDGE_AFTER;
+        if self.rail.windows.is_some()
+            && beat.timer.deadline() > soon
+            && self.state.lock().sender.is_closing()
+        {
+            beat.timer.as_mut().reset(soon);
+        }
+        tokio::select! {
+            ready = self.completions.readable() => {
+                ready?.clear_ready();
+                self.completions.get_ref().0.take_event();
+            }
+            event = self.next_cm_event() => self.handle_cm_event(&event?),
+            () = self.work.notified() => {}
+            () = beat.timer.as_mut() => {
+                self.send_heartbeat(beat.silent);
+                beat.silent = true;
+                beat.timer.as_mut().reset(Instant::now() + self.heartbeat);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_heartbeat(&self, silent: bool) {
+        let mut state = self.state.lock();
+        if state.sender.is_closing() {
+            let QueuePairWireState { id: Some(id), sender, .. } = &mut *state else {
+                return;
+            };
+            // As for `send_bare`.
+            let _ = self.post_work(id, sender.make_nudge());
+        } else if silent && state.sender.is_idle() {
+            drop(state);
+            // A peer that is gone without a word is noticed when this is not acknowledged.
+            self.send_bare(ChunkHeader::default());
+        }
+    }
+
+    fn handle_cm_event(&self, event: &CmEvent) {
+        if matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoved) {
+            // Chunks that came before are completed already, and still read.
+            let _ = self.poll_completions();
+            let mut state = self.state.lock();
+            state.ended = true;
+            if event.kind == EventKind::DeviceRemoved {
+                state.failure.get_or_insert_with(|| {
+                    format!("the device of rail {} was removed", self.rail.rail.metric_label())
+                });
+            }
+            drop(state);
+            self.arrived.notify_one();
+            self.written.notify_waiters();
+        }
+    }
+
+    /// Takes completions; `true` when there were some.
+    fn poll_completions(&self) -> io::Result<bool> {
+        let mut polled = [WorkCompletion::NONE; POLL_MAX];
+        let count = self.completions.get_ref().0.poll(&mut polled)?;
+        let (mut done, mut copied) = (CompletedSends::default(), Vec::new());
+        let mut state = self.state.lock();
+        let mut result = match &state.failure {
+            Some(failure) => Err(io::Error::other(failure.clone())),
+            None => Ok(()),
+        };
+        for completion in &polled[..count] {
+            // All are looked at: buffers come back by them, and chunks that came before the end are
+            // read.
+            if let Err(error) =
+                self.handle_completion(&mut state, completion, &mut done, result.is_ok())
+            {
+                state.failure.get_or_insert_with(|| error.to_string());
+                result = Err(error);
+            }
+        }
+        result?;
+        if count > 0 {
+            self.metrics.completions.inc_by(count as u64);
+            self.pump_locked(&mut state);
+            copied = state.sender.take_copied();
+            let arrived = !state.received.is_empty() || state.ended;
+            drop(state);
+            if arrived {
+                self.arrived.notify_one();
+            }
+            self.written.notify_waiters();
+        }
+        // Frees what the NIC is done with, and wakes who waits for room; outside the lock.
+        self.recycle_windows(std::mem::take(&mut done.closed));
+        drop((done, copied));
+        Ok(count > 0)
+    }
+
+    /// `well`: nothing has failed before this one.
+    fn handle_completion(
+        &self,
+        state: &mut QueuePairWireState,
+        completion: &WorkCompletion,
+        done: &mut CompletedSends,
+        well: bool,
+    ) -> io::Result<()> {
+        let buffer = (completion.id & RECEIVE != 0).then_some((completion.id & !RECEIVE) as u16);
+        if let Some(buffer) = buffer {
+            self.receives.record_completion(buffer);
+            if completion.status.is_err() || state.closed {
+                self.receives.give_back(buffer);
+            }
+        }
+        match (completion.status, buffer) {
+            (Err(status), _) if !well || (state.ended && WorkCompletion::is_flush(status)) => {
+                Ok(())
+            }
+            (Err(status), _) => {
+                self.metrics.count_error(WorkCompletion::status_label(status));
+                Err(io::Error::other(WorkCompletion::describe_status(status)))
+            }
+            (Ok(()), _) if state.closed => Ok(()),
+            (Ok(()), None) => {
+                state.sender.record_completion(completion.id, done);
+                Ok(())
+            }
+            (Ok(()), Some(buffer)) => self.handle_chunk(state, buffer, completion.bytes as usize),
+        }
+    }
+
+    fn handle_chunk(
+        &self,
+        state: &mut QueuePairWireState,
+        buffer: u16,
+        bytes: usize,
+    ) -> io::Result<()> {
+        let mut header = [0; CHUNK_HEADER_BYTES];
+        self.receives.read(buffer, 0, &mut header);
+        let header = match ChunkHeader::decode(header, bytes)
+            .and_then(|header| state.credits.accept_chunk(&header).map(|()| header))
+        {
+            Ok(header) => header,
+            Err(error) => {
+                self.receives.give_back(buffer);
+                return Err(io::Error::other(error));
+            }
+        };
+        state.ended |= header.end;
+        state.said_end |= header.end;
+        if header.payload_bytes > 0 {
+            state.received.push_back((buffer, header));
+            return Ok(());
+        }
+        self.repost_buffer(state, buffer, &header)
+    }
+
+    /// Gives a read buffer back to the NIC.
+    pub(super) fn repost_buffer(
+        &self,
+        state: &mut QueuePairWireState,
+        buffer: u16,
+        header: &ChunkHeader,
+    ) -> io::Result<()> {
+        let turn = self.receives.repost_buffer(state.id.as_ref(), buffer, !header.only_grants)?;
+        if state.id.is_none() || header.only_grants {
+            return Ok(());
+        }
+        state.credits.record_repost(turn);
+        if state.credits.must_grant() {
+            self.pump_locked(state);
+        }
+        Ok(())
+    }
+
+    /// Gives back a buffer that nobody will read further: this side reads no more.
+    pub(super) fn give_back(&self, buffer: u16) {
+        self.receives.give_back(buffer);
+    }
+
+    /// Copies from a chunk that arrived.
+    pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
+        self.receives.read(buffer, CHUNK_HEADER_BYTES + at, to);
+    }
+}
+
+/// The next event of a channel.
+pub(super) async fn next_event(
+    events: &AsyncFd<ReadableSource<EventChannel>>,
+) -> io::Result<CmEvent> {
+    loop {
+        // Awaited first: a look at the channel is a system call, and nearly always in vain.
+        let mut ready = events.readable().await?;
+        match events.get_ref().0.next()? {
+            Some(event) => return Ok(event),
+            None => ready.clear_ready(),
+        }
+    }
+}
+
+fn closed_error() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the connection is closed")
+}

@@ -1,0 +1,315 @@
+//! Where messages arrive: in a ring of a connection's own, or in buffers that all connections of a
+//! rail share.
+//!
+//! Owns the buffers and their posting. How many chunks a peer may send is `chunk`'s arithmetic, who
+//! may use how many shared buffers is that of `shares`.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::IntGauge;
+
+use super::VerbsOptions;
+use super::buffer_ledger::{BufferDoubt, BufferLedger, BufferTally};
+use super::chunk::{CreditChange, SPARE_RECEIVES};
+use super::rail::OpenRail;
+use super::sys::{CmId, GatherElement, ProtectionDomain, RegisteredBuffer, SharedQueue};
+use crate::metrics::{GaugeGuard, transport_metrics};
+
+/// Set in the id of a receive request; the rest is the number of its buffer.
+pub(super) const RECEIVE: u64 = 1 << 63;
+
+/// Credits that the peer of a new connection has, where buffers are shared; fewer where it is to
+/// have fewer at most.
+const FIRST_CREDITS: u16 = 4;
+
+/// The shared buffers of a rail.
+pub(super) struct SharedRing {
+    /// Gone before the memory.
+    queue: Arc<SharedQueue>,
+    buffers: RegisteredBuffer,
+    chunk_bytes: usize,
+    depth: u16,
+    state: Mutex<(BufferLedger, SharedRingGauges)>,
+    _depth: GaugeGuard,
+}
+
+impl SharedRing {
+    pub(super) fn new(
+        rail: &str,
+        domain: &Arc<ProtectionDomain>,
+        options: &VerbsOptions,
+    ) -> io::Result<Self> {
+        let (depth, chunk_bytes) = (options.shared_receives, options.receive_bytes as usize);
+        let queue = Arc::new(SharedQueue::new(domain.clone(), u32::from(depth))?);
+        let buffers = RegisteredBuffer::new(domain.clone(), usize::from(depth) * chunk_bytes)?;
+        let gauge =
+            |state: &str| transport_metrics().shared_receives.with_label_values(&[rail, state]);
+        let ring = Self {
+            queue,
+            buffers,
+            chunk_bytes,
+            depth,
+            state: Mutex::new((BufferLedger::new(depth), SharedRingGauges::new(gauge))),
+            _depth: GaugeGuard::add_to(&gauge("all"), u64::from(depth)),
+        };
+        for buffer in 0..depth {
+            ring.post_buffer(&mut ring.state.lock().0, buffer)?;
+        }
+        Ok(ring)
+    }
+
+    /// Under the lock, so that the order is that of the queue.
+    fn post_buffer(&self, shares: &mut BufferLedger, buffer: u16) -> io::Result<()> {
+        let piece = buffer_piece(&self.buffers, buffer, self.chunk_bytes);
+        // SAFETY: the queue is dropped before the buffers. A buffer is posted when it is new, or by
+        // the one who has read its chunk or found it unread; until its completion nobody reads it.
+        unsafe { self.queue.post_buffer(RECEIVE | u64::from(buffer), piece) }?;
+        shares.record_post(buffer);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn tally(&self) -> BufferTally {
+        self.state.lock().0.current_tally()
+    }
+
+    fn give_back(&self, buffer: u16) -> io::Result<()> {
+        let mut state = self.state.lock();
+        self.post_buffer(&mut state.0, buffer)?;
+        self.update_gauges(&mut state);
+        Ok(())
+    }
+
+    fn update_gauges(&self, (shares, gauges): &mut (BufferLedger, SharedRingGauges)) {
+        gauges.show_tally(shares.current_tally());
+    }
+}
+
+/// What one ring puts into the gauges of its rail.
+struct SharedRingGauges {
+    shown: BufferTally,
+    reserved: IntGauge,
+    doubtful: IntGauge,
+    lost: IntGauge,
+}
+
+impl SharedRingGauges {
+    fn new(gauge: impl Fn(&str) -> IntGauge) -> Self {
+        Self {
+            shown: BufferTally::default(),
+            reserved: gauge("reserved"),
+            doubtful: gauge("doubtful"),
+            lost: gauge("lost"),
+        }
+    }
+
+    fn show_tally(&mut self, now: BufferTally) {
+        let before = std::mem::replace(&mut self.shown, now);
+        if before == now {
+            return;
+        }
+        let shown = [
+            (&self.reserved, before.reserved, now.reserved),
+            (&self.doubtful, before.doubtful, now.doubtful),
+            (&self.lost, before.lost, now.lost),
+        ];
+        for (gauge, before, now) in shown {
+            gauge.add(i64::from(now) - i64::from(before));
+        }
+    }
+}
+
+impl Drop for SharedRingGauges {
+    fn drop(&mut self) {
+        self.show_tally(BufferTally::default());
+    }
+}
+
+/// One connection's share of a ring.
+pub(super) struct RingReservation {
+    ring: Arc<SharedRing>,
+    first_credits: u16,
+    /// Buffers that it is good for, and what may be taken unseen when it ends.
+    state: Mutex<ReservationState>,
+}
+
+#[derive(Default)]
+struct ReservationState {
+    buffers: u32,
+    buffers_max: u32,
+    doubt: BufferDoubt,
+}
+
+impl RingReservation {
+    fn try_reserve(ring: &Arc<SharedRing>, options: &VerbsOptions) -> Option<Self> {
+        let first_credits = FIRST_CREDITS.min(options.receive_count);
+        let spare = u32::from(SPARE_RECEIVES);
+        let extent = ReservationState {
+            buffers: u32::from(first_credits) + spare,
+            buffers_max: u32::from(options.receive_count) + spare,
+            doubt: BufferDoubt::default(),
+        };
+        let mut state = ring.state.lock();
+        let fits = state.0.reserve_share(extent.buffers);
+        ring.update_gauges(&mut state);
+        drop(state);
+        fits.then(|| Self { ring: ring.clone(), first_credits, state: Mutex::new(extent) })
+    }
+
+    /// Posts a buffer whose chunk was read. A chunk that took a credit is the moment to change the
+    /// share.
+    fn repost_buffer(&self, buffer: u16, took_a_credit: bool) -> io::Result<CreditChange> {
+        let (mut extent, mut state) = (self.state.lock(), self.ring.state.lock());
+        self.ring.post_buffer(&mut state.0, buffer)?;
+        let first = u32::from(self.first_credits + SPARE_RECEIVES);
+        let turn = if !took_a_credit {
+            CreditChange::Keep
+        } else if extent.buffers < extent.buffers_max && state.0.grow_share() {
+            extent.buffers += 1;
+            CreditChange::Grow
+        } else if extent.buffers > first && state.0.is_scarce() {
+            extent.buffers -= 1;
+            state.0.shrink_share();
+            CreditChange::Shrink
+        } else {
+            CreditChange::Keep
+        };
+        self.ring.update_gauges(&mut state);
+        Ok(turn)
+    }
+}
+
+impl Drop for RingReservation {
+    fn drop(&mut self) {
+        let extent = self.state.get_mut();
+        let mut state = self.ring.state.lock();
+        state.0.release_share(extent.buffers, extent.doubt);
+        self.ring.update_gauges(&mut state);
+    }
+}
+
+/// The receive buffers of one connection.
+pub(super) enum ReceiveBuffers {
+    Own { ring: RegisteredBuffer, count: u16, chunk_bytes: usize },
+    Shared(RingReservation),
+}
+
+impl ReceiveBuffers {
+    /// Of a new connection: shared where the rail has such and there is room.
+    pub(super) fn new(rail: &OpenRail, options: &VerbsOptions) -> io::Result<Self> {
+        if let Some(share) =
+            rail.shared.as_ref().and_then(|ring| RingReservation::try_reserve(ring, options))
+        {
+            return Ok(Self::Shared(share));
+        }
+        let (count, chunk_bytes) =
+            (options.receive_count + SPARE_RECEIVES, options.receive_bytes as usize);
+        let ring = RegisteredBuffer::new(rail.domain.clone(), usize::from(count) * chunk_bytes)?;
+        Ok(Self::Own { ring, count, chunk_bytes })
+    }
+
+    pub(super) fn shared_queue(&self) -> Option<&Arc<SharedQueue>> {
+        match self {
+            Self::Own { .. } => None,
+            Self::Shared(share) => Some(&share.ring.queue),
+        }
+    }
+
+    /// Buffers that can be completed and not looked at. A peer that keeps to no credit could take
+    /// all that are shared: it must not overrun the completion queue, where they would be lost.
+    pub(super) fn completions_max(&self) -> u32 {
+        match self {
+            Self::Own { count, .. } => u32::from(*count),
+            Self::Shared(share) => u32::from(share.ring.depth),
+        }
+    }
+
+    /// Depth of the queue pair's own receive queue.
+    pub(super) fn own_depth(&self) -> u32 {
+        match self {
+            Self::Own { count, .. } => u32::from(*count),
+            Self::Shared(_) => 0,
+        }
+    }
+
+    /// Credits that the peer begins with.
+    pub(super) fn first_credits(&self) -> u16 {
+        match self {
+            Self::Own { count, .. } => count - SPARE_RECEIVES,
+            Self::Shared(share) => share.first_credits,
+        }
+    }
+
+    /// Posts all of a ring.
+    pub(super) fn post_all(&self, id: &CmId) -> io::Result<()> {
+        match self {
+            Self::Own { count, .. } => (0..*count).try_for_each(|buffer| self.post_own(id, buffer)),
+            Self::Shared(_) => Ok(()),
+        }
+    }
+
+    fn post_own(&self, id: &CmId, buffer: u16) -> io::Result<()> {
+        let Self::Own { ring, chunk_bytes, .. } = self else {
+            return Ok(());
+        };
+        let piece = buffer_piece(ring, buffer, *chunk_bytes);
+        // SAFETY: the ring lives as long as the wire, which destroys the queue pair before. A
+        // buffer is posted when it is new, or when its chunk was read to the end; until its
+        // completion nobody reads it.
+        unsafe { id.post_receive(RECEIVE | u64::from(buffer), piece) }
+    }
+
+    /// A buffer is this side's, filled or not.
+    pub(super) fn record_completion(&self, buffer: u16) {
+        if let Self::Shared(share) = self {
+            let mut state = share.ring.state.lock();
+            state.0.record_completion(buffer);
+            share.ring.update_gauges(&mut state);
+        }
+    }
+
+    /// Gives a buffer that was read back to the NIC; `None` for the id of a queue pair that is
+    /// gone.
+    pub(super) fn repost_buffer(
+        &self,
+        id: Option<&CmId>,
+        buffer: u16,
+        took_a_credit: bool,
+    ) -> io::Result<CreditChange> {
+        match (self, id) {
+            (Self::Own { .. }, Some(id)) => self.post_own(id, buffer).map(|()| CreditChange::Keep),
+            (Self::Own { .. }, None) => Ok(CreditChange::Keep),
+            (Self::Shared(share), _) => share.repost_buffer(buffer, took_a_credit && id.is_some()),
+        }
+    }
+
+    /// Gives a buffer back that nobody will read. One that can't be posted is not used again.
+    pub(super) fn give_back(&self, buffer: u16) {
+        if let Self::Shared(share) = self {
+            let _ = share.ring.give_back(buffer);
+        }
+    }
+
+    /// The queue pair is gone; buffers may have been taken for chunks whose completion nobody sees.
+    pub(super) fn leave_doubt(&self, doubt: BufferDoubt) {
+        if let Self::Shared(share) = self {
+            share.state.lock().doubt = doubt;
+        }
+    }
+
+    /// Copies from `at` of a buffer.
+    pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
+        let (memory, chunk_bytes) = match self {
+            Self::Own { ring, chunk_bytes, .. } => (ring, *chunk_bytes),
+            Self::Shared(share) => (&share.ring.buffers, share.ring.chunk_bytes),
+        };
+        memory.read(usize::from(buffer) * chunk_bytes + at, to);
+    }
+}
+
+fn buffer_piece(memory: &RegisteredBuffer, buffer: u16, chunk_bytes: usize) -> GatherElement {
+    let address = memory.address_at(usize::from(buffer) * chunk_bytes);
+    GatherElement { address, bytes: chunk_bytes as u32, lkey: memory.local_key() }
+}

@@ -1,0 +1,128 @@
+//! Memory windows of a rail: a landing is opened for the one queue pair that it is lent over, and
+//! closed before its memory is leased again.
+//!
+//! Owns the windows that are not in use, and what a landing's memory waits for. The requests go
+//! through `Sender`, in order with the frames that tell the keys.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::IntGauge;
+
+use super::queue_pair_wire::QueuePairWire;
+use super::sys::{MemoryRegion, MemoryWindow, ProtectionDomain, WorkOperation};
+use crate::arena::CellHold;
+use crate::calls::MemorySegment;
+use crate::landing::TakeBack;
+use crate::metrics::{GaugeGuard, transport_metrics};
+
+/// Windows of one rail.
+pub(super) struct MemoryWindowPool {
+    domain: Arc<ProtectionDomain>,
+    spare: Mutex<Vec<PooledWindow>>,
+    made: IntGauge,
+    bound: IntGauge,
+}
+
+/// One window, counted.
+pub(super) struct PooledWindow {
+    window: MemoryWindow,
+    _made: GaugeGuard,
+}
+
+impl MemoryWindowPool {
+    /// Makes one, since a device that says it has windows may have none left.
+    pub(super) fn new(rail: &str, domain: &Arc<ProtectionDomain>) -> io::Result<Self> {
+        if !domain.query_capabilities()?.windows {
+            return Err(io::Error::other("its device has no memory windows of type 2"));
+        }
+        let gauge = |state: &str| transport_metrics().windows.with_label_values(&[rail, state]);
+        let windows = Self {
+            domain: domain.clone(),
+            spare: Mutex::default(),
+            made: gauge("made"),
+            bound: gauge("bound"),
+        };
+        let first = windows.make_window()?;
+        windows.spare.lock().push(first);
+        Ok(windows)
+    }
+
+    fn make_window(&self) -> io::Result<PooledWindow> {
+        let window = MemoryWindow::new(self.domain.clone())?;
+        Ok(PooledWindow { window, _made: GaugeGuard::add_to(&self.made, 1) })
+    }
+
+    /// Windows over `places` of `region`: what binds them, and what the peer is told. `None` where
+    /// the device has no more.
+    pub(super) fn bind_windows(
+        self: &Arc<Self>,
+        region: &MemoryRegion,
+        places: &[(usize, usize)],
+    ) -> Option<(BoundWindows, Vec<WorkOperation>, Vec<MemorySegment>)> {
+        let mut windows = {
+            let mut spare = self.spare.lock();
+            let kept = spare.len().saturating_sub(places.len());
+            spare.split_off(kept)
+        };
+        while windows.len() < places.len() {
+            match self.make_window() {
+                Ok(window) => windows.push(window),
+                Err(error) => {
+                    tracing::debug!(%error, "a reply travels in the stream");
+                    self.spare.lock().append(&mut windows);
+                    return None;
+                }
+            }
+        }
+        let (mut ops, mut segments) =
+            (Vec::with_capacity(places.len()), Vec::with_capacity(places.len()));
+        for (open, &(address, bytes)) in windows.iter_mut().zip(places) {
+            ops.push(open.window.bind_operation(region, address as u64, bytes as u32));
+            segments.push(MemorySegment {
+                address: address as u64,
+                bytes: bytes as u32,
+                key: open.window.remote_key(),
+            });
+        }
+        let count = GaugeGuard::add_to(&self.bound, windows.len() as u64);
+        Some((BoundWindows { windows, _count: count }, ops, segments))
+    }
+
+    /// For use again. They must not be bound.
+    pub(super) fn put_back(&self, mut bound: BoundWindows) {
+        self.spare.lock().append(&mut bound.windows);
+    }
+}
+
+/// The windows of one landing, bound or about to be. Dropping them closes them at once, which is
+/// slow where the queue pair is alive and necessary where it is not.
+pub(super) struct BoundWindows {
+    windows: Vec<PooledWindow>,
+    _count: GaugeGuard,
+}
+
+impl BoundWindows {
+    pub(super) fn invalidate_operations(&self) -> Vec<WorkOperation> {
+        self.windows.iter().map(|open| open.window.invalidate_operation()).collect()
+    }
+}
+
+/// Memory that goes back when the windows over it are closed.
+pub(super) struct ClosingWindows {
+    pub(super) bound: BoundWindows,
+    pub(super) held: Vec<CellHold>,
+}
+
+/// In a landing that is lent through windows.
+pub(super) struct LandingWindows {
+    pub(super) wire: Arc<QueuePairWire>,
+    pub(super) number: u64,
+}
+
+impl TakeBack for LandingWindows {
+    fn take_back(self: Box<Self>, held: Vec<CellHold>) {
+        self.wire.close_windows(self.number, held);
+    }
+}

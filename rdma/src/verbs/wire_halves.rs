@@ -1,0 +1,304 @@
+//! The two halves that `calls` speaks over a queue pair, and the words of the handshake.
+
+use std::io::{self, IoSliceMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use prometheus::Histogram;
+
+use super::chunk::ChunkHeader;
+use super::chunk_sender::RIDE_BYTES_MAX;
+use super::queue_pair_wire::QueuePairWire;
+use super::rail::ArenaPurpose;
+use crate::calls::{
+    FrameBody, FrameHeader, FrameInlet, FrameOutlet, HEADER_BYTES, HandshakeChannel, InletError,
+    MemorySegment, OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES,
+};
+use crate::landing::{Landing, LandingFill};
+use crate::transport::TransportKind;
+
+/// Sends; closes the queue pair when dropped.
+pub(super) struct WireOutlet(pub(super) Arc<QueuePairWire>);
+
+impl Drop for WireOutlet {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl FrameOutlet for WireOutlet {
+    const KIND: TransportKind = TransportKind::Verbs;
+
+    fn rail_histogram(&self) -> Option<Histogram> {
+        Some(self.0.metrics.call_seconds.clone())
+    }
+
+    /// The places of a landing and their keys. Blocks grant no remote right: what a worker pulls
+    /// travels in the stream.
+    fn lend_landing(&self, landing: &mut Landing) -> Vec<MemorySegment> {
+        let rail = &self.0.rail;
+        // What fits in a SEND is never written, so there is nothing to open for it.
+        if rail.usage != ArenaPurpose::Landings || landing.total_bytes() <= RIDE_BYTES_MAX as u64 {
+            return Vec::new();
+        }
+        let places: Vec<_> = landing.lent_ranges().collect();
+        // Memory of another arena can't be described: all of the reply then travels in the stream.
+        if !places.iter().all(|(address, bytes)| rail.region.covers_range(*address, *bytes)) {
+            return Vec::new();
+        }
+        if rail.windows.is_some() {
+            return self.0.open_windows(landing, &places);
+        }
+        let key = rail.region.rkey;
+        let segment = |&(address, bytes): &(usize, usize)| MemorySegment {
+            address: address as u64,
+            bytes: bytes as u32,
+            key,
+        };
+        places.iter().map(segment).collect()
+    }
+
+    async fn reserve_bytes(&self, bytes: u64) -> Option<QueuedBytesPermit> {
+        self.0.rooms.acquire_permit(bytes).await
+    }
+
+    async fn control_room(&self) {
+        loop {
+            let written = self.0.written.notified();
+            {
+                let state = self.0.state.lock();
+                // Once the peer has hung up nobody drives but the inlet, whose reader this is: what
+                // is left to read is bounded.
+                if state.sender.control_frames() < self.0.controls_max
+                    || state.ended
+                    || state.closed
+                {
+                    return;
+                }
+            }
+            written.await;
+        }
+    }
+
+    fn push_frame(&self, frame: OutgoingFrame) {
+        let mut state = self.0.state.lock();
+        if !state.closed {
+            state.sender.push(frame);
+        }
+    }
+
+    fn abandon_call(&self, call: u64) {
+        let dropped = self.0.state.lock().sender.abandon_call(call);
+        drop(dropped);
+    }
+
+    fn flush_frames(&self) {
+        self.0.pump_sends();
+    }
+
+    async fn run(&self) -> io::Result<()> {
+        self.0.driven.store(true, Ordering::Release);
+        let finished = |state: &super::queue_pair_wire::QueuePairWireState| {
+            state.closed || (state.finishing && state.sender.is_idle())
+        };
+        self.0.drive_until(&mut |state| finished(state) || state.ended).await?;
+        // From here on the inlet drives. Where the peer has hung up, it reads what came before, and
+        // then says so.
+        self.0.driven.store(false, Ordering::Release);
+        self.0.arrived.notify_one();
+        if !finished(&self.0.state.lock()) {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+
+    fn finish_writes(&self) {
+        self.0.state.lock().finishing = true;
+        self.0.work.notify_one();
+    }
+
+    fn shut_write(&self) {
+        self.0.send_bare(ChunkHeader { end: true, ..ChunkHeader::default() });
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// Receives.
+pub(super) struct WireInlet {
+    wire: Arc<QueuePairWire>,
+    message_bytes_max: u32,
+    /// The chunk that is being read: its buffer, and how far.
+    current: Option<(u16, ChunkHeader, usize)>,
+}
+
+impl Drop for WireInlet {
+    fn drop(&mut self) {
+        if let Some((buffer, ..)) = self.current.take() {
+            self.wire.give_back(buffer);
+        }
+    }
+}
+
+impl WireInlet {
+    pub(super) fn new(wire: Arc<QueuePairWire>) -> Self {
+        Self { wire, message_bytes_max: 0, current: None }
+    }
+
+    /// Notes that the peer has proved the secret, and sets the bound that the handshake agreed on.
+    pub(super) fn with_message_bound(mut self, message_bytes_max: u32) -> Self {
+        self.wire.state.lock().proven = true;
+        self.message_bytes_max = message_bytes_max;
+        self
+    }
+
+    /// Waits for bytes; how many there are in the current chunk, 0 at the end.
+    async fn wait_for_bytes(&mut self) -> io::Result<usize> {
+        loop {
+            if let Some((buffer, header, at)) = self.current {
+                let left = header.payload_bytes as usize - at;
+                if left > 0 {
+                    return Ok(left);
+                }
+                self.current = None;
+                let copied = {
+                    let mut state = self.wire.state.lock();
+                    self.wire.repost_buffer(&mut state, buffer, &header)?;
+                    state.sender.take_copied()
+                };
+                drop(copied);
+            }
+            {
+                let mut state = self.wire.state.lock();
+                if let Some((buffer, header)) = state.received.pop_front() {
+                    self.current = Some((buffer, header, 0));
+                    continue;
+                }
+                if state.ended || state.closed {
+                    return Ok(0);
+                }
+            }
+            if self.wire.driven.load(Ordering::Acquire) {
+                self.wire.arrived.notified().await;
+            } else {
+                let arrived = &mut |state: &mut super::queue_pair_wire::QueuePairWireState| {
+                    !state.received.is_empty() || state.ended || state.closed
+                };
+                let driven = self.wire.drive_until(arrived).await;
+                // What came before the line broke is read; the failure stays.
+                if self.wire.state.lock().received.is_empty() {
+                    driven?;
+                }
+            }
+        }
+    }
+
+    /// Reads up to `to.len()` bytes; 0 only at the end.
+    async fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.wait_for_bytes().await?.min(to.len());
+        if let Some((buffer, _, at)) = &mut self.current {
+            self.wire.read(*buffer, *at, &mut to[..bytes]);
+            *at += bytes;
+        }
+        Ok(bytes)
+    }
+
+    /// Fills `to`; `false` when the stream ends before its first byte.
+    async fn read_exact(&mut self, to: &mut [u8]) -> Result<bool, InletError> {
+        let mut have = 0;
+        while have < to.len() {
+            match self.read(&mut to[have..]).await? {
+                0 if have == 0 => return Ok(false),
+                0 => return Err(InletError::Truncated),
+                bytes => have += bytes,
+            }
+        }
+        Ok(true)
+    }
+
+    async fn read_whole(&mut self, to: &mut [u8]) -> Result<(), InletError> {
+        if self.read_exact(to).await? || to.is_empty() {
+            Ok(())
+        } else {
+            Err(InletError::Truncated)
+        }
+    }
+}
+
+impl FrameInlet for WireInlet {
+    async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
+        // Frames that are all there already would otherwise never let another task of this thread
+        // run.
+        tokio::task::consume_budget().await;
+        let mut bytes = [0; HEADER_BYTES];
+        if !self.read_exact(&mut bytes).await? {
+            return Ok(None);
+        }
+        Ok(Some(FrameHeader::decode(&bytes, self.message_bytes_max)?))
+    }
+
+    async fn receive_body(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<FrameBody, InletError> {
+        // Bounded by the decoder.
+        let mut target = Vec::with_capacity(header.segments as usize);
+        for _ in 0..header.segments {
+            let mut bytes = [0; SEGMENT_BYTES];
+            self.read_whole(&mut bytes).await?;
+            target.push(MemorySegment::decode(&bytes));
+        }
+        let mut message = vec![0; header.message_bytes as usize];
+        self.read_whole(&mut message).await?;
+        if header.placed {
+            if self.wire.rail.usage != ArenaPurpose::Landings {
+                return Err(InletError::Rules("data placed where no memory was lent".into()));
+            }
+            // The SEND that brought this header vouches for the WRITEs before it, on the same queue
+            // pair.
+            fill.record_placed();
+            self.wire.metrics.landed_bytes.inc_by(header.data_bytes);
+        } else {
+            self.fill_landing(header, fill).await?;
+        }
+        Ok(FrameBody { message: Bytes::from(message), target, data: None })
+    }
+}
+
+impl WireInlet {
+    /// Data that rides in the stream.
+    async fn fill_landing(
+        &mut self,
+        header: &FrameHeader,
+        fill: &mut LandingFill,
+    ) -> Result<(), InletError> {
+        debug_assert_eq!(header.data_bytes, fill.missing_bytes() as u64, "claimed for this frame");
+        while fill.missing_bytes() > 0 {
+            let mut piece = [IoSliceMut::new(&mut [])];
+            fill.unwritten_slices(&mut piece);
+            let bytes = self.read(&mut piece[0]).await?;
+            if bytes == 0 {
+                return Err(InletError::Truncated);
+            }
+            fill.record_written(bytes);
+        }
+        Ok(())
+    }
+}
+
+impl HandshakeChannel for WireInlet {
+    async fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.wire.send_raw(bytes).await
+    }
+
+    async fn receive_bytes(&mut self, to: &mut [u8]) -> io::Result<()> {
+        self.read_whole(to).await.map_err(|error| match error {
+            InletError::Read(error) => error,
+            other => io::Error::new(io::ErrorKind::UnexpectedEof, other.to_string()),
+        })
+    }
+}

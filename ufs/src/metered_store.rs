@@ -1,0 +1,152 @@
+//! Counts what goes through a store: requests by outcome, bytes both ways, seconds to the first
+//! byte of reads. Changes nothing.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt;
+use prometheus::IntCounter;
+use s3s::dto::*;
+use s3s::stream::{ByteStream, RemainingLength};
+use s3s::{S3, S3Error, S3Request, S3Response, S3Result};
+
+use crate::metrics::METRICS;
+use crate::operations::every_operation;
+use crate::raw_answer::{RemoteFailure, remote_failure};
+
+pub(crate) struct MeteredStore {
+    ufs: String,
+    inner: Arc<dyn S3>,
+}
+
+/// Counts a request when it ends, or as abandoned when its caller drops it.
+struct RequestCounter<'a> {
+    ufs: &'a str,
+    op: &'static str,
+    outcome: &'static str,
+}
+
+impl Drop for RequestCounter<'_> {
+    fn drop(&mut self) {
+        METRICS.requests.with_label_values(&[self.ufs, self.op, self.outcome]).inc();
+    }
+}
+
+impl MeteredStore {
+    pub(crate) fn new(ufs: String, inner: Arc<dyn S3>) -> Self {
+        Self { ufs, inner }
+    }
+
+    async fn count_request<T>(
+        &self,
+        op: &'static str,
+        call: impl Future<Output = S3Result<S3Response<T>>>,
+    ) -> S3Result<S3Response<T>> {
+        let mut count = RequestCounter { ufs: &self.ufs, op, outcome: "abandoned" };
+        let result = call.await;
+        count.outcome = result.as_ref().err().map_or("ok", outcome_label);
+        result
+    }
+
+    async fn time_request<T>(
+        &self,
+        op: &'static str,
+        call: impl Future<Output = S3Result<S3Response<T>>>,
+    ) -> S3Result<S3Response<T>> {
+        let sent = Instant::now();
+        let result = self.count_request(op, call).await;
+        METRICS
+            .first_byte
+            .with_label_values(&[&self.ufs, op])
+            .observe(sent.elapsed().as_secs_f64());
+        result
+    }
+
+    fn count_written(&self, body: &mut Option<StreamingBlob>) {
+        *body = body.take().map(|inner| {
+            let bytes = METRICS.bytes_written.with_label_values(&[&self.ufs]);
+            StreamingBlob::new(CountedBody { inner, bytes })
+        });
+    }
+}
+
+fn outcome_label(error: &S3Error) -> &'static str {
+    match remote_failure(error) {
+        Some(RemoteFailure::NoAnswer(_)) => return "unreachable",
+        Some(RemoteFailure::Unintelligible(_)) => return "untrusted",
+        Some(RemoteFailure::Answer(_)) | None => {}
+    }
+    match error.status_code().map_or(500, |status| status.as_u16()) {
+        300..=399 => "3xx",
+        400..=499 => "4xx",
+        _ => "5xx",
+    }
+}
+
+/// A body whose bytes are counted. Its length stays known: a PUT without one can't be sent.
+struct CountedBody {
+    inner: StreamingBlob,
+    bytes: IntCounter,
+}
+
+impl futures::Stream for CountedBody {
+    type Item = Result<bytes::Bytes, s3s::StdError>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        let piece = self.inner.poll_next_unpin(cx);
+        if let std::task::Poll::Ready(Some(Ok(bytes))) = &piece {
+            self.bytes.inc_by(bytes.len() as u64);
+        }
+        piece
+    }
+}
+
+impl ByteStream for CountedBody {
+    fn remaining_length(&self) -> RemainingLength {
+        self.inner.remaining_length()
+    }
+}
+
+/// What is done to a request before it goes on.
+macro_rules! before {
+    (put_object $self:ident $req:ident) => {
+        $self.count_written(&mut $req.input.body)
+    };
+    (upload_part $self:ident $req:ident) => {
+        $self.count_written(&mut $req.input.body)
+    };
+    ($other:ident $self:ident $req:ident) => {};
+}
+
+/// What is measured of it.
+macro_rules! measure {
+    (get_object $self:ident $call:expr) => {
+        $self.time_request("get_object", $call).await
+    };
+    (head_object $self:ident $call:expr) => {
+        $self.time_request("head_object", $call).await
+    };
+    ($op:ident $self:ident $call:expr) => {
+        $self.count_request(stringify!($op), $call).await
+    };
+}
+
+macro_rules! metered {
+    ($($op:ident $input:ident $output:ident,)*) => {
+        #[async_trait::async_trait]
+        impl S3 for MeteredStore {
+            $(
+                #[allow(unused_mut)]
+                async fn $op(&self, mut req: S3Request<$input>) -> S3Result<S3Response<$output>> {
+                    before!($op self req);
+                    measure!($op self self.inner.$op(req))
+                }
+            )*
+        }
+    };
+}
+
+every_operation!(metered);
