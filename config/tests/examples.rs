@@ -162,7 +162,7 @@ fn write_example(structs: &Structs, example: &Example) -> String {
         example.intro
     );
     for section in example.sections {
-        let setting = structs.of("Config").iter().find(|setting| setting.name == *section).unwrap();
+        let setting = structs.of("RootSettings").iter().find(|setting| setting.name == *section).unwrap();
         write_table(structs, example, section, setting, &mut text);
     }
     text
@@ -318,7 +318,7 @@ fn walk(
 fn documented_defaults_are_the_defaults_of_the_code() {
     let structs = Structs::read();
     let mut seen = 0;
-    walk(&structs, "Config", &mut Vec::new(), &mut |path, setting| {
+    walk(&structs, "RootSettings", &mut Vec::new(), &mut |path, setting| {
         let steps: Vec<&str> = path.iter().map(String::as_str).collect();
         let code = defaults_of(&steps).get(&setting.name).cloned();
         let at = format!("{}.{}", path.join("."), setting.name);
@@ -364,7 +364,7 @@ fn around(end: &str, up: bool) -> (Option<String>, String) {
 fn documented_ranges_are_enforced() {
     let structs = Structs::read();
     let mut seen = 0;
-    walk(&structs, "Config", &mut Vec::new(), &mut |path, setting| {
+    walk(&structs, "RootSettings", &mut Vec::new(), &mut |path, setting| {
         let Some((low, high)) = &setting.range else { return };
         let mut steps = path.to_vec();
         const LISTS: [&str; 5] =
