@@ -78,7 +78,8 @@ def tuple_parameters(tree):
             depth += {"(": 1, ")": -1}.get(source.code[end], 0)
             if depth == 0:
                 break
-        if re.search(r":\s*(?:&(?:'\w+\s+)?(?:mut\s+)?)?\((?!\s*\))", source.code[start + 1 : end]):
+        # Not `&(dyn Trait + Send)`.
+        if re.search(r":\s*(?:&(?:'\w+\s+)?(?:mut\s+)?)?\((?!\s*\)|\s*dyn\b)", source.code[start + 1 : end]):
             found.append(found_at(source, definition))
     return len(found), found
 
