@@ -72,7 +72,7 @@ impl BlockHeatTable {
 
     /// Bytes of a block are read.
     pub(crate) fn read(&self, target: &Arc<FillTarget>, block: BlockIndex, bytes: u32, now_s: u32) {
-        self.record_bytes(target, block, (bytes, u64::from(bytes)), now_s);
+        self.record_bytes(target, block, bytes, u64::from(bytes), now_s);
     }
 
     /// Bytes of a block were read elsewhere, before it came here.
@@ -83,14 +83,15 @@ impl BlockHeatTable {
         bytes: u32,
         now_s: u32,
     ) {
-        self.record_bytes(target, block, (bytes, 0), now_s);
+        self.record_bytes(target, block, bytes, 0, now_s);
     }
 
     fn record_bytes(
         &self,
         target: &Arc<FillTarget>,
         block: BlockIndex,
-        (bytes, fresh): (u32, u64),
+        bytes: u32,
+        fresh: u64,
         now_s: u32,
     ) {
         let key = target.digest.page_key(block, 0).0;

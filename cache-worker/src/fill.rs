@@ -192,7 +192,8 @@ impl PageFiller {
         target: &FillTarget,
         block: BlockIndex,
         run: &PageFillRun,
-        (index, checksum): (usize, u64),
+        index: usize,
+        checksum: u64,
     ) {
         let page = &run.pages[index];
         let Some(cell) = run.page_cell(index) else { return };

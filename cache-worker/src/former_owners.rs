@@ -155,7 +155,8 @@ impl FormerOwners {
     /// Whether a former owner of the object's home slot seems to hold this page of its block 0.
     pub(crate) async fn former_owner_holds(
         &self,
-        (object, version_id): (&ObjectKey, Option<&str>),
+        object: &ObjectKey,
+        version_id: Option<&str>,
         geometry: BlockGeometry,
         page: u16,
         now: WorkerInstant,

@@ -138,7 +138,7 @@ impl CacheWorker {
         let mut all = writes.iter();
         all.all(|noted| {
             self.coherence
-                .inherit_write(noted.hash, noted.write, (noted.remaining, self.uncertain_max), now)
+                .inherit_write(noted.hash, noted.write, noted.remaining, self.uncertain_max, now)
                 .is_ok()
         })
     }

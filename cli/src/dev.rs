@@ -79,7 +79,7 @@ pub async fn run_dev(
         make_bucket(&stores).await?;
     }
     let shares = (0..*workers)
-        .map(|index| divide_settings(&worker, (index, *workers), *disk, dir))
+        .map(|index| divide_settings(&worker, index, *workers, *disk, dir))
         .collect::<Vec<_>>();
     let caches = start_workers(&shares, geometry, &stores, &registry)?;
     let peers = caches.iter().enumerate().map(|(index, cache)| {
@@ -92,7 +92,8 @@ pub async fn run_dev(
     let mounts = gateway::build_mounts(&mount, &stores)?;
     let exported = telemetry::start_telemetry(
         &telemetry,
-        ("verbs3-dev", &gateway::random_instance_id()),
+        "verbs3-dev",
+        &gateway::random_instance_id(),
         &registry,
     )?;
     if let Some(tracer) = exported.as_ref().and_then(TelemetryHandle::request_tracer) {
@@ -193,7 +194,8 @@ fn start_workers(
 /// `dev.disk` asks for.
 fn divide_settings(
     worker: &WorkerSettings,
-    (index, count): (u16, u16),
+    index: u16,
+    count: u16,
     disk: ByteSize,
     dir: &Path,
 ) -> WorkerSettings {

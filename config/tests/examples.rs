@@ -162,7 +162,8 @@ fn write_example(structs: &Structs, example: &Example) -> String {
         example.intro
     );
     for section in example.sections {
-        let setting = structs.of("RootSettings").iter().find(|setting| setting.name == *section).unwrap();
+        let setting =
+            structs.of("RootSettings").iter().find(|setting| setting.name == *section).unwrap();
         write_table(structs, example, section, setting, &mut text);
     }
     text

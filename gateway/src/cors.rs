@@ -138,7 +138,8 @@ impl CorsResponder {
         &self,
         bucket: &str,
         asker: CorsRequester,
-        (origin, method): (&HeaderValue, &Method),
+        origin: &HeaderValue,
+        method: &Method,
         answer: &mut HeaderMap,
     ) {
         match self.find_configuration(bucket, asker).await {

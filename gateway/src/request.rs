@@ -142,7 +142,8 @@ impl RequestContext {
     /// wrong.
     pub(crate) async fn ask_ufs<F: Future>(
         &self,
-        (ufs, operation): (&str, &'static str),
+        ufs: &str,
+        operation: &'static str,
         call: F,
         failed: impl FnOnce(&F::Output) -> Option<String>,
     ) -> F::Output {

@@ -67,7 +67,8 @@ pub fn run_bench_round(
             endpoint,
             &plan,
             checksums,
-            (scenario.verify, scenario.load.timeout),
+            scenario.verify,
+            scenario.load.timeout,
             stream,
         );
         client.connect().with_context(|| format!("{} can't be reached", endpoint.label))?;
@@ -211,7 +212,7 @@ fn each_object(
         scenario.load.connections.clamp(1, 64).min(usize::try_from(count).unwrap_or(64));
     let clients = (0..connections as u64)
         .map(|stream| {
-            BenchClient::new(endpoint, &plan, &checksums, (1.0, scenario.load.timeout), stream)
+            BenchClient::new(endpoint, &plan, &checksums, 1.0, scenario.load.timeout, stream)
         })
         .collect();
     on_threads(clients, |_, mut client| {

@@ -79,7 +79,8 @@ impl<'a> BenchClient<'a> {
         endpoint: &'a BenchEndpoint,
         plan: &'a BenchRequestPlan<'a>,
         checksums: &'a BenchChecksums,
-        (verify, timeout): (f64, Duration),
+        verify: f64,
+        timeout: Duration,
         stream: u64,
     ) -> Self {
         let sampling = SplitMixRandom::new(hash(&[stream, 2]));

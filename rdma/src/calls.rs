@@ -23,6 +23,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use prometheus::Histogram;
+use tokio::runtime::Handle as Runtime;
+use tokio_util::task::TaskTracker;
 
 pub use handshake::HandshakeSecret;
 
@@ -41,6 +43,13 @@ pub(crate) use session::{ServerSession, serve_session};
 
 use crate::landing::{Landing, LandingFill};
 use crate::transport::TransportKind;
+
+/// Where the tasks of a connection run, and who waits for them at the end.
+#[derive(Clone, Copy)]
+pub(crate) struct ConnectionTasks<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) tasks: &'a TaskTracker,
+}
 
 /// What both sides of a connection need, whatever carries it.
 #[derive(Debug, Clone)]

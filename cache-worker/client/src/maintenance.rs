@@ -155,8 +155,10 @@ impl CacheTierClient {
     pub async fn tend_blocks(
         &self,
         worker: &WorkerId,
-        (object, version): (&ObjectKey, &ContentVersion),
-        (first_block, blocks): (BlockIndex, u16),
+        object: &ObjectKey,
+        version: &ContentVersion,
+        first_block: BlockIndex,
+        blocks: u16,
         act: TendAct,
     ) -> Result<Vec<TendedBlock>, TendError> {
         let map = self.map.load_full();

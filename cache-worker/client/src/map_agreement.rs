@@ -56,7 +56,8 @@ impl CacheTierClient {
         &self,
         between: &mut MapAgreementWait,
         worker: &WorkerId,
-        (ours, theirs): (Epoch, Epoch),
+        ours: Epoch,
+        theirs: Epoch,
     ) -> bool {
         let wait = self.options.map_wait;
         if !self.options.coordinated || wait.is_zero() {

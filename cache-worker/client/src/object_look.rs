@@ -50,7 +50,8 @@ impl CacheTierClient {
     pub async fn look_up_objects(
         &self,
         volume: &ObjectVolume,
-        (attributes_age_ms_max, tier): (u64, WarmTier),
+        attributes_age_ms_max: u64,
+        tier: WarmTier,
         objects: Vec<LookedFor>,
     ) -> Vec<ObjectLookOutcome> {
         let mut seen: Vec<ObjectLookOutcome> = objects

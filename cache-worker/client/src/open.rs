@@ -99,7 +99,7 @@ impl CacheTierClient {
                     return outcome;
                 }
                 MapOpenOutcome::OtherMap(theirs)
-                    if self.may_agree_soon(&mut between, &home.id, (ours, theirs)).await => {}
+                    if self.may_agree_soon(&mut between, &home.id, ours, theirs).await => {}
                 MapOpenOutcome::OtherMap(_) => {
                     return OpenOutcome::Bypass(self.count_bypass(BypassReason::Epoch));
                 }
@@ -133,7 +133,7 @@ impl CacheTierClient {
             OpenObjectReply { attributes, generation, lease, attributes_cached: true, piece: None };
         let drawn =
             (!wanted.is_empty()).then(|| map.draw_worker(&request.object, BlockIndex(0))).flatten();
-        Some(self.found_by_span(request, opened, held.transport, (&map, drawn)))
+        Some(self.found_by_span(request, opened, held.transport, &map, drawn))
     }
 
     /// The wanted bytes of the first block, of an object of so many; empty where there are none.
@@ -244,7 +244,8 @@ impl CacheTierClient {
                             request,
                             *opened,
                             attempt.transport_kind(),
-                            (asking.map, replica),
+                            asking.map,
+                            replica,
                         ),
                         None => self.build_opened(request, attempt, *opened, data, last),
                     };
@@ -342,13 +343,15 @@ impl CacheTierClient {
         request: &OpenRequest,
         opened: OpenObjectReply,
         transport: TransportKind,
-        (map, replica): (&TierWorkerMap, &Arc<TierWorker>),
+        map: &TierWorkerMap,
+        replica: &Arc<TierWorker>,
     ) -> OpenedObject {
         self.found_by_span(
             request,
             opened,
             transport,
-            (map, Some(HotBlockDraw::Replica(replica.clone()))),
+            map,
+            Some(HotBlockDraw::Replica(replica.clone())),
         )
     }
 
@@ -359,7 +362,8 @@ impl CacheTierClient {
         request: &OpenRequest,
         opened: OpenObjectReply,
         transport: TransportKind,
-        (map, drawn): (&TierWorkerMap, Option<HotBlockDraw>),
+        map: &TierWorkerMap,
+        drawn: Option<HotBlockDraw>,
     ) -> OpenedObject {
         let version = &opened.attributes.version;
         let covered = self.of_first_block(request, version.bytes);

@@ -124,7 +124,8 @@ impl CoherenceTable {
         &self,
         hash: KeyHash,
         write: WriteId,
-        (remaining, uncertain_max): (Duration, Duration),
+        remaining: Duration,
+        uncertain_max: Duration,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
         let end = now.saturating_add(remaining.min(uncertain_max));

@@ -98,7 +98,8 @@ impl LeaseGrantTable {
     pub(crate) fn grant_lease(
         &self,
         hash: KeyHash,
-        (holder, end): (HolderId, WorkerInstant),
+        holder: HolderId,
+        end: WorkerInstant,
         now: WorkerInstant,
         valid: impl FnOnce() -> bool,
     ) -> Result<(), LeaseGrantError> {

@@ -75,7 +75,7 @@ impl<'a> FillBodyWriter<'a> {
     fn keep_page(&mut self) {
         let checksum = self.digest.finalize_reset();
         if self.writers.pop_front().flatten().is_some() {
-            self.filler.keep_page(self.target, self.block, self.run, (self.index, checksum));
+            self.filler.keep_page(self.target, self.block, self.run, self.index, checksum);
         }
         (self.index, self.at) = (self.index + 1, 0);
     }

@@ -83,7 +83,7 @@ impl PageFiller {
         let left =
             run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
         let _turn = self.acquire_read_permit(left).await?;
-        self.fill_from_ufs(target, block, run, (from, cells)).await
+        self.fill_from_ufs(target, block, run, from, cells).await
     }
 
     /// A page for another worker: in memory that the reserve leaves, and not kept.
@@ -127,7 +127,7 @@ impl PageFiller {
             let Some(checksum) = into.and_then(|into| disk.read(page.key, into)) else { continue };
             writer.publish_bytes(bytes);
             *cell = None;
-            self.keep_page(target, block, run, (index, checksum));
+            self.keep_page(target, block, run, index, checksum);
             run.publish_progress(page.end_offset());
         }
         while cells.back().is_some_and(Option::is_none) {

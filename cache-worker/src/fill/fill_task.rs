@@ -66,7 +66,7 @@ impl PageFiller {
         let task = async move {
             let ending = RunCompletionGuard::new(&filler, &target, block, &run);
             let filled = match filler.memory_for(&target, block, &run) {
-                Ok(cells) => filler.copy_body(&target, block, &run, (0, cells), stream).await,
+                Ok(cells) => filler.copy_body(&target, block, &run, 0, cells, stream).await,
                 Err(failure) => Err(failure),
             };
             drop(turn);
@@ -103,7 +103,7 @@ impl PageFiller {
             let group = std::mem::replace(&mut cells, rest);
             let pages = group.len();
             if pages > 0 {
-                self.fill_from_ufs(target, block, run, (from, group)).await?;
+                self.fill_from_ufs(target, block, run, from, group).await?;
             }
             from += pages;
         }
@@ -116,14 +116,15 @@ impl PageFiller {
         target: &FillTarget,
         block: BlockIndex,
         run: &PageFillRun,
-        (from, cells): (usize, VecDeque<Option<CellWriter>>),
+        from: usize,
+        cells: VecDeque<Option<CellWriter>>,
     ) -> Result<(), PageFillError> {
         let end = run.pages[..from + cells.len()].last().map_or(0, RunPage::end_offset);
         let base = u64::from(block.0) * u64::from(self.geometry.block_bytes)
             + u64::from(run.first_page) * u64::from(self.geometry.page_bytes);
         let first = base + u64::from(run.pages[from].start);
         let stream = self.open_ufs_stream(target, first..=base + u64::from(end) - 1).await?;
-        self.copy_body(target, block, run, (from, cells), stream).await
+        self.copy_body(target, block, run, from, cells, stream).await
     }
 
     /// Memory for the run's pages, as many from its start as there is memory for; the others are
@@ -245,7 +246,8 @@ impl PageFiller {
         target: &FillTarget,
         block: BlockIndex,
         run: &PageFillRun,
-        (from, cells): (usize, VecDeque<Option<CellWriter>>),
+        from: usize,
+        cells: VecDeque<Option<CellWriter>>,
         mut stream: ObjectStream,
     ) -> Result<(), PageFillError> {
         let end = run.pages[..from + cells.len()].last().map_or(0, RunPage::end_offset);

@@ -140,8 +140,9 @@ impl PageFiller {
     /// Whether a former owner seems to hold the page of block 0 that begins at this byte.
     pub(crate) async fn former_holds(&self, subject: &AttributeQuery, first_byte: u64) -> bool {
         let page = (first_byte / u64::from(self.geometry.page_bytes)) as u16;
-        let object = (&subject.object, subject.version_id.as_deref());
-        self.former.former_owner_holds(object, self.geometry, page, self.clock.now()).await
+        let (object, version_id) = (&subject.object, subject.version_id.as_deref());
+        let now = self.clock.now();
+        self.former.former_owner_holds(object, version_id, self.geometry, page, now).await
     }
 
     async fn take_over_from(
@@ -161,7 +162,7 @@ impl PageFiller {
         let mut read =
             self.former.read_held(id, HeldRequest { object, version, block, range }).await?;
         while let Some((piece, data)) = read.next().await? {
-            match self.take_piece(target, block, run, (&piece, &data)) {
+            match self.take_piece(target, block, run, &piece, &data) {
                 PieceOutcome::All => {}
                 PieceOutcome::NoMemory => break,
                 PieceOutcome::Corrupt(page) => return Err(read.reject_corrupt(page)),
@@ -176,7 +177,8 @@ impl PageFiller {
         target: &FillTarget,
         block: BlockIndex,
         run: &PageFillRun,
-        (piece, data): (&BlockPiece, &[Bytes]),
+        piece: &BlockPiece,
+        data: &[Bytes],
     ) -> PieceOutcome {
         let first_page = (piece.start / self.geometry.page_bytes) as u16;
         let mut source = PieceByteCursor { chunks: data, at: 0 };
@@ -209,7 +211,7 @@ impl PageFiller {
                 &self.metrics.former_bytes
             };
             taken.inc_by(bytes as u64);
-            self.keep_page(target, block, run, (index, expected));
+            self.keep_page(target, block, run, index, expected);
             run.publish_progress(of_run.end_offset());
         }
         PieceOutcome::All

@@ -163,7 +163,7 @@ impl PageFiller {
         let owned: Vec<bool> = pages.clone().map(|page| owned(&page)).collect();
         let last = owned.iter().rposition(|&owned| owned)?;
         let numbers: Vec<u16> = pages.take(last + 1).collect();
-        let mut run = self.build_run(target, block, (FillRunOrigin::Ufs, &numbers[..]), u16::MAX);
+        let mut run = self.build_run(target, block, FillRunOrigin::Ufs, &numbers[..], u16::MAX);
         for (page, owned) in run.pages.iter_mut().zip(owned) {
             page.owned = owned;
         }
@@ -262,7 +262,7 @@ impl PageFiller {
     ) -> Vec<Arc<PageFillRun>> {
         let run = |pages: &[MissingPage]| {
             let numbers: Vec<u16> = pages.iter().map(|missing| missing.page).collect();
-            Arc::new(self.build_run(target, block, (pages[0].origin, &numbers[..]), ahead_from))
+            Arc::new(self.build_run(target, block, pages[0].origin, &numbers[..], ahead_from))
         };
         missing
             .chunk_by(|a, b| a.page + 1 == b.page && a.origin == b.origin)
@@ -275,7 +275,8 @@ impl PageFiller {
         &self,
         target: &FillTarget,
         block: BlockIndex,
-        (origin, pages): (FillRunOrigin, &[u16]),
+        origin: FillRunOrigin,
+        pages: &[u16],
         ahead_from: u16,
     ) -> PageFillRun {
         let block_len = self.geometry.block_len(target.version.bytes, block);

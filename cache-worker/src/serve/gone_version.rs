@@ -30,13 +30,14 @@ impl CacheWorker {
     /// Makes void what is known of the key, if that is this version's.
     fn void_version(&self, object: &ObjectKey, version: &ContentVersion) -> Option<KeyGeneration> {
         let (hash, now) = (object.hash(), self.clock.now());
-        // While a write is open nothing is answered from here, and its report makes all void.
-        let generation = self.coherence.admit_key(hash, now).ok()?;
         let key = self.digests.attributes_key(object, None);
         let named = self.digests.attributes_key(object, version.version_id.as_deref());
-        // First: what a check installs from here on is held against it there.
+        // First, before the generation is read: what a check installs from here on is held against
+        // it there, and what one has installed is under the generation below.
         self.asker.checks.note_gone(key, version);
         self.asker.checks.note_gone(named, version);
+        // While a write is open nothing is answered from here, and its report makes all void.
+        let generation = self.coherence.admit_key(hash, now).ok()?;
         let is_known = |key| {
             self.attributes
                 .peek_attributes(key, generation)

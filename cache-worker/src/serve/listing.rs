@@ -20,11 +20,12 @@ impl CacheWorker {
         for entry in listed.entries {
             object.key = entry.key;
             let hash = object.hash();
+            let key = self.digests.attributes_key(&object, None);
+            // First, before the generation is read: what a check installs from here on is held
+            // against it there, and what one has installed is under the generation below.
+            self.asker.checks.note_listed(key, entry.shown.as_ref());
             // While a write is open nothing is answered from here, and its report makes all void.
             let Ok(generation) = self.coherence.admit_key(hash, now) else { continue };
-            let key = self.digests.attributes_key(&object, None);
-            // First: what a check installs from here on is held against it there.
-            self.asker.checks.note_listed(key, entry.shown.as_ref());
             if self.attributes.is_contradicted(key, generation, entry.shown.as_ref())
                 || self.is_leased_unseen(hash, key, generation)
             {

@@ -65,6 +65,8 @@ pub(super) struct LearnedAttributes {
     pub(super) cached: bool,
     /// When the UFS was asked, where that was not done for this open.
     pub(super) asked: Option<WorkerInstant>,
+    /// The same moment by the worker's own clock, which counts no pause. It names the cached answer.
+    pub(super) asked_own: Option<WorkerInstant>,
     /// Keeps the pages coming that were asked together with the attributes.
     outcome: Option<Arc<AttributeCheckOutcome>>,
 }
@@ -245,6 +247,7 @@ impl CacheWorker {
                 generation,
                 cached: true,
                 asked,
+                asked_own: Some(known.asked),
                 outcome: None,
             });
         }
@@ -285,6 +288,7 @@ impl CacheWorker {
             generation,
             cached: false,
             asked: None,
+            asked_own: None,
             outcome: Some(outcome),
         })
     }

@@ -42,7 +42,7 @@ impl CacheWorker {
         {
             return none;
         }
-        let Some(asked) = learnt.asked else { return none };
+        let (Some(asked), Some(asked_own)) = (learnt.asked, learnt.asked_own) else { return none };
         // What the UFS said may be used no longer than as if it were asked for here.
         let old = match opening.attributes_age.at_most(self.coherence.doubted_age(subject.hash)) {
             AttributeMaxAge::AlwaysAsk => return none,
@@ -67,12 +67,13 @@ impl CacheWorker {
             let valid = || {
                 let voided = self.voids.latest_age(&subject.object, now);
                 self.coherence.is_generation_valid(subject.hash, learnt.generation, now)
-                    && self.attributes.is_still_known(subject.key, learnt.generation, asked)
+                    && self.attributes.is_still_known(subject.key, learnt.generation, asked_own)
                     && voided.is_none_or(|since| now.duration_since(asked) <= since)
             };
             match self.grants.grant_lease(
                 subject.hash,
-                (holder.id, opening.arrived.saturating_add(left)),
+                holder.id,
+                opening.arrived.saturating_add(left),
                 now,
                 valid,
             ) {

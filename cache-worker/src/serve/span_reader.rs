@@ -68,7 +68,7 @@ impl<'a> BlockSpanReader<'a> {
         range: Range<u32>,
         ahead_bytes: u32,
     ) -> Result<Self, PageFillError> {
-        let reading = Self::claim_span(worker, target, (block, range), ahead_bytes, false)?;
+        let reading = Self::claim_span(worker, target, block, range, ahead_bytes, false)?;
         reading.note_heat();
         Ok(reading)
     }
@@ -81,13 +81,14 @@ impl<'a> BlockSpanReader<'a> {
         block: BlockIndex,
         range: Range<u32>,
     ) -> Result<Self, PageFillError> {
-        Self::claim_span(worker, target, (block, range), 0, true)
+        Self::claim_span(worker, target, block, range, 0, true)
     }
 
     fn claim_span(
         worker: &'a CacheWorker,
         target: Arc<FillTarget>,
-        (block, range): (BlockIndex, Range<u32>),
+        block: BlockIndex,
+        range: Range<u32>,
         ahead_bytes: u32,
         replica: bool,
     ) -> Result<Self, PageFillError> {

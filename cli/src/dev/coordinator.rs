@@ -121,7 +121,8 @@ pub async fn start_coordinator(
         let tenant = WorkerLeaseKeeper::new(
             client.clone(),
             worker,
-            (registration, WorkerRailAddresses::no_rails()),
+            registration,
+            WorkerRailAddresses::no_rails(),
             None,
         );
         let (made, stop) = (made.clone(), stop.clone());

@@ -67,7 +67,8 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
     let admin_address = admin_socket.local_addr()?;
     let exported = super::telemetry::start_telemetry(
         &telemetry,
-        ("verbs3-coordinator", &advertised),
+        "verbs3-coordinator",
+        &advertised,
         &registry,
     )?;
     let preload = &coordinator.preload;

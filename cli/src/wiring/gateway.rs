@@ -86,7 +86,8 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     let identities = IdentityStore::load_file(file)?;
     let exported = super::telemetry::start_telemetry(
         &telemetry,
-        ("verbs3-gateway", &random_instance_id()),
+        "verbs3-gateway",
+        &random_instance_id(),
         &registry,
     )?;
     let around = GatewayObservability {
@@ -164,7 +165,7 @@ pub async fn serve_gateway(
         ..reader_options(read, memory)
     };
     let reader = ObjectReader::new(reading, tier.clone(), registry)?;
-    let options = gateway_options(domains, (*sigv2, cors_ttl.0), limits, timeouts);
+    let options = gateway_options(domains, *sigv2, cors_ttl.0, limits, timeouts);
     let options = GatewayOptions { admin: admin_limits, ..options };
     let http = ListenEndpoint {
         address: *listen,
@@ -236,7 +237,8 @@ fn workers_are_up(tier: Arc<CacheTierClient>) -> ReadinessCheck {
 
 fn gateway_options(
     domains: &[String],
-    (sigv2, cors_ttl): (bool, Duration),
+    sigv2: bool,
+    cors_ttl: Duration,
     limits: &GatewayLimitsSettings,
     timeouts: &GatewayTimeoutsSettings,
 ) -> GatewayOptions {

@@ -65,7 +65,8 @@ impl WorkerLeaseKeeper {
     pub fn new(
         client: Arc<CoordinatorClient>,
         worker: Arc<CacheWorker>,
-        (registration, rails): (WorkerRegistration, WorkerRailAddresses),
+        registration: WorkerRegistration,
+        rails: WorkerRailAddresses,
         neighbourhood: Option<Arc<WorkerNeighbourhood>>,
     ) -> Self {
         // From here on no other process of this name is at its address.

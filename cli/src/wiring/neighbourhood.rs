@@ -34,7 +34,9 @@ pub struct WorkerNeighbourhood {
 /// `None`: former owners are not to be asked.
 pub async fn start_neighbourhood(
     worker: &WorkerSettings,
-    (cluster, tcp, verbs): (&ClusterSettings, &TcpSettings, &VerbsSettings),
+    cluster: &ClusterSettings,
+    tcp: &TcpSettings,
+    verbs: &VerbsSettings,
     geometry: BlockGeometry,
 ) -> anyhow::Result<Option<Arc<WorkerNeighbourhood>>> {
     let WorkerNeighboursSettings {

@@ -8,7 +8,8 @@ use verbs3_telemetry::{TelemetryError, TelemetryOptions};
 /// process is.
 pub fn start_telemetry(
     telemetry: &TelemetrySettings,
-    (service, instance): (&str, &str),
+    service: &str,
+    instance: &str,
     registry: &Registry,
 ) -> Result<Option<verbs3_telemetry::TelemetryHandle>, TelemetryError> {
     let TelemetrySettings { otlp } = telemetry;

@@ -228,8 +228,9 @@ fn serve_rails(
             handshakes_per_address_max: verbs.handshakes_per_address_max as usize,
             drain_deadline,
         };
-        let at = (place.clone(), verbs.port);
-        let (server, error) = VerbsServer::start(at, options, arena.clone(), service.clone());
+        let (place, port) = (place.clone(), verbs.port);
+        let (server, error) =
+            VerbsServer::start(place, port, options, arena.clone(), service.clone());
         errors.push(error);
         servers.push(server);
     }

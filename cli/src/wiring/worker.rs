@@ -65,7 +65,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let cache = start_worker(&worker, geometry, map, arena.clone(), &stores, &registry)?;
 
     let telemetry =
-        super::telemetry::start_telemetry(&telemetry, ("verbs3-worker", &worker.id), &registry)?;
+        super::telemetry::start_telemetry(&telemetry, "verbs3-worker", &worker.id, &registry)?;
     if let Some(tracer) = telemetry.as_ref().and_then(TelemetryHandle::request_tracer) {
         cache.trace_with(tracer);
     }
@@ -94,7 +94,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         Some(client) => {
             let registration = build_registration(&worker, servers.local_addr())?;
             let neighbourhood =
-                neighbourhood::start_neighbourhood(&worker, (&cluster, &tcp, &verbs), geometry)
+                neighbourhood::start_neighbourhood(&worker, &cluster, &tcp, &verbs, geometry)
                     .await?;
             if let Some(neighbourhood) = &neighbourhood {
                 cache.set_neighbours(neighbourhood.neighbour_table());
@@ -102,7 +102,8 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
             let tenant = WorkerLeaseKeeper::new(
                 client,
                 cache.clone(),
-                (registration, servers.rail_addresses()),
+                registration,
+                servers.rail_addresses(),
                 neighbourhood,
             );
             Some(tokio::spawn(tenant.run(started.stop.clone())))

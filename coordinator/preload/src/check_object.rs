@@ -121,7 +121,7 @@ impl PreloadRun<'_> {
             let length = geometry.block_len(version.bytes, block);
             let byte = |page: u16| (u32::from(page) * geometry.page_bytes).min(length);
             let span = BlockSpan { block, range: byte(pages.start)..byte(pages.end) };
-            self.read_span((&object, &version), span, compare.as_mut()).await?;
+            self.read_span(&object, &version, span, compare.as_mut()).await?;
         }
         let Some(compare) = compare else { return Ok(()) };
         self.job.update_counters(|page| page.objects_compared += 1);
@@ -189,7 +189,8 @@ impl PreloadRun<'_> {
 
     async fn read_span(
         &self,
-        (object, version): (&Arc<ObjectKey>, &Arc<ContentVersion>),
+        object: &Arc<ObjectKey>,
+        version: &Arc<ContentVersion>,
         span: BlockSpan,
         mut compare: Option<&mut ChecksumComparison>,
     ) -> Result<(), PreloadItemError> {

@@ -128,7 +128,7 @@ impl PreloadRun<'_> {
             let found = self
                 .engine
                 .tier
-                .look_up_objects(&volume, (believed_ms, self.plan.tier), objects)
+                .look_up_objects(&volume, believed_ms, self.plan.tier, objects)
                 .await;
             for (at, found) in places.into_iter().zip(found) {
                 if let ObjectLookOutcome::Known { worker, life, epoch, .. } = &found {

@@ -141,8 +141,10 @@ impl ObjectAdmin {
         }
         let mut silent = Vec::new();
         for worker in owners {
-            let asked = (BlockIndex(first_block), count);
-            match self.tier.tend_blocks(&worker, (&object, &version), asked, TendAct::Look).await {
+            let first = BlockIndex(first_block);
+            let looked =
+                self.tier.tend_blocks(&worker, &object, &version, first, count, TendAct::Look);
+            match looked.await {
                 Ok(found) => {
                     for found in found {
                         let Some(view) = blocks.get_mut(&found.block.0) else { continue };

@@ -140,7 +140,7 @@ pub(crate) async fn fetch_page(
             list_prefix_page(mount, prefix, cursor, keys_max).await.map(Some)
         }
         Some(PreloadSource::Manifest(mount, key)) => {
-            read_manifest_page((mount, key), mounts, cursor, keys_max).await.map(Some)
+            read_manifest_page(mount, key, mounts, cursor, keys_max).await.map(Some)
         }
     }
 }
@@ -264,7 +264,8 @@ fn convert_listed_object(object: &Object) -> ListedAttributes {
 
 /// A manifest is read under the version that it had first: a job's list does not change under it.
 async fn read_manifest_page(
-    (mount, key): (&Arc<PreloadMount>, &str),
+    mount: &Arc<PreloadMount>,
+    key: &str,
     mounts: &PreloadMountTable,
     cursor: &PreloadListCursor,
     keys_max: i32,

@@ -43,9 +43,8 @@ impl PreloadRun<'_> {
             let owners = (first..first + u32::from(count))
                 .flat_map(|at| self.engine.tier.owner_ids(&object, BlockIndex(at)));
             for worker in owners.collect::<BTreeSet<_>>() {
-                let tended = self
-                    .tend_at(&worker, (&object, &version), (BlockIndex(first), count), act)
-                    .await?;
+                let tended =
+                    self.tend_at(&worker, &object, &version, BlockIndex(first), count, act).await?;
                 if act == TendAct::Evict {
                     let bytes = |block: &TendedBlock| {
                         u64::from(block.memory_bytes) + u64::from(block.disk_bytes)
@@ -62,13 +61,20 @@ impl PreloadRun<'_> {
     async fn tend_at(
         &self,
         worker: &WorkerId,
-        what: (&ObjectKey, &ContentVersion),
-        blocks: (BlockIndex, u16),
+        object: &ObjectKey,
+        version: &ContentVersion,
+        first_block: BlockIndex,
+        blocks: u16,
         act: TendAct,
     ) -> Result<Vec<TendedBlock>, PreloadItemError> {
         let (began, mut pause) = (Instant::now(), self.engine.options.pause_min);
         loop {
-            match self.engine.tier.tend_blocks(worker, what, blocks, act).await {
+            match self
+                .engine
+                .tier
+                .tend_blocks(worker, object, version, first_block, blocks, act)
+                .await
+            {
                 Ok(tended) => return Ok(tended),
                 // It has left meanwhile, and takes what it had with it.
                 Err(TendError::Unknown { .. }) => return Ok(Vec::new()),

@@ -52,7 +52,9 @@ impl MembershipController {
     /// be persisted must be: a leader whose write fails, or may have failed, has to step down.
     pub fn decide_step(&mut self, now: LeaseInstant) -> MembershipStep {
         // Beside a change: a member gives up the present map only once it has a lease.
-        let new_places = std::mem::take(&mut self.new_places);
+        let mut new_places = std::mem::take(&mut self.new_places);
+        // The first place of an id is durable. A second process that came meanwhile is refused by it.
+        new_places.retain(|id, _| !self.document.places.contains_key(id));
         if !new_places.is_empty() {
             let mut places = self.document.places.clone();
             places.extend(new_places);

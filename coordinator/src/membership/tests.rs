@@ -584,3 +584,24 @@ fn a_place_is_durable_before_a_lease_is_granted_there() {
     ));
     assert!(next.register_worker(at("a2", 8), seconds(4)).is_ok());
 }
+
+/// Two processes come under one id while the first one's place is being written.
+#[test]
+fn a_durable_place_is_not_replaced_by_one_that_came_meanwhile() {
+    let mut cluster = cluster_of(&["a", "b"]);
+    let at = |incarnation: &str, place: u64| WorkerRegistration {
+        place,
+        ..registration("a", incarnation)
+    };
+    let changing = Err(MembershipError::Changing);
+    assert_eq!(cluster.register_worker(at("a2", 8), seconds(3)), changing);
+    let MembershipStep::Persist(document) = cluster.decide_step(seconds(3)) else {
+        panic!("the place is not persisted")
+    };
+    assert_eq!(cluster.register_worker(at("a3", 9), seconds(3)), changing);
+    cluster.confirm_persisted(*document, seconds(3));
+    settle(&mut cluster, seconds(3));
+    assert_eq!(cluster.cluster_document().places, BTreeMap::from([(id("a"), 8)]));
+    let third = cluster.register_worker(at("a3", 9), seconds(3));
+    assert!(matches!(third, Err(MembershipError::Taken { .. })), "{third:?}");
+}

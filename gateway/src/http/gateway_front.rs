@@ -126,7 +126,8 @@ impl GatewayFront {
             Box::pin(self.cors.decorate_answer(
                 bucket,
                 asker,
-                (origin, &ending.method),
+                origin,
+                &ending.method,
                 response.headers_mut(),
             ))
             .await;

@@ -1,7 +1,7 @@
 //! DeleteObjects: the right is asked for each key. Keys that may not be deleted are answered one by
 //! one, as S3 does; the others are deleted. Owns the split.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput, Error, ObjectIdentifier};
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
@@ -64,8 +64,17 @@ fn batch_write_end(output: &DeleteObjectsOutput, keys: &[String], quiet: bool) -
     if !quiet {
         let errors = output.errors.iter().flatten().filter_map(|error| error.key.as_deref());
         let deleted = output.deleted.iter().flatten().filter_map(|entry| entry.key.as_deref());
-        let named: HashSet<&str> = errors.chain(deleted).collect();
-        unknown.extend(keys.iter().filter(|key| !named.contains(key.as_str())).cloned());
+        // A key that was asked for with several versions is named as often.
+        let mut named: HashMap<&str, usize> = HashMap::new();
+        errors.chain(deleted).for_each(|key| *named.entry(key).or_default() += 1);
+        let is_unnamed = |key: &&String| match named.get_mut(key.as_str()) {
+            Some(times) if *times > 0 => {
+                *times -= 1;
+                false
+            }
+            _ => true,
+        };
+        unknown.extend(keys.iter().filter(is_unnamed).cloned());
     }
     if unknown.is_empty() { WriteEnd::Whole(WriteOutcome::Done) } else { WriteEnd::AllBut(unknown) }
 }
@@ -147,6 +156,10 @@ mod tests {
         let partial = output(vec![deleted("a")]);
         assert_eq!(batch_write_end(&partial, &keys, false), WriteEnd::AllBut(vec!["c".to_owned()]));
         assert_eq!(batch_write_end(&partial, &keys, true), WriteEnd::Whole(WriteOutcome::Done));
+        // Two versions of "a" were asked for, and one is named.
+        let versions: Vec<String> = ["a", "a", "b"].map(str::to_owned).into();
+        let end = batch_write_end(&partial, &versions, false);
+        assert_eq!(end, WriteEnd::AllBut(vec!["a".to_owned()]));
         let whole = output(vec![deleted("a"), deleted("c")]);
         assert_eq!(batch_write_end(&whole, &keys, false), WriteEnd::Whole(WriteOutcome::Done));
     }

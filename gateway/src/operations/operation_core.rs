@@ -226,8 +226,8 @@ impl OperationCore {
     ) -> (S3Result<S3Response<R::Output>>, Option<RawAnswer>) {
         let call =
             raw_answer::observe_answer(R::send_request(&**entry.mount.ufs.s3_store(), request));
-        let asked = (entry.mount.ufs.ufs_name(), R::table_row().name);
-        entry.exchange.cx.ask_ufs(asked, call, |(result, _)| failure_code(result)).await
+        let (ufs, operation) = (entry.mount.ufs.ufs_name(), R::table_row().name);
+        entry.exchange.cx.ask_ufs(ufs, operation, call, |(result, _)| failure_code(result)).await
     }
 
     /// What the homes are told. An answered write is `Done` also when the answer is a refusal:

@@ -97,7 +97,7 @@ where
     let mut tried = 0;
     loop {
         let (result, raw) = cx
-            .ask_ufs((mount.ufs.ufs_name(), operation), ask(), |(result, _)| failure_code(result))
+            .ask_ufs(mount.ufs.ufs_name(), operation, ask(), |(result, _)| failure_code(result))
             .await;
         tried += 1;
         let refusal = raw.as_ref().filter(|_| result.is_err());

@@ -107,7 +107,7 @@ impl BypassBodyRest {
             let failed = |(result, _): &(s3s::S3Result<_>, _)| {
                 result.as_ref().err().map(ToString::to_string)
             };
-            let (result, raw) = cx.ask_ufs((mount.ufs.ufs_name(), "GetObject"), call, failed).await;
+            let (result, raw) = cx.ask_ufs(mount.ufs.ufs_name(), "GetObject", call, failed).await;
             let output = result.map_err(|error| RestRefusal {
                 reason: error.to_string(),
                 is_final: raw.is_some_and(|raw| {

@@ -463,7 +463,7 @@ impl FetchSubject {
             };
             let ask = async |wanted: ReadObject| {
                 let call = mount.ufs.read(wanted);
-                cx.ask_ufs((mount.ufs.ufs_name(), "GetObject"), call, |read| {
+                cx.ask_ufs(mount.ufs.ufs_name(), "GetObject", call, |read| {
                     read.as_ref().err().map(ToString::to_string)
                 })
                 .await

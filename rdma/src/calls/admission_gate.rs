@@ -93,7 +93,8 @@ impl AdmissionGate {
     pub(crate) async fn run_handshake<T>(
         &self,
         deadline: Duration,
-        (address, turn): (&str, WaitingGuest),
+        address: &str,
+        turn: WaitingGuest,
         shake: impl Future<Output = Result<T, HandshakeError>>,
     ) -> Option<T> {
         let limited = tokio::time::timeout(deadline, shake);

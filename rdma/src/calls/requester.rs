@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::ConnectionTasks;
 use super::coalescing_waker::coalesce_wakes;
 use super::line_call::{LineConnection, RequesterLineHandle};
 use super::{
@@ -36,8 +37,9 @@ pub(crate) fn start_connection<O: FrameOutlet, I: FrameInlet + 'static>(
     agreed: &HandshakeAgreement,
     address: &str,
     options: &CallOptions,
-    (runtime, tasks): (&Runtime, &TaskTracker),
+    runs_on: ConnectionTasks<'_>,
 ) -> Arc<dyn PeerConnection> {
+    let ConnectionTasks { runtime, tasks } = runs_on;
     let peer = format!("{} ({address})", agreed.peer_name);
     let ways = TransportWays::parse(&agreed.ways).unwrap_or_else(|error| {
         tracing::warn!(

@@ -22,6 +22,7 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::ConnectionTasks;
 use super::coalescing_waker::coalesce_wakes;
 use super::{
     FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement, InletError, MemorySegment,
@@ -79,8 +80,9 @@ impl<O: FrameOutlet> ServerSession<O> {
         agreed: &HandshakeAgreement,
         address: &str,
         service: Arc<dyn CallService>,
-        (runtime, tasks): (&Runtime, &TaskTracker),
+        runs_on: ConnectionTasks<'_>,
     ) -> Arc<Self> {
+        let ConnectionTasks { runtime, tasks } = runs_on;
         Arc::new(Self {
             outlet,
             peer: format!("{} ({address})", agreed.peer_name).into(),

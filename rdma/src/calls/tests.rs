@@ -89,7 +89,7 @@ fn connection(described: bool, says: FrameHeader) -> Arc<dyn PeerConnection> {
         &agreed,
         "nowhere",
         &options,
-        (&Runtime::current(), &TaskTracker::new()),
+        ConnectionTasks { runtime: &Runtime::current(), tasks: &TaskTracker::new() },
     )
 }
 

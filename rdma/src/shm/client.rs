@@ -15,7 +15,7 @@ use super::arena_offer;
 use super::arena_view::ShmArenaView;
 use super::borrower_halves::{FromOwner, ShmBorrowerOutlet};
 use super::pin_releases::PinReleases;
-use crate::calls::{self, HandshakeAgreement, HandshakeError, controls_max};
+use crate::calls::{self, ConnectionTasks, HandshakeAgreement, HandshakeError, controls_max};
 use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
@@ -75,7 +75,7 @@ impl ShmTransport {
             &agreed,
             &address,
             calls,
-            (&Runtime::current(), &self.tasks),
+            ConnectionTasks { runtime: &Runtime::current(), tasks: &self.tasks },
         ))
     }
 

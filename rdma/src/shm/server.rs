@@ -22,8 +22,8 @@ use super::socket::{self, ShmBindError, SocketFile};
 use super::{PinQuota, ShmOptions};
 use crate::arena::Arena;
 use crate::calls::{
-    self, AdmissionGate, GateCloser, GateLimits, HandshakeAgreement, HandshakeError, ServerSession,
-    controls_max,
+    self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, HandshakeAgreement,
+    HandshakeError, ServerSession, controls_max,
 };
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::CallService;
@@ -160,7 +160,7 @@ impl ShmAcceptor {
         let deadline = self.options.shm.calls.connect_deadline;
         let guest = self
             .gate
-            .run_handshake(deadline, (&address, turn), self.run_handshake(&mut stream))
+            .run_handshake(deadline, &address, turn, self.run_handshake(&mut stream))
             .await;
         let Some(guest) = guest else {
             return;
@@ -183,7 +183,7 @@ impl ShmAcceptor {
             copy_bytes_max: self.options.copy_bytes_max,
         };
         let inlet = FromBorrower { intake: FrameIntake::new(stream, agreed.frame_bytes_max), pins };
-        let on = (&Runtime::current(), &self.gate.tasks);
+        let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.gate.tasks };
         let session = ServerSession::new(outlet, &agreed, &address, self.service.clone(), on);
         calls::serve_session(session, inlet, &self.gate.drain, &self.gate.kill).await;
         drop(place);

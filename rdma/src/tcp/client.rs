@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::TcpOptions;
-use crate::calls::{self, HandshakeAgreement, HandshakeError, controls_max};
+use crate::calls::{self, ConnectionTasks, HandshakeAgreement, HandshakeError, controls_max};
 use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
@@ -100,7 +100,7 @@ impl PeerTransport for TcpTransport {
             &agreed,
             &address,
             calls,
-            (&Runtime::current(), &self.tasks),
+            ConnectionTasks { runtime: &Runtime::current(), tasks: &self.tasks },
         ))
     }
 }

@@ -12,7 +12,9 @@ use tokio::runtime::Handle as Runtime;
 use verbs3_doors::WaitingGuest;
 
 use super::TcpOptions;
-use crate::calls::{self, AdmissionGate, GateCloser, GateLimits, ServerSession, controls_max};
+use crate::calls::{
+    self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, ServerSession, controls_max,
+};
 use crate::peer::WaysProvider;
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::CallService;
@@ -182,8 +184,7 @@ impl TcpAcceptor {
                 .accept_peer(&mut stream, &calls.handshake_terms(&self.options.ways.current_text()))
                 .await
         };
-        let welcome =
-            self.gate.run_handshake(calls.connect_deadline, (&address, turn), shake).await;
+        let welcome = self.gate.run_handshake(calls.connect_deadline, &address, turn, shake).await;
         let Some((agreed, _place)) = welcome else {
             return;
         };
@@ -195,7 +196,7 @@ impl TcpAcceptor {
             controls_max(agreed.calls_in_flight_max),
         );
         let intake = FrameIntake::new(stream, agreed.frame_bytes_max);
-        let on = (&Runtime::current(), &self.gate.tasks);
+        let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.gate.tasks };
         let session = ServerSession::new(outbox, &agreed, &address, self.service.clone(), on);
         calls::serve_session(session, intake, &self.gate.drain, &self.gate.kill).await;
     }

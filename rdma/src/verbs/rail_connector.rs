@@ -20,7 +20,7 @@ use super::rail_presence::{RailPlace, RailPresence};
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
-use crate::calls::{self, HandshakeError};
+use crate::calls::{self, ConnectionTasks, HandshakeError};
 use crate::metrics::transport_metrics;
 use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
@@ -170,7 +170,7 @@ impl RailConnector {
         match result {
             Ok(agreed) => {
                 let inlet = inlet.with_message_bound(agreed.frame_bytes_max);
-                let on = (&Runtime::current(), &self.tasks);
+                let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.tasks };
                 Ok(calls::start_connection(
                     WireOutlet(wire),
                     inlet,

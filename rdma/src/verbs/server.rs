@@ -23,7 +23,8 @@ use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
 use crate::calls::{
-    self, AdmissionGate, GateCloser, GateLimits, HandshakeAgreement, HandshakeError, ServerSession,
+    self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, HandshakeAgreement,
+    HandshakeError, ServerSession,
 };
 use crate::transport::CallService;
 
@@ -97,7 +98,8 @@ impl VerbsServer {
     /// As `bind`, on a rail that may be away: it listens as soon as it is there. The error is that
     /// of the first attempt.
     pub fn start(
-        (place, port): (RailPlace, u16),
+        place: RailPlace,
+        port: u16,
         options: VerbsServerOptions,
         arena: Arena,
         service: Arc<dyn CallService>,
@@ -277,13 +279,13 @@ impl RailAcceptor {
         let deadline = self.options.verbs.calls.connect_deadline;
         let welcome = self
             .gate
-            .run_handshake(deadline, (&peer, turn), self.perform_handshake(id, &private, rail))
+            .run_handshake(deadline, &peer, turn, self.perform_handshake(id, &private, rail))
             .await;
         let Some(Some((wire, inlet, agreed, _place))) = welcome else {
             return;
         };
         let inlet = inlet.with_message_bound(agreed.frame_bytes_max);
-        let on = (&Runtime::current(), &self.gate.tasks);
+        let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.gate.tasks };
         let session =
             ServerSession::new(WireOutlet(wire), &agreed, &peer, self.service.clone(), on);
         calls::serve_session(session, inlet, &self.gate.drain, &self.gate.kill).await;

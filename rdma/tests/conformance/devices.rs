@@ -73,9 +73,9 @@ async fn device_that_comes_late_is_used_by_both_sides() {
     within_deadline(async {
         let device = Device::under_test();
         Device::link(&["delete", &device.name]);
-        let at = (device.place(), 0);
+        let server_options = VerbsServerOptions::new(options());
         let (server, error) =
-            VerbsServer::start(at, VerbsServerOptions::new(options()), arena(4), echo());
+            VerbsServer::start(device.place(), 0, server_options, arena(4), echo());
         assert!(
             error.unwrap().to_string().contains(&device.name),
             "the error names what is missing"

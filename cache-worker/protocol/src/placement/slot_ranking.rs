@@ -22,7 +22,7 @@ pub(super) fn rank_slots(members: &[PlacementMember], ranks: usize) -> Vec<u16> 
         .iter()
         .enumerate()
         .filter(|(_, member)| !member.draining)
-        .map(RankCandidate::new)
+        .map(|(index, member)| RankCandidate::new(index, member))
         .collect();
     let weights: f64 = candidates.iter().map(|candidate| candidate.weight).sum();
     let mut room: Vec<u32> =
@@ -174,7 +174,7 @@ struct RankCandidate {
 }
 
 impl RankCandidate {
-    fn new((index, member): (usize, &PlacementMember)) -> Self {
+    fn new(index: usize, member: &PlacementMember) -> Self {
         let mut hasher = SipHasher13::new_with_keys(0x7665_7262_7333_0002, 0x736c_6f74_7261_6e6b);
         hasher.write(member.id.0.as_bytes());
         Self { index: index as u16, weight: member.weight, bits: hasher.finish() }
@@ -297,8 +297,11 @@ mod tests {
                 .enumerate()
                 .map(|(at, &w)| PlacementMember::new(crate::WorkerId(format!("w{at}")), w));
             let members: Vec<PlacementMember> = members.collect();
-            let candidates: Vec<RankCandidate> =
-                members.iter().enumerate().map(RankCandidate::new).collect();
+            let candidates: Vec<RankCandidate> = members
+                .iter()
+                .enumerate()
+                .map(|(index, member)| RankCandidate::new(index, member))
+                .collect();
             let costs = CandidateCosts::new(&candidates, weights.iter().sum());
             let (mut cheap, mut all, mut count) = (Vec::new(), Vec::new(), 0);
             for slot in 0..2000 {

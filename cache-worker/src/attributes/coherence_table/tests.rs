@@ -132,7 +132,7 @@ proptest! {
                 }
                 Event::Inherit { key, write: id, ms: remaining } => {
                     let remains = Duration::from_millis(remaining);
-                    coherence.inherit_write(hash(key), write(id), (remains, UNCERTAIN_MAX), now).unwrap();
+                    coherence.inherit_write(hash(key), write(id), remains, UNCERTAIN_MAX, now).unwrap();
                     truth[key].opens(id, ms, remaining.min(50), 50);
                     truth[key].news = at;
                 }
@@ -227,7 +227,7 @@ fn a_write_of_unknown_outcome_is_open_for_its_whole_time_from_then_on() {
     // No renewal came through, and the table is full.
     coherence.announce_write(&[hash(0)], write(1), Duration::from_millis(40), at(0)).unwrap();
     coherence
-        .inherit_write(hash(1), write(1), (Duration::from_millis(40), UNCERTAIN_MAX), at(0))
+        .inherit_write(hash(1), write(1), Duration::from_millis(40), UNCERTAIN_MAX, at(0))
         .unwrap();
     coherence
         .report_write(&[hash(0), hash(1)], write(1), WriteOutcome::Unknown, UNCERTAIN_MAX, at(39))
@@ -313,8 +313,8 @@ fn the_end_of_doubts_that_found_no_place_recalls_leases() {
     table.announce_write(&[hash(0)], write(1), Duration::from_millis(1), at(0)).unwrap();
     table.sweep_expired(at(1));
     for key in 0..2 {
-        let holder = (verbs3_protocol::HolderId(1), at(100));
-        grants.grant_lease(hash(key), holder, at(2), || true).unwrap();
+        let holder = verbs3_protocol::HolderId(1);
+        grants.grant_lease(hash(key), holder, at(100), at(2), || true).unwrap();
     }
     table.sweep_expired(at(61));
     let is_recalled = |key| {

@@ -93,7 +93,7 @@ proptest! {
             match event {
                 Event::Grant { key, holder, ms: long } => {
                     let end = ms + long;
-                    if grants.grant_lease(hash(key), (HolderId(holder), at(end)), at(ms), || true).is_ok() {
+                    if grants.grant_lease(hash(key), HolderId(holder), at(end), at(ms), || true).is_ok() {
                         let held = gateways[holder as usize].holds.entry(key).or_insert((end, false));
                         prop_assert!(!held.1 || held.0 <= ms,
                             "granted anew while the former one is still read from");
@@ -152,7 +152,7 @@ fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
         coherence.is_generation_valid(hash(0), generation, at(0))
     };
     assert_eq!(
-        grants.grant_lease(hash(0), (HolderId(1), at(50)), at(0), valid),
+        grants.grant_lease(hash(0), HolderId(1), at(50), at(0), valid),
         Err(LeaseGrantError::Void)
     );
     raising.take().unwrap().join().unwrap();
@@ -160,7 +160,7 @@ fn a_raise_between_the_judgement_and_the_grant_is_seen_by_one_of_them() {
     // And one that comes after the grant finds it.
     let generation = coherence.admit_key(hash(0), at(0)).unwrap();
     let valid = || coherence.is_generation_valid(hash(0), generation, at(0));
-    grants.grant_lease(hash(0), (HolderId(1), at(50)), at(0), valid).unwrap();
+    grants.grant_lease(hash(0), HolderId(1), at(50), at(0), valid).unwrap();
     coherence.raise_generations(&[hash(0)], at(0));
     assert_eq!(grants.latest_recalled_end(&key(0), at(0)), Some(at(50)));
 }
@@ -173,7 +173,7 @@ fn what_is_not_acknowledged_is_said_again_and_another_process_word_counts_for_no
         poll(0),
         verbs3_protocol::RecallReply { life: 7, through: 0, keys: vec![], all: false }
     );
-    grants.grant_lease(hash(0), (HolderId(1), at(50)), at(0), || true).unwrap();
+    grants.grant_lease(hash(0), HolderId(1), at(50), at(0), || true).unwrap();
     // A number that this process has not given.
     poll(1000);
     grants.recall_leases(&[hash(0)]);
@@ -195,7 +195,7 @@ fn a_holder_with_too_many_recalls_is_told_to_drop_all() {
     grants.poll(HolderId(1), 0, at(0)).unwrap();
     let hashes: Vec<KeyHash> = (0..5000).map(hash).collect();
     for &hash in &hashes {
-        grants.grant_lease(hash, (HolderId(1), at(50)), at(0), || true).unwrap();
+        grants.grant_lease(hash, HolderId(1), at(50), at(0), || true).unwrap();
     }
     grants.recall_leases(&hashes);
     let mut through = 0;
@@ -213,7 +213,7 @@ fn a_holder_with_too_many_recalls_is_told_to_drop_all() {
 fn what_is_full_grants_no_more_and_has_room_again_when_something_is_over() {
     let grants = grants(2);
     let grant =
-        |number, ms| grants.grant_lease(hash(number), (HolderId(1), at(ms + 10)), at(ms), || true);
+        |number, ms| grants.grant_lease(hash(number), HolderId(1), at(ms + 10), at(ms), || true);
     assert_eq!(
         [grant(0, 0), grant(1, 0), grant(2, 0)],
         [Ok(()), Ok(()), Err(LeaseGrantError::Full)]
@@ -221,7 +221,7 @@ fn what_is_full_grants_no_more_and_has_room_again_when_something_is_over() {
     grants.sweep_expired(at(10));
     assert_eq!((grant(2, 10), grants.lease_and_holder_counts().0), (Ok(()), 1));
     assert_eq!(
-        grants.grant_lease(hash(3), (HolderId(1), at(50)), at(10), || false),
+        grants.grant_lease(hash(3), HolderId(1), at(50), at(10), || false),
         Err(LeaseGrantError::Void)
     );
     assert_eq!(grants.lease_and_holder_counts().0, 1);
@@ -237,7 +237,8 @@ async fn who_waits_goes_on_when_the_holder_has_dropped_it_or_its_lease_is_over()
         grants
             .grant_lease(
                 hash(0),
-                (HolderId(1), now.saturating_add(Duration::from_secs(1))),
+                HolderId(1),
+                now.saturating_add(Duration::from_secs(1)),
                 now,
                 || true,
             )
@@ -265,7 +266,7 @@ async fn a_poll_hears_of_a_recall_at_once_and_of_the_end() {
     assert!(
         grants.is_polled_by(HolderId(1), at(60_000)) && !grants.is_polled_by(HolderId(2), at(0))
     );
-    grants.grant_lease(hash(0), (HolderId(1), at(50)), at(0), || true).unwrap();
+    grants.grant_lease(hash(0), HolderId(1), at(50), at(0), || true).unwrap();
     {
         let recalled = poll.wait_for_recall();
         tokio::pin!(recalled);
@@ -292,7 +293,7 @@ async fn a_holder_that_polls_anew_waits_for_news_and_is_not_answered_at_once_for
     let grants = grants(10);
     let poll = |through| grants.poll(HolderId(1), through, at(0)).unwrap();
     drop(poll(0));
-    grants.grant_lease(hash(0), (HolderId(1), at(1000)), at(0), || true).unwrap();
+    grants.grant_lease(hash(0), HolderId(1), at(1000), at(0), || true).unwrap();
     grants.recall_leases(&[hash(0)]);
     let told = poll(0).build_answer(7, at(0));
     drop(poll(told.through));

@@ -448,6 +448,14 @@ async fn attributes_that_are_asked_anew_and_are_the_same_recall_no_lease() {
     assert_eq!(lease(&bed).await.milliseconds, 2000);
 }
 
+#[tokio::test]
+async fn attributes_are_leased_after_a_pause_of_the_host() {
+    let (bed, _) = granted().await;
+    bed.clock.simulate_pause(Duration::from_millis(30));
+    // The worker's own lease is counted with the pause, and is shorter by it.
+    assert!(lease(&bed).await.milliseconds > 0, "what was known before a pause is leased no more");
+}
+
 /// Its bytes are asked for by the version that is known, which the store has no more.
 #[tokio::test]
 async fn an_open_that_finds_its_version_gone_recalls_the_leases_on_it() {

@@ -85,6 +85,16 @@ impl EtcdLease {
         let time = if self.members.count() > 1 { time / 2 } else { time };
         self.members.ask_within(time, |client| renew(client.lease_client(), self.id)).await
     }
+
+    /// Asks two members, with `LAST_TRY` for each: the first may be the one that is away.
+    async fn renew_at_last(&self) -> Result<Option<i64>, Option<Error>> {
+        let ask =
+            || self.members.ask_within(LAST_TRY, |client| renew(client.lease_client(), self.id));
+        match ask().await {
+            Err(_) if self.members.count() > 1 => ask().await,
+            answer => answer,
+        }
+    }
 }
 
 /// Seconds that a lease has from the moment of asking on; `None`: it is over.
@@ -120,7 +130,6 @@ fn spawn_renewal(
         let mut until = until;
         loop {
             let left = until.saturating_duration_since(BootLeaseClock.latest_now());
-            let is_last = left.is_zero();
             if ended
                 .run_until_cancelled(tokio::time::sleep((left / RENEWALS).min(left)))
                 .await
@@ -129,8 +138,12 @@ fn spawn_renewal(
                 break;
             }
             let asked = BootLeaseClock.latest_now();
-            let left = if is_last { LAST_TRY } else { until.saturating_duration_since(asked) };
-            match held.renew_within(left).await {
+            // Judged after the sleep, which may have lasted longer than it was to.
+            let left = until.saturating_duration_since(asked);
+            let is_last = left.is_zero();
+            let renewed =
+                if is_last { held.renew_at_last().await } else { held.renew_within(left).await };
+            match renewed {
                 Ok(Some(seconds)) => {
                     until = lease_end(asked, seconds);
                     sender.send_replace(until);

@@ -17,6 +17,9 @@ pub(super) struct EtcdMembers {
     deadline: Duration,
 }
 
+/// A member that was silent for less is not turned from.
+const SILENCE_MIN: Duration = Duration::from_millis(100);
+
 impl EtcdMembers {
     pub(super) fn new(clients: Vec<Client>, deadline: Duration) -> Self {
         Self { clients, at: AtomicUsize::new(0), deadline }
@@ -69,6 +72,10 @@ impl EtcdMembers {
             Ok(Err(error)) => Some(error),
             Err(_) => None,
         };
+        // So little time says nothing of the member.
+        if failed.is_none() && time < SILENCE_MIN {
+            return Err(failed);
+        }
         // Unless another request has turned from it already.
         let _ = self.at.compare_exchange(
             at,
