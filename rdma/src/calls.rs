@@ -44,7 +44,7 @@ pub(crate) use session::{ServerSession, serve_session};
 use crate::landing::{Landing, LandingFill};
 use crate::transport::TransportKind;
 
-/// Where the tasks of a connection run, and who waits for them at the end.
+/// The runtime of a connection's tasks, and the tracker that waits for them at the end.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnectionTasks<'a> {
     pub(crate) runtime: &'a Runtime,

@@ -91,7 +91,7 @@ impl VerbsServer {
         service: Arc<dyn CallService>,
     ) -> io::Result<Self> {
         let (server, error) =
-            Self::start((address.ip().into(), address.port()), options, arena, service);
+            Self::start(address.ip().into(), address.port(), options, arena, service);
         error.map_or(Ok(server), Err)
     }
 
