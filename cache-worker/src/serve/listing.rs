@@ -1,7 +1,7 @@
-//! Answers `ListingMessage`: what is known of these keys is held against what a listing showed, and dropped
-//! where it says otherwise. Installs nothing: a listing knows less of an object than its
-//! attributes. What is being asked is held against it when it is answered, and a lease on what is
-//! not known here any more is recalled.
+//! Answers `ListingMessage`: compares the cached attributes of these keys with a listing, and drops
+//! those that differ. Caches nothing: a listing has fewer attributes than an object. The answers of
+//! checks under way are compared with the listing too. A lease on attributes that are no longer
+//! cached here is recalled.
 
 use verbs3_protocol::{KeyGeneration, ListingMessage, ObjectKey};
 
@@ -20,10 +20,11 @@ impl CacheWorker {
         for entry in listed.entries {
             object.key = entry.key;
             let hash = object.hash();
-            // While a write is open nothing is answered from here, and its report makes all void.
+            // While a write is open, nothing is answered from the cache, and its report invalidates
+            // everything.
             let Ok(generation) = self.coherence.admit_key(hash, now) else { continue };
             let key = self.digests.attributes_key(&object, None);
-            // First: what a check installs from here on is held against it there.
+            // This comes first: from here on, every check compares its answer with this news.
             self.asker.checks.note_listed(key, entry.shown.as_ref());
             if self.attributes.is_contradicted(key, generation, entry.shown.as_ref())
                 || self.is_leased_unseen(hash, key, generation)
