@@ -1,8 +1,9 @@
-//! What is known of objects: attributes, absences, and the right to answer from them.
+//! Object attributes and absences that are known, and the right to answer from them.
 //!
-//! Owns generations and open writes (`coherence`), what was learnt and when (`cache`), who asks the
-//! UFS for whom (`checks`, `ask`), and which gateways may answer by themselves (`grants`, `reads`).
-//! Holds no bytes of objects.
+//! Owns generations and open writes (`coherence_table`), the answers and their ages
+//! (`attribute_cache`), the checks at the UFS (`check_table`, `attribute_fetcher`), and the leases
+//! that let gateways answer by themselves (`lease_grants`, `read_counter`). Holds no bytes of
+//! objects.
 
 mod attribute_cache;
 mod attribute_fetcher;
@@ -30,7 +31,7 @@ pub(crate) use doubt_tracker::DoubtOptions;
 pub(crate) use lease_grants::{GrantOptions, LeaseGrantError, LeaseGrantTable, RecallScope};
 pub(crate) use read_counter::KeyReadCounter;
 
-/// Whose attributes are asked.
+/// The object whose attributes are requested.
 #[derive(Clone)]
 pub(crate) struct AttributeQuery {
     pub(crate) object: ObjectKey,
@@ -41,7 +42,7 @@ pub(crate) struct AttributeQuery {
     pub(crate) source: Arc<VolumeSource>,
 }
 
-/// How old an answer may be.
+/// The greatest ages that an answer may have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnswerAgeLimits {
     pub(crate) attributes: AttributeMaxAge,
@@ -49,7 +50,7 @@ pub(crate) struct AnswerAgeLimits {
 }
 
 impl AnswerAgeLimits {
-    /// None older than that.
+    /// Lowers both limits to `max`. `None` leaves them unchanged.
     pub(crate) fn at_most(self, max: Option<Duration>) -> Self {
         Self { attributes: self.attributes.at_most(max), absence: self.absence.at_most(max) }
     }
@@ -58,14 +59,14 @@ impl AnswerAgeLimits {
 /// The greatest age that an asker accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttributeMaxAge {
-    /// Nothing that was asked before the asker came.
+    /// Accepts only answers that were requested after the asker arrived.
     AlwaysAsk,
     UpTo(Duration),
     Any,
 }
 
 impl AttributeMaxAge {
-    /// As messages carry it.
+    /// Decodes the age limit of a message.
     pub(crate) fn from_ms(ms: u64) -> Self {
         match ms {
             0 => Self::AlwaysAsk,
@@ -74,7 +75,7 @@ impl AttributeMaxAge {
         }
     }
 
-    /// No older than what the worker may answer with.
+    /// Lowers the limit to what the worker has the right to answer.
     pub(crate) fn limit_to_right(self, right: AnswerRight) -> Self {
         match (self, right) {
             (age, AnswerRight::All) => age,
@@ -84,7 +85,7 @@ impl AttributeMaxAge {
         }
     }
 
-    /// No older than that.
+    /// Lowers the limit to `max`. `None` leaves it unchanged.
     pub(crate) fn at_most(self, max: Option<Duration>) -> Self {
         match (self, max) {
             (age, None) | (age @ Self::AlwaysAsk, _) => age,
@@ -102,20 +103,20 @@ impl AttributeMaxAge {
     }
 }
 
-/// What a check came to. Shared by all that waited for it.
+/// The result of a check, shared by all its waiters.
 pub(crate) enum AttributeCheckOutcome {
     Present {
         attributes: Arc<HeadAttributes>,
         generation: KeyGeneration,
-        /// Keeps the pages that came with the answer coming, until all who waited have claimed
-        /// theirs.
+        /// Keeps the run going that fills the answer's pages, until every waiter has claimed its
+        /// own.
         coming: Option<RunInterest>,
     },
     Absent {
         answer: Arc<UfsAnswer>,
         generation: KeyGeneration,
     },
-    /// A write passed while the UFS was asked: the answer may be older than that.
+    /// A write passed while the UFS was asked: the answer may be older than the write.
     Moved,
     /// A write is open.
     Uncertain,

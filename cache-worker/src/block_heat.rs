@@ -1,8 +1,8 @@
-//! Which blocks are read most, by name: pages are known by hashes alone, and other workers can't be
-//! told of those.
+//! The read heat of blocks, by object name. Pages are known by hashes alone, which mean nothing to
+//! other workers.
 //!
-//! A bounded table: when it is full, the colder half is forgotten. What is read often enough is
-//! back at once; what is forgotten is counted from nothing, so that heat is never overstated.
+//! The table is bounded: when it is full, it forgets the colder half. A block that is read often is
+//! soon back. A forgotten block counts from zero, so heat is never overstated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use verbs3_protocol::BlockIndex;
 use crate::digest::DigestState;
 use crate::fill::FillTarget;
 
-/// Locks; two cores rarely meet in one.
+/// Locks of the table. Enough that two cores rarely meet in one.
 const SHARDS: usize = 16;
 
-/// Time in which what was read counts half: some epochs of a small data set, so that order within
-/// one does not matter.
+/// Seconds after which a read counts half. This spans several epochs of a small data set, so the
+/// read order within one epoch does not matter.
 const HALF_LIFE_S: u32 = 600;
 
 struct BlockHeatEntry {
     target: Arc<FillTarget>,
     block: BlockIndex,
     heat: DecayingByteCount,
-    /// Bytes read since they were told last.
+    /// Bytes read since the last report to the coordinators.
     fresh: u64,
 }
 
-/// Bytes read, those of long ago counting less.
+/// A count of bytes read that halves with every half-life.
 #[derive(Debug, Clone, Copy, Default)]
 struct DecayingByteCount {
     bytes: u64,
-    /// As of this second.
+    /// The second that `bytes` refers to.
     at_s: u32,
 }
 
@@ -51,7 +51,7 @@ impl DecayingByteCount {
 
 type BlockHeatMap = HashMap<u128, BlockHeatEntry, DigestState>;
 
-/// The blocks that were read.
+/// A bounded table of the blocks that were read.
 pub(crate) struct BlockHeatTable {
     shards: Vec<Mutex<BlockHeatMap>>,
     blocks_per_shard_max: usize,
@@ -70,12 +70,12 @@ impl BlockHeatTable {
         Self { shards, blocks_per_shard_max: blocks_max.div_ceil(SHARDS).max(1) }
     }
 
-    /// Bytes of a block are read.
+    /// Counts a read of a block.
     pub(crate) fn read(&self, target: &Arc<FillTarget>, block: BlockIndex, bytes: u32, now_s: u32) {
         self.record_bytes(target, block, bytes, u64::from(bytes), now_s);
     }
 
-    /// Bytes of a block were read elsewhere, before it came here.
+    /// Adds heat that a block gained on another worker, before it came here.
     pub(crate) fn record_inherited(
         &self,
         target: &Arc<FillTarget>,
@@ -95,7 +95,7 @@ impl BlockHeatTable {
         now_s: u32,
     ) {
         let key = target.digest.page_key(block, 0).0;
-        // The table takes the low bits; the shard is chosen by the highest.
+        // The hash map uses the low bits; the shard is chosen by the highest.
         let mut blocks = self.shards[(key >> 124) as usize % SHARDS].lock();
         if let Some(known) = blocks.get_mut(&key) {
             known.fresh = known.fresh.saturating_add(fresh);
@@ -108,7 +108,7 @@ impl BlockHeatTable {
         blocks.insert(key, BlockHeatEntry { target: target.clone(), block, heat, fresh });
     }
 
-    /// All of them, the hottest first.
+    /// Returns all blocks, the hottest first.
     pub(crate) fn hottest_blocks(&self, now_s: u32) -> Vec<RankedHotBlock> {
         let mut all = Vec::new();
         for shard in &self.shards {
@@ -124,8 +124,8 @@ impl BlockHeatTable {
         all
     }
 
-    /// What was read most since this was asked last, the most first: no more than `blocks_max`,
-    /// none of less than `bytes_min`.
+    /// Returns the blocks read most since the last call, the hottest first: at most `blocks_max`,
+    /// and none below `bytes_min`.
     pub(crate) fn take_fresh(&self, bytes_min: u64, blocks_max: usize) -> Vec<RankedHotBlock> {
         let mut found: Vec<RankedHotBlock> = Vec::new();
         for shard in &self.shards {
@@ -150,7 +150,7 @@ fn forget_colder_half(blocks: &mut BlockHeatMap, now_s: u32) {
     let mut heats: Vec<u64> = blocks.values().map(|block| block.heat.bytes_at(now_s)).collect();
     let middle = heats.len() / 2;
     let (_, &mut border, _) = heats.select_nth_unstable(middle);
-    // Of those as hot as the border, as many as it takes.
+    // Keeps only so many of the blocks at the threshold that the count fits.
     let mut surplus = blocks.len() - middle;
     blocks.retain(|_, block| {
         let goes = surplus > 0 && block.heat.bytes_at(now_s) <= border;

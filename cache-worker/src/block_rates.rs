@@ -1,5 +1,5 @@
-//! What this worker tells the coordinators of the blocks that it serves most. Who is to serve them,
-//! too, is theirs to say.
+//! Reports to the coordinators which blocks this worker serves most. The coordinators decide which
+//! workers serve them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use verbs3_protocol::{BlockIndex, ObjectKey, SPREAD_BYTES_MIN};
 
 use crate::worker::CacheWorker;
 
-/// How much of a block this worker has served of late.
+/// The rate at which this worker recently served a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockRate {
     pub object: ObjectKey,
@@ -16,11 +16,11 @@ pub struct BlockRate {
 }
 
 impl CacheWorker {
-    /// The blocks that were served most since this was asked last, which was `since` ago: the most
-    /// first, `blocks_max` at most, and none of a lower rate. Small first blocks are left out: they
-    /// come with their object's attributes, which only the home gives.
+    /// Returns the blocks served most since the last call, which was `since` ago: the hottest
+    /// first, at most `blocks_max`, and none below `rate_min`. Small first blocks are left out:
+    /// they come with their object's attributes, which only the home gives.
     pub fn block_rates(&self, since: Duration, rate_min: u64, blocks_max: usize) -> Vec<BlockRate> {
-        // A moment in which a handful of reads fell would tell of rates that nobody has.
+        // A handful of reads within a very short time would give an absurd rate.
         let seconds = since.as_secs_f64().max(0.01);
         let fresh =
             self.heat.take_fresh((rate_min as f64 * seconds) as u64, blocks_max.saturating_mul(2));

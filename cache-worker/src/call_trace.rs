@@ -1,9 +1,9 @@
-//! The trace that a call belongs to: from who asked, through the tasks that the call begins, to the
+//! The trace context of a call: from the caller, through the tasks that the call starts, to the
 //! UFS.
 //!
-//! Owns the way of a context through this worker. A fill or a check serves everybody who wants it;
-//! it belongs to the trace of the call that began it. Without a tracer, contexts are passed on as
-//! they came.
+//! Owns the propagation of the context within this worker. A fill or a check serves every waiter;
+//! it belongs to the trace of the call that started it. Without a tracer, contexts are passed on
+//! unchanged.
 
 use std::future::Future;
 use std::sync::{Arc, OnceLock};
@@ -18,11 +18,11 @@ tokio::task_local! {
     static CURRENT: Option<Arc<CallTraceContext>>;
 }
 
-/// What a call is a part of.
+/// The trace that a call is part of.
 pub(crate) struct CallTraceContext {
-    /// Of who asked.
+    /// The caller's context.
     asked: TraceParent,
-    /// `None`: this worker notes nothing.
+    /// `None`: this worker records no spans.
     trace: Option<Arc<RequestTrace>>,
     noted: Mutex<CallTraceNotes>,
 }
@@ -34,17 +34,17 @@ struct CallTraceNotes {
     refused: Option<String>,
 }
 
-/// Where a worker notes its spans. Set once.
+/// The tracer that records this worker's spans. Set once.
 #[derive(Default)]
 pub(crate) struct WorkerCallTracer(OnceLock<Arc<RequestTracer>>);
 
 impl WorkerCallTracer {
     pub(crate) fn set_tracer(&self, tracer: Arc<RequestTracer>) {
-        // A second one would split traces: the first stays.
+        // The first tracer stays: a second one would split traces.
         let _ = self.0.set(tracer);
     }
 
-    /// Runs what answers a call, within its trace.
+    /// Runs a call's handler within the call's trace.
     pub(crate) async fn serve_traced(
         &self,
         context: &TraceContext,
@@ -53,12 +53,12 @@ impl WorkerCallTracer {
     ) {
         let TraceContext { trace, span, sampled, state } = context;
         let Some(asked) = TraceParent::new(*trace, *span, *sampled, state.as_deref()) else {
-            // What is no context is as if it were not there.
+            // An invalid context is treated as absent.
             return serve.await;
         };
         let trace = self.0.get().map(|tracer| tracer.join_trace(asked.clone()));
         let current = Arc::new(CallTraceContext { asked, trace, noted: Mutex::default() });
-        // Ended when dropped: a call that is cancelled ends, too.
+        // The trace ends on drop, so a cancelled call ends its trace too.
         let _ending = CallTraceGuard { current: current.clone(), name };
         CURRENT.scope(Some(current), serve).await;
     }
@@ -92,7 +92,8 @@ fn current_context() -> Option<Arc<CallTraceContext>> {
 }
 
 fn update_notes(with: impl FnOnce(&mut CallTraceNotes)) {
-    // Not by `current_context()`: this is on the way of every part of an answer, and a count is not needed.
+    // This does not use `current_context()`: it runs for every part of an answer, and should not
+    // raise a reference count.
     let _ = CURRENT.try_with(|current| {
         if let Some(current) = current.as_ref().filter(|current| current.trace.is_some()) {
             with(&mut current.noted.lock());
@@ -100,7 +101,7 @@ fn update_notes(with: impl FnOnce(&mut CallTraceNotes)) {
     });
 }
 
-/// Notes bytes that go to who asked, and how the first of them were found.
+/// Records bytes sent to the caller, and the cache verdict of the first of them.
 pub(crate) fn note_served(verdict: &'static str, bytes: u64) {
     update_notes(|noted| {
         noted.verdict.get_or_insert(verdict);
@@ -108,25 +109,25 @@ pub(crate) fn note_served(verdict: &'static str, bytes: u64) {
     });
 }
 
-/// Notes why a call is not answered. No failure: the asker knows what to do instead.
+/// Records why a call was refused. This is no failure: the caller knows what to do instead.
 pub(crate) fn note_refused(reason: &str) {
     update_notes(|noted| noted.refused = Some(reason.to_owned()));
 }
 
-/// A task's future, within the trace of who begins it.
+/// Wraps a task's future so that it runs within the caller's trace.
 pub(crate) fn carry_context<F: Future>(task: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(current_context(), task)
 }
 
-/// A request to the UFS, which is told of the trace, and noted.
+/// Sends a request to the UFS within the current trace, and records its span.
 pub(crate) async fn ask_ufs<T>(
     ufs: &Ufs,
     operation: &'static str,
     call: impl Future<Output = Result<T, UfsError>>,
 ) -> Result<T, UfsError> {
     let Some(current) = current_context() else { return call.await };
-    // It may outlive the call: others may have joined, and a fill is not stopped when its reader
-    // goes.
+    // The span may outlive the call: other readers may have joined, and a fill does not stop when
+    // its reader leaves.
     let mut span = current.trace.as_ref().and_then(|trace| trace.begin_detached(operation));
     let context = current.trace.as_ref().map(|trace| trace.outgoing_parent(span.as_ref()));
     let (traceparent, tracestate) = context.as_ref().unwrap_or(&current.asked).to_headers();

@@ -1,7 +1,9 @@
-//! Time, injected: what decides takes a [`WorkerInstant`], so that tests move time instead of sleeping.
+//! Injected time: code that decides takes a [`WorkerInstant`], so tests move time instead of
+//! sleeping.
 //!
-//! Deadlines of I/O belong to tokio and to the UFS client, not to this clock. It goes on while the
-//! host sleeps, which `Instant` does not: who wakes up must know that its lease is over.
+//! Deadlines of I/O belong to tokio and to the UFS client, not to this clock. This clock also
+//! counts while the host sleeps, unlike `Instant`: after waking up, a worker must know that its
+//! lease is over.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,57 +16,57 @@ use verbs3_protocol::PauseWatch;
 pub struct WorkerInstant(u64);
 
 impl WorkerInstant {
-    /// The moment that lies `nanos` nanoseconds after the clock began.
+    /// Returns the moment `nanos` nanoseconds after the clock began.
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The moment `duration` later, or the end of time.
+    /// Returns the moment `duration` later, at most the end of time.
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long ago `earlier` was; zero if it was not.
+    /// Returns how long ago `earlier` was, or zero if it is not earlier.
     pub fn duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Since the clock began.
+    /// Returns nanoseconds since the clock began.
     pub(crate) fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole seconds since the clock began, for coarse stamps.
+    /// Returns whole seconds since the clock began, for coarse timestamps.
     pub fn as_secs(self) -> u32 {
         u32::try_from(self.0 / 1_000_000_000).unwrap_or(u32::MAX)
     }
 }
 
-/// Now, as far as it is known.
+/// The current time, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockReading {
-    /// By the host's own clock: for what others are waited for.
+    /// The host's own clock. Use it for timeouts and for ages.
     pub now: WorkerInstant,
-    /// The latest that it may be, where the host's own clock may have stood still: for the ends of
-    /// rights.
+    /// The latest possible time, in case the host's own clock stood still. Use it to decide whether
+    /// a lease is over.
     pub latest: WorkerInstant,
 }
 
 impl ClockReading {
-    /// What the host's own clock may have missed, in all.
+    /// Returns how much time the host's own clock may have missed in all.
     pub(crate) fn missed(self) -> Duration {
         self.latest.duration_since(self.now)
     }
 }
 
 impl From<WorkerInstant> for ClockReading {
-    /// Of a clock that misses nothing.
+    /// Builds the reading of a clock that misses nothing.
     fn from(now: WorkerInstant) -> Self {
         Self { now, latest: now }
     }
 }
 
-/// Where the time comes from.
+/// A source of time.
 pub trait WorkerClock: Send + Sync + 'static {
     fn now(&self) -> WorkerInstant;
 
@@ -73,7 +75,7 @@ pub trait WorkerClock: Send + Sync + 'static {
     }
 }
 
-/// The machine's clock since it was started, sleep included.
+/// The machine's clock since boot, including the time that the host slept.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Duration,
@@ -112,7 +114,7 @@ fn read(clock: ClockId) -> Duration {
     )
 }
 
-/// A clock that moves when it is told to.
+/// A clock that moves only when it is told to.
 #[derive(Debug, Default)]
 pub struct ManualWorkerClock {
     nanos: AtomicU64,
@@ -127,7 +129,7 @@ impl ManualWorkerClock {
         self.nanos.fetch_add(nanos, Ordering::SeqCst);
     }
 
-    /// As if the host had been stopped for so long, and its wall clock set right since.
+    /// Simulates a host that was stopped for `duration`, and whose wall clock was corrected since.
     pub fn simulate_pause(&self, duration: Duration) {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.missed.fetch_add(nanos, Ordering::SeqCst);

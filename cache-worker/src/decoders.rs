@@ -1,4 +1,4 @@
-//! What is read of bytes that may be anything by now, as functions of bytes alone: for the fuzz
-//! targets in `fuzz/`. Not an API.
+//! Decoders of untrusted bytes, exposed as functions of bytes alone for the fuzz targets in
+//! `fuzz/`. Not an API.
 
 pub use crate::disk::decoders::decode_headers;

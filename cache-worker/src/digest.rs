@@ -1,29 +1,29 @@
-//! Keys of the in-memory tables: 128-bit hashes instead of names, so that an entry costs 16 bytes
-//! whatever its key.
+//! Keys of the in-memory tables: 128-bit hashes instead of names. An entry costs 16 bytes whatever
+//! the length of its name.
 //!
-//! The hash is keyed by random numbers: nobody outside can choose two names that collide, and by
-//! chance two do so once in some 2⁶⁴ objects. Never sent. Without a disk tier the keys are this
-//! process's own; with one they are kept in its folders, and what the hashes name is there again
-//! after a restart.
+//! The hash is keyed by random numbers, so nobody outside can choose two names that collide. By
+//! chance, two names collide once in some 2⁶⁴ objects. Hashes are never sent. Without a disk tier
+//! the key belongs to this process. With one it is stored in the tier's folders, so the hashes name
+//! the same pages after a restart.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey, ObjectVolume};
 
-/// One page of one block of one object version.
+/// The hash of one page of one block of one object version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PageKey(pub(crate) u128);
 
-/// One version of one object.
+/// The hash of one version of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct VersionDigest(u128);
 
-/// An object, or a named version of one, in the attributes' tables.
+/// The key of an object, or of a named version of one, in the attribute tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct AttributesKey(pub(crate) u128);
 
-/// Hashes names under this process's secret.
+/// A hasher of names under this process's secret.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyedDigester {
     keys: (u64, u64),
@@ -33,7 +33,7 @@ pub(crate) struct KeyedDigester {
 const STRIDE: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
 impl VersionDigest {
-    /// As it was stored.
+    /// Wraps a digest that was read from disk.
     pub(crate) fn from_stored(digest: u128) -> Self {
         Self(digest)
     }
@@ -42,14 +42,14 @@ impl VersionDigest {
         self.0
     }
 
-    /// Two pages collide only if their versions' secret digests happen to differ by exactly this
-    /// multiple of the stride.
+    /// Returns the key of a page. Two pages collide only if their versions' secret digests happen
+    /// to differ by exactly this multiple of the stride.
     pub(crate) fn page_key(self, block: BlockIndex, page: u16) -> PageKey {
         let index = (u128::from(block.0) << 16) | u128::from(page);
         PageKey(self.0.wrapping_add(index.wrapping_mul(STRIDE)))
     }
 
-    /// A number to choose a lock by: the same for all pages of a block.
+    /// Returns a number to choose a lock by: the same for all pages of a block.
     pub(crate) fn block_spread(self, block: BlockIndex) -> usize {
         (self.page_key(block, 0).0 >> 96) as usize
     }
@@ -60,8 +60,8 @@ impl KeyedDigester {
         Self { keys }
     }
 
-    /// The hashes of a disk tier with these keys. Of another block or page size, the same numbers
-    /// name other bytes: the hashes differ.
+    /// Creates the hasher of a disk tier with these keys. The hashes depend on the block and page
+    /// sizes, because the same page number names other bytes under other sizes.
     pub(crate) fn of_tier(keys: (u64, u64), geometry: BlockGeometry) -> Self {
         let mut hasher = SipHasher13::new_with_keys(keys.0, keys.1);
         hasher.write(b"verbs3 disk tier, hashes 1");
@@ -83,7 +83,7 @@ impl KeyedDigester {
         VersionDigest(hasher.finish128().into())
     }
 
-    /// The object, whatever its version.
+    /// Hashes the object, whatever its version.
     pub(crate) fn any_version(&self, object: &ObjectKey) -> u64 {
         let digest: u128 = self.object_hasher(object, 3).finish128().into();
         digest as u64
@@ -116,7 +116,7 @@ impl KeyedDigester {
     }
 }
 
-/// Length first: no two lists of texts hash the same input.
+/// Hashes the length first: no two lists of texts hash the same input.
 fn hash_text(hasher: &mut SipHasher13, text: &str) {
     hasher.write_u64(text.len() as u64);
     hasher.write(text.as_bytes());
@@ -127,10 +127,10 @@ fn hash_optional(hasher: &mut SipHasher13, value: Option<&str>) {
     hash_text(hasher, value.unwrap_or_default());
 }
 
-/// For tables whose keys are digests already.
+/// The hasher state for tables whose keys are digests already.
 pub(crate) type DigestState = BuildHasherDefault<DigestHasher>;
 
-/// Takes 64 of the digest's bits as the hash.
+/// A hasher that takes 64 of the digest's bits as the hash.
 #[derive(Debug, Default)]
 pub(crate) struct DigestHasher(u64);
 
@@ -140,7 +140,8 @@ impl Hasher for DigestHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Only digests are hashed, by `write_u128`; anything else must still be right, if slow.
+        // Only digests are hashed, through `write_u128`. Anything else must still be correct, if
+        // slow.
         for &byte in bytes {
             self.0 = self.0.rotate_left(8).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(byte);
         }

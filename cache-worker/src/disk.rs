@@ -1,9 +1,9 @@
-//! The disk tier: pages of versions, in slots of segment files on one or more folders, kept over
+//! The disk tier: pages of versions, in slots of segment files in one or more folders, kept over
 //! restarts.
 //!
-//! Owns which pages are written, where, and what is given up for them. Knows pages and versions,
-//! and nothing of attributes: whether a version is the current one is never asked here. What is
-//! read is right or absent, whatever the disk did in between.
+//! Owns which pages are written, where they go, and which pages are evicted for them. Knows pages
+//! and versions, but no attributes: it never checks whether a version is current. A read returns
+//! the right bytes or nothing, whatever the disk did.
 
 pub(crate) mod decoders;
 mod disk_headers;
@@ -45,24 +45,24 @@ pub use options::{DiskError, DiskFolder, DiskOptions, DiskVolume};
 pub(crate) use pending_pins::PendingPins;
 pub(crate) use tier_builder::DiskTierBuilder;
 
-/// Whether memory holds a page.
+/// A predicate that tells whether memory holds a page.
 pub(crate) type ResidencyCheck = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
 
-/// Pages that were not taken because nothing spoke for them, remembered so that their return does:
-/// 16 MiB at most.
+/// Bound on refused pages whose fingerprints are remembered, at most 16 MiB. A page that returns is
+/// then worth writing.
 const GHOSTS_MAX: u64 = 4 << 20;
 
-/// Smallest folder: some segments, so that pages of several sizes have room side by side.
+/// Smallest folder: several segments, so that pages of several sizes have room side by side.
 pub(crate) const FOLDER_BYTES_MIN: u64 = 4 * segment_layout::SEGMENT_BYTES_MIN;
 
-/// Slots of each folder that one look-over checks for age.
+/// Slots of each folder that one maintenance pass checks for age.
 const SWEEP_STEPS: usize = 16_384;
 
-/// Uses of a page in memory that speak for it, where another page has to go. The first is the
-/// reader's that it was filled for.
+/// Uses in memory that justify writing a page where another one has to be evicted for it. The first
+/// use is that of the reader that the page was filled for.
 const USES_MIN: u8 = 2;
 
-/// A page that could be written.
+/// A page that could be written, and the evidence for it.
 pub(crate) struct DemotionOffer<'a> {
     pub(crate) version: VersionDigest,
     pub(crate) block: BlockIndex,
@@ -72,13 +72,13 @@ pub(crate) struct DemotionOffer<'a> {
     pub(crate) cell: &'a CellReader,
     pub(crate) length: u32,
     pub(crate) checksum: u64,
-    /// Uses since it came to memory.
+    /// Uses since the page entered memory.
     pub(crate) uses: u8,
-    /// Memory remembers it from before.
+    /// Memory remembers the page from before.
     pub(crate) returned: bool,
 }
 
-/// A folder and its writer.
+/// A folder with its write queue and writer thread.
 struct DiskTierFolder {
     folder: Arc<FolderPageStore>,
     queue: Arc<DiskWriteQueue>,
@@ -98,8 +98,7 @@ pub(crate) struct DiskTier {
     misses: IntCounter,
 }
 
-/// Seconds since 1970. A clock that is set wrong makes pages older or younger than they are,
-/// nothing else.
+/// Returns seconds since 1970. A clock that is set wrong only makes pages look older or younger.
 fn now_s() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
@@ -162,7 +161,7 @@ impl DiskTier {
         Ok(disk)
     }
 
-    /// Whether the page can be read here. Counts.
+    /// Returns whether the page can be read here, and counts the lookup.
     pub(crate) fn look_up_page(&self, key: PageKey) -> bool {
         let found = self.holds_page(key);
         if found {
@@ -178,13 +177,14 @@ impl DiskTier {
         self.shelves.iter().any(|shelf| shelf.folder.holds_page(key, now_s))
     }
 
-    /// How hot the page is, if it can be read here, and whether it is pinned. No use of it.
+    /// Returns how hot the page is, and whether it is pinned, if it can be read here. Does not
+    /// count as a use.
     pub(crate) fn page_heat(&self, key: PageKey) -> Option<(PageHeat, bool)> {
         let now_s = now_s();
         self.shelves.iter().find_map(|shelf| shelf.folder.page_heat(key, now_s))
     }
 
-    /// Gives up a page, pinned or not. Blocks, but for long only on the page's own folder.
+    /// Evicts a page, pinned or not. Blocks; only the page's own folder can make that long.
     pub(crate) fn evict_page(&self, key: PageKey) {
         for shelf in &self.shelves {
             if shelf.folder.evict_page(key, self.stall_max) {
@@ -193,37 +193,38 @@ impl DiskTier {
         }
     }
 
-    /// Whether some version of the object has this page of its first block here.
+    /// Returns whether some version of the object has this page of its first block here.
     pub(crate) fn knows_object_page(&self, object: u64, page: u16) -> bool {
         self.shelves.iter().any(|shelf| shelf.folder.knows_object_page(object, page))
     }
 
-    /// The bound on reads under way; take a permit before [`DiskTier::read`].
+    /// Returns the bound on reads under way. Take a permit before [`DiskTier::read`].
     pub(crate) fn read_permits(&self) -> Arc<Semaphore> {
         self.reads.clone()
     }
 
-    /// How long a read may take.
+    /// Returns how long a read may take.
     pub(crate) fn stall_max(&self) -> Duration {
         self.stall_max
     }
 
-    /// A read of this page has taken longer: its folder is left alone for a while.
+    /// Reports that a read of this page took longer than `stall_max`. Its folder then rests for a
+    /// while.
     pub(crate) fn report_stall(&self, key: PageKey) {
         for shelf in self.shelves.iter().filter(|shelf| shelf.folder.lists_page(key)) {
             shelf.folder.report_stall();
         }
     }
 
-    /// Reads a page of exactly that length into memory, which holds garbage if the answer is
-    /// `None`: it is not here, or was not what it should have been. `Some`: its checksum. Blocks.
+    /// Reads a page of exactly that length into memory, and returns its checksum. Returns `None` if
+    /// the page is not here or is corrupt; the memory then holds garbage. Blocks.
     pub(crate) fn read(&self, key: PageKey, into: &mut [u8]) -> Option<u64> {
         let now_s = now_s();
         self.shelves.iter().find_map(|shelf| shelf.folder.read(key, into, now_s))
     }
 
-    /// Takes a page to be written, if it is worth it. True: it will be, or is there already. Never
-    /// waits.
+    /// Queues a page to be written, if it is worth it. Returns true if it will be written, or is on
+    /// disk already. Never waits.
     pub(crate) fn offer_page(&self, offer: &DemotionOffer<'_>) -> bool {
         let dropped = |reason: &str| {
             self.metrics.dropped.with_label_values(&[reason]).inc();
@@ -253,8 +254,8 @@ impl DiskTier {
             || dropped("queue")
     }
 
-    /// Keeps the pages that are here until then; `None`: no longer. Once their headers are written,
-    /// restarts included.
+    /// Pins the pages that are here until that time; `None` unpins them. Pins survive a restart
+    /// once their headers are written.
     pub(crate) fn pin_pages(
         &self,
         keys: impl IntoIterator<Item = PageKey>,
@@ -268,7 +269,7 @@ impl DiskTier {
             if let Some(shelf) =
                 self.shelves.iter().find(|shelf| shelf.folder.pin_page(key, until_s))
             {
-                // One that is refused lasts until the restart, and does not count.
+                // A refused pin lasts until the restart only, and does not count.
                 if shelf.queue.offer_job(DiskWriteJob::Pin { key, ticket: pins.issue_ticket() }) {
                     pins.count_accepted();
                 }
@@ -277,13 +278,13 @@ impl DiskTier {
         pins
     }
 
-    /// Gives up pages whose time is over, and sets the gauges.
+    /// Drops expired pages and sets the gauges.
     pub(crate) fn look_over(&self) {
         let now_s = now_s();
         for shelf in &self.shelves {
             if shelf.queue.is_stuck(self.stall_max) {
                 shelf.folder.report_stall();
-                // The others need the queue's bytes, and memory its pages.
+                // Other folders need the queue's bytes, and memory needs the pages.
                 let dropped = shelf.queue.drop_pages();
                 self.metrics.dropped.with_label_values(&["folder"]).inc_by(dropped as u64);
             }
@@ -296,7 +297,7 @@ impl DiskTier {
             .set(self.budget.used.load(Ordering::Relaxed) as i64);
     }
 
-    /// Writes what waits, within the configured time, and ends the writers. Blocks.
+    /// Writes the queued pages within the configured time, and ends the writers. Blocks.
     pub(crate) fn shutdown(&self) {
         let end = std::time::Instant::now() + self.flush_max;
         for shelf in &self.shelves {
@@ -305,7 +306,7 @@ impl DiskTier {
         }
         for shelf in &self.shelves {
             let Some(thread) = shelf.thread.lock().take() else { continue };
-            // One that hangs in its device is left behind: the process ends.
+            // A writer that hangs in its device is left behind: the process ends.
             while !thread.is_finished() && std::time::Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -315,7 +316,7 @@ impl DiskTier {
         }
     }
 
-    /// Ends the writers as they are.
+    /// Ends the writers without writing what is queued.
     #[cfg(test)]
     pub(crate) fn abandon(&self) {
         for shelf in &self.shelves {
@@ -326,7 +327,7 @@ impl DiskTier {
         }
     }
 
-    /// Waits until all that was offered is written.
+    /// Waits until everything that was offered is written.
     #[cfg(test)]
     pub(crate) fn settle(&self) {
         for shelf in &self.shelves {
@@ -339,7 +340,7 @@ impl DiskTier {
             return true;
         }
         if offer.uses > 0 {
-            // The very reader that it was filled for.
+            // This use is that of the reader that the page was filled for.
             return false;
         }
         let key = [key.0 as u64, (key.0 >> 64) as u64];
@@ -351,7 +352,7 @@ impl DiskTier {
         returned
     }
 
-    /// Spreads pages over the folders that are up, by their capacity.
+    /// Chooses a page's folder among those that are up, in proportion to their capacity.
     fn shelf_for(&self, key: PageKey) -> Option<&DiskTierFolder> {
         let up: Vec<(&DiskTierFolder, u64)> = self
             .shelves

@@ -1,8 +1,8 @@
-//! Brings pages from this worker's disk or the UFS: one fill per page for all readers, adjacent
-//! missing pages as one request.
+//! Brings pages from this worker's disk or the UFS: one fill per page for all readers
+//! (single-flight), and one request for adjacent missing pages.
 //!
-//! Owns who waits for which page, the tasks that fill, and their bounds. What a page is kept for,
-//! and for how long, is `memory_tier`'s; whether a version is current is `attributes`'.
+//! Owns which readers wait for which page, the filling tasks, and their bounds. `memory` decides
+//! which pages are kept and for how long; `attributes` decides whether a version is current.
 
 mod body_writer;
 mod disk_demotion;
@@ -38,13 +38,13 @@ use fill_run::PageFillRun;
 pub(crate) use fill_run::{PageFillState, RunInterest};
 pub(crate) use page_claim::{PageClaim, PageClaimRequest, PageSource};
 
-/// Where a volume's objects come from.
+/// The UFS and bucket that a volume's objects come from.
 pub(crate) struct VolumeSource {
     pub(crate) ufs: Ufs,
     pub(crate) bucket: String,
 }
 
-/// The version that pages are asked of.
+/// The object version that pages are filled from.
 pub(crate) struct FillTarget {
     pub(crate) source: Arc<VolumeSource>,
     pub(crate) object: ObjectKey,
@@ -52,39 +52,39 @@ pub(crate) struct FillTarget {
     pub(crate) digest: VersionDigest,
 }
 
-/// A page that is being filled: the run, and which of its pages.
+/// A page that is being filled: its run, and its index in the run.
 struct PageInFlight {
     run: Arc<PageFillRun>,
     index: usize,
 }
 
-/// Locks of the pages in flight; all pages of a block are behind one.
+/// Locks of the pages in flight. All pages of a block share one lock.
 const SHARDS: usize = 64;
 
 type FlightMap = HashMap<PageKey, PageInFlight, DigestState>;
 type FlightMapShard = Mutex<FlightMap>;
 
-/// Where pages are kept, and the names that they have there.
+/// The tiers that keep pages, and the hasher of their keys.
 pub(crate) struct WorkerCacheTiers {
     pub(crate) memory: Arc<MemoryTier>,
     pub(crate) disk: Option<Arc<DiskTier>>,
     pub(crate) digests: KeyedDigester,
 }
 
-/// Fills pages.
+/// The owner of the page fills in flight, one per page for all readers.
 pub(crate) struct PageFiller {
     memory: Arc<MemoryTier>,
     disk: Option<Arc<DiskTier>>,
     digests: KeyedDigester,
     former: Arc<FormerOwners>,
-    /// Versions whose first block was taken over before anybody asked for the object here; by the
+    /// Versions whose first block was taken over before anybody asked for the object here, by the
     /// object's hash.
     taken_over: quick_cache::sync::Cache<u64, VersionDigest>,
     geometry: BlockGeometry,
     flights: Box<[FlightMapShard]>,
-    /// UFS reads that may be under way.
+    /// Permits for UFS reads under way.
     turns: Arc<Semaphore>,
-    /// Their bytes, in KiB.
+    /// The bytes of the UFS reads under way, in KiB.
     kibibytes: Arc<Semaphore>,
     queued: AtomicUsize,
     bounds: PageFillBounds,
@@ -102,7 +102,7 @@ struct PageFillBounds {
     ahead_bytes_max: u32,
 }
 
-/// The right to have one UFS read under way.
+/// The permit for one UFS read under way.
 pub(crate) struct UfsReadPermit {
     _turn: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
@@ -123,8 +123,7 @@ impl PageFiller {
         (tasks, stop): (WorkerTaskSet, CancellationToken),
         metrics: WorkerMetrics,
     ) -> Self {
-        // A request never asks for more than all requests may have under way, or it would wait for
-        // ever.
+        // A request never asks for more bytes than the total bound, or it would wait for ever.
         let block_bytes = u64::from(options.geometry.block_bytes);
         let in_flight_bytes = options.fill_bytes_in_flight_max.max(block_bytes);
         let pages_per_run_max =
@@ -164,15 +163,15 @@ impl PageFiller {
         self.disk.as_ref()
     }
 
-    /// Whether a first read of these bytes of block 0 would find its first page here.
+    /// Returns whether a first read of these bytes of block 0 would find its first page here.
     pub(crate) fn holds_first_page(&self, digest: VersionDigest, page: u16) -> bool {
         let key = digest.page_key(BlockIndex(0), page);
         self.memory.holds_page(key) || self.is_on_disk(key)
     }
 
-    /// Whether some version of the object has this page of block 0 on disk, or was taken over.
-    /// Other pages in memory are not found by object: there are none that outlived what is known of
-    /// their versions for long.
+    /// Returns whether some version of the object has this page of block 0 on disk, or was taken
+    /// over. Pages in memory can't be found by object. Few of them outlive their version's
+    /// attributes for long.
     pub(crate) fn may_hold(&self, object: &ObjectKey, page: u16) -> bool {
         let object = self.digests.any_version(object);
         self.disk.as_ref().is_some_and(|disk| disk.knows_object_page(object, page))
@@ -186,7 +185,7 @@ impl PageFiller {
         self.disk.as_ref().is_some_and(|disk| disk.holds_page(key))
     }
 
-    /// Keeps a page of a run that is whole now: in memory, and on disk if it is worth it.
+    /// Keeps a completed page of a run: in memory, and on disk if it is worth it.
     fn keep_page(
         &self,
         target: &FillTarget,
@@ -199,8 +198,8 @@ impl PageFiller {
         let Some(cell) = run.page_cell(index) else { return };
         let kept = CachedPage { cell, bytes: page.bytes, checksum };
         let returned = self.memory.insert_page(page.key, kept.clone(), self.clock.now().as_secs());
-        // Out of the table only when it can be found in memory: in between, a reader would start a
-        // second fill.
+        // The page leaves the table only once it can be found in memory. Otherwise a reader in
+        // between would start a second fill.
         run.take_page_out_of(&mut self.flights_of(target.digest.block_spread(block)).lock(), index);
         run.mark_kept(index);
         self.offer_to_disk(
@@ -212,7 +211,8 @@ impl PageFiller {
         );
     }
 
-    /// Waits for the right to read `bytes` from a UFS. Bounded in number and in time.
+    /// Waits for the permit to read `bytes` from a UFS. The wait is bounded in time, and the queue
+    /// in length.
     pub(crate) async fn acquire_read_permit(
         &self,
         bytes: u64,
@@ -242,7 +242,7 @@ impl PageFiller {
         }
     }
 
-    /// Whether fills wait for their turn because as many are under way as may be.
+    /// Returns whether fills are queued because the bound on UFS reads is met.
     pub(crate) fn reads_wait(&self) -> bool {
         let kibibytes = (self.geometry.block_bytes >> 10) as usize;
         let is_full =
@@ -272,7 +272,7 @@ impl PageFiller {
     }
 }
 
-/// A place in the queue.
+/// A place in the queue of fills, freed on drop.
 struct FillQueueGuard<'a> {
     filler: &'a PageFiller,
 }

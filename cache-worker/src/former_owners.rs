@@ -1,8 +1,8 @@
-//! Who owned a slot before this worker did, and who owns it now: whom to ask for its pages before
-//! the UFS is asked, or instead.
+//! The former owners of slots, and their present owners: the workers to ask for a slot's pages
+//! before the UFS, or instead of it.
 //!
-//! Owns the last maps, and the ways to the workers of the present one. Pages belong to versions:
-//! who held them last has them right or not at all. Attributes are nobody's business here.
+//! Owns the recent maps and the connections to the workers of the present one. A page belongs to a
+//! version, so a former owner has it right or not at all. This module does not handle attributes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -17,18 +17,18 @@ use verbs3_protocol::{
 
 use crate::clock::WorkerInstant;
 
-/// Maps that are remembered, the present one included: 128 KiB for each replica of each. More
-/// changes within the time that former owners are asked come from a cluster that restarts one
-/// worker after the other; who missed a step finds the page at the UFS.
+/// Maps that are remembered, the present one included: 128 KiB each per replica. More changes than
+/// that come only from a cluster that restarts one worker after the other. A worker that missed a
+/// map gets the page from the UFS.
 const MAPS_MAX: usize = 32;
 
-/// Former owners that are asked for one page: the last one, and the one before, if the slot has
-/// moved on quickly.
+/// Former owners that are asked for one page: the last one, and the one before it, in case the slot
+/// moved again quickly.
 pub(crate) const ASKED_MAX: usize = 2;
 
-/// The workers that owned slots before.
+/// The history of slot ownership, and the workers that can be asked.
 pub(crate) struct FormerOwners {
-    /// How long after a change of the map.
+    /// How long after a map change former owners are asked.
     asked_for: Duration,
     history: RwLock<PlacementHistory>,
     neighbours: OnceLock<Arc<NeighbourClient>>,
@@ -37,7 +37,7 @@ pub(crate) struct FormerOwners {
 #[derive(Default)]
 struct PlacementHistory {
     me: Option<WorkerId>,
-    /// The present one first; each with the moment up to which it was in force, as far as this
+    /// The present map first. Each has the moment up to which it was in force, as far as this
     /// worker knows.
     maps: VecDeque<(Arc<PlacementMap>, WorkerInstant)>,
 }
@@ -47,12 +47,12 @@ impl FormerOwners {
         Self { asked_for, history: RwLock::default(), neighbours: OnceLock::new() }
     }
 
-    /// Asks these from now on. The first word holds.
+    /// Sets the workers to ask. Only the first call has an effect.
     pub(crate) fn set_neighbours(&self, neighbours: Arc<NeighbourClient>) {
         let _known_already = self.neighbours.set(neighbours);
     }
 
-    /// Another map is in force, after `former`.
+    /// Puts another map in force, after `former`.
     pub(crate) fn adopt_map(
         &self,
         map: &PlacementMap,
@@ -68,7 +68,7 @@ impl FormerOwners {
         if let Some((_, until)) = history.maps.front_mut() {
             *until = now;
         }
-        // Who joins, or has missed a map, has not followed the one before.
+        // A worker that joins, or that missed a map, has not followed the one before.
         let missed = former.filter(|former| {
             history.maps.iter().all(|(known, _)| known.map_epoch() != former.map_epoch())
         });
@@ -79,8 +79,8 @@ impl FormerOwners {
         history.maps.truncate(MAPS_MAX);
     }
 
-    /// Former owners of a slot that is this worker's now, the last one first. Empty for most slots
-    /// at most times.
+    /// Returns the former owners of a slot that this worker owns now, the last one first. Mostly
+    /// empty.
     pub(crate) fn former_owners(&self, slot: HashSlot, now: WorkerInstant) -> Vec<WorkerId> {
         let mut found = Vec::new();
         let Some(neighbours) = self.neighbours.get() else { return found };
@@ -91,7 +91,7 @@ impl FormerOwners {
             return found;
         }
         for (map, _) in maps.take_while(|(_, until)| now.duration_since(*until) < self.asked_for) {
-            // A map of nobody has no owners.
+            // A map without members has no owners.
             let Some(&owner) = map.slot_owners(slot).first() else { continue };
             let id = &map.map_members()[usize::from(owner)].id;
             if id != me && !found.contains(id) && neighbours.knows_worker(id) {
@@ -104,26 +104,26 @@ impl FormerOwners {
         found
     }
 
-    /// Whether there is anybody to ask.
+    /// Returns whether other workers can be asked.
     pub(crate) fn reaches_others(&self) -> bool {
         self.neighbours.get().is_some()
     }
 
-    /// Whether this worker owns a slot by the present map.
+    /// Returns whether this worker owns a slot by the present map.
     pub(crate) fn is_mine(&self, slot: HashSlot) -> bool {
         let history = self.history.read();
         let (Some(me), Some((map, _))) = (&history.me, history.maps.front()) else { return false };
         !map.map_members().is_empty() && map.first_owner(slot).id == *me
     }
 
-    /// Who owns a slot by the present map, if that is another worker that can be asked.
+    /// Returns a slot's owner by the present map, if that is another worker that can be asked.
     pub(crate) fn other_owner(&self, slot: HashSlot) -> Option<WorkerId> {
         let neighbours = self.neighbours.get()?;
         let (owner, _) = self.present_owner(slot)?;
         (!self.is_mine(slot) && neighbours.knows_worker(&owner)).then_some(owner)
     }
 
-    /// Who owns a slot by the present map, and its epoch.
+    /// Returns a slot's owner by the present map, and the map's epoch.
     pub(crate) fn present_owner(&self, slot: HashSlot) -> Option<(WorkerId, Epoch)> {
         let history = self.history.read();
         let (map, _) = history.maps.front()?;
@@ -152,7 +152,8 @@ impl FormerOwners {
         }
     }
 
-    /// Whether a former owner of the object's home slot seems to hold this page of its block 0.
+    /// Returns whether a former owner of the object's home slot seems to hold this page of its
+    /// block 0.
     pub(crate) async fn former_owner_holds(
         &self,
         object: &ObjectKey,

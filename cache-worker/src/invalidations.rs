@@ -1,8 +1,8 @@
-//! Prefixes of which nothing that was asked before some moment may be answered: changes made behind
-//! the gateways' back.
+//! Prefixes that were invalidated because of changes behind the gateways' backs. Answers that were
+//! requested from the UFS before the invalidation are void.
 //!
-//! Bounded: where there are more, older ones grow to their volume, then to everything. Too much is
-//! asked anew then, never too little.
+//! The list is bounded: when it is full, older prefixes grow to their volume, then to everything.
+//! Then more is re-requested from the UFS than necessary, never less.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use verbs3_protocol::{ObjectKey, ObjectVolume};
 
 use crate::clock::WorkerInstant;
 
-/// Prefixes that are told apart: each question is held against all of them.
+/// Prefixes that are kept apart. Each request is compared with all of them.
 const VOIDS_MAX: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +20,14 @@ struct PrefixInvalidation {
     /// `None`: every volume.
     volume: Option<ObjectVolume>,
     prefix: String,
-    /// What was asked before is void.
+    /// Answers requested before this moment are void.
     at: WorkerInstant,
 }
 
 #[derive(Default)]
 pub(crate) struct InvalidationList {
     list: RwLock<Vec<PrefixInvalidation>>,
-    /// Spares questions the lock where there is none, which is nearly always.
+    /// Spares requests the lock while the list is empty, which is nearly always.
     any: AtomicBool,
 }
 
@@ -40,7 +40,7 @@ impl PrefixInvalidation {
 }
 
 impl InvalidationList {
-    /// What was asked before `at` of objects whose names begin so is void from here on.
+    /// Voids answers that were requested before `at`, for objects whose names begin with `prefix`.
     pub(crate) fn add_prefix(&self, volume: &ObjectVolume, prefix: &str, at: WorkerInstant) {
         let mut list = self.list.write();
         let covers = |new: &PrefixInvalidation, old: &PrefixInvalidation| {
@@ -62,7 +62,7 @@ impl InvalidationList {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// How long ago the last of them was that concerns this object. `None`: there was none.
+    /// Returns how long ago this object was last invalidated. `None`: never.
     pub(crate) fn latest_age(&self, object: &ObjectKey, now: WorkerInstant) -> Option<Duration> {
         if !self.any.load(Ordering::SeqCst) {
             return None;

@@ -1,7 +1,7 @@
-//! What a coordinated worker is told by whoever speaks with the coordinators for it: its lease, and
-//! which map it answers under.
+//! The entry points through which the coordinators' client drives a worker: its lease, and the map
+//! that it answers under.
 //!
-//! Owns the ways in. What follows from them is [`crate::standing`]'s.
+//! Owns the entry points only. [`crate::standing`] decides what follows from them.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,38 +12,37 @@ use crate::attributes::RecallScope;
 use crate::standing::{CoordinatedStanding, MapHandover, WorkerStanding};
 use crate::worker::CacheWorker;
 
-/// A write that is announced and not reported, on its way from one home to the next.
+/// A write that is announced and not reported, handed over from one home to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotedWrite {
     pub hash: KeyHash,
     pub write: WriteId,
-    /// How long it may still be under way.
+    /// How long the write may still be under way.
     pub remaining: Duration,
 }
 
-/// A map that comes into force.
+/// A map that comes into force, and what was handed over with it.
 pub struct MapActivation<'a> {
     pub map: &'a PlacementMap,
     pub me: &'a WorkerId,
-    /// The map before; `None`: there was none.
+    /// The previous map; `None`: there was none.
     pub former: Option<&'a PlacementMap>,
     /// Members of the former map that have handed over all their open writes.
     pub handed_over: HashSet<WorkerId>,
-    /// These.
+    /// The open writes that those members handed over.
     pub open_writes: Vec<NotedWrite>,
-    /// The open writes of the process before this one, if it ended in order under this very map.
+    /// The open writes of the previous process, if it ended in order under this very map.
     pub resumes: Option<Vec<NotedWrite>>,
-    /// For so long there may be writes in slots that were handed over, or are resumed, which nobody
-    /// could tell of.
+    /// How long unreported writes may still exist in slots that were handed over or resumed.
     pub uncertain: Duration,
     /// Another process of this worker may have answered under this very map.
     pub restarted: bool,
 }
 
 impl CacheWorker {
-    /// For so long the worker answers from what it knows, and for so long it takes part in writes.
-    /// `left` is asked after this worker's clock: a process that is stopped between the two has
-    /// less of the lease then, never more.
+    /// Sets for how long the worker may answer from its cache, and for how long it takes part in
+    /// writes. `left` is called after this worker's clock is read. A process that is stopped
+    /// between the two thus holds the lease for a shorter time, never for a longer one.
     pub fn hold_lease(&self, left: impl FnOnce() -> (Duration, Duration)) {
         let latest = self.clock.read_times().latest;
         let (lease, outage) = left();
@@ -52,9 +51,9 @@ impl CacheWorker {
         });
     }
 
-    /// Answers under the present epoch no more, and recalls what gateways may answer by themselves:
-    /// nobody may be told of it before [`CacheWorker::leases_over`]. The open writes, for the next
-    /// homes; `None`: more than `max`.
+    /// Stops answering under the present epoch, and recalls the gateways' leases. Nobody may be
+    /// told of it before [`CacheWorker::leases_over`] returns. Returns the open writes for the next
+    /// homes, or `None` if there are more than `max`.
     pub fn give_up_epoch(&self, max: usize) -> Option<Vec<NotedWrite>> {
         self.with_standing(CoordinatedStanding::give_up_epoch);
         self.grants.recall_all();
@@ -66,26 +65,27 @@ impl CacheWorker {
         )
     }
 
-    /// Waits until no gateway answers by a lease that was recalled; no longer than leases last. May
-    /// be cancelled.
+    /// Waits until no gateway answers by a recalled lease, at most as long as leases last. May be
+    /// cancelled.
     pub async fn leases_over(&self) {
         self.grants.wait_for_recalls(&RecallScope::All, &*self.clock).await;
     }
 
-    /// Grants no more leases, and answers no poll for recalls: the worker ends.
+    /// Stops granting leases and answering recall polls, because the worker ends.
     pub fn end_leases(&self) {
         self.grants.close_polls();
     }
 
-    /// A process of this worker's name may have been killed a moment ago, and its leases live on:
-    /// until that is known ([`MapActivation::restarted`]), or until they must be over, no write is
-    /// acknowledged and no epoch given up. Said once, before anything is asked of the coordinators.
+    /// Assumes that another process of this worker's name was killed a moment ago, and that its
+    /// leases live on. No write is acknowledged and no epoch given up until
+    /// [`MapActivation::restarted`] says otherwise, or until those leases must be over. Call it
+    /// once, before the first request to the coordinators.
     pub fn follows_another(&self) {
         self.grants.follow_another(self.clock.now());
     }
 
-    /// For so long there may be writes in some of this worker's slots that nobody could tell it of.
-    /// Whoever is handed the open writes has to know this as well.
+    /// Returns for how long some of this worker's slots may have writes that it was not told of.
+    /// The receiver of the open writes has to know this too.
     pub fn uncertain_for(&self) -> Duration {
         match &self.standing {
             WorkerStanding::Coordinated(standing) => standing.uncertain_for(self.clock.now()),
@@ -93,7 +93,7 @@ impl CacheWorker {
         }
     }
 
-    /// Answers under this map.
+    /// Starts answering under this map.
     pub fn activate_map(&self, activation: MapActivation<'_>) {
         let MapActivation {
             map,
@@ -107,13 +107,13 @@ impl CacheWorker {
         } = activation;
         let now = self.clock.now();
         if !restarted || resumes.is_some() {
-            // Who handed over has waited for its leases; who did not, was waited for by the
-            // coordinators.
+            // A worker that handed over has waited for its leases. The coordinators waited for any
+            // other.
             self.grants.follow_none();
         }
         let resumes = resumes.is_some_and(|writes| self.take_over(&writes));
         if !self.take_over(&open_writes) {
-            // Some found no place: their slots are as if nobody had handed them over.
+            // Some writes did not fit in the table. Their slots count as not handed over.
             handed_over.clear();
         }
         self.former.adopt_map(map, former, me, now);
@@ -143,7 +143,7 @@ impl CacheWorker {
         })
     }
 
-    /// Nothing is told to a worker of a map that never changes.
+    /// A worker with a fixed map ignores the call.
     fn with_standing(&self, tell: impl FnOnce(&CoordinatedStanding)) {
         match &self.standing {
             WorkerStanding::Coordinated(standing) => tell(standing),

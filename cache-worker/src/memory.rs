@@ -1,7 +1,7 @@
-//! The memory tier: which pages this worker holds, and where room for the next one comes from.
+//! The memory tier: the pages that this worker holds in memory, and the eviction that makes room.
 //!
-//! Owns the index of pages over the arena and the order in which they are given up. Does not know
-//! what a page means, and never waits: no memory is an answer.
+//! Owns the index of pages over the arena and the eviction order. Does not know what a page means.
+//! Never waits: when there is no memory, it says so.
 
 mod ghost_fingerprints;
 mod page_list;
@@ -18,7 +18,7 @@ use crate::metrics::WorkerMetrics;
 pub(crate) use ghost_fingerprints::GhostFingerprints;
 use shard::{EvictionOutcome, MemoryTierShard};
 
-/// A page that is whole, with the checksum it got when it was filled.
+/// A complete page, with the checksum that it got when it was filled.
 #[derive(Clone)]
 pub(crate) struct CachedPage {
     pub(crate) cell: CellReader,
@@ -27,55 +27,55 @@ pub(crate) struct CachedPage {
     pub(crate) checksum: u64,
 }
 
-/// What speaks for writing a page to disk that is not there.
+/// The evidence for writing a page to disk, if it isn't there yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DemotionEvidence {
     /// Up to 3.
     pub(crate) uses: u8,
-    /// It has proved before that it is read again.
+    /// The page has proved before that it is read again.
     pub(crate) returned: bool,
 }
 
-/// How much a page is used.
+/// How often and how recently a page is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageHeat {
-    /// Since it came or was last passed over: up to 3.
+    /// Uses since the page arrived or was last passed over, up to 3.
     pub(crate) uses: u8,
     pub(crate) idle_s: u32,
 }
 
-/// Who asks for memory.
+/// The urgency of a request for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemoryUrgency {
     /// A reader waits.
     Demand,
-    /// Nobody waits: takes only what the reserve leaves.
+    /// Nobody waits: the request may use only what the reserve leaves.
     Ahead,
 }
 
-/// Locks of the index. Enough that two cores rarely meet; few enough that a small arena has pages
-/// in most.
+/// Locks of the index. Enough that two cores rarely meet in one; few enough that most have pages
+/// even in a small arena.
 const SHARDS: usize = 16;
 
-/// Pages given up for one lease before a whole extent is emptied. Pages of one age lie in one
-/// extent mostly, so that this many of 256 KiB empty two or more extents of 2 MiB.
+/// Pages evicted for one lease before a whole extent is emptied. Pages of one age mostly lie in one
+/// extent, so this many pages of 256 KiB empty two or more extents of 2 MiB.
 const EVICTIONS_PER_LEASE_MAX: usize = 24;
 
 /// Extents emptied for one lease. More than one only where a page that a reader holds keeps the
 /// first from being free.
 const EVACUATIONS_PER_LEASE_MAX: usize = 2;
 
-/// Pages given up after an insertion to get the reserve back; more than one page's worth, so that
-/// it is regained.
+/// Pages evicted after an insertion to restore the reserve. More than one page's worth, so that the
+/// reserve grows back.
 const EVICTIONS_PER_TRIM_MAX: usize = 4;
 
-/// The index and its arena.
+/// The page index and its arena.
 pub(crate) struct MemoryTier {
     arena: Arena,
     shards: Vec<Mutex<MemoryTierShard>>,
-    /// Where the next search for a page to give up begins.
+    /// The shard where the next search for a page to evict begins.
     hand: AtomicUsize,
-    /// Leased bytes above which cached pages are given up.
+    /// Leased bytes above which cached pages are evicted.
     leased_bytes_target: u64,
     metrics: WorkerMetrics,
 }
@@ -83,8 +83,8 @@ pub(crate) struct MemoryTier {
 impl MemoryTier {
     pub(crate) fn new(arena: Arena, fill_reserve: f64, metrics: WorkerMetrics) -> Self {
         let capacity_bytes = arena.arena_usage().capacity_bytes;
-        // One remembered page for each 64 KiB: as many as are held, where objects are small; four
-        // times that of full pages.
+        // One ghost for each 64 KiB. That is as many as the pages held where objects are small, and
+        // four times the number of full pages.
         let ghosts = (capacity_bytes / (64 << 10)) as usize / SHARDS;
         let shards = (0..SHARDS).map(|_| Mutex::new(MemoryTierShard::new(ghosts))).collect();
         let leased_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
@@ -95,14 +95,14 @@ impl MemoryTier {
         &self.arena
     }
 
-    /// The page, if it is held. Counts as a use.
+    /// Returns the page, if it is held. Counts as a use.
     #[cfg(test)]
     pub(crate) fn get(&self, key: PageKey, now_s: u32) -> Option<CachedPage> {
         self.get_to_save(key, now_s).map(|(page, _)| page)
     }
 
-    /// The page, if it is held, and what speaks for writing it to disk, if it isn't there. Counts as
-    /// a use.
+    /// Returns the page, if it is held, and the evidence for writing it to disk, if it isn't there.
+    /// Counts as a use.
     pub(crate) fn get_to_save(
         &self,
         key: PageKey,
@@ -111,35 +111,35 @@ impl MemoryTier {
         self.page_shard(key).lock().get(key, now_s)
     }
 
-    /// The page, if it is held, without using it: for who takes it over, and for the reader of a
-    /// fill.
+    /// Returns the page, if it is held, without counting a use: for a worker that takes it over,
+    /// and for the reader of a fill.
     pub(crate) fn peek_page(&self, key: PageKey) -> Option<CachedPage> {
         self.page_shard(key).lock().peek_page(key)
     }
 
-    /// The page is on disk, or on its way there.
+    /// Marks the page as on disk, or on its way there.
     pub(crate) fn mark_saved(&self, key: PageKey) {
         self.page_shard(key).lock().mark_saved(key);
     }
 
-    /// Whether the page is held, without using it.
+    /// Returns whether the page is held. Does not count as a use.
     pub(crate) fn holds_page(&self, key: PageKey) -> bool {
         self.page_shard(key).lock().holds_page(key)
     }
 
-    /// How hot the page is, if it is held. No use of it.
+    /// Returns how hot the page is, if it is held. Does not count as a use.
     pub(crate) fn page_heat(&self, key: PageKey, now_s: u32) -> Option<PageHeat> {
         self.page_shard(key).lock().page_heat(key, now_s)
     }
 
-    /// Gives up a page, whoever reads it: they keep what they have.
+    /// Evicts a page even if it is being read: its readers keep their reference.
     pub(crate) fn give_up(&self, key: PageKey) {
         if self.page_shard(key).lock().drop_page(key) {
             self.metrics.evictions_asked.inc();
         }
     }
 
-    /// Keeps a page from now on. One that is held already stays as it is. Whether the page was here
+    /// Keeps a page. A page that is held already stays as it is. Returns whether the page was here
     /// before, not long ago.
     pub(crate) fn insert_page(&self, key: PageKey, page: CachedPage, now_s: u32) -> bool {
         let returned = self.page_shard(key).lock().insert_page(key, page, now_s);
@@ -153,7 +153,8 @@ impl MemoryTier {
         returned
     }
 
-    /// Memory for a page of `total_bytes`, at the cost of colder pages. `None`: there is none now.
+    /// Allocates memory for a page of `bytes`, evicting colder pages if necessary. Returns `None`
+    /// if there is no memory now.
     pub(crate) fn allocate_cell(&self, bytes: usize, urgency: MemoryUrgency) -> Option<ArenaCell> {
         if urgency == MemoryUrgency::Ahead {
             let width = self.arena.class_bytes(bytes) as u64;
@@ -189,7 +190,7 @@ impl MemoryTier {
         None
     }
 
-    /// Gives up pages that were not used since `cutoff_s`; looks at `steps` pages of each shard.
+    /// Evicts pages that were not used since `cutoff_s`. Looks at `steps` pages of each shard.
     pub(crate) fn sweep_idle(&self, cutoff_s: u32, steps: usize) {
         for shard in &self.shards {
             let evicted = shard.lock().sweep_idle(cutoff_s, steps);
@@ -197,7 +198,7 @@ impl MemoryTier {
         }
     }
 
-    /// Pages held, and their bytes.
+    /// Returns the number of pages held, and their bytes.
     pub(crate) fn held_totals(&self) -> (u64, u64) {
         self.shards.iter().fold((0, 0), |(pages, bytes), shard| {
             let shard = shard.lock();
@@ -205,7 +206,7 @@ impl MemoryTier {
         })
     }
 
-    /// Gives up the coldest page of the next shard that has one to give.
+    /// Evicts the coldest page of the next shard that has one to evict.
     fn evict_coldest(&self) -> bool {
         let first = self.hand.fetch_add(1, Ordering::Relaxed);
         for at in 0..SHARDS {
@@ -218,8 +219,8 @@ impl MemoryTier {
         false
     }
 
-    /// Gives up the pages of the extent that has the fewest cells leased. False: none could be
-    /// given up.
+    /// Evicts the pages of the extent with the fewest leased cells. Returns false if none could be
+    /// evicted.
     fn evacuate_extent(&self) -> bool {
         let Some(extent) = self.arena.sparsest_extent() else { return false };
         let evicted = self.empty_extent(extent);
@@ -233,7 +234,7 @@ impl MemoryTier {
     }
 
     fn page_shard(&self, key: PageKey) -> &Mutex<MemoryTierShard> {
-        // The table inside takes the low bits; the shard is chosen by the highest.
+        // The table inside uses the low bits; the shard is chosen by the highest.
         &self.shards[(key.0 >> 124) as usize % SHARDS]
     }
 }

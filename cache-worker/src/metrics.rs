@@ -1,18 +1,19 @@
 //! Every metric of a worker: name, labels and meaning in one table.
 //!
-//! Owns the values of one worker and registers them. Does not serve them. The arena's own usage is
-//! a metric of `rdma`.
+//! Owns the values of one worker and registers them. Does not serve them. The arena's usage is a
+//! metric of `rdma`.
 
 use prometheus::{IntCounter, IntGauge, Opts, Registry, Result as PrometheusResult};
 
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal = $value:literal),*], $help:literal;)*) => {
-        /// One worker's metrics; one field for each name and label value. Clones share them.
+        /// The metrics of one worker, one field for each name and label value. Clones share the
+        /// values.
         #[derive(Clone)]
         pub(crate) struct WorkerMetrics { $(#[doc = $help] pub(crate) $field: $kind,)* }
 
         impl WorkerMetrics {
-            /// Makes them all and registers them.
+            /// Creates all metrics and registers them.
             pub(crate) fn new(registry: &Registry) -> PrometheusResult<Self> {
                 let metrics = Self {
                     $($field: $kind::with_opts(Opts::new($name, $help)$(.const_label($label, $value))*)?,)*
@@ -22,8 +23,8 @@ macro_rules! table {
             }
         }
 
-        /// Name, labels and meaning of every metric, once for each of its label's values, for the
-        /// documentation and its test.
+        /// Name, labels and meaning of every metric, for the documentation and its test. A metric
+        /// appears once for each value of its label.
         pub const TABLE: &[(&str, &[&str], &str)] = &[$(($name, &[$($label),*], $help)),*];
     };
 }

@@ -1,4 +1,4 @@
-//! What a worker is told at start. Every bound of this crate is here.
+//! The options of a worker. Every bound of this crate is here.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,78 +7,78 @@ use verbs3_protocol::{BlockGeometry, Epoch, GeometryError, LEASE_MS_MAX};
 
 use crate::disk::{DiskOptions, FOLDER_BYTES_MIN};
 
-/// Bounds and sizes of a worker.
+/// The bounds and sizes of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
     /// Block and page size; the same in the whole cluster.
     pub geometry: BlockGeometry,
-    /// The placement map's. Attributes and writes are answered to askers of the same map only;
-    /// `None`: to any, for a worker that has only one asker.
+    /// Epoch of the placement map. Requests about attributes and writes are answered only to
+    /// callers of the same map. `None` answers any caller, for a worker that has only one.
     pub epoch: Option<Epoch>,
-    /// The placement map is a coordinator's: nothing is answered for attributes before
-    /// [`crate::Worker::activate`], and `epoch` is not used.
+    /// The placement map comes from a coordinator. Requests about attributes are refused before
+    /// [`crate::CacheWorker::activate_map`], and `epoch` is not used.
     pub coordinated: bool,
-    /// Part of the arena, 0 to 0.9, that cached pages leave free, so that a fill finds memory at
+    /// Share of the arena, 0 to 0.9, that cached pages leave free, so that a fill finds memory at
     /// once. Read-ahead may not use it.
     pub fill_reserve: f64,
     /// UFS reads under way at once.
     pub fills_in_flight_max: usize,
-    /// UFS reads that wait for their turn; one more is answered with `Busy`.
+    /// UFS reads that wait for a permit. Any further read is answered with `Busy`.
     pub fills_queued_max: usize,
     /// Bytes of all UFS reads under way.
     pub fill_bytes_in_flight_max: u64,
     /// Bytes of one UFS read. At least one page.
     pub fill_bytes_max: u32,
-    /// How long a fill waits for its turn before its readers are told `Busy`.
+    /// How long a fill waits for its permit before its readers get `Busy`.
     pub fill_wait_max: Duration,
-    /// How long a fill goes on that nobody waits for: who has just been given its first bytes is
-    /// about to ask for the rest.
+    /// How long a fill without waiting readers continues. A reader that just got its first bytes
+    /// will soon ask for the rest.
     pub fill_unwanted_max: Duration,
-    /// Warm-ups of a block under way at once. Their bytes take half of what `fill_reserve` keeps
-    /// free.
+    /// Warm-ups of a block under way at once. Their bytes take at most half of what `fill_reserve`
+    /// keeps free.
     pub warms_in_flight_max: usize,
-    /// Bytes that one read may have fetched ahead of itself.
+    /// Bytes of readahead for one read.
     pub read_ahead_bytes_max: u32,
-    /// Pages that nobody read for as long are dropped; `None`: only when their memory is needed.
+    /// Pages that nobody read for this long are dropped. `None`: they are dropped only when their
+    /// memory is needed.
     pub page_idle_max: Option<Duration>,
-    /// Longest time that an announced write stays uncertain without news of its writer.
+    /// Longest time that an announced write stays uncertain without news from its writer.
     pub uncertain_max: Duration,
     /// How long after that a store may still complete such a write; zero: not at all.
     pub doubt_for: Duration,
-    /// How long what is learnt of its key meanwhile is believed.
+    /// How long answers about such a write's key are trusted meanwhile.
     pub doubt_age_max: Duration,
-    /// Announced writes (keys, for a batch) that may be open at once; one more is answered with
-    /// `Busy`.
+    /// Announced writes that may be open at once; a batch counts its keys. Any further write is
+    /// answered with `Busy`.
     pub open_writes_max: usize,
     /// Keys that one announcement, report or invalidation may name.
     pub keys_per_message_max: usize,
     /// Size of the generation table. Keys that share a slot only cost each other a check.
     pub generation_slots: usize,
-    /// Attributes kept, each of half a KiB; larger ones count as several.
+    /// Attributes kept, each of half a KiB. Larger ones count as several.
     pub attributes_entries_max: usize,
-    /// Objects whose attributes are being asked at the UFS at once; one more is answered with
-    /// `Busy`.
+    /// Objects whose attributes are requested from the UFS at once. Any further request is answered
+    /// with `Busy`.
     pub checks_in_flight_max: usize,
-    /// How long after a change of the map the former owners of its slots are asked for pages; of
-    /// use with a coordinator.
+    /// How long after a map change the former owners of slots are asked for pages. Has an effect
+    /// only with a coordinator.
     pub former_asked_for: Duration,
-    /// Blocks of which it is remembered how much they are read: what is handed over when this
-    /// worker is drained.
+    /// Blocks whose read heat is remembered. These are handed over when this worker is drained.
     pub hot_blocks_max: usize,
-    /// The rate of that.
+    /// Rate of that handover.
     pub hand_over_bytes_per_second_max: u64,
-    /// How long a gateway may answer for the attributes of a key by itself,
-    /// [`verbs3_protocol::LEASE_MS_MAX`] at most; 0: it may not. Of use with a coordinator.
+    /// How long a gateway may answer for a key's attributes by itself, at most
+    /// [`verbs3_protocol::LEASE_MS_MAX`]; 0: not at all. Has an effect only with a coordinator.
     pub lease: Duration,
-    /// Reads of a key within ten seconds from which on it is leased.
+    /// Reads of a key within ten seconds that make it worth a lease.
     pub lease_reads_min: u32,
-    /// How long a key must not have been written to be leased.
+    /// How long a key must not have been written before it is leased.
     pub lease_quiet: Duration,
-    /// Leases that are remembered until they end; one more is not granted.
+    /// Leases that are remembered until they end. No lease is granted beyond that.
     pub leases_max: usize,
     /// Gateways that may hold leases.
     pub lease_holders_max: usize,
-    /// Where pages are kept besides memory, over restarts; `None`: nowhere.
+    /// The disk tier, which keeps pages over restarts; `None`: there is none.
     pub disk: Option<DiskOptions>,
 }
 
@@ -119,7 +119,7 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Why a worker can't run with its options.
+/// The reasons why a worker can't run with its options.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum WorkerOptionsError {
     #[error(transparent)]
@@ -142,7 +142,7 @@ pub enum WorkerOptionsError {
 }
 
 impl WorkerOptions {
-    /// Every value that can't work.
+    /// Returns every invalid value.
     pub fn find_problems(&self) -> Vec<WorkerOptionsError> {
         let mut problems = Vec::new();
         if let Err(error) = BlockGeometry::new(self.geometry.block_bytes, self.geometry.page_bytes)

@@ -1,5 +1,5 @@
-//! Answers requests: one file for each message. Errors are answers; nothing here panics on what a
-//! peer sends.
+//! Answers requests; each message has a file of its own. Errors are answers; no input from a peer
+//! causes a panic.
 
 mod announce;
 mod forget;
@@ -38,7 +38,7 @@ use crate::worker::CacheWorker;
 use keep_alive::while_alive;
 use span_reader::{BlockSpanReader, SpanReplyChunk};
 
-/// Why a request is not answered.
+/// A refusal: the reply to a request that is not served.
 struct ServeRefusal {
     kind: RefusalKind,
     reason: String,
@@ -141,8 +141,8 @@ impl CallService for CacheWorker {
 }
 
 impl CacheWorker {
-    /// The one place where a word of a writer, or an invalidation, is acknowledged: no gateway
-    /// reads on from what it made void.
+    /// Acknowledges a writer's notice or an invalidation. This is the only place that does: no
+    /// gateway may still read on from what was invalidated.
     async fn acknowledge_change(&self, noted: ChangeReceipt, mut reply: ReplySender) {
         let ChangeReceipt { generation, hold, concerned } = noted;
         let settled = self.grants.wait_for_recalls(&concerned, &*self.clock);
@@ -201,8 +201,8 @@ impl CacheWorker {
         Err(ServeRefusal::new(RefusalKind::GeometryMismatch(own), reason))
     }
 
-    /// A home is one only to those who share its map: two homes for one key would not hear of each
-    /// other's writes.
+    /// Converts a refusal by the standing. A worker acts as a home only for callers with the same
+    /// map. Two homes of one key would not learn of each other's writes.
     fn refusal_for_denial(denied: StandingError, asked: Epoch) -> ServeRefusal {
         match denied {
             StandingError::Epoch(own) => {
@@ -229,7 +229,7 @@ impl CacheWorker {
         })
     }
 
-    /// A message names some keys, of a known volume, and not too many.
+    /// Checks that a message names keys of a known volume, and not too many.
     fn check_keys(&self, volume: &ObjectVolume, keys: usize) -> Result<(), ServeRefusal> {
         self.volume_source(volume)?;
         self.check_key_count(keys)
@@ -244,9 +244,9 @@ impl CacheWorker {
         Ok(())
     }
 
-    /// The hashes of the keys that a message names. The volume need not be known here: a mount that
-    /// is not cached may be of a UFS that workers don't have, and of what can't be cached no reader
-    /// is answered from here.
+    /// Hashes the keys that a message names. The volume may be unknown here. An uncached mount may
+    /// belong to a UFS that workers don't have, and this worker never answers readers of
+    /// uncacheable objects.
     fn hash_keys(
         &self,
         volume: &ObjectVolume,
@@ -271,7 +271,7 @@ impl CacheWorker {
         note_served(verdict, bytes);
     }
 
-    /// Sends what is left of a reading as `Data` parts. A failure is the last part.
+    /// Sends the remaining bytes as `Data` parts. A failure is the last part.
     async fn send_rest(&self, mut reading: BlockSpanReader<'_>, mut reply: ReplySender) {
         loop {
             let Some(next) = while_alive(&mut reply, reading.next()).await else { return };
@@ -296,15 +296,15 @@ impl CacheWorker {
 }
 
 /// Largest message, below the 64 KiB that the transports' frames hold by default. A UFS's own error
-/// page, or attributes, may be larger: the asker then has them from the UFS itself, whole.
+/// page, or attributes, may be larger. The gateway then gets them whole from the UFS itself.
 const MESSAGE_BYTES_MAX: usize = 60 << 10;
 
-/// What was noted.
+/// The record of a notice, which its acknowledgement needs.
 struct ChangeReceipt {
     generation: KeyGeneration,
-    /// By which right.
+    /// The state of the lease when the notice was recorded.
     hold: WriteLeaseState,
-    /// Whose leases it has made void, if that is to be over before it is acknowledged.
+    /// The recalled leases to wait for before the acknowledgement.
     concerned: RecallScope,
 }
 
@@ -315,7 +315,7 @@ async fn send_message(reply: ReplySender, message: &Message) {
     send_last_part(reply, message, 0, Vec::new()).await;
 }
 
-/// The message, or the refusal to be sent in its place.
+/// Returns the message, or the refusal to send in its place.
 fn bound_message(message: Bytes) -> Result<Bytes, Bytes> {
     if message.len() <= MESSAGE_BYTES_MAX {
         return Ok(message);

@@ -1,20 +1,21 @@
-//! By what right this worker answers for attributes: the map that it answers under, its lease, and
-//! since when it is the home of each slot. Pure but for its atomics; the coordinators' client tells
-//! it, requests ask it.
+//! The right of this worker to answer for attributes: its map, its lease, and since when it is the
+//! home of each slot. Pure but for its atomics: the coordinators' client updates it, and requests
+//! read it.
 //!
 //! # Why nothing stale is answered
-//! A coordinated worker answers from what it knows only (1) to askers of its own epoch, (2) while
-//! its lease lasts, and (3) what it asked the UFS since it became the home of the key's slot.
-//! Another home can come into force only after this worker has given up the epoch (`give_up_epoch`), or
-//! its lease is over by the coordinator's clock, which is later than by its own. So every write
-//! that was acknowledged before a read began was reported to this worker, or to a home before it,
-//! before what it answers was asked. Leases of gateways end with this worker's own, at the latest,
-//! and are waited for before an epoch is said to be given up. Both are judged when a request
-//! arrives: a read that began before may be overtaken by a write anyway.
+//! A coordinated worker answers from its cache only under three conditions. (1) The caller has the
+//! same epoch. (2) The worker's lease lasts. (3) The answer was requested from the UFS after the
+//! worker became the home of the key's slot. Another home can come into force only after this
+//! worker has given up the epoch (`give_up_epoch`), or after its lease is over by the coordinator's
+//! clock. The coordinator's end of a lease is later than the worker's own. So every write that was
+//! acknowledged before a read began was reported to this worker, or to a home before it. The cached
+//! answer was requested after that report. Leases of gateways end with this worker's own at the
+//! latest, and are waited for before an epoch is reported as given up. Epoch and lease are judged
+//! when a request arrives: a read that began before may be overtaken by a write anyway.
 //!
-//! A slot that came from a home which could not hand over its open writes is asked at the UFS until
-//! those must be over: by its next home, and by whoever is it after that one. A process that was
-//! started again knows of no writes, as if it had been silent.
+//! A slot may come from a home that could not hand over its open writes. Reads of it then go to the
+//! UFS until those writes must be over, at the next home and at all later ones. A restarted process
+//! knows of no writes, so it counts as a silent home.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,24 +26,24 @@ use verbs3_protocol::{Epoch, HashSlot, PlacementMap, SLOTS, WorkerId};
 
 use crate::clock::{ClockReading, WorkerInstant};
 
-/// Stands for no epoch: nobody asks under it.
+/// Stands for no epoch: no caller uses it.
 const NONE: u64 = 0;
-/// A slot of which this worker is not the home.
+/// Marks a slot whose home is another worker.
 const NEVER: u64 = u64::MAX;
 
-/// What may be answered to an asker that arrives now.
+/// What may be answered to a caller that arrives now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerRight {
-    /// Whatever is known.
+    /// Anything that is known.
     All,
-    /// What was asked for no longer ago.
+    /// Only what was requested from the UFS within this time.
     Since(Duration),
-    /// Only what the UFS says now.
+    /// Only what the UFS answers now.
     Ask,
 }
 
 impl AnswerRight {
-    /// Nothing that was asked longer ago than that.
+    /// Narrows the right to answers that were requested within `since`.
     pub(crate) fn limit_to_age(self, since: Option<Duration>) -> Self {
         match (self, since) {
             (right, None) | (right @ Self::Ask, _) => right,
@@ -52,36 +53,37 @@ impl AnswerRight {
     }
 }
 
-/// By which right a write is noted.
+/// Whether this worker held its lease when a write was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteLeaseState {
     Leased,
-    /// The lease is over: the writer has to make sure that every member of the map stands by it.
+    /// The lease is over: the writer has to make sure that every member of the map acknowledges the
+    /// write.
     Unleased,
 }
 
-/// Why nothing is answered.
+/// The reasons why the worker may not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StandingError {
-    /// Asked under another epoch than this one (0: between two).
+    /// The caller's epoch differs from this worker's (0: between two epochs).
     Epoch(Epoch),
-    /// Cut off from the coordinators for too long to take part in writes.
+    /// The worker was cut off from the coordinators for too long to take part in writes.
     Lease,
 }
 
-/// A map that comes into force, and what it says of the one before.
+/// A map that comes into force, and the state of the handover from the one before.
 pub struct MapHandover<'a> {
     pub map: &'a PlacementMap,
     pub me: &'a WorkerId,
-    /// `None`: there was none.
+    /// The previous map; `None`: there was none.
     pub former: Option<&'a PlacementMap>,
-    /// Members of the former map whose open writes have been handed over, and were taken over here.
+    /// Members of the former map whose open writes were handed over, and were recorded here.
     pub handed_over: &'a HashSet<WorkerId>,
-    /// The process before this one ended in order, under this very map.
+    /// The previous process ended in order, under this very map.
     pub resumes: bool,
-    /// A process before this one, of which nothing is known, may have answered under this very map.
+    /// An unknown earlier process may have answered under this very map.
     pub restarted: bool,
-    /// How long writes that those who handed over were not told of may stay open.
+    /// How long writes that were unknown to the homes that handed over may stay open.
     pub inherited: Duration,
     /// How long writes that nobody handed over may stay open.
     pub silent: Duration,
@@ -89,7 +91,7 @@ pub struct MapHandover<'a> {
 
 /// The worker's standing in its cluster.
 pub(crate) enum WorkerStanding {
-    /// Of a map that never changes; `None`: whatever the asker's epoch is.
+    /// A map that never changes; `None` accepts any epoch of the caller.
     Fixed(Option<Epoch>),
     Coordinated(Box<CoordinatedStanding>),
 }
@@ -99,11 +101,11 @@ pub(crate) struct CoordinatedStanding {
     /// Nanoseconds, as [`ClockReading::latest`] counts.
     lease_until: AtomicU64,
     outage_until: AtomicU64,
-    /// For each slot, the moment from which on what was asked is good.
+    /// For each slot, the moment from which on requested answers may be used.
     valid_from: Box<[AtomicU64]>,
     /// The last epoch under which this process answered.
     last: Mutex<Epoch>,
-    /// Held while a write is noted, so that what is handed over is complete.
+    /// Held while a write is recorded, so that a handover is complete.
     noting: RwLock<()>,
 }
 
@@ -120,7 +122,7 @@ impl WorkerStanding {
         }))
     }
 
-    /// For a question about attributes that arrives at `now`.
+    /// Returns the right to answer a request about attributes that arrives at `now`.
     pub(crate) fn to_answer(
         &self,
         asked: Epoch,
@@ -145,8 +147,8 @@ impl WorkerStanding {
         })
     }
 
-    /// For a write that is announced or reported at `now`: runs `note`, which no handover
-    /// overlooks.
+    /// Records a write that is announced or reported at `now`: runs `note` so that no handover
+    /// misses it.
     pub(crate) fn to_note<T>(
         &self,
         asked: Epoch,
@@ -174,10 +176,10 @@ impl WorkerStanding {
         Ok((note(), hold))
     }
 
-    /// For a lease to whoever asked at `asked`: runs `grant` with the end of this worker's own
-    /// lease, and so that no handover overlooks what was granted. `None`: a worker of a map that
-    /// never changes grants none, because the process that follows it would not know of it; nor
-    /// does one without a lease.
+    /// Grants a lease to a caller of the epoch `asked`. Runs `grant` with the end of this worker's
+    /// own lease, so that no handover misses the grant. Returns `None` without a lease of the
+    /// worker's own. A worker with a fixed map also grants none, because its next process would not
+    /// know of it.
     pub(crate) fn to_grant<T>(
         &self,
         asked: Epoch,
@@ -192,7 +194,7 @@ impl WorkerStanding {
         (until > latest).then(|| grant(now.saturating_add(until.duration_since(latest)))).flatten()
     }
 
-    /// For what is no question of coherence, but of who owns what.
+    /// Checks only the epoch: for requests that depend on ownership and not on coherence.
     pub(crate) fn is_at(&self, asked: Epoch) -> Result<(), StandingError> {
         match self {
             Self::Fixed(None) => Ok(()),
@@ -202,7 +204,7 @@ impl WorkerStanding {
         }
     }
 
-    /// The epoch under which this worker answers now; 0: none.
+    /// Returns the epoch under which this worker answers now; 0: none.
     pub(crate) fn current_epoch(&self) -> Epoch {
         match self {
             Self::Fixed(epoch) => epoch.unwrap_or_default(),
@@ -228,21 +230,21 @@ impl CoordinatedStanding {
         }
     }
 
-    /// Both as [`ClockReading::latest`] counts.
+    /// Sets the ends of the lease. Both count as [`ClockReading::latest`] does.
     pub(crate) fn set_lease(&self, until: WorkerInstant, outage_until: WorkerInstant) {
         self.outage_until.store(outage_until.as_nanos(), Ordering::SeqCst);
         self.lease_until.store(until.as_nanos(), Ordering::SeqCst);
     }
 
-    /// From here on nothing is answered under the present epoch; every write that was noted under
-    /// it is over and done, and every lease that was granted is in the table.
+    /// Stops answering under the present epoch. On return, every write recorded under it is
+    /// complete, and every granted lease is in the table.
     pub(crate) fn give_up_epoch(&self) {
         let _all_noted = self.noting.write();
         self.epoch.store(NONE, Ordering::SeqCst);
     }
 
-    /// How long slots of this worker are asked at the UFS because of writes that it was not told
-    /// of.
+    /// Returns how long reads of some of this worker's slots go to the UFS, because of writes that
+    /// it was not told of.
     pub(crate) fn uncertain_for(&self, now: WorkerInstant) -> Duration {
         let own = self
             .valid_from
@@ -254,12 +256,12 @@ impl CoordinatedStanding {
         })
     }
 
-    /// Answers under another map from `now` on.
+    /// Starts answering under another map from `now` on.
     pub(crate) fn activate_map(&self, handover: &MapHandover<'_>, now: WorkerInstant) {
         let MapHandover { map, me, former, handed_over, resumes, restarted, inherited, silent } =
             handover;
         let mut last = self.last.lock();
-        // The same map again: nobody else was a home meanwhile.
+        // This is the same map again, so no other worker was a home meanwhile.
         if *last != map.map_epoch() {
             let own = |map: &PlacementMap, slot: HashSlot| map.first_owner(slot).id == **me;
             let continuous = former.is_some_and(|former| former.map_epoch() == *last);
@@ -270,20 +272,20 @@ impl CoordinatedStanding {
                 let before = former.map(|former| &former.first_owner(slot).id);
                 let from = match before {
                     _ if !own(map, slot) => NEVER,
-                    // As it was.
+                    // The slot keeps its moment.
                     Some(before) if before == *me && continuous => continue,
                     _ if *resumes => inherited,
                     _ if *restarted => silent,
                     None if last.0 == NONE => now.as_nanos(),
                     Some(before) if before != *me && handed_over.contains(before) => inherited,
-                    // Silent, or of a cluster whose coordinators lost what they knew.
+                    // The former home was silent, or the coordinators lost their state.
                     _ => silent,
                 };
                 valid_from.store(from, Ordering::SeqCst);
             }
             *last = map.map_epoch();
         }
-        // Last: who is answered under it finds all of the above.
+        // This comes last: a caller that is answered under the new epoch sees all of the above.
         self.epoch.store(map.map_epoch().0, Ordering::SeqCst);
     }
 }

@@ -1,6 +1,6 @@
-//! The tasks of a worker: on the runtime that it was started on, whatever thread asks for them. A
-//! call may come on a thread that serves one connection and nothing else; what it begins for
-//! everybody would keep that connection waiting.
+//! Owns the tasks of a worker. They run on the worker's own runtime, whatever thread starts them. A
+//! call may arrive on a thread that serves one connection only; shared work must not block that
+//! connection.
 
 use std::future::Future;
 
@@ -17,7 +17,7 @@ pub(crate) struct WorkerTaskSet {
 }
 
 impl WorkerTaskSet {
-    /// Must be called within a runtime, which is that of all the tasks.
+    /// Must be called within a runtime, which then runs all the tasks.
     pub(crate) fn on_current_runtime() -> Self {
         Self { tracker: TaskTracker::new(), runtime: Handle::current() }
     }
@@ -30,7 +30,7 @@ impl WorkerTaskSet {
         self.tracker.spawn_on(call_trace::carry_context(task), &self.runtime)
     }
 
-    /// Waits until all have ended. What is spawned later still runs.
+    /// Waits until all tasks have ended. A task that is spawned later still runs.
     pub(crate) async fn join_all(&self) {
         self.tracker.close();
         self.tracker.wait().await;

@@ -1,7 +1,7 @@
-//! Which UFS and bucket stand behind a volume: named ones, and every bucket of whole stores.
+//! Maps a volume to its UFS and bucket: named volumes, and every bucket of whole stores.
 //!
-//! A worker has no mount table: gateways say which volume they mean, and have checked that their
-//! client may.
+//! A worker has no mount table. Gateways name the volume, and have checked that their client may
+//! use it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub struct WorkerVolumes {
 }
 
 impl WorkerVolumes {
-    /// Every bucket of each store, those made later included.
+    /// Serves every bucket of each store, including those created later.
     pub fn of_stores(stores: impl IntoIterator<Item = Ufs>) -> Self {
         let stores = stores.into_iter().map(|ufs| (ufs.ufs_name().to_owned(), ufs)).collect();
         Self { named: HashMap::new(), stores }
@@ -29,7 +29,7 @@ impl WorkerVolumes {
         if let Some(source) = self.named.get(volume) {
             return Some(source.clone());
         }
-        // No UFS has a slash in its name, no bucket has one.
+        // Neither a UFS name nor a bucket name contains a slash.
         let (ufs, bucket) = volume.0.split_once('/')?;
         if bucket.is_empty() || bucket.contains('/') {
             return None;

@@ -1,7 +1,6 @@
-//! How much warming may be under way: less than training reads leave, so that these never wait for
-//! it.
+//! Limits warm-ups to what training reads leave over, so that reads never wait for them.
 //!
-//! Owns the bound and the judgement that reads want what warming would take. Fills nothing itself.
+//! Owns the bound, and decides whether reads need what a warm-up would take. Fills nothing itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,24 +13,24 @@ use crate::fill::{PageFillError, PageFiller};
 use crate::metrics::WorkerMetrics;
 use crate::options::WorkerOptions;
 
-/// How long a warm-up waits for its turn before its asker is told `Busy`, and may come back.
+/// How long a warm-up waits for its permit before its caller gets `Busy`, and may come back.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long warming stands back after a read found no memory.
+/// How long warming pauses after a read found no memory.
 const STAND_BACK: Duration = Duration::from_secs(1);
 
 /// The bound on warming.
 pub(crate) struct WarmupLimiter {
     turns: Arc<Semaphore>,
     /// Bytes of blocks being warmed, in KiB: half of the reserve that is kept free for fills, and
-    /// one block at least.
+    /// at least one block.
     kibibytes: Arc<Semaphore>,
     block_kibibytes: u32,
-    /// Refusals for want of memory so far, and when the last one was seen.
+    /// Refusals for lack of memory so far, and when the last one was seen.
     refused: Mutex<(u64, Option<WorkerInstant>)>,
     metrics: WorkerMetrics,
 }
 
-/// The right to warm one block.
+/// The permit to warm one block.
 pub(crate) struct WarmTurn {
     _turn: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
@@ -51,7 +50,7 @@ impl WarmupLimiter {
         metrics: WorkerMetrics,
     ) -> Self {
         let block = u64::from(options.geometry.block_bytes);
-        // Reads find a turn at the UFS, however few there are.
+        // Reads always find a UFS permit, however few there are.
         let turns = options.warms_in_flight_max.min(options.fills_in_flight_max / 2).max(1);
         let bytes = ((capacity_bytes as f64 * options.fill_reserve / 2.0) as u64).max(block);
         Self {
@@ -63,7 +62,8 @@ impl WarmupLimiter {
         }
     }
 
-    /// Waits for the right to warm up to `bytes`. Not where reads wait for what that would take.
+    /// Waits for the permit to warm up to `bytes`. Refuses while reads wait for what that would
+    /// take.
     pub(crate) async fn acquire_permit(
         &self,
         filler: &PageFiller,
@@ -95,7 +95,7 @@ impl WarmupLimiter {
         }
     }
 
-    /// Whether a read, or a fill of ours, found no memory just now.
+    /// Returns whether a read, or a fill of this worker, found no memory just now.
     fn is_short_of_memory(&self, now: WorkerInstant) -> bool {
         let refusals = self.metrics.busy_memory.get();
         let mut refused = self.refused.lock();

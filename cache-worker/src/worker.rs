@@ -1,4 +1,4 @@
-//! A worker, put together: its tables, its tasks, and their end.
+//! Owns a worker: its tables, its tasks, and their shutdown.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -31,14 +31,14 @@ use crate::volumes::WorkerVolumes;
 use crate::warmup_limiter::WarmupLimiter;
 use crate::worker_drain::{WorkerDrainProgress, WorkerDrainer};
 
-/// How often open writes and idle pages are looked over and gauges set. Correctness does not wait
-/// for it.
+/// How often open writes and idle pages are checked and gauges are set. Correctness does not depend
+/// on it.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Entries of each of the index's shards that one tick looks at for idle pages.
+/// Entries of each index shard that one tick checks for idle pages.
 const IDLE_STEPS: usize = 4096;
 
-/// Why no worker was made.
+/// The reasons why a worker could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     #[error("the worker's options can't work: {}", join_problems(.0))]
@@ -49,8 +49,8 @@ pub enum WorkerError {
     Disk(#[from] DiskError),
 }
 
-/// Opens the disk tier, if there is one, and reads what it has: pages are known by the same hashes
-/// in memory and on disk.
+/// Opens the disk tier, if there is one, and reads its index. Memory and disk use the same hashes
+/// for pages.
 fn open_tiers(
     options: &WorkerOptions,
     memory: Arc<MemoryTier>,
@@ -76,16 +76,16 @@ fn join_problems(problems: &[WorkerOptionsError]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// What is leased to gateways.
+/// The policy for leases to gateways.
 pub(crate) struct LeaseGrantPolicy {
-    /// 0: nothing.
+    /// 0: no lease is granted.
     pub(crate) length: Duration,
     pub(crate) reads_min: u32,
     pub(crate) quiet: Duration,
 }
 
-/// Serves blocks from its arena and fills them from UFSs. Answers calls as
-/// [`verbs3_rdma::transport::Service`].
+/// A cache worker: serves blocks from its arena and fills them from UFSs. Answers calls as
+/// [`verbs3_rdma::transport::CallService`].
 pub struct CacheWorker {
     pub(crate) geometry: BlockGeometry,
     pub(crate) standing: WorkerStanding,
@@ -101,7 +101,7 @@ pub struct CacheWorker {
     pub(crate) asker: Arc<AttributeFetcher>,
     pub(crate) filler: Arc<PageFiller>,
     pub(crate) voids: InvalidationList,
-    /// Drawn at the start: who was told something under another number asks again.
+    /// Random number of this process. A client that was answered under another number asks again.
     pub(crate) life: u64,
     pub(crate) warming: WarmupLimiter,
     pub(crate) former: Arc<FormerOwners>,
@@ -116,7 +116,7 @@ pub struct CacheWorker {
 }
 
 impl CacheWorker {
-    /// A worker over `page_arena`, for these volumes. Needs a tokio runtime around it.
+    /// Creates a worker over `arena`, for these volumes. Must be called within a tokio runtime.
     pub fn new(
         options: WorkerOptions,
         arena: Arena,
@@ -126,7 +126,8 @@ impl CacheWorker {
         Self::with_clock(options, arena, volumes, registry, Arc::new(SystemClock::default()))
     }
 
-    /// As [`CacheWorker::new`], with a clock of the caller's for ages and the ends of uncertain writes.
+    /// Creates a worker as [`CacheWorker::new`] does, with the caller's clock for ages and the ends
+    /// of uncertain writes.
     pub fn with_clock(
         options: WorkerOptions,
         arena: Arena,
@@ -171,7 +172,7 @@ impl CacheWorker {
         let doubts = DoubtOptions {
             length: options.doubt_for,
             age_max: options.doubt_age_max,
-            // As many as may be lost at once.
+            // As many writes as can be lost at once.
             keys_max: options.open_writes_max,
         };
         let coherence = CoherenceTable::new(
@@ -233,35 +234,35 @@ impl CacheWorker {
         Ok(worker)
     }
 
-    /// Notes the spans of calls that are a part of a trace. The first tracer stays.
+    /// Records the spans of calls that are part of a trace. The first tracer stays.
     pub fn trace_with(&self, tracer: Arc<RequestTracer>) {
         self.tracing.set_tracer(tracer);
     }
 
-    /// Former owners of a slot are asked for its pages before the UFS is. Said once, before the
-    /// first map.
+    /// Makes fills ask the former owners of a slot for pages before the UFS. Call it once, before
+    /// the first map.
     pub fn set_neighbours(&self, neighbours: Arc<NeighbourClient>) {
         self.former.set_neighbours(neighbours);
     }
 
-    /// How far this worker has come with handing over what is hot; `None`: it does not drain.
+    /// Returns how far this worker has handed over its hot blocks; `None`: it does not drain.
     pub fn handing_over(&self) -> Option<WorkerDrainProgress> {
         self.leaver.drain_progress()
     }
 
-    /// Ends fills and checks, whose waiters are told, and waits until all tasks have ended. Calls
-    /// that come later are answered from memory, or refused.
+    /// Ends fills and checks, notifies their waiters, and waits until all tasks have ended. Later
+    /// calls are answered from memory, or refused.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.join_all().await;
         if let Some(disk) = self.filler.disk_tier().cloned() {
-            // An error: the runtime has ended, and with it what could be waited for.
+            // An error means that the runtime has ended, and the flush with it.
             let _ = tokio::task::spawn_blocking(move || disk.shutdown()).await;
         }
     }
 
-    /// Keeps the pages of a version that are on this worker's disk until then, whatever comes, and
-    /// once that is written over restarts; `None`: no longer. How many of them are there.
+    /// Pins the pages of a version that are on this worker's disk until that time; `None` unpins
+    /// them. A pin survives restarts once it is written. Returns the number of those pages.
     pub fn pin_version(
         &self,
         object: &ObjectKey,
@@ -280,7 +281,7 @@ impl CacheWorker {
         disk.pin_pages(pages, until).accepted_pages()
     }
 
-    /// What is left of a worker that was killed: its tasks end, and nothing is written any more.
+    /// Simulates a killed worker: its tasks end, and nothing more is written.
     #[cfg(test)]
     pub(crate) fn stop_without_a_word(&self) {
         self.stop.cancel();

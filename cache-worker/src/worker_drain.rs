@@ -1,5 +1,5 @@
-//! What a drained worker does before it leaves: it has the new owners of its hottest blocks take
-//! them over, at a bounded rate.
+//! Hands over the hottest blocks of a drained worker: their new owners copy them at a bounded rate
+//! before it leaves.
 //!
 //! Owns the order, the pace and the progress. Moves no bytes itself: the new owners ask for them
 //! (`serve/take_over.rs`).
@@ -22,35 +22,36 @@ use crate::former_owners::FormerOwners;
 use crate::metrics::WorkerMetrics;
 use crate::tasks::WorkerTaskSet;
 
-/// Blocks on their way at once: enough that small ones meet the rate, few enough that readers come
+/// Blocks handed over at once. Enough that small ones reach the rate, few enough that readers come
 /// first.
 const AT_ONCE: usize = 4;
 
-/// How often an owner is asked that has not heard of the map yet, and one that fails.
+/// Attempts per block while its new owner has not heard of the map yet, and failures after which
+/// the block is skipped.
 const TRIES_MAX: u32 = 50;
 const FAILURES_MAX: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How far a drained worker has come with handing over what is hot.
+/// The progress of a drained worker in handing over its hot blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerDrainProgress {
     pub blocks: u64,
     pub blocks_left: u64,
-    /// What new owners have taken.
+    /// Bytes that new owners have taken.
     pub bytes: u64,
 }
 
-/// One drain.
+/// The state of one drain.
 struct WorkerDrainState {
     blocks: u64,
     blocks_left: AtomicU64,
     bytes: AtomicU64,
-    /// When the next byte may go.
+    /// When the next byte may be sent.
     pace: Mutex<Instant>,
     stop: CancellationToken,
 }
 
-/// Hands over while this worker is told to drain.
+/// The task that hands over hot blocks while this worker drains.
 pub(crate) struct WorkerDrainer {
     pub(crate) geometry: BlockGeometry,
     pub(crate) heat: Arc<BlockHeatTable>,
@@ -84,8 +85,8 @@ impl WorkerDrainer {
         })
     }
 
-    /// A map has come into force in which this worker drains, or does not. One drain hands over
-    /// once, whatever maps follow.
+    /// Starts or stops the handover after a map change. One drain hands over once, whatever maps
+    /// follow.
     pub(crate) fn set_draining(self: &Arc<Self>, draining: bool, now_s: u32) {
         let mut leaving = self.leaving.lock();
         if !draining {
@@ -109,8 +110,8 @@ impl WorkerDrainer {
         });
         *leaving = Some(made.clone());
         let leaver = self.clone();
-        // May be cancelled at any time: what was not handed over is asked for when it is read,
-        // while this worker is there.
+        // The task may be cancelled at any time. While this worker is there, new owners ask it for
+        // the remaining blocks when they are read.
         self.tasks.spawn(async move {
             let began = Instant::now();
             if made.stop.run_until_cancelled(leaver.hand_over(&made, hottest)).await.is_some() {
@@ -120,7 +121,7 @@ impl WorkerDrainer {
         });
     }
 
-    /// `None`: this worker does not drain.
+    /// Returns the progress; `None`: this worker does not drain.
     pub(crate) fn drain_progress(&self) -> Option<WorkerDrainProgress> {
         let leaving = self.leaving.lock();
         let WorkerDrainState { blocks, blocks_left, bytes, .. } = &**leaving.as_ref()?;
@@ -138,7 +139,7 @@ impl WorkerDrainer {
         stream::iter(hottest).for_each_concurrent(AT_ONCE, one).await;
     }
 
-    /// The bytes that were taken.
+    /// Hands over one block, and returns the bytes that were taken.
     async fn hand_over_block(&self, leaving: &WorkerDrainState, hot: &RankedHotBlock) -> u64 {
         let RankedHotBlock { target, block, bytes: heat_bytes } = hot;
         let held = self.filler.held_bytes(target, *block);
@@ -171,7 +172,7 @@ impl WorkerDrainer {
         0
     }
 
-    /// When these bytes may go: after those before them.
+    /// Reserves the time for sending these bytes, after those before them.
     fn reserve_send_time(&self, leaving: &WorkerDrainState, bytes: u64) -> Instant {
         let took = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second_max.max(1) as f64);
         let mut pace = leaving.pace.lock();

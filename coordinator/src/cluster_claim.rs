@@ -1,5 +1,5 @@
-//! One store, one cluster: the first coordinator leaves the cluster's name there, and others of
-//! another cluster refuse to start.
+//! Ties one store to one cluster. The first coordinator writes the cluster's name there.
+//! Coordinators of another cluster then refuse to start.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::store::{ClusterStore, ClusterStoreError, EntryPrecondition};
 
 const KEY: &str = "cluster";
 
-/// Why the store is not this cluster's.
+/// Error that says why the store does not belong to this cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterClaimError {
     #[error(
@@ -30,13 +30,13 @@ pub enum ClusterClaimError {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ClusterClaim {
     name: String,
-    /// Of name and secret; says nothing about the secret.
+    /// Derived from name and secret; reveals nothing about the secret.
     id: String,
     #[serde(default)]
     ranking: u16,
 }
 
-/// Claims the store, or finds that it is ours.
+/// Claims the store for this cluster, or confirms that it is ours already.
 pub(crate) async fn claim_store(
     store: &dyn ClusterStore,
     name: &str,
@@ -73,7 +73,7 @@ pub(crate) async fn claim_store(
             let (store, reason) = (store.store_name().to_owned(), format!("{KEY}: {error}"));
             Err(ClusterStoreError::Damaged { store, reason }.into())
         }
-        // Removed in between: by a person, who may do it again.
+        // A person removed the entry in between, and may do it again.
         None => Err(ClusterStoreError::Conflict { key: KEY.to_owned() }.into()),
     }
 }

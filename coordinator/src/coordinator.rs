@@ -1,5 +1,4 @@
-//! A coordinator, put together: its store, its part in the election, and what its API needs of
-//! both.
+//! Assembles a coordinator: its store, its part in the election, and the state that its API needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,36 +22,35 @@ use crate::published_map::{HotPublished, PublishedMap};
 use crate::relay_queues::RelayQueueOptions;
 use crate::store::{LeadershipGuard, SharedClusterStore};
 
-/// What one coordinator is started with: its cluster, its secret, its address and its bounds.
+/// Settings of one coordinator: cluster, secret, address and bounds.
 #[derive(Debug, Clone)]
 pub struct CoordinatorOptions {
-    /// Name of the cluster.
     pub name: String,
     pub secret: ClusterSecret,
-    /// What stores show that send notifications. `None`: they need the proof, too.
+    /// Token that stores show when they send notifications. `None`: they need the proof, too.
     pub notification_token: Option<ClusterSecret>,
-    /// Where others reach this one: `http://host:port`.
+    /// URL at which other processes reach this coordinator: `http://host:port`.
     pub advertise: String,
     pub cluster: ClusterOptions,
     pub hot: HotOptions,
-    /// How long the leadership outlives a leader that vanishes.
+    /// How long the leadership survives a leader that vanishes.
     pub leadership: Duration,
-    /// How far clocks may be apart in requests that change something.
+    /// Largest clock difference that is accepted in requests that change something.
     pub clock_skew: Duration,
     pub connections_max: usize,
-    /// Connections over which nothing has been proved yet. Beyond it the oldest gives way.
+    /// Most connections that have proved nothing yet. Beyond this bound, the oldest one is closed.
     pub unproven_connections_max: usize,
-    /// The same of one address.
+    /// Most of these connections from one address.
     pub unproven_per_address_max: usize,
-    /// From a connection's beginning until something is proved.
+    /// Time from a connection's start within which it must prove something.
     pub proof_deadline: Duration,
     /// Longest time that a request may ask to wait for news.
     pub wait_max: Duration,
-    /// Of writers' words to workers that they can't reach.
+    /// Bounds on write notices that are relayed to workers which their writers can't reach.
     pub relays: RelayQueueOptions,
 }
 
-/// Why a coordinator does not start.
+/// Error that keeps a coordinator from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     #[error(transparent)]
@@ -61,44 +59,44 @@ pub enum CoordinatorError {
     Metrics(#[from] prometheus::Error),
 }
 
-/// While this coordinator leads.
+/// State that exists only while this coordinator leads.
 pub(crate) struct LeaderState {
     pub(crate) cluster: MembershipController,
     pub(crate) leadership: Arc<LeadershipGuard>,
     pub(crate) hot: HotBlockTable,
 }
 
-/// Who leads, or why that can't be known; and when it was asked.
+/// Last answer about the leader: when it was asked, and who leads or why that is unknown.
 pub(crate) type CachedLeaderHint = (LeaseInstant, Result<Option<String>, String>);
 
-/// One of the coordinators of a cluster.
+/// One coordinator of a cluster.
 pub struct CoordinatorServer {
     pub(crate) options: CoordinatorOptions,
     pub(crate) store: SharedClusterStore,
     pub(crate) clock: SharedLeaseClock,
     pub(crate) metrics: CoordinatorMetrics,
     pub(crate) seen: ReplayGuard,
-    /// What this run of this coordinator calls itself.
+    /// Name of this run of this coordinator; proofs are addressed to it.
     pub(crate) recipient: ProofRecipient,
     pub(crate) published: PublishedMap,
     pub(crate) hot_published: HotPublished,
-    /// `None`: another leads, or nobody does.
+    /// `None`: another coordinator leads, or nobody does.
     pub(crate) leading: Mutex<Option<LeaderState>>,
-    /// Something has happened that the leader's loop has to look at.
+    /// Wakes the leader's loop after an event.
     pub(crate) happened: Notify,
-    /// Counts what workers may wait for.
+    /// Counts the events that workers may wait for.
     pub(crate) news: watch::Sender<u64>,
-    /// What was found last of the leader.
+    /// Cached answer about the leader.
     pub(crate) hint: tokio::sync::Mutex<Option<CachedLeaderHint>>,
     pub(crate) preloading: PreloadHandles,
-    /// Words for workers.
+    /// Relays write notices to workers.
     pub(crate) desk: RelayDispatcher,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
 
 impl CoordinatorServer {
-    /// Claims the store for the cluster. Serves and takes part in the election from
+    /// Claims the store for the cluster. The coordinator serves and stands for election only from
     /// [`CoordinatorServer::start`] on.
     pub async fn new(
         options: CoordinatorOptions,
@@ -142,7 +140,7 @@ impl CoordinatorServer {
         self.tasks.wait().await;
     }
 
-    /// Whether this coordinator leads, or can say who does.
+    /// Returns `Ok` if this coordinator leads, or knows who does.
     pub fn is_ready(&self) -> Result<(), String> {
         if self.leading.lock().is_some() || self.published.current_map().epoch.0 > 0 {
             return Ok(());
@@ -150,13 +148,14 @@ impl CoordinatorServer {
         Err("leads not, and knows no map yet".to_owned())
     }
 
-    /// Whether this coordinator won the last election that it knows of. Says nothing about the next
-    /// moment; `as_leader` does.
+    /// Returns whether this coordinator won the last election that it knows of. That may be over
+    /// already; `as_leader` checks.
     pub fn is_leader(&self) -> bool {
         self.leading.lock().is_some()
     }
 
-    /// Runs `act` as leader; `None`: this one leads not, or can't be certain.
+    /// Runs `act` as leader. Returns `None` if this coordinator does not lead, or is not certain
+    /// to.
     pub(crate) fn as_leader<T>(
         &self,
         act: impl FnOnce(&mut MembershipController, LeaseInstant) -> T,
@@ -164,13 +163,13 @@ impl CoordinatorServer {
         self.with_leader_state(|leading, now| act(&mut leading.cluster, now))
     }
 
-    /// As [`CoordinatorServer::as_leader`], with all that a leader has.
+    /// Runs `act` with the leader's whole state. See [`CoordinatorServer::as_leader`].
     pub(crate) fn with_leader_state<T>(
         &self,
         act: impl FnOnce(&mut LeaderState, LeaseInstant) -> T,
     ) -> Option<T> {
         let mut leading = self.leading.lock();
-        // Read under the lock: what is granted now is granted before the leadership ends.
+        // The clock is read under the lock, so that a grant always precedes the leadership's end.
         let (now, latest) = (self.clock.now(), self.clock.latest_now());
         let leading = leading.as_mut().filter(|leading| !leading.leadership.is_lost())?;
         (leading.leadership.certain_until() > latest).then(|| act(leading, now))

@@ -1,10 +1,10 @@
-//! How many workers each hot block has: raised at once when more is read of it than one worker is
-//! to serve, lowered when that has been over for a while. Pure: takes what workers report, and the
-//! time.
+//! Decides how many workers each hot block has. The number rises at once when readers want more of
+//! a block than one worker should serve. It falls when demand has stayed lower for a while. Pure:
+//! takes workers' reports and the time.
 //!
-//! Soft state: it ends with the leadership, and the next leader hears everything again within some
-//! seconds. Which workers they are is nobody's decision but the map's
-//! ([`verbs3_protocol::Placement::spread`]).
+//! Soft state: it ends with the leadership. The next leader hears all reports again within seconds.
+//! The map alone decides which workers serve a block
+//! ([`verbs3_protocol::PlacementMap::spread_workers`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -15,26 +15,26 @@ use verbs3_coordinator_client::hot_blocks::{
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{BlockHash, BlockIndex, ObjectKey, WorkerId};
 
-/// Hot blocks that people are shown.
+/// Number of hot blocks that the view for people lists.
 const SHOWN_MAX: usize = 5;
-/// Longest name that is reported: S3's keys have 1,024 bytes.
+/// Longest name that is reported, in bytes. S3's keys have up to 1,024.
 const NAME_BYTES_MAX: usize = 2048;
 
-/// When a block counts as hot, how many workers it may have, and how long lists are good for.
+/// Settings: when a block is hot, how many workers it may have, and how long lists stay valid.
 #[derive(Debug, Clone)]
 pub struct HotOptions {
-    /// Bytes of one block in a second that one worker is to serve.
+    /// Rate at which one worker should serve one block at most, in bytes a second.
     pub rate_per_worker: u64,
-    /// Workers of one block, its owner included; 1: no block has replicas.
+    /// Most workers of one block, its owner included. 1: no block has replicas.
     pub workers_max: u16,
-    /// Blocks that have replicas at once.
+    /// Most blocks that have replicas at once.
     pub blocks_max: usize,
-    /// Blocks that one worker reports.
+    /// Most blocks that one worker reports.
     pub reported_max: usize,
     pub report_every: Duration,
-    /// How long a block must have had more workers than it needs.
+    /// How long a block must have had too many workers before it loses some.
     pub cool_for: Duration,
-    /// How long gateways may go by the list when no coordinator answers.
+    /// How long gateways may use the list when no coordinator answers.
     pub good_for: Duration,
 }
 
@@ -47,28 +47,28 @@ struct HotBlockState {
     name: (ObjectKey, BlockIndex),
     workers: u16,
     rate: u64,
-    /// Since when it needs fewer, and the most that it has needed since.
+    /// Since when it needs fewer workers, and the most that it has needed since then.
     calm: Option<(LeaseInstant, u16)>,
 }
 
-/// What the leader knows of hot blocks.
+/// The leader's knowledge of hot blocks.
 pub struct HotBlockTable {
     options: HotOptions,
-    /// Of each worker, the last one.
+    /// Last report of each worker.
     reports: BTreeMap<WorkerId, WorkerHotReport>,
-    /// How long a report says something of its worker.
+    /// How long a report stays valid.
     kept_for: Duration,
     hot: BTreeMap<BlockHash, HotBlockState>,
-    /// Hot blocks for which there was no place.
+    /// Number of hot blocks that exceed `blocks_max`.
     left_out: usize,
     version: u64,
-    /// Nothing is told before: the list that gateways have is better than an empty one.
+    /// No list is sent before this moment: gateways' present list is better than an empty one.
     heard_at: LeaseInstant,
 }
 
 impl HotBlockTable {
-    /// Of a leader that was elected at `now`. Workers renew their leases, and report with that,
-    /// each `renewed_every`.
+    /// Creates the table of a leader that was elected at `now`. Workers renew their leases, and
+    /// report with each renewal, every `renewed_every`.
     pub fn new(options: HotOptions, renewed_every: Duration, now: LeaseInstant) -> Self {
         let reports_come = options.report_every + renewed_every;
         Self {
@@ -78,23 +78,23 @@ impl HotBlockTable {
             reports: BTreeMap::new(),
             hot: BTreeMap::new(),
             left_out: 0,
-            // Another leader's must not be taken for this one's.
+            // Random, so that no follower takes another leader's version for this leader's.
             version: rand::random::<u64>() >> 1,
         }
     }
 
-    /// What workers are to report. `None`: nothing.
+    /// Returns what workers should report. `None`: nothing.
     pub fn report_wish(options: &HotOptions) -> Option<HotWish> {
         (options.workers_max > 1).then(|| HotWish {
             every_ms: u64::try_from(options.report_every.as_millis()).unwrap_or(u64::MAX),
-            // A block keeps two workers down to half a worker's rate, of which one may have no more
-            // than a quarter.
+            // A block keeps two workers until its rate falls to half of one worker's. One of the
+            // two may then serve no more than a quarter.
             rate_min: (options.rate_per_worker / 8).max(1),
             blocks_max: options.reported_max as u64,
         })
     }
 
-    /// A worker says what it serves most: all of it, in place of what it said before.
+    /// Replaces a worker's report of the blocks that it serves most.
     pub fn record_report(
         &mut self,
         worker: &WorkerId,
@@ -108,9 +108,9 @@ impl HotBlockTable {
         self.reports.insert(worker.clone(), WorkerHotReport { at: now, blocks });
     }
 
-    /// Weighs what was reported. Also where no block is to have replicas: followers may know of
-    /// another leader's. `workers`: how many there are in the map. A list that followers have not
-    /// been told yet.
+    /// Weighs the reports. Returns a list if followers have not received it yet. `workers` is the
+    /// number of workers in the map. Runs also where no block may have replicas: followers may hold
+    /// another leader's list.
     pub fn weigh_reports(&mut self, workers: usize, now: LeaseInstant) -> Option<HotList> {
         let kept_for = self.kept_for;
         self.reports.retain(|_, report| now.saturating_duration_since(report.at) <= kept_for);
@@ -155,14 +155,14 @@ impl HotBlockTable {
         self.hot.iter().map(|(hash, hot)| (*hash, hot.workers)).collect()
     }
 
-    /// Blocks with several workers, all those workers but the owners, and blocks for which there
-    /// was no place.
+    /// Returns three counts: blocks with several workers, their workers other than the owners, and
+    /// blocks beyond `blocks_max`.
     pub fn block_counts(&self) -> (usize, usize, usize) {
         let replicas = self.hot.values().map(|hot| usize::from(hot.workers) - 1).sum();
         (self.hot.len(), replicas, self.left_out)
     }
 
-    /// The number of hot blocks, and the hottest five of them.
+    /// Returns the number of hot blocks, and the hottest five.
     pub fn hot_view(&self) -> HotView {
         let mut hottest: Vec<&HotBlockState> = self.hot.values().collect();
         hottest.sort_by_key(|hot| std::cmp::Reverse(hot.rate));
@@ -177,7 +177,7 @@ impl HotBlockTable {
     }
 }
 
-/// Bytes a second of each block that was reported, of all its workers together.
+/// Returns the rate of each reported block in bytes a second, summed over its workers.
 fn sum_rates(
     reports: &BTreeMap<WorkerId, WorkerHotReport>,
 ) -> HashMap<BlockHash, (u64, &HotBlockRate)> {
@@ -190,15 +190,15 @@ fn sum_rates(
 }
 
 impl HotBlockState {
-    /// More workers at once; fewer after a while, and then as many as leave each no more than half
-    /// of what it is to serve: else they would be back with the next report.
+    /// Adds workers at once and removes them after a while. After a removal each worker serves no
+    /// more than half of its limit; otherwise the next report would bring the workers back.
     fn adjust_workers(&mut self, options: &HotOptions, most: u16, now: LeaseInstant) {
         let share = options.rate_per_worker.max(1);
         let of = |share: u64| {
             u16::try_from(self.rate.div_ceil(share.max(1))).unwrap_or(u16::MAX).clamp(1, most)
         };
         let (wanted, enough) = (of(share), of(share / 2));
-        // Workers have gone.
+        // The map may have lost workers.
         self.workers = self.workers.min(most);
         if wanted > self.workers {
             (self.workers, self.calm) = (wanted, None);

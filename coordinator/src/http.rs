@@ -1,8 +1,8 @@
-//! The API: HTTP/1.1, JSON, every request and answer proved by the cluster's secret.
+//! The API: HTTP/1.1 and JSON. The cluster's secret proves every request and answer.
 //!
-//! Owns connections, proofs and bounds; what is asked and answered is [`routes`]'. Who has proved
-//! nothing yet has a deadline that nothing renews, gives way when places are wanted, and has no
-//! body read.
+//! Owns connections, proofs and bounds; [`routes`] owns the questions and answers. A connection
+//! that has proved nothing has a deadline that nothing renews. It is closed when its place is
+//! wanted, and its body is not read.
 
 mod objects;
 mod openapi;
@@ -42,16 +42,16 @@ pub(crate) use relay_dispatcher::RelayDispatcher;
 
 const HEADER_READ_MAX: Duration = Duration::from_secs(10);
 const BODY_READ_MAX: Duration = Duration::from_secs(10);
-/// Who came less than this ago gives way to nobody: a whole cluster may be started at once.
+/// A connection younger than this is not displaced: a whole cluster may be started at once.
 const STRANGER_GRACE: Duration = Duration::from_secs(1);
-/// For the end of a connection whose place another one has been given.
+/// How long a displaced connection may take to end.
 const DISPLACE_MAX: Duration = Duration::from_secs(1);
 
-/// What a route answers.
+/// Answer of a route.
 pub(crate) struct CoordinatorResponse {
     status: StatusCode,
     body: Bytes,
-    /// In place of a body: JSON documents, as they come.
+    /// Replaces the body: a stream of JSON documents.
     lines: Option<BoxStream<'static, Bytes>>,
 }
 
@@ -102,7 +102,7 @@ impl CoordinatorResponse {
     }
 }
 
-/// A request whose proof holds.
+/// Request whose proof was verified.
 pub(crate) struct CoordinatorRequest {
     method: http::Method,
     path: String,
@@ -111,8 +111,8 @@ pub(crate) struct CoordinatorRequest {
 }
 
 impl CoordinatorServer {
-    /// Until the coordinator stops, then ends with its connections: waiting requests are cut, and
-    /// their askers go elsewhere.
+    /// Accepts connections until the coordinator stops, then ends them. Waiting requests are cut;
+    /// their senders ask another coordinator.
     pub(crate) async fn accept_connections(self: Arc<Self>, socket: TcpListener) {
         let places = Arc::new(Semaphore::new(self.options.connections_max));
         let strangers = WaitingRoom::new(RoomLimits {
@@ -194,7 +194,8 @@ impl CoordinatorServer {
         };
         let CoordinatorResponse { status, body, lines } = answer;
         self.metrics.requests.with_label_values(&[route, status.as_str()]).inc();
-        // Only to who has proved the secret: else this would be a machine that signs.
+        // Answers are signed only for peers that proved the secret; otherwise this would be a
+        // signing oracle.
         let secret = &self.options.secret;
         let header = proof.as_ref().map(|proof| secret.prove_answer(proof, status.as_u16(), &body));
         let is_lines = lines.is_some();
@@ -215,7 +216,8 @@ impl CoordinatorServer {
         response
     }
 
-    /// The body is read last: of who knows the secret, or the token.
+    /// Verifies a request. Reads its body last, and only for peers that know the secret or the
+    /// token.
     async fn verify_request(
         &self,
         request: Request<Incoming>,
@@ -242,7 +244,8 @@ impl CoordinatorServer {
         if is_addressed && self.seen.is_timely(&proof, wall_clock_ms()) {
             door.let_in();
         }
-        // Also where it will be refused: who has a long body on its way would not hear why.
+        // The body is read even if the request will be refused: a sender with a long body under way
+        // would not receive the reason.
         let body = read_body(body).await.map_err(|answer| (Some(proof.clone()), answer))?;
         if !proof.covers_body(&body) {
             return Err((None, self.unproven_response(ProofError::Wrong)));
@@ -261,7 +264,7 @@ impl CoordinatorServer {
         };
         timely.map_err(|error| {
             let mut answer = self.refusal_of(error);
-            // Both at once: each correction is a round trip.
+            // Both corrections go out at once, because each costs a round trip.
             if error == ProofError::Recipient && !self.seen.is_timely(&proof, now) {
                 answer.now_ms = Some(now);
             }
@@ -278,7 +281,7 @@ impl CoordinatorServer {
     }
 
     fn refusal_of(&self, error: ProofError) -> CoordinatorRefusal {
-        // Everybody asks for the name once.
+        // Every client has to ask for the name once, so this refusal is not counted.
         if error != ProofError::Recipient {
             self.metrics.unproven.inc();
         }
@@ -305,7 +308,8 @@ impl CoordinatorServer {
         }
     }
 
-    /// Stores that send notifications prove nothing, but may know a token.
+    /// Returns whether a store that sends a notification shows the token. Stores prove nothing
+    /// else.
     fn is_let_in(&self, head: &http::request::Parts) -> bool {
         let is_notification = head.method == http::Method::POST && head.uri.path() == NOTIFICATIONS;
         let Some(token) = self.options.notification_token.as_ref().filter(|_| is_notification)
@@ -322,12 +326,12 @@ impl CoordinatorServer {
     }
 }
 
-/// Where notifications come in: [`verbs3_coordinator_client::api::PREFIX`] included.
+/// Path of notifications, with [`verbs3_coordinator_client::api::PREFIX`].
 const NOTIFICATIONS: &str = "/v1/notifications";
 
-/// A question that changes nothing may be asked twice. So may a word for a worker: hearing it twice
-/// is hearing it once, and words come at the rate of writes, so that remembering the proof of each
-/// would take memory without a bound.
+/// Returns whether a request may be replayed. Questions that change nothing may. Relayed write
+/// notices may, too: a worker may hear one twice without harm. They arrive at the rate of writes,
+/// so remembering their proofs would take unbounded memory.
 fn may_be_repeated(head: &http::request::Parts) -> bool {
     let is_relay =
         || head.uri.path().starts_with("/v1/workers/") && head.uri.path().ends_with("/relay");
@@ -343,7 +347,8 @@ fn request_from_parts(head: http::request::Parts, body: Bytes) -> CoordinatorReq
     }
 }
 
-/// Each line is an object of its own proof, which comes first, and of what it proves.
+/// Turns each line into an object with two fields: first the line's own proof, then the proved
+/// content.
 fn proven_lines(
     secret: ClusterSecret,
     proof: RequestProof,
@@ -359,10 +364,10 @@ fn proven_lines(
     UnsyncBoxBody::new(StreamBody::new(frames))
 }
 
-/// What is known of who is at the other end of a connection.
+/// State of a connection that has not proved the secret yet.
 struct UnprovenConnection {
     guest: WaitingGuest,
-    /// Something was proved.
+    /// Cancelled once the peer has proved something.
     known: CancellationToken,
 }
 
@@ -372,7 +377,7 @@ impl UnprovenConnection {
         self.known.cancel();
     }
 
-    /// Returns when a stranger has been here for too long. Never for who has proved something.
+    /// Returns when an unproven peer has stayed for too long. Never returns for a proven one.
     async fn wait_proof_deadline(&self, proof_deadline: Duration) {
         if timeout(proof_deadline, self.known.cancelled()).await.is_ok() {
             std::future::pending::<()>().await;
@@ -380,7 +385,7 @@ impl UnprovenConnection {
     }
 }
 
-/// The place of a connection. `None`: the one that was to give way has not in time.
+/// Returns a connection's place. `None`: the displaced connection did not end in time.
 async fn place_of(
     place: Option<OwnedSemaphorePermit>,
     places: Arc<Semaphore>,

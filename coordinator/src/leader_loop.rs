@@ -1,5 +1,5 @@
-//! Standing for election, and leading: what the pure [`crate::cluster::MembershipController`] decides is
-//! persisted here, then published.
+//! Stands for election and runs the leader's loop. Persists what the pure
+//! [`crate::membership::MembershipController`] decides, then publishes it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,17 +13,17 @@ use crate::hot_block_table::HotBlockTable;
 use crate::membership::{ClusterDocument, MembershipController, MembershipStep};
 use crate::store::{ClusterStoreError, ClusterStoreRevision, EntryPrecondition, LeadershipGuard};
 
-/// The document's key.
+/// Key of the cluster document.
 const KEY: &str = "map";
-/// Pause after the store has failed.
+/// Pause after a failure of the store.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often hot blocks are weighed: lists don't follow each other faster.
+/// How often hot blocks are weighed, and so the least time between two lists.
 const WEIGHED_EVERY: Duration = Duration::from_secs(1);
-/// Longest sleep: a moment counts suspended time, and a sleep does not.
+/// Longest sleep. Moments count time while the host is suspended; sleeps do not.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 impl CoordinatorServer {
-    /// Publishes whatever map comes into force, whoever leads.
+    /// Publishes every map that comes into force, whichever coordinator leads.
     pub(crate) async fn follow_store(self: Arc<Self>) {
         let following = async {
             loop {
@@ -46,7 +46,7 @@ impl CoordinatorServer {
         }
     }
 
-    /// Wants to lead until told to stop. A leadership that is dropped is resigned.
+    /// Stands for election until told to stop. Dropping a leadership resigns it.
     pub(crate) async fn stand_for_election(self: Arc<Self>) {
         let standing = async {
             loop {
@@ -84,13 +84,13 @@ impl CoordinatorServer {
     fn step_down(&self) {
         self.metrics.leader.set(0);
         *self.leading.lock() = None;
-        // Who waits for a worker's answer asks whoever leads next.
+        // Clients that wait for a worker's answer now ask the next leader.
         self.desk.clear_relays();
         self.hot_published.withdraw_list();
         self.news.send_modify(|news| *news += 1);
     }
 
-    /// The first write of a term ends all writes of the term before.
+    /// Writes the document for the first time in a term, which ends all writes of the term before.
     async fn take_over(
         &self,
         leadership: Arc<LeadershipGuard>,
@@ -116,8 +116,8 @@ impl CoordinatorServer {
         Ok(revision)
     }
 
-    /// Returns when the leadership is over, or must be given up because a write may or may not have
-    /// happened.
+    /// Runs the leader's loop. Returns when the leadership is over. Returns also when a write may
+    /// or may not have happened, because the leader must then step down.
     async fn run_leader_loop(
         &self,
         leadership: &LeadershipGuard,
@@ -155,8 +155,7 @@ impl CoordinatorServer {
         }
     }
 
-    /// Looks over what is reported of hot blocks, as long as this coordinator leads. May be
-    /// cancelled at any time.
+    /// Weighs reports of hot blocks while this coordinator leads. May be cancelled at any time.
     pub(crate) async fn weigh_hot(self: Arc<Self>) {
         let weighing = async {
             let mut ticks = tokio::time::interval(WEIGHED_EVERY);
@@ -169,8 +168,8 @@ impl CoordinatorServer {
                     if let Some(list) = leading.hot.weigh_reports(workers, now) {
                         tracing::debug!(blocks = list.blocks.len(), "another list of hot blocks");
                         self.metrics.hot_lists.inc();
-                        // While this coordinator leads: who steps down withdraws it after that, and
-                        // not before.
+                        // Published under the leader's lock: a withdrawal on stepping down always
+                        // comes after it.
                         self.hot_published.publish_list(&list);
                     }
                     leading.hot.block_counts()
@@ -217,7 +216,7 @@ impl CoordinatorServer {
         }
     }
 
-    /// What a map moves, once it is in force.
+    /// Counts what a map moves, once it is in force.
     async fn count_change(&self, document: &ClusterDocument) {
         let before = self.published.current_map();
         if document.active.epoch == before.epoch {
@@ -232,7 +231,7 @@ impl CoordinatorServer {
             "a new placement map is in force"
         );
         let metrics = self.metrics.clone();
-        // Joined at shutdown; nobody waits for it.
+        // The task is joined at shutdown; nothing else waits for it.
         self.tasks.spawn_blocking(move || {
             if let (Ok(before), Ok(after)) = (before.build_placement(), after.build_placement()) {
                 metrics.slots_moved.inc_by(before.count_moved_slots(&after) as u64);
@@ -246,8 +245,8 @@ impl CoordinatorServer {
     }
 }
 
-/// Seconds since 1970: more than any epoch of an earlier store of this cluster that was lost,
-/// unless it changed every second.
+/// Returns the seconds since 1970 as the first epoch. It exceeds every epoch of an earlier, lost
+/// store of this cluster, unless that store changed every second.
 fn first_epoch() -> Epoch {
     Epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs())
 }

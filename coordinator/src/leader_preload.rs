@@ -1,8 +1,7 @@
-//! The leader's preload jobs: an engine over the coordinators' store, for as long as this
-//! coordinator leads.
+//! Runs preload jobs while this coordinator leads: an engine over the coordinators' store.
 //!
-//! What a job is and does is `verbs3-preload`'s. Its writes carry the leadership's fence: a deposed
-//! leader changes no job.
+//! `verbs3-preload` defines what a job is and does. Writes of jobs carry the leadership's fencing
+//! token, so a deposed leader changes no job.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,12 +20,12 @@ use verbs3_preload::{
 use crate::coordinator::CoordinatorServer;
 use crate::store::{ClusterStoreError, EntryPrecondition, FencingToken, SharedClusterStore};
 
-/// What the keys of jobs begin with.
+/// Prefix of the keys of jobs.
 const PREFIX: &str = "preload/";
-/// Pause after the jobs could not be read.
+/// Pause after a failure to read the jobs.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What jobs are run with.
+/// Everything that the jobs need to run.
 pub struct PreloadSetup {
     pub options: PreloadOptions,
     pub tier: Arc<CacheTierClient>,
@@ -34,15 +33,16 @@ pub struct PreloadSetup {
     pub metrics: PreloadMetrics,
 }
 
-/// The engine, while this coordinator leads.
+/// The preload engine while this coordinator leads, and the object administration.
 #[derive(Default)]
 pub(crate) struct PreloadHandles {
     pub(crate) engine: Mutex<Option<Arc<PreloadEngine>>>,
-    /// Whoever leads.
+    /// Available whichever coordinator leads.
     pub(crate) objects: OnceLock<ObjectAdmin>,
 }
 
-/// Of one leadership. Holds its fence alone: it must not keep the leadership from being resigned.
+/// Job store of one leadership. Holds only the fencing token, because holding the leadership would
+/// prevent its resignation.
 struct LeaderJobs {
     store: SharedClusterStore,
     fence: FencingToken,
@@ -87,7 +87,7 @@ fn job_store_error(error: ClusterStoreError) -> JobStoreError {
 }
 
 impl CoordinatorServer {
-    /// Runs jobs whenever this coordinator leads, until it stops. Joined at shutdown.
+    /// Starts a task that runs jobs whenever this coordinator leads. Shutdown joins it.
     pub fn preload_with(self: &Arc<Self>, preload: PreloadSetup) {
         let _ = self
             .preloading
@@ -167,8 +167,8 @@ impl CoordinatorServer {
         tokio::pin!(running, over);
         tokio::select! {
             () = &mut over => running.await,
-            // By itself only where its store belongs to another, which is about to be known here,
-            // too.
+            // The engine ends by itself only if another leader owns its store. This coordinator is
+            // about to learn that.
             () = &mut running => {
                 *self.preloading.engine.lock() = None;
                 let _ = self.stop.run_until_cancelled(sleep(PAUSE)).await;

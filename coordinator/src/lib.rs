@@ -1,5 +1,4 @@
-//! The control plane: who belongs to the cluster, and the placement map that follows from it. Never
-//! on the read path.
+//! The control plane: owns membership of the cluster and the placement map. Never on the read path.
 #![forbid(unsafe_code)]
 
 mod cluster_claim;

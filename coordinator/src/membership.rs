@@ -1,18 +1,17 @@
-//! Membership as the leader decides it: who holds a lease, which map is in force, and when the next
-//! one may be. Pure: takes events and the time, and says what to persist.
+//! Owns membership as the leader decides it: who holds a lease, which map is in force, and when the
+//! next one may be. Pure: takes events and the time, and returns what to persist.
 //!
 //! # A change of the map
-//! 1. The leader takes an epoch that was never used (persisted) and asks every worker to prepare:
-//!    to answer under the present epoch no more.
-//! 2. The new map comes into force (persisted) once every member of the present one has prepared,
-//!    or its lease is over; and at least one has prepared or left. Where none has, all of them may
-//!    be cut off from the coordinators alone and go on with writes among themselves: then their
-//!    outage time is waited for, too.
-//! 3. Workers and gateways are told. No worker answered under the old map when the first one began
-//!    under the new.
+//! 1. The leader takes an unused epoch (persisted). It asks every worker to prepare, which means to
+//!    stop answering under the present epoch.
+//! 2. The new map comes into force (persisted) once every member of the present map has prepared or
+//!    its lease is over. At least one must have prepared or left. If none has, they may all be cut
+//!    off from the coordinators only, and go on with writes among themselves. Then the leader also
+//!    waits for their outage time.
+//! 3. Workers and gateways receive the map. No worker answers under the old map once the first one
+//!    answers under the new map.
 //!
-//! A new leader assumes that every member holds a lease that was granted the moment before it was
-//! elected.
+//! A new leader assumes that every member holds a lease granted just before the election.
 
 mod cluster_view;
 mod map_change;
@@ -35,63 +34,63 @@ use map_change::PendingMapChange;
 pub use share_pacing::SlotShareMove;
 use share_pacing::{STEPS, SharePacing};
 
-/// Times and limits by which the leader decides membership.
+/// Durations and limits by which the leader decides membership.
 #[derive(Debug, Clone)]
 pub struct ClusterOptions {
     /// How long a worker may answer for attributes without renewing.
     pub lease: Duration,
-    /// How long after its lease a worker may take part in writes that all members of its map stand
-    /// by.
+    /// How long after its lease's end a worker may still take part in writes that all members of
+    /// its map support.
     pub outage: Duration,
-    /// How long joins and leaves are gathered into one change.
+    /// How long the leader gathers joins and leaves into one change.
     pub gather: Duration,
-    /// How long, about, a worker's share of the slots takes to come when it joins, and to go when
-    /// it is drained.
+    /// About how long a joining worker takes to get its share of the slots, and a drained one to
+    /// give it up.
     pub move_for: Duration,
     pub replicas: u16,
     pub workers_max: usize,
 }
 
 impl ClusterOptions {
-    /// The least time between two steps of one worker's share.
+    /// Returns the least time between two steps of one worker's share.
     fn step_time(&self) -> Duration {
         self.move_for / u32::from(STEPS)
     }
 }
 
-/// What is persisted.
+/// The persisted state of the cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterDocument {
-    /// Elections that were won: a leader's first write raises it, which ends every write of the one
-    /// before.
+    /// Number of won elections. A leader's first write raises it, which ends every write of the
+    /// leader before.
     pub term: u64,
-    /// No epoch above was ever used.
+    /// Highest epoch that was ever used.
     pub highest: Epoch,
     /// The map in force.
     pub active: MemberRoster,
-    /// The one before.
+    /// The map before it.
     pub former: MemberRoster,
-    /// Members of the map in force that have a part of their share.
+    /// Members of the map in force that have only a part of their share.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moving: BTreeMap<WorkerId, SlotShareMove>,
-    /// Where members of the map in force listen, as far as they have said so.
+    /// Places where members of the map in force listen, as far as known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<WorkerId, u64>,
-    /// Members of earlier maps that went without a word: a person should know. At most
+    /// Members of earlier maps that went without notice, so that a person learns of them. At most
     /// [`MISSING_MAX`].
     #[serde(default)]
     pub missing: Vec<ClusterMember>,
 }
 
-/// Rails of one worker, and the length of an address of one: more are a mistake.
+/// Most rails of one worker, and longest address of one. More than that is a mistake.
 const RAILS_MAX: usize = 64;
 const RAIL_BYTES_MAX: usize = 64;
-/// Missing workers that are remembered; beyond, nobody would read the list.
+/// Most missing workers that are remembered; nobody would read a longer list.
 const MISSING_MAX: usize = 200;
 
 impl ClusterDocument {
-    /// Of a cluster that begins. Epochs begin with the time, so that who knew an earlier cluster of
-    /// this name follows this one.
+    /// Creates the document of a new cluster. Epochs start from the time, so followers of an
+    /// earlier cluster of this name accept them.
     pub fn new(epoch: Epoch, replicas: u16) -> Self {
         let none = MemberRoster::new(Epoch(0), replicas, Vec::new());
         let moving = BTreeMap::new();
@@ -108,7 +107,7 @@ impl ClusterDocument {
     }
 }
 
-/// Why a worker's request is refused.
+/// Reason for refusing a worker's request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MembershipError {
     #[error("worker {0} is not registered here")]
@@ -129,29 +128,30 @@ pub enum MembershipError {
 }
 
 struct MemberRecord {
-    /// `None`: known from the persisted map alone.
+    /// `None`: known only from the persisted map.
     incarnation: Option<WorkerIncarnation>,
     member: ClusterMember,
-    /// 0: it did not say.
+    /// 0: not reported.
     place: u64,
     tiers: Vec<WorkerTierCapacity>,
     rails: Vec<String>,
     lease_until: LeaseInstant,
-    /// Left by itself, or was declared dead.
+    /// It left by itself, or a person declared it dead.
     gone: bool,
-    /// As it said last.
+    /// Epoch under which it last said that it answers.
     active: Epoch,
     handing_over: Option<DrainProgress>,
-    /// The process before this one, under the present map, ended in order, and handed over these.
+    /// Set if the process before this one, under the present map, shut down in order: what it
+    /// handed over.
     resumes: Option<OpenWriteHandover>,
     /// A process before this one may have answered under the present map.
     restarted: bool,
-    /// When the lease of the process ends, or ended, that the map names, if this one has come up
-    /// elsewhere.
+    /// When the lease of the process that the map names ends or ended. Set if this process has come
+    /// up elsewhere.
     elsewhere_until: LeaseInstant,
-    /// When its share moved last by a step.
+    /// When its share last moved by a step.
     stepped: Option<LeaseInstant>,
-    /// Steps that it takes at once when it joins.
+    /// Number of steps that it takes at once when it joins.
     returns: u8,
 }
 
@@ -161,15 +161,15 @@ impl MemberRecord {
     }
 }
 
-/// All that a member knew of writes when it gave up the map in force.
+/// Everything that a member knew of writes when it gave up the map in force.
 #[derive(Clone)]
 struct OpenWriteHandover {
     open_writes: Vec<OpenWriteReport>,
-    /// For so long there may be others, of which it was not told.
+    /// For this long there may be other writes, which it was not told of.
     uncertain_ms: u64,
 }
 
-/// How the map in force is told.
+/// Prepared answer that announces the map in force.
 struct MapAnnouncement {
     from_former: MembershipChange,
     to_former: MembershipChange,
@@ -198,49 +198,51 @@ impl MapAnnouncement {
     }
 }
 
-/// What the leader has to do next.
+/// Next action of the leader.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MembershipStep {
-    /// Nothing before this moment, or another event.
+    /// Do nothing before this moment or the next event.
     Wait(LeaseInstant),
-    /// Persist the document, then [`MembershipController::persisted`].
+    /// Persist the document, then call [`MembershipController::confirm_persisted`].
     Persist(Box<ClusterDocument>),
 }
 
-/// The leader's view.
+/// The leader's state of the membership.
 pub struct MembershipController {
     options: ClusterOptions,
     document: ClusterDocument,
     records: BTreeMap<WorkerId, MemberRecord>,
     change: Option<PendingMapChange>,
-    /// The map of `change` is being persisted: whoever has not prepared gets no lease any more.
+    /// The map of `change` is being persisted: members that have not prepared get no more leases.
     activating: bool,
-    /// Since when the live workers are not those of the map.
+    /// Since when the live workers differ from the map's.
     differs_since: Option<LeaseInstant>,
-    /// What members of the former map handed over when they gave it up. Lost with the leader.
+    /// What members of the former map handed over when they gave it up. A new leader does not have
+    /// it.
     handed_over: BTreeMap<WorkerId, OpenWriteHandover>,
-    /// Of the map in force, for all who are told of it.
+    /// Announcement of the map in force, shared by all answers.
     told: MapAnnouncement,
-    /// Members that ended in order, and what they handed over (`None`: not all of the map in
-    /// force); until the map is without them.
+    /// Members that shut down in order, and what they handed over (`None`: not everything of the
+    /// map in force). Kept until a map without them is in force.
     left: BTreeMap<WorkerId, Option<OpenWriteHandover>>,
-    /// Members that a person has declared dead; until the map is without them.
+    /// Members that a person declared dead. Kept until a map without them is in force.
     forgotten: BTreeSet<WorkerId>,
-    /// Where members of the map in force say that they listen, which is to be persisted: before
-    /// that they get no lease, or another leader would grant one to another process at once.
+    /// Places that members of the map in force reported and that are not persisted yet. Until then
+    /// these members get no lease: a next leader would grant one to another process at once.
     new_places: BTreeMap<WorkerId, u64>,
     pace: SharePacing,
 }
 
 impl MembershipController {
-    /// A leader that was elected at `now`, and has persisted `cluster_document` in its own term.
+    /// Creates the state of a leader that was elected at `now` and has persisted `document` in its
+    /// own term.
     pub fn new(options: ClusterOptions, document: ClusterDocument, now: LeaseInstant) -> Self {
         let moving = |member: &ClusterMember| document.moving.get(&member.id);
         let is_drained =
             |member: &ClusterMember| moving(member).is_some_and(|moving| moving.draining);
         let record = |member: &ClusterMember| MemberRecord {
             incarnation: None,
-            // Of a part of its weight, perhaps, until it says the whole.
+            // The weight may be a part of the whole, until the worker reports the whole.
             member: ClusterMember {
                 draining: member.draining || is_drained(member),
                 ..member.clone()
@@ -282,17 +284,17 @@ impl MembershipController {
         }
     }
 
-    /// What was persisted last; it holds the map in force.
+    /// Returns the document that was persisted last; it holds the map in force.
     pub fn cluster_document(&self) -> &ClusterDocument {
         &self.document
     }
 
-    /// Options that the leader was made with.
+    /// Returns the options that this leader was created with.
     pub fn cluster_options(&self) -> &ClusterOptions {
         &self.options
     }
 
-    /// A worker joins, or a new process of one that was here.
+    /// Registers a worker that joins, or a new process of a known worker.
     pub fn register_worker(
         &mut self,
         asked: WorkerRegistration,
@@ -327,9 +329,9 @@ impl MembershipController {
         {
             return malformed("its address, zone, tiers or rails make no sense");
         }
-        // At the same place it is a process that was started again: one place has one listener. An
-        // address alone is no place: a name, or a service, may lead to two processes, of which the
-        // first answers from what it knows until its lease is over.
+        // A process at the same place is the old one started again, because a place has one
+        // listener. An address alone is no place: a name or a service may lead to two processes.
+        // The first of them answers from its knowledge until its lease is over.
         let other = |record: &&MemberRecord| {
             let is_elsewhere =
                 record.member.address != address || (record.place != 0 && record.place != place);
@@ -355,12 +357,12 @@ impl MembershipController {
             self.new_places.insert(id, place);
             return Err(MembershipError::Changing);
         }
-        // The new process has given up nothing, and answers where the one before did.
+        // The new process has given up nothing, and answers in the place of the one before.
         let (mut resumes, mut restarted) = (None, false);
         if is_named {
             resumes = self.left.remove(&id).flatten();
             restarted = true;
-            // It asks again, because the answer was lost.
+            // The same process asks again, because the answer was lost.
             if let Some(same) = self
                 .records
                 .get(&id)
@@ -373,7 +375,8 @@ impl MembershipController {
                 change.prepared.remove(&id);
             }
         }
-        // Who was told to drain stays so until it leaves: a restart must not bring its slots back.
+        // A worker that was told to drain stays so until it leaves: a restart must not bring its
+        // slots back.
         let before = self.records.get(&id);
         let draining = before.is_some_and(|record| record.member.draining && record.is_live(now));
         let stepped = before.and_then(|record| record.stepped);
@@ -416,7 +419,7 @@ impl MembershipController {
         Ok(self.build_grant(&id, &asked))
     }
 
-    /// A worker is alive; it says under which epoch it answers, and which it has prepared.
+    /// Renews the lease of a live worker, which reports its active and its prepared epoch.
     pub fn renew_lease(
         &mut self,
         id: &WorkerId,
@@ -434,11 +437,11 @@ impl MembershipController {
         record.lease_until = lease_until;
         record.active = asked.active;
         if asked.active == in_force {
-            // It has them now, and others since.
+            // It has these writes now, and others since.
             record.resumes = None;
         }
         record.handing_over = asked.handing_over;
-        // A lease is not refused over them.
+        // A bad list of rails does not cost the lease.
         if let Some(rails) = asked.rails.as_ref().filter(|rails| are_rails(rails)) {
             record.rails.clone_from(rails);
         }
@@ -451,12 +454,13 @@ impl MembershipController {
         Ok(self.build_grant(id, asked))
     }
 
-    /// As [`MembershipController::renew_lease`], without a new lease: what to say to who has waited for news.
+    /// Returns the news for a worker that has waited. Like [`MembershipController::renew_lease`],
+    /// but without a new lease.
     pub fn lease_news(&self, id: &WorkerId, asked: &WorkerLeaseRenewal) -> WorkerLeaseGrant {
         self.build_grant(id, asked)
     }
 
-    /// A worker ends, and answers nobody any more.
+    /// Records that a worker ends and answers nobody any more.
     pub fn record_departure(
         &mut self,
         id: &WorkerId,
@@ -464,8 +468,8 @@ impl MembershipController {
     ) -> Result<(), MembershipError> {
         let record = self.find_record_mut(id, &asked.incarnation)?;
         record.gone = true;
-        // A process that has come up elsewhere can't speak for the one that the map names, which
-        // may be cut off only.
+        // The map names another process, which may only be cut off. A process elsewhere can't speak
+        // for it.
         if self.names(id).is_some() {
             self.left.insert(
                 id.clone(),
@@ -475,8 +479,9 @@ impl MembershipController {
         Ok(())
     }
 
-    /// Who has not answered under the map in force does not know what was handed over to it under
-    /// that. But then what the process before it said is still all.
+    /// Returns what a departing process hands over. A process that never answered under the map in
+    /// force does not know what was handed to it under that map. Then the report of the process
+    /// before it is still complete.
     fn open_write_handover(
         &self,
         id: &WorkerId,
@@ -492,7 +497,7 @@ impl MembershipController {
         })
     }
 
-    /// A person says that this worker is dead. Its lease is waited for nevertheless.
+    /// Marks a worker dead on a person's word. The leader still waits for its lease to end.
     pub fn forget_worker(&mut self, id: &WorkerId) -> Result<(), MembershipError> {
         let is_missing = self.document.missing.iter().any(|missing| missing.id == *id);
         match self.records.get_mut(id) {
@@ -504,7 +509,7 @@ impl MembershipController {
         Ok(())
     }
 
-    /// Takes a worker's slots away, or gives them back. It stays a member.
+    /// Takes a worker's slots away, or gives them back. The worker stays a member.
     pub fn set_draining(&mut self, id: &WorkerId, draining: bool) -> Result<(), MembershipError> {
         let record =
             self.records.get_mut(id).ok_or_else(|| MembershipError::Unknown(id.clone()))?;
@@ -512,21 +517,21 @@ impl MembershipController {
         Ok(())
     }
 
-    /// Whether the map in force means a process that listens here. Where it does not say at which
-    /// place, it means any at the address.
+    /// Returns whether the map in force means the process that listens here. If the map holds no
+    /// place for the worker, it means any process at the address.
     fn is_named(&self, id: &WorkerId, address: &str, place: u64) -> bool {
         let named = self.document.active.get(id).is_some_and(|member| member.address == address);
         named && self.document.places.get(id).is_none_or(|known| *known == place)
     }
 
-    /// What is known of the process that the map in force names, unless another has come up
-    /// elsewhere since.
+    /// Returns the record of the process that the map in force names. `None` if another one has
+    /// come up elsewhere since.
     fn names(&self, id: &WorkerId) -> Option<&MemberRecord> {
         let record = self.records.get(id)?;
         self.is_named(id, &record.member.address, record.place).then_some(record)
     }
 
-    /// When the lease ends, or ended, of the process that the map names.
+    /// Returns when the lease of the process that the map names ends or ended.
     fn end_at_the_map(&self, id: &WorkerId) -> LeaseInstant {
         let elsewhere = || self.records.get(id).map(|record| record.elsewhere_until);
         let named = self.names(id).map(|record| record.lease_until);
@@ -550,14 +555,14 @@ impl MembershipController {
     fn build_grant(&self, id: &WorkerId, asked: &WorkerLeaseRenewal) -> WorkerLeaseGrant {
         let &WorkerLeaseRenewal { active, prepared, knows, .. } = asked;
         let map = &self.document.active;
-        // Elsewhere it is not whom the map means.
+        // A process elsewhere is not the one that the map means.
         let member = self.names(id);
         let prepare = self
             .change
             .as_ref()
             .map(|change| change.membership.epoch)
             .filter(|&epoch| epoch != prepared);
-        // Nobody begins to answer under a map that is being given up.
+        // No worker may begin to answer under a map that is being given up.
         let activation = member.filter(|_| active != map.epoch).filter(|_| self.change.is_none());
         let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         WorkerLeaseGrant {
@@ -567,7 +572,7 @@ impl MembershipController {
             activation: activation.map(|record| self.build_activation(record, knows)),
             prepare: prepare.filter(|_| member.is_some()),
             words: Vec::new(),
-            // The leader's own wish, beside what this decides.
+            // The caller adds the leader's wish; membership does not decide it.
             hot: None,
         }
     }
@@ -602,7 +607,7 @@ impl MembershipController {
     }
 }
 
-/// Whether a list of rails is one that can be shown.
+/// Returns whether a list of rails is valid.
 fn are_rails(rails: &[String]) -> bool {
     rails.len() <= RAILS_MAX && rails.iter().all(|rail| rail.len() <= RAIL_BYTES_MAX)
 }

@@ -1,5 +1,6 @@
-//! The map in force, as this coordinator knows it, for whoever follows: at once if it is newer than
-//! theirs, else when it is. Any coordinator publishes, leader or not.
+//! Owns the map in force as this coordinator knows it, and serves it to followers. A follower with
+//! an older map is answered at once; others wait for a newer one. Every coordinator publishes,
+//! leader or not.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use verbs3_coordinator_client::api::MapAnswer;
 use verbs3_coordinator_client::hot_blocks::HotList;
 use verbs3_protocol::{Epoch, HashSlot, MemberRoster, PlacementMap, SLOTS, WorkerId};
 
-/// Maps kept to answer with what changed. Who is further behind gets the whole list.
+/// Maps kept to answer with changes only. A follower further behind gets the whole list.
 const HISTORY_MAX: usize = 64;
 
-/// The list of hot blocks, of the leader alone: its version, and it, encoded. Version 0: nobody
-/// leads here, or it has not heard enough.
+/// The leader's list of hot blocks: its version and its encoding. Version 0: this coordinator does
+/// not lead, or has not heard enough yet.
 pub(crate) struct HotPublished {
     current: watch::Sender<(u64, Bytes)>,
 }
@@ -31,13 +32,13 @@ impl HotPublished {
             .send_replace((list.version, serde_json::to_vec(list).unwrap_or_default().into()));
     }
 
-    /// This coordinator leads no more.
+    /// Withdraws the list, because this coordinator no longer leads.
     pub(crate) fn withdraw_list(&self) {
         self.current.send_replace((0, Bytes::new()));
     }
 
-    /// A list of another version than `seen`; waits up to `wait` for one, or until there is none
-    /// any more.
+    /// Returns a list of another version than `seen`. Waits up to `wait` for one, or until the list
+    /// is withdrawn.
     pub(crate) async fn other_than(&self, seen: u64, wait: Duration) -> Option<Bytes> {
         let mut follows = self.current.subscribe();
         let began_with = follows.borrow_and_update().0;
@@ -50,14 +51,14 @@ impl HotPublished {
 
 pub(crate) struct PublishedMap {
     current: watch::Sender<Arc<MemberRoster>>,
-    /// The current one and those before.
+    /// The current map and those before it.
     history: Mutex<VecDeque<Arc<MemberRoster>>>,
     placement: Mutex<Option<Arc<PlacementMap>>>,
     answers: Mutex<EncodedMapAnswers>,
 }
 
-/// What was answered about the current map, encoded, by the epoch that was known: thousands ask the
-/// same in one moment.
+/// Encoded answers about the current map, by the epoch that the follower knew. Thousands ask the
+/// same at one moment.
 #[derive(Default)]
 struct EncodedMapAnswers {
     current: Epoch,
@@ -79,7 +80,8 @@ impl PublishedMap {
         self.current.borrow().clone()
     }
 
-    /// Ignores what is not newer: the leader's own news and the store's come in any order.
+    /// Publishes a map unless it is not newer: the leader's own news and the store's come in any
+    /// order.
     pub(crate) fn publish_map(&self, membership: &MemberRoster) {
         self.current.send_if_modified(|current| {
             let newer = membership.epoch > current.epoch;
@@ -95,7 +97,7 @@ impl PublishedMap {
         });
     }
 
-    /// A map later than `map_epoch`, as a [`MapAnswer`] in JSON; waits up to `wait` for one.
+    /// Returns a map later than `epoch` as a [`MapAnswer`] in JSON. Waits up to `wait` for one.
     pub(crate) async fn later_than(&self, epoch: Epoch, wait: Duration) -> Option<Bytes> {
         let mut follows = self.current.subscribe();
         let later = follows.wait_for(|current| current.epoch > epoch);
@@ -103,10 +105,10 @@ impl PublishedMap {
         Some(self.encode_answer(epoch, &current))
     }
 
-    /// The current map for who knows that of `map_epoch`.
+    /// Encodes the current map for a follower that knows the map of `epoch`.
     pub(crate) fn encode_answer(&self, epoch: Epoch, current: &MemberRoster) -> Bytes {
         let known = self.history.lock().iter().find(|known| known.epoch == epoch).cloned();
-        // Held while one is encoded: the others wait for it instead of doing the same.
+        // Held during encoding, so that others wait for the result instead of repeating the work.
         let mut answers = self.answers.lock();
         if answers.current != current.epoch {
             *answers = EncodedMapAnswers { current: current.epoch, encoded: HashMap::new() };
@@ -122,7 +124,7 @@ impl PublishedMap {
         encoded.clone()
     }
 
-    /// The table of the current map. Some CPU, the first time for each map.
+    /// Returns the current map's placement table. Its first use for each map costs some CPU.
     pub(crate) async fn current_placement(&self) -> Option<Arc<PlacementMap>> {
         let current = self.current_map();
         if let Some(known) =
@@ -137,7 +139,7 @@ impl PublishedMap {
         Some(made)
     }
 
-    /// Slots that each worker owns.
+    /// Returns how many slots each worker owns.
     pub(crate) async fn count_owned_slots(&self) -> BTreeMap<WorkerId, u32> {
         let Some(placement) = self.current_placement().await else { return BTreeMap::new() };
         let mut owned = vec![0u32; placement.map_members().len()];

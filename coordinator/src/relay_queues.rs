@@ -1,34 +1,34 @@
-//! Words of writers to workers that they can't reach, until the workers have fetched and answered
-//! them. Pure: knows neither time nor leadership.
+//! Owns the queues of write notices to workers which their writers can't reach. A notice stays
+//! until its worker has fetched and answered it. Pure: knows neither time nor leadership.
 //!
-//! A word is handed to its worker with the answer to a renewal, and answered with the next one.
-//! Where that next one does not answer it, the way there or back was lost, and it is handed out
-//! again: hearing it twice is hearing it once. What is answered is the worker's own judgement, so
-//! nothing here can make a word count that the worker has not noted.
+//! A notice goes to its worker with the answer to a renewal; the next renewal carries the worker's
+//! answer. If it does not, a message was lost, and the notice is handed out again: a worker may
+//! hear it twice without harm. The answer is the worker's own judgement. So nothing here can make a
+//! notice count that the worker has not noted.
 
 use std::collections::BTreeMap;
 
 use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
 use verbs3_protocol::{NoticeAnswer, WorkerId, WriteNotice};
 
-/// Words and bytes of one answer to a renewal; the others come with the next.
+/// Most notices in one answer to a renewal; the others come with the next.
 const WORDS_PER_ANSWER_MAX: usize = 256;
 const BYTES_PER_ANSWER_MAX: usize = 1 << 20;
 
-/// Bounds on words that wait for workers which their writers can't reach.
+/// Bounds on notices that wait for unreachable workers.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayQueueOptions {
-    /// Words that wait at once. 0: none is relayed.
+    /// Most notices that wait at once. 0: none is relayed.
     pub words_max: usize,
-    /// Memory for them.
+    /// Memory for them, in bytes.
     pub bytes_max: usize,
 }
 
-/// As many words wait as may.
+/// Error: as many notices wait as may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RelayQueueFull;
 
-/// `A`: whoever waits for the answer.
+/// Queues of notices, by worker. `A` is the handle of whoever waits for an answer.
 pub(crate) struct RelayQueues<A> {
     options: RelayQueueOptions,
     queues: BTreeMap<WorkerId, BTreeMap<u64, WaitingWord<A>>>,
@@ -44,12 +44,13 @@ struct WaitingWord<A> {
 }
 
 impl<A> RelayQueues<A> {
-    /// `first`: an id such that those of other coordinators are others.
+    /// Creates empty queues. Ids start at `first`, which must keep them apart from other
+    /// coordinators' ids.
     pub(crate) fn new(options: RelayQueueOptions, first: u64) -> Self {
         Self { options, queues: BTreeMap::new(), words: 0, bytes: 0, next: first }
     }
 
-    /// A word is to be heard; its id.
+    /// Queues a notice and returns its id.
     pub(crate) fn enqueue_word(
         &mut self,
         worker: &WorkerId,
@@ -70,7 +71,7 @@ impl<A> RelayQueues<A> {
         Ok(id)
     }
 
-    /// Nobody waits for the answer any more.
+    /// Drops a notice whose sender no longer waits.
     pub(crate) fn withdraw_word(&mut self, worker: &WorkerId, id: u64) -> Option<A> {
         let queue = self.queues.get_mut(worker)?;
         let WaitingWord { word, asker, .. } = queue.remove(&id)?;
@@ -81,7 +82,7 @@ impl<A> RelayQueues<A> {
         Some(asker)
     }
 
-    /// A renewal has come, with answers to what was handed out before: whom to tell what.
+    /// Takes the answers that came with a renewal. Returns each waiting sender with its answer.
     pub(crate) fn take_answers(
         &mut self,
         worker: &WorkerId,
@@ -97,7 +98,7 @@ impl<A> RelayQueues<A> {
         told
     }
 
-    /// What the worker is to hear with this answer.
+    /// Returns the notices that go to the worker with this answer.
     pub(crate) fn hand_out(&mut self, worker: &WorkerId) -> Vec<RelayedWord> {
         let (mut words, mut bytes) = (Vec::new(), 0);
         let Some(queue) = self.queues.get_mut(worker) else { return words };
@@ -114,13 +115,13 @@ impl<A> RelayQueues<A> {
         words
     }
 
-    /// All askers are gone, or are to go elsewhere.
+    /// Drops all notices: their senders are gone, or must ask another coordinator.
     pub(crate) fn clear(&mut self) {
         self.queues.clear();
         (self.words, self.bytes) = (0, 0);
     }
 
-    /// Words that wait, and the memory that they take.
+    /// Returns the number of waiting notices and the bytes that they take.
     pub(crate) fn queued_size(&self) -> (usize, usize) {
         (self.words, self.bytes)
     }

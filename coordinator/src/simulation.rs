@@ -1,9 +1,10 @@
-//! A cluster of any size in one process and in no time: the real membership
-//! ([`crate::cluster::Cluster`]), the real leases ([`verbs3_coordinator_client::tenure::Tenure`]),
-//! the real maps and the real encoded answers, under a clock that jumps from event to event. What
-//! is made up is said in [`world`]: delays of the network, of the store and of computing a map.
+//! Simulates a cluster of any size in one process, faster than real time. The membership
+//! ([`crate::membership::MembershipController`]), the leases
+//! ([`verbs3_coordinator_client::worker_lease::WorkerLease`]), the maps and the encoded answers are
+//! real. The clock jumps from event to event. [`world`] says what is made up: delays of the
+//! network, of the store and of computing a map.
 //!
-//! `SIMULATION.md` is its report. To make it anew, some minutes (`SEED=` for another history):
+//! `SIMULATION.md` is its report. Renewing it takes some minutes (`SEED=` for another history):
 //!
 //! ```text
 //! BLESS=1 cargo test --release --workspace --lib simulation -- --include-ignored
@@ -19,7 +20,7 @@ use std::path::Path;
 
 use scenario::{SimulationMeasurement, SimulationScale};
 
-/// As large as is promised.
+/// The largest promised cluster.
 const LARGE: SimulationScale = SimulationScale {
     workers: 1000,
     gateways: 10_000,
@@ -29,7 +30,7 @@ const LARGE: SimulationScale = SimulationScale {
     open_writes: 2,
     compute_ms: 300,
 };
-/// As small as every run of the tests can bear.
+/// A cluster that is small enough for every run of the tests.
 const SMALL: SimulationScale = SimulationScale {
     workers: 40,
     gateways: 400,
@@ -53,7 +54,7 @@ fn is_blessing() -> bool {
     std::env::var_os("BLESS").is_some()
 }
 
-/// Compares a part of the report with what is written there, or writes it.
+/// Compares a part of the report with the written one, or writes it.
 fn check_report_part(part: &str, scale: &SimulationScale, all: &[SimulationMeasurement]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("SIMULATION.md");
     let found = std::fs::read_to_string(&path).unwrap_or_default();
@@ -75,7 +76,7 @@ fn check_report_part(part: &str, scale: &SimulationScale, all: &[SimulationMeasu
     }
 }
 
-/// What is promised at any scale.
+/// Checks what is promised at any scale.
 fn check_promises(scale: &SimulationScale, all: &[SimulationMeasurement]) {
     for measured in all {
         let SimulationMeasurement {
@@ -94,7 +95,7 @@ fn check_promises(scale: &SimulationScale, all: &[SimulationMeasurement]) {
             *moved_beyond_share <= 0.02,
             "{name}: a map moved {moved_beyond_share} of all slots beyond its share"
         );
-        // However many steps it takes. An upgrade is as many joins as racks.
+        // Holds for any number of steps. An upgrade counts as one join for each rack.
         let joins = if name.starts_with("rolling") { scale.upgraded as f64 } else { 1.0 };
         assert!(
             *moved <= share + joins * 0.02,

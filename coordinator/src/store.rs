@@ -1,8 +1,9 @@
-//! Where a coordinator keeps what must outlive it: a small ordered map with compare-and-swap,
+//! Defines the store of what must outlive a coordinator: a small ordered map with compare-and-swap,
 //! watching and leadership.
 //!
-//! One conformance suite (`tests/store_conformance`) holds for both implementations: a folder for
-//! one coordinator ([`mod@file`]), etcd for several ([`etcd`]). Knows nothing of what is kept.
+//! There are two implementations: a folder for one coordinator ([`mod@file`]) and etcd for several
+//! ([`etcd`]). One conformance suite (`tests/store_conformance`) tests both. Does not know what is
+//! kept.
 
 pub mod etcd;
 pub mod file;
@@ -16,16 +17,16 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 
-/// Bytes of a key. Both stores could hold longer ones; nobody needs them.
+/// Longest key in bytes. Both stores could hold longer ones; nobody needs them.
 pub const KEY_BYTES_MAX: usize = 512;
-/// Bytes of a value; etcd refuses requests above 1.5 MiB by default.
+/// Longest value in bytes; etcd refuses requests above 1.5 MiB by default.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// When an entry was written last: grows with every write to the store, and never repeats.
+/// Revision of an entry's last write. It grows with every write to the store and never repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterStoreRevision(pub u64);
 
-/// One key of the store, its value, and when it was written last.
+/// A key of the store, its value, and the revision of its last write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterStoreEntry {
     pub key: String,
@@ -33,17 +34,16 @@ pub struct ClusterStoreEntry {
     pub revision: ClusterStoreRevision,
 }
 
-/// What must be there for a write to happen.
+/// Condition on the present entry for a write to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryPrecondition {
     Any,
     Absent,
-    /// Unchanged since it was read.
+    /// The entry is unchanged since this revision.
     Revision(ClusterStoreRevision),
 }
 
-/// Why the store did not do what was asked. After `Unavailable` a write may or may not have
-/// happened.
+/// Error of a store's operation. After `Unavailable` a write may or may not have happened.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ClusterStoreError {
     #[error("{key} in the store is not what was expected: another has written it")]
@@ -58,51 +58,51 @@ pub enum ClusterStoreError {
     Refused { key: String, reason: String },
 }
 
-/// The right to write as leader: a write that carries it fails once another has been elected.
+/// Fencing token of a leader: a write that carries it fails once another leader has been elected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FencingToken {
-    /// Of the election, in this store.
+    /// Term of the election in this store.
     pub(crate) term: u64,
 }
 
-/// An election that was won. Dropping it resigns.
+/// A won election. Dropping it resigns.
 #[derive(Debug)]
 pub struct LeadershipGuard {
     pub(crate) fence: FencingToken,
     pub(crate) until: watch::Receiver<LeaseInstant>,
     pub(crate) lost: CancellationToken,
-    /// Ends what keeps it.
+    /// Stops the task that keeps the leadership.
     pub(crate) _keeping: DropGuard,
 }
 
 impl LeadershipGuard {
-    /// Token that the leader's writes carry.
+    /// Returns the token that the leader's writes carry.
     pub fn fencing_token(&self) -> &FencingToken {
         &self.fence
     }
 
-    /// Nobody else is elected before this moment, as
-    /// [`verbs3_coordinator_client::clock::Clock::latest`] counts. It moves on as long as the store
-    /// confirms it.
+    /// Returns the moment before which nobody else is elected, as
+    /// [`verbs3_coordinator_client::lease_clock::LeaseClock::latest_now`] counts. It moves on as
+    /// long as the store confirms the leadership.
     pub fn certain_until(&self) -> LeaseInstant {
         *self.until.borrow()
     }
 
-    /// Ends when the leadership is over.
+    /// Waits until the leadership is over.
     pub async fn wait_until_lost(&self) {
         self.lost.cancelled().await;
     }
 
-    /// Whether the leadership is known to be over. It may be over unknown to this host; see
-    /// `certain_until`.
+    /// Returns whether the leadership is known to be over. It may be over without this host's
+    /// knowledge; see `certain_until`.
     pub fn is_lost(&self) -> bool {
         self.lost.is_cancelled()
     }
 }
 
-/// Tells that something below a prefix has changed, without saying what: read it again. Changes
-/// that follow each other fast are told once, and an interruption of the watch is told as a change,
-/// so that nothing is missed.
+/// Signals that something below a prefix has changed, but not what: the receiver reads it again.
+/// Changes in quick succession may share one signal. An interrupted watch signals a change, so that
+/// none is missed.
 #[derive(Debug)]
 pub struct ClusterStoreWatch {
     pub(crate) changes: watch::Receiver<u64>,
@@ -110,27 +110,26 @@ pub struct ClusterStoreWatch {
 }
 
 impl ClusterStoreWatch {
-    /// Returns once something was changed after the watch was made, or after the last return. May
-    /// be cancelled.
+    /// Waits for a change since the watch was made or this last returned. May be cancelled.
     pub async fn next_change(&mut self) {
         if self.changes.changed().await.is_err() {
-            // The store is being dropped. Nothing changes any more.
+            // The store is being dropped, so nothing changes any more.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// A store of some megabytes in all.
+/// Store of some megabytes in all.
 #[async_trait]
 pub trait ClusterStore: Send + Sync + 'static {
     async fn get_entry(&self, key: &str) -> Result<Option<ClusterStoreEntry>, ClusterStoreError>;
 
-    /// Entries whose keys begin with `prefix`, in the order of the keys.
+    /// Returns the entries whose keys begin with `prefix`, ordered by key.
     async fn list_entries(&self, prefix: &str)
     -> Result<Vec<ClusterStoreEntry>, ClusterStoreError>;
 
-    /// Writes, durably, if what is there is as expected and `fencing_token`, where one is given, is of the
-    /// present leader.
+    /// Writes durably if the present entry is as expected. A `fencing_token`, if given, must be the
+    /// present leader's.
     async fn put_entry(
         &self,
         key: &str,
@@ -139,7 +138,7 @@ pub trait ClusterStore: Send + Sync + 'static {
         fence: Option<&FencingToken>,
     ) -> Result<ClusterStoreRevision, ClusterStoreError>;
 
-    /// Removes. What is not there is removed already, unless a revision is expected.
+    /// Removes an entry. An absent entry counts as removed, unless a revision is expected.
     async fn delete_entry(
         &self,
         key: &str,
@@ -149,8 +148,8 @@ pub trait ClusterStore: Send + Sync + 'static {
 
     async fn watch_prefix(&self, prefix: &str) -> Result<ClusterStoreWatch, ClusterStoreError>;
 
-    /// Waits until no other is the leader, and is it then. `value` is what others see of the
-    /// leader; `lease` is how long the leadership outlives a leader that vanishes. May be
+    /// Waits until there is no other leader, and becomes leader. `value` is what others see of the
+    /// leader. `lease` is how long the leadership survives a leader that vanishes. May be
     /// cancelled.
     async fn campaign_for_leader(
         &self,
@@ -158,17 +157,17 @@ pub trait ClusterStore: Send + Sync + 'static {
         lease: Duration,
     ) -> Result<LeadershipGuard, ClusterStoreError>;
 
-    /// What the present leader, if there is one, has said of itself.
+    /// Returns what the present leader published about itself, if there is a leader.
     async fn current_leader(&self) -> Result<Option<String>, ClusterStoreError>;
 
-    /// For messages.
+    /// Returns the store's name for messages.
     fn store_name(&self) -> &str;
 }
 
-/// A store that several tasks share.
+/// Store that several tasks share.
 pub type SharedClusterStore = Arc<dyn ClusterStore>;
 
-/// Both stores hold what is given here.
+/// Checks the bounds that both stores can hold.
 fn validate_entry(key: &str, value: &[u8]) -> Result<(), ClusterStoreError> {
     let refused = |reason: String| Err(ClusterStoreError::Refused { key: key.to_owned(), reason });
     if key.is_empty() || key.len() > KEY_BYTES_MAX || key.starts_with('/') || key.ends_with('/') {

@@ -1,4 +1,4 @@
-//! Which addresses count as one. Owns no count.
+//! Decides which addresses count as one. Owns no count.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// section 2.5.1).
 const NETWORK_MASK: u128 = !0 << 64;
 
-/// What bounds by address count: an IPv4 address, or an IPv6 network of 64 bits.
+/// Returns the unit by which addresses are bounded: an IPv4 address, or an IPv6 network of 64 bits.
 pub fn address_group(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

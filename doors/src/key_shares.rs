@@ -1,5 +1,5 @@
-//! How many places each of many may hold: an address, an identity. Owns the counts. Does not own
-//! the places.
+//! Bounds how many places each key (an address, an identity) may hold. Owns the counts, not the
+//! places.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Counts what each key holds. Memory is bounded by what is held.
+/// Counts the places that each key holds. Keys without a place take no memory.
 #[derive(Debug)]
 pub struct KeyShares<K> {
     each_max: usize,
     counts: Mutex<HashMap<K, usize>>,
 }
 
-/// One place of a key; given back on drop.
+/// One place of a key; dropping it gives the place back.
 #[derive(Debug)]
 pub struct KeyShare<K: Eq + Hash> {
     shares: Arc<KeyShares<K>>,
@@ -22,12 +22,12 @@ pub struct KeyShare<K: Eq + Hash> {
 }
 
 impl<K: Eq + Hash + Clone> KeyShares<K> {
-    /// `each_max`: places that one key may hold at once.
+    /// Creates the counts. `each_max` is the number of places that one key may hold at once.
     pub fn new(each_max: usize) -> Arc<Self> {
         Arc::new(Self { each_max, counts: Mutex::default() })
     }
 
-    /// `None`: the key holds all that it may.
+    /// Takes a place. `None`: the key holds all that it may.
     pub fn take_share(self: &Arc<Self>, key: &K) -> Option<KeyShare<K>> {
         let mut counts = self.counts.lock();
         match counts.get_mut(key) {

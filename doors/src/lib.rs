@@ -1,4 +1,4 @@
-//! Bounds on those who have not proven who they are, and on what one of many may hold. Every
+//! Bounds on peers that have not proven who they are, and on what a single peer may hold. Every
 //! listening side uses them.
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Connections of guests that have not proven who they are. Owns their places and decides who gives
-//! way when there is none left: the oldest guest of the busiest address. So strangers hold what
-//! nobody else wants, and keep nobody out.
+//! Owns the places of connections whose guests have not proven who they are. When no place is left,
+//! the oldest guest of the busiest address must give way. So strangers only hold places that nobody
+//! else wants, and keep nobody out.
 //!
-//! Knows no socket: a guest that has to give way is told, and its connection ends itself.
+//! Knows no socket: it signals a guest that must give way, and the guest's connection ends itself.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,13 +20,12 @@ use crate::address_group;
 pub struct RoomLimits {
     pub places_max: usize,
     pub per_address_max: usize,
-    /// A guest that came less than this ago does not give way: the newcomer is refused. Else a
-    /// crowd of honest guests that come at once would displace each other, and none would get
-    /// through.
+    /// A guest younger than this does not give way: the newcomer is refused. Otherwise honest
+    /// guests that come in a crowd would displace each other, and none would get through.
     pub grace: Duration,
 }
 
-/// See the module.
+/// Waiting room of a listening side; see the module.
 #[derive(Debug)]
 pub struct WaitingRoom {
     limits: RoomLimits,
@@ -35,7 +34,7 @@ pub struct WaitingRoom {
 
 #[derive(Debug, Default)]
 struct RoomSeats {
-    /// By address group, then by the order in which they came.
+    /// By address group, then by order of arrival.
     by_address: HashMap<IpAddr, BTreeMap<u64, GuestSeat>>,
     count: usize,
     next: u64,
@@ -67,7 +66,8 @@ impl RoomSeats {
         Some(seat)
     }
 
-    /// Of one address, or of the one that has most guests.
+    /// Returns the oldest guest of this address group, or, without one, of the group with most
+    /// guests.
     fn oldest_guest(&self, group: Option<IpAddr>) -> Option<(IpAddr, u64, Instant)> {
         let (group, seats) = match group {
             Some(group) => (group, self.by_address.get(&group)?),
@@ -80,7 +80,7 @@ impl RoomSeats {
         seats.first_key_value().map(|(number, seat)| (group, *number, seat.since))
     }
 
-    /// Says whether a guest gave way.
+    /// Displaces the oldest guest. Returns whether a guest gave way.
     fn displace_oldest(&mut self, group: Option<IpAddr>, grace: Duration) -> bool {
         let Some((group, number, since)) = self.oldest_guest(group) else { return false };
         if since.elapsed() < grace {
@@ -94,12 +94,12 @@ impl RoomSeats {
 }
 
 impl WaitingRoom {
-    /// An empty room with these bounds.
+    /// Creates an empty room with these bounds.
     pub fn new(limits: RoomLimits) -> Arc<Self> {
         Arc::new(Self { limits, seats: Mutex::default() })
     }
 
-    /// A place for a newcomer. `None`: the room is full of guests that have only just come.
+    /// Gives a newcomer a place. `None`: the room is full of guests that have only just come.
     pub fn admit_guest(self: &Arc<Self>, address: IpAddr) -> Option<WaitingGuest> {
         let group = address_group(address);
         let mut seats = self.seats.lock();
@@ -121,30 +121,31 @@ impl WaitingRoom {
         Some(WaitingGuest { room: self.clone(), group, number, leave })
     }
 
-    /// Has one guest give way, for someone who needs what its connection holds besides its place
+    /// Displaces one guest for a peer that needs a resource of its connection other than the place
     /// here.
     pub fn displace_guest(&self) -> bool {
         self.seats.lock().displace_oldest(None, self.limits.grace)
     }
 
-    /// Guests in the room now, over all addresses. At most `places_max`.
+    /// Returns the number of guests in the room, over all addresses. At most `places_max`.
     pub fn guests_count(&self) -> usize {
         self.seats.lock().count
     }
 }
 
 impl WaitingGuest {
-    /// Returns when the guest has to give way. Never after it was let in.
+    /// Waits until the guest must give way. Never returns once the guest was let in.
     pub async fn wait_for_displacement(&self) {
         self.leave.cancelled().await;
     }
 
-    /// Whether it has to give way.
+    /// Returns whether the guest must give way.
     pub fn is_displaced(&self) -> bool {
         self.leave.is_cancelled()
     }
 
-    /// The guest has proven who it is: it leaves the room, and gives way to nobody. Once is enough.
+    /// Lets in a guest that has proven who it is: it leaves the room, and can't be displaced. Later
+    /// calls have no effect.
     pub fn let_in(&self) {
         self.room.seats.lock().remove(self.group, self.number);
     }

@@ -1,44 +1,45 @@
-//! Whether the server was what was measured. Pure: judges what a round says of this tool, the host
-//! and the schedule.
+//! Decides whether the server was the bottleneck. Pure: judges a round's figures of this tool, the
+//! host and the schedule.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// A thread that is on a CPU for this part of the time can't have asked for more.
+/// Part of the time on a CPU from which a thread was too busy to send more requests.
 const BUSY: f64 = 0.9;
-/// Ready to run, but without a CPU.
+/// Part of the time ready to run but without a CPU that counts as a limit.
 const WAITING: f64 = 0.1;
-/// Of the host's time; less is none to speak of.
+/// Idle part of the host's time below which the host is full.
 const IDLE: f64 = 0.05;
-/// The tool's part of the CPUs, from which it matters beside the server.
+/// Part of the CPUs from which the tool affects the server.
 const NOTICEABLE: f64 = 0.1;
-/// Part of the operations of an open loop.
+/// Part of an open loop's operations that counts as a limit if missed.
 const MISSED: f64 = 0.01;
-/// A wake-up later than this is a missed schedule. The kernel's timers alone are 50 to 100 µs late.
+/// Lateness from which a wake-up missed the schedule. The kernel's timers alone are 50 to 100 µs
+/// late.
 pub const LATE: Duration = Duration::from_millis(1);
 
-/// What the tool and the host did in a round.
+/// What the tool and the host used in a round.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct BenchEffort {
-    /// CPUs that all connections together were on, and how many there are for this process.
+    /// CPUs that all connections together used, and the number that this process has.
     pub cpus_used: f64,
     pub cpus: f64,
-    /// The busiest connection's part of the time on a CPU.
+    /// Largest part of the time that one connection was on a CPU.
     pub busiest: f64,
-    /// Part of the time in which connections were ready to run and had no CPU.
+    /// Part of the time that connections were ready to run without a CPU.
     pub waiting: f64,
-    /// The host's idle part.
+    /// Idle part of the host's time.
     pub host_idle: f64,
-    /// Parts of the operations of an open loop: connections woke up late for them; none was free;
-    /// never sent.
+    /// Parts of an open loop's operations: started late by a late wake-up; found no free
+    /// connection; never sent.
     pub woken_late: f64,
     pub queued: f64,
     pub not_sent: f64,
 }
 
-/// Everything that was a limit besides the server, in words. Empty: what was measured is the
-/// server.
+/// Returns everything that was a limit besides the server, in words. If empty, the server was
+/// measured.
 pub fn find_limits(effort: &BenchEffort) -> Vec<String> {
     let percent = |part: f64| format!("{:.0} %", 100.0 * part);
     let mut all = Vec::new();

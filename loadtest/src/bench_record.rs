@@ -1,5 +1,4 @@
-//! What a run found, as figures: by side and round, and target ÷ reference. Owns their names in
-//! JSON.
+//! Owns the figures of a run and their names in JSON: by side and round, and target ÷ reference.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,14 +12,14 @@ use crate::scenario::BenchScenario;
 use crate::statistics::{RatioEstimate, estimate_ratio, median};
 use crate::tally::{BenchRoundTally, ExchangeKindTally, LatencyTally};
 
-/// Rises when a field changes its meaning or goes away.
+/// Version of the JSON form. Raise it when a field changes its meaning or goes away.
 pub const SCHEMA: u32 = 1;
 const MIB: f64 = 1_048_576.0;
-/// Points of a side's latency curve.
+/// Percentiles of a side's latency curve.
 const CURVE: [f64; 15] =
     [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 97.5, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999, 100.0];
 
-/// A whole run with its scenario, its host and its figures, as JSON has it.
+/// Whole run with its scenario, host and figures, as in JSON.
 #[derive(Debug, Serialize)]
 pub struct BenchRecord {
     pub schema: u32,
@@ -28,11 +27,11 @@ pub struct BenchRecord {
     pub kernel: String,
     pub cpus: usize,
     pub scenario: BenchScenario,
-    /// The target, and what it is held against.
+    /// The target and its reference, if any.
     pub sides: Vec<BenchSideRecord>,
-    /// Target ÷ reference, where there is one.
+    /// Target ÷ reference, if there is a reference.
     pub ratios: BTreeMap<&'static str, RatioEstimate>,
-    /// What else than the server was a limit.
+    /// Limits other than the server.
     pub limits: Vec<String>,
 }
 
@@ -45,7 +44,7 @@ pub struct BenchSideRecord {
     pub rounds: Vec<BenchFigures>,
     /// All rounds together.
     pub all: BenchFigures,
-    /// (percentile, µs)
+    /// Points (percentile, µs).
     pub latency_curve: Vec<(f64, u64)>,
     pub examples: Vec<String>,
 }
@@ -135,7 +134,7 @@ impl BenchFigures {
         }
     }
 
-    /// Sum of the errors of all kinds.
+    /// Returns the sum of the errors of all kinds.
     pub fn errors_in_all(&self) -> u64 {
         self.errors.values().sum()
     }
@@ -153,7 +152,7 @@ impl ExchangeKindFigures {
 }
 
 impl BenchSideRecord {
-    /// Figures of one endpoint from the outcomes of its measured rounds.
+    /// Computes one endpoint's figures from the outcomes of its measured rounds.
     pub fn from_outcomes(endpoint: &BenchEndpoint, outcomes: &[BenchRoundOutcome]) -> Self {
         let mut tally = BenchRoundTally::default();
         outcomes.iter().for_each(|outcome| tally.merge_from(&outcome.tally));
@@ -181,7 +180,7 @@ impl BenchSideRecord {
     }
 }
 
-/// The worst of each figure over rounds.
+/// Returns the worst of each figure over rounds.
 fn worst_effort(outcomes: &[BenchRoundOutcome]) -> BenchEffort {
     let mut all = BenchEffort { host_idle: 1.0, ..BenchEffort::default() };
     for effort in outcomes.iter().map(|outcome| outcome.effort) {
@@ -201,7 +200,7 @@ fn worst_effort(outcomes: &[BenchRoundOutcome]) -> BenchEffort {
 }
 
 impl BenchRecord {
-    /// Computes ratios and limits. `sides`: the target, and what it is held against, if anything.
+    /// Computes ratios and limits. `sides`: the target and its reference, if any.
     pub fn new(scenario: BenchScenario, sides: Vec<BenchSideRecord>) -> Self {
         let limits = sides
             .iter()
@@ -232,13 +231,13 @@ impl BenchRecord {
         }
     }
 
-    /// Errors of all sides and all rounds.
+    /// Returns the number of errors of all sides and all rounds.
     pub fn error_count(&self) -> u64 {
         self.sides.iter().map(|side| side.all.errors_in_all()).sum()
     }
 }
 
-/// A figure of a round.
+/// Selects a figure of a round.
 type FigureSelector = fn(&BenchFigures) -> Option<f64>;
 
 /// Figures that are compared between two sides, with their names in JSON.
@@ -267,7 +266,7 @@ fn compare_sides(
         .collect()
 }
 
-/// The middle of a figure over a side's rounds.
+/// Returns the median of a figure over a side's rounds.
 pub fn median_over_rounds(
     side: &BenchSideRecord,
     figure: impl Fn(&BenchFigures) -> Option<f64>,

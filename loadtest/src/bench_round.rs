@@ -1,8 +1,8 @@
-//! One side of one round: threads that drive connections, and what they and the server used
-//! meanwhile.
+//! Runs one side of one round: threads that drive connections, and the CPU time that they and the
+//! server use.
 //!
-//! A thread for each connection, blocking: nothing runs between the socket and the clock. Owns
-//! threads, and the counting of CPU time; the loop of one connection is `drive_connection`.
+//! Each connection has a blocking thread: nothing runs between the socket and the clock. Owns
+//! threads and the counting of CPU time; `drive_connection` is the loop of one connection.
 
 use std::sync::Mutex;
 use std::thread;
@@ -21,17 +21,17 @@ use crate::scenario::BenchScenario;
 use crate::schedule::{LoadSchedule, MonotonicBenchClock, StartLateness};
 use crate::tally::BenchRoundTally;
 
-/// Tallies that connections share: memory does not grow with connections.
+/// Number of tallies, which connections share so that memory does not grow with them.
 const SHARDS: usize = 16;
-/// Nothing deep is called.
+/// Stack of a thread in bytes; its calls are shallow.
 const STACK_BYTES: usize = 512 << 10;
 
-/// What a side did in a round.
+/// Result of one side of a round.
 #[derive(Debug)]
 pub struct BenchRoundOutcome {
     pub tally: BenchRoundTally,
     pub took: Duration,
-    /// CPU time of the server's processes, where they are known.
+    /// CPU time of the server's processes, if they are known.
     pub server_cpu: Option<Duration>,
     pub effort: BenchEffort,
 }
@@ -111,7 +111,7 @@ pub fn run_bench_round(
     Ok(BenchRoundOutcome { tally, took, server_cpu, effort })
 }
 
-/// Runs `job` on a thread for each client; gives the CPU time and the wait for a CPU of each.
+/// Runs `job` on a thread for each client. Returns each thread's CPU time and its wait for a CPU.
 fn on_threads<'a>(
     clients: Vec<BenchClient<'a>>,
     job: impl Fn(usize, BenchClient<'a>) -> anyhow::Result<()> + Sync,
@@ -163,8 +163,8 @@ fn measure_effort(
     }
 }
 
-/// Puts the objects of `round` that are not there yet; gives how many were put. `progress` is told
-/// of each object.
+/// Writes the missing objects of `round` and returns their number. Reports each object to
+/// `progress`.
 pub fn prepare_objects(
     scenario: &BenchScenario,
     endpoint: &BenchEndpoint,
@@ -184,7 +184,7 @@ pub fn prepare_objects(
     Ok(put.into_inner())
 }
 
-/// Reads every object of `round` once, checking all of it.
+/// Reads and fully checks every object of `round` once.
 pub fn prime_objects(
     scenario: &BenchScenario,
     endpoint: &BenchEndpoint,

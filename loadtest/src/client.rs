@@ -1,7 +1,7 @@
-//! Performs one step of a plan over a kept connection and says what became of it.
+//! Performs one step of a plan over a kept connection and returns the result.
 //!
-//! Owns requests, what an answer must be (status, range, length, bytes), and the connection's life.
-//! Not when, and not which.
+//! Owns requests, the checks of an answer (status, range, length, bytes), and the connection's
+//! life. Does not decide what to request, or when.
 
 mod upload;
 
@@ -17,21 +17,21 @@ use crate::exchange_error::BenchExchangeError;
 use crate::random::{SplitMixRandom, hash};
 use crate::request_plan::{BenchPlanStep, BenchRequestPlan, ExchangeKind};
 
-/// Signed requests that a connection keeps for reuse; a whole-object read of a few objects then
-/// costs no signature.
+/// Most signed requests that a connection keeps for reuse. A whole-object read of a few objects
+/// then costs no signature.
 const PREPARED_MAX: usize = 1024;
-/// Signatures are valid for 15 minutes; these are made anew well before.
+/// How long a signed request is reused. Signatures are valid for 15 minutes.
 const PREPARED_FOR: Duration = Duration::from_secs(300);
-/// Objects whose checksum is remembered, so that reading them again is checked by it: 8 bytes each.
+/// Most objects whose checksum is remembered, 8 bytes each, to check later reads.
 const CHECKSUMS_MAX: u64 = 1 << 20;
-/// What is kept of an error's body.
+/// Most bytes of an error's body that are kept.
 const EXPLANATION_BYTES_MAX: usize = 300;
 
-/// Checksums of whole objects, as the first checked read of each found them. 0 is none.
+/// Checksums of whole objects, from the first checked read of each. 0 is none.
 pub struct BenchChecksums(Vec<AtomicU64>);
 
 impl BenchChecksums {
-    /// Room for the checksums of `objects` objects, 2^20 at most. None is known yet.
+    /// Creates room for the checksums of `objects` objects, 2^20 at most. None is known yet.
     pub fn new(objects: u64) -> Self {
         Self((0..objects.min(CHECKSUMS_MAX)).map(|_| AtomicU64::new(0)).collect())
     }
@@ -48,19 +48,19 @@ impl BenchChecksums {
     }
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug)]
 pub struct BenchStepResult {
     pub bytes: u64,
-    /// When the first byte of the body was here, for steps that read.
+    /// When the body's first byte arrived, for steps that read.
     pub first_byte: Option<Instant>,
     pub ended: Instant,
-    /// `x-verbs3-cache` of the answer.
+    /// The answer's `x-verbs3-cache`.
     pub cache: Option<String>,
     pub outcome: Result<(), BenchExchangeError>,
 }
 
-/// Performs steps for one connection, and opens a new one where the last can't be used again.
+/// Performs steps for one connection, and opens a new one if the last can't be reused.
 pub struct BenchClient<'a> {
     endpoint: &'a BenchEndpoint,
     plan: &'a BenchRequestPlan<'a>,
@@ -73,8 +73,8 @@ pub struct BenchClient<'a> {
 }
 
 impl<'a> BenchClient<'a> {
-    /// `verify`: part of the bodies that are checked, 0 to 1; `timeout`: of one exchange. `stream`
-    /// seeds the choice of the bodies to check.
+    /// Creates a client. `verify` is the part of the bodies that are checked, 0 to 1. `timeout`
+    /// holds for one exchange. `stream` seeds the choice of the bodies to check.
     pub fn new(
         endpoint: &'a BenchEndpoint,
         plan: &'a BenchRequestPlan<'a>,
@@ -96,14 +96,14 @@ impl<'a> BenchClient<'a> {
         }
     }
 
-    /// Connects, so that connection set-up is not measured where it does not belong.
+    /// Connects in advance, to keep connection set-up out of the measurement.
     pub fn connect(&mut self) -> Result<(), BenchExchangeError> {
         self.connection =
             Some(BenchConnection::connect_within(self.endpoint.address, self.timeout)?);
         Ok(())
     }
 
-    /// Performs one step and says what came of it. Failures are in the result's `outcome`.
+    /// Performs one step and returns its result, which holds failures as `outcome`.
     pub fn perform_step(&mut self, step: &BenchPlanStep) -> BenchStepResult {
         match step.kind {
             ExchangeKind::Get
@@ -120,7 +120,7 @@ impl<'a> BenchClient<'a> {
         }
     }
 
-    /// Writes an object as it must be before it can be read: in one piece or in parts.
+    /// Writes an object so that it can be read: in one piece or in parts.
     pub fn store_object(
         &mut self,
         step: &BenchPlanStep,
@@ -133,7 +133,7 @@ impl<'a> BenchClient<'a> {
         }
     }
 
-    /// Whether the object is there, with its length.
+    /// Returns whether the object is there, with its length.
     pub fn is_stored(&mut self, step: &BenchPlanStep) -> Result<bool, BenchExchangeError> {
         match self.head_object(step).outcome {
             Ok(()) => Ok(true),
@@ -262,7 +262,7 @@ impl<'a> BenchClient<'a> {
         self.endpoint.signer.sign_request(method, path, b"").map_err(request_failure)
     }
 
-    /// The bytes of a GET, kept from before or made now.
+    /// Returns the bytes of a GET request, cached or newly made.
     fn prepare_get(&mut self, step: &BenchPlanStep) -> Result<Vec<u8>, BenchExchangeError> {
         if let Some((request, made)) = self.prepared.remove(step)
             && made.elapsed() < PREPARED_FOR
@@ -280,7 +280,7 @@ impl<'a> BenchClient<'a> {
     }
 
     fn keep_prepared(&mut self, step: &BenchPlanStep, request: Vec<u8>) {
-        // What was written just now is read once.
+        // Only these requests are kept: a version that was just written is read once.
         if step.whole && step.version == 0 && self.prepared.len() < PREPARED_MAX {
             self.prepared.insert(*step, (request, Instant::now()));
         }

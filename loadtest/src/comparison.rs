@@ -1,8 +1,8 @@
-//! A whole run: objects put in, warm-up, rounds that take turns between the sides, and the record
-//! of it.
+//! Performs a whole run: writes objects, warms up, alternates rounds between the sides, and makes
+//! the record.
 //!
-//! Interleaved (B, A, B, A, …), so that what changes on the machine changes for both. Owns the
-//! order; `run_round` does the work.
+//! Rounds alternate (B, A, B, A, …), so that changes on the machine affect both sides. Owns the
+//! order; `run_bench_round` does the work.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::progress::BenchProgressBar;
 use crate::request_plan::{BenchRequestPlan, BenchRound, ExchangeKind};
 use crate::scenario::{BenchScenario, ScenarioPace};
 
-/// Files of a reference server lie in memory: more is a mistake.
+/// Most bytes of a reference server's files, which lie in memory: more is a mistake.
 const FILES_BYTES_MAX: u64 = 8 << 30;
 
-/// Which sides get the objects that are not there yet.
+/// Which sides get the missing objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchPreparation {
     Both,
@@ -29,7 +29,7 @@ pub enum BenchPreparation {
     Neither,
 }
 
-/// What a target is held against.
+/// What a target is compared with.
 #[derive(Debug)]
 pub enum BenchReference {
     Nothing,
@@ -38,14 +38,14 @@ pub enum BenchReference {
     Nginx,
 }
 
-/// One side while it runs.
+/// One side during a run.
 struct RunningBenchSide<'a> {
     endpoint: &'a BenchEndpoint,
     checksums: BenchChecksums,
     outcomes: Vec<BenchRoundOutcome>,
 }
 
-/// Puts in what is missing, measures, and gives the record.
+/// Writes the missing objects, measures, and returns the record.
 pub fn run_comparison(
     scenario: BenchScenario,
     target: &BenchEndpoint,
@@ -128,7 +128,7 @@ impl<'a> RunningBenchSide<'a> {
     }
 }
 
-/// Puts in what is missing and measures nothing.
+/// Writes the missing objects and measures nothing.
 pub fn put_in(
     scenario: &BenchScenario,
     target: &BenchEndpoint,
@@ -156,7 +156,7 @@ pub fn put_in(
     Ok(())
 }
 
-/// Those that have objects of their own.
+/// Returns the rounds that have objects of their own.
 fn rounds_with_objects(scenario: &BenchScenario) -> Vec<BenchRound> {
     if !scenario.objects.fresh {
         return vec![BenchRound::Measured(0)];

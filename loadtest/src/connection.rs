@@ -1,9 +1,9 @@
-//! One kept HTTP/1.1 connection that sends prepared requests and copies the answer's body into a
-//! buffer, as a client would.
+//! Owns one kept HTTP/1.1 connection, which sends prepared requests and copies the answer's body
+//! into a buffer, as a client would.
 //!
-//! Owns framing (Content-Length, chunked), the time allowed, and whether the connection can be used
-//! again. Not a general client: no redirects, no compression, no retries: what fails is counted,
-//! not hidden.
+//! Owns framing (Content-Length, chunked), the deadline, and whether the connection can be reused.
+//! Not a general client: it has no redirects, no compression and no retries, because failures must
+//! be counted and not hidden.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use crate::exchange_error::BenchExchangeError;
 
-/// Largest answer head that is accepted, bytes.
+/// Largest accepted head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 16 << 10;
-/// One read of the body, bytes: what botocore and most HTTP clients use or exceed.
+/// Bytes of one read of the body: what botocore and most HTTP clients use or exceed.
 const READ_BYTES: usize = 256 << 10;
-/// Longest line that announces a chunk, bytes.
+/// Longest line that announces a chunk, in bytes.
 const CHUNK_LINE_BYTES_MAX: usize = 256;
-/// For scenarios that set none.
+/// Timeout for scenarios that set none.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A blocking HTTP/1.1 connection with one buffer of 256 KiB.
+/// Blocking HTTP/1.1 connection with one buffer of 256 KiB.
 pub struct BenchConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -28,18 +28,18 @@ pub struct BenchConnection {
     reusable: bool,
 }
 
-/// What came back.
+/// Answer to a request.
 #[derive(Debug)]
 pub struct BenchResponse {
     pub status: u16,
     pub body_bytes: u64,
     pub head: String,
-    /// When the first byte of the body was here, or the head where there is no body.
+    /// When the body's first byte arrived, or the head if there is no body.
     pub first_byte: Instant,
 }
 
 impl BenchResponse {
-    /// A header's value, by its lower-case name.
+    /// Returns a header's value by its lower-case name.
     pub fn header_value(&self, name: &str) -> Option<&str> {
         find_header(&self.head, name)
     }
@@ -52,21 +52,21 @@ fn find_header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// How the end of a body is known.
+/// How a body's end is recognised.
 enum ResponseFraming {
     Length(u64),
     Chunked,
-    /// By the end of the connection.
+    /// The end of the connection.
     Close,
 }
 
 impl BenchConnection {
-    /// Connects with 30 seconds for connecting and for each exchange.
+    /// Connects, with 30 seconds for connecting and for each exchange.
     pub fn connect(address: SocketAddr) -> Result<Self, BenchExchangeError> {
         Self::connect_within(address, TIMEOUT)
     }
 
-    /// Connects with `timeout` for connecting and for each exchange.
+    /// Connects, with `timeout` for connecting and for each exchange.
     pub fn connect_within(
         address: SocketAddr,
         timeout: Duration,
@@ -87,7 +87,7 @@ impl BenchConnection {
         })
     }
 
-    /// Whether the next request may go over it.
+    /// Returns whether the connection can carry another request.
     pub fn is_reusable(&self) -> bool {
         self.reusable
     }
@@ -112,18 +112,18 @@ impl BenchConnection {
         self.send_request(request, |out| out.write_all(body), sink)
     }
 
-    /// The same with a body that is made while it is sent.
+    /// Sends `request` with a body that is made while it is sent, and reads the whole answer.
     pub fn send_request(
         &mut self,
         request: &[u8],
         body: impl FnOnce(&mut TcpStream) -> io::Result<()>,
         sink: impl FnMut(&[u8]),
     ) -> Result<BenchResponse, BenchExchangeError> {
-        // Not to be used again unless all went well.
+        // The connection is reused only if everything goes well.
         self.reusable = false;
         let deadline = Instant::now() + self.timeout;
         let sent = self.stream.write_all(request).and_then(|()| body(&mut self.stream));
-        // A server may refuse before it has read everything: its answer says more than the broken
+        // A server may refuse before it has read everything. Its answer says more than the broken
         // pipe.
         let answer = self.read_response(deadline, request.starts_with(b"HEAD "), sink);
         match (sent, answer) {
@@ -174,8 +174,8 @@ impl BenchConnection {
         Ok(BenchResponse { status, body_bytes, head, first_byte })
     }
 
-    /// Reads until the head is whole, passing interim answers by: (bytes in the buffer, length of
-    /// the head).
+    /// Reads until the head is whole, and skips interim answers. Returns the bytes in the buffer
+    /// and the length of the head.
     fn read_head(&mut self, deadline: Instant) -> Result<(usize, usize), BenchExchangeError> {
         let mut filled = 0;
         loop {
@@ -260,7 +260,7 @@ impl BenchConnection {
         Ok(got)
     }
 
-    /// Chunks (RFC 9112, section 7.1); extensions and trailers are passed by.
+    /// Reads chunks (RFC 9112, section 7.1) and skips extensions and trailers.
     fn read_chunked_body(
         &mut self,
         filled: usize,
@@ -295,7 +295,7 @@ impl BenchConnection {
         }
     }
 
-    /// The next line, without its end.
+    /// Returns the next line without its end.
     fn read_line(
         &mut self,
         at: &mut usize,

@@ -1,7 +1,7 @@
-//! One connection's loop: take a ticket, perform its steps, record. Generic over the clock and over
-//! who performs, for tests.
+//! Runs one connection's loop: take a ticket, perform its steps, record. Generic over the clock and
+//! over the performer, for tests.
 //!
-//! Deliberately not here: threads (`round`), requests (`client`).
+//! Does not own threads (`bench_round`) or requests (`client`).
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use crate::client::{BenchClient, BenchStepResult};
 use crate::request_plan::{BenchPlanStep, BenchRequestPlan, ExchangeKind};
 use crate::schedule::{LoadSchedule, MonotonicBenchClock, ScheduleClock, StartLateness};
 
-/// Performs steps; times are the clock's.
+/// Performs steps; times come from the clock.
 pub trait StepPerformer {
     fn perform_step(&mut self, step: &BenchPlanStep) -> TimedStepResult;
 }
 
-/// A step that was performed.
+/// Result of a performed step, with its times.
 pub struct TimedStepResult {
     pub first_byte: Option<Duration>,
     pub at: Duration,
     pub done: BenchStepResult,
 }
 
-/// Told of everything that happens.
+/// Receives everything that happens.
 pub trait StepRecorder {
     fn record_lateness(&mut self, late: StartLateness);
     fn record_step(&mut self, kind: ExchangeKind, intended: Duration, ended: TimedStepResult);
 }
 
-/// A client whose times count from the round's start.
+/// Client whose times count from the round's start.
 pub struct TimedBenchClient<'a> {
     pub client: BenchClient<'a>,
     pub clock: MonotonicBenchClock,
@@ -41,8 +41,9 @@ impl StepPerformer for TimedBenchClient<'_> {
     }
 }
 
-/// Until the schedule ends, or fresh objects are used up. An operation's first step counts from
-/// when it was due, the others from the end of the one before; a failed step ends its operation.
+/// Runs until the schedule ends, or fresh objects are used up. An operation's first step counts
+/// from when it was due, later steps from the end of the previous one. A failed step ends its
+/// operation.
 pub fn drive_connection(
     schedule: &LoadSchedule,
     plan: &BenchRequestPlan<'_>,

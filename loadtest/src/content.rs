@@ -1,27 +1,27 @@
-//! What objects contain: a function of seed, key and version, so that any range of any answer can
-//! be checked without keeping a byte. Owns making and checking; not what is read or written when.
+//! Makes and checks the contents of objects: a function of seed, key and version. So any range of
+//! any answer can be checked without keeping a byte. Does not decide what is read or written when.
 //!
-//! Words are an arithmetic sequence with an odd step, folded: within an object no two are alike, so
-//! bytes of another offset, key or version are found as well as damaged ones, and a core makes some
-//! GB/s of them.
+//! Words are an arithmetic sequence with an odd step, folded: no two words of an object are equal.
+//! So bytes of another offset, key or version are detected as well as damaged ones. A core makes
+//! some GB/s of them.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
 use crate::random::{GOLDEN, hash};
 
-/// Made and compared at once, bytes: stays in the first-level cache.
+/// Bytes that are made and compared at once; they stay in the first-level cache.
 const CHUNK_BYTES: usize = 8 << 10;
 
-/// The bytes of one version of one object, of any length.
+/// Bytes of one version of one object, of any length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchContent {
     base: u64,
 }
 
 impl BenchContent {
-    /// `version` counts the writes of one key: stale bytes are wrong bytes.
+    /// Creates a content. `version` counts the writes of one key: stale bytes are wrong bytes.
     pub fn new(seed: u64, key: &str, version: u64) -> Self {
-        // FNV-1a, then mixed: keys differ in few digits.
+        // Mixes an FNV-1a hash, because keys differ in few digits.
         let name = key.bytes().fold(0xcbf2_9ce4_8422_2325, |state: u64, byte| {
             (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -33,7 +33,7 @@ impl BenchContent {
         (word ^ (word >> 32)).to_le_bytes()
     }
 
-    /// The bytes from `offset` on.
+    /// Fills `out` with the bytes from `offset` on.
     pub fn fill_bytes(self, offset: u64, out: &mut [u8]) {
         let (mut at, into) = (offset / 8, (offset % 8) as usize);
         let head = out.len().min((8 - into) % 8);
@@ -54,7 +54,7 @@ impl BenchContent {
         last.copy_from_slice(&bytes[..last.len()]);
     }
 
-    /// Where `got`, which came from `offset`, first differs: an offset in the object.
+    /// Returns the offset in the object where `got`, read from `offset`, first differs.
     pub fn find_mismatch(self, offset: u64, got: &[u8]) -> Option<u64> {
         let mut chunk = [0; CHUNK_BYTES];
         let mut at = offset;
@@ -70,7 +70,7 @@ impl BenchContent {
         None
     }
 
-    /// CRC64NVME of a range, by making it.
+    /// Computes the CRC64NVME of a range by generating its bytes.
     pub fn range_crc(self, first: u64, bytes: u64) -> u64 {
         let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         let mut chunk = [0; CHUNK_BYTES];
@@ -85,28 +85,29 @@ impl BenchContent {
     }
 }
 
-/// How an answer's body is checked.
+/// Check of an answer's body.
 pub enum BenchBodyCheck {
-    /// Byte by byte; says where.
+    /// Compares byte by byte and finds the place.
     Compare { content: BenchContent, at: u64, wrong: Option<u64> },
-    /// By its CRC64NVME, where that is known: a quarter of the CPU time.
+    /// Compares the CRC64NVME, if that is known: a quarter of the CPU time.
     Checksum { wanted: u64, digest: Box<Digest> },
-    /// Not this one: only its length.
+    /// Checks only the length.
     Skip,
 }
 
 impl BenchBodyCheck {
-    /// Compares every byte with `content`; the body begins at offset `first` of the object.
+    /// Creates a check that compares every byte with `content`; the body begins at offset `first`
+    /// of the object.
     pub fn new_compare(content: BenchContent, first: u64) -> Self {
         Self::Compare { content, at: first, wrong: None }
     }
 
-    /// Compares the whole body's CRC64NVME with `wanted`.
+    /// Creates a check of the whole body's CRC64NVME against `wanted`.
     pub fn new_checksum(wanted: u64) -> Self {
         Self::Checksum { wanted, digest: Box::new(Digest::new(CrcAlgorithm::Crc64Nvme)) }
     }
 
-    /// The next bytes of the body.
+    /// Checks the next bytes of the body.
     pub fn check_part(&mut self, part: &[u8]) {
         match self {
             Self::Compare { content, at, wrong } => {
@@ -120,7 +121,7 @@ impl BenchBodyCheck {
         }
     }
 
-    /// What is wrong with the whole body, in words.
+    /// Describes what is wrong with the whole body.
     pub fn describe_fault(&self) -> Option<String> {
         match self {
             Self::Compare { wrong, .. } => wrong.map(|at| format!("wrong byte at offset {at}")),

@@ -1,5 +1,5 @@
-//! CPU time that processes have used, from `/proc/PID/parse_schedstat` of every thread: nanoseconds, not
-//! clock ticks.
+//! Reads the CPU time and memory that processes have used. CPU time comes from
+//! `/proc/PID/task/TID/schedstat` of every thread: nanoseconds, not clock ticks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// User and system time of all threads of `pids` so far. Threads that ended are not in it, so
+/// Returns the user and system time of all threads of `pids` so far. Ended threads are missing, so
 /// measure while all live.
 pub fn used_cpu_time(pids: &[u32]) -> anyhow::Result<Duration> {
     let mut nanoseconds = 0;
@@ -26,8 +26,9 @@ pub fn used_cpu_time(pids: &[u32]) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// Resident bytes of a process: pages that several processes map count by their share, so that the
-/// sum over processes is what they take together. (A gateway maps the arenas of workers beside it.)
+/// Returns a process's resident bytes. A page that several processes map counts by its share, so
+/// the sum over processes is what they take together. (A gateway maps the arenas of workers beside
+/// it.)
 pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
         .with_context(|| format!("process {pid} is gone"))?;
@@ -39,8 +40,8 @@ pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
     Ok(kib * 1024)
 }
 
-/// CPU time of all threads of some processes at one moment, thread by thread: what a thread used
-/// before it ended is only lost from the last moment on, and never counted against the others.
+/// CPU time of all threads of some processes at one moment, by thread. For a thread that ends, only
+/// the time after the last snapshot is lost. It is never counted against the others.
 #[derive(Debug, Clone, Default)]
 pub struct CpuTimeSnapshot(HashMap<(u32, String), u64>);
 
@@ -64,7 +65,7 @@ impl CpuTimeSnapshot {
         Ok(Self(threads))
     }
 
-    /// What was used since `before`.
+    /// Returns what was used since `before`.
     pub fn elapsed_since(&self, before: &Self) -> Duration {
         let used = self
             .0
@@ -74,7 +75,7 @@ impl CpuTimeSnapshot {
     }
 }
 
-/// Of the calling thread: time on a CPU, and time ready to run without one.
+/// Returns the calling thread's time on a CPU, and its time ready to run without one.
 pub fn of_this_thread() -> (Duration, Duration) {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let (used, waited) = parse_schedstat(&text);
@@ -86,7 +87,7 @@ fn parse_schedstat(text: &str) -> (u64, u64) {
     (words.next().unwrap_or(0), words.next().unwrap_or(0))
 }
 
-/// Of the whole host since its start: (idle, all), clock ticks.
+/// Returns the whole host's time since its start: (idle, all), in clock ticks.
 pub fn of_host() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();

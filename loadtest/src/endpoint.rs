@@ -1,8 +1,8 @@
-//! Where a load goes: address, bucket, credentials, and the processes whose CPU time is the
-//! server's.
+//! Describes where a load goes: address, bucket, credentials, and the processes whose CPU time
+//! counts as the server's.
 //!
-//! Owns the reading of URLs. `http` only: TLS would measure its cipher, and kept connections are
-//! what is compared.
+//! Owns the parsing of URLs. Accepts `http` only: TLS would measure its cipher, and the comparison
+//! is of kept connections.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::sign::BenchSigner;
 
-/// Keys and region that requests are signed with.
+/// Keys and region for signing requests.
 #[derive(Debug, Clone)]
 pub struct BenchCredentials {
     pub access_key: String,
@@ -18,19 +18,20 @@ pub struct BenchCredentials {
     pub region: String,
 }
 
-/// One server that load is sent to.
+/// Server that receives load.
 #[derive(Debug)]
 pub struct BenchEndpoint {
     pub label: String,
     pub address: SocketAddr,
-    /// `/bucket` or `/bucket/prefix`, or nothing for a server of plain files.
+    /// `/bucket` or `/bucket/prefix`; empty for a server of plain files.
     pub base: String,
     pub signer: BenchSigner,
     pub pids: Vec<u32>,
 }
 
 impl BenchEndpoint {
-    /// `[LABEL=]http://HOST:PORT/BUCKET[/PREFIX]`. Without credentials, requests are not signed.
+    /// Parses `[LABEL=]http://HOST:PORT/BUCKET[/PREFIX]`. Without credentials, requests are not
+    /// signed.
     pub fn parse(
         text: &str,
         label: &str,
@@ -70,7 +71,7 @@ impl BenchEndpoint {
         Ok(Self { label: label.to_owned(), address, base, signer, pids: pids.to_vec() })
     }
 
-    /// The request's path for `key`: `/bucket/prefix/key`.
+    /// Returns the request's path for `key`: `/bucket/prefix/key`.
     pub fn object_path(&self, key: &str) -> String {
         format!("{}/{key}", self.base)
     }

@@ -1,10 +1,10 @@
-//! Why an exchange did not give what was asked for. Owns the kinds by which errors are counted.
+//! Reasons why an exchange failed. Owns the kinds by which errors are counted.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Why an exchange failed.
+/// Reason why an exchange failed.
 #[derive(Debug, Error)]
 pub enum BenchExchangeError {
     #[error("can't connect: {0}")]
@@ -30,7 +30,7 @@ pub enum BenchExchangeError {
 }
 
 impl BenchExchangeError {
-    /// What it is counted as.
+    /// Returns the kind that it is counted as.
     pub fn kind_label(&self) -> String {
         match self {
             Self::Connect(_) => "connect".into(),
@@ -46,12 +46,12 @@ impl BenchExchangeError {
         }
     }
 
-    /// The server gave something else than the object: the worst there is.
+    /// Returns whether the server sent something else than the object: the worst error.
     pub fn is_wrong_answer(&self) -> bool {
         matches!(self, Self::Length { .. } | Self::Range { .. } | Self::Bytes(_))
     }
 
-    /// Of an I/O error in the middle of an exchange.
+    /// Converts an I/O error in the middle of an exchange.
     pub fn from_io_error(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Timeout,

@@ -1,28 +1,27 @@
-//! A histogram with high dynamic range: every value keeps three digits, whatever its size, in
-//! memory that never grows.
+//! A histogram with high dynamic range: it keeps three digits of every value, in bounded memory.
 //!
-//! Log-linear buckets, as in HdrHistogram (Gil Tene): below 2,048 every value has its own, above,
-//! each doubling has 1,024. Own, as that crate would change features of crates that everything here
-//! depends on; it is 60 lines.
+//! Uses log-linear buckets like HdrHistogram (Gil Tene). Below 2,048 every value has its own;
+//! above, each doubling has 1,024. That crate is not used because it would change features of
+//! shared dependencies; this code is 60 lines.
 
 /// Buckets of each doubling.
 const HALF: u64 = 1 << 10;
 /// 2^32 µs are 71 minutes.
 const BITS_MAX: u32 = 32;
-/// Largest value that is told apart from larger ones: 2^32 - 1.
+/// Largest value that is distinguished from larger ones: 2^32 - 1.
 pub const VALUE_MAX: u64 = (1 << BITS_MAX) - 1;
 
 /// Counts of values by bucket. Takes no memory before the first value, and some 90 KiB after it.
 #[derive(Debug, Clone, Default)]
 pub struct BenchHistogram {
-    /// Empty until something is recorded.
+    /// Empty until the first value is recorded.
     counts: Vec<u32>,
     all: u64,
     max: u64,
 }
 
 impl BenchHistogram {
-    /// Values above `VALUE_MAX` are kept as that.
+    /// Records a value. Larger ones than `VALUE_MAX` count as that.
     pub fn record_value(&mut self, value: u64) {
         let value = value.min(VALUE_MAX);
         if self.counts.is_empty() {
@@ -48,17 +47,18 @@ impl BenchHistogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Number of values that were recorded.
+    /// Returns the number of recorded values.
     pub fn len(&self) -> u64 {
         self.all
     }
 
-    /// The largest value that was recorded; `None`: none was.
+    /// Returns the largest recorded value; `None`: there is none.
     pub fn max_value(&self) -> Option<u64> {
         (self.all > 0).then_some(self.max)
     }
 
-    /// The least value that `percentile` of the values are not above, as the highest of its bucket.
+    /// Returns the least value that `percentile` of the values do not exceed, as its bucket's upper
+    /// bound.
     pub fn value_at_percentile(&self, percentile: f64) -> Option<u64> {
         let rank = ((percentile / 100.0 * self.all as f64).ceil() as u64).clamp(1, self.all.max(1));
         let mut seen = 0;
@@ -71,7 +71,7 @@ impl BenchHistogram {
         None
     }
 
-    /// How many are above `value`, but for those in its bucket.
+    /// Returns how many values are above `value`, without those in its bucket.
     pub fn count_above(&self, value: u64) -> u64 {
         self.counts
             .iter()
@@ -86,7 +86,7 @@ fn bucket_index(value: u64) -> usize {
     (u64::from(shift) * HALF + (value >> shift)) as usize
 }
 
-/// The largest value of a bucket.
+/// Returns the largest value of a bucket.
 fn bucket_upper_bound(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket / HALF).saturating_sub(1);

@@ -1,5 +1,5 @@
-//! Hot GETs, A/B/A/B against nginx in the same minute: requests per second, and server CPU per
-//! request of all its processes.
+//! Measures hot GETs, A/B/A/B against nginx in the same minute: requests per second, and CPU per
+//! request of all the server's processes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,8 +101,7 @@ pub fn run_hot_bench(options: &HotBenchOptions) -> anyhow::Result<()> {
                 &plain,
                 bytes,
             )?);
-            // Signed anew each round, so that a long run stays within the 15 minutes that a
-            // signature is valid.
+            // Each round signs anew, because a signature is valid for only 15 minutes.
             let signed = gateway.sign_request("GET", &path, b"")?;
             row.gateway.push(measure_side(
                 options,
@@ -177,7 +176,8 @@ fn measure_side(
     let mut connections = (0..options.connections)
         .map(|_| BenchConnection::connect(address))
         .collect::<Result<Vec<_>, _>>()?;
-    // One exchange each before the clock starts: connection set-up is not what is measured.
+    // Each connection does one exchange before the clock starts, so that connection set-up is not
+    // measured.
     for connection in &mut connections {
         connection.exchange_request(request, b"", |_| {})?;
     }

@@ -1,5 +1,5 @@
 //! Measures S3 endpoints, by scenarios and against references. `verbs3 bench s3` and
-//! `verbs3-loadtest` are made of it.
+//! `verbs3-loadtest` use it.
 #![forbid(unsafe_code)]
 
 mod bench_limits;

@@ -1,9 +1,8 @@
-//! Parts of the load tests that the scripts of this folder use: `verbs3 bench s3` is the tool for
-//! everything else.
+//! Load tests that the scripts of this folder use. For everything else there is `verbs3 bench s3`.
 //!
 //! `hot`: GETs of cached objects, SigV4 on, against nginx sending the same bytes from tmpfs.
 //! `memory`: many readers of large objects and many writers at once, while resident memory is
-//! sampled. `run_store`: a million objects, or one of 100 GiB, that take no room. `run_proxy`: makes a
+//! sampled. `store`: a million objects, or one of 100 GiB, that take no room. `proxy`: makes a
 //! store on this machine as slow as one that is far away, and counts its bytes.
 #![forbid(unsafe_code)]
 
@@ -62,7 +61,7 @@ struct StoreProxyOptions {
     /// Where to answer with the counters, as JSON; port 0 takes a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     counts: SocketAddr,
-    /// Written once it serves: `{"listen": "…", "proxy_meter": "…"}`.
+    /// Written once it serves: `{"listen": "…", "counts": "…"}`.
     #[arg(long)]
     ready_file: Option<PathBuf>,
 }
@@ -127,7 +126,7 @@ fn run_proxy(options: &StoreProxyOptions) -> anyhow::Result<()> {
     })
 }
 
-/// Until it is told to stop; says then what it was asked.
+/// Runs the store until it is told to stop. Then prints what it was asked for.
 fn run_store(options: SyntheticStoreOptions) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -1,5 +1,5 @@
-//! Resident memory while many clients read large objects, evicting all the time, and others write.
-//! Every read is checked.
+//! Measures resident memory while many clients read large objects with constant eviction, and
+//! others write. Checks every read.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,9 +13,9 @@ use crate::cpu_time;
 use crate::sign::BenchSigner;
 
 const MIB: u64 = 1 << 20;
-/// One read, bytes: a shard-sized ranged GET, large enough to span blocks.
+/// Bytes of one read: a shard-sized ranged GET, large enough to span blocks.
 const READ_BYTES: u64 = 64 * MIB;
-/// One write, bytes.
+/// Bytes of one write.
 const WRITE_BYTES: u64 = 64 * MIB;
 
 /// Command line of `verbs3-loadtest memory`.
@@ -114,8 +114,8 @@ fn run_reader(
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        // Readers start at different places and walk on, so that the arena never holds what the
-        // next one wants for long.
+        // Readers start at different places and move on, so that the arena soon evicts what the
+        // next reader wants.
         let object = (reader + turn) % options.objects;
         let first = ((reader * 37 + turn * 5) as u64 % 16) * READ_BYTES;
         let request =
@@ -166,8 +166,8 @@ fn run_writer(
     Ok(())
 }
 
-/// Cuts `part`, which starts at object offset `at`, where the repeated chunk starts anew: (offset
-/// in the chunk, piece).
+/// Splits `part`, which starts at object offset `at`, at the borders of the repeated chunk. Returns
+/// pairs (offset in the chunk, piece).
 fn split_at_chunks(part: &[u8], at: u64, chunk_bytes: usize) -> Vec<(usize, &[u8])> {
     let (mut rest, mut at, mut pieces) = (part, at as usize, Vec::new());
     while !rest.is_empty() {

@@ -1,4 +1,5 @@
-//! The reference: nginx sending files from tmpfs, started for one measurement and ended by its pid.
+//! Runs the reference: nginx sending files from tmpfs, started for one measurement and ended by its
+//! pid.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +13,7 @@ use anyhow::{Context, ensure};
 use crate::content::BenchContent;
 use crate::endpoint::BenchEndpoint;
 
-/// A file is written in pieces of this length, bytes.
+/// Bytes of one write to a file.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// An nginx process and its folder in `/dev/shm`. Dropping it ends the process and removes the
@@ -24,8 +25,8 @@ pub struct NginxReference {
 }
 
 impl NginxReference {
-    /// One worker process, sendfile, kept connections: nginx as its documentation recommends it for
-    /// static files.
+    /// Starts nginx as its documentation recommends for static files: one worker process, sendfile,
+    /// kept connections.
     pub fn start() -> anyhow::Result<Self> {
         let folder = PathBuf::from(format!("/dev/shm/verbs3-loadtest-{}", std::process::id()));
         fs::create_dir_all(folder.join("files"))?;
@@ -60,7 +61,7 @@ impl NginxReference {
         Ok(started)
     }
 
-    /// Process id of nginx; it is a single process.
+    /// Returns nginx's process id; it is a single process.
     pub fn process_id(&self) -> u32 {
         self.child.id()
     }
@@ -70,7 +71,7 @@ impl NginxReference {
         fs::write(self.files_folder().join(name), body).context("can't write to /dev/shm")
     }
 
-    /// A file of made content; folders of its name are made.
+    /// Writes a file of generated content, and creates the folders of its name.
     pub fn put_content(&self, name: &str, content: BenchContent, bytes: u64) -> anyhow::Result<()> {
         let path = self.files_folder().join(name);
         fs::create_dir_all(path.parent().unwrap_or(&path))?;
@@ -86,7 +87,7 @@ impl NginxReference {
         Ok(())
     }
 
-    /// As a side of a comparison: nothing signed, its own process's CPU time.
+    /// Returns it as a side of a comparison: unsigned requests, CPU time of its own process.
     pub fn bench_endpoint(&self) -> anyhow::Result<BenchEndpoint> {
         BenchEndpoint::parse(
             &format!("http://{}", self.address),

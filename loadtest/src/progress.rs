@@ -1,17 +1,17 @@
-//! How far a run is, on standard error; silent where that is no terminal. Owns the bar and nothing
-//! of the run.
+//! Shows a run's progress on standard error if that is a terminal. Owns the bar and nothing of the
+//! run.
 
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// One thing that takes time.
+/// Bar of one task that takes time.
 pub struct BenchProgressBar(ProgressBar);
 
 impl BenchProgressBar {
-    /// Of so many objects.
+    /// Creates a bar for a number of objects.
     pub fn for_objects(what: &str, count: u64) -> Self {
-        // The template is a constant; were it wrong, the default one would do.
+        // The template is a constant; if it were wrong, the default one would do.
         let style =
             ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} objects, {eta} left")
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -20,12 +20,12 @@ impl BenchProgressBar {
         Self(bar)
     }
 
-    /// Moves the bar on by `count` objects.
+    /// Advances the bar by `count` objects.
     pub fn add_count(&self, count: u64) {
         self.0.inc(count);
     }
 
-    /// Runs `job`, which takes about `time`, moving the bar meanwhile.
+    /// Runs `job`, which takes about `time`, and advances the bar meanwhile.
     pub fn run_with_bar<T>(what: &str, time: Duration, job: impl FnOnce() -> T) -> T {
         let style = ProgressStyle::with_template("{msg:40} {bar:30} {elapsed}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -39,7 +39,7 @@ impl BenchProgressBar {
         let bar = &bar;
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                // Ends when the sender is dropped.
+                // The loop ends when the sender is dropped.
                 while receiver.recv_timeout(Duration::from_millis(200))
                     == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
                 {

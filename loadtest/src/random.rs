@@ -1,5 +1,5 @@
-//! Reproducible randomness: the same seed gives the same load in every version of this tool,
-//! whatever `rand` does.
+//! Reproducible randomness: equal seeds give equal load in every version of this tool, whatever
+//! `rand` does.
 //!
 //! Owns SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 //! Not for secrets.
@@ -7,14 +7,15 @@
 /// The increment of SplitMix64: 2^64 divided by the golden ratio, odd.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// SplitMix64's finaliser: every bit of the input changes half of the output's.
+/// Mixes a word with SplitMix64's finaliser: every bit of the input changes half of the output's
+/// bits.
 pub fn mix_word(word: u64) -> u64 {
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// One word for a list of words.
+/// Hashes a list of words to one word.
 pub fn hash(words: &[u64]) -> u64 {
     words.iter().fold(GOLDEN, |state, word| {
         mix_word(state.wrapping_add(GOLDEN) ^ mix_word(word.wrapping_add(GOLDEN)))
@@ -26,28 +27,29 @@ pub fn hash(words: &[u64]) -> u64 {
 pub struct SplitMixRandom(u64);
 
 impl SplitMixRandom {
-    /// Equal seeds give equal sequences.
+    /// Creates a generator. Equal seeds give equal sequences.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 random bits.
+    /// Returns the next 64 random bits.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix_word(self.0)
     }
 
-    /// Uniform in 0..1, 53 bits.
+    /// Returns a number uniform in 0..1, with 53 bits.
     pub fn next_unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform below `bound`; 0 for 0. Biased by less than bound ÷ 2^64.
+    /// Returns a number uniform below `bound`; 0 for 0. Biased by less than bound ÷ 2^64.
     pub fn next_below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Exponential with mean 1: the gap between arrivals of a Poisson process of rate 1.
+    /// Returns an exponential number with mean 1: the gap between arrivals of a Poisson process of
+    /// rate 1.
     pub fn next_exponential(&mut self) -> f64 {
         -(1.0 - self.next_unit()).ln()
     }

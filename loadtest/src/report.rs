@@ -1,4 +1,4 @@
-//! What people and programs read of a record.
+//! Presents a record for people and for programs.
 
 mod html;
 mod plot;
@@ -7,7 +7,7 @@ mod text;
 pub use html::render_html;
 pub use text::render_text;
 
-/// A ratio's name in words.
+/// Returns a ratio's name in words.
 fn in_words(name: &str) -> &str {
     match name {
         "requests_per_second" => "requests/s",

@@ -1,8 +1,8 @@
-//! Which request is the nth: a pure function of scenario, round and number, so that memory does not
-//! grow with objects or requests, both sides of a comparison get the same, and a run can be
-//! repeated.
+//! Decides which request is the nth: a pure function of scenario, round and number. So memory does
+//! not grow with objects or requests, both sides of a comparison get the same requests, and a run
+//! can be repeated.
 //!
-//! Deliberately not here: when requests start (`schedule`), and how they are sent (`client`).
+//! Does not decide when requests start (`schedule`), or how they are sent (`client`).
 
 mod permutation;
 #[cfg(test)]
@@ -16,7 +16,7 @@ use crate::content::BenchContent;
 use crate::random::{SplitMixRandom, hash};
 use crate::scenario::{BenchScenario, ScenarioAccess, ScenarioRange};
 
-/// What an exchange is counted as.
+/// Kind that an exchange is counted as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExchangeKind {
     Get,
@@ -25,7 +25,7 @@ pub enum ExchangeKind {
     Chunk,
     Put,
     Multipart,
-    /// Reading what was just written, to compare it: checked, and kept out of the sums.
+    /// Reads and compares what was just written: checked, and kept out of the sums.
     ReadBack,
 }
 
@@ -41,7 +41,7 @@ impl ExchangeKind {
         Self::ReadBack,
     ];
 
-    /// Name of the kind in reports and JSON.
+    /// Returns the kind's name in reports and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -55,14 +55,15 @@ impl ExchangeKind {
     }
 }
 
-/// Round of a run: rounds of fresh objects have objects of their own.
+/// Round of a run. Rounds of fresh objects have objects of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchRound {
     WarmUp,
     Measured(u32),
 }
 
-/// Who asks: a stream is a connection (closed loop) or a residue of the number (open loop).
+/// Position of an operation. A stream is a connection (closed loop) or a residue of the number
+/// (open loop).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchOperationTurn {
     /// Number among all operations of the round.
@@ -72,7 +73,7 @@ pub struct BenchOperationTurn {
     pub turn: u64,
 }
 
-/// One exchange, or for `Multipart` one upload.
+/// One exchange; for `Multipart`, one upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BenchPlanStep {
     pub kind: ExchangeKind,
@@ -80,11 +81,11 @@ pub struct BenchPlanStep {
     pub version: u64,
     pub first: u64,
     pub bytes: u64,
-    /// The whole object, asked without a Range header.
+    /// The request is for the whole object, without a Range header.
     pub whole: bool,
 }
 
-/// All requests of one round, computed by number when they are wanted.
+/// All requests of one round, computed from their numbers on demand.
 pub struct BenchRequestPlan<'a> {
     scenario: &'a BenchScenario,
     round: BenchRound,
@@ -92,7 +93,7 @@ pub struct BenchRequestPlan<'a> {
 }
 
 impl<'a> BenchRequestPlan<'a> {
-    /// `scenario` must be free of contradictions.
+    /// Creates the plan. `scenario` must be free of contradictions.
     pub fn new(scenario: &'a BenchScenario, round: BenchRound) -> Self {
         let zipf = match scenario.access {
             ScenarioAccess::Zipf { exponent, .. } => {
@@ -103,7 +104,7 @@ impl<'a> BenchRequestPlan<'a> {
         Self { scenario, round, zipf }
     }
 
-    /// Appends the steps of one operation; `false` where fresh objects are used up.
+    /// Appends the steps of one operation. Returns `false` if fresh objects are used up.
     pub fn append_operation(
         &self,
         turn: BenchOperationTurn,
@@ -118,7 +119,8 @@ impl<'a> BenchRequestPlan<'a> {
             }
             ScenarioAccess::Zipf { range, .. } => {
                 let rank = self.zipf.as_ref().map_or(0, |zipf| zipf.draw_rank(&mut random));
-                // Ranks are scattered over the names: neighbours in a listing are not alike hot.
+                // Ranks are scattered over the names, so that neighbours in a listing are not
+                // equally hot.
                 let object = FeistelPermutation::new(self.scenario.seed, count).permute_index(rank);
                 steps.push(self.get_step(object, *range, &mut random));
             }
@@ -140,8 +142,7 @@ impl<'a> BenchRequestPlan<'a> {
                 let kind =
                     if part_bytes.is_some() { ExchangeKind::Multipart } else { ExchangeKind::Put };
                 let version = hash(&[self.round_number(), turn.index]);
-                // Streams write keys of their own, so that no write of a key overlaps another of
-                // it.
+                // Streams write their own keys, so that writes of one key never overlap.
                 let object =
                     (turn.stream + turn.turn * self.scenario.load.connections as u64) % count;
                 let write = BenchPlanStep { version, ..self.whole_object_step(kind, object) };
@@ -154,7 +155,7 @@ impl<'a> BenchRequestPlan<'a> {
         true
     }
 
-    /// The object that the nth operation of an epoch reads.
+    /// Returns the object that the nth operation of an epoch reads.
     fn shuffled_object(&self, index: u64) -> Option<u64> {
         let count = self.scenario.objects.count;
         let epoch = index / count;
@@ -188,7 +189,8 @@ impl<'a> BenchRequestPlan<'a> {
         true
     }
 
-    /// Columns are as long as each other; the last row group ends where the footer begins.
+    /// Appends a read of a Parquet file. All columns have the same length; the last row group ends
+    /// where the footer begins.
     fn append_parquet(
         &self,
         object: u64,
@@ -242,7 +244,7 @@ impl<'a> BenchRequestPlan<'a> {
         }
     }
 
-    /// A step of `kind` for all bytes of an object, in version 0.
+    /// Returns a step of `kind` for all bytes of an object, in version 0.
     pub fn whole_object_step(&self, kind: ExchangeKind, object: u64) -> BenchPlanStep {
         BenchPlanStep {
             kind,
@@ -254,7 +256,7 @@ impl<'a> BenchRequestPlan<'a> {
         }
     }
 
-    /// Lengths are spread evenly over doublings.
+    /// Returns an object's length. Lengths are spread evenly over doublings.
     pub fn object_bytes(&self, object: u64) -> u64 {
         let objects = &self.scenario.objects;
         let (from, to) = (objects.bytes_from as f64, objects.bytes_to as f64);
@@ -265,7 +267,7 @@ impl<'a> BenchRequestPlan<'a> {
         ((from * (to / from).powf(at)) as u64).clamp(objects.bytes_from, objects.bytes_to)
     }
 
-    /// The key within the bucket, without the endpoint's own prefix.
+    /// Returns the key within the bucket, without the endpoint's own prefix.
     pub fn object_key(&self, object: u64) -> String {
         let BenchScenario { name, seed, objects, .. } = self.scenario;
         let set = match self.round {
@@ -273,14 +275,14 @@ impl<'a> BenchRequestPlan<'a> {
             BenchRound::WarmUp => "warm".to_owned(),
             BenchRound::Measured(round) => format!("{round:03}"),
         };
-        // Lengths are in the name: a changed scenario has other objects, not wrong ones.
+        // The name holds the length: a changed scenario has other objects, not wrong ones.
         format!(
             "loadtest/{name}-{seed}-{}-{}/{set}/{object:08}",
             objects.bytes_from, objects.bytes_to
         )
     }
 
-    /// Of uploads in parts.
+    /// Returns the part length of multipart uploads.
     pub fn part_bytes(&self) -> u64 {
         match self.scenario.access {
             ScenarioAccess::Write { part_bytes: Some(part_bytes), .. } => part_bytes,
@@ -288,12 +290,13 @@ impl<'a> BenchRequestPlan<'a> {
         }
     }
 
-    /// What the object holds after its write number `version`; 0 is the object as it was put in.
+    /// Returns the object's content after its write number `version`; 0 is the object as first
+    /// written.
     pub fn object_content(&self, object: u64, version: u64) -> BenchContent {
         BenchContent::new(self.scenario.seed, &self.object_key(object), version)
     }
 
-    /// Rounds ask different things, also of the same objects.
+    /// Returns a number for the round: rounds send different requests, even for the same objects.
     fn round_number(&self) -> u64 {
         match self.round {
             BenchRound::WarmUp => 0,

@@ -1,8 +1,8 @@
-//! What load is: objects, what is done with them, how fast, how often. Read from TOML, every
-//! problem at once.
+//! Describes load: objects, operations on them, their rate and number. Reads it from TOML and
+//! reports all problems at once.
 //!
-//! Owns the meaning of the files in `scenarios/` and their checks. Which request is the nth is
-//! `plan`'s.
+//! Owns the meaning of the files in `scenarios/` and their checks. `request_plan` decides which
+//! request is the nth.
 
 mod fields;
 mod shipped_scenarios;
@@ -20,16 +20,16 @@ pub use shipped_scenarios::{SHIPPED, shipped_scenario};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// S3's smallest part but the last (Amazon S3 user guide, "Multipart upload limits").
+/// S3's smallest part except the last one (Amazon S3 user guide, "Multipart upload limits").
 const PART_BYTES_MIN: u64 = 5 * MIB;
-/// S3's most parts of one upload (the same page).
+/// Most parts of one upload in S3 (the same page).
 const PARTS_MAX: u64 = 10_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A description of load, read from TOML and checked.
+/// Description of load, read from TOML and checked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BenchScenario {
-    /// Part of the keys: lower-case letters, digits, hyphens.
+    /// Goes into the keys: lower-case letters, digits, hyphens.
     pub name: String,
     pub description: String,
     pub seed: u64,
@@ -37,28 +37,28 @@ pub struct BenchScenario {
     pub access: ScenarioAccess,
     pub load: ScenarioLoad,
     pub rounds: ScenarioRounds,
-    /// Part of the bodies that are checked, 0 to 1. Lengths always are.
+    /// Part of the bodies that are checked, 0 to 1. Lengths are always checked.
     pub verify: f64,
 }
 
-/// How many objects there are, how long they are, and how they are put in.
+/// Number of objects, their lengths, and how they are written.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScenarioObjects {
     pub count: u64,
-    /// Lengths are spread between the two so that each doubling is as likely.
+    /// Lengths lie between the two; each doubling is equally likely.
     pub bytes_from: u64,
     pub bytes_to: u64,
-    /// Other objects in every round: none of them has been read before.
+    /// Every round has other objects, which nobody has read before.
     pub fresh: bool,
-    /// Objects above this are put in parts of this length.
+    /// Objects above this length are written in parts of this length.
     pub part_bytes: u64,
 }
 
-/// A random range within an object.
+/// Random range within an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ScenarioRange {
     pub bytes: u64,
-    /// Offsets are multiples of it.
+    /// Offsets are multiples of this.
     pub align: u64,
 }
 
@@ -66,55 +66,55 @@ pub struct ScenarioRange {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "pattern", rename_all = "kebab-case")]
 pub enum ScenarioAccess {
-    /// Any object, as likely as any other.
+    /// All objects are equally likely.
     Uniform { range: Option<ScenarioRange> },
     /// Few objects often: P(rank) ∝ rank^-exponent.
     Zipf { exponent: f64, range: Option<ScenarioRange> },
-    /// Every object once in each epoch, in an order of its own.
+    /// Each epoch reads every object once, in its own order.
     Shuffle,
     /// Each connection reads shards of its own from their start to their end.
     Sequential { range_bytes: u64 },
-    /// Files of row groups: the footer, then the chunks of some columns.
+    /// Reads files of row groups: the footer, then the chunks of some columns.
     Parquet { footer_bytes: u64, row_groups: u64, columns: u64, columns_read: u64 },
-    /// Objects are written; with `read_back`, read and compared after.
+    /// Writes objects; with `read_back`, reads and compares them afterwards.
     Write { part_bytes: Option<u64>, read_back: bool },
-    /// Only asked for.
+    /// Only sends HEAD.
     Head,
 }
 
-/// What makes an operation start.
+/// What starts an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "pace", rename_all = "kebab-case")]
 pub enum ScenarioPace {
-    /// Each connection asks when it has been answered.
+    /// Each connection starts the next operation after the last answer.
     Closed,
-    /// Requests start when they are due, whatever became of those before them.
+    /// Requests start when they are due, whatever became of earlier ones.
     Open { requests_per_second: f64, poisson: bool },
 }
 
-/// How fast and over how many connections operations are done.
+/// Rate of the operations and number of connections.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScenarioLoad {
     #[serde(flatten)]
     pub pace: ScenarioPace,
     pub connections: usize,
-    /// A round ends after so many operations, if not by time.
+    /// Number of operations that end a round before its time does.
     pub operations: Option<u64>,
     pub timeout: Duration,
 }
 
-/// How many rounds are measured, for how long, and what comes before them.
+/// Number and length of measured rounds, and what precedes them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScenarioRounds {
     pub count: u32,
     pub time: Duration,
     pub warm_up: Duration,
-    /// Every object is read once before the first round.
+    /// Reads every object once before the first round.
     pub prime: bool,
 }
 
 impl BenchScenario {
-    /// Reads a document; everything that is wrong with it is in the answer.
+    /// Parses a document. Fails with all of its problems.
     pub fn parse(text: &str) -> Result<Self, Vec<ScenarioProblem>> {
         let problems = ScenarioProblemList::default();
         let table = text.parse::<toml::Table>().map_err(|error| {
@@ -138,7 +138,7 @@ impl BenchScenario {
         if found.is_empty() { Ok(scenario) } else { Err(found) }
     }
 
-    /// What fields demand of each other, after some were changed.
+    /// Returns fields that contradict each other, after some were changed.
     pub fn find_contradictions(&self) -> Vec<ScenarioProblem> {
         let problems = ScenarioProblemList::default();
         self.check_consistency(&problems);
@@ -240,7 +240,7 @@ impl BenchScenario {
         }
     }
 
-    /// How many different objects a run needs, all rounds and the warm-up together.
+    /// Returns how many different objects a run needs, over all rounds and the warm-up.
     pub fn objects_in_all(&self) -> u64 {
         let sets = if self.objects.fresh {
             u64::from(self.rounds.count) + u64::from(self.warms_up())
@@ -250,12 +250,12 @@ impl BenchScenario {
         self.objects.count.saturating_mul(sets)
     }
 
-    /// Whether a warm-up comes before the first round.
+    /// Returns whether a warm-up precedes the first round.
     pub fn warms_up(&self) -> bool {
         !self.rounds.warm_up.is_zero()
     }
 
-    /// Whether operations write. Then nothing has to be put in before.
+    /// Returns whether operations write. Then no objects need to be written before.
     pub fn writes_objects(&self) -> bool {
         matches!(self.access, ScenarioAccess::Write { .. })
     }

@@ -1,10 +1,10 @@
-//! When operations start, and what their latency is counted from. Clock injected, so that it is
-//! tested without waiting.
+//! Decides when operations start, and from when their latency counts. Clock injected, so that tests
+//! need not wait.
 //!
 //! In a closed loop an operation starts when a connection is free. In an open loop it is due at a
-//! time of its own, whatever became of those before it, and its latency counts from then: a server
+//! time of its own, whatever became of earlier ones, and its latency counts from then. So a server
 //! that stalls for a second is charged with every request that was due in that second ("coordinated
-//! omission", Gil Tene). Deliberately not here: what is asked.
+//! omission", Gil Tene). Does not decide what is requested.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,34 +34,34 @@ impl ScheduleClock for MonotonicBenchClock {
     }
 }
 
-/// Leave to start one operation.
+/// Permission to start one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduleTicket {
     pub turn: BenchOperationTurn,
-    /// What its latency counts from.
+    /// Time from which its latency counts.
     pub intended: Duration,
-    /// How far behind it starts, and why.
+    /// How late it starts, and why.
     pub late: StartLateness,
 }
 
-/// Why an operation of an open loop did not start when it was due.
+/// Reason why an operation of an open loop did not start when it was due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartLateness {
-    /// A connection was waiting for it, and woke up so much later: the tool's or the host's doing.
+    /// A connection waited for it, and woke up this late: because of the tool or the host.
     Woken(Duration),
-    /// Every connection was busy for so long: the server's doing, or too few connections.
+    /// Every connection was busy for this long: because of the server, or of too few connections.
     Queued(Duration),
-    /// A closed loop has nothing to be late for.
+    /// A closed loop is never late.
     Closed,
 }
 
-/// Hands out the operations of one round to all connections.
+/// Assigns the operations of one round to all connections.
 pub struct LoadSchedule {
     connections: u64,
     operations: u64,
-    /// No operation is due from here on.
+    /// End of the round: no operation is due from here on.
     until: Duration,
-    /// Operations that were due and have not started by then are given up.
+    /// Operations that have not started this long after they were due are given up.
     given_up_after: Duration,
     started: AtomicU64,
     due: Option<Mutex<NextArrival>>,
@@ -78,7 +78,8 @@ struct NextArrival {
 }
 
 impl LoadSchedule {
-    /// `until`: length of the round. `seed`: for the gaps between Poisson arrivals.
+    /// Creates a schedule. `until` is the length of the round. `seed` is for the gaps between
+    /// Poisson arrivals.
     pub fn new(load: &ScenarioLoad, until: Duration, seed: u64) -> Self {
         let due = match load.pace {
             ScenarioPace::Closed => None,
@@ -103,8 +104,8 @@ impl LoadSchedule {
         }
     }
 
-    /// The next operation for a connection that has done `turn` of them; waits until it is due.
-    /// `None` at the end.
+    /// Waits until the next operation is due for a connection that has done `turn` of them. Returns
+    /// its ticket, or `None` at the end.
     pub fn take_ticket(
         &self,
         clock: &impl ScheduleClock,
@@ -148,7 +149,8 @@ impl LoadSchedule {
         }
     }
 
-    /// Operations that were due and never started: the server was so far behind.
+    /// Returns how many operations were due but never started, because the server was too far
+    /// behind.
     pub fn not_sent(&self) -> u64 {
         self.not_sent.load(Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! SigV4 in the Authorization header, ready to be sent as bytes. Signing is aws-sigv4's; the layout
-//! is ours.
+//! Signs requests with SigV4 in the Authorization header and lays them out as bytes. aws-sigv4 does
+//! the signing.
 
 use std::time::SystemTime;
 
@@ -12,24 +12,24 @@ use aws_sigv4::sign::v4;
 
 use crate::endpoint::BenchCredentials;
 
-/// For scenarios that do not name one: what single-region stores expect.
+/// Region for scenarios that name none: what single-region stores expect.
 const REGION: &str = "us-east-1";
 
 /// Makes the heads of requests for one host.
 #[derive(Debug, Clone)]
 pub struct BenchSigner {
     credentials: Option<BenchCredentials>,
-    /// `host:port` as the server is to see it.
+    /// `host:port` as the server should see it.
     host: String,
 }
 
 impl BenchSigner {
-    /// Without credentials requests are plain.
+    /// Creates a signer. Without credentials, requests are not signed.
     pub fn new(host: &str, credentials: Option<&BenchCredentials>) -> Self {
         Self { credentials: credentials.cloned(), host: host.to_owned() }
     }
 
-    /// One key, in the usual region.
+    /// Creates a signer with one key, in the usual region.
     pub fn with_key(host: &str, access_key: &str, secret_key: &str) -> Self {
         let (access_key, secret_key) = (access_key.to_owned(), secret_key.to_owned());
         Self::new(
@@ -38,23 +38,23 @@ impl BenchSigner {
         )
     }
 
-    /// Whether requests carry a signature.
+    /// Returns whether requests carry a signature.
     pub fn is_signing(&self) -> bool {
         self.credentials.is_some()
     }
 
-    /// The bytes of a request for `path` (already percent-encoded). Valid for 15 minutes, so it can
-    /// be sent many times.
+    /// Returns the bytes of a request for `path` (already percent-encoded). The signature is valid
+    /// for 15 minutes, so the request can be sent many times.
     pub fn sign_request(&self, method: &str, path: &str, body: &[u8]) -> anyhow::Result<Vec<u8>> {
         self.request_head(method, path, &[], SignableBody::Bytes(body), body.len() as u64)
     }
 
-    /// The same for a body that is sent as it is made: the payload is left out of the signature.
+    /// Returns a PUT whose body is made while it is sent: the signature leaves out the payload.
     pub fn streaming_put(&self, path: &str, body_bytes: u64) -> anyhow::Result<Vec<u8>> {
         self.request_head("PUT", path, &[], SignableBody::UnsignedPayload, body_bytes)
     }
 
-    /// A GET of one range, both ends inclusive.
+    /// Returns a GET of one range, both ends inclusive.
     pub fn sign_range(&self, path: &str, first: u64, last: u64) -> anyhow::Result<Vec<u8>> {
         self.request_head(
             "GET",
@@ -87,7 +87,7 @@ impl BenchSigner {
         Ok(text.into_bytes())
     }
 
-    /// The lines that a signature adds.
+    /// Returns the lines that a signature adds.
     fn signature_lines(
         &self,
         credentials: &BenchCredentials,

@@ -1,13 +1,13 @@
-//! Arithmetic over rounds: medians, paired ratios and their confidence intervals. Pure.
+//! Computes medians, paired ratios and their confidence intervals over rounds. Pure.
 
 use serde::Serialize;
 
 use crate::random::SplitMixRandom;
 
-/// Resamples of a bootstrap: the ends of a 95 % interval are then the 250th of each side.
+/// Resamples of a bootstrap: a 95 % interval then ends at the 250th on each side.
 const RESAMPLES: usize = 10_000;
 
-/// The middle of some figures; the mean of the two in the middle.
+/// Returns the median; for an even number of figures, the mean of the two in the middle.
 pub fn median(figures: &[f64]) -> Option<f64> {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -19,20 +19,20 @@ pub fn median(figures: &[f64]) -> Option<f64> {
     }
 }
 
-/// Target ÷ reference over the rounds of one run.
+/// Ratio target ÷ reference over the rounds of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RatioEstimate {
-    /// Geometric mean of the rounds' ratios: the mean of a ratio and of its reciprocal then agree.
+    /// Geometric mean of the rounds' ratios, so that the mean of the reciprocals is its reciprocal.
     pub mean: f64,
-    /// 95 % percentile bootstrap over rounds; equal to the mean where there is one round, which
-    /// says nothing.
+    /// 95 % percentile bootstrap over rounds. For a single round it equals the mean, which says
+    /// nothing.
     pub low: f64,
     pub high: f64,
     pub rounds: usize,
 }
 
-/// Rounds are paired: what slowed the machine in one round slowed both sides of it. Rounds without
-/// a figure above 0 on both sides are left out.
+/// Estimates the ratio of paired rounds: what slowed the machine in one round slowed both sides.
+/// Leaves out rounds without a figure above 0 on both sides.
 pub fn estimate_ratio(target: &[f64], reference: &[f64], seed: u64) -> Option<RatioEstimate> {
     let usable = |figure: &f64| figure.is_finite() && *figure > 0.0;
     let pairs =
@@ -54,7 +54,7 @@ fn mean(figures: &[f64]) -> f64 {
     figures.iter().sum::<f64>() / figures.len() as f64
 }
 
-/// The 2.5th and 97.5th percentile of the means of resamples.
+/// Returns the 2.5th and 97.5th percentile of the resamples' means.
 fn bootstrap_interval(figures: &[f64], seed: u64) -> (f64, f64) {
     let mut random = SplitMixRandom::new(seed);
     let count = figures.len();

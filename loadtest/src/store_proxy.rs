@@ -1,9 +1,9 @@
-//! A proxy that makes a store on the same machine as slow as one that is far away: bandwidth, time
-//! to the first byte, and connections, the same for whoever comes through. It counts bytes, so that
-//! it knows what left the store.
+//! A proxy that makes a store on the same machine as slow as a distant one: bandwidth, time to the
+//! first byte, and connections. The bounds hold for all clients together. It counts bytes, so that
+//! the store's traffic is known.
 //!
-//! It passes TCP on and knows no HTTP: an answer begins where bytes come back after bytes have gone
-//! out. Deliberately not here: faults.
+//! It relays TCP and knows no HTTP: an answer begins when bytes come back after bytes have gone
+//! out. Does not inject faults.
 
 #[cfg(test)]
 mod tests;
@@ -22,19 +22,20 @@ use tokio::task::JoinSet;
 
 use token_bucket::ProxyTokenBucket;
 
-/// Passed on at once, bytes; memory of a connection is twice this.
+/// Bytes that are passed on at once; a connection takes twice this memory.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// How slow the proxy makes its store.
 #[derive(Debug, Clone)]
 pub struct StoreProxyShape {
-    /// Of all connections together, in each direction, bytes a second.
+    /// Bytes a second in each direction, over all connections.
     pub bandwidth: Option<u64>,
-    /// Of each connection, in each direction.
+    /// Bytes a second in each direction, for each connection.
     pub connection_bandwidth: Option<u64>,
-    /// Between the end of a request and the first byte of its answer, on top of the store's own.
+    /// Time between the end of a request and the first byte of its answer, added to the store's
+    /// own.
     pub first_byte: Duration,
-    /// Further ones wait to be accepted.
+    /// Most connections; further ones wait to be accepted.
     pub connections_max: usize,
 }
 
@@ -46,18 +47,18 @@ struct StoreProxyCounters {
     connections: AtomicU64,
 }
 
-/// What has passed so far.
+/// Totals of what has passed so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct StoreProxyTotals {
     /// Bytes of answers, heads included.
     pub from_store: u64,
     pub to_store: u64,
     pub answers: u64,
-    /// Accepted so far.
+    /// Connections accepted so far.
     pub connections: u64,
 }
 
-/// A proxy that listens, and passes connections on while it runs.
+/// Listening proxy that passes connections on while it runs.
 pub struct StoreProxyServer {
     listener: TcpListener,
     shared: Arc<StoreProxyInner>,
@@ -72,12 +73,12 @@ struct StoreProxyInner {
     up: Option<Mutex<ProxyTokenBucket>>,
 }
 
-/// Reads the counters of a proxy that runs.
+/// Reads the counters of a running proxy.
 #[derive(Clone)]
 pub struct StoreProxyMeter(Arc<StoreProxyInner>);
 
 impl StoreProxyMeter {
-    /// The totals at this moment. The counters are read one after the other.
+    /// Returns the totals at this moment. The counters are read one after the other.
     pub fn read_totals(&self) -> StoreProxyTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.0.counters;
@@ -113,17 +114,17 @@ impl StoreProxyServer {
         Ok(Self { listener, shared: Arc::new(shared) })
     }
 
-    /// Address that clients connect to.
+    /// Returns the address that clients connect to.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// A handle on the counters, which outlives the proxy.
+    /// Returns a handle on the counters, which outlives the proxy.
     pub fn proxy_meter(&self) -> StoreProxyMeter {
         StoreProxyMeter(self.shared.clone())
     }
 
-    /// Until it is dropped, which ends its connections too.
+    /// Runs until it is dropped, which also ends its connections.
     pub async fn run(self) {
         let connections = Arc::new(Semaphore::new(self.shared.shape.connections_max));
         let mut tasks = JoinSet::new();
@@ -143,8 +144,8 @@ impl StoreProxyServer {
                 let _permit = permit;
                 shared.counters.connections.fetch_add(1, Ordering::Relaxed);
                 if let Err(error) = shared.pass_connection(client).await {
-                    // A store that is not there is seen by the client; who runs the proxy wants to
-                    // know too.
+                    // The client sees that the store is absent; the proxy's operator should see it,
+                    // too.
                     eprintln!("connection to {}: {error}", shared.store);
                 }
             });
@@ -166,8 +167,8 @@ impl StoreProxyInner {
             self.forward_requests(from_client, to_store, &asked),
             self.forward_answers(from_store, to_client, &asked)
         );
-        // Either side may close or reset whenever it likes: that is passed on, and no fault of the
-        // proxy.
+        // Either side may close or reset at any time. The proxy passes that on; it is no fault of
+        // its own.
         let _ = (up, down);
         Ok(())
     }
@@ -186,7 +187,7 @@ impl StoreProxyInner {
                 return to.shutdown().await;
             }
             self.wait_for_tokens(read, own.as_mut(), self.up.as_ref()).await;
-            // Before it is written: the answer may be there at once.
+            // Stored before the write, because the answer may come at once.
             asked.store(self.began.elapsed().as_nanos() as u64 | 1, Ordering::Release);
             to.write_all(&piece[..read]).await?;
             self.counters.to_store.fetch_add(read as u64, Ordering::Relaxed);
@@ -210,7 +211,7 @@ impl StoreProxyInner {
             let since = asked.swap(0, Ordering::Acquire);
             if since != 0 {
                 self.counters.answers.fetch_add(1, Ordering::Relaxed);
-                // On top of the store's own time, which is over now.
+                // This is added to the store's own time, which is over now.
                 tokio::time::sleep(self.shape.first_byte).await;
             }
             self.wait_for_tokens(read, own.as_mut(), self.down.as_ref()).await;
@@ -218,7 +219,7 @@ impl StoreProxyInner {
         }
     }
 
-    /// Until `bytes` may pass.
+    /// Waits until `bytes` may pass.
     async fn wait_for_tokens(
         &self,
         bytes: usize,
@@ -233,7 +234,7 @@ impl StoreProxyInner {
         if let Some(mut all) = all.and_then(|all| all.lock().ok()) {
             until = until.max(all.reserve_bytes(now, bytes as u64));
         }
-        // Timers are a millisecond coarse; the buckets' burst makes up for what is slept too long.
+        // Timers are a millisecond coarse; the buckets' burst makes up for sleeping too long.
         if until > now + Duration::from_micros(500) {
             tokio::time::sleep(until - now).await;
         }

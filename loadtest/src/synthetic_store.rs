@@ -1,8 +1,8 @@
-//! A store of objects that are nowhere: as many as one likes, of one length, all zeros. For what
-//! needs a million objects, or one of 100 GiB, on a machine that has room for neither.
+//! Serves objects that exist nowhere: any number, all of one length, all zeros. Tests that need a
+//! million objects, or one of 100 GiB, can run on a machine that has room for neither.
 //!
 //! Owns just enough of S3: one bucket, GET with ranges, HEAD, ListObjectsV2. Checks no signature
-//! and takes no write. Not a reference for speed: `verbs3 dev` behind the proxy is that.
+//! and accepts no write. Not a reference for speed; `verbs3 dev` behind the proxy is.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Longest line of a request's head.
+/// Longest line of a request's head, in bytes.
 const LINE_BYTES_MAX: usize = 16 << 10;
-/// Written at once.
+/// Bytes of one write.
 const PIECE_BYTES: usize = 256 << 10;
 static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
-/// The objects: `PREFIX` and a number of nine digits.
+/// Objects of the store. A name is the prefix and a number of nine digits.
 #[derive(Debug, Clone)]
 pub struct SyntheticObjects {
     pub prefix: String,
@@ -26,7 +26,7 @@ pub struct SyntheticObjects {
     pub bytes: u64,
 }
 
-/// What was asked so far.
+/// Counts of the requests so far.
 #[derive(Debug, Default)]
 pub struct SyntheticCounters {
     pub gets: AtomicU64,
@@ -34,7 +34,7 @@ pub struct SyntheticCounters {
     pub body_bytes: AtomicU64,
 }
 
-/// A server that listens, and answers while it runs.
+/// Server that answers while `run` is polled.
 pub struct SyntheticStore {
     listener: TcpListener,
     objects: Arc<SyntheticObjects>,
@@ -56,18 +56,18 @@ impl SyntheticStore {
         self.listener.local_addr()
     }
 
-    /// The counters, which go on while the server runs.
+    /// Returns the counters, which go on while the server runs.
     pub fn request_counters(&self) -> Arc<SyntheticCounters> {
         self.asked.clone()
     }
 
-    /// Until it is dropped.
+    /// Serves until it is dropped.
     pub async fn run(self) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
-                    // Ends with its connection, or with the process.
+                    // The task ends with its connection, or with the process.
                     tokio::spawn(serve_connection(
                         stream,
                         self.objects.clone(),
@@ -100,7 +100,7 @@ async fn serve_connection(
     }
 }
 
-/// `None`: the connection is over, or says what is no request.
+/// Reads a request's head. `None`: the connection is over, or sent something else.
 async fn read_head(stream: &mut BufReader<TcpStream>) -> Option<SyntheticRequestHead> {
     let mut line = String::new();
     let mut next = async |line: &mut String| {
@@ -138,7 +138,7 @@ impl SyntheticRequestHead {
         Some(decode_text(pairs.find(|(known, _)| *known == name)?.1))
     }
 
-    /// The part of the path behind the bucket.
+    /// Returns the part of the path behind the bucket.
     fn object_key(&self) -> &str {
         self.path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key)
     }
@@ -233,7 +233,7 @@ impl SyntheticObjects {
             .is_some_and(|number| number < self.count)
     }
 
-    /// The number of the first object whose name is greater than this one.
+    /// Returns the number of the first object whose name is greater than this one.
     fn first_after(&self, name: &str) -> u64 {
         let (mut low, mut high) = (0, self.count);
         while low < high {

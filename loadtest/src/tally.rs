@@ -1,4 +1,4 @@
-//! What a round counted: histograms by kind of exchange, errors by kind, what the cache said.
+//! Counts a round: histograms by kind of exchange, errors by kind, and the cache's verdicts.
 //! Bounded, whatever the load.
 
 use std::collections::BTreeMap;
@@ -9,12 +9,12 @@ use crate::histogram::BenchHistogram;
 use crate::request_plan::ExchangeKind;
 use crate::schedule::StartLateness;
 
-/// Explanations that are kept: the first ones, which are mostly the cause of the others.
+/// Number of explanations that are kept: the first ones, which mostly cause the others.
 const EXAMPLES_MAX: usize = 5;
-/// Different texts that a header or an error kind may have before the rest is counted together.
+/// Most different texts of a header or an error kind; the rest is counted together.
 const NAMES_MAX: usize = 32;
 
-/// Times of one kind, in microseconds, from 1 µs.
+/// Times of one kind in microseconds, at least 1 µs each.
 #[derive(Debug, Clone, Default)]
 pub struct LatencyTally(BenchHistogram);
 
@@ -29,22 +29,23 @@ impl LatencyTally {
         self.0.merge_from(&other.0);
     }
 
-    /// Number of times that were recorded.
+    /// Returns the number of recorded times.
     pub fn sample_count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The time that `percentile` (0 to 100) of all are not above; `None`: none was recorded.
+    /// Returns the time that `percentile` (0 to 100) of all do not exceed; `None`: there are no
+    /// times.
     pub fn time_at_percentile(&self, percentile: f64) -> Option<Duration> {
         self.0.value_at_percentile(percentile).map(Duration::from_micros)
     }
 
-    /// The longest time; `None`: none was recorded.
+    /// Returns the longest time; `None`: there is none.
     pub fn max_time(&self) -> Option<Duration> {
         self.0.max_value().map(Duration::from_micros)
     }
 
-    /// Recorded above a bound.
+    /// Returns how many times are above a bound.
     pub fn count_above(&self, bound: Duration) -> u64 {
         self.0.count_above(whole_micros(bound))
     }
@@ -54,33 +55,34 @@ fn whole_micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Successful exchanges of one kind.
+/// Counts of successful exchanges of one kind.
 #[derive(Debug, Clone, Default)]
 pub struct ExchangeKindTally {
     pub bytes: u64,
-    /// From when it should have started to the last byte.
+    /// From the intended start to the last byte.
     pub latency: LatencyTally,
-    /// To the first byte of the body.
+    /// From the intended start to the body's first byte.
     pub first_byte: LatencyTally,
 }
 
-/// All that one round counted, or one part of its connections.
+/// Counts of one round, or of some of its connections.
 #[derive(Debug, Clone, Default)]
 pub struct BenchRoundTally {
     pub kinds: BTreeMap<ExchangeKind, ExchangeKindTally>,
     pub errors: BTreeMap<String, u64>,
     pub examples: Vec<String>,
-    /// Answers that were not the object, among the errors.
+    /// Errors in which the answer was not the object.
     pub wrong: u64,
-    /// Values of `x-verbs3-cache`.
+    /// Counts by value of `x-verbs3-cache`.
     pub cache: BTreeMap<String, u64>,
-    /// Open loop: connections that woke up after their time, and operations that found none free.
+    /// Open loop: delays of connections that woke up late, and of operations that found none free.
     pub woken_late: LatencyTally,
     pub queued: LatencyTally,
 }
 
 impl BenchRoundTally {
-    /// One exchange, begun (or due) at `intended`, all times since the round's start.
+    /// Records one exchange that began, or was due, at `intended`. All times count from the round's
+    /// start.
     pub fn record_exchange(
         &mut self,
         kind: ExchangeKind,
@@ -142,7 +144,7 @@ impl BenchRoundTally {
         self.queued.merge_from(&other.queued);
     }
 
-    /// All kinds but reading back, together.
+    /// Returns the sum of all kinds except reading back.
     pub fn sum_kinds(&self) -> ExchangeKindTally {
         let mut sum = ExchangeKindTally::default();
         for of_kind in self
@@ -158,7 +160,7 @@ impl BenchRoundTally {
         sum
     }
 
-    /// Sum of the errors of all kinds.
+    /// Returns the sum of the errors of all kinds.
     pub fn errors_in_all(&self) -> u64 {
         self.errors.values().sum()
     }

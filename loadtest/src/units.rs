@@ -1,15 +1,14 @@
-//! Lengths and times as people write them: `64`, `4KiB`, `1MiB`; `500ms`, `5s`, `2m`. Owns both
-//! directions.
+//! Reads and writes lengths and times as people do: `64`, `4KiB`, `1MiB`; `500ms`, `5s`, `2m`.
 
 use std::time::Duration;
 
 const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
-/// Longest first where one ends like another.
+/// Units of time. `us` and `ms` come before `s`, which ends like them.
 const TIMES: [(&str, f64); 4] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0)];
-/// More than a day is a mistake in every use.
+/// Longest time; more than a day is a mistake in every use.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// A length above 0.
+/// Parses a length above 0.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = UNITS
         .iter()
@@ -21,7 +20,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no length; 64, 4KiB and 1MiB are"))
 }
 
-/// The shortest exact way to write it.
+/// Returns the shortest exact form of a length.
 pub fn show_bytes(bytes: u64) -> String {
     let (name, unit) = UNITS
         .iter()
@@ -30,7 +29,7 @@ pub fn show_bytes(bytes: u64) -> String {
     format!("{} {name}", bytes / unit)
 }
 
-/// A time, 0 included.
+/// Parses a time, 0 included.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let found = TIMES.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)));
     let seconds = found.and_then(|(number, unit)| Some(number.trim().parse::<f64>().ok()? * unit));
@@ -40,7 +39,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is no time; 500ms, 5s and 2m are"))
 }
 
-/// Three digits, in the unit that suits.
+/// Shows a time with three digits, in a suitable unit.
 pub fn show_time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {

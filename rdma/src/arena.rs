@@ -1,9 +1,9 @@
-//! Memory that is mapped once at start and cut in size classes: where cached pages live and replies
-//! land.
+//! Owns memory that is mapped once at start and cut in size classes: cached pages live there, and
+//! replies land there.
 //!
-//! Owns the mapping, the classes and the rule that makes a cell safe to share while it is still
-//! being written: one writer appends, and what lies below its watermark never changes again. Does
-//! not decide what to keep or to evict.
+//! Owns the mapping, the classes and the rule that makes a cell safe to share while it is being
+//! written: one writer appends, and bytes below its watermark never change again. Does not decide
+//! what to keep or to evict.
 
 mod cell;
 mod cell_pool;
@@ -22,18 +22,18 @@ use cell_pool::ArenaCellPool;
 use mapping::ArenaMapping;
 use size_classes::SizeClasses;
 
-/// Size and cut of an arena.
+/// Options for the size and cut of an arena.
 #[derive(Debug, Clone)]
 pub struct ArenaOptions {
     /// Bytes to map. Rounded down to whole extents.
     pub capacity_bytes: usize,
     /// Largest cell, the page of a fill: 256 KiB unless configured otherwise.
     pub cell_bytes_max: usize,
-    /// Touch every page at start, so that a lack of memory shows then and not under load.
+    /// Touches every page at start, so that a lack of memory shows then and not under load.
     pub populate: bool,
 }
 
-/// Why no arena could be mapped.
+/// Reason why no arena could be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum ArenaError {
     #[error(
@@ -52,13 +52,13 @@ pub enum ArenaError {
     },
 }
 
-/// What an arena holds right now, for metrics.
+/// Current usage of an arena, for metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArenaUsage {
     pub capacity_bytes: u64,
-    /// Bytes of all leased cells, as their classes are wide.
+    /// Bytes of all loaned cells, at the width of their classes.
     pub leased_bytes: u64,
-    /// Bytes that the lessees asked for; the difference is waste.
+    /// Bytes that the borrowers asked for; the difference is waste.
     pub asked_bytes: u64,
     /// Bytes in extents that no class owns.
     pub unassigned_bytes: u64,
@@ -75,11 +75,11 @@ pub struct Arena {
     shared: Arc<MappedArena>,
 }
 
-/// What every cell keeps alive.
+/// The shared arena, which every cell keeps alive.
 struct MappedArena {
     mapping: ArenaMapping,
     classes: SizeClasses,
-    /// One lock for all classes: it is held for some 30 ns, for each lease and each return.
+    /// One lock for all classes. It is held for some 30 ns, for each loan and each return.
     pool: Mutex<ArenaCellPool>,
 }
 
@@ -105,8 +105,8 @@ impl Arena {
         Ok(Self { shared: Arc::new(MappedArena { mapping, classes, pool: Mutex::new(pool) }) })
     }
 
-    /// A cell of at least `mapped_bytes` (≤ `cell_bytes_max`), or `None` when no memory of that class is
-    /// free now.
+    /// Loans a cell of at least `bytes` (≤ `cell_bytes_max`). Returns `None` when no memory of that
+    /// class is free now.
     pub fn allocate_cell(&self, bytes: usize) -> Option<ArenaCell> {
         let class = self.shared.classes.class_of(bytes)?;
         let slot = self.shared.pool.lock().allocate_slot(class, bytes)?;
@@ -114,8 +114,8 @@ impl Arena {
         Some(ArenaCell { lease })
     }
 
-    /// Width of the class that a lease of `mapped_bytes` would take; of the widest, where no class holds
-    /// as much.
+    /// Returns the width of the class that a loan of `bytes` would take. Returns the widest, where
+    /// no class holds as much.
     pub fn class_bytes(&self, bytes: usize) -> usize {
         let classes = &self.shared.classes;
         match classes.class_of(bytes) {
@@ -124,25 +124,25 @@ impl Arena {
         }
     }
 
-    /// The largest cell that can be leased.
+    /// Returns the size of the largest cell that can be loaned.
     pub fn cell_bytes_max(&self) -> usize {
         self.shared.classes.width_max()
     }
 
-    /// The bytes that are mapped, leased, asked for and unassigned now. Takes the arena's lock for
-    /// a moment.
+    /// Returns the bytes that are mapped, loaned, asked for and unassigned now. Takes the arena's
+    /// lock for a moment.
     pub fn arena_usage(&self) -> ArenaUsage {
         self.shared.pool.lock().pool_usage()
     }
 
-    /// The assigned extent with the fewest leased cells: the cheapest one to empty, for a lease of
-    /// another class to find room. Looks at every extent under the arena's lock (about a
-    /// millisecond for a terabyte), so call it rarely.
+    /// Returns the assigned extent with the fewest loaned cells. It is the cheapest one to empty,
+    /// so that a loan of another class finds room. Looks at every extent under the arena's lock
+    /// (about a millisecond for a terabyte), so call it rarely.
     pub fn sparsest_extent(&self) -> Option<ExtentId> {
         self.shared.pool.lock().sparsest_extent()
     }
 
-    /// Where `piece` begins in the arena; `None` unless all of it lies there.
+    /// Returns the start of `piece` in the arena; `None` unless all of it lies there.
     #[cfg(not(miri))]
     pub(crate) fn offset_of(&self, piece: &[u8]) -> Option<u64> {
         let (base, bytes) = self.mapped_range();
@@ -150,12 +150,12 @@ impl Arena {
         (offset.checked_add(piece.len())? <= bytes).then_some(offset as u64)
     }
 
-    /// Where the arena is mapped, for the registration with a NIC.
+    /// Returns the mapped range, for the registration with a NIC.
     pub(crate) fn mapped_range(&self) -> (std::ptr::NonNull<u8>, usize) {
         (self.shared.mapping.base_address(), self.shared.mapping.mapped_bytes())
     }
 
-    /// The sealed memfd, for a process of this host to map read-only.
+    /// Returns the sealed memfd, for a process of this host to map read-only.
     #[cfg(not(miri))]
     pub(crate) fn memory_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.shared.mapping.memory_fd()

@@ -1,12 +1,12 @@
-//! Measures the ways between two hosts: how long one call takes, and how many bytes many calls
-//! move, over each transport.
+//! Owns the measurement of the ways between two hosts: how long one call takes, and how many bytes
+//! many calls move, over each transport.
 //!
-//! `host` serves, `dial` finds the ways to it, `measure` makes the calls; `plain` is the reference
-//! that tcp is held against. Uses the transports as everyone does, and has none of their shortcuts.
-//! What is printed is the caller's.
+//! `host` serves, `requester` finds the ways to it, `measure` makes the calls. `plain_server` is
+//! the reference that tcp is compared with. Uses the transports like any caller, without shortcuts.
+//! The caller prints.
 //!
-//! Every reply is checked: the ends of each page always, all of it where asked. Pages differ from
-//! call to call, so that what an earlier call left in a landing does not pass.
+//! Every reply is checked: the ends of each page always, all of it on request. Pages differ from
+//! call to call, so that bytes of an earlier call in a landing do not pass.
 
 mod host;
 mod measure;
@@ -25,7 +25,7 @@ pub use transfer_cost::TransferCost;
 
 use crate::transport::TransportError;
 
-/// Why there is no figure.
+/// Reason why there is no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     #[error(transparent)]

@@ -1,9 +1,9 @@
-//! Credits of one connection: how many calls may be under way at once, and who is told when one
-//! comes back.
+//! Owns the credits of one connection: how many calls may be in flight at once, and who is woken
+//! when a credit comes back.
 //!
-//! Nobody owns a place in a queue: a credit goes to whoever is polled and finds one. A caller that
-//! is not polled for a while (a fetch far ahead of a slow client) therefore keeps none from the
-//! others, as it would if a credit were handed to it.
+//! Nobody owns a place in a queue. The first waiter that is polled and finds a credit takes it. So
+//! a caller that is not polled for a while (a fetch far ahead of a slow client) keeps no credit
+//! from the others. It would keep one if credits were handed to waiters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-/// The connection is over: no credit will come.
+/// Error: the connection is over and no credit will come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CreditsClosed;
 
@@ -24,19 +24,19 @@ struct CallCreditState {
     free: usize,
     closed: bool,
     next: u64,
-    /// By age.
+    /// Wakers by age of the request.
     waiting: BTreeMap<u64, Waker>,
 }
 
-/// One credit. Dropping it gives it back.
+/// One credit. Dropping it gives the credit back.
 pub(crate) struct CreditPermit {
     credits: Arc<CallCredits>,
 }
 
-/// A wish for a credit, which costs nothing while it is not polled. Dropping it forgets it.
+/// A request for one credit. It costs nothing while it is not polled, and dropping it withdraws it.
 pub(crate) struct CreditRequest {
     credits: Arc<CallCredits>,
-    /// Its age, once it had to wait.
+    /// The request's age; set once it had to wait.
     place: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl CallCredits {
         self.max - self.state.lock().free
     }
 
-    /// `None`: all are in use, or the connection is over.
+    /// Takes a credit. Returns `None` when all are in use, or when the connection is over.
     pub(crate) fn try_take(self: &Arc<Self>) -> Option<CreditPermit> {
         let mut state = self.state.lock();
         if state.closed || state.free == 0 {
@@ -64,7 +64,7 @@ impl CallCredits {
         CreditRequest { credits: self.clone(), place: None }
     }
 
-    /// Refuses whoever waits, and all that come later.
+    /// Refuses all waiting and all later requests.
     pub(crate) fn close(&self) {
         let waiting = {
             let mut state = self.state.lock();
@@ -110,8 +110,7 @@ impl Drop for CreditRequest {
 
 impl Drop for CreditPermit {
     fn drop(&mut self) {
-        // All are woken, the oldest first: the one that is woken alone may be one that nobody
-        // polls.
+        // Wakes all waiters, the oldest first. A single woken waiter may be one that nobody polls.
         let waiting = {
             let mut state = self.credits.state.lock();
             state.free += 1;

@@ -1,9 +1,9 @@
-//! Calls over one connection, whatever carries them: the frames, who may say what when, and who
-//! owns which memory until when.
+//! Owns the call protocol of one connection, over any transport: the frames, who may send what
+//! when, and who owns which memory until when.
 //!
-//! Owns the protocol. A transport (`tcp`, `shm`, `verbs`) brings an [`FrameOutlet`] that sends frames in
-//! order and puts data where it belongs, and an [`FrameInlet`] that receives them; it decides nothing
-//! about calls.
+//! A transport (`tcp`, `shm`, `verbs`) brings a [`FrameOutlet`] and a [`FrameInlet`]. The outlet
+//! sends frames in order and puts data where it belongs; the inlet receives both. A transport
+//! decides nothing about calls.
 
 mod admission_gate;
 mod coalescing_waker;
@@ -54,27 +54,27 @@ pub(crate) struct ConnectionTasks<'a> {
 /// What both sides of a connection need, whatever carries it.
 #[derive(Debug, Clone)]
 pub struct CallOptions {
-    /// Known to every host of the cluster.
+    /// Every host of the cluster knows this secret.
     pub secret: HandshakeSecret,
-    /// Name of this host: what its peers expect it to say, and write to their logs. At most 64
-    /// bytes are sent.
+    /// Name of this host. Its peers expect it in the handshake and write it to their logs. At most
+    /// 64 bytes are sent.
     pub name: String,
     /// Longest time for connecting and the handshake together.
     pub connect_deadline: Duration,
-    /// Credits: calls under way on one connection. The smaller of both sides' bounds holds.
+    /// Credits: calls in flight on one connection. The smaller of both sides' bounds holds.
     pub calls_in_flight_max: u32,
     /// Longest message in bytes; data has no such bound. The smaller of both sides' bounds holds.
     pub frame_bytes_max: u32,
-    /// Bytes that wait to be sent on one connection; a writer beyond them waits itself.
+    /// Bytes that wait to be sent on one connection. A writer beyond this bound waits.
     pub write_queue_bytes_max: usize,
-    /// A peer that has not acknowledged a cancel after this loses its connection, so that landings
-    /// come back.
+    /// Longest wait for a cancel's acknowledgement. After it the connection is closed, so that
+    /// landings come back.
     pub cancel_ack_deadline: Duration,
 }
 
 impl CallOptions {
-    /// Defaults: a connect deadline of 5 s, 256 calls in flight, messages of 64 KiB, a write queue
-    /// of 8 MiB, 10 s for a cancel. The name is empty.
+    /// Sets the defaults: a connect deadline of 5 s, 256 calls in flight, messages of 64 KiB, a
+    /// write queue of 8 MiB, 10 s for a cancel. The name is empty.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             secret,
@@ -87,8 +87,8 @@ impl CallOptions {
         }
     }
 
-    /// What this side brings to a handshake. `ways` is what it tells a requester of other ways to
-    /// itself.
+    /// Returns what this side brings to a handshake. `ways` tells a requester the other ways to
+    /// this host.
     pub(crate) fn handshake_terms<'a>(&'a self, ways: &'a str) -> HandshakeTerms<'a> {
         HandshakeTerms {
             secret: &self.secret,
@@ -100,49 +100,51 @@ impl CallOptions {
     }
 }
 
-/// More control frames than a peer's calls can cause: an acknowledgement or a failure for each,
-/// twice over.
+/// Returns a bound above the control frames that a peer's calls can cause: an acknowledgement or a
+/// failure for each call, twice over.
 pub(crate) fn controls_max(calls_in_flight_max: u32) -> usize {
     calls_in_flight_max as usize * 2 + 16
 }
 
-/// The write side of a connection. Frames arrive at the peer in the order of [`FrameOutlet::push_frame`], each
-/// behind its data.
+/// The write side of a connection. Frames arrive at the peer in the order of
+/// [`FrameOutlet::push_frame`], each behind its data.
 pub(crate) trait FrameOutlet: Send + Sync + 'static {
     const KIND: TransportKind;
 
-    /// Where the seconds of calls over this one rail are counted, beside those of its kind.
+    /// Returns the histogram of call seconds over this one rail, beside the histogram of its kind.
     fn rail_histogram(&self) -> Option<Histogram> {
         None
     }
-    /// Describes lent memory to the peer; empty where the peer does not write to it directly.
-    /// Memory that was described stays described until the call is settled, or until the landing
-    /// takes itself back.
+    /// Describes lent memory to the peer. Returns nothing where the peer does not write to it
+    /// directly.
+    ///
+    /// The description holds until the call is settled, or until the landing takes itself back.
     fn lend_landing(&self, landing: &mut Landing) -> Vec<MemorySegment>;
-    /// Waits until `bytes` may be queued; `None` once the connection is closed. A frame larger than
-    /// the whole queue waits until the queue is empty.
+    /// Waits until `bytes` may be queued. Returns `None` once the connection is closed. A frame
+    /// larger than the whole queue waits until the queue is empty.
     fn reserve_bytes(&self, bytes: u64) -> impl Future<Output = Option<QueuedBytesPermit>> + Send;
-    /// Waits while the peer makes this side answer faster than it reads the answers.
+    /// Waits while the peer causes control frames faster than it reads them.
     fn control_room(&self) -> impl Future<Output = ()> + Send;
-    /// Adds a frame, without sending: cheap enough for a caller that holds a lock. Follow with
-    /// [`FrameOutlet::flush_frames`].
+    /// Queues a frame without sending it. This is cheap enough for a caller that holds a lock. Call
+    /// [`FrameOutlet::flush_frames`] afterwards.
     fn push_frame(&self, frame: OutgoingFrame);
-    /// Drops the parts of a call that are not on their way yet.
+    /// Drops the queued parts of a call; parts already sent stay.
     fn abandon_call(&self, call: u64);
     /// Sends what can be sent now. Never waits.
     fn flush_frames(&self);
-    /// Sends what callers leave, until [`FrameOutlet::finish_writes`] and an empty queue, or an error.
+    /// Sends what callers queue. Ends with an error, or after [`FrameOutlet::finish_writes`] once
+    /// the queue is empty.
     fn run(&self) -> impl Future<Output = io::Result<()>> + Send;
-    /// Lets [`FrameOutlet::run`] end after what is queued.
+    /// Lets [`FrameOutlet::run`] end once the queue is empty.
     fn finish_writes(&self);
     /// Tells the peer that nothing follows.
     fn shut_write(&self);
-    /// Ends the connection and forgets everything. From its return on the peer can't write to lent
-    /// memory any more.
+    /// Ends the connection and forgets everything. Once it has returned, the peer can no longer
+    /// write to lent memory.
     fn close(&self);
 }
 
-/// Why nothing more can be read.
+/// Reason why nothing more can be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InletError {
     #[error(transparent)]
@@ -155,25 +157,25 @@ pub(crate) enum InletError {
     Read(#[from] io::Error),
 }
 
-/// What comes with a header.
+/// The descriptors, message and data that follow a header.
 #[derive(Debug, Default)]
 pub(crate) struct FrameBody {
     pub(crate) message: Bytes,
-    /// Where the peer lets this side write (`Call`, `Wanted`).
+    /// Memory that the peer lets this side write to (`Call`, `Wanted`).
     pub(crate) target: Vec<MemorySegment>,
-    /// The data itself, where it was handed over rather than written into the landing.
+    /// The data, where it was handed over instead of written into the landing.
     pub(crate) data: Option<Vec<Bytes>>,
 }
 
-/// The read side of a connection. Once the future of a reader has been dropped, nothing is written
-/// to a landing by this side; what the peer may still write is the [`FrameOutlet::close`]'s to end.
+/// The read side of a connection. Once a reader's future has been dropped, this side writes to no
+/// landing. [`FrameOutlet::close`] ends the peer's own writes.
 pub(crate) trait FrameInlet: Send {
-    /// The next header; `None` when the peer closed between two frames.
+    /// Reads the next header. Returns `None` when the peer closed between two frames.
     fn next_header(
         &mut self,
     ) -> impl Future<Output = Result<Option<FrameHeader>, InletError>> + Send;
-    /// What belongs to `next_header`; its data into `fill`, which has exactly as much room, unless it is
-    /// handed over.
+    /// Receives what belongs to `header`. Data goes into `fill`, which has exactly as much room,
+    /// unless the data is handed over.
     fn receive_body(
         &mut self,
         header: &FrameHeader,

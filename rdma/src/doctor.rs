@@ -1,7 +1,7 @@
-//! What a host has of RDMA, what keeps it from being used, and what to do about it.
+//! Owns the diagnosis of a host's RDMA: what it has, what prevents its use, and how to mend that.
 //!
-//! `host` reads a description of the host from files below a root folder; `check` judges it without
-//! I/O; `peer` looks at the way to one other host. Owns no printing and no exit status, opens no
+//! `host` reads a description of the host from files below a root folder. `check` judges it without
+//! I/O. `peer` examines the way to one other host. Owns no printing and no exit status, opens no
 //! queue pair, and changes nothing.
 
 mod addresses;

@@ -1,8 +1,8 @@
-//! The transport within one process: shares memory (`verbs3 dev`), or copies it as a NIC would
-//! (tests).
+//! Owns the transport within one process. It shares memory (`verbs3 dev`), or copies it as a NIC
+//! would (tests).
 //!
-//! Owns the choice between the two. `share` is a product path; `copy` with `faults` is what every
-//! crate's tests drive.
+//! Owns the choice between the two. `share_connection` is a product path. Every crate's tests drive
+//! `copy_connection` with `faults`.
 
 mod copy_connection;
 mod faults;
@@ -20,22 +20,22 @@ use crate::transport::{
 
 pub use faults::{FaultHandle, InProcessFaults};
 
-/// How an in-process connection moves bytes.
+/// The way in which an in-process connection moves bytes.
 #[derive(Clone)]
 pub enum InProcessMode {
-    /// The owner's `Bytes` are handed over; no landing, no task: the handler runs inside the
+    /// Hands over the owner's `Bytes`. There is no landing and no task: the handler runs inside the
     /// requester's poll.
     Share,
-    /// Bytes are copied into the landing, the handler runs in a task of its own, and faults may
-    /// happen.
+    /// Copies bytes into the landing. The handler runs in its own task, and faults may happen.
     Copy(InProcessFaults),
 }
 
-/// Makes connections to a service of this process.
+/// A maker of connections to a service of this process.
 pub struct InProcess;
 
 impl InProcess {
-    /// An established connection to `service`. `Copy` needs a tokio runtime around its calls.
+    /// Returns an established connection to `service`. `Copy` needs a tokio runtime around its
+    /// calls.
     pub fn open_connection(
         service: Arc<dyn CallService>,
         mode: InProcessMode,
@@ -46,7 +46,7 @@ impl InProcess {
         }
     }
 
-    /// A transport whose every connection reaches `service`, whatever the address.
+    /// Makes a transport whose every connection reaches `service`, whatever the address.
     pub fn make_transport(
         service: Arc<dyn CallService>,
         mode: InProcessMode,
@@ -54,7 +54,8 @@ impl InProcess {
         Arc::new(InProcessTransport { service, mode })
     }
 
-    /// The same, but it says that it is of `transport_kind`, and that its peer can be reached in `ways`.
+    /// Makes such a transport that claims to be of `kind`, and that its peer can be reached in
+    /// `ways`.
     pub fn posing_as(
         kind: TransportKind,
         ways: TransportWays,

@@ -1,11 +1,10 @@
-//! Memory that a requester lends for one reply.
+//! Owns memory that a requester lends for one reply: the cut of a landing in segments, and who may
+//! see which bytes of it. Does not move bytes.
 //!
-//! Owns the cut of a landing in segments and who may see which bytes of it. Does not move bytes.
-//!
-//! A range of a landing goes through three hands: it is *lent* (in the [`Landing`], nobody reads
-//! it), *claimed* by the transport for one part ([`LandingFill`], written by that transport alone), and
-//! *vouched for* (`Bytes`, read by everyone, written by nobody). It can't be claimed twice, because
-//! claiming takes it out of the landing.
+//! A range of a landing passes through three states. It is *lent*: it is in the [`Landing`] and
+//! nobody reads it. It is *claimed* by the transport for one part: it is in a [`LandingFill`], and
+//! that transport alone writes it. It is *vouched for*: it is `Bytes`, everyone may read it, and
+//! nobody writes it. It can't be claimed twice, because claiming takes it out of the landing.
 
 use std::io::IoSliceMut;
 
@@ -13,7 +12,7 @@ use bytes::Bytes;
 
 use crate::arena::{Arena, CellHold, CellSpan};
 
-/// What kind of memory a segment lies in. Device memory (dmabuf) and a client's own memory join
+/// The kind of memory that a segment lies in. Device memory (dmabuf) and a client's own memory join
 /// later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryKind {
@@ -26,16 +25,16 @@ pub struct RailId(pub u16);
 
 /// Lent memory: consecutive segments, addressed by one offset from 0 to `total_bytes()`.
 ///
-/// Once lent it is out of the requester's hands until the call is settled:
+/// A lent landing is out of the requester's hands until the call is settled:
 ///
 /// ```compile_fail,E0382
-/// use verbs3_rdma::{landing::Landing, transport::Connection};
-/// fn lent_twice(connection: &dyn Connection, landing: Landing) {
-///     let first = connection.call("a".into(), Some(landing));
-///     let second = connection.call("b".into(), Some(landing));
+/// use verbs3_rdma::{landing::Landing, transport::PeerConnection};
+/// fn lent_twice(connection: &dyn PeerConnection, landing: Landing) {
+///     let first = connection.start_call("a".into(), Some(landing));
+///     let second = connection.start_call("b".into(), Some(landing));
 /// }
 /// ```
-/// There is no way to look into it, before or after: only parts that were vouched for are `Bytes`.
+/// Nobody can look into it, before or after: only vouched-for parts are `Bytes`.
 ///
 /// ```compile_fail,E0608
 /// fn peeks(landing: verbs3_rdma::landing::Landing) -> u8 {
@@ -43,17 +42,17 @@ pub struct RailId(pub u16);
 /// }
 /// ```
 pub struct Landing {
-    /// What has not been claimed, by ascending offset.
+    /// Ranges that have not been claimed, by ascending offset.
     lent: Vec<LentSegment>,
-    /// All of the memory, claimed or not: pieces that are dropped early must not give back what the
-    /// peer can still write to. The landing itself is dropped when its call is settled.
+    /// Holds on all of the memory, claimed or not. Pieces that are dropped early must not give back
+    /// memory that the peer can still write to. The landing is dropped when its call is settled.
     held: Vec<CellHold>,
     bytes: u64,
-    /// Who closes it to the peer before its memory goes back, where that takes a while.
+    /// Closes the landing to the peer before its memory goes back, where that takes a while.
     taker: Option<Box<dyn TakeBack>>,
 }
 
-/// Keeps the memory of a landing until the peer can't write to it any more.
+/// A keeper of a landing's memory until the peer can't write to it any more.
 pub(crate) trait TakeBack: Send {
     fn take_back(self: Box<Self>, held: Vec<CellHold>);
 }
@@ -88,7 +87,7 @@ impl LentSegment {
     }
 }
 
-/// Why a range of a landing can't be written.
+/// Reason why a range of a landing can't be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LandingClaimError {
     #[error("bytes {offset} to {end} lie outside the landing of {landing_bytes} bytes")]
@@ -98,7 +97,7 @@ pub(crate) enum LandingClaimError {
 }
 
 impl Landing {
-    /// Leases one segment for each of `segment_bytes` (each ≤ the arena's largest cell); all or
+    /// Loans one segment for each of `segment_bytes` (each ≤ the arena's largest cell); all or
     /// nothing.
     pub fn allocate_segments(arena: &Arena, segment_bytes: &[usize]) -> Option<Self> {
         let mut lent = Vec::with_capacity(segment_bytes.len());
@@ -113,22 +112,22 @@ impl Landing {
         Some(Self { lent, held, bytes: offset, taker: None })
     }
 
-    /// Length of all segments together, claimed or not.
+    /// Returns the length of all segments together, claimed or not.
     pub fn total_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// From now on its memory goes back by way of `taker`.
+    /// Makes the memory go back through `taker` from now on.
     pub(crate) fn taken_back_by(&mut self, taker: Box<dyn TakeBack>) {
         self.taker = Some(taker);
     }
 
-    /// Address and length of each lent range, by offset: what a NIC is told of it.
+    /// Returns address and length of each lent range, by offset, for a NIC.
     pub(crate) fn lent_ranges(&self) -> impl Iterator<Item = (usize, usize)> {
         self.lent.iter().map(|lent| (lent.span.start_address(), lent.span.len()))
     }
 
-    /// Takes `offset..offset + total_bytes` out, for one part to be written into; all or nothing.
+    /// Takes a range from `offset` out, so that one part can be written into it; all or nothing.
     pub(crate) fn claim_range(
         &mut self,
         offset: u64,
@@ -154,7 +153,7 @@ impl Landing {
         Ok(self.cut_range(first, last, offset, end))
     }
 
-    /// Cuts `offset..end_offset`, which the lent ranges `first..last` cover, out of them.
+    /// Cuts `offset..end` out of the lent ranges `first..last`, which cover it.
     fn cut_range(&mut self, first: usize, last: usize, offset: u64, end: u64) -> LandingFill {
         let mut spans = Vec::with_capacity(last - first);
         let mut kept = Vec::new();
@@ -182,24 +181,23 @@ impl Landing {
     }
 }
 
-/// A claimed range while it is written. Dropping it gives up the range, and never shows what it
-/// holds.
+/// A claimed range while it is written. Dropping it gives the range up and never shows its content.
 #[derive(Default)]
 pub(crate) struct LandingFill {
     spans: Vec<CellSpan>,
-    /// The span that is written next, and how far it is written.
+    /// The span that is written next; below it, how far it is written.
     at: usize,
     filled: usize,
 }
 
 impl LandingFill {
-    /// Bytes still to be written.
+    /// Returns the bytes still to be written.
     pub(crate) fn missing_bytes(&self) -> usize {
         let left: usize = self.spans[self.at..].iter().map(CellSpan::len).sum();
         left - self.filled
     }
 
-    /// Puts the unwritten ranges in order into `unwritten_slices`; returns how many there are.
+    /// Puts the unwritten ranges in order into `slices`. Returns how many there are.
     pub(crate) fn unwritten_slices<'a>(&'a mut self, slices: &mut [IoSliceMut<'a>]) -> usize {
         let mut skip = self.filled;
         let mut used = 0;
@@ -211,7 +209,7 @@ impl LandingFill {
         used
     }
 
-    /// Notes that the next `total_bytes` were written.
+    /// Records that the next `bytes` were written.
     pub(crate) fn record_written(&mut self, mut bytes: usize) {
         while let Some(span) = self.spans.get(self.at) {
             let left = span.len() - self.filled;
@@ -226,7 +224,7 @@ impl LandingFill {
         assert_eq!(bytes, 0, "more bytes written than were claimed");
     }
 
-    /// Copies from `source`, as a NIC would write; returns how many bytes fitted.
+    /// Copies from `source`, as a NIC would write. Returns how many bytes fitted.
     pub(crate) fn copy_from(&mut self, source: &[u8]) -> usize {
         let mut copied = 0;
         while copied < source.len() {
@@ -243,13 +241,13 @@ impl LandingFill {
         copied
     }
 
-    /// Notes that the peer has written all of it, by itself.
+    /// Records that the peer has written all of it by itself.
     pub(crate) fn record_placed(&mut self) {
         self.at = self.spans.len();
         self.filled = 0;
     }
 
-    /// The written bytes, once the peer has vouched for them.
+    /// Returns the written bytes, once the peer has vouched for them.
     ///
     /// # Panics
     /// When some are still missing: they would be old bytes of another call.

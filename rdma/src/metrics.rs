@@ -1,7 +1,7 @@
-//! Every metric of this crate: name, labels and meaning in one table.
+//! Owns every metric of this crate: name, labels and meaning in one table, and the values, which
+//! count for the whole process.
 //!
-//! Owns the values, which count for the whole process. Does not serve them; `cli` registers them
-//! and answers scrapes.
+//! Does not serve them; `cli` registers them and answers scrapes.
 
 use std::sync::LazyLock;
 
@@ -55,8 +55,8 @@ macro_rules! table {
     };
 }
 
-/// Upper bounds of latency buckets: from a page over a fast NIC to a call that waits for a cold
-/// store.
+/// Upper bounds of latency buckets in seconds: from a page over a fast NIC to a call that waits for
+/// a cold store.
 const SECONDS: [f64; 14] =
     [20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 0.01, 0.05, 0.2, 1.0, 5.0, 30.0];
 
@@ -176,7 +176,7 @@ pub fn register_metrics(registry: &Registry) -> PrometheusResult<()> {
     registry.register(Box::new(PortCounters::new("/sys/class/infiniband".into())?))
 }
 
-/// Makes the usage of `arena` visible in `registry`. One arena a registry.
+/// Makes the usage of `arena` visible in `registry`. A registry takes one arena.
 pub fn register_arena(registry: &Registry, arena: Arena) -> PrometheusResult<()> {
     let bytes = IntGaugeVec::new(Opts::new(ARENA_BYTES, ARENA_BYTES_HELP), &["kind"])?;
     registry.register(Box::new(ArenaCollector { arena, bytes }))
@@ -250,7 +250,7 @@ impl TransportTraffic {
     }
 }
 
-/// Adds to a gauge now, and takes the same away on drop.
+/// A guard that adds to a gauge now, and subtracts the same on drop.
 pub(crate) struct GaugeGuard {
     gauge: IntGauge,
     by: i64,
@@ -319,7 +319,7 @@ mod tests {
         let _ = all.shm_copied_bytes.with_label_values(&["quota"]);
         let mut names: Vec<_> = registry.gather().iter().map(|m| m.name().to_owned()).collect();
         names.sort();
-        // Of the kernel's ports, which this host may not have; their own test has some.
+        // Leave out the kernel's ports, which this host may not have. Their own test has some.
         let of_ports = |name: &String| name.starts_with("verbs3_verbs_port_");
         names.retain(|name| !of_ports(name));
         let mut table: Vec<_> =

@@ -1,14 +1,13 @@
-//! One other host: connects when it is first needed, takes the best way that both have and that
-//! works, spreads calls over its connections, and reconnects with patience.
+//! Owns the connections to one peer, another host. It connects on first use, takes the best working
+//! way that both hosts have, spreads calls over its connections, and reconnects with backoff.
 //!
-//! Owns the connections to one peer. It does not repeat calls: whoever made one knows what a second
-//! try may do. While the peer rests after a failure, calls fail at once with the reason, so that
-//! their callers can go elsewhere.
+//! It does not repeat calls: the caller knows what a second try may do. While the peer rests after
+//! a failure, calls fail at once with the reason, so that their callers can go elsewhere.
 //!
-//! Tcp comes first: it proves who is there, and its welcome names the other ways ([`TransportWays`]). Shared
-//! memory is better than verbs, and verbs better than tcp; this host's rail i connects to the
-//! peer's rail i. A way that fails too often rests and is tried again by itself; what calls go over
-//! meanwhile is never silent (`route`).
+//! Tcp comes first: it proves the peer's identity, and its welcome names the other ways
+//! ([`TransportWays`]). Shared memory is better than verbs, and verbs better than tcp. Rail i of
+//! this host connects to rail i of the peer. A way that fails too often rests and is retried by
+//! itself. Every fallback in the meantime is reported (`route_monitor`).
 
 mod backoff;
 mod connect_attempts;
@@ -48,16 +47,18 @@ use connecting_call::ConnectingCall;
 use connection_state::{ConnectionPick, PeerConnectionState, TransportLane};
 use way_rest::WayRestTracker;
 
-/// Bounds on the connections to one peer, and how long each way to it rests after failures.
+/// Bounds on the connections to one peer, and on how long each way to it rests after failures.
 #[derive(Debug, Clone)]
 pub struct PeerOptions {
-    /// Connections to one peer over one transport. Over verbs at least one for each rail.
+    /// Most connections to one peer over one transport. Over verbs there is at least one for each
+    /// rail.
     pub connections_max: usize,
-    /// Calls in flight on the least loaded connection from which another one is worth its memory.
+    /// Calls in flight on the least loaded connection from which one more connection is worth its
+    /// memory.
     pub calls_per_connection: usize,
     /// A connection that carried no call for this long is closed.
     pub idle_max: Duration,
-    /// How long the first calls wait, once tcp is connected, for a better way. Then tcp serves, and
+    /// Wait of the first calls for a better way, once tcp is connected. After it tcp serves, and
     /// the attempt goes on.
     pub upgrade_wait: Duration,
     /// Rests of tcp.
@@ -82,7 +83,7 @@ impl Default for PeerOptions {
     }
 }
 
-/// The way to one other host. Dropping it lets calls under way finish, and closes the rest.
+/// The connections to one other host. Dropping it lets calls in flight finish, and closes the rest.
 pub struct TransportPeer {
     inner: Arc<TransportPeerInner>,
     /// A connection within this process, which is never remade.
@@ -95,7 +96,8 @@ struct TransportPeerInner {
     tcp: Vec<Arc<dyn PeerTransport>>,
     options: PeerOptions,
     state: Mutex<PeerConnectionState>,
-    /// A way has failed or come back: the upkeep may have another time to wake at.
+    /// Notified when a way has failed or come back, because the upkeep may have to wake at another
+    /// time.
     changed: Notify,
     tasks: TaskTracker,
     over: CancellationToken,
@@ -108,8 +110,8 @@ enum ConnectionChoice {
 }
 
 impl TransportPeer {
-    /// A peer that is reached by the best of `transports` that it has, too, and that works. Of
-    /// these, one is tcp; each of kind verbs is one rail of this host, in the order of the rails.
+    /// Makes a peer that is reached by the best working one of `transports` that it has, too. One
+    /// of them is tcp. Each one of kind verbs is one rail of this host, in the order of the rails.
     /// Connects on first use, not here.
     pub fn new(
         name: impl Into<String>,
@@ -123,7 +125,7 @@ impl TransportPeer {
         }
     }
 
-    /// A peer within this process: `connection` is used as it is.
+    /// Makes a peer within this process: `connection` is used as it is.
     pub fn for_local_connection(connection: Arc<dyn PeerConnection>) -> Self {
         let inner = TransportPeerInner::new(
             "this process".into(),
@@ -134,12 +136,12 @@ impl TransportPeer {
         Self { inner, local: Some(connection) }
     }
 
-    /// The peer's name in logs and errors; "this process" for a local peer.
+    /// Returns the peer's name in logs and errors; "this process" for a local peer.
     pub fn peer_name(&self) -> &str {
         &self.inner.name
     }
 
-    /// What calls go over now; `None` while nothing is connected.
+    /// Returns the transport of calls now; `None` while nothing is connected.
     pub fn transport_kind(&self) -> Option<TransportKind> {
         if let Some(connection) = &self.local {
             return Some(connection.transport_kind());
@@ -148,7 +150,7 @@ impl TransportPeer {
         state.all_connections().next().and_then(|_| state.route.last_kind())
     }
 
-    /// Established connections.
+    /// Returns the count of established connections.
     pub fn connection_count(&self) -> usize {
         match &self.local {
             Some(_) => 1,
@@ -156,7 +158,7 @@ impl TransportPeer {
         }
     }
 
-    /// Whether a call that is made now goes out at once: some connection takes calls.
+    /// Returns true if a call made now goes out at once, because some connection takes calls.
     pub fn is_connected(&self) -> bool {
         self.local.is_some()
             || self
@@ -167,7 +169,7 @@ impl TransportPeer {
                 .any(|held| held.connection.broken_reason().is_none())
     }
 
-    /// Starts a call on the least loaded connection; connects first where there is none. Needs a
+    /// Starts a call on the least loaded connection. Connects first where there is none. Needs a
     /// tokio runtime.
     pub fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {
         let made: Result<OutgoingCall, Infallible> = self.call_with(|_| Ok((message, landing)));
@@ -177,9 +179,9 @@ impl TransportPeer {
         }
     }
 
-    /// As [`TransportPeer::start_call`], for who lends memory only where it is needed: `request` is told whether
-    /// the connection that was chosen wants a landing. Asked apart, the answer could be about
-    /// another connection than the one that is used.
+    /// Starts a call like [`TransportPeer::start_call`], for callers that lend memory only where it
+    /// is needed. `request` is told whether the chosen connection wants a landing. A separate
+    /// question could be answered about another connection than the one used.
     pub fn call_with<E>(
         &self,
         request: impl FnOnce(bool) -> Result<(Bytes, Option<Landing>), E>,
@@ -189,7 +191,8 @@ impl TransportPeer {
             None => match self.inner.choose_connection(Instant::now()) {
                 ConnectionChoice::Use(pick) => pick.connection,
                 ConnectionChoice::Wait(attempt) => {
-                    // Whatever comes of the attempt: one that needs no landing leaves it alone.
+                    // The attempt's outcome is still open. A connection that needs no landing
+                    // ignores it.
                     let request = Some(request(true)?);
                     return Ok(OutgoingCall::new(Box::new(ConnectingCall::Waiting {
                         attempt,
@@ -205,9 +208,10 @@ impl TransportPeer {
         Ok(connection.start_call(message, landing).with_connection(connection))
     }
 
-    /// `start_call` got no sign of life for as long as its caller waits. `true`: nothing at all came over
-    /// what it goes over, which is not the last way to this peer; calls go another way from now on.
-    /// `false`: it says something of the peer itself.
+    /// Reports a call of `start_call` that got no frame in its caller's wait. Returns `true` when
+    /// nothing at all came over the call's connection, and that is not the last way to this peer.
+    /// Calls go another way from now on. Returns `false` when the silence says something of the
+    /// peer itself.
     pub fn blames_way(&self, call: &OutgoingCall) -> bool {
         let Some(way) =
             call.call_connection().filter(|way| self.local.is_none() && way.is_silent())
@@ -222,7 +226,7 @@ impl TransportPeer {
         true
     }
 
-    /// Closes idle connections and waits for the tasks of this peer. Calls under way keep theirs.
+    /// Closes idle connections and waits for the tasks of this peer. Calls in flight keep theirs.
     pub async fn shutdown(&self) {
         self.inner.over.cancel();
         self.inner.state.lock().retain_connections(|_| false);
@@ -280,8 +284,8 @@ impl TransportPeerInner {
         }
     }
 
-    /// Has more connections made where they are worth it: over ways that are as good as the chosen
-    /// one or better and have none, and beside crowded ones.
+    /// Starts more connections where they are worth it: over ways at least as good as the chosen
+    /// one that have none, and beside crowded ones.
     fn widen_connections(
         self: &Arc<Self>,
         state: &mut PeerConnectionState,
@@ -332,13 +336,13 @@ impl TransportPeerInner {
             state.attempt = Some(attempt.clone());
             return ConnectionChoice::Wait(attempt);
         }
-        // Tcp rests, or this side is over. Another way may still be known from before.
+        // Tcp rests, or this side is shutting down. Another way may still be known from before.
         for at in 0..state.lanes.len() {
             if let Some(attempt) = self.start_attempt(&mut state, at, now) {
                 return ConnectionChoice::Wait(attempt);
             }
         }
-        // Nothing was sent for this call, whatever the error was that the peer rests for.
+        // Nothing was sent for this call, whatever error the peer rests for.
         ConnectionChoice::Refuse(match &state.last_error {
             Some(error @ TransportError::Lost { .. }) => {
                 self.unreachable_error(&format!("resting: {error}"))

@@ -1,8 +1,8 @@
-//! One call as the requesting side of a transport keeps it: its landing, its events, and whether it
-//! is settled.
+//! Owns one call of a transport's requesting side: its landing, its events, and whether it is
+//! settled.
 //!
-//! Owns the rule of quarantine: the landing stays here until the call is settled, whoever has lost
-//! interest in it. Does not move bytes and sends nothing; a transport asks it what to do.
+//! Owns the rule of quarantine: the landing stays here until the call is settled, even if nobody
+//! wants the call any more. Does not move bytes and sends nothing; a transport asks it what to do.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
@@ -18,15 +18,15 @@ use crate::landing::{Landing, LandingClaimError, LandingFill};
 use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
 use crate::transport::{CallEvent, TransportError, TransportKind};
 
-/// Events that a call may hold before its requester takes them. A landing of 16 MiB in pages of 4
-/// KiB has as many parts; more is a peer that floods a requester which can't make it stop.
+/// Most events that a call may hold before its requester takes them. A landing of 16 MiB in pages
+/// of 4 KiB has as many parts. A peer that sends more floods a requester that can't make it stop.
 pub(crate) const EVENTS_QUEUED_MAX: usize = 4096;
 
-/// Message bytes that a call may hold before its requester takes them: the messages of a flood
-/// would be memory that no landing bounds. Real messages have some hundred bytes.
+/// Most message bytes that a call may hold before its requester takes them. No landing bounds the
+/// messages of a flood. Real messages have some hundred bytes.
 pub(crate) const MESSAGE_BYTES_QUEUED_MAX: usize = 4 << 20;
 
-/// The right to have one call under way on a connection.
+/// The right to one call in flight on a connection.
 pub(crate) struct CountedCredit {
     _permit: CreditPermit,
     _gauge: GaugeGuard,
@@ -40,7 +40,7 @@ impl CountedCredit {
 
 type CallEventResult = Result<CallEvent, TransportError>;
 
-/// A requester's push that somebody in this process waits for (in-process transports only).
+/// A requester's push that a task in this process waits for (in-process transports only).
 pub(crate) struct InProcessPull {
     pub(crate) fill: LandingFill,
     pub(crate) done: oneshot::Sender<Vec<Bytes>>,
@@ -48,10 +48,10 @@ pub(crate) struct InProcessPull {
 
 pub(crate) struct PendingCall {
     traffic: &'static TransportTraffic,
-    /// The peer was told where the landing is, so it can say that data is there already.
+    /// True if the peer knows where the landing is, so that it can place data there by itself.
     described: bool,
     begun: Instant,
-    /// Of its rail, where it has one.
+    /// Histogram of the call's rail, where it has one.
     rail_seconds: Option<Histogram>,
     state: Mutex<PendingCallState>,
 }
@@ -63,7 +63,7 @@ struct PendingCallState {
     message_bytes: usize,
     requester: Option<Waker>,
     server: Option<Waker>,
-    /// Bytes of the last `Wanted` that has not been answered.
+    /// Bytes of the last unanswered `Wanted`.
     wanted: Option<u64>,
     pull: Option<InProcessPull>,
     cancelled: bool,
@@ -74,11 +74,11 @@ struct PendingCallState {
     credit: Option<CountedCredit>,
 }
 
-/// What a settled call lets go of.
+/// The parts that a settled call lets go of.
 type SettledRemains =
     (Option<Landing>, Option<LandingQuarantine>, Option<CountedCredit>, Option<InProcessPull>);
 
-/// Shows a landing in the metrics while it is in quarantine.
+/// A guard that shows a landing in the metrics while it is in quarantine.
 struct LandingQuarantine {
     _count: GaugeGuard,
     _bytes: GaugeGuard,
@@ -128,13 +128,13 @@ impl PendingCall {
         }
     }
 
-    /// Notes whether the peer was told where the landing is.
+    /// Records whether the peer was told where the landing is.
     pub(crate) fn mark_described(mut self, described: bool) -> Self {
         self.described = described;
         self
     }
 
-    /// Has its seconds counted for a rail, too.
+    /// Counts the call's seconds for a rail, too.
     pub(crate) fn timed_by(mut self, rail_seconds: Option<Histogram>) -> Self {
         self.rail_seconds = rail_seconds;
         self
@@ -144,8 +144,8 @@ impl PendingCall {
         self.described
     }
 
-    /// Takes a range of the landing out to be written. Also for a cancelled call: its memory is
-    /// still its own.
+    /// Takes a range of the landing out to be written. Works for a cancelled call as well, which
+    /// still owns its memory.
     pub(crate) fn claim_range(
         &self,
         offset: u64,
@@ -162,8 +162,8 @@ impl PendingCall {
         }
     }
 
-    /// Gives the requester an event; `false` when its queue is over the bound. A cancelled call
-    /// forgets it.
+    /// Gives the requester an event. Returns `false` when its queue is over the bound. A cancelled
+    /// call drops the event.
     pub(crate) fn deliver_event(&self, event: CallEvent) -> bool {
         let mut state = self.state.lock();
         if state.settled {
@@ -174,8 +174,8 @@ impl PendingCall {
                 let bytes: usize = part.data.iter().map(Bytes::len).sum();
                 self.traffic.bytes_in.inc_by(bytes as u64);
                 if part.last {
-                    // Dropped at once: who sees the last part may count on the memory and the
-                    // credit being back.
+                    // Dropped at once: a requester that sees the last part may rely on the memory
+                    // and the credit being back.
                     drop(self.settle_locked(&mut state, &self.traffic.done));
                 }
             }
@@ -218,8 +218,8 @@ impl PendingCall {
         }
     }
 
-    /// The requester gave up. `true`: the peer has to be told, and the landing is in quarantine
-    /// until it has answered.
+    /// Cancels the call for its requester. Returns `true` if the peer has to be told; the landing
+    /// is in quarantine until it has answered.
     pub(crate) fn cancel_call(&self) -> bool {
         let mut state = self.state.lock();
         let events = std::mem::take(&mut state.events);
@@ -247,7 +247,7 @@ impl PendingCall {
         self.state.lock().cancelled
     }
 
-    /// The next event, if there is one.
+    /// Takes the next event, if there is one.
     pub(crate) fn pop_event(&self) -> Option<CallEventResult> {
         let mut state = self.state.lock();
         let event = state.pop_event()?;
@@ -280,8 +280,8 @@ impl PendingCall {
         Poll::Pending
     }
 
-    /// For transports that can make the serving side wait: ready while fewer than `events_max`
-    /// events are queued.
+    /// Waits until fewer than `events_max` events are queued. For transports that can make the
+    /// serving side wait.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>, events_max: usize) -> Poll<()> {
         let mut state = self.state.lock();
         if state.events.len() < events_max {
@@ -291,7 +291,7 @@ impl PendingCall {
         Poll::Pending
     }
 
-    /// Notes who waits for the requester's push; at most one pull at a time.
+    /// Records the waiter for the requester's push. At most one pull waits at a time.
     pub(crate) fn offer_pull(&self, pull: InProcessPull) {
         self.state.lock().pull = Some(pull);
     }

@@ -1,7 +1,7 @@
-//! From the names of rails in a configuration to the addresses that select them.
+//! Owns the choice of rails: it maps the names in a configuration to the addresses that select
+//! them.
 //!
-//! Owns the choice. What device an address belongs to is the caller's probe to say (rdma_cm knows);
-//! no device is opened here.
+//! The caller's probe says to which device an address belongs (rdma_cm knows). Opens no device.
 
 mod interfaces;
 
@@ -16,7 +16,7 @@ pub struct RailPort {
     pub port: u8,
 }
 
-/// Why a rail of the configuration is not there.
+/// Reason why a rail of the configuration is not there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RailError {
     #[error(
@@ -32,8 +32,8 @@ pub enum RailError {
     Twice { first: String, second: String },
 }
 
-/// The rail of each port that `probe` knows an address of, in the order of the interfaces; that may
-/// be none.
+/// Returns the rail of each port for which `probe` knows an address, in the order of the
+/// interfaces. There may be none.
 pub fn detect_rails(
     interfaces: &[NetworkInterface],
     probe: impl Fn(IpAddr) -> Option<RailPort>,
@@ -47,7 +47,7 @@ pub fn detect_rails(
     ports.into_iter().map(|RailPort { device, port }| format!("{device}:{port}")).collect()
 }
 
-/// The address of each rail of `names`, in their order, or why it has none now.
+/// Returns the address of each rail of `names`, in their order, or why it has none now.
 pub fn resolve_rails(
     names: &[String],
     interfaces: &[NetworkInterface],
@@ -77,13 +77,13 @@ pub fn resolve_rails(
     found
 }
 
-/// Addresses that belong to a port, those of IPv4 first: RoCE v2 over it works where IPv6 is half
+/// Returns addresses that belong to a port, IPv4 first: RoCE v2 over IPv4 works where IPv6 is half
 /// set up.
 fn usable_ports(
     interfaces: &[NetworkInterface],
     probe: impl Fn(IpAddr) -> Option<RailPort>,
 ) -> Vec<(&NetworkInterface, RailPort)> {
-    // Loopback belongs to whichever device rdma_cm likes; a link-local address says nothing to
+    // Loopback belongs to any device, as rdma_cm likes. A link-local address means nothing to
     // another host.
     let usable = |address: &IpAddr| match address {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),

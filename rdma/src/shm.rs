@@ -1,14 +1,14 @@
-//! Gateway and worker on one host: calls over a unix socket, replies handed over in the worker's
-//! own memory.
+//! Owns the shared-memory transport between a gateway and a worker on one host, and its options.
+//! Calls go over a unix socket; replies are handed over in the worker's own memory.
 //!
-//! Owns the options. `pass` hands the worker's arena to a requester that has proved the secret;
-//! `view` is that arena as the requester sees it, read-only; `pins` is what the worker keeps for
-//! it, `releases` how the requester gives it back. `owner` and `borrower` are the two sides of the
-//! stream. What is said over it is `calls`'.
+//! `arena_offer` hands the worker's arena to a requester that has proved the secret. `arena_view`
+//! is the requester's read-only view of it. `pin_registry` holds what the worker keeps for the
+//! requester; `pin_releases` gives it back. `owner_halves` and `borrower_halves` are the two sides
+//! of the stream. `calls` knows what is said over it.
 //!
-//! A pin ends when the requester releases it, or when the requester has unmapped the arena, which
-//! the kernel reports by the lifeline (`pass`), also for a process that was killed. Never by time,
-//! and never because the worker wants it.
+//! A pin ends when the requester releases it, or when the requester has unmapped the arena. The
+//! kernel reports the latter by the lifeline (`arena_offer`), also for a killed process. A pin
+//! never ends by time, and never because the worker wants it.
 
 mod arena_offer;
 mod arena_view;
@@ -26,20 +26,20 @@ pub use client::ShmTransport;
 pub use server::{ShmServer, ShmServerOptions};
 pub use socket::ShmBindError;
 
-/// What both sides need.
+/// Options that both sides need.
 #[derive(Debug, Clone)]
 pub struct ShmOptions {
     pub calls: CallOptions,
 }
 
 impl ShmOptions {
-    /// Options with the defaults of `CallOptions`.
+    /// Makes options with the defaults of `CallOptions`.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self { calls: CallOptions::new(secret) }
     }
 }
 
-/// How much of the worker's memory one connection may keep from being used again.
+/// Bounds on the worker's memory that one connection may keep from being used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PinQuota {
     /// Parts of replies that are handed over and not released.
@@ -49,7 +49,7 @@ pub struct PinQuota {
 }
 
 impl Default for PinQuota {
-    /// A gateway with some hundred bodies of a few MiB under way on each of its connections.
+    /// Fits a gateway with some hundred bodies of a few MiB in flight on each of its connections.
     fn default() -> Self {
         Self { pins_max: 4096, bytes_max: 256 << 20 }
     }

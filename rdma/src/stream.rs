@@ -1,7 +1,7 @@
-//! Frames over a byte stream of the kernel: what tcp and shm have in common.
+//! Owns what tcp and shm share: frames over a byte stream of the kernel. It has the queue of frames
+//! that wait to be written, and the reads that scatter a frame.
 //!
-//! Owns the queue of frames that wait to be written and the reads that scatter a frame. Knows
-//! nothing of addresses, and not what frames mean.
+//! Knows nothing of addresses, and not what frames mean.
 
 mod frame_intake;
 mod frame_outbox;
@@ -20,14 +20,14 @@ pub(crate) use frame_outbox::FrameOutbox;
 
 use crate::transport::TransportKind;
 
-/// A connected stream socket. Reads and writes never wait; `WouldBlock` says that there is nothing
-/// to do now.
+/// A connected stream socket. Reads and writes never wait; `WouldBlock` means that nothing can be
+/// done now.
 pub(crate) trait StreamSocket: Send + Sync + 'static {
     const KIND: TransportKind;
 
     fn try_read(&self, slices: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
-    /// From now on `wait_readable` need not tell of fewer than `bytes`, unless no more can come. Where
-    /// the kernel can't be told, it tells of each.
+    /// Lets `wait_readable` skip wake-ups for fewer than `bytes`, unless no more can come. Where
+    /// the kernel can't be told, every arrival wakes it.
     fn wake_at(&self, bytes: usize) -> io::Result<()>;
     fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
     fn wait_readable(&self) -> impl Future<Output = io::Result<()>> + Send;
@@ -46,9 +46,9 @@ macro_rules! socket {
                 let mut drained = 0;
                 let read =
                     self.try_io(Interest::READABLE, || match rustix::io::readv(self, slices)? {
-                        // All that there was: the next read waits for an event instead of asking in
-                        // vain. What comes after this one gives an event, and what came before was
-                        // read.
+                        // The socket is drained, so the next read waits for an event instead of
+                        // reading in vain. Bytes that come after this read give an event, and
+                        // earlier bytes were read.
                         bytes if 0 < bytes && bytes < offered => {
                             drained = bytes;
                             Err(io::ErrorKind::WouldBlock.into())

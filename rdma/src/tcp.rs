@@ -1,8 +1,8 @@
-//! Frames over TCP: Ethernet and IPoIB. Data goes from the owner's memory to the socket and from
-//! the socket into the landing, without a buffer between but for some hundred bytes that come with
-//! a header.
+//! Owns the options and sockets of frames over TCP: Ethernet and IPoIB.
 //!
-//! Owns the options and the making of sockets. What is said over them is `calls`'.
+//! Data goes from the owner's memory to the socket and from the socket into the landing. Only some
+//! hundred bytes that come with a header pass through a buffer. `calls` knows what is said over the
+//! sockets.
 
 mod client;
 mod server;
@@ -20,7 +20,7 @@ pub use server::{TcpBindError, TcpServer, TcpServerOptions};
 
 use crate::calls::{CallOptions, HandshakeSecret};
 
-/// What both sides of a TCP connection need.
+/// Options that both sides of a TCP connection need.
 #[derive(Debug, Clone)]
 pub struct TcpOptions {
     pub calls: CallOptions,
@@ -28,7 +28,7 @@ pub struct TcpOptions {
     pub keepalive_idle: Duration,
     /// Time between two probes; three unanswered ones end the connection.
     pub keepalive_interval: Duration,
-    /// A peer that takes no byte for this long is gone (TCP_USER_TIMEOUT).
+    /// Longest time that a peer may take no byte before it counts as gone (TCP_USER_TIMEOUT).
     pub send_stall_max: Duration,
     /// Network device to use ("ib0"); needs CAP_NET_RAW on older kernels.
     pub bind_device: Option<String>,
@@ -37,8 +37,8 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    /// Defaults: keep-alive probes after 15 s and then every 5 s, a send stall of 30 s. No device
-    /// and no local address is bound.
+    /// Sets the defaults: keep-alive probes after 15 s and then every 5 s, a send stall of 30 s. No
+    /// device and no local address is bound.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             calls: CallOptions::new(secret),

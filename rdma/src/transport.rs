@@ -1,18 +1,19 @@
-//! The one interface between "what is asked" and "how bytes move", shaped like verbs.
+//! Owns the interface between "what is asked" and "how bytes move", shaped like verbs.
 //!
 //! A requester lends a [`Landing`] with its request. The owner of the data *pushes* into that
-//! landing and then sends a message that vouches for what it pushed; a reply may come in parts.
+//! landing and then sends a message that vouches for what it pushed. A reply may come in parts.
 //! Nobody ever receives freshly allocated bytes.
 //!
 //! This file owns the vocabulary. It does not choose a transport (`peer`), and it does not know
 //! what the messages mean.
 //!
 //! # Who may touch a landing, and when
-//! From [`PeerConnection::start_call`] on, the landing belongs to the peer. What a [`CallEvent::ReplyPart`] vouches
-//! for may be read; the rest may not. The memory goes back to the arena when *both* hold: every
-//! piece handed out is dropped, and the call is *settled*: its last part arrived, or its cancel was
-//! acknowledged, or the connection that could still write to it is gone. Dropping a [`OutgoingCall`]
-//! cancels it; the landing stays in quarantine until then.
+//! From [`PeerConnection::start_call`] on, the landing belongs to the peer. The bytes that a
+//! [`CallEvent::Part`] vouches for may be read; the rest may not. The memory goes back to the arena
+//! when *both* hold: every piece handed out is dropped, and the call is *settled*. A call is
+//! settled when its last part arrived, when its cancel was acknowledged, or when the connection
+//! that could still write to the landing is gone. Dropping an [`OutgoingCall`] cancels it; the
+//! landing stays in quarantine until it is settled.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -26,10 +27,11 @@ use bytes::Bytes;
 use crate::landing::Landing;
 use crate::peer::TransportWays;
 
-/// How bytes reached this host. Reported in every answer, so that a silent fallback can't exist.
+/// The way in which bytes reached this host. Every answer reports it, so that a silent fallback
+/// can't exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TransportKind {
-    /// Within one process or one host: the owner's memory itself is handed over, pinned until
+    /// Within one process or one host. The owner's memory itself is handed over, pinned until
     /// dropped.
     Shm,
     /// RDMA reliable connection (InfiniBand, RoCE, iWARP).
@@ -39,7 +41,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// The value of the `transport` metric label and of the `x-verbs3-transport` header.
+    /// Returns the value of the `transport` metric label and of the `x-verbs3-transport` header.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Shm => "shm",
@@ -55,14 +57,14 @@ impl fmt::Display for TransportKind {
     }
 }
 
-/// Where a peer can be reached. Each transport takes its own part: `tcp` the first, `shm` and
-/// `verbs` theirs of `peer_ways`.
+/// The address of a peer. Each transport takes its own part: `tcp` takes the first, `shm` and
+/// `verbs` theirs of `ways`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PeerAddress {
-    /// Data address of the peer's TCP transport: the way that every peer has.
+    /// Data address of the peer's TCP transport, the way that every peer has.
     pub tcp: SocketAddr,
-    /// What the peer must call itself. Another host that has the address (and the secret) is then
-    /// not taken for it. `None`: whoever answers.
+    /// Name that the peer must call itself. Another host with the address (and the secret) is then
+    /// not taken for it. `None` accepts any peer.
     pub name: Option<String>,
     /// The other ways, as far as they are known. A transport of a rail finds exactly one rail here:
     /// the one that `peer` has chosen for it.
@@ -70,20 +72,20 @@ pub struct PeerAddress {
 }
 
 impl PeerAddress {
-    /// Of the peer with this name.
+    /// Makes the address of the peer with this name.
     pub fn with_name(tcp: SocketAddr, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..Self::from(tcp) }
     }
 }
 
 impl From<SocketAddr> for PeerAddress {
-    /// Of whoever answers there.
+    /// Makes the address of whichever peer answers there.
     fn from(tcp: SocketAddr) -> Self {
         Self { tcp, name: None, ways: TransportWays::default() }
     }
 }
 
-/// Why a call, or a connection, ended without its reply.
+/// Reason why a call, or a connection, ended without its reply.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TransportError {
     /// The peer can't be reached at all; nothing was sent.
@@ -95,17 +97,18 @@ pub enum TransportError {
     /// The handshake failed: other version, other secret, other page or frame bounds.
     #[error("handshake with {peer} failed: {reason}")]
     Handshake { peer: String, reason: String },
-    /// The connection broke while the call was under way; whether the peer acted on it is unknown.
+    /// The connection broke while the call was in flight. The peer may or may not have acted on it.
     #[error("connection to {peer} was lost: {reason}")]
     Lost { peer: String, reason: String },
-    /// The peer sent something that the protocol forbids; the connection has been cut.
+    /// The peer sent something that the protocol forbids. The connection has been cut.
     #[error("{peer} broke the protocol: {reason}")]
     Protocol { peer: String, reason: String },
-    /// The peer's handler ended without a reply (it failed, panicked, or the peer shuts down); the
-    /// connection is well.
+    /// The peer's handler ended without a reply: it failed, panicked, or the peer shuts down. The
+    /// connection is fine.
     #[error("{peer} gave no reply: {reason}")]
     Failed { peer: String, reason: String },
-    /// A bound of this side: message larger than a frame may be, reply larger than the landing.
+    /// A bound of this side was exceeded: a message larger than a frame may be, or a reply larger
+    /// than the landing.
     #[error("refused here: {reason}")]
     Bound { reason: String },
     /// The requester gave the call up (seen by the serving side only).
@@ -113,20 +116,20 @@ pub enum TransportError {
     Cancelled,
 }
 
-/// What a requester sees of its call.
+/// An event of a call, as its requester sees it.
 #[derive(Debug)]
 pub enum CallEvent {
-    /// A part of the reply. `data` is what was pushed since the previous part, in order, and is
-    /// vouched for.
+    /// A part of the reply. `data` was pushed since the previous part, in order, and is vouched
+    /// for.
     Part(ReplyPart),
-    /// The peer wants `data_bytes` pushed to it; answer with [`OutgoingCall::push_data`].
+    /// The peer wants `bytes` pushed to it; answer with [`OutgoingCall::push_data`].
     Wanted { message: Bytes, bytes: u64 },
 }
 
 /// A vouched-for part of a reply.
 #[derive(Debug)]
 pub struct ReplyPart {
-    /// What the serving side says; opaque here.
+    /// The serving side's message; opaque here.
     pub message: Bytes,
     /// Offset in the landing of the first byte of `data`.
     pub offset: u64,
@@ -138,7 +141,7 @@ pub struct ReplyPart {
 }
 
 impl ReplyPart {
-    /// Length of all of `data`.
+    /// Returns the length of all of `data`.
     pub fn data_bytes(&self) -> u64 {
         self.data.iter().map(|piece| piece.len() as u64).sum()
     }
@@ -146,7 +149,7 @@ impl ReplyPart {
 
 /// The requesting side of one call, as a transport implements it. Dropping it cancels the call.
 pub trait CallDriver: Send {
-    /// The next event. After a `send_last` part or an error it is not polled again.
+    /// Polls the next event. Do not poll again after a last part or an error.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallEvent, TransportError>>;
     /// Pushes `data` into the landing that the peer offered in the last [`CallEvent::Wanted`].
     fn poll_push(
@@ -154,39 +157,39 @@ pub trait CallDriver: Send {
         cx: &mut Context<'_>,
         data: &[Bytes],
     ) -> Poll<Result<(), TransportError>>;
-    /// What the call goes over, where the driver finds that out only in the course of it.
+    /// Returns the call's connection, where the driver learns it only in the course of the call.
     fn call_connection(&self) -> Option<&CallConnection> {
         None
     }
 }
 
-/// What a call goes over, and how much had been heard over it when the call began.
+/// The connection of a call, and how much had been heard over it when the call began.
 pub struct CallConnection {
     pub(crate) connection: Arc<dyn PeerConnection>,
     heard: u64,
 }
 
 impl CallConnection {
-    /// Nothing at all has come over the connection since the call began.
+    /// Returns true if nothing at all has come over the connection since the call began.
     pub(crate) fn is_silent(&self) -> bool {
         self.connection.frames_received() == self.heard
     }
 }
 
-/// One request under way. Dropping it cancels.
+/// One request in flight. Dropping it cancels it.
 pub struct OutgoingCall {
     driver: Box<dyn CallDriver>,
     way: Option<CallConnection>,
 }
 
 impl OutgoingCall {
-    /// A call that `driver` carries out. It knows no connection, so `transport_kind` answers `None`
-    /// unless the driver knows one.
+    /// Makes a call that `driver` carries out. It knows no connection, so `transport_kind` returns
+    /// `None` unless the driver knows one.
     pub fn new(driver: Box<dyn CallDriver>) -> Self {
         Self { driver, way: None }
     }
 
-    /// Says what the call goes over.
+    /// Sets the connection of the call.
     pub(crate) fn with_connection(mut self, connection: Arc<dyn PeerConnection>) -> Self {
         let heard = connection.frames_received();
         self.way = Some(CallConnection { connection, heard });
@@ -197,24 +200,24 @@ impl OutgoingCall {
         self.way.as_ref().or_else(|| self.driver.call_connection())
     }
 
-    /// What the call goes over; `None` while that is not decided, and for calls that were not made
-    /// through a `Peer`.
+    /// Returns the call's transport. Returns `None` while that is not decided, and for calls that
+    /// were not made through a `TransportPeer`.
     pub fn transport_kind(&self) -> Option<TransportKind> {
         self.call_connection().map(|way| way.connection.transport_kind())
     }
 
-    /// The next event of this call.
+    /// Waits for the next event of this call.
     pub async fn next(&mut self) -> Result<CallEvent, TransportError> {
         poll_fn(|cx| self.driver.poll_event(cx)).await
     }
 
-    /// As [`OutgoingCall::next`], for hand-written futures.
+    /// Polls like [`OutgoingCall::next`], for hand-written futures.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<CallEvent, TransportError>> {
         self.driver.poll_event(cx)
     }
 
-    /// As [`OutgoingCall::push_data`], for hand-written futures. Poll again with the same data until it is
-    /// ready.
+    /// Polls like [`OutgoingCall::push_data`], for hand-written futures. Poll again with the same
+    /// data until it is ready.
     pub fn poll_push(
         &mut self,
         cx: &mut Context<'_>,
@@ -223,8 +226,8 @@ impl OutgoingCall {
         self.driver.poll_push(cx, data)
     }
 
-    /// Answers an [`CallEvent::Wanted`]: pushes `data` to the peer. The sum of lengths must be what was
-    /// wanted.
+    /// Answers a [`CallEvent::Wanted`]: pushes `data` to the peer. The sum of lengths must be what
+    /// was wanted.
     pub async fn push_data(&mut self, data: &[Bytes]) -> Result<(), TransportError> {
         poll_fn(|cx| self.driver.poll_push(cx, data)).await
     }
@@ -233,38 +236,38 @@ impl OutgoingCall {
 /// An established, authenticated connection (or bundle of them) to one peer.
 pub trait PeerConnection: Send + Sync {
     fn transport_kind(&self) -> TransportKind;
-    /// Whether replies come into a lent landing. `false`: the owner's memory is handed over and no
-    /// landing is needed.
+    /// Returns true if replies come into a lent landing. `false` means that the owner's memory is
+    /// handed over and no landing is needed.
     fn wants_landing(&self) -> bool;
-    /// Starts a call. `message` is at most the configured frame bound. Waits inside the call for a
-    /// credit, never here.
+    /// Starts a call. `message` is at most the configured frame bound. The call itself waits for a
+    /// credit; this function never does.
     fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall;
-    /// The reason, once the connection can't take calls any more.
+    /// Returns the reason, once the connection can't take calls any more.
     fn broken_reason(&self) -> Option<TransportError>;
-    /// How many frames have come from the peer so far: a connection over which nothing comes may be
-    /// the fault of what is between. Always the same where that can't be.
+    /// Returns how many frames have come from the peer so far. If nothing comes, the path between
+    /// may be at fault. The value never changes where that can't happen.
     fn frames_received(&self) -> u64 {
         0
     }
-    /// Calls that are not settled, to choose the least loaded of several connections.
+    /// Returns the count of unsettled calls, to choose the least loaded of several connections.
     fn in_flight(&self) -> usize {
         0
     }
-    /// In which other ways the peer says that it can be reached; asked of tcp alone.
+    /// Returns the other ways that the peer announces. Only tcp knows them.
     fn peer_ways(&self) -> &TransportWays {
         TransportWays::NONE
     }
 }
 
-/// A way to reach peers.
+/// A transport that connects to peers.
 #[async_trait]
 pub trait PeerTransport: Send + Sync {
     fn transport_kind(&self) -> TransportKind;
-    /// Whether connecting can succeed at all now: the device of a rail may be away.
+    /// Returns true if connecting can succeed at all now: the device of a rail may be away.
     fn is_up(&self) -> bool {
         true
     }
-    /// The rail's name in metrics, for transports that are one.
+    /// Returns the rail's name in metrics, for transports that are one rail.
     fn rail_label(&self) -> Option<String> {
         None
     }
@@ -287,8 +290,8 @@ pub struct IncomingCall {
 #[async_trait]
 pub trait ReplyDriver: Send {
     /// Pushes `data` into the requester's landing at `offset`, then sends `message`, which vouches
-    /// for it. `send_last` settles the call. `data` stays alive inside until the transport no longer
-    /// reads from it.
+    /// for it. A last part settles the call. `data` stays alive inside until the transport no
+    /// longer reads from it.
     async fn send_part(
         &mut self,
         message: Bytes,
@@ -296,7 +299,7 @@ pub trait ReplyDriver: Send {
         data: Vec<Bytes>,
         last: bool,
     ) -> Result<(), TransportError>;
-    /// Lends `landing` to the requester and waits until it has pushed all of it; returns the pushed
+    /// Lends `landing` to the requester and waits until it has pushed all of it. Returns the pushed
     /// bytes.
     async fn pull_data(
         &mut self,
@@ -305,15 +308,15 @@ pub trait ReplyDriver: Send {
     ) -> Result<Vec<Bytes>, TransportError>;
 }
 
-/// The serving side of one call. Dropping it before a `send_last` part tells the requester that the call
+/// The serving side of one call. Dropping it before the last part tells the requester that the call
 /// failed.
 ///
 /// Nothing can follow the last part:
 ///
 /// ```compile_fail,E0382
-/// async fn talks_on(mut reply: verbs3_rdma::transport::Reply) {
-///     let _ = reply.last("end".into(), 0, vec![]).await;
-///     let _ = reply.part("more".into(), 0, vec![]).await;
+/// async fn talks_on(mut reply: verbs3_rdma::transport::ReplySender) {
+///     let _ = reply.send_last("end".into(), 0, vec![]).await;
+///     let _ = reply.send_part("more".into(), 0, vec![]).await;
 /// }
 /// ```
 pub struct ReplySender {
@@ -321,13 +324,13 @@ pub struct ReplySender {
 }
 
 impl ReplySender {
-    /// A reply that `driver` sends. A driver that is dropped before a last part must settle the
-    /// call as failed.
+    /// Makes a reply that `driver` sends. A driver that is dropped before a last part must settle
+    /// the call as failed.
     pub fn new(driver: Box<dyn ReplyDriver>) -> Self {
         Self { driver }
     }
 
-    /// A part that more will follow.
+    /// Sends a part after which more follows.
     pub async fn send_part(
         &mut self,
         message: Bytes,
@@ -337,7 +340,7 @@ impl ReplySender {
         self.driver.send_part(message, offset, data, false).await
     }
 
-    /// The last part: settles the call.
+    /// Sends the last part, which settles the call.
     pub async fn send_last(
         mut self,
         message: Bytes,
@@ -357,8 +360,8 @@ impl ReplySender {
     }
 }
 
-/// What answers calls. A cancelled call drops the future at its next await: anything that must
-/// outlive one requester (a fill that others wait for) belongs in a task of its own.
+/// A service that answers calls. A cancelled call drops the future at its next await. Anything that
+/// must outlive one requester (a fill that others wait for) belongs in a task of its own.
 #[async_trait]
 pub trait CallService: Send + Sync + 'static {
     async fn serve_call(&self, request: IncomingCall, reply: ReplySender);

@@ -1,10 +1,10 @@
-//! RDMA over reliable connections: InfiniBand, RoCE, iWARP. The owner of data writes it into the
-//! requester's landing, and then sends the message that vouches for it on the same queue pair.
+//! Owns the options of RDMA over reliable connections (InfiniBand, RoCE, iWARP), and the probe of
+//! this host's devices.
 //!
-//! Owns the options, and the probe of what this host has: its answer "none" is a value with a
-//! reason, never a failure. Nothing here depends on immediate data, shared receive queues, atomics
-//! or windows, which some devices lack; shared receive queues and windows are used where a device
-//! has them.
+//! The owner of data writes it into the requester's landing. It then sends the message that vouches
+//! for the data on the same queue pair. The probe's answer "none" is a value with a reason, never a
+//! failure. Nothing here depends on immediate data, shared receive queues, atomics or windows,
+//! which some devices lack. Shared receive queues and windows are used where a device has them.
 
 mod buffer_ledger;
 mod chunk;
@@ -42,56 +42,55 @@ use tokio::runtime::Handle;
 
 use crate::calls::{CallOptions, HandshakeSecret};
 
-/// What both sides of a verbs connection need.
+/// Options that both sides of a verbs connection need.
 #[derive(Debug, Clone)]
 pub struct VerbsOptions {
     pub calls: CallOptions,
-    /// Receive buffers of one connection that the peer has credits for, at most; as many slots to
-    /// send from.
+    /// Most receive buffers of one connection that the peer has credits for. There are as many
+    /// slots to send from.
     pub receive_count: u16,
-    /// Length of each; the smaller of both sides' holds. Memory of a connection: about
-    /// `receive_count` times this for what it sends, and as much for what it receives where it has
-    /// a ring of its own.
+    /// Length of each buffer; the smaller of both sides' holds. A connection takes about
+    /// `receive_count` times this for what it sends. It takes as much again for what it receives,
+    /// where it has a ring of its own.
     pub receive_bytes: u32,
-    /// Connections of a rail share receive buffers, where its device can.
+    /// Lets connections of a rail share receive buffers, where its device can.
     pub shared_receive: bool,
-    /// How many buffers they share. A connection for which there is no room has a ring of its own.
+    /// Count of shared buffers. A connection that finds no room among them has a ring of its own.
     pub shared_receives: u16,
-    /// Landings are lent through memory windows of type 2, where the device of the requester has
-    /// them.
+    /// Lends landings through memory windows of type 2, where the requester's device has them.
     pub windows: bool,
     /// Depth of the send queue, in work requests.
     pub send_queue: u32,
-    /// Bytes that the NIC takes with a request instead of fetching them, where it can.
+    /// Bytes that the NIC takes along with a request, where it can, instead of fetching them.
     pub inline_bytes: u32,
-    /// How long the NIC waits for an acknowledgement before it repeats: 4.096 µs times two to this
+    /// Time that the NIC waits for an acknowledgement before it repeats: 4.096 µs times two to this
     /// power, 0 to 31; 17 is half a second. With seven repetitions a dead link is noticed after
-    /// some four seconds; rdma_cm's own choice is more than forty (seen with soft-RoCE).
+    /// some four seconds. rdma_cm's own choice takes more than forty (seen with soft-RoCE).
     pub ack_timeout: u8,
-    /// Times that the NIC repeats what is not acknowledged, 0 to 7.
+    /// Times that the NIC repeats an unacknowledged request, 0 to 7.
     pub retry_count: u8,
-    /// Times that the NIC waits for a receive buffer of the peer, 0 to 7; 7 is for ever.
+    /// Times that the NIC waits for a receive buffer of the peer, 0 to 7; 7 means for ever.
     pub rnr_retry: u8,
-    /// Bytes that a packet carries at most: 256, 512, 1024, 2048 or 4096; none leaves it to the
-    /// fabric. The smaller of both sides' holds; iWARP has none.
+    /// Most bytes in a packet: 256, 512, 1024, 2048 or 4096; `None` leaves it to the fabric. The
+    /// smaller of both sides' holds; iWARP has no bound.
     pub path_mtu_max: Option<u16>,
     /// Type of service (RFC 2474), for the switches' queues.
     pub tos: Option<u8>,
-    /// How long a connection polls after its last completion, before it waits for the NIC's event.
+    /// Time that a connection polls after its last completion, before it waits for the NIC's event.
     pub busy_poll: Duration,
-    /// Silence after which a sign of life is sent, at most twice as long, so that a peer that is
-    /// gone is noticed.
+    /// Silence after which a heartbeat is sent, at most twice as long, so that a dead peer is
+    /// noticed.
     pub heartbeat: Duration,
     /// Longest pause between two attempts to open a rail that is down.
     pub reopen_max: Duration,
-    /// What drives the connections; where there is none, the runtime that makes them. See
+    /// Runtime that drives the connections; `None` means the runtime that makes them. See
     /// [`PinnedRuntime`].
     pub runtime: Option<Handle>,
 }
 
 impl VerbsOptions {
-    /// The defaults. Both sides need the same secret. Shared receive buffers are on; memory windows
-    /// and busy polling are off.
+    /// Sets the defaults. Both sides need the same secret. Shared receive buffers are on; memory
+    /// windows and busy polling are off.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             calls: CallOptions::new(secret),
@@ -119,10 +118,10 @@ impl VerbsOptions {
     }
 }
 
-/// How a device speaks.
+/// The kind of fabric that a device speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RdmaFabricKind {
-    /// InfiniBand, or RoCE, which the listing does not tell apart.
+    /// InfiniBand or RoCE; the listing does not tell them apart.
     InfiniBand,
     Iwarp,
 }
@@ -134,14 +133,14 @@ pub struct RdmaDevice {
     pub fabric: RdmaFabricKind,
 }
 
-/// Why there is no RDMA device.
+/// Reason why there is no RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoRdma {
     /// libibverbs is not installed (EOPNOTSUPP).
     NoLibrary,
-    /// The library is there; the kernel has no verbs (ENOSYS).
+    /// The library is there, but the kernel has no verbs (ENOSYS).
     NoKernelVerbs,
-    /// Both are there, and no device is.
+    /// Library and verbs are there, but no device is.
     NoDevice,
     /// The listing failed in another way.
     Other(String),
@@ -163,14 +162,14 @@ impl fmt::Display for NoRdma {
     }
 }
 
-/// The MTU in bytes that a port has taken, as its device says: no file of the kernel has it. `None`
-/// where the device says none, or can't be asked.
+/// Returns a port's active MTU in bytes, as its device reports it. No kernel file has it. Returns
+/// `None` where the device reports none, or can't be asked.
 pub fn active_mtu(device: &str, port: u8) -> Option<u32> {
     let port = sys::PortAttributes::open_and_query(device, port).ok()?;
     (port.active_mtu > 0).then_some(u32::from(port.active_mtu))
 }
 
-/// The RDMA devices of this host: at least one, or the reason why there is none.
+/// Lists this host's RDMA devices. Returns at least one, or the reason why there is none.
 pub fn probe_devices() -> Result<Vec<RdmaDevice>, NoRdma> {
     classify_listing(sys::list_devices())
 }

@@ -1,10 +1,11 @@
-//! Traces and metrics for an OpenTelemetry receiver (OTLP over HTTP, protobuf). `context` reads and
-//! writes W3C trace context, `trace` notes the spans of one request, `export` owns the queue and
-//! the tasks that deliver, `spans` and `figures` make OTLP of them, `post` sends.
+//! Sends traces and metrics to an OpenTelemetry receiver (OTLP over HTTP, protobuf). `trace_parent`
+//! reads and writes W3C trace context. `trace` records the spans of one request. `telemetry_export`
+//! owns the queue and the tasks that deliver. `otlp_spans` and `otlp_metrics` convert to OTLP, and
+//! `otlp_client` sends.
 //!
-//! Off unless configured, and then nothing of it is on a request's way but a look whether it is on.
-//! Metrics are those of `/metrics`, from the same registry: there is one source of them. Knows no
-//! S3 and no worker.
+//! Off unless configured; a request then only pays for the check whether it is on. The metrics are
+//! those of `/metrics`, from the same registry, so they have one source. Knows neither S3 nor
+//! workers.
 
 #![forbid(unsafe_code)]
 

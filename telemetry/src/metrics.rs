@@ -1,12 +1,12 @@
-//! The export of telemetry in numbers. Shown where it is on.
+//! Metrics of the telemetry export itself. Registered only if it is on.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-/// Declares this crate's metrics: rows as fields of `TelemetryMetricRows`, which registers them all, and as
-/// `TABLE`.
+/// Declares this crate's metrics: rows as fields of `TelemetryMetricRows`, which registers them
+/// all, and as `TABLE`.
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
-        /// One value for each row.
+        /// Holds one value for each row.
         struct TelemetryMetricRows { $($field: $kind,)* }
 
         impl TelemetryMetricRows {
@@ -48,7 +48,8 @@ pub(super) struct TelemetryMetrics {
 }
 
 impl TelemetryMetrics {
-    /// Fails if a name is taken in the registry. `queue_max` is shown as the queue's bound.
+    /// Registers the metrics. Fails if a name is taken in the registry. `queue_max` is shown as the
+    /// queue's bound.
     pub fn new(registry: &Registry, queue_max: usize) -> Result<Self, prometheus::Error> {
         let TelemetryMetricRows { spans_exported, spans_dropped, queue, queue_max: bound, exports } =
             TelemetryMetricRows::new(registry)?;

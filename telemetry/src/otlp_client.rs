@@ -1,5 +1,5 @@
-//! One message to the receiver and its answer. Owns the HTTP client and what an answer means (OTLP
-//! 1.x, "OTLP/HTTP response"). Tries once: whether again is decided by who sends.
+//! Sends one message to the receiver and interprets its answer (OTLP 1.x, "OTLP/HTTP response").
+//! Owns the HTTP client. Tries once: the caller decides about repeating.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -18,12 +18,12 @@ use prost::Message;
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore};
 
-/// A receiver's answer is a few bytes; more of it is not read.
+/// Most bytes of an answer that are read; a receiver sends a few.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Kept open between exports.
+/// How long a connection stays open between exports.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// Why the receiver can't be used at all.
+/// Reason why the receiver can't be used at all.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     #[error("the receiver {endpoint:?} is not a URL; write http://host:4318 or https://host:4318")]
@@ -46,14 +46,14 @@ pub enum TelemetryError {
     Metrics(#[from] prometheus::Error),
 }
 
-/// What became of a message.
+/// Outcome of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PostOutcome {
-    /// All of it was taken but so many spans or points.
+    /// The receiver took all but `rejected` spans or points.
     Taken { rejected: u64, why: String },
-    /// It will never be taken.
+    /// The receiver will never take it.
     Refused(String),
-    /// It may be taken later, after this long if the receiver said so.
+    /// The receiver may take it later, after this long if it said so.
     Later { why: String, after: Option<Duration> },
 }
 
@@ -65,8 +65,9 @@ pub(super) struct OtlpHttpClient {
 }
 
 impl OtlpHttpClient {
-    /// `endpoint` is an http or https URL without a query. `ca_file`: trusts the certificates in it
-    /// and no others. Fails on an address, header or certificate that can't be used.
+    /// Creates a client. `endpoint` is an http or https URL without a query. The client trusts the
+    /// certificates in `ca_file` and no others. Fails on an address, header or certificate that
+    /// can't be used.
     pub fn new(
         endpoint: &str,
         headers: &[String],
@@ -93,8 +94,8 @@ impl OtlpHttpClient {
             HeaderValue::from_static(concat!("verbs3/", env!("CARGO_PKG_VERSION"))),
         );
         let roots = load_roots(ca_file, uri.scheme_str() == Some("https"))?;
-        // The provider is named: a process-wide default may not be there, or be another crate's
-        // choice.
+        // The provider is named, because a process-wide default may be absent, or be another
+        // crate's choice.
         let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(TelemetryError::Tls)?
@@ -113,7 +114,7 @@ impl OtlpHttpClient {
         Ok(Self { client, base, headers: all, timeout })
     }
 
-    /// `path`: `/v1/traces` or `/v1/metrics`.
+    /// Sends a message. `path` is `/v1/traces` or `/v1/metrics`.
     pub async fn send(&self, path: &str, message: &impl Message) -> PostOutcome {
         let mut request = Request::new(Full::new(Bytes::from(message.encode_to_vec())));
         *request.method_mut() = http::Method::POST;
@@ -140,7 +141,7 @@ impl OtlpHttpClient {
     }
 }
 
-/// `name: value`.
+/// Parses `name: value`.
 fn parse_header(line: &str) -> Option<(HeaderName, HeaderValue)> {
     let (name, value) = line.split_once(':')?;
     let mut value = HeaderValue::from_str(value.trim()).ok()?;
@@ -164,8 +165,7 @@ fn load_roots(ca_file: Option<&Path>, tls: bool) -> Result<RootCertStore, Teleme
         };
     }
     if tls {
-        // Some of a system's certificates may be of a form that rustls does not know; the rest
-        // serves.
+        // Rustls may not know the form of some system certificates; the rest suffices.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
             return Err(TelemetryError::NoRoots);
@@ -174,7 +174,7 @@ fn load_roots(ca_file: Option<&Path>, tls: bool) -> Result<RootCertStore, Teleme
     Ok(roots)
 }
 
-/// An error with its causes: hyper's own text says only "client error (Connect)".
+/// Returns an error with its causes: hyper's own text says only "client error (Connect)".
 fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -186,8 +186,8 @@ fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The part of a success's answer that both signals have in common:
-/// `partial_success { rejected = 1, error_message = 2 }`.
+/// Part of a success's answer that both signals share: `partial_success { rejected = 1,
+/// error_message = 2 }`.
 #[derive(Clone, PartialEq, Message)]
 struct OtlpPartialAnswer {
     #[prost(message, optional, tag = "1")]

@@ -1,5 +1,5 @@
-//! The metrics of a registry as OTLP: the same names, labels and values that `/metrics` shows. Owns
-//! the translation. Counts nothing.
+//! Translates a registry's metrics into OTLP, with the names, labels and values of `/metrics`.
+//! Counts nothing itself.
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -12,7 +12,7 @@ use prometheus::proto::{self, MetricFamily, MetricType};
 
 use super::otlp_spans::{instrumentation_scope, text_attribute};
 
-/// When the figures began to count, and now; nanoseconds since 1970.
+/// When the metrics began to count, and now; nanoseconds since 1970.
 #[derive(Clone, Copy)]
 pub(super) struct MetricPeriod {
     pub began_ns: u64,
@@ -64,7 +64,7 @@ fn convert_metric(family: &MetricFamily, at: MetricPeriod) -> Option<Metric> {
                 .collect(),
             aggregation_temporality: cumulative,
         }),
-        // Nothing here makes any.
+        // Nothing in this project makes any.
         MetricType::SUMMARY | MetricType::UNTYPED => return None,
     };
     Some(Metric {
@@ -76,7 +76,7 @@ fn convert_metric(family: &MetricFamily, at: MetricPeriod) -> Option<Metric> {
     })
 }
 
-/// UCUM, by Prometheus's convention of names.
+/// Returns the UCUM unit that a name implies by Prometheus's convention.
 fn metric_unit(name: &str) -> &'static str {
     let name = name.strip_suffix("_total").unwrap_or(name);
     match name {
@@ -100,8 +100,8 @@ fn number_point(metric: &proto::Metric, value: f64, at: MetricPeriod) -> NumberD
     }
 }
 
-/// Prometheus counts from below up to each bound, OTLP between bounds, with one bucket more than
-/// bounds.
+/// Converts a histogram. Prometheus counts cumulatively up to each bound. OTLP counts between
+/// bounds, with one bucket more than bounds.
 fn histogram_point(metric: &proto::Metric, at: MetricPeriod) -> HistogramDataPoint {
     let histogram = metric.get_histogram();
     let finite = histogram.get_bucket().iter().filter(|bucket| bucket.upper_bound().is_finite());
@@ -111,7 +111,7 @@ fn histogram_point(metric: &proto::Metric, at: MetricPeriod) -> HistogramDataPoi
         counts.push(bucket.cumulative_count().saturating_sub(below));
         below = below.max(bucket.cumulative_count());
     }
-    // Buckets and count are read one after the other; a point must agree with itself.
+    // Buckets and count are read one after the other; a point must be consistent.
     let count = histogram.get_sample_count().max(below);
     counts.push(count - below);
     HistogramDataPoint {

@@ -1,5 +1,5 @@
-//! Finished requests as OTLP. Owns which field says what; the names of attributes are of those who
-//! note them.
+//! Converts finished requests to OTLP. Owns the meaning of each field. The recorders of attributes
+//! choose their names.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value};
@@ -10,8 +10,8 @@ use opentelemetry_proto::tonic::trace::v1::{
 
 use super::trace::{FinishedTrace, TraceSpan, TraceSpanKind, TraceValue};
 
-/// `trace_flags`: bit 0 says sampled; bits 8 and 9 that it is known whether the parent is remote,
-/// and that it is.
+/// `trace_flags`: bit 0 means sampled. Bit 8 means that it is known whether the parent is remote;
+/// bit 9 means that it is.
 const SAMPLED: u32 = 1;
 const REMOTE_KNOWN: u32 = 0x100;
 const REMOTE: u32 = 0x200;
@@ -33,7 +33,7 @@ pub(super) fn instrumentation_scope() -> InstrumentationScope {
     InstrumentationScope { name, version, ..InstrumentationScope::default() }
 }
 
-/// One message of all spans of a batch.
+/// Builds one message from all spans of a batch.
 pub(super) fn spans_message(
     resource: &Resource,
     batch: &[FinishedTrace],

@@ -1,6 +1,6 @@
-//! Delivery: a bounded queue of finished requests, the task that sends them in batches, the task
-//! that sends the metrics, and their end. A receiver that is away costs the queue, a counter, and
-//! one line when it goes and one when it comes back.
+//! Owns delivery: a bounded queue of finished requests, the task that sends them in batches, the
+//! task that sends the metrics, and their end. An absent receiver costs the queue, a counter, and
+//! two log lines: when it goes and when it comes back.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use super::otlp_metrics::{self, MetricPeriod};
 use super::otlp_spans;
 use super::trace::{FinishedTrace, RequestTracer};
 
-/// Tries of one batch of spans; then it is given up, since newer ones wait. Metrics are tried again
-/// by their next export.
+/// Tries of one batch of spans. Then it is dropped, since newer ones wait. The next export repeats
+/// the metrics.
 const TRIES_MAX: u32 = 4;
-/// Before the second try; doubles.
+/// Pause before the second try; it doubles.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The longest that a receiver may ask to be left alone.
+/// Longest pause that a receiver may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Where telemetry goes, and what it may take.
+/// Where telemetry goes, and its bounds.
 #[derive(Debug, Clone)]
 pub struct TelemetryOptions {
-    /// `/v1/traces` and `/v1/metrics` are appended.
+    /// Base URL; `/v1/traces` and `/v1/metrics` are appended.
     pub endpoint: String,
-    /// `name: value` each.
+    /// Headers, each as `name: value`.
     pub headers: Vec<String>,
     pub ca_file: Option<PathBuf>,
     /// `service.name`.
@@ -43,31 +43,31 @@ pub struct TelemetryOptions {
     pub instance: String,
     pub traces: bool,
     pub metrics: bool,
-    /// Of requests whose client does not say.
+    /// Ratio of sampled requests among those whose client does not decide.
     pub sample_ratio: f64,
-    /// Between two exports of metrics; spans are sent so often at least, and earlier where a batch
-    /// is full.
+    /// Time between two exports of metrics. Spans are sent at least as often, and earlier if a
+    /// batch is full.
     pub interval: Duration,
-    /// For one message.
+    /// Deadline of one message.
     pub timeout: Duration,
-    /// Finished requests that wait.
+    /// Most finished requests that wait.
     pub queue_max: usize,
-    /// Requests in one message.
+    /// Most requests in one message.
     pub batch_max: usize,
-    /// Spans of one request besides its own.
+    /// Most spans of one request, besides its own.
     pub spans_max: usize,
-    /// For what is left at the end.
+    /// Longest time to send what is left at the end.
     pub flush_max: Duration,
 }
 
-/// A running export.
+/// Running export.
 pub struct TelemetryHandle {
     tracer: Option<Arc<RequestTracer>>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// What both tasks need.
+/// State that both tasks share.
 struct TelemetryExporter {
     post: OtlpHttpClient,
     resource: Resource,
@@ -77,8 +77,8 @@ struct TelemetryExporter {
 }
 
 impl TelemetryHandle {
-    /// Begins to export what the registry shows and the tracer notes. Must be called within a tokio
-    /// runtime.
+    /// Starts the export of the registry's metrics and the tracer's spans. Must be called within a
+    /// tokio runtime.
     pub fn start(options: TelemetryOptions, registry: &Registry) -> Result<Self, TelemetryError> {
         let post = OtlpHttpClient::new(
             &options.endpoint,
@@ -113,12 +113,12 @@ impl TelemetryHandle {
         Ok(Self { tracer, stop, tasks })
     }
 
-    /// For the gateway whose requests are to be traced. `None`: traces are off.
+    /// Returns the tracer for requests. `None`: traces are off.
     pub fn request_tracer(&self) -> Option<Arc<RequestTracer>> {
         self.tracer.clone()
     }
 
-    /// Sends what is left, for up to `flush_max`. To be called when all requests have ended.
+    /// Sends what is left, for up to `flush_max`. Call it when all requests have ended.
     pub async fn shutdown(self) {
         self.stop.cancel();
         self.tasks.close();
@@ -127,7 +127,7 @@ impl TelemetryHandle {
 }
 
 impl TelemetryExporter {
-    /// Sends spans until the end, and then what is left.
+    /// Sends spans until the stop, and then what is left.
     async fn export_spans(self: Arc<Self>, mut queue: mpsc::Receiver<FinishedTrace>) {
         let (mut batch, mut heard) = (Vec::new(), ReceiverHealth::default());
         let mut tick = interval_at(Instant::now() + self.options.interval, self.options.interval);
@@ -152,7 +152,7 @@ impl TelemetryExporter {
                 batch.clear();
             }
         }
-        // The rest, within one deadline for all of it.
+        // The rest has one deadline in all.
         queue.close();
         while let Ok(finished) = queue.try_recv() {
             self.metrics.queue.dec();
@@ -176,13 +176,13 @@ impl TelemetryExporter {
         }
     }
 
-    /// `flush_max` after the process was told to end.
+    /// Waits until `flush_max` after the stop.
     async fn wait_for_end(&self) {
         self.stop.cancelled().await;
         sleep(self.options.flush_max).await;
     }
 
-    /// Sends one batch, with a few tries; counts what became of it.
+    /// Sends one batch, with a few tries, and counts the result.
     async fn deliver_batch(&self, batch: &[FinishedTrace], heard: &mut ReceiverHealth) {
         let (message, spans) = (otlp_spans::spans_message(&self.resource, batch), spans_of(batch));
         let mut pause = PAUSE;
@@ -198,7 +198,7 @@ impl TelemetryExporter {
                 }
                 PostOutcome::Refused(_) => return self.metrics.count_dropped("rejected", spans),
                 PostOutcome::Later { after, .. } => {
-                    // At the end, the time is for other batches rather than for pauses.
+                    // After the stop, other batches need the time more than pauses do.
                     if tried >= TRIES_MAX || self.stop.is_cancelled() {
                         return self.metrics.count_dropped("undeliverable", spans);
                     }
@@ -210,7 +210,7 @@ impl TelemetryExporter {
         }
     }
 
-    /// Sends the metrics in their rhythm, and once more at the end.
+    /// Sends the metrics at each interval, and once more at the end.
     async fn export_metrics(self: Arc<Self>, registry: Registry) {
         let (began_ns, mut heard) = (now_ns(), ReceiverHealth::default());
         let mut tick = interval_at(Instant::now() + self.options.interval, self.options.interval);
@@ -235,7 +235,7 @@ impl TelemetryExporter {
         self.note_delivery("metrics", &sent, heard);
     }
 
-    /// Counts a message, and says when the receiver goes or comes back.
+    /// Counts a message, and logs when the receiver goes or comes back.
     fn note_delivery(&self, signal: &'static str, sent: &PostOutcome, heard: &mut ReceiverHealth) {
         let (outcome, why) = match sent {
             PostOutcome::Taken { rejected: 0, .. } => ("ok", None),
@@ -262,7 +262,7 @@ impl TelemetryExporter {
     }
 }
 
-/// What was last heard of the receiver.
+/// The receiver's last known state.
 #[derive(Default)]
 struct ReceiverHealth {
     trouble: bool,

@@ -1,6 +1,6 @@
-//! The spans of one request, noted while it is served and handed over when it ends. Owns sampling,
-//! the bound on spans, and the clock of a trace. Makes no OTLP and waits for nobody: what finds the
-//! queue full is dropped and counted.
+//! Records the spans of a request while it is served, and hands them over when it ends. Owns
+//! sampling, the bound on spans, and a trace's clock. Makes no OTLP and never blocks: a trace that
+//! finds the queue full is dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,17 +13,17 @@ use tokio::sync::mpsc;
 use super::metrics::TelemetryMetrics;
 use super::trace_parent::{SpanId, TraceId, TraceParent};
 
-/// Begins traces. One for a process.
+/// Starts traces. Each process has one.
 pub struct RequestTracer {
     pub(super) queue: mpsc::Sender<FinishedTrace>,
-    /// Of requests whose client does not say.
+    /// Ratio of sampled requests among those whose client does not decide.
     pub(super) sample_ratio: f64,
-    /// Of one request, besides its own.
+    /// Most spans of one request, besides its own.
     pub(super) spans_max: usize,
     pub(super) metrics: Arc<TelemetryMetrics>,
 }
 
-/// A value of an attribute.
+/// Value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TraceValue {
     Name(&'static str),
@@ -40,14 +40,14 @@ impl From<u64> for TraceValue {
 
 pub(super) type TraceAttributes = Vec<(&'static str, TraceValue)>;
 
-/// Who is asked by a span.
+/// Which side of a call a span describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TraceSpanKind {
     Server,
     Client,
 }
 
-/// A span that is over.
+/// Finished span.
 pub(super) struct TraceSpan {
     pub id: SpanId,
     pub parent: Option<SpanId>,
@@ -56,25 +56,25 @@ pub(super) struct TraceSpan {
     pub began_ns: u64,
     pub ended_ns: u64,
     pub attributes: TraceAttributes,
-    /// Why it failed, if it did.
+    /// Reason of its failure, if it failed.
     pub failed: Option<Box<str>>,
 }
 
-/// All spans of a request that is over; its own is the last.
+/// All spans of a finished request; the request's own span comes last.
 pub(super) struct FinishedTrace {
     pub trace: TraceId,
     pub state: Option<HeaderValue>,
     pub spans: Vec<TraceSpan>,
 }
 
-/// One request's trace.
+/// Trace of one request.
 pub struct RequestTrace {
     tracer: Arc<RequestTracer>,
     id: TraceId,
     own: SpanId,
     parent: Option<SpanId>,
     state: Option<HeaderValue>,
-    /// If not, it is passed on and nothing is noted.
+    /// Spans are recorded; if not set, the trace is only passed on.
     sampled: bool,
     wall: SystemTime,
     clock: Instant,
@@ -92,7 +92,7 @@ impl std::fmt::Debug for RequestTrace {
     }
 }
 
-/// A span under way. Ends when it is dropped.
+/// Span in progress. Dropping it ends it.
 #[derive(Debug)]
 pub struct ActiveTraceSpan {
     trace: Arc<RequestTrace>,
@@ -106,7 +106,7 @@ pub struct ActiveTraceSpan {
     noted: bool,
 }
 
-/// What is known of a request when it ends.
+/// Facts about a request that are known when it ends.
 pub struct RequestFacts {
     pub name: &'static str,
     pub attributes: Vec<(&'static str, TraceValue)>,
@@ -114,7 +114,7 @@ pub struct RequestFacts {
 }
 
 impl RequestTracer {
-    /// The trace of a request. `None`: it is not traced, and there is nothing to pass on. A
+    /// Starts the trace of a request. `None`: it is not traced, and there is nothing to pass on. A
     /// client's own decision counts.
     pub fn begin_trace(self: &Arc<Self>, headers: &HeaderMap) -> Option<Arc<RequestTrace>> {
         match TraceParent::from_headers(headers) {
@@ -126,7 +126,7 @@ impl RequestTracer {
         }
     }
 
-    /// The part of a trace that this process has, on behalf of a span of another one.
+    /// Starts this process's part of a trace, under a span of another process.
     pub fn join_trace(self: &Arc<Self>, parent: TraceParent) -> Arc<RequestTrace> {
         self.new_trace(parent.trace, Some(parent.span), parent.sampled, parent.state)
     }
@@ -152,10 +152,10 @@ impl RequestTracer {
         })
     }
 
-    /// Hands over, or drops and counts.
+    /// Queues a trace, or drops and counts it if the queue is full.
     fn enqueue_trace(&self, finished: FinishedTrace) {
         let (count, metrics) = (finished.spans.len(), &self.metrics);
-        // Counted before: the other side counts down, and may be faster.
+        // Counted before sending, because the receiver counts down and may be faster.
         metrics.queue.inc();
         if self.queue.try_send(finished).is_err() {
             metrics.queue.dec();
@@ -165,13 +165,12 @@ impl RequestTracer {
 }
 
 impl RequestTrace {
-    /// A span within the request's. `None`: it is not noted, because the trace is not, or has too
-    /// many.
+    /// Starts a span below the request's. `None`: the trace is not recorded, or has too many spans.
     pub fn begin_child(self: &Arc<Self>, name: &'static str) -> Option<ActiveTraceSpan> {
         self.begin_span(name, false)
     }
 
-    /// The same for what may go on when the request is over, such as what others have joined:
+    /// Starts a span that may outlive the request, such as work that others have joined. It is
     /// handed over by itself.
     pub fn begin_detached(self: &Arc<Self>, name: &'static str) -> Option<ActiveTraceSpan> {
         self.begin_span(name, true)
@@ -190,7 +189,8 @@ impl RequestTrace {
         Some(ActiveTraceSpan { trace, id, name, began, attributes, failed, detached, noted: true })
     }
 
-    /// What is told to who is asked. `begin_span`: on whose behalf; else the request's own.
+    /// Returns the context for an outgoing call. `span` is the call's parent; without it, the
+    /// request's own span is.
     pub fn outgoing_parent(&self, span: Option<&ActiveTraceSpan>) -> TraceParent {
         let span = span.map_or(self.own, |span| span.id);
         TraceParent { trace: self.id, span, sampled: self.sampled, state: self.state.clone() }
@@ -227,8 +227,8 @@ impl RequestTrace {
         FinishedTrace { trace: self.id, state: self.state.clone(), spans }
     }
 
-    /// Nanoseconds since 1970, by one reading of the wall clock: a step of it must not turn spans
-    /// around.
+    /// Converts to nanoseconds since 1970 with the trace's one reading of the wall clock: a step of
+    /// that clock must not reorder spans.
     fn unix_nanos(&self, at: Instant) -> u64 {
         let since = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default()
             + at.saturating_duration_since(self.clock);
@@ -242,12 +242,12 @@ impl ActiveTraceSpan {
         self.attributes.push((name, value));
     }
 
-    /// Says why the span failed. The last reason counts.
+    /// Records why the span failed. The last reason counts.
     pub fn mark_failed(&mut self, why: impl Into<Box<str>>) {
         self.failed = Some(why.into());
     }
 
-    /// As if it had never begun.
+    /// Drops the span as if it had never begun.
     pub fn discard_span(mut self) {
         self.noted = false;
         self.trace.begun.fetch_sub(1, Ordering::Relaxed);

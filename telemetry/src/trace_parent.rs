@@ -1,5 +1,5 @@
-//! W3C trace context (Recommendation of 23 November 2021): `traceparent` and `tracestate`, read and
-//! written. Owns ids. Decides nothing about sampling.
+//! Reads and writes W3C trace context (Recommendation of 23 November 2021): `traceparent` and
+//! `tracestate`. Owns ids. Decides nothing about sampling.
 
 use std::fmt;
 
@@ -8,15 +8,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(crate) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Section 3.3.1.5: so much at least has to be passed on; more is dropped whole, since a cut one
-/// may mean something else.
+/// Length of `tracestate` that must at least be passed on, in bytes (section 3.3.1.5). A longer one
+/// is dropped whole, since a cut one may mean something else.
 const STATE_BYTES_MAX: usize = 512;
 
-/// Names a trace; never 0.
+/// Id of a trace; never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TraceId(pub u128);
 
-/// Names a span within its trace; never 0.
+/// Id of a span within its trace; never 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SpanId(pub u64);
 
@@ -58,7 +58,7 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// The span that a request belongs to, as who asks tells who is asked.
+/// Span that a request belongs to, as the caller sends it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceParent {
     pub trace: TraceId,
@@ -68,8 +68,8 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// A client's. `None`: it sent none, or one that is none, which is to be taken as if it were
-    /// not there (section 2.3).
+    /// Reads a client's headers. `None`: it sent none or an invalid one, which counts as absent
+    /// (section 2.3).
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(&TRACEPARENT).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };
@@ -77,7 +77,7 @@ impl TraceParent {
         Some(Self { trace, span, sampled, state: read_tracestate(headers) })
     }
 
-    /// From what a peer sent by other means than headers, by the same rules.
+    /// Creates a context from what a peer sent without headers, by the same rules.
     pub fn new(trace: u128, span: u64, sampled: bool, state: Option<&str>) -> Option<Self> {
         let known = trace != 0 && span != 0;
         let state = state
@@ -86,7 +86,7 @@ impl TraceParent {
         known.then_some(Self { trace: TraceId(trace), span: SpanId(span), sampled, state })
     }
 
-    /// `traceparent` and `tracestate` for who is asked next.
+    /// Returns `traceparent` and `tracestate` for the next call.
     pub fn to_headers(&self) -> (HeaderValue, Option<HeaderValue>) {
         let text = format!("00-{}-{}-{:02x}", self.trace, self.span, u8::from(self.sampled));
         let traceparent =
@@ -99,7 +99,7 @@ fn is_state(bytes: &[u8]) -> bool {
     bytes.len() <= STATE_BYTES_MAX && bytes.iter().all(|byte| (0x20..0x7f).contains(byte))
 }
 
-/// The lists of all headers of the name are one list.
+/// Joins the lists of all headers of this name into one.
 fn read_tracestate(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut values = headers.get_all(&TRACESTATE).iter();
     let first = values.next()?.clone();
@@ -111,7 +111,7 @@ fn read_tracestate(headers: &HeaderMap) -> Option<HeaderValue> {
     is_state(&joined).then(|| HeaderValue::from_bytes(&joined).ok()).flatten()
 }
 
-/// `00-TRACE-SPAN-FLAGS`. Later versions may go on behind the flags.
+/// Parses `00-TRACE-SPAN-FLAGS`. Later versions may append to the flags.
 fn parse_traceparent(text: &[u8]) -> Option<(TraceId, SpanId, bool)> {
     let version = parse_hex(text.get(..2)?)?;
     let (head, rest) = text.split_at_checked(55)?;
@@ -129,7 +129,7 @@ fn parse_traceparent(text: &[u8]) -> Option<(TraceId, SpanId, bool)> {
     (trace != 0 && span != 0).then_some((TraceId(trace), SpanId(span), flags & 1 == 1))
 }
 
-/// Lower-case digits alone (section 3.2.2).
+/// Parses hexadecimal digits, lower-case only (section 3.2.2).
 fn parse_hex(digits: &[u8]) -> Option<u128> {
     digits.iter().try_fold(0, |number, &digit| {
         let value = match digit {

@@ -1,6 +1,7 @@
-//! Does an answer give what was asked for? Pure: takes a request and an answer's status and
-//! headers, says which bytes the body carries, or why the answer must not be used. The body's own
-//! length is checked in `body`.
+//! Owns the check whether an answer gives what was asked for.
+//!
+//! Pure: takes a request and an answer's status and headers. Returns which bytes the body carries,
+//! or why the answer must not be used. `body` checks the body's own length.
 
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{ETag, Timestamp, TimestampFormat};
@@ -8,26 +9,26 @@ use s3s::dto::{ETag, Timestamp, TimestampFormat};
 use crate::headers::representation_headers;
 use crate::object::{ObjectHead, ReadObject};
 
-/// Why an answer is refused. The UFS's name is added by the caller.
+/// Reason why an answer is refused. The caller adds the UFS's name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AnswerRefusal {
     Untrusted(String),
     Changed { wanted: String, got: String },
 }
 
-/// How to take the wanted bytes from an answer's body.
+/// A plan for taking the wanted bytes from an answer's body.
 #[derive(Debug)]
 pub(crate) struct StoreReadPlan {
     pub head: ObjectHead,
-    /// Bytes of the object that are wanted of this body.
+    /// Bytes of the object that are wanted from this body.
     pub range: std::ops::Range<u64>,
-    /// Bytes of the body before them: not 0 only if the UFS ignored `Range`.
+    /// Bytes of the body before the wanted ones: not 0 only if the UFS ignored `Range`.
     pub skip: u64,
-    /// Whether the body ends with the wanted bytes. If not, the rest is not read.
+    /// True if the body ends with the wanted bytes. Otherwise the rest is not read.
     pub to_end: bool,
 }
 
-/// Checks that the request can be held against an answer at all.
+/// Checks that an answer to this request can be verified at all.
 pub(crate) fn check_request(wanted: &ReadObject) -> Result<(), AnswerRefusal> {
     let Some(if_match) = &wanted.if_match else { return Ok(()) };
     match ETag::parse_http_header(if_match.as_bytes()) {
@@ -53,8 +54,8 @@ pub(crate) fn check_head(
     build_object_head(headers, bytes, true)
 }
 
-/// Checks a GET answer. `skip_bytes_max`: how much may be read and thrown away of an answer that
-/// ignores `Range`.
+/// Checks a GET answer. `skip_bytes_max` bounds the bytes read and thrown away when the UFS ignores
+/// `Range`.
 pub(crate) fn check_get(
     wanted: &ReadObject,
     status: StatusCode,
@@ -127,14 +128,14 @@ fn untrusted_answer(reason: String) -> AnswerRefusal {
     AnswerRefusal::Untrusted(reason)
 }
 
-/// Etag and version id, as far as the request names them.
+/// Checks ETag and version id, as far as the request names them.
 fn check_version(wanted: &ReadObject, headers: &HeaderMap) -> Result<(), AnswerRefusal> {
     if single_header(headers, "x-amz-delete-marker")? == Some("true") {
         return Err(untrusted_answer("a delete marker with a success status".into()));
     }
     let etag = single_header(headers, "etag")?;
     if let Some(if_match) = &wanted.if_match {
-        // Both as opaque strings: a weak one, or one that lost its quotes, is not the same.
+        // Compared as opaque strings: a weak ETag, or one that lost its quotes, is not the same.
         if etag != Some(if_match) {
             let got = format!("etag {}", etag.unwrap_or("(none)"));
             return Err(AnswerRefusal::Changed { wanted: format!("etag {if_match}"), got });
@@ -142,7 +143,7 @@ fn check_version(wanted: &ReadObject, headers: &HeaderMap) -> Result<(), AnswerR
     }
     let version = single_header(headers, "x-amz-version-id")?;
     if let Some(wanted) = &wanted.version_id {
-        // Stores that never had versioning switched on know the "null" version, and don't send its
+        // Stores that never had versioning switched on know the "null" version, but don't send its
         // name.
         let unnamed_null = wanted == "null" && version.is_none();
         if version != Some(wanted) && !unnamed_null {
@@ -176,7 +177,8 @@ fn unix_seconds(date: &str) -> Option<i64> {
     Some(time::OffsetDateTime::from(time).unix_timestamp())
 }
 
-/// A header that may come once. Two that differ contradict each other, and neither can be believed.
+/// Returns a header that may come once. Two different values contradict each other, so neither can
+/// be trusted.
 fn single_header<'a>(
     headers: &'a HeaderMap,
     name: &'static str,
@@ -197,8 +199,8 @@ fn parse_length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, 
     parse_digits(text).map(Some).ok_or_else(|| untrusted_answer(format!("{name} is {text:?}")))
 }
 
-/// `bytes FIRST-LAST/TOTAL`, RFC 9110 §14.4. An unknown total (`*`) leaves the version's length
-/// open: refused.
+/// Parses `bytes FIRST-LAST/TOTAL`, RFC 9110 §14.4. Refuses an unknown total (`*`), which leaves
+/// the version's length open.
 fn parse_content_range(text: &str) -> Result<(u64, u64, u64), AnswerRefusal> {
     let parts = || {
         let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
@@ -211,7 +213,7 @@ fn parse_content_range(text: &str) -> Result<(u64, u64, u64), AnswerRefusal> {
     }
 }
 
-/// Digits alone: `parse` would take a sign.
+/// Parses digits alone: `parse` would take a sign.
 fn parse_digits(text: &str) -> Option<u64> {
     if text.bytes().all(|b| b.is_ascii_digit()) { text.parse().ok() } else { None }
 }

@@ -1,6 +1,7 @@
-//! The body of a read: hands out exactly the planned bytes, or an error. Owns length checks,
-//! cutting and the idle deadline, and whatever must live as long as the body does (the permit).
-//! Knows nothing of headers.
+//! Owns the body of a read: it hands out exactly the planned bytes, or an error.
+//!
+//! Owns length checks, cutting and the idle deadline. Also owns what must live as long as the body
+//! (the permit). Knows nothing of headers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::answer_check::StoreReadPlan;
 use crate::error::UfsError;
 
-/// See [`crate::ObjectStream::body`]. `G` is held until the end, an error, or drop.
+/// The body behind [`crate::ObjectStream::body`]. It holds `G` until its end, an error, or drop.
 pub(crate) struct CheckedBody<G> {
     ufs: String,
     inner: StreamingBlob,
@@ -24,10 +25,10 @@ pub(crate) struct CheckedBody<G> {
     skip: u64,
     want: u64,
     got: u64,
-    /// Whether the inner body must end after `want`.
+    /// True if the inner body must end after `want`.
     to_end: bool,
     idle: Duration,
-    /// One timer for the whole body; armed when the inner body has nothing.
+    /// One timer for the whole body; armed when the inner body has nothing ready.
     timer: Pin<Box<Sleep>>,
     armed: bool,
     done: bool,
@@ -73,7 +74,8 @@ impl<G> CheckedBody<G> {
         UfsError::Truncated { ufs: self.ufs.clone(), got: self.got, want: self.want, reason }
     }
 
-    /// The next piece of the inner body, empty ones too, or `Err` after `idle` of silence.
+    /// Polls the next piece of the inner body. Pieces may be empty. Returns `Err` after `idle` of
+    /// silence.
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, UfsError>> {
         match Pin::new(&mut self.inner).poll_next(cx) {
             Poll::Ready(piece) => {
@@ -140,7 +142,7 @@ impl<G: Unpin> Stream for CheckedBody<G> {
     }
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

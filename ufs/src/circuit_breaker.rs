@@ -1,18 +1,19 @@
-//! The circuit of one UFS: after a run of failures it refuses reads at once, and lets single probes
-//! find out when the UFS is back. Pure: time comes in as an argument. What counts as a failure is
-//! the caller's judgement.
+//! Owns the circuit breaker of one UFS. After a run of failures it refuses reads at once, and lets
+//! single probes find out when the UFS is back.
+//!
+//! Pure: time is an argument. The caller decides what counts as a failure.
 
 use std::time::{Duration, Instant};
 
-/// When the circuit opens, and for how long.
+/// Bounds that say when the circuit opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitLimits {
-    /// Failures in a row, without any success between, that open it. A store that only throttles
-    /// now and then never does.
+    /// Failures in a row, without any success between, that open the circuit. A store that only
+    /// throttles now and then never opens it.
     pub failures_max: u32,
-    /// How long it stays open the first time; doubles with every failed probe.
+    /// Duration of the first open phase; it doubles with every failed probe.
     pub open_for: Duration,
-    /// The longest it stays open between probes.
+    /// The longest open phase between probes.
     pub open_for_max: Duration,
 }
 
@@ -35,38 +36,38 @@ enum CircuitPhase {
         until: Instant,
         length: Duration,
     },
-    /// One request has been let through and has not ended.
+    /// One request was let through and has not ended.
     Probing {
         length: Duration,
     },
 }
 
-/// See the module.
+/// The circuit breaker of one UFS.
 #[derive(Debug)]
 pub struct CircuitBreaker {
     limits: CircuitLimits,
     state: CircuitPhase,
-    /// Raised whenever the state opens or closes: what began before has no say in what is now.
+    /// Raised whenever the state opens or closes. Outcomes of requests from before are ignored.
     generation: u64,
 }
 
-/// Leave to ask the UFS. Must be given back through [`CircuitBreaker::record_outcome`].
+/// An admission to ask the UFS. It must be given back through [`CircuitBreaker::record_outcome`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitAdmission {
     generation: u64,
     probe: bool,
 }
 
-/// How an admitted request ended.
+/// The outcome of an admitted request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CircuitOutcome {
     Success,
     Failure,
-    /// Given up by the caller: says nothing about the UFS.
+    /// The caller gave up: this says nothing about the UFS.
     Abandoned,
 }
 
-/// What the metric shows.
+/// The state that the metric shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CircuitState {
     Closed,
@@ -75,12 +76,12 @@ pub enum CircuitState {
 }
 
 impl CircuitBreaker {
-    /// Starts closed: requests pass.
+    /// Makes a closed circuit: requests pass.
     pub fn new(limits: CircuitLimits) -> Self {
         Self { limits, state: CircuitPhase::Closed { failures: 0 }, generation: 0 }
     }
 
-    /// Leave to ask the UFS, or `Err` with the time until the next probe.
+    /// Admits a request, or returns `Err` with the time until the next probe.
     pub fn admit_request(&mut self, now: Instant) -> Result<CircuitAdmission, Duration> {
         let generation = self.generation;
         match self.state {
@@ -94,7 +95,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Takes an admission back. An outcome from before the last change of state is ignored.
+    /// Takes an admission back. Ignores an outcome from before the last change of state.
     pub fn record_outcome(
         &mut self,
         admission: CircuitAdmission,
@@ -123,7 +124,7 @@ impl CircuitBreaker {
             (CircuitPhase::Probing { length }, CircuitOutcome::Failure) if admission.probe => {
                 self.open_circuit(length.saturating_mul(2).min(self.limits.open_for_max), now);
             }
-            // Nothing was learned: the next request probes, at once.
+            // The probe taught nothing: the next request probes, at once.
             (CircuitPhase::Probing { length }, CircuitOutcome::Abandoned) if admission.probe => {
                 self.state = CircuitPhase::Open { until: now, length };
             }
@@ -136,7 +137,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// The state for metrics and logs. It changes only through admissions and outcomes.
+    /// Returns the state for metrics and logs. It changes only through admissions and outcomes.
     pub fn circuit_state(&self) -> CircuitState {
         match self.state {
             CircuitPhase::Closed { .. } => CircuitState::Closed,

@@ -1,6 +1,5 @@
-//! Why a UFS did not give what was asked, and what may be done about it. Keeps the UFS's own
-//! answer, so that a client gets exactly that. How an [`s3s::S3Error`] becomes one of these is
-//! `capture`'s business.
+//! Owns the errors of a UFS, and what may be done about them. Keeps the UFS's own answer, so that a
+//! client gets exactly that. `raw_answer` turns an [`s3s::S3Error`] into one of these.
 
 use std::time::Duration;
 
@@ -17,16 +16,16 @@ pub struct RawAnswer {
     pub body: Bytes,
 }
 
-/// What to do after an error of the data path.
+/// Advice after an error of the data path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAdvice {
-    /// Asking again can't help.
+    /// Another request can't help.
     Never,
-    /// Asking again later may help; the UFS said, or the connection broke.
+    /// A later request may help: the UFS said so, or the connection broke.
     Later,
 }
 
-/// Why a UFS did not give what was asked.
+/// Reason why a UFS did not give what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum UfsError {
     #[error("ufs {ufs} answered {}", .answer.status)]
@@ -37,12 +36,12 @@ pub enum UfsError {
     Unreachable { ufs: String, reason: String },
     #[error("ufs {ufs} broke off after {got} of {want} bytes: {reason}")]
     Truncated { ufs: String, got: u64, want: u64, reason: String },
-    /// The answer contradicts itself or the request: wrong length, range or version. Never cached,
-    /// never passed on.
+    /// The answer contradicts itself or the request: wrong length, range or version. It is never
+    /// cached and never passed on.
     #[error("ufs {ufs} gave an answer that can't be trusted: {reason}")]
     Untrusted { ufs: String, reason: String },
-    /// The UFS ignored `If-Match` and answered with another version than the one asked for. Never
-    /// cached, never passed on.
+    /// The UFS ignored `If-Match` and answered with another version than the requested one. The
+    /// answer is never cached and never passed on.
     #[error(
         "ufs {ufs} answered with version {got} where {wanted} was asked for: the object was \
         replaced; read it anew"
@@ -56,8 +55,8 @@ pub enum UfsError {
 }
 
 impl UfsError {
-    /// Whether asking the UFS again may help. This crate has already done its own bounded retries
-    /// before the first byte.
+    /// Returns whether another request to the UFS may help. This crate has already done its own
+    /// bounded retries before the first byte.
     pub fn retry_advice(&self) -> RetryAdvice {
         match self {
             Self::Answer { answer, .. } => answer.retry_advice(),
@@ -68,8 +67,8 @@ impl UfsError {
         }
     }
 
-    /// The version that was asked for is no longer the object's: the UFS said so (412), or answered
-    /// with another one.
+    /// Returns true if the requested version is no longer the object's. The UFS said so (412), or
+    /// answered with another version.
     pub fn version_changed(&self) -> bool {
         match self {
             Self::Changed { .. } => true,
@@ -81,7 +80,7 @@ impl UfsError {
         }
     }
 
-    /// The UFS's own answer, where it gave one.
+    /// Returns the UFS's own answer, where it gave one.
     pub fn raw_answer(&self) -> Option<&RawAnswer> {
         match self {
             Self::Answer { answer, .. } => Some(answer),
@@ -95,9 +94,9 @@ impl UfsError {
 }
 
 impl RawAnswer {
-    /// Whether the UFS invites another try of a read: its own trouble (500, 502, 503, 504), a
-    /// timeout (408), a throttle (429), or a write that passes at the same moment (409: Ceph's
-    /// ConcurrentModification, OperationAborted).
+    /// Returns whether the UFS invites a retry of a read. It does for its own trouble (500, 502,
+    /// 503, 504), a timeout (408) and a throttle (429). It also does for a write that collides at
+    /// the same moment (409: Ceph's ConcurrentModification, OperationAborted).
     pub fn retry_advice(&self) -> RetryAdvice {
         match self.status.as_u16() {
             408 | 409 | 429 | 500 | 502 | 503 | 504 => RetryAdvice::Later,
@@ -105,7 +104,7 @@ impl RawAnswer {
         }
     }
 
-    /// `RetryAdvice-After` in its form of seconds. The date form is not used by object stores and is
+    /// Returns `Retry-After` in its form of seconds. Object stores don't use the date form; it is
     /// ignored.
     pub fn retry_after(&self) -> Option<Duration> {
         let seconds: u64 =

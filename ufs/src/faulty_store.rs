@@ -1,4 +1,4 @@
-//! A store that fails on purpose, for tests: by a script, or at random from a seed. Wraps any
+//! Owns a store that fails on purpose, for tests: by a script, or at random from a seed. Wraps any
 //! store; knows nothing of caches.
 
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use crate::operations::every_operation;
 use crate::raw_answer::RemoteFailure;
 use crate::ufs::s3_request;
 
-/// What can be made to fail.
+/// An operation that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultyOp {
     Get,
@@ -35,16 +35,16 @@ pub enum FaultyOp {
     Delete,
 }
 
-/// How.
+/// A way to fail.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StoreFault {
     /// The request does nothing and is answered with this status and code.
     Refused { status: u16, code: &'static str, retry_after: Option<u64> },
     /// The request takes effect and its answer is lost: a write of unknown outcome.
     AnswerLost,
-    /// The body breaks off after so many bytes: of a Get to its reader, of a Put to the store.
+    /// The body breaks off after `after` bytes: of a Get to its reader, of a Put to the store.
     BodyCut { after: u64 },
-    /// Get: the body ends early, or goes on, in silence.
+    /// Get: the body silently ends early, or goes on.
     BodyLength { by: i64 },
     /// Get, Head: the answer names another ETag.
     OtherEtag,
@@ -54,7 +54,7 @@ pub enum StoreFault {
     Held,
 }
 
-/// What fails next. Clones share it.
+/// The plan of the next faults. Clones share it.
 #[derive(Clone)]
 pub struct FaultInjector {
     shared: Arc<FaultInjectorInner>,
@@ -75,7 +75,7 @@ struct FaultRandom {
 }
 
 impl FaultRandom {
-    /// SplitMix64: a test that prints its seed can be run again.
+    /// Returns the next SplitMix64 number, so that a test that prints its seed can be run again.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -94,32 +94,32 @@ impl Default for FaultInjector {
 }
 
 impl FaultInjector {
-    /// Every request of an operation in `kinds` fails with a chance of `percent`, in one of the
-    /// ways that `kinds` has for it.
+    /// Makes every request of an operation in `kinds` fail with a chance of `percent`. Each fails
+    /// in one of the ways that `kinds` has for it.
     pub fn with_seed(seed: u64, percent: u64, kinds: Vec<(FaultyOp, StoreFault)>) -> Self {
         let faults = Self::default();
         *faults.shared.random.lock() = Some(FaultRandom { state: seed, percent, kinds });
         faults
     }
 
-    /// The next request of this operation fails so. Calls add up, in order.
+    /// Makes the next request of this operation fail with `fault`. Calls add up, in order.
     pub fn next(&self, op: FaultyOp, fault: StoreFault) {
         self.shared.script.lock().push_back((op, fault));
     }
 
-    /// Lets all held requests go on, now and later.
+    /// Releases all held requests, now and later.
     pub fn release_held(&self) {
         self.shared.released.send_replace(true);
     }
 
-    /// Waits until so many requests are held.
+    /// Waits until `count` requests are held.
     pub async fn wait_until_held(&self, count: usize) {
         let mut waiting = self.shared.waiting.subscribe();
         // The sender lives as long as `self`.
         let _ = waiting.wait_for(|waiting| *waiting >= count).await;
     }
 
-    /// Requests of an operation so far.
+    /// Returns the count of requests of an operation so far.
     pub fn count_requests(&self, op: FaultyOp) -> usize {
         self.shared.seen.lock().iter().filter(|seen| **seen == op).count()
     }
@@ -153,7 +153,7 @@ impl FaultInjector {
     }
 }
 
-/// A store that fails as its [`FaultInjector`] say.
+/// A store that fails as its [`FaultInjector`] says.
 pub struct FaultyStore {
     inner: Arc<dyn S3>,
     faults: FaultInjector,
@@ -165,8 +165,8 @@ impl FaultyStore {
         Self { inner, faults }
     }
 
-    /// What all operations have in common. `Some`: a fault that the operation itself has to bring
-    /// about.
+    /// Applies the faults that all operations share. Returns `Some` for a fault that the operation
+    /// itself must apply.
     async fn inject_before(&self, op: FaultyOp) -> S3Result<Option<StoreFault>> {
         let Some(fault) = self.faults.take_fault(op) else { return Ok(None) };
         match fault {
@@ -198,7 +198,7 @@ impl FaultyStore {
             self.replace_object(&req.input.bucket, &req.input.key, with).await?;
         }
         let mut response = self.inner.get_object(req).await?;
-        // The raw answer, where there is one, would contradict what is made of it here.
+        // The raw answer, where there is one, would contradict the faulty answer.
         response.extensions = http::Extensions::new();
         let output = &mut response.output;
         match fault {
@@ -276,7 +276,7 @@ fn lost_answer_error() -> S3Error {
     error
 }
 
-/// A body of `left` bytes: then an error, or a silent end.
+/// Cuts a body after `left` bytes, with an error or in silence.
 fn cut_body(body: StreamingBlob, left: u64, loudly: bool) -> StreamingBlob {
     let pieces =
         futures::stream::unfold((body, left, false), move |(mut body, left, ended)| async move {

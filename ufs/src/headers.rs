@@ -1,13 +1,13 @@
-//! The headers of a GET or HEAD answer: made from the typed output where the store is local, and
-//! cut down to those that describe the object's version. Every header that S3 sends for an object
-//! is named here once.
+//! Owns the headers of a GET or HEAD answer. They are made from the typed output where the store is
+//! local. They are cut down to those that describe the object's version. Every header that S3 sends
+//! for an object is named here once.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::{ETag, GetObjectOutput, HeadObjectOutput, Metadata, Timestamp, TimestampFormat};
 
-/// About one answer or one connection, not about the object's version. The last four could send a
+/// Headers of one answer or one connection, not of the object's version. The last four could send a
 /// client past the gateway, or one client's session to another.
 const NOT_REPRESENTATION: [&str; 24] = [
     "accept-ranges",
@@ -36,7 +36,7 @@ const NOT_REPRESENTATION: [&str; 24] = [
     "strict-transport-security",
 ];
 
-/// Hop-by-hop headers (RFC 9110 §7.6.1): they mean one connection, also in errors.
+/// Hop-by-hop headers (RFC 9110 §7.6.1). They concern one connection, also in errors.
 const HOP_BY_HOP: [&str; 9] = [
     "connection",
     "keep-alive",
@@ -49,7 +49,7 @@ const HOP_BY_HOP: [&str; 9] = [
     "upgrade",
 ];
 
-/// Takes away hop-by-hop headers, and those that `Connection` declares to be such.
+/// Removes hop-by-hop headers, and those that `Connection` declares to be such.
 pub(crate) fn without_hop_by_hop(mut headers: HeaderMap) -> HeaderMap {
     let declared: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -67,16 +67,16 @@ pub(crate) fn without_hop_by_hop(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// What describes the object's version: see [`crate::ObjectHead::headers`]. `whole`: the answer
-/// carries all of the object.
+/// Keeps the headers that describe the object's version: see [`crate::ObjectHead::headers`].
+/// `whole` says that the answer carries all of the object.
 pub(crate) fn representation_headers(headers: HeaderMap, whole: bool) -> HeaderMap {
     let mut headers = without_hop_by_hop(headers);
     for name in NOT_REPRESENTATION {
         headers.remove(name);
     }
-    // A range that happens to be a part of a multipart object is answered with that part's
-    // checksum, which would be taken for the object's: S3 reference, GetObject, "checksum of the
-    // part" for aligned ranges.
+    // A range that matches a part of a multipart object is answered with that part's checksum. It
+    // would be taken for the object's: S3 reference, GetObject, "checksum of the part" for aligned
+    // ranges.
     if !whole || is_part_checksum(&headers) {
         let checksums: Vec<HeaderName> = headers
             .keys()
@@ -93,7 +93,8 @@ pub(crate) fn representation_headers(headers: HeaderMap, whole: bool) -> HeaderM
     headers
 }
 
-/// A composite checksum reads `VALUE-PARTS`; one without the number is that of a single part.
+/// Returns true for a single part's checksum. A composite checksum reads `VALUE-PARTS`; one without
+/// the number is that of a part.
 fn is_part_checksum(headers: &HeaderMap) -> bool {
     let composite = headers.get("x-amz-checksum-type").is_some_and(|kind| kind == "COMPOSITE");
     composite
@@ -106,8 +107,8 @@ fn is_part_checksum(headers: &HeaderMap) -> bool {
             .any(|(_, value)| !value.as_bytes().contains(&b'-'))
 }
 
-/// Collects headers from typed fields. A value that can't be a header (a local store let one in) is
-/// left out: an answer without it beats no answer.
+/// A collector of headers from typed fields. It leaves out a value that can't be a header (a local
+/// store let one in). An answer without it beats no answer.
 struct HeaderCollector(HeaderMap);
 
 impl HeaderCollector {
@@ -152,8 +153,8 @@ impl HeaderCollector {
     }
 }
 
-/// S3 sends metadata outside ASCII as RFC 2047 words of at most 75 characters, so of 45 bytes of
-/// text each.
+/// Encodes metadata like S3. Metadata outside ASCII becomes RFC 2047 words of at most 75
+/// characters, so of 45 bytes of text each.
 fn metadata_value(value: &str) -> String {
     if value.bytes().all(|b| (0x20..0x7f).contains(&b)) {
         return value.to_owned();
@@ -171,8 +172,8 @@ fn metadata_value(value: &str) -> String {
     words.join(" ")
 }
 
-/// GetObjectOutput and HeadObjectOutput have these fields in common, under the same names, but no
-/// type.
+/// Collects the fields that GetObjectOutput and HeadObjectOutput share. They have the same names
+/// there, but no common type.
 macro_rules! common_fields {
     ($output:ident, $headers:ident) => {
         $headers.add_text("accept-ranges", $output.accept_ranges.as_deref());
@@ -247,7 +248,7 @@ macro_rules! common_fields {
     };
 }
 
-/// The headers that a GET's typed output stands for.
+/// Returns the headers of a GET's typed output.
 pub fn of_get(output: &GetObjectOutput) -> HeaderMap {
     let mut headers = HeaderCollector(HeaderMap::new());
     common_fields!(output, headers);
@@ -255,7 +256,7 @@ pub fn of_get(output: &GetObjectOutput) -> HeaderMap {
     headers.0
 }
 
-/// The headers that a HEAD's typed output stands for.
+/// Returns the headers of a HEAD's typed output.
 pub fn of_head(output: &HeadObjectOutput) -> HeaderMap {
     let mut headers = HeaderCollector(HeaderMap::new());
     common_fields!(output, headers);

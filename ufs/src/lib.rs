@@ -1,5 +1,5 @@
-//! What an object store can do: S3 stores through aws-sdk-s3, and a local directory. Every store is
-//! an [`s3s::S3`].
+//! Owns access to object stores: S3 stores through aws-sdk-s3, and a local directory. Every store
+//! is an [`s3s::S3`].
 #![forbid(unsafe_code)]
 
 mod answer_check;

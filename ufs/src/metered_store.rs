@@ -1,5 +1,5 @@
-//! Counts what goes through a store: requests by outcome, bytes both ways, seconds to the first
-//! byte of reads. Changes nothing.
+//! Owns the metering of a store: requests by outcome, bytes both ways, seconds to the first byte of
+//! reads. Changes nothing.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +19,8 @@ pub(crate) struct MeteredStore {
     inner: Arc<dyn S3>,
 }
 
-/// Counts a request when it ends, or as abandoned when its caller drops it.
+/// A counter of one request. It counts the request at its end, or as abandoned when its caller
+/// drops it.
 struct RequestCounter<'a> {
     ufs: &'a str,
     op: &'static str,
@@ -110,7 +111,7 @@ impl ByteStream for CountedBody {
     }
 }
 
-/// What is done to a request before it goes on.
+/// Prepares a request before it goes on.
 macro_rules! before {
     (put_object $self:ident $req:ident) => {
         $self.count_written(&mut $req.input.body)
@@ -121,7 +122,7 @@ macro_rules! before {
     ($other:ident $self:ident $req:ident) => {};
 }
 
-/// What is measured of it.
+/// Measures a request.
 macro_rules! measure {
     (get_object $self:ident $call:expr) => {
         $self.time_request("get_object", $call).await

@@ -1,6 +1,6 @@
-//! This crate's metrics: name, labels and meaning in one table. They are kept per process and carry
-//! the UFS's name, so that a store can be built before there is a registry to show it in. The
-//! embedded store has a table of its own.
+//! Owns this crate's metrics: name, labels and meaning in one table. They are kept per process and
+//! carry the UFS's name, so that a store can be built before there is a registry to show it in. The
+//! embedded store has its own table.
 
 use std::sync::LazyLock;
 
@@ -8,13 +8,13 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, 
 
 pub use crate::local::METRICS as LOCAL_TABLE;
 
-/// Seconds to the first byte: from a store on the same machine to one that is in trouble.
+/// Bounds of seconds to the first byte: from a store on the same machine to one in trouble.
 const FIRST_BYTE_SECONDS: [f64; 14] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
-        /// One value for each row, all labelled with the UFS.
+        /// Metrics of this crate, one field for each row, all labelled with the UFS.
         pub(crate) struct StoreMetrics { $(#[doc = $help] pub $field: $kind,)* }
 
         impl StoreMetrics {

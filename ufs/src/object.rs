@@ -1,7 +1,6 @@
-//! What the cache asks of a UFS: one object's head, or a range of one version. Everything else goes
-//! through [`s3s::S3`].
+//! Owns the types of the cache's requests to a UFS: one object's head, or a range of one version.
 //!
-//! Owns the types and the identity checks of an answer. Does not cache, and does not know blocks.
+//! Everything else goes through [`s3s::S3`]. Does not cache, and does not know blocks.
 
 use std::ops::RangeInclusive;
 
@@ -17,16 +16,16 @@ pub struct ReadObject {
     pub bucket: String,
     pub key: String,
     pub version_id: Option<String>,
-    /// Strong ETag that the answer must have: sent as `If-Match` *and* compared with the answer's
-    /// own ETag.
+    /// Strong ETag that the answer must have. It is sent as `If-Match` *and* compared with the
+    /// answer's own ETag.
     pub if_match: Option<String>,
     /// Bytes wanted, both ends inclusive; `None` for the whole object.
     pub range: Option<RangeInclusive<u64>>,
-    /// Ask for the object's checksums (`x-amz-checksum-mode: ENABLED`).
+    /// Requests the object's checksums (`x-amz-checksum-mode: ENABLED`).
     pub checksums: bool,
 }
 
-/// What HEAD says about one version, or GET beside its body.
+/// The head of one version: what HEAD answers, or GET beside its body.
 #[derive(Debug, Clone)]
 pub struct ObjectHead {
     /// As sent, quotes included; `None` if the UFS sent none.
@@ -36,14 +35,13 @@ pub struct ObjectHead {
     pub version_id: Option<String>,
     /// Seconds since 1970.
     pub last_modified: Option<i64>,
-    /// Representation headers, lower case, without hop-by-hop headers, Content-Length,
-    /// Content-Range, Accept-Ranges, Date, Server and request ids. Unknown ones of the UFS are
-    /// kept.
+    /// Representation headers in lower case, with unknown ones of the UFS. Hop-by-hop headers,
+    /// Content-Length, Content-Range, Accept-Ranges, Date, Server and request ids are left out.
     pub headers: HeaderMap,
 }
 
-/// A body under way. Reading it to its end yields exactly `range`, or an error; it never ends early
-/// in silence.
+/// A body in transfer. Reading it to its end yields exactly `range`, or an error; it never ends
+/// early in silence.
 pub struct ObjectStream {
     pub head: ObjectHead,
     /// Bytes of the object that `body` carries.

@@ -1,8 +1,8 @@
-//! Every operation of [`s3s::S3`] once, for stores that wrap another store. `post_object` is not in
-//! it: its default becomes `put_object`.
+//! Owns the list of all operations of [`s3s::S3`], for stores that wrap another store. It leaves
+//! out `post_object`, whose default becomes `put_object`.
 
-/// Calls `$then! { op Input Output, … }`. A wrapper writes one body for all and treats single
-/// operations in a way of their own by a macro with an arm for each such name and one for the rest.
+/// Calls `$then! { op Input Output, … }`. A wrapper writes one body for all operations. To treat
+/// some differently, it uses a macro with an arm for each such name and one for the rest.
 macro_rules! every_operation {
     ($then:ident) => {
         $then! {

@@ -1,9 +1,9 @@
-//! Keeps a UFS's own HTTP answer, which the typed S3 interface drops: status, headers, and an
-//! error's body.
+//! Owns a UFS's own HTTP answer: status, headers, and an error's body. The typed S3 interface drops
+//! it.
 //!
-//! [`observe_answer`] gives the raw answer of a call on a remote store. [`answer_of`] gives one form for
-//! errors of remote and local stores. The part that listens to the SDK is `s3::listen`; what a
-//! gateway makes of an answer is the gateway's.
+//! [`observe_answer`] returns the raw answer of a call on a remote store. [`answer_of`] returns one
+//! form for errors of remote and local stores. `s3::answer_interceptor` listens to the SDK. A
+//! gateway decides what it makes of an answer.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -16,8 +16,7 @@ use s3s::S3Error;
 
 use crate::error::{RawAnswer, UfsError};
 
-/// An error's body is an XML document of a few hundred bytes; what is longer is not one, and is
-/// cut.
+/// Bound on an error's body. It is an XML document of a few hundred bytes; a longer one is cut.
 pub(crate) const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
 
 type RawAnswerSlot = Arc<Mutex<Option<RawAnswer>>>;
@@ -26,31 +25,30 @@ tokio::task_local! {
     static SLOT: RawAnswerSlot;
 }
 
-/// Runs a call on a store and returns what the UFS answered to its last attempt, as sent. `None`:
-/// no answer came (local store, broken connection). On success the body is empty: it is in the
+/// Runs a call on a store and returns the UFS's answer to its last attempt, as sent. Returns `None`
+/// if no answer came (local store, broken connection). On success the body is empty: it is in the
 /// output.
 ///
-/// The call must run within `call` itself: an answer to a request made by a task that `call`
-/// spawned is not seen.
+/// The requests must run within `call` itself: an answer to a task that `call` spawned is not seen.
 pub async fn observe_answer<F: Future>(call: F) -> (F::Output, Option<RawAnswer>) {
     let slot = RawAnswerSlot::default();
     let output = SLOT.scope(slot.clone(), call).await;
     let answer = slot.lock().take();
     if let Some(answer) = &answer {
-        // Observers nest: a wrapper's use of `observe_answer` must not hide the answer from its caller.
+        // Observers nest: a wrapper's use of `observe_answer` must not hide the answer from its
+        // caller.
         record_answer(Some(answer.clone()));
     }
     (output, answer)
 }
 
-/// Puts the latest answer in the observer's hands; `None` when an attempt begins, so that none of
-/// an older one is left.
+/// Records the latest answer for the observer. `None` begins an attempt and clears an older answer.
 pub(crate) fn record_answer(answer: Option<RawAnswer>) {
-    // Nobody observes: nothing to do.
+    // Does nothing where nobody observes.
     let _ = SLOT.try_with(|slot| *slot.lock() = answer);
 }
 
-/// Adds the body of an error to the answer noted last.
+/// Adds an error's body to the answer recorded last.
 pub(crate) fn note_body(body: &[u8]) {
     let _ = SLOT.try_with(|slot| {
         if let Some(answer) = slot.lock().as_mut() {
@@ -59,26 +57,27 @@ pub(crate) fn note_body(body: &[u8]) {
     });
 }
 
-/// What a remote store attaches to an [`S3Error`] as its source.
+/// The failure that a remote store attaches to an [`S3Error`] as its source.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RemoteFailure {
     /// The UFS answered with an error.
     #[error("the ufs answered {}", .0.status)]
     Answer(RawAnswer),
-    /// No answer came. Whether a write took effect is not known.
+    /// No answer came. A write may or may not have taken effect.
     #[error("{0}")]
     NoAnswer(String),
-    /// An answer came that is not S3. Whether a write took effect is not known.
+    /// An answer came that is not S3. A write may or may not have taken effect.
     #[error("{0}")]
     Unintelligible(String),
 }
 
-/// One form for the errors of all stores: the raw answer where there is one, else the error's own
-/// status, headers and an S3 error document made from its code and message.
+/// Returns one form for the errors of all stores. It is the raw answer where there is one.
+/// Otherwise it has the error's own status and headers, and an S3 error document made from its code
+/// and message.
 pub fn answer_of(error: &S3Error, raw: Option<RawAnswer>) -> RawAnswer {
     let from_remote = match remote_failure(error) {
         Some(RemoteFailure::Answer(answer)) => Some(answer.clone()),
-        // The raw answer, if any, is not an error answer: passing it on would turn a failure into a
+        // The raw answer, if any, is not an error answer. Passing it on would turn a failure into a
         // success.
         Some(RemoteFailure::NoAnswer(_) | RemoteFailure::Unintelligible(_)) => {
             return synthesize_answer(error);
@@ -88,7 +87,7 @@ pub fn answer_of(error: &S3Error, raw: Option<RawAnswer>) -> RawAnswer {
     from_remote.or(raw.filter(is_error)).unwrap_or_else(|| synthesize_answer(error))
 }
 
-/// Why a remote store failed, if `error` came from one.
+/// Returns why a remote store failed, if `error` came from one.
 pub fn remote_failure(error: &S3Error) -> Option<&RemoteFailure> {
     error.source().and_then(|source| {
         let source: &(dyn StdError + 'static) = source;
@@ -96,13 +95,14 @@ pub fn remote_failure(error: &S3Error) -> Option<&RemoteFailure> {
     })
 }
 
-/// CompleteMultipartUpload and CopyObject may say 200 and carry an error document all the same.
+/// Returns true for an error answer. CompleteMultipartUpload and CopyObject may answer 200 and
+/// still carry an error document.
 pub(crate) fn is_error(answer: &RawAnswer) -> bool {
     !answer.status.is_success() || is_error_document(&answer.body)
 }
 
-/// Whether the root of a document is `Error`; white space may come first, which stores send to keep
-/// a connection alive.
+/// Returns true if the root of a document is `Error`. White space may come first, which stores send
+/// to keep a connection alive.
 fn is_error_document(document: &[u8]) -> bool {
     let mut rest = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document).trim_ascii_start();
     if rest.starts_with(b"<?xml") {
@@ -150,7 +150,7 @@ fn error_document(error: &S3Error, headers: &mut HeaderMap) -> Bytes {
 }
 
 impl UfsError {
-    /// What an [`S3Error`] of the store behind `ufs` means.
+    /// Makes the error that an [`S3Error`] of the store behind `ufs` means.
     pub fn from_s3(ufs: &str, error: &S3Error, raw: Option<RawAnswer>) -> Self {
         let ufs = ufs.to_owned();
         match remote_failure(error) {

@@ -1,9 +1,10 @@
-//! When a read is tried again: one budget per UFS, so that a struggling store is not hit harder the
-//! worse it gets, and exponential back-off. Pure: time and randomness come in as arguments.
+//! Owns the decision when a read is retried: one budget per UFS, and exponential back-off. The
+//! budget keeps a struggling store from being hit harder the worse it gets. Pure: time and
+//! randomness are arguments.
 
 use std::time::{Duration, Instant};
 
-/// How often reads are tried again before their first byte.
+/// Bounds on retries of reads before their first byte.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RetryLimits {
     /// Tries of one read, the first included. 1 switches retries off.
@@ -12,11 +13,11 @@ pub struct RetryLimits {
     pub budget_max: u32,
     /// Retries that come back to the budget per second.
     pub budget_per_second: f64,
-    /// Upper bound of the first pause; doubles with every try. The pause is drawn evenly from 0 to
-    /// the bound.
+    /// Upper bound of the first pause; it doubles with every try. The pause is drawn evenly from 0
+    /// to the bound.
     pub pause: Duration,
-    /// Upper bound of every pause, and of what `Retry-After` may ask for: a read that would wait
-    /// longer is not tried again.
+    /// Upper bound of every pause, and of what `Retry-After` may ask for. A read that would wait
+    /// longer is not retried.
     pub pause_max: Duration,
 }
 
@@ -45,7 +46,7 @@ impl RetryBudget {
         Self { tokens: f64::from(limits.budget_max), limits, filled: now }
     }
 
-    /// Takes one retry out, if there is one.
+    /// Takes one retry out of the budget. Returns `false` if there is none.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.filled).as_secs_f64();
         self.filled = now;
@@ -60,7 +61,8 @@ impl RetryBudget {
 }
 
 impl RetryLimits {
-    /// The pause before try `tried + 1`, or `None` if there is none. `random` is in `0.0..1.0`.
+    /// Returns the pause before try `tried + 1`, or `None` if there is no such try. `random` is in
+    /// `0.0..1.0`.
     pub(crate) fn pause_after(
         &self,
         tried: u32,
@@ -75,8 +77,8 @@ impl RetryLimits {
         let drawn = bound.mul_f64(random.clamp(0.0, 1.0));
         match asked_for {
             Some(asked) if asked > self.pause_max => None,
-            // Added, not the larger of the two: else everyone who was told the same comes back at
-            // once.
+            // Added, not the larger of the two. Otherwise all readers that were told the same would
+            // come back at once.
             Some(asked) => Some((asked + drawn).min(self.pause_max.max(asked))),
             None => Some(drawn),
         }

@@ -1,6 +1,7 @@
-//! S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3 that passes every operation on
-//! faithfully. Owns the options and the wiring; what is done to a request is in `store`, to a
-//! connection in `connection`, to credentials in `credentials`.
+//! Owns the options and the wiring of S3 stores behind a network: one [`s3s::S3`] over aws-sdk-s3
+//! that passes every operation on faithfully.
+//!
+//! `store` handles requests, `connection` connections, and `credentials` credentials.
 
 mod answer_interceptor;
 mod blank_key;
@@ -25,10 +26,10 @@ use s3s::S3;
 
 pub use credentials::{S3StoreCredentials, S3StoreSecret};
 
-/// An S3 store.
+/// Options of an S3 store.
 #[derive(Debug, Clone)]
 pub struct S3Options {
-    /// `http://host:port` or `https://…`. `None`: AWS's own, by region.
+    /// `http://host:port` or `https://…`. `None` means AWS's own, by region.
     pub endpoint: Option<String>,
     pub region: String,
     pub credentials: S3StoreCredentials,
@@ -37,29 +38,28 @@ pub struct S3Options {
     /// PEM file of the certificates to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
     pub deadlines: S3StoreDeadlines,
-    /// Requests under way at once, so also connections; those beyond wait for `deadlines.connect_store`.
+    /// Requests in flight at once, and so connections. Requests beyond it wait for
+    /// `deadlines.connect`.
     pub connections_max: usize,
-    /// Whether a checksum that the client sent after its body is sent after the body here too.
-    /// Stores that refuse `STREAMING-UNSIGNED-PAYLOAD-TRAILER` (https) or
-    /// `STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER` (http) need `false`, and so does Ceph RGW up to
-    /// 18.2, which takes them but keeps `aws-chunked` as the object's encoding. No such checksum is
-    /// stored then.
+    /// Sends a checksum after the body where the client did so. Stores that refuse
+    /// `STREAMING-UNSIGNED-PAYLOAD-TRAILER` (https) or `STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER`
+    /// (http) need `false`. Ceph RGW up to 18.2 needs it too: it takes them, but keeps
+    /// `aws-chunked` as the object's encoding. With `false` no such checksum is stored.
     pub trailing_checksums: bool,
 }
 
-/// Deadlines of one request. A body that a client sends slowly, or takes slowly, breaks none of
-/// them.
+/// Deadlines of one request. A client that sends or takes a body slowly breaks none of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct S3StoreDeadlines {
-    /// For a free place among `connections_max`, and then for a TCP and TLS connection.
+    /// Deadline for a free place among `connections_max`, and then for a TCP and TLS connection.
     pub connect: Duration,
-    /// For the answer's headers, from the moment when the last of the request that there was to
-    /// send was taken.
+    /// Deadline for the answer's headers. It starts when the last available piece of the request
+    /// was taken.
     pub answer: Duration,
-    /// For the next piece of an answer's body.
+    /// Deadline for the next piece of an answer's body.
     pub idle: Duration,
-    /// How long a connection without requests is kept. Below what common stores and load balancers
-    /// keep theirs (60 s), so that a request is rarely sent into a connection that is being closed.
+    /// Time that a connection without requests is kept. It is below that of common stores and load
+    /// balancers (60 s), so that a request is rarely sent into a closing connection.
     pub keep_alive: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Default for S3StoreDeadlines {
 }
 
 impl S3Options {
-    /// Options for a store at `endpoint`, with this crate's defaults.
+    /// Makes options for a store at `endpoint`, with this crate's defaults.
     pub fn new(
         endpoint: Option<String>,
         region: impl Into<String>,
@@ -94,7 +94,7 @@ impl S3Options {
     }
 }
 
-/// Options that can't be used.
+/// Reason why options can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error(
@@ -107,8 +107,8 @@ pub enum ConnectError {
     Region,
 }
 
-/// A store behind a network. Sends nothing yet: a store that is down is found out by the first
-/// request.
+/// Makes a store behind a network. Sends nothing yet: only the first request shows that a store is
+/// down.
 pub async fn connect_store(options: S3Options) -> Result<Arc<dyn S3>, ConnectError> {
     if options.region.is_empty() {
         return Err(ConnectError::Region);
@@ -119,15 +119,16 @@ pub async fn connect_store(options: S3Options) -> Result<Arc<dyn S3>, ConnectErr
         .behavior_version(BehaviorVersion::latest())
         .region(Region::new(options.region.clone()))
         .force_path_style(options.path_style)
-        // A bucket whose name ends in --x-s3 would else be asked for sessions that only AWS has.
+        // For a bucket name that ends in --x-s3, the SDK would ask for sessions that only AWS has.
         .disable_s3_express_session_auth(true)
         .http_client(http.clone())
-        // Retries are this crate's (reads) or the client's (all else): a write is sent once.
+        // This crate retries reads, and the client everything else: a write is sent once.
         .retry_config(RetryConfig::disabled())
         .timeout_config(TimeoutConfig::builder().connect_timeout(options.deadlines.connect).build())
-        // It would cut a slow client's body; the deadlines above see the store's slowness alone.
+        // It would cut a slow client's body. The deadlines above measure the store's slowness
+        // alone.
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
-        // The client's own checksums are passed on, none are added and none taken away.
+        // The client's own checksums are passed on. None is added or removed.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .app_name(AppName::new("verbs3").expect("the name has only letters and a digit"))
@@ -145,7 +146,7 @@ pub async fn connect_store(options: S3Options) -> Result<Arc<dyn S3>, ConnectErr
     Ok(Arc::new(store::RemoteStore::new(client, options.trailing_checksums)))
 }
 
-/// Whether the endpoint is reached by TLS.
+/// Checks the endpoint. Returns true if it is reached by TLS.
 fn check_endpoint(endpoint: Option<&str>) -> Result<bool, ConnectError> {
     let Some(endpoint) = endpoint else { return Ok(true) };
     let wrong = |reason: &str| ConnectError::Endpoint {

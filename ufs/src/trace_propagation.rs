@@ -1,10 +1,9 @@
-//! Trace context on requests to a store (W3C). Owns how it gets from a caller to the request: the
-//! header is put on after the request was signed, so that no signature depends on it. Makes no ids
-//! and notes no spans.
+//! Owns how trace context (W3C) gets from a caller to its requests to a store. The header is added
+//! after signing, so no signature depends on it. Makes no ids and records no spans.
 
 use http::HeaderValue;
 
-/// What the store is told of the trace that a request belongs to.
+/// The trace that a request to a store belongs to.
 #[derive(Debug, Clone)]
 pub struct StoreTraceContext {
     pub traceparent: HeaderValue,
@@ -15,13 +14,13 @@ tokio::task_local! {
     static PROPAGATED: StoreTraceContext;
 }
 
-/// Runs a call on a store. Requests that it makes within `call` itself carry the context; a store
-/// within this process has none.
+/// Runs a call on a store. Requests that `call` itself makes carry the context. A store within this
+/// process sends no requests.
 pub async fn propagate_trace<F: Future>(context: StoreTraceContext, call: F) -> F::Output {
     PROPAGATED.scope(context, call).await
 }
 
-/// Headers to be added; none where nobody traces.
+/// Returns the headers to add; none where nobody traces.
 pub(crate) fn trace_headers() -> Vec<(&'static str, HeaderValue)> {
     let context = PROPAGATED.try_with(Clone::clone).ok();
     let headers = context.map(|context| {

@@ -1,6 +1,7 @@
-//! One UFS as the cache sees it: heads and reads whose answers are checked, bounded, retried before
-//! the first byte, and refused at once while the store is down. Everything else goes to the store
-//! itself, through [`Ufs::s3_store`].
+//! Owns one UFS as the cache sees it: its heads and reads. Their answers are checked and bounded.
+//! They are retried before the first byte, and refused at once while the store is down.
+//!
+//! Everything else goes to the store itself, through [`Ufs::s3_store`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,17 +29,17 @@ use crate::object::{ObjectHead, ObjectStream, ReadObject};
 use crate::raw_answer::observe_answer;
 use crate::retry_budget::{RetryBudget, RetryLimits};
 
-/// Bounds of the cache's heads and reads on one UFS. Pass-through requests are bounded by the
-/// store's own connections.
+/// Bounds of the cache's heads and reads on one UFS. The store's own connections bound pass-through
+/// requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UfsLimits {
-    /// Heads and reads under way at once; a read counts until its body has ended.
+    /// Heads and reads in flight at once. A read counts until its body has ended.
     pub requests_in_flight_max: usize,
-    /// How long one waits for its turn before it is throttled.
+    /// Longest wait of a request for its turn before it is throttled.
     pub wait_max: Duration,
-    /// From sending a request to its answer's headers, one try.
+    /// Time of one try from sending a request to its answer's headers.
     pub first_byte_max: Duration,
-    /// Silence within a body.
+    /// Longest silence within a body.
     pub idle_max: Duration,
     /// Bytes that may be read and thrown away when a store ignores `Range`.
     pub skip_bytes_max: u64,
@@ -60,7 +61,7 @@ impl Default for UfsLimits {
     }
 }
 
-/// Numbers in `0.0..1.0`, for the pauses between tries.
+/// A source of numbers in `0.0..1.0`, for the pauses between tries.
 pub type RandomSource = Arc<dyn Fn() -> f64 + Send + Sync>;
 
 /// One UFS. Clones share its limits.
@@ -77,11 +78,11 @@ struct UfsInner {
     circuit: Mutex<CircuitBreaker>,
     budget: Mutex<RetryBudget>,
     random: RandomSource,
-    /// It answered the last ranged read with the whole object.
+    /// True if the store answered the last ranged read with the whole object.
     ignores_range: AtomicBool,
 }
 
-/// An admission by the circuit, given back however the request ends.
+/// An admission by the circuit breaker. It is given back however the request ends.
 struct CircuitPermit<'a> {
     shared: &'a UfsInner,
     admission: Option<CircuitAdmission>,
@@ -99,8 +100,8 @@ impl Ufs {
         Self::with_randomness(name, s3, limits, Arc::new(rand::random::<f64>))
     }
 
-    /// As `new`, with the numbers for the pauses between tries given by the caller. A limit of 0
-    /// requests counts as 1.
+    /// Makes a UFS like `new`; the caller gives the numbers for the pauses between tries. A limit
+    /// of 0 requests counts as 1.
     pub fn with_randomness(
         name: String,
         s3: Arc<dyn S3>,
@@ -127,24 +128,24 @@ impl Ufs {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Its name in the configuration, which is part of every object's identity.
+    /// Returns the name in the configuration, which is part of every object's identity.
     pub fn ufs_name(&self) -> &str {
         &self.shared.name
     }
 
-    /// The store, with its requests counted. All but the cache's own heads and reads pass through
-    /// it.
+    /// Returns the store, with its requests counted. All requests but the cache's own heads and
+    /// reads pass through it.
     pub fn s3_store(&self) -> &Arc<dyn S3> {
         &self.shared.s3
     }
 
-    /// Whether reads are refused for now.
+    /// Returns whether reads are refused for now.
     pub fn circuit_state(&self) -> CircuitState {
         self.shared.circuit.lock().circuit_state()
     }
 
-    /// The last byte at which a range may begin, if there is one: this UFS ignores `Range`, and
-    /// what comes before the range is read and thrown away. `None`: any byte, as far as is known.
+    /// Returns the last byte at which a range may begin, for a UFS that ignores `Range`. What comes
+    /// before the range is read and thrown away. Returns `None` for any byte, as far as is known.
     pub fn range_start_max(&self) -> Option<u64> {
         self.shared
             .ignores_range
@@ -152,8 +153,8 @@ impl Ufs {
             .then_some(self.shared.limits.skip_bytes_max)
     }
 
-    /// How long to wait before a read that was answered with an error is sent again, after `tried`
-    /// tries. Takes it from the budget of retries. `None`: the answer stands.
+    /// Returns how long to wait before an error-answered read is sent again, after `tried` tries.
+    /// Takes the retry from the budget. Returns `None` when the answer stands.
     pub fn pause_before_retry(&self, tried: u32, answer: &RawAnswer) -> Option<Duration> {
         if answer.retry_advice() == RetryAdvice::Never {
             return None;
@@ -161,7 +162,7 @@ impl Ufs {
         self.shared.take_retry(tried, answer.retry_after())
     }
 
-    /// What the UFS says about an object now. `wanted.range` is ignored.
+    /// Returns the UFS's current head of an object. Ignores `wanted.range`.
     pub async fn head_object(&self, wanted: ReadObject) -> Result<ObjectHead, UfsError> {
         check_request(&wanted).map_err(|refusal| self.shared.refusal_error(refusal))?;
         let attempt = || -> BoxFuture<'_, _> {
@@ -175,7 +176,7 @@ impl Ufs {
         self.with_retries("head_object", &attempt).await
     }
 
-    /// A range of one version, or the whole object.
+    /// Reads a range of one version, or the whole object.
     pub async fn read(&self, wanted: ReadObject) -> Result<ObjectStream, UfsError> {
         check_request(&wanted).map_err(|refusal| self.shared.refusal_error(refusal))?;
         let attempt = || -> BoxFuture<'_, _> {
@@ -218,10 +219,10 @@ impl Ufs {
         Ok(UfsRequestPermit { shared: shared.clone(), _permit: permit })
     }
 
-    /// Runs tries until one ends the matter. The place is given back between tries.
+    /// Runs tries until one is final. Gives the place back between tries.
     ///
-    /// A try is boxed: of an `AsyncFn`, the compiler can't show that its future may move between
-    /// threads, and no task could await a read.
+    /// A try is boxed. The compiler can't show that an `AsyncFn`'s future may move between threads,
+    /// so no task could await a read.
     async fn with_retries<'a, T>(
         &'a self,
         op: &'static str,
@@ -238,7 +239,7 @@ impl Ufs {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            // A throttled read has waited its time already.
+            // A throttled read has already waited its time.
             if error.retry_advice() == RetryAdvice::Never
                 || matches!(error, UfsError::Throttled { .. })
             {
@@ -253,7 +254,8 @@ impl Ufs {
 }
 
 impl UfsInner {
-    /// The pause before another try, which is taken from the budget. `None`: there is no other try.
+    /// Takes another try from the budget and returns the pause before it. Returns `None` when there
+    /// is no other try.
     fn take_retry(&self, tried: u32, asked_for: Option<Duration>) -> Option<Duration> {
         let pause = self.limits.retries.pause_after(tried, asked_for, (self.random)())?;
         self.budget.lock().take(Instant::now()).then_some(pause)
@@ -315,8 +317,8 @@ impl UfsInner {
         Ok((plan.map_err(|refusal| self.refusal_error(refusal))?, response.output))
     }
 
-    /// What an answer to a ranged read says of the store. `is_cut`: the wanted bytes are not the
-    /// whole body.
+    /// Learns from a ranged read's answer whether the store supports ranges. `is_cut` says that the
+    /// wanted bytes are not the whole body.
     fn note_range_support(&self, status: StatusCode, is_cut: bool) {
         let ignores = match status {
             StatusCode::PARTIAL_CONTENT => false,
@@ -336,7 +338,7 @@ impl UfsInner {
         }
     }
 
-    /// One call on the store, with the deadline for its first byte.
+    /// Makes one call on the store, with the deadline for its first byte.
     async fn call_store<T>(
         &self,
         call: impl Future<Output = S3Result<S3Response<T>>>,
@@ -419,7 +421,7 @@ impl CircuitPermit<'_> {
             Some(UfsError::Unreachable { .. } | UfsError::Truncated { .. }) => {
                 CircuitOutcome::Failure
             }
-            // A store that says 4xx, or that another version is there, works.
+            // A store that answers 4xx, or with another version, works.
             Some(UfsError::Answer { answer, .. }) => {
                 if answer.status.is_server_error() {
                     CircuitOutcome::Failure
@@ -428,7 +430,7 @@ impl CircuitPermit<'_> {
                 }
             }
             Some(UfsError::Untrusted { .. } | UfsError::Changed { .. }) => CircuitOutcome::Success,
-            // It was not asked.
+            // The store was not asked.
             Some(UfsError::Throttled { .. }) => CircuitOutcome::Abandoned,
         };
         self.shared.record_outcome(admission, ended);
@@ -449,7 +451,7 @@ impl Drop for UfsRequestPermit {
     }
 }
 
-/// Status and headers as sent; for a local store, those that its typed answer stands for.
+/// Returns status and headers as sent. For a local store, they come from its typed answer.
 fn answer_headers(
     raw: Option<RawAnswer>,
     status: Option<StatusCode>,
@@ -461,7 +463,7 @@ fn answer_headers(
         return (raw.status, raw.headers);
     }
     let mut headers = typed();
-    // By s3s's rules a response's own headers and status override those of its output.
+    // By s3s's rules, a response's own headers and status override those of its output.
     for name in own.keys() {
         headers.remove(name);
     }
@@ -471,7 +473,7 @@ fn answer_headers(
 
 fn etag_condition(wanted: &ReadObject) -> Option<ETagCondition> {
     let etag = wanted.if_match.as_ref()?;
-    // Checked by check_request; without a condition the comparison of the answer's etag still
+    // check_request has checked it. Without a condition, the comparison of the answer's ETag still
     // holds.
     ETag::parse_http_header(etag.as_bytes()).ok().map(ETagCondition::ETag)
 }
@@ -480,7 +482,7 @@ fn checksum_mode(wanted: &ReadObject) -> Option<ChecksumMode> {
     wanted.checksums.then(|| ChecksumMode::from_static(ChecksumMode::ENABLED))
 }
 
-/// A request as a store expects it from s3s. Stores use the input alone.
+/// Makes a request as a store expects it from s3s. Stores use the input alone.
 pub fn s3_request<T>(method: Method, input: T) -> S3Request<T> {
     S3Request {
         input,

@@ -1,5 +1,5 @@
-//! Answers of stores that are not quite S3's, and what the SDK adds of its own: what the S3 client
-//! makes of them.
+//! Tests the S3 client with answers of stores that are not quite S3's, and with additions of the
+//! SDK.
 #![allow(clippy::unwrap_used)]
 
 mod loopback;
@@ -43,7 +43,7 @@ fn put_with_trailer(encoding: Option<&str>) -> S3Request<PutObjectInput> {
     })
 }
 
-/// As Ceph RGW 18.2 answers the second completion of an upload.
+/// The store answers like Ceph RGW 18.2 to the second completion of an upload.
 #[tokio::test]
 async fn a_completion_without_an_etag_is_a_completion() {
     let xml = "<CompleteMultipartUploadResult><Location>/bkt/k</Location><Bucket>bkt</Bucket><Key>k</Key><ETag></ETag>\
@@ -77,7 +77,7 @@ async fn a_completion_without_an_etag_is_a_completion() {
     assert!(head.starts_with("post /bkt/k?uploadid=u"), "{head}");
 }
 
-/// As Ceph RGW 18.2 answers sub-resources that it does not know.
+/// The store answers like Ceph RGW 18.2 to sub-resources that it does not know.
 #[tokio::test]
 async fn a_document_of_another_kind_is_no_answer_that_can_be_understood() {
     let listing = "<ListBucketResult><Name>bkt</Name><Contents><Key>Error</Key></Contents></ListBucketResult>";
@@ -188,8 +188,8 @@ async fn the_names_of_attributes_go_out_in_one_header() {
     assert_eq!(lines, ["etag,objectsize,checksum"], "{head}");
 }
 
-/// The signature is over the headers as they go out: this store looks at the first of several
-/// alone, as Ceph RGW does.
+/// Checks the signature over the headers on the wire. Like Ceph RGW, this store reads only the
+/// first of several headers.
 #[tokio::test]
 async fn an_encoded_upload_with_a_trailer_is_signed_as_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How objects are cut: blocks, pages, and the spans that a read wants. Pure arithmetic.
+//! Cuts objects into blocks, pages, and the spans that a read wants. Pure arithmetic.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{BlockIndex, PageIndex};
 
-/// Block and page size. The same in the whole cluster; requests carry it, so that a mismatch is an
+/// Block and page size, the same in the whole cluster. Requests carry it, so that a mismatch is an
 /// error and not wrong bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockGeometry {
@@ -14,7 +14,7 @@ pub struct BlockGeometry {
     pub page_bytes: u32,
 }
 
-/// Why a geometry can't be used.
+/// Reason why a geometry can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     #[error("block size of {0} bytes is not between 1 MiB and 16 MiB")]
@@ -26,7 +26,7 @@ pub enum GeometryError {
     Page(u32),
 }
 
-/// The piece of one block that a read wants.
+/// Part of one block that a read wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockSpan {
     pub block: BlockIndex,
@@ -38,8 +38,8 @@ impl BlockGeometry {
     /// 4 MiB blocks in 256 KiB pages.
     pub const DEFAULT: Self = Self { block_bytes: 4 << 20, page_bytes: 256 << 10 };
 
-    /// Fails unless blocks are 1 to 16 MiB long and pages are a power of two from 64 KiB to 1 MiB
-    /// that divides the block.
+    /// Creates a geometry. Fails unless blocks are 1 to 16 MiB long and pages are a power of two
+    /// from 64 KiB to 1 MiB that divides the block.
     pub fn new(block_bytes: u32, page_bytes: u32) -> Result<Self, GeometryError> {
         if !(1 << 20..=16 << 20).contains(&block_bytes) {
             return Err(GeometryError::Block(block_bytes));
@@ -53,12 +53,12 @@ impl BlockGeometry {
         Ok(Self { block_bytes, page_bytes })
     }
 
-    /// Pages of a full block.
+    /// Returns the number of pages of a full block.
     pub fn pages_per_block(self) -> u16 {
         (self.block_bytes / self.page_bytes) as u16
     }
 
-    /// Cuts object bytes into spans, in body order.
+    /// Cuts an object's bytes into spans, in body order.
     pub fn cut_spans(self, range: Range<u64>) -> impl Iterator<Item = BlockSpan> {
         let block_bytes = u64::from(self.block_bytes);
         let mut at = range.start;
@@ -74,24 +74,24 @@ impl BlockGeometry {
         })
     }
 
-    /// Length of a block of an object of `object_bytes`; 0 past its end.
+    /// Returns the length of a block of an object of `object_bytes`; 0 past its end.
     pub fn block_len(self, object_bytes: u64, block: BlockIndex) -> u32 {
         let start = u64::from(block.0) * u64::from(self.block_bytes);
         object_bytes.saturating_sub(start).min(u64::from(self.block_bytes)) as u32
     }
 
-    /// Length of a page of a block of `block_len` bytes; 0 past its end.
+    /// Returns the length of a page of a block of `block_len` bytes; 0 past its end.
     pub fn page_len(self, block_len: u32, page: PageIndex) -> u32 {
         block_len.saturating_sub(u32::from(page.0) * self.page_bytes).min(self.page_bytes)
     }
 
-    /// The pages that a range of a block touches.
+    /// Returns the pages that a range of a block touches.
     pub fn touched_pages(self, range: &Range<u32>) -> Range<u16> {
         (range.start / self.page_bytes) as u16..range.end.div_ceil(self.page_bytes) as u16
     }
 
-    /// Where a range of a block is cut by page borders: lengths in order. A landing cut like this
-    /// lets each page's bytes arrive, and be checked, as one contiguous piece.
+    /// Returns the lengths, in order, of a block's range cut at page borders. In a landing cut like
+    /// this, each page's bytes arrive, and are checked, as one contiguous piece.
     pub fn page_cuts(self, range: &Range<u32>) -> impl Iterator<Item = usize> {
         let (page_bytes, range) = (self.page_bytes, range.clone());
         let mut at = range.start;

@@ -1,5 +1,5 @@
-//! What gateways and workers say to each other: identifiers, geometry, placement and messages.
-//! Pure: no I/O, no clock.
+//! The language between gateways and workers: identifiers, geometry, placement and messages. Pure:
+//! no I/O, no clock.
 #![forbid(unsafe_code)]
 
 mod geometry;

@@ -1,59 +1,57 @@
-//! What people and other processes want of pages that are there, and of attributes that may be
-//! wrong.
+//! Messages for maintenance of cached pages and of attributes that may be wrong.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey, ObjectVolume};
 
-/// Most blocks in one [`TendMessage`]: what is said of them fits one message.
+/// Most blocks in one [`TendMessage`], so that the answer fits one message.
 pub const TENDED_BLOCKS_MAX: u16 = 1024;
 
-/// Blocks of one version, at a worker that may have some of them. Answered with [`TendBlocksReply`]. Fills
-/// nothing.
+/// Asks a worker about blocks of one version, of which it may have some. The answer is
+/// [`TendBlocksReply`]. Fills nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TendMessage {
     pub object: ObjectKey,
     pub version: ContentVersion,
     pub geometry: BlockGeometry,
     pub first_block: BlockIndex,
-    /// Up to [`TENDED_BLOCKS_MAX`]; those past the object's end are left out.
+    /// Number of blocks, up to [`TENDED_BLOCKS_MAX`]; those past the object's end are left out.
     pub blocks: u16,
     pub act: TendAct,
 }
 
-/// What is to be done with the blocks.
+/// Action on the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TendAct {
-    /// Says what is there.
+    /// Reports what is there.
     Look,
-    /// Gives up what is there, pinned or not.
+    /// Drops what is there, pinned or not.
     Evict,
-    /// Pages on disk may be given up again.
+    /// Unpins pages on disk, so that they may be evicted again.
     Unpin,
 }
 
-/// What was there, block by block. Blocks of which nothing was there are left out.
+/// What was there, block by block. Absent blocks are left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TendBlocksReply {
     pub blocks: Vec<TendedBlock>,
 }
 
-/// What a worker had of one block. Bytes are those of whole and cut pages alike.
+/// What a worker had of one block. Bytes include whole and cut pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TendedBlock {
     pub block: BlockIndex,
     pub memory_bytes: u32,
     pub disk_bytes: u32,
-    /// Of those on disk.
+    /// Pinned part of the bytes on disk.
     pub pinned_bytes: u32,
-    /// The most uses of one of its pages since it came or was last passed over: 0 to 3.
+    /// Uses of its most used page since it came or was last passed over: 0 to 3.
     pub uses: u8,
     /// Seconds since one of its pages was used last, or came.
     pub idle_s: u32,
 }
 
-/// Whatever is known of objects whose names begin so is to be asked anew. Blocks stay. Answered
-/// with `Done`.
+/// Makes a home ask anew about all objects with this prefix. Blocks stay. The answer is `Done`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetPrefix {
     pub volume: ObjectVolume,

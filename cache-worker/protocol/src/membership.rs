@@ -1,17 +1,17 @@
-//! Who belongs to a coordinated cluster, as it crosses the wire: everybody computes the same
-//! placement map from it, so the 65,536 slots never travel. A change travels as what joined and
-//! what left.
+//! Members of a coordinated cluster as they travel. Everybody computes the same placement map from
+//! them, so the 65,536 slots never travel. A change travels as the members that joined and left.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, WorkerId};
 use crate::placement::{PlacementError, PlacementMap, PlacementMember, RANKING};
 
-/// One worker of a coordinated cluster.
+/// Worker of a coordinated cluster.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterMember {
     pub id: WorkerId,
-    /// `host:port` where gateways and other workers reach it by tcp, which tells of its other ways.
+    /// TCP address, `host:port`, for gateways and other workers; the worker names its other
+    /// transports there.
     pub address: String,
     /// Relative capacity.
     pub weight: f64,
@@ -21,33 +21,33 @@ pub struct ClusterMember {
     pub draining: bool,
 }
 
-/// The members at one epoch. Sorted by id.
+/// The members at one epoch, sorted by id.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MemberRoster {
     pub epoch: Epoch,
-    /// Workers that each slot is given.
+    /// Number of workers that each slot is given.
     pub replicas: u16,
     pub members: Vec<ClusterMember>,
-    /// The rules of the release that made it: see [`RANKING`].
+    /// Ranking rules of the release that made it: see [`RANKING`].
     #[serde(default)]
     pub ranking: u16,
 }
 
-/// From one membership to a later one.
+/// Difference between a membership and a later one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MembershipChange {
     pub from: Epoch,
     pub epoch: Epoch,
     pub replicas: u16,
-    /// New, or not what they were.
+    /// Members that are new or have changed.
     pub joined: Vec<ClusterMember>,
     pub left: Vec<WorkerId>,
-    /// Of the later membership.
+    /// Ranking rules of the later membership.
     #[serde(default)]
     pub ranking: u16,
 }
 
-/// Nobody yet.
+/// A membership without members.
 impl Default for MemberRoster {
     fn default() -> Self {
         Self::new(Epoch(0), 0, Vec::new())
@@ -55,18 +55,20 @@ impl Default for MemberRoster {
 }
 
 impl MemberRoster {
-    /// Sorts the members.
+    /// Creates a roster and sorts its members.
     pub fn new(epoch: Epoch, replicas: u16, mut members: Vec<ClusterMember>) -> Self {
         members.sort_by(|a, b| a.id.cmp(&b.id));
         Self { epoch, replicas, members, ranking: RANKING }
     }
 
-    /// The member of that id; `None` if the cluster has no such worker. A binary search.
+    /// Returns the member of this id; `None` if the cluster has no such worker. Uses a binary
+    /// search.
     pub fn get(&self, id: &WorkerId) -> Option<&ClusterMember> {
         self.members.binary_search_by(|member| member.id.cmp(id)).ok().map(|at| &self.members[at])
     }
 
-    /// The map that everybody computes from it. Some CPU: 0.2 to 0.3 s for a thousand members.
+    /// Computes the map that everybody gets from this roster. Takes 0.2 to 0.3 s of CPU for a
+    /// thousand members.
     pub fn build_placement(&self) -> Result<PlacementMap, PlacementError> {
         if self.ranking != RANKING {
             return Err(PlacementError::Ranking { found: self.ranking });
@@ -84,7 +86,7 @@ impl MemberRoster {
         )
     }
 
-    /// What `later` has made of this.
+    /// Returns the change from this roster to `later`.
     pub fn change_to(&self, later: &Self) -> MembershipChange {
         let new = |member: &&ClusterMember| self.get(&member.id) != Some(*member);
         MembershipChange {
@@ -103,7 +105,7 @@ impl MemberRoster {
         }
     }
 
-    /// The later membership; `None`: the change starts from another epoch.
+    /// Returns the later membership; `None`: the change starts from another epoch.
     pub fn apply_change(&self, change: &MembershipChange) -> Option<Self> {
         if change.from != self.epoch {
             return None;

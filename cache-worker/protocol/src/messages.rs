@@ -1,9 +1,9 @@
-//! The messages inside the transport's frames: what is asked and what is answered. Encoded with
-//! postcard.
+//! Defines the messages inside the transport's frames: requests and replies. Encoded with postcard.
 //!
-//! Bytes of objects are never in here: they are pushed into a landing beside the message that
-//! vouches for them. Lease and generation travel in every answer from the first version on, granted
-//! or not. Enum variants are appended, never reordered; anything else raises [`PROTOCOL_VERSION`].
+//! Object bytes are never in a message: they are pushed into a landing beside the message that
+//! vouches for them. Every answer has carried lease and generation since the first version, granted
+//! or not. Enum variants are appended, never reordered; any other change raises
+//! [`PROTOCOL_VERSION`].
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -16,10 +16,10 @@ use crate::lease_recall::{LeaseHolder, RecallPollMessage, RecallReply};
 use crate::maintenance::{ForgetPrefix, TendBlocksReply, TendMessage};
 use crate::object_look::{ObjectLookMessage, ObjectLookReply};
 
-/// Spoken in the handshake. Peers of different versions refuse each other.
+/// Version in the handshake. Peers of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// What a gateway, or another worker, asks a worker.
+/// Request of a gateway, or of another worker, to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerRequest {
     Open(OpenMessage),
@@ -28,35 +28,35 @@ pub enum WorkerRequest {
     Report(ReportMessage),
     Forget(ForgetMessage),
     Listed(ListingMessage),
-    /// Under which epoch the worker answers, and whether it holds a lease.
+    /// Asks under which epoch the worker answers, and whether it holds a lease.
     Standing,
     Warm(WarmMessage),
-    /// An open or a read on behalf of a span of a trace. Not a request within a request: a peer
-    /// must not nest them.
+    /// An open or a read on behalf of a trace span. It holds a [`TracedRequest`], so that a peer
+    /// can't nest requests.
     Traced(TraceContext, TracedRequest),
     Tend(TendMessage),
     ForgetPrefix(ForgetPrefix),
-    /// Of one worker to another: the pages of the range that it holds, in memory or on disk.
-    /// Nothing is filled for it.
+    /// From another worker: the pages of the range that this worker holds, in memory or on disk.
+    /// Fills nothing.
     ReadHeld(ReadMessage),
-    /// Of one worker to another: is it worth asking for these?
+    /// From another worker: is it worth asking for these pages?
     Holds(HoldsMessage),
-    /// Of one worker, which leaves, to another, which owns the block now.
+    /// From a worker that leaves, to the block's new owner.
     TakeOver(TakeOver),
-    /// A `WarmMessage` without a version, of an object that a listing shows with so many bytes.
+    /// A `WarmMessage` without a version, for an object whose length a listing shows.
     WarmListed(WarmMessage, u64),
-    /// A read of a hot block at a worker that is not its owner. What it lacks it asks the owner
-    /// for, and fills nothing.
+    /// Reads a hot block at a worker that does not own it. The worker asks the owner for what it
+    /// lacks, and fills nothing.
     ReadReplica(ReadMessage),
     Look(ObjectLookMessage),
-    /// An `OpenMessage` of who would hold a lease on the attributes: only where a home has said that it
-    /// grants some.
+    /// An `OpenMessage` from a client that would hold a lease on the attributes. Sent only if the
+    /// home has said that it grants leases.
     OpenBy(OpenMessage, LeaseHolder),
     Recalls(RecallPollMessage),
     GoneVersion(GoneVersion),
 }
 
-/// What may be traced.
+/// Requests that may be traced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TracedRequest {
     Open(OpenMessage),
@@ -65,19 +65,19 @@ pub enum TracedRequest {
     OpenBy(OpenMessage, LeaseHolder),
 }
 
-/// The span that something is asked for, as W3C's trace context has it.
+/// Span of a request, in terms of W3C's trace context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceContext {
     pub trace: u128,
     pub span: u64,
-    /// Whether spans are noted; if not, the context is passed on all the same.
+    /// Spans are recorded; if not set, the context is passed on all the same.
     pub sampled: bool,
-    /// `tracestate`, as the client sent it.
+    /// `tracestate` as the client sent it.
     pub state: Option<String>,
 }
 
 impl WorkerRequest {
-    /// The same on behalf of a span, if there is one and requests of this kind are traced.
+    /// Wraps the request in a span, if there is one and requests of this kind are traced.
     #[must_use]
     pub fn with_trace(self, context: Option<&TraceContext>) -> Self {
         match (self, context) {
@@ -98,34 +98,35 @@ impl WorkerRequest {
     }
 }
 
-/// Attributes of an object and, in the same round trip, the wanted bytes of its first block.
+/// Asks for an object's attributes and, in the same round trip, for wanted bytes of its first
+/// block.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenMessage {
     pub object: ObjectKey,
-    /// A version id that the client named.
+    /// Version id that the client named.
     pub version_id: Option<String>,
     pub epoch: Epoch,
     pub geometry: BlockGeometry,
-    /// Cached attributes older than this are asked again at the UFS; 0 asks every time, `u64::MAX`
-    /// never (immutable).
+    /// Largest age of cached attributes; older ones are asked for at the UFS. 0 asks every time,
+    /// `u64::MAX` never (immutable).
     pub attributes_age_ms_max: u64,
-    /// The same for a cached absence.
+    /// Largest age of a cached absence.
     pub absence_age_ms_max: u64,
     /// The client wants the object's checksums (`x-amz-checksum-mode`).
     pub checksums: bool,
-    /// The bytes that the client wants; `None` for HEAD, which gets the UFS's errors without
-    /// bodies. Only the part in block 0 is answered, and no more than the landing holds.
+    /// Bytes that the client wants; `None` for HEAD, for which the UFS's errors have no bodies. The
+    /// answer holds only the part in block 0, and no more than the landing holds.
     pub want: Option<ByteRange>,
-    /// Most bytes to answer with; 0 asks for attributes alone. The landing is cut at page borders
-    /// for a read from offset 0.
+    /// Most bytes of the answer; 0 asks only for attributes. The landing is cut at page borders for
+    /// a read from offset 0.
     pub piece_bytes_max: u32,
 }
 
-/// A range as the client wrote it; resolved by whoever knows the length.
+/// Byte range as the client wrote it. Whoever knows the length resolves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ByteRange {
     All,
-    /// First byte, and the last byte (inclusive) where one was named.
+    /// First byte, and the last byte (inclusive) if one was named.
     From {
         first: u64,
         last: Option<u64>,
@@ -137,7 +138,7 @@ pub enum ByteRange {
 }
 
 impl ByteRange {
-    /// Resolves against an object's length. `None`: not satisfiable (416).
+    /// Resolves the range for an object's length. `None`: not satisfiable (416).
     pub fn resolve_range(self, object_bytes: u64) -> Option<std::ops::Range<u64>> {
         match self {
             Self::All => Some(0..object_bytes),
@@ -152,7 +153,7 @@ impl ByteRange {
     }
 }
 
-/// Bytes of one block of one version.
+/// Asks for bytes of one block of one version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadMessage {
     pub object: ObjectKey,
@@ -163,12 +164,12 @@ pub struct ReadMessage {
     /// Bytes within the block.
     pub start: u32,
     pub end: u32,
-    /// Bytes past `end` that the reader is likely to want next, in this block; a hint for the fill.
+    /// Bytes past `end` in this block that the reader will probably want next; a hint for the fill.
     pub ahead_bytes: u32,
 }
 
-/// Whether a worker seems to hold a page of an object's block 0, of the version that it knew last.
-/// A hint: the UFS says which version there is.
+/// Asks whether a worker seems to hold a page of an object's block 0, of the version that it last
+/// knew. A hint: the UFS decides which version is present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HoldsMessage {
     pub object: ObjectKey,
@@ -177,21 +178,21 @@ pub struct HoldsMessage {
     pub page: PageIndex,
 }
 
-/// Ask the former owner for this block now, and not only when it is read. Nothing is asked of the
-/// UFS.
+/// Tells a block's owner to fetch it from its former owner now, not at the first read. Never asks
+/// the UFS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeOver {
     pub object: ObjectKey,
     pub version: ContentVersion,
-    /// Of the map by which the asked worker owns the block.
+    /// Epoch of the map by which the receiver owns the block.
     pub epoch: Epoch,
     pub geometry: BlockGeometry,
     pub block: BlockIndex,
-    /// How hot it was: bytes read of it, those of long ago counting less.
+    /// Heat of the block: bytes read from it, with older reads weighted less.
     pub heat_bytes: u64,
 }
 
-/// A write is about to become visible.
+/// Announces that a write is about to become visible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnnounceMessage {
     pub volume: ObjectVolume,
@@ -199,11 +200,12 @@ pub struct AnnounceMessage {
     pub keys: Vec<String>,
     pub write: WriteId,
     pub epoch: Epoch,
-    /// How long reads of these keys ask the UFS if no report follows. Renewed by announcing again.
+    /// How long reads of these keys ask the UFS if no report follows. Another announcement renews
+    /// it.
     pub uncertain_ms: u64,
 }
 
-/// A write is over, whatever its outcome. Invalidates; never installs.
+/// Reports that a write is over, with any outcome. Invalidates; never installs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportMessage {
     pub volume: ObjectVolume,
@@ -213,49 +215,49 @@ pub struct ReportMessage {
     pub outcome: WriteOutcome,
 }
 
-/// How a write ended, as far as the gateway knows.
+/// Outcome of a write as far as the gateway knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WriteOutcome {
     /// The UFS has acknowledged the write.
     Done,
     /// The UFS has refused it, or it was never sent: nothing changed.
     Refused,
-    /// Sent, and no answer came: the key stays uncertain until its time is over.
+    /// It was sent and no answer came: the key stays uncertain until its time is over.
     Unknown,
 }
 
-/// Drop what is cached of these keys (explicit invalidation).
+/// Drops what is cached of these keys (explicit invalidation).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetMessage {
     pub volume: ObjectVolume,
     pub keys: Vec<String>,
 }
 
-/// A reader found that the UFS no longer has this version. Its home drops what it knows of the key,
-/// if that is of this version: then the next read asks the UFS.
+/// Reports that the UFS no longer has this version. The home drops what it knows of the key if that
+/// is of this version. Then the next read asks the UFS.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoneVersion {
     pub object: ObjectKey,
     pub version: ContentVersion,
 }
 
-/// What a listing showed of keys of this home, which drops what it has cached of those that it
-/// knows otherwise.
+/// Tells a home what a listing showed of its keys. The home drops cached attributes that contradict
+/// the listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListingMessage {
     pub volume: ObjectVolume,
     pub entries: Vec<ListedEntry>,
 }
 
-/// One key of a listing.
+/// Key of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedEntry {
     pub key: String,
-    /// `None`: there is no such object; its newest version is a delete marker.
+    /// `None`: the object does not exist; its newest version is a delete marker.
     pub shown: Option<ListedAttributes>,
 }
 
-/// What a listing says of an object. What it leaves out contradicts nothing.
+/// Attributes of an object in a listing. An absent field contradicts nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ListedAttributes {
     /// Strong, quotes included.
@@ -266,8 +268,8 @@ pub struct ListedAttributes {
 }
 
 impl ListedAttributes {
-    /// Whether these attributes are of another state of the object. `Last-Modified` has seconds: a
-    /// store may have cut or rounded.
+    /// Returns whether these attributes are of another state of the object. `Last-Modified` counts
+    /// seconds: a store may have cut or rounded.
     pub fn contradicts_attributes(&self, attributes: &HeadAttributes) -> bool {
         let version = &attributes.version;
         let other_time = |(listed_ms, known): (i64, i64)| {
@@ -280,87 +282,88 @@ impl ListedAttributes {
     }
 }
 
-/// Have pages of one block ready before anybody reads them. Answered with [`WarmPagesReply`], after signs
-/// of life.
+/// Makes pages of one block present before anybody reads them. The answer is [`WarmPagesReply`],
+/// after signs of life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmMessage {
     pub object: ObjectKey,
-    /// `None`: what the UFS has now, whose attributes are learnt with it. Only of block 0, at its
+    /// `None`: the UFS's present version, whose attributes come with it. Only for block 0, at its
     /// home.
     pub version: Option<ContentVersion>,
     pub epoch: Epoch,
     pub geometry: BlockGeometry,
     pub block: BlockIndex,
-    /// Of the block; those past its end are left out. None at all: only the attributes are wanted.
+    /// First page in the block. Pages past the block's end are left out. An empty run asks only for
+    /// attributes.
     pub first_page: u16,
     pub pages: u16,
-    /// As in [`OpenMessage`]; without a version.
+    /// See [`OpenMessage`]; used without a version.
     pub attributes_age_ms_max: u64,
     pub tier: WarmTier,
-    /// Milliseconds since 1970 up to which the pages are to be kept; 0: no longer than others.
+    /// Time up to which the pages are kept, in milliseconds since 1970; 0: no longer than others.
     pub pin_until_ms: u64,
-    /// Fill nothing: only say what is here.
+    /// Fills nothing, and only reports what is here.
     pub look_only: bool,
 }
 
-/// Where warmed pages are to be.
+/// Tier that warmed pages go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WarmTier {
     Memory,
     Disk,
 }
 
-/// What became of the pages.
+/// Result of warming pages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarmPagesReply {
-    /// Of which version they are.
+    /// Version of the pages.
     pub version: ContentVersion,
     /// Bytes that were there already.
     pub held_bytes: u32,
-    /// Bytes that came from the UFS meanwhile, for whomever.
+    /// Bytes that came from the UFS meanwhile, for any reader.
     pub loaded_bytes: u32,
-    /// Bytes that are not there: with `look_only`.
+    /// Bytes that are not there; only with `look_only`.
     pub missing_bytes: u32,
-    /// A number that the worker's process has drawn at its start: what it told before under another
-    /// one may be gone.
+    /// Random number drawn at the start of the worker's process. What it reported under another
+    /// number may be gone.
     pub life: u64,
 }
 
-/// What a worker answers. The bytes that a [`BlockPiece`] speaks of lie in the landing at the part's
-/// offset.
+/// Reply of a worker. The bytes of a [`BlockPiece`] lie in the landing at the part's offset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkerReply {
-    /// To `OpenMessage`. Further parts are `Data`.
+    /// Answers `OpenMessage`. Further parts are `Data`.
     Opened(Box<OpenObjectReply>),
-    /// To `OpenMessage`: the UFS says that there is no such object.
+    /// Answers `OpenMessage`: the UFS says that the object does not exist.
     Absent(AbsentReply),
-    /// Bytes; to `ReadMessage`, or after `OpenObjectReply`. To `ReadHeld`: whole pages, with gaps where there are
-    /// none; an empty last one.
+    /// Bytes. Answers `ReadMessage`, or follows `Opened`. For `ReadHeld` these are whole pages,
+    /// with gaps for absent ones, and an empty last part.
     Data(BlockPiece),
-    /// To `AnnounceMessage`, `ReportMessage`, `ForgetMessage`, `ListingMessage`, `ForgetPrefix`.
+    /// Answers `AnnounceMessage`, `ReportMessage`, `ForgetMessage`, `ListingMessage` and
+    /// `ForgetPrefix`.
     Done { generation: KeyGeneration, lease: AttributeLease },
-    /// Not answered; what to do instead is in the kind.
+    /// Refuses the request; the kind says what to do instead.
     Refused(WorkerRefusal),
-    /// To `AnnounceMessage`, `ReportMessage`: done, by a home whose lease is over. It is enough only if every
-    /// member of the map stands by it.
+    /// Answers `AnnounceMessage` and `ReportMessage`: done, by a home whose lease is over. It
+    /// counts only if every member of the map answers so.
     Unleased { generation: KeyGeneration },
-    /// To `Standing`. Epoch 0: none, the worker is between two maps.
+    /// Answers `Standing`. Epoch 0: none, the worker is between two maps.
     Standing { epoch: Epoch, leased: bool },
-    /// To `WarmMessage`.
+    /// Answers `WarmMessage`.
     Warmed(WarmPagesReply),
-    /// To `TendMessage`.
+    /// Answers `TendMessage`.
     Tended(TendBlocksReply),
-    /// To `HoldsMessage`.
+    /// Answers `HoldsMessage`.
     Holds { likely: bool },
-    /// To `TakeOver`: how much of the block came from its former owner.
+    /// Answers `TakeOver`: how much of the block came from its former owner.
     TakenOver { bytes: u64 },
-    /// To `ObjectLookMessage`.
+    /// Answers `ObjectLookMessage`.
     Looked(ObjectLookReply),
-    /// To `RecallPollMessage`.
+    /// Answers `RecallPollMessage`.
     Recalled(RecallReply),
 }
 
-/// How the asked bytes were found.
+/// Where the bytes came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CacheVerdict {
     Hit,
@@ -369,54 +372,54 @@ pub enum CacheVerdict {
     Miss,
 }
 
-/// The answer to `OpenMessage` for an object that exists: its attributes and, if wanted, bytes of
-/// block 0.
+/// Reply to `OpenMessage` for an object that exists: its attributes and, if wanted, bytes of block
+/// 0.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenObjectReply {
     pub attributes: HeadAttributes,
     pub generation: KeyGeneration,
     pub lease: AttributeLease,
-    /// Of the attributes: answered from the cache, or from the UFS now.
+    /// The attributes came from the cache; if not set, from the UFS just now.
     pub attributes_cached: bool,
     pub piece: Option<BlockPiece>,
 }
 
-/// The right to answer from these attributes without asking the home, until it ends or is recalled;
-/// counted from when the question was sent. Zero: none. An id without time: the home would grant
-/// one to who polls it for recalls.
+/// The right to answer from these attributes without asking the home, until it ends or is recalled.
+/// Its time counts from when the question was sent. Zero: no lease. An id without time: the home
+/// grants leases to clients that poll it for recalls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AttributeLease {
     pub id: u64,
     pub milliseconds: u32,
 }
 
-/// What HEAD answers, for one version.
+/// Attributes of one version, as HEAD answers them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadAttributes {
     pub version: ContentVersion,
-    /// Seconds since 1970, as the UFS's Last-Modified says.
+    /// The UFS's Last-Modified in seconds since 1970.
     pub last_modified: Option<i64>,
-    /// The UFS's representation headers (lower-case names), in its order: everything that HEAD
-    /// answers but Content-Length, Content-Range, Accept-Ranges, the date and the request ids.
+    /// The UFS's representation headers (lower-case names) in its order: HEAD's whole answer
+    /// without Content-Length, Content-Range, Accept-Ranges, the date and the request ids.
     pub headers: Vec<(String, Vec<u8>)>,
-    /// Whether the headers would hold the object's checksums if it had any.
+    /// The headers hold the object's checksums if it has any.
     pub checksums_known: bool,
 }
 
-/// A run of bytes of one block, beside the message in the landing.
+/// Run of bytes of one block, which lies in the landing beside the message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockPiece {
     pub block: BlockIndex,
     /// Bytes within the block.
     pub start: u32,
     pub length: u32,
-    /// CRC64NVME of each page's part of the run, in order: as stored at fill for a whole page, as
-    /// computed by the worker for a cut one.
+    /// CRC64NVME of each page's part of the run, in order. For a whole page it is the one stored at
+    /// fill; for a cut page the worker computes it.
     pub checksums: Vec<u64>,
     pub verdict: CacheVerdict,
 }
 
-/// The UFS's own error answer, so that the client gets exactly that.
+/// The UFS's own error answer, which the client gets unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UfsAnswer {
     pub status: u16,
@@ -425,7 +428,7 @@ pub struct UfsAnswer {
     pub body: Vec<u8>,
 }
 
-/// The answer to `OpenMessage` for an object that the UFS does not have.
+/// Reply to `OpenMessage` for an object that the UFS does not have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbsentReply {
     pub answer: UfsAnswer,
@@ -433,46 +436,46 @@ pub struct AbsentReply {
     pub cached: bool,
 }
 
-/// A worker's word that it does not do what it was asked, and why.
+/// Refusal of a request, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerRefusal {
     pub kind: RefusalKind,
-    /// For the log of the asking side.
+    /// Text for the asking side's log.
     pub reason: String,
 }
 
-/// Why a worker refused, and so what the asker does instead.
+/// Kind of a refusal, which tells the asker what to do instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalKind {
-    /// A write of this key is under way or was lost sight of: ask the UFS, cache nothing.
+    /// A write of this key is in flight, or its outcome is unknown: ask the UFS, cache nothing.
     Uncertain,
     /// No memory, or too many fills: ask a replica or the UFS.
     Busy,
     /// The object can't be cached (no strong ETag, encrypted with a client's key): ask the UFS.
     Uncacheable,
-    /// This version is gone at the UFS: attributes must be asked anew.
+    /// The UFS no longer has this version: ask for attributes anew.
     VersionGone,
     /// The UFS answered with an error.
     Ufs(UfsAnswer),
-    /// The UFS could not be reached, or broke off.
+    /// The UFS could not be reached, or its answer broke off.
     UfsUnreachable,
-    /// This worker has no such volume in its configuration.
+    /// This worker's configuration has no such volume.
     UnknownVolume,
-    /// Block or page size differ between asker and worker.
+    /// The asker and the worker have different block or page sizes.
     GeometryMismatch(BlockGeometry),
-    /// A message that makes no sense.
+    /// The message makes no sense.
     Malformed,
-    /// Asker and worker have different placement maps, and perhaps different homes for this key.
-    /// The worker's own epoch.
+    /// The asker and the worker have different placement maps, and perhaps different homes for this
+    /// key. Holds the worker's own epoch.
     WrongEpoch(Epoch),
-    /// A home that is cut off from the coordinators for too long to take part in writes.
+    /// The home has been cut off from the coordinators for too long to take part in writes.
     NoLease,
-    /// To `ReadReplica`: neither this worker nor the owner holds the bytes. The owner is to be
-    /// asked, which fills them.
+    /// Answers `ReadReplica`: neither this worker nor the owner holds the bytes. Ask the owner,
+    /// which fills them.
     NotHeld,
 }
 
-/// A message that can't be read.
+/// Error: a message can't be decoded.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("malformed {what}: {source}")]
 pub struct DecodeError {
@@ -484,14 +487,14 @@ pub struct DecodeError {
 macro_rules! wire {
     ($type:ty, $what:literal) => {
         impl $type {
-            /// Encodes for the wire.
+            /// Encodes the message.
             pub fn encode(&self) -> Bytes {
-                // Serialising to a growing vector fails only for types postcard can't represent;
-                // ours are plain data.
+                // Serialising to a growing vector fails only for types that postcard can't
+                // represent; ours are plain data.
                 Bytes::from(postcard::to_stdvec(self).expect("plain data always serialises"))
             }
 
-            /// Decodes what a peer sent; rejects trailing bytes.
+            /// Decodes a peer's message; rejects trailing bytes.
             pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
                 let fail = |source| DecodeError { what: $what, source };
                 let (value, rest) = postcard::take_from_bytes(bytes).map_err(fail)?;

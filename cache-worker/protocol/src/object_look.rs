@@ -1,20 +1,21 @@
-//! What a home has of many objects, in one message: for whoever checks that all of them are there.
+//! Asks a home in one message what it has of many objects, to check that all of them are there.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{BlockGeometry, ContentVersion, Epoch, ObjectVolume, WarmTier};
 
-/// Most objects in one [`ObjectLookMessage`]: what is said of them fits one message, unless their ETags are
-/// uncommonly long.
+/// Most objects in one [`ObjectLookMessage`]. The answer then fits one message, unless the ETags
+/// are unusually long.
 pub const LOOKED_OBJECTS_MAX: usize = 256;
 
-/// Objects of one home. Answered with [`ObjectLookReply`]. Asks the UFS for nothing, and fills nothing.
+/// Asks about objects of one home. The answer is [`ObjectLookReply`]. Does not ask the UFS, and
+/// fills nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectLookMessage {
     pub volume: ObjectVolume,
     pub epoch: Epoch,
     pub geometry: BlockGeometry,
-    /// Attributes older than this are as good as none; `u64::MAX`: none is too old.
+    /// Largest age of attributes; older ones count as unknown. `u64::MAX`: none is too old.
     pub attributes_age_ms_max: u64,
     pub tier: WarmTier,
     /// Up to [`LOOKED_OBJECTS_MAX`].
@@ -29,21 +30,21 @@ pub struct LookedFor {
     pub pages: u16,
 }
 
-/// The answer to `ObjectLookMessage`: what the home has of each object.
+/// Reply to `ObjectLookMessage`: what the home has of each object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectLookReply {
-    /// As [`crate::Warmed`] has it.
+    /// See [`crate::WarmPagesReply`].
     pub life: u64,
-    /// In the order in which they were asked about. `None`: its attributes are not known here, or
-    /// may not be answered from.
+    /// Answers in the order of the questions. `None`: the home does not know the attributes, or may
+    /// not answer from them.
     pub objects: Vec<Option<ObjectHoldings>>,
 }
 
-/// What there is of an object.
+/// What the home has of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectHoldings {
     pub version: ContentVersion,
-    /// Of the pages that were asked about.
+    /// Held bytes of the pages that were asked about.
     pub held_bytes: u32,
     pub missing_bytes: u32,
 }

@@ -1,23 +1,23 @@
-//! Time that a host's own clock did not count: a virtual machine that its hypervisor has stopped
-//! goes on with the clock that it had, and sooner or later something (its agent, NTP) sets the wall
-//! clock forward. Who compares the two knows that leases may be over. Pure: is told what the clocks
-//! say.
+//! Detects time that a host's own clock did not count. A virtual machine that its hypervisor has
+//! stopped resumes with the clock that it had. Sooner or later something (its agent, NTP) sets the
+//! wall clock forward. Comparing the two clocks shows that leases may be over. Pure: callers pass
+//! the clocks' readings.
 //!
 //! A wall clock that is set forward for another reason ends leases early, which costs a question
-//! each. One that nobody sets says nothing.
+//! each. A wall clock that nobody sets shows nothing.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Smaller steps are what reading two clocks one after the other makes of them. Leases are longer
-/// by far, and end a tenth early.
+/// Least step that counts, in nanoseconds. Smaller steps come from reading the two clocks one after
+/// the other. Leases are much longer, and end a tenth early.
 const STEP_NANOS_MIN: i64 = 20_000_000;
 const UNSET: i64 = i64::MIN;
 
-/// What the wall clock has gone on by beside the host's own, in all.
+/// Total time that the wall clock gained over the host's own clock.
 #[derive(Debug)]
 pub struct PauseWatch {
-    /// The wall clock less the own one, as it was after the last step.
+    /// Wall clock minus own clock, as after the last step.
     offset: AtomicI64,
     missed: AtomicU64,
 }
@@ -29,22 +29,23 @@ impl Default for PauseWatch {
 }
 
 impl PauseWatch {
-    /// No time is missed yet. The first call of `missed_time` sets the offset that later ones
-    /// compare with.
+    /// Creates a watch without missed time. The first call of `missed_time` sets the offset that
+    /// later calls compare with.
     pub const fn new() -> Self {
         Self { offset: AtomicI64::new(UNSET), missed: AtomicU64::new(0) }
     }
 
-    /// The clocks say so, at about one moment. All that the own clock may have missed since the
-    /// first call; never less than before.
+    /// Takes both clocks' readings of about one moment. Returns all the time that the own clock may
+    /// have missed since the first call. Never returns less than before.
     pub fn missed_time(&self, own: Duration, wall: Duration) -> Duration {
         let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
         let now = nanos(wall).saturating_sub(nanos(own));
         let before = self.offset.load(Ordering::SeqCst);
         let step = if before == UNSET { 0 } else { now.saturating_sub(before) };
         if step >= STEP_NANOS_MIN {
-            // First: nobody finds the new offset without the time. Two who see one step at once
-            // count it twice, which is early and safe.
+            // The time is added before the offset changes, so nobody sees the new offset without
+            // it. Two callers that see one step at once count it twice, which ends leases early and
+            // is safe.
             self.missed.fetch_add(step.unsigned_abs(), Ordering::SeqCst);
         }
         if before == UNSET || step.abs() >= STEP_NANOS_MIN {

@@ -1,13 +1,13 @@
 //! The placement map: slot → ordered workers. One pure function for static and coordinated
 //! clusters.
 //!
-//! Weighted rendezvous hashing with bounded loads: each slot ranks the workers by a random cost
-//! that their weight divides, and takes the cheapest that has not its fill of slots yet. Without
-//! the bound, one of a thousand equal workers would own 1.4 times the mean. A worker that joins or
-//! leaves moves its own share, and what little the bound then shifts.
+//! Uses weighted rendezvous hashing with bounded loads. Each slot ranks the workers by a random
+//! cost, divided by their weight. It takes the cheapest worker that has room for another slot.
+//! Without this bound, one of a thousand equal workers would own 1.4 times the mean. A worker that
+//! joins or leaves moves its own share, and the little that the bound then shifts.
 //!
-//! Every process computes the map by itself from the list of members ([`crate::Membership`]): no
-//! float function of a platform's library is used, so that all come to the same.
+//! Every process computes the map by itself from the list of members ([`crate::MemberRoster`]). The
+//! computation uses no float function of a platform's library, so all get the same result.
 
 mod hot_spread;
 mod slot_ranking;
@@ -21,37 +21,37 @@ use crate::ids::{Epoch, HashSlot, WorkerId};
 /// Hash buckets of a cluster, whatever its size.
 pub const SLOTS: usize = 1 << 16;
 
-/// The rules that slots are ranked by. Raised with every change of what the map is computed by:
-/// releases that disagree would send one key to two homes, so they refuse each other's maps and
+/// Version of the rules that rank slots. Raise it with every change of the map's computation.
+/// Releases that disagree would send one key to two homes. So they refuse each other's maps and
 /// stores, and static epochs differ.
 pub const RANKING: u16 = 2;
 
-/// A first block shorter than this is not spread over replicas however hot it is: it comes in one
-/// answer with its object's attributes, which only the home gives, and a second question would cost
+/// Least length of a first block that is spread over replicas, in bytes. A shorter one comes in one
+/// answer with its object's attributes, which only the home gives. A second question would cost
 /// more than the bytes.
 pub const SPREAD_BYTES_MIN: u32 = 256 << 10;
 
-/// A worker as the map sees it.
+/// Worker in the placement map.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementMember {
     pub id: WorkerId,
     /// Relative capacity, > 0.
     pub weight: f64,
-    /// What fails together, a rack say; empty: nothing is known. Replicas of a slot go to different
-    /// zones where there are any.
+    /// What fails together, such as a rack; empty: unknown. Replicas of a slot go to different
+    /// zones if there are any.
     pub zone: String,
-    /// Owns no slot any more, but is a member still: it may be asked for what it owned.
+    /// Owns no more slots, but is still a member: it may be asked for what it owned.
     pub draining: bool,
 }
 
 impl PlacementMember {
-    /// A member of no zone.
+    /// Creates a member without a zone.
     pub fn new(id: WorkerId, weight: f64) -> Self {
         Self { id, weight, zone: String::new(), draining: false }
     }
 }
 
-/// Why no map can be made.
+/// Reason why no map can be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlacementError {
     #[error("a placement map needs at least one worker that is not draining")]
@@ -69,7 +69,7 @@ pub enum PlacementError {
     Ranking { found: u16 },
 }
 
-/// Slot → ordered workers, the first being the owner.
+/// Maps each slot to its ordered workers, of which the first is the owner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlacementMap {
     epoch: Epoch,
@@ -80,8 +80,8 @@ pub struct PlacementMap {
 }
 
 impl PlacementMap {
-    /// Ranks `map_members` for every slot, keeping the first `ranks` (at least 1, at most as many as
-    /// there are members that own slots). Takes 0.2 to 0.3 s for a thousand members.
+    /// Ranks the members for every slot and keeps the first `ranks`. `ranks` is at least 1, and at
+    /// most the number of members that own slots. Takes 0.2 to 0.3 s for a thousand members.
     pub fn new(
         epoch: Epoch,
         mut members: Vec<PlacementMember>,
@@ -90,7 +90,7 @@ impl PlacementMap {
         if members.len() > usize::from(u16::MAX) {
             return Err(PlacementError::TooMany(members.len()));
         }
-        // By id, so that the order of a configuration file does not matter.
+        // Sorted by id, so that the order of a configuration file does not matter.
         members.sort_by(|a, b| a.id.cmp(&b.id));
         if let Some(pair) = members.windows(2).find(|pair| pair[0].id == pair[1].id) {
             return Err(PlacementError::Duplicate(pair[0].id.clone()));
@@ -107,10 +107,9 @@ impl PlacementMap {
         Ok(Self { epoch, members, table, ranks })
     }
 
-    /// The epoch of a map that is configured and not coordinated: the same for the same members,
-    /// weights and ranks, in whatever order they are listed. Gateways and workers each compute it
-    /// from their own configuration; where it differs, they do not agree on who is an object's
-    /// home. Never 0.
+    /// Returns the epoch of a configured map without coordinators. It is the same for the same
+    /// members, weights and ranks in any order. Gateways and workers each compute it from their own
+    /// configuration. If it differs, they do not agree on objects' homes. Never 0.
     pub fn static_epoch(members: &[PlacementMember], ranks: usize) -> Epoch {
         let mut sorted: Vec<&PlacementMember> = members.iter().collect();
         sorted.sort_by(|a, b| a.id.cmp(&b.id));
@@ -125,37 +124,38 @@ impl PlacementMap {
             hasher.write_u64(member.weight.to_bits());
             hasher.write_u8(u8::from(member.draining));
         }
-        // The upper half: a coordinator counts its epochs from 1, and the two must never meet.
+        // Static epochs use the upper half of the range: a coordinator's epochs stay in the lower
+        // half, and the two must never meet.
         Epoch(hasher.finish() | 1 << 63)
     }
 
-    /// The map of who follows a coordinator and knows none yet: epoch 0, and nobody owns anything.
+    /// Returns the map of a follower that knows none yet: epoch 0, without owners.
     pub fn without_members() -> Self {
         Self { epoch: Epoch(0), members: Vec::new(), table: Vec::new(), ranks: 0 }
     }
 
-    /// The epoch under which this map is in force. 0: nobody owns anything yet.
+    /// Returns the epoch under which this map is in force. 0: nobody owns anything yet.
     pub fn map_epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Sorted by id.
+    /// Returns the members, sorted by id.
     pub fn map_members(&self) -> &[PlacementMember] {
         &self.members
     }
 
-    /// Indexes into [`PlacementMap::map_members`], the owner first.
+    /// Returns a slot's workers as indexes into [`PlacementMap::map_members`], the owner first.
     pub fn slot_owners(&self, slot: HashSlot) -> &[u16] {
         let start = usize::from(slot.0) * self.ranks;
         &self.table[start..start + self.ranks]
     }
 
-    /// The owner of a slot.
+    /// Returns the owner of a slot.
     pub fn first_owner(&self, slot: HashSlot) -> &PlacementMember {
         &self.members[usize::from(self.slot_owners(slot)[0])]
     }
 
-    /// Slots that have another owner in `other`.
+    /// Returns how many slots have another owner in `other`.
     pub fn count_moved_slots(&self, other: &Self) -> usize {
         let all = (0..SLOTS).map(|slot| HashSlot(slot as u16));
         all.filter(|&slot| self.first_owner(slot).id != other.first_owner(slot).id).count()

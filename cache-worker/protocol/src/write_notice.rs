@@ -1,18 +1,16 @@
-//! A writer's word to a home, where it goes by way of the coordinators: an announcement or a
-//! report, and nothing else.
+//! Write notices: announcements and reports that reach a home by way of the coordinators.
 //!
-//! Who carries it decides nothing. The home judges it when it hears it, as if it had come by
-//! itself.
+//! The carrier decides nothing. The home judges a notice as if it had come directly.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, ObjectVolume, WriteId};
 use crate::messages::{AnnounceMessage, ReportMessage, WorkerRefusal, WorkerRequest};
 
-/// What stands beside the keys of a word, in bytes: for bounds on what waits.
+/// Bytes of a notice beside its keys, for bounds on waiting notices.
 const BESIDE_KEYS_BYTES: usize = 128;
 
-/// What is carried.
+/// Notice of a write: an announcement or a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriteNotice {
@@ -21,7 +19,7 @@ pub enum WriteNotice {
 }
 
 impl WriteNotice {
-    /// Of the map by which the worker is the home of the keys.
+    /// Returns the epoch of the map by which the worker is the keys' home.
     pub fn map_epoch(&self) -> Epoch {
         match self {
             Self::Announce(announce) => announce.epoch,
@@ -29,7 +27,8 @@ impl WriteNotice {
         }
     }
 
-    /// The keys of the write whose home is told. They lie in the volume of the notice.
+    /// Returns the keys of the write that belong to this home. They lie in the volume of the
+    /// notice.
     pub fn notice_keys(&self) -> &[String] {
         match self {
             Self::Announce(announce) => &announce.keys,
@@ -37,7 +36,7 @@ impl WriteNotice {
         }
     }
 
-    /// The write that is announced or reported. A notice that comes twice is known by it.
+    /// Returns the id of the announced or reported write, which identifies repeated notices.
     pub fn write(&self) -> WriteId {
         match self {
             Self::Announce(announce) => announce.write,
@@ -45,7 +44,7 @@ impl WriteNotice {
         }
     }
 
-    /// Memory that it takes while it waits, about.
+    /// Returns about how much memory the notice takes while it waits.
     pub fn memory_bytes(&self) -> usize {
         let volume: &ObjectVolume = match self {
             Self::Announce(announce) => &announce.volume,
@@ -56,7 +55,7 @@ impl WriteNotice {
         keys + volume.0.len() + BESIDE_KEYS_BYTES
     }
 
-    /// The same as it goes to the home directly.
+    /// Returns the request that a direct delivery would send.
     pub fn to_request(&self) -> WorkerRequest {
         match self.clone() {
             Self::Announce(announce) => WorkerRequest::Announce(announce),
@@ -65,31 +64,32 @@ impl WriteNotice {
     }
 }
 
-/// What the home has said.
+/// Answer of the home.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeAnswer {
-    /// Noted, under the word's epoch and with a lease.
+    /// Noted, under the notice's epoch and with a lease.
     Done,
-    /// Noted, by a home whose lease is over: as [`Reply::Unleased`](crate::Reply::Unleased).
+    /// Noted by a home whose lease is over: see
+    /// [`WorkerReply::Unleased`](crate::WorkerReply::Unleased).
     Unleased,
     Refused(WorkerRefusal),
 }
 
-/// What came of carrying a word.
+/// Outcome of relaying a notice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeRelayOutcome {
     /// The home has heard it.
     Heard(NoticeAnswer),
-    /// The home did not ask for news in time, or its answer was lost: it may have heard it or not.
-    /// If it stays silent, its lease ends, and the next map is without it.
+    /// The home did not ask for news in time, or its answer was lost: it may have heard the notice
+    /// or not. If it stays silent, its lease ends, and the next map is without it.
     Silent,
-    /// The coordinators give it no lease, or reach another process of this name: the next map says
-    /// who is the home.
+    /// The coordinators give the home no lease, or reach another process of this name. The next map
+    /// names the home.
     NoLease,
-    /// Another map is in force than the one that the word goes by.
+    /// Another map is in force than the notice's.
     OtherEpoch(Epoch),
-    /// As many words wait as may.
+    /// As many notices wait as may.
     Full,
 }

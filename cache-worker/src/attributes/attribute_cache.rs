@@ -1,4 +1,4 @@
-//! What was learnt of objects, each with the generation and the moment at which it was asked.
+//! The cache of answers about objects, each with the generation and the moment of its request.
 //!
 //! Removes nothing when a write passes: an entry of an older generation is never found again.
 
@@ -13,16 +13,16 @@ use super::AnswerAgeLimits;
 use crate::clock::{ClockReading, WorkerInstant};
 use crate::digest::{AttributesKey, DigestState};
 
-/// What the UFS said.
+/// The UFS's answer about an object.
 #[derive(Debug, Clone)]
 pub(crate) enum ObjectPresence {
     Present(Arc<HeadAttributes>),
-    /// The answer has a body only if a GET was asked.
+    /// The answer has a body only if a GET was sent.
     Absent(Arc<UfsAnswer>),
 }
 
 impl ObjectPresence {
-    /// Whether a listing shows another state (`None`: that there is no object).
+    /// Returns whether a listing shows another state (`None`: that there is no object).
     pub(crate) fn is_contradicted(&self, shown: Option<&ListedAttributes>) -> bool {
         match (self, shown) {
             (Self::Absent(_), None) => false,
@@ -38,8 +38,8 @@ impl ObjectPresence {
         }
     }
 
-    /// Whether an older answer showed attributes of another state. Headers are not compared: a GET
-    /// may have others than a HEAD.
+    /// Returns whether an older answer showed attributes of another state. Headers are not
+    /// compared: a GET may have others than a HEAD.
     fn replaces(&self, older: &Self) -> bool {
         match (self, older) {
             (_, Self::Absent(_)) => false,
@@ -55,35 +55,36 @@ impl ObjectPresence {
 #[derive(Debug, Clone)]
 pub(crate) struct AttributeCacheEntry {
     pub(crate) generation: KeyGeneration,
-    /// When the question was sent.
+    /// When the request was sent.
     pub(crate) asked: WorkerInstant,
-    /// What the host's own clock had missed by then.
+    /// Time that the host's own clock had missed by then.
     pub(crate) missed: Duration,
     pub(crate) found: ObjectPresence,
 }
 
 impl AttributeCacheEntry {
-    /// What the host's own clock has missed since.
+    /// Returns what the host's own clock has missed since.
     fn missed_since(&self, times: ClockReading) -> Duration {
         times.missed().saturating_sub(self.missed)
     }
 
-    /// When it was asked, as a clock that misses nothing would say. `None`: before this one began.
+    /// Returns when the request was sent, by a clock that misses nothing. `None`: before this clock
+    /// began.
     pub(crate) fn asked_by(&self, times: ClockReading) -> Option<WorkerInstant> {
         let missed = u64::try_from(self.missed_since(times).as_nanos()).ok()?;
         self.asked.as_nanos().checked_sub(missed).map(WorkerInstant::from_nanos)
     }
 }
 
-/// What an asker needs of an answer.
+/// The properties that an answer must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AnswerRequirements {
     pub(crate) checksums: bool,
-    /// An error's body: a GET's client sees it.
+    /// An error needs its body, because the client sent a GET and sees it.
     pub(crate) error_body: bool,
 }
 
-/// Bytes that one place of the cache stands for: attributes with usual headers take about as many.
+/// Bytes for one unit of the cache's capacity. Attributes with usual headers take about as many.
 const PLACE_BYTES: u64 = 512;
 
 #[derive(Clone)]
@@ -124,7 +125,7 @@ impl AttributeCache {
         self.entries.insert(key, known);
     }
 
-    /// What may be answered to an asker that was admitted under `generation`.
+    /// Returns what may be answered to a read that was admitted under `generation`.
     pub(crate) fn get(
         &self,
         key: AttributesKey,
@@ -142,12 +143,12 @@ impl AttributeCache {
                 (ages.absence, !answer.body.is_empty() || !needs.error_body)
             }
         };
-        // The truth may be older than the host's own clock says.
+        // The answer may be older than the host's own clock says.
         let old = times.now.duration_since(known.asked) + known.missed_since(times);
         (complete && age.accepts_age(old)).then_some(known)
     }
 
-    /// What was known last, under this generation, however old: enough to choose how to ask.
+    /// Returns the last answer under this generation, however old: enough to choose how to ask.
     pub(crate) fn peek_attributes(
         &self,
         key: AttributesKey,
@@ -160,7 +161,7 @@ impl AttributeCache {
         }
     }
 
-    /// Whether what is known under this generation is of another state than a listing showed
+    /// Returns whether the entry under this generation shows another state than a listing did
     /// (`None`: that there is no object).
     pub(crate) fn is_contradicted(
         &self,
@@ -172,8 +173,8 @@ impl AttributeCache {
         known.is_some_and(|known| known.found.is_contradicted(shown))
     }
 
-    /// Whether this answer replaces the attributes that are known under this generation; `None`:
-    /// nothing is known.
+    /// Returns whether this answer replaces the attributes that are known under this generation;
+    /// `None`: nothing is known.
     pub(crate) fn is_replaced(
         &self,
         key: AttributesKey,
@@ -184,7 +185,7 @@ impl AttributeCache {
         Some(found.replaces(&known.found))
     }
 
-    /// Whether the answer to the question of that moment is what is known still.
+    /// Returns whether the answer to the request of that moment is still the cached one.
     pub(crate) fn is_still_known(
         &self,
         key: AttributesKey,
@@ -195,7 +196,7 @@ impl AttributeCache {
         known.is_some_and(|known| known.generation == generation && known.asked == asked)
     }
 
-    /// Whether anything is known under this generation.
+    /// Returns whether anything is known under this generation.
     pub(crate) fn has_entry(&self, key: AttributesKey, generation: KeyGeneration) -> bool {
         self.entries.peek(&key).is_some_and(|known| known.generation == generation)
     }

@@ -1,9 +1,9 @@
-//! Sends the checks: one GET where the wanted bytes begin in block 0, so that attributes and first
-//! pages come in one round trip; else a HEAD. The GET is of a range, unless the object is known to
-//! fit: only an answer to a GET of all says by itself that the object has no checksums.
+//! Sends the checks to the UFS. If the wanted bytes begin in block 0, one GET brings attributes and
+//! first pages in one round trip. Otherwise a HEAD is sent. The GET is ranged, unless the object is
+//! known to fit: only the answer to a full GET shows by itself that the object has no checksums.
 //!
-//! Tasks belong to the worker: a reader that goes away takes no answer from those who wait for the
-//! same check.
+//! Tasks belong to the worker: a reader that leaves does not cancel the check for its other
+//! waiters.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::fill::{FillTarget, PageFillError, PageFiller, RunInterest, to_ufs_ans
 use crate::metrics::WorkerMetrics;
 use crate::tasks::WorkerTaskSet;
 
-/// Asks a UFS about objects.
+/// The single-flight fetcher of attributes from a UFS.
 pub(crate) struct AttributeFetcher {
     pub(crate) coherence: Arc<CoherenceTable>,
     pub(crate) cache: Arc<AttributeCache>,
@@ -43,7 +43,7 @@ pub(crate) struct AttributeFetcher {
     pub(crate) metrics: WorkerMetrics,
 }
 
-/// What the UFS said, before it is known whether it may be kept.
+/// The UFS's answer, before it is decided whether it may be cached.
 enum UfsAttributeAnswer {
     Present(HeadAttributes, Option<RunInterest>),
     Absent(RawAnswer),
@@ -53,8 +53,8 @@ enum UfsAttributeAnswer {
 }
 
 impl AttributeFetcher {
-    /// A check whose answer the asker may have: someone else's, or one that is sent now. `None`:
-    /// too many are under way.
+    /// Joins a check that is under way, or sends a new one. Returns `None` when too many checks are
+    /// under way.
     pub(crate) fn request_check(
         self: &Arc<Self>,
         subject: &AttributeQuery,
@@ -78,8 +78,8 @@ impl AttributeFetcher {
         }
     }
 
-    /// Sends a check, and the next ones as long as anyone waits for one. May be cancelled: who
-    /// waits is told by the channel's end.
+    /// Sends a check, then further ones as long as anyone waits for one. The task may be cancelled:
+    /// its waiters then see a closed channel.
     async fn send_all(self: Arc<Self>, subject: AttributeQuery, sent: OutgoingCheck) {
         self.metrics.checks_in_flight.inc();
         let mut sending = CheckTaskGuard { asker: &self, subject: &subject, finished: false };
@@ -128,7 +128,7 @@ impl AttributeFetcher {
                 return AttributeCheckOutcome::Refused(kind, reason);
             }
         };
-        // False: it is older than what somebody has seen meanwhile.
+        // Returns false if the answer is older than what a listing or a reader saw meanwhile.
         let keep = |generation: KeyGeneration| {
             self.checks.settle_check(subject.key, &found, || {
                 if is_worth_it {
@@ -152,21 +152,22 @@ impl AttributeFetcher {
         }
     }
 
-    /// Before an answer is given to anyone: no gateway reads on from older attributes by a lease.
-    /// They are void under the generation that the answer may be kept under. `None`: something else
-    /// made void what was asked.
+    /// Recalls leases on older attributes before an answer is given to anyone, so that no gateway
+    /// reads on from them. Returns the generation under which the answer may be kept; the older
+    /// attributes are void under it. Returns `None` if something else invalidated the answer.
     async fn recall_older(
         &self,
         subject: &AttributeQuery,
         generation: KeyGeneration,
         found: &ObjectPresence,
     ) -> Option<KeyGeneration> {
-        // Leases are on what is current, never on a version that a client named.
+        // Leases cover the current version only, never one that a client named.
         if subject.version_id.is_some() {
             return Some(generation);
         }
         let now = self.clock.now();
-        // What is not known here any more may be leased yet. Who recalled a lease waits for it.
+        // Attributes that are no longer cached here may still be leased. Whoever recalled a lease
+        // waits for it.
         let is_leased_unseen = || self.grants.is_unrecalled(subject.hash, now);
         let replaced = self.cache.is_replaced(subject.key, generation, found);
         if !replaced.unwrap_or_else(is_leased_unseen) {
@@ -191,8 +192,8 @@ impl AttributeFetcher {
         plan: &AttributeCheckPlan,
     ) -> UfsAttributeAnswer {
         match &plan.get {
-            // Not for pages that a former owner has: a question without bytes, and they come from
-            // there.
+            // If a former owner has the pages, only a HEAD is sent. The pages then come from that
+            // owner.
             Some(range) if !self.filler.former_holds(subject, *range.start()).await => {
                 match plan.whole {
                     Some(bytes) => self.ask_whole(subject, range.clone(), bytes, plan.needs).await,
@@ -203,7 +204,7 @@ impl AttributeFetcher {
         }
     }
 
-    /// Asks for all of an object that is likely to have so many `bytes`.
+    /// Requests the whole object, which probably has `bytes` bytes.
     async fn ask_whole(
         &self,
         subject: &AttributeQuery,
@@ -225,7 +226,7 @@ impl AttributeFetcher {
                 Err(error) => return refused_by_ufs(error),
             };
         if stream.head.bytes > bytes {
-            // It has grown. What is left of this answer's body is not read.
+            // The object has grown. The rest of this answer's body is not read.
             drop((stream, turn));
             return self.ask_get(subject, range, needs).await;
         }
@@ -257,7 +258,8 @@ impl AttributeFetcher {
         let ufs = &subject.source.ufs;
         let stream = match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
             Ok(stream) => stream,
-            // Empty, or shorter than the first wanted byte: only its attributes can be asked.
+            // The object is empty, or ends before the first wanted byte: only its attributes can be
+            // requested.
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 416 => {
                 drop(turn);
                 return self.ask_head(subject, needs).await;
@@ -300,7 +302,7 @@ impl AttributeFetcher {
         self.filler.start_answered(Arc::new(target), stream, turn)
     }
 
-    /// The checksums that a ranged answer does not have. Where the UFS won't say, the object is
+    /// Adds the checksums that a ranged answer lacks. If the UFS does not give them, the object is
     /// answered without.
     async fn with_checksums(
         &self,
@@ -316,7 +318,8 @@ impl AttributeFetcher {
         let ufs = &subject.source.ufs;
         match ask_ufs(ufs, "HeadObject", ufs.head_object(read)).await {
             Ok(head) => match identity::cacheable_version(&head, subject.version_id.as_deref()) {
-                // Its headers may be fewer than the GET's, which clients of a GET are owed.
+                // A HEAD may have fewer headers than the GET, and clients of a GET need all of
+                // them.
                 Ok(version) if version == got.version => match identity::with_checksums(got, &head)
                 {
                     Some(attributes) => UfsAttributeAnswer::Present(attributes, coming),
@@ -348,8 +351,8 @@ impl AttributeFetcher {
             Err(error) => error,
         };
         let Some(raw) = error.raw_answer() else { return refused_by_ufs(error) };
-        // An error to a HEAD has no body. The client of a GET is owed one; and only its code tells
-        // the absence of a key, which may be kept, from that of a bucket.
+        // An error to a HEAD has no body, but the client of a GET needs one. Only its code tells a
+        // missing key, which may be cached, from a missing bucket.
         let absent = raw.status.as_u16() == 404 && !identity::is_delete_marker(raw);
         if !needs.error_body && (!absent || identity::names_an_absence(raw)) {
             return refused_by_ufs(error);
@@ -364,15 +367,15 @@ impl AttributeFetcher {
             Err(UfsError::Answer { answer, .. }) if answer.status.as_u16() == 404 => {
                 UfsAttributeAnswer::Absent(*answer)
             }
-            // The HEAD's own answer is all that its client needs; it is not kept.
+            // The client of a HEAD needs no more than the HEAD's own answer, which is not cached.
             Err(_) if !needs.error_body => refused_by_ufs(error),
             Err(error) => refused_by_ufs(error),
         }
     }
 }
 
-/// Refuses an object whose later blocks can't be asked for: its UFS ignores `Range`, and would send
-/// them behind all that comes before.
+/// Refuses an object whose later blocks can't be requested: its UFS ignores `Range`, and would send
+/// all the bytes before them first.
 fn beyond_ranges(subject: &AttributeQuery, head: &ObjectHead) -> Option<UfsAttributeAnswer> {
     let start_max =
         subject.source.ufs.range_start_max().filter(|&start_max| head.bytes > start_max)?;
@@ -423,7 +426,7 @@ fn refused_by_ufs(error: UfsError) -> UfsAttributeAnswer {
         UfsError::Answer { answer: raw, .. } => {
             UfsAttributeAnswer::Refused(RefusalKind::Ufs(to_ufs_answer(&raw)), reason)
         }
-        // The gateway passes on what the store says, whatever that is; the cache can't build on it.
+        // The gateway passes on whatever the store says. The cache can't rely on it.
         UfsError::Untrusted { .. } | UfsError::Changed { .. } => {
             UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, reason)
         }
@@ -434,7 +437,8 @@ fn refused_by_ufs(error: UfsError) -> UfsAttributeAnswer {
     }
 }
 
-/// A task that sends an object's checks. When it ends, by whatever, the object has none under way.
+/// The guard of a task that sends an object's checks. When the task ends, for any reason, the
+/// object has no check under way.
 struct CheckTaskGuard<'a> {
     asker: &'a AttributeFetcher,
     subject: &'a AttributeQuery,

@@ -1,9 +1,9 @@
-//! Who asks the UFS for whom: one check under way per object, and one more for those who may not
-//! have its answer.
+//! The single-flight table of checks: one check under way per object, and one more for reads that
+//! may not use its answer.
 //!
-//! A read may take the answer of a check only if no write has passed since that began, and if it is
-//! not older than the read accepts. Others share the next one, which is sent when this one is
-//! answered. Decides; asks nobody itself.
+//! A read may use the answer of a check under two conditions: no write has passed since the check
+//! began, and the answer is not older than the read accepts. Other reads share the next check,
+//! which is sent when this one is answered. Decides only: it sends nothing itself.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -18,18 +18,18 @@ use super::{AttributeCheckOutcome, AttributeMaxAge};
 use crate::clock::WorkerInstant;
 use crate::digest::{AttributesKey, DigestState};
 
-/// What is asked of the UFS.
+/// The content of a request to the UFS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttributeCheckPlan {
     /// Page-aligned bytes of block 0 to get with the attributes; `None`: only the attributes.
     pub(crate) get: Option<RangeInclusive<u64>>,
-    /// The object is likely to have so many bytes, all of them in `get`: to be asked for as a
+    /// The object probably has this many bytes, all of them in `get`. It is then requested as a
     /// whole.
     pub(crate) whole: Option<u64>,
     pub(crate) needs: AnswerRequirements,
 }
 
-/// A check that someone waits for. `None` until it is answered.
+/// The answer of a check. `None` until it arrives.
 pub(crate) type CheckAnswerReceiver = watch::Receiver<Option<Arc<AttributeCheckOutcome>>>;
 pub(crate) type CheckAnswerSender = watch::Sender<Option<Arc<AttributeCheckOutcome>>>;
 
@@ -50,11 +50,11 @@ pub(crate) struct PendingAttributeRead {
     pub(crate) generation: KeyGeneration,
 }
 
-/// What became of a read that needs an answer.
+/// The outcome of admitting a read that needs an answer.
 pub(crate) enum CheckAdmission {
-    /// It waits for a check of someone else.
+    /// The read waits for another read's check.
     Waits(CheckAnswerReceiver),
-    /// It has to send the check.
+    /// The read has to send the check.
     Sends(CheckAnswerReceiver, OutgoingCheck),
     /// The bound on checks is met.
     Full,
@@ -65,24 +65,24 @@ struct RunningCheck {
     began: WorkerInstant,
     generation: KeyGeneration,
     waiting: CheckAnswerReceiver,
-    /// What was said of the key since it was sent.
+    /// News about the key since the check was sent.
     news: Vec<CheckNews>,
-    /// More was said than is remembered.
+    /// There was more news than is remembered.
     has_lost_news: bool,
 }
 
-/// What somebody has seen of a key while it was being asked about: the answer may be older.
+/// An observation of a key during its check. The check's answer may be older.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum CheckNews {
-    /// A listing has shown that (`None`: no object).
+    /// A listing showed this state (`None`: no object).
     Listed(Option<ListedAttributes>),
-    /// The UFS has this version no more.
+    /// The UFS no longer has this version.
     Gone(ContentVersion),
 }
 
-/// Different news that are remembered for one check: each answer is held against all of them.
-/// Nobody lists or loses as many versions of a key within one question to a UFS; if so, it is asked
-/// again.
+/// Distinct news that are remembered for one check. Each answer is compared with all of them. More
+/// versions of one key are hardly ever listed or lost within one check; in that case the check is
+/// repeated.
 const NEWS_MAX: usize = 8;
 
 struct QueuedCheck {
@@ -95,7 +95,7 @@ struct CheckTableEntry {
     next: Option<QueuedCheck>,
 }
 
-/// The checks under way.
+/// A table of the checks under way.
 pub(crate) struct AttributeCheckTable {
     slots: Mutex<HashMap<AttributesKey, CheckTableEntry, DigestState>>,
     slots_max: usize,
@@ -148,7 +148,7 @@ impl AttributeCheckTable {
         Self { slots: Mutex::default(), slots_max }
     }
 
-    /// Joins a check that may answer, or the next one, or makes one.
+    /// Joins a check whose answer the read may use, or the next check, or creates one.
     pub(crate) fn join_check(
         &self,
         key: AttributesKey,
@@ -182,12 +182,13 @@ impl AttributeCheckTable {
         }
     }
 
-    /// A listing has shown that (`None`: no object). A check that is under way may be older.
+    /// Records that a listing showed this state (`None`: no object). A check under way may be
+    /// older.
     pub(crate) fn note_listed(&self, key: AttributesKey, shown: Option<&ListedAttributes>) {
         self.note(key, CheckNews::Listed(shown.cloned()));
     }
 
-    /// The UFS has this version no more. A check that is under way may have seen it.
+    /// Records that the UFS no longer has this version. A check under way may have seen it.
     pub(crate) fn note_gone(&self, key: AttributesKey, version: &ContentVersion) {
         self.note(key, CheckNews::Gone(version.clone()));
     }
@@ -198,8 +199,8 @@ impl AttributeCheckTable {
         }
     }
 
-    /// Has what the running check found kept, unless anything contradicts it that was noted since it
-    /// was sent: nothing is noted in between.
+    /// Keeps the running check's answer, unless news recorded since the check was sent contradict
+    /// it. No news can be recorded in between.
     pub(crate) fn settle_check(
         &self,
         key: AttributesKey,
@@ -214,8 +215,8 @@ impl AttributeCheckTable {
         !is_late
     }
 
-    /// The running check is answered: the next one, if anyone waits for it. `generation` is asked
-    /// under the lock, so that no read joins the new check under another one.
+    /// Ends the running check, and returns the next one if anyone waits for it. `generation` is
+    /// read under the lock, so that no read joins the new check under another one.
     pub(crate) fn next(
         &self,
         key: AttributesKey,
@@ -234,7 +235,8 @@ impl AttributeCheckTable {
         Some(sent)
     }
 
-    /// The sender of this key's checks is gone: all who wait learn it by their channels.
+    /// Removes this key's checks because their sender is gone. All waiters see their channels
+    /// close.
     pub(crate) fn abandon_checks(&self, key: AttributesKey) {
         self.slots.lock().remove(&key);
     }

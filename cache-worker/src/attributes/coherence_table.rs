@@ -1,9 +1,9 @@
-//! Generations and announced writes: what makes late news harmless. Whatever raises a generation
+//! Generations and announced writes, which make late news harmless. Whatever raises a generation
 //! also recalls the key's leases.
 //!
 //! A key's generation is raised by every announcement, report and invalidation. Attributes are
 //! valid only under the generation at which their check was sent, and a key with an open write has
-//! none. Decides only: no I/O, no clock of its own.
+//! no valid attributes. Decides only: no I/O, no clock of its own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::clock::WorkerInstant;
 /// Locks of the open writes.
 const SHARDS: usize = 64;
 
-/// How long ago a generation was raised is remembered in steps of 2^26 ns, some 67 ms.
+/// The time since a generation was raised is measured in steps of 2^26 ns, some 67 ms.
 const STEP_BITS: u32 = 26;
 
-/// A write of the key is under way, or was lost sight of.
+/// The key has a write that is under way, or that was lost sight of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UncertainKeyError;
 
-/// The bound on open writes is met; nothing was changed.
+/// The bound on open writes is met, and nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooManyWrites;
 
@@ -35,21 +35,21 @@ pub(crate) struct TooManyWrites;
 struct OpenWriteRecord {
     write: WriteId,
     end: WorkerInstant,
-    /// For how long it stays open when its outcome is said to be unknown.
+    /// How long the write stays open after its outcome was reported as unknown.
     uncertain: Duration,
 }
 
 type OpenWrites = Mutex<HashMap<KeyHash, Vec<OpenWriteRecord>>>;
 
-/// The generation table and the open writes.
+/// The table of generations and open writes.
 pub(crate) struct CoherenceTable {
     generations: Box<[AtomicU64]>,
-    /// When each was raised last, in steps from 1 on; 0: never.
+    /// When each generation was last raised, in steps counted from 1; 0: never.
     raised: Box<[AtomicU32]>,
     grants: Arc<LeaseGrantTable>,
     doubts: DoubtTracker,
     shards: Box<[OpenWrites]>,
-    /// Open writes, and places taken for some that are being added.
+    /// Open writes, and slots reserved for writes that are being added.
     open: AtomicUsize,
     open_max: usize,
     expired: AtomicU64,
@@ -74,11 +74,11 @@ impl CoherenceTable {
         }
     }
 
-    /// The generation under which attributes of this key may be answered or asked now.
+    /// Returns the generation under which attributes of this key may be answered or requested now.
     ///
-    /// The generation is read first: an announcement that comes between the two is then seen as
-    /// open, or has been reported, and what is fetched under the older generation is never
-    /// installed.
+    /// The generation is read first. An announcement between the two reads is then either seen as
+    /// open, or already reported. In both cases an answer fetched under the older generation is
+    /// never cached.
     pub(crate) fn admit_key(
         &self,
         hash: KeyHash,
@@ -88,8 +88,8 @@ impl CoherenceTable {
         if self.is_open(hash, now) { Err(UncertainKeyError) } else { Ok(generation) }
     }
 
-    /// Whether what was fetched under `current_generation` may still be kept, and be answered to whoever
-    /// arrived since.
+    /// Returns whether an answer that was fetched under `generation` may still be cached, and be
+    /// given to reads that arrived since.
     pub(crate) fn is_generation_valid(
         &self,
         hash: KeyHash,
@@ -103,7 +103,7 @@ impl CoherenceTable {
         KeyGeneration(self.generation_slot(hash).load(Ordering::SeqCst))
     }
 
-    /// Opens a write of each key until `now + uncertain`, or renews it. All or none.
+    /// Opens a write of each key until `now + uncertain`, or renews it. Opens all or none.
     pub(crate) fn announce_write(
         &self,
         hashes: &[KeyHash],
@@ -118,8 +118,8 @@ impl CoherenceTable {
         )
     }
 
-    /// Opens a write that another home was told of, and which may be under way for another
-    /// `remaining`. How long its writer is uncertain of it was not handed over.
+    /// Opens a write that was announced to another home, and that may be under way for another
+    /// `remaining`. The handover does not say how long an unknown outcome stays uncertain.
     pub(crate) fn inherit_write(
         &self,
         hash: KeyHash,
@@ -138,7 +138,7 @@ impl CoherenceTable {
         new: OpenWriteRecord,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
-        // A renewal takes no place: it must not be refused because others wait for one.
+        // A renewal needs no slot: it must not be refused because the table is full.
         let reserved = hashes.iter().filter(|&&hash| !self.has_open(hash, new.write, now)).count();
         self.reserve_writes(reserved, now)?;
         let taken = hashes.iter().filter(|&&hash| self.open_one(hash, new, now)).count();
@@ -147,9 +147,9 @@ impl CoherenceTable {
         Ok(self.raise_generations(hashes, now))
     }
 
-    /// Ends a write of each key. Of an unknown outcome, the keys stay uncertain for the announced
-    /// time from now, however late the last announcement was: the write may be under way still.
-    /// Where nothing is known of it, for `uncertain_max`.
+    /// Ends a write of each key. If the outcome is unknown, the keys stay uncertain for the
+    /// announced time, counted from now. The write may still be under way, however long ago it was
+    /// announced. If the write is not known here, the keys stay uncertain for `uncertain_max`.
     pub(crate) fn report_write(
         &self,
         hashes: &[KeyHash],
@@ -158,8 +158,8 @@ impl CoherenceTable {
         uncertain_max: Duration,
         now: WorkerInstant,
     ) -> Result<KeyGeneration, TooManyWrites> {
-        // Before anything else: even a report that is refused below, for want of a place, makes
-        // void what is known.
+        // This comes first. A report that is refused below, because the table is full, still
+        // invalidates the cached attributes.
         self.raise_generations(hashes, now);
         match outcome {
             WriteOutcome::Done | WriteOutcome::Refused => {
@@ -181,8 +181,8 @@ impl CoherenceTable {
         Ok(self.raise_generations(hashes, now))
     }
 
-    /// Makes void whatever is known of the keys, whatever is being fetched, and the leases of those
-    /// who hold it. The newest generation among them.
+    /// Invalidates the keys' cached attributes and the answers being fetched, and recalls the keys'
+    /// leases. Returns the newest generation among the keys.
     pub(crate) fn raise_generations(
         &self,
         hashes: &[KeyHash],
@@ -193,13 +193,13 @@ impl CoherenceTable {
             newest = newest.max(self.generation_slot(hash).fetch_add(1, Ordering::SeqCst) + 1);
             self.raised[self.slot_index(hash)].store(coarse_time(now), Ordering::Relaxed);
         }
-        // Afterwards: see `grants`.
+        // This comes after the generations were raised: see `lease_grants`.
         self.grants.recall_leases(hashes);
         KeyGeneration(newest)
     }
 
-    /// Whether nothing has made this key void for so long, or another one that shares its
-    /// generation.
+    /// Returns whether neither this key nor a key with the same generation slot was invalidated
+    /// during the last `quiet`.
     pub(crate) fn is_quiet(&self, hash: KeyHash, quiet: Duration, now: WorkerInstant) -> bool {
         let raised = self.raised[self.slot_index(hash)].load(Ordering::Relaxed);
         raised == 0
@@ -207,19 +207,19 @@ impl CoherenceTable {
                 >= quiet.as_nanos() as u64
     }
 
-    /// How old what is known of the key may be, because of a write that was lost sight of. Asked
-    /// after [`CoherenceTable::admit_key`].
+    /// Returns how old an answer about the key may be, because of a write that was lost sight of.
+    /// Call it after [`CoherenceTable::admit_key`].
     pub(crate) fn doubted_age(&self, hash: KeyHash) -> Option<Duration> {
         self.doubts.age_max(hash, self.bucket(hash))
     }
 
-    /// Keys whose write was lost sight of, and may be completed yet; for those without a place, the
-    /// buckets that they are in.
+    /// Returns the number of keys whose write was lost sight of and may still complete. Keys that
+    /// did not fit in the table count as their buckets.
     pub(crate) fn doubt_count(&self) -> usize {
         self.doubts.len()
     }
 
-    /// Forgets writes whose time is over, and doubts.
+    /// Removes writes whose time is over, and expired doubts.
     pub(crate) fn sweep_expired(&self, now: WorkerInstant) {
         for shard in &self.shards {
             shard.lock().retain(|&hash, writes| {
@@ -243,12 +243,12 @@ impl CoherenceTable {
             generation.fetch_add(1, Ordering::SeqCst);
             raised.store(coarse_time(now), Ordering::Relaxed);
         }
-        // Afterwards: see `grants`.
+        // This comes after the generations were raised: see `lease_grants`.
         self.grants.recall_where(|hash| buckets.contains(&self.bucket(hash)));
     }
 
-    /// Writes that are announced and not reported, and how long they may still be; `None`: more
-    /// than `max`.
+    /// Returns the writes that are announced and not reported, with the time that each may still
+    /// take. Returns `None` if there are more than `max`.
     pub(crate) fn open_list(
         &self,
         max: usize,
@@ -271,13 +271,13 @@ impl CoherenceTable {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Writes whose report never came, since the last call.
+    /// Returns the number of writes since the last call whose report never came.
     pub(crate) fn take_expired(&self) -> u64 {
         self.expired.swap(0, Ordering::Relaxed)
     }
 
     fn generation_slot(&self, hash: KeyHash) -> &AtomicU64 {
-        // The high bits choose the shard below, so that a slot's keys don't meet in one lock.
+        // The high bits choose the shard below, so the keys of a slot spread over the locks.
         &self.generations[self.slot_index(hash)]
     }
 
@@ -311,7 +311,8 @@ impl CoherenceTable {
             .is_some_and(|writes| writes.iter().any(|open| open.write == write && open.end > now))
     }
 
-    /// True if the write is new; false if it was open already and has a new end.
+    /// Returns true if the write is new. Returns false if it was open already; it then has a new
+    /// end.
     fn open_one(&self, hash: KeyHash, new: OpenWriteRecord, now: WorkerInstant) -> bool {
         let mut shard = self.write_shard(hash).lock();
         let writes = shard.entry(hash).or_default();
@@ -329,7 +330,7 @@ impl CoherenceTable {
         }
     }
 
-    /// Begins the time of an open write anew. False if there is none.
+    /// Restarts the time of an open write. Returns false if there is none.
     fn prolong_one(&self, hash: KeyHash, write: WriteId, now: WorkerInstant) -> bool {
         let mut shard = self.write_shard(hash).lock();
         let mut writes = shard.get_mut(&hash).into_iter().flatten();
@@ -378,7 +379,7 @@ impl CoherenceTable {
     }
 }
 
-/// From 1 on; enough for nine years.
+/// Returns the time in steps counted from 1. A `u32` holds nine years.
 fn coarse_time(now: WorkerInstant) -> u32 {
     u32::try_from((now.as_nanos() >> STEP_BITS) + 1).unwrap_or(u32::MAX)
 }

@@ -1,13 +1,12 @@
-//! Keys with a write that was lost sight of, after the time in which reads ask the UFS: a store may
-//! complete it later yet. What is learnt of such a key is believed for a short time only, also
-//! where attributes are believed for ever. When the doubt is over, what was learnt in its shadow is
-//! void.
+//! Keys with a lost write, after the time in which reads ask the UFS. A store may still complete
+//! such a write. Answers about the key are trusted for a short time only, even where attributes are
+//! otherwise trusted for ever. When the doubt expires, everything learnt during it is invalidated.
 //!
-//! Keys that find no place by name are in doubt by bucket, with the few others that share it. A
-//! bucket is some of the slots of the generations, so that its end makes void no other keys.
+//! Keys that do not fit in the table by name are in doubt by bucket, with the few others that share
+//! it. A bucket is a set of generation slots, so its expiry invalidates no other keys.
 //!
-//! Not handed over with the map, and lost with the process: a home that knows nothing of a write
-//! can't doubt it.
+//! Doubts are not handed over with the map, and are lost with the process: a home that knows
+//! nothing of a write can't doubt it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,36 +21,37 @@ use crate::clock::WorkerInstant;
 pub(crate) struct DoubtOptions {
     /// How long after its uncertain time a write may still complete; zero: never.
     pub(crate) length: Duration,
-    /// How long what is learnt meanwhile is believed.
+    /// How long an answer is trusted meanwhile.
     pub(crate) age_max: Duration,
-    /// Keys that are remembered; beyond, their buckets are in doubt.
+    /// Keys that are remembered. Beyond that, their buckets are in doubt.
     pub(crate) keys_max: usize,
 }
 
-/// Bounds what an overflow takes: two MiB, if every bucket is in doubt. With the default table of
-/// generations, one stands for sixteen slots.
+/// Bounds the memory of an overflow: two MiB, if every bucket is in doubt. With the default
+/// generation table, one bucket covers sixteen slots.
 const BUCKETS: usize = 1 << 16;
 
-/// Keys that are in doubt together.
+/// A set of keys that are in doubt together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct DoubtBucket(u16);
 
 impl DoubtBucket {
-    /// Of the keys of one slot of the generations.
+    /// Returns the bucket of a generation slot.
     pub(super) fn of_slot(slot: usize) -> Self {
         Self((slot % BUCKETS) as u16)
     }
 }
 
-/// What is in doubt, and until when.
+/// The keys and buckets in doubt, and until when.
 #[derive(Default)]
 struct DoubtTable {
     keys: HashMap<KeyHash, WorkerInstant>,
-    /// Of those for which there was no place.
+    /// The buckets of keys that did not fit in `keys`.
     buckets: HashMap<DoubtBucket, WorkerInstant>,
 }
 
-/// Doubts that are over. What was learnt under them has to be made void before [`DoubtTracker::forget_expired`].
+/// Expired doubts. What was learnt under them has to be invalidated before
+/// [`DoubtTracker::forget_expired`].
 pub(super) struct Over {
     pub(super) keys: Vec<KeyHash>,
     pub(super) buckets: HashSet<DoubtBucket>,
@@ -60,7 +60,7 @@ pub(super) struct Over {
 pub(super) struct DoubtTracker {
     options: DoubtOptions,
     table: Mutex<DoubtTable>,
-    /// How many there are, so that nobody locks to find none.
+    /// The number of doubts. It spares the lock while there are none.
     count: AtomicUsize,
 }
 
@@ -83,8 +83,8 @@ impl DoubtTracker {
         self.count_again(&table);
     }
 
-    /// How old what is known of the key may be; `None`: there is no doubt. Holds until the doubt is
-    /// forgotten, however late.
+    /// Returns how old an answer about the key may be; `None`: there is no doubt. The limit holds
+    /// until the doubt is forgotten, however late.
     pub(super) fn age_max(&self, hash: KeyHash, bucket: DoubtBucket) -> Option<Duration> {
         if self.count.load(Ordering::SeqCst) == 0 {
             return None;
@@ -110,7 +110,7 @@ impl DoubtTracker {
         (!keys.is_empty() || !buckets.is_empty()).then_some(Over { keys, buckets })
     }
 
-    /// Forgets what was over by `now`.
+    /// Removes the doubts that expired by `now`.
     pub(super) fn forget_expired(&self, now: WorkerInstant) {
         let mut table = self.table.lock();
         table.keys.retain(|_, until| *until > now);
@@ -118,7 +118,7 @@ impl DoubtTracker {
         self.count_again(&table);
     }
 
-    /// Keys in doubt, and buckets.
+    /// Returns the number of keys and buckets in doubt.
     pub(super) fn len(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }

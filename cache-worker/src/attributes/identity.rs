@@ -1,9 +1,10 @@
-//! Which answers of a UFS name a version that may be cached, and what is kept of them. Pure.
+//! Decides which answers of a UFS name a cacheable version, and which attributes are kept of them.
+//! Pure.
 
 use verbs3_protocol::{ContentVersion, HeadAttributes, is_strong_etag};
 use verbs3_ufs::{ObjectHead, RawAnswer};
 
-/// Why an object is not cached.
+/// The reason why an object is not cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UncacheableError {
     #[error("the ufs sent no etag")]
@@ -18,7 +19,7 @@ pub(super) enum UncacheableError {
     OtherVersion,
 }
 
-/// The version that the answer names, if it can be cached.
+/// Returns the version that the answer names, if it can be cached.
 pub(super) fn cacheable_version(
     head: &ObjectHead,
     named: Option<&str>,
@@ -36,7 +37,7 @@ pub(super) fn cacheable_version(
     if head.headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
         return Err(UncacheableError::ClientKey);
     }
-    // `null` is what a suspended bucket overwrites again and again: it names no version.
+    // `null` names no version: a suspended bucket overwrites it again and again.
     let version_id = head.version_id.clone().filter(|id| id != "null");
     if named.is_some() && named != version_id.as_deref() {
         return Err(UncacheableError::OtherVersion);
@@ -44,8 +45,9 @@ pub(super) fn cacheable_version(
     Ok(ContentVersion { etag: etag.into(), bytes: head.bytes, version_id })
 }
 
-/// Whether a 404 says that the key, or the version, is not there: only that may be kept. A bucket
-/// that is missing says nothing of its keys, and an answer without a code could mean either.
+/// Returns whether a 404 says that the key, or the version, is missing. Only such an absence may be
+/// cached. A missing bucket says nothing of its keys, and an answer without a code could mean
+/// either.
 pub(super) fn names_an_absence(raw: &RawAnswer) -> bool {
     // A delete marker comes and goes by version ids, which no key's announcement names.
     if raw.status.as_u16() != 404 || is_delete_marker(raw) {
@@ -58,14 +60,15 @@ pub(super) fn is_delete_marker(raw: &RawAnswer) -> bool {
     raw.headers.contains_key("x-amz-delete-marker")
 }
 
-/// The content of an error document's first `Code` element.
+/// Returns the content of an error document's first `Code` element.
 fn error_code(body: &[u8]) -> Option<&str> {
     let body = std::str::from_utf8(body).ok()?;
     let (_, rest) = body.split_once("<Code>")?;
     rest.split_once("</Code>").map(|(code, _)| code.trim())
 }
 
-/// What is kept of an answer. `trusted`: its checksums, or their absence, are the object's.
+/// Builds the attributes that are kept of an answer. `trusted`: its checksums, or their absence,
+/// are the object's.
 pub(super) fn build_attributes(
     head: &ObjectHead,
     version: ContentVersion,
@@ -80,8 +83,8 @@ pub(super) fn build_attributes(
     HeadAttributes { version, last_modified: head.last_modified, headers, checksums_known: trusted }
 }
 
-/// `got`, with the checksums of a HEAD of the same version. `None`: its metadata have changed
-/// between the two.
+/// Adds to `got` the checksums of a HEAD of the same version. Returns `None` if the metadata
+/// changed between the two.
 pub(super) fn with_checksums(got: HeadAttributes, head: &ObjectHead) -> Option<HeadAttributes> {
     if matches!((got.last_modified, head.last_modified), (Some(got), Some(now)) if got != now) {
         return None;
@@ -95,8 +98,8 @@ pub(super) fn with_checksums(got: HeadAttributes, head: &ObjectHead) -> Option<H
     Some(HeadAttributes { headers, checksums_known: true, ..got })
 }
 
-/// Whether a ranged answer carries checksums that are the object's own, and not those of a part of
-/// it: it covers the whole object, and that was stored in one piece.
+/// Returns whether a ranged answer carries the checksums of the whole object and not of a part. It
+/// does if it covers the whole object, and if that was stored in one piece.
 pub(super) fn has_own_checksums(head: &ObjectHead, covers_all: bool) -> bool {
     let in_one_piece = head.etag.as_deref().is_some_and(|etag| !etag.contains('-'));
     covers_all && in_one_piece && head.headers.keys().any(|name| is_checksum(name.as_str()))

@@ -1,15 +1,15 @@
-//! Leases on attributes that this home has granted to gateways, until their holders have dropped
-//! them or their time is over.
+//! The leases on attributes that this home has granted to gateways. A lease stays here until its
+//! holder has dropped it, or until it expires.
 //!
 //! # Why no holder reads on after a write
-//! A grant takes its place first, and is judged by the key's generation afterwards, under the key's
-//! lock. Who makes a key's attributes void raises the generation first, and looks for grants
-//! afterwards, under that lock. So of the two one sees the other: a grant is recalled, or it is not
-//! given. What is recalled stays in the table until its holder has said that it is dropped, or
-//! until its end, which is later than the holder's; [`LeaseGrantTable::wait_for_recalls`] waits for that.
+//! A grant first takes its place in the table, then checks the key's generation, under the key's
+//! lock. An invalidation first raises the generation, then looks for grants, under the same lock.
+//! One of the two always sees the other: the grant is either recalled or refused. A recalled lease
+//! stays in the table until its holder has confirmed the drop, or until its end. The end here is
+//! later than the holder's. [`LeaseGrantTable::wait_for_recalls`] waits for that.
 //!
-//! Decides nothing of who may be granted what. Times are the caller's; what waits looks at the
-//! caller's clock.
+//! Does not decide who may be granted what. Times are the caller's; waiting uses the caller's
+//! clock.
 
 mod lease_holders;
 
@@ -29,19 +29,18 @@ pub(crate) use lease_holders::{LeaseRecallPoll, TooMany};
 
 /// Locks of the table.
 const SHARDS: usize = 64;
-/// How often who waits looks at the clock, which goes on while the host sleeps, as a timer does
-/// not.
+/// How often a waiter checks the clock. The clock runs while the host sleeps, but a timer does not.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GrantOptions {
-    /// Grants that are remembered; beyond, none are given.
+    /// Grants that are remembered. Beyond that, none are given.
     pub(crate) grants_max: usize,
-    /// Gateways that may hold some.
+    /// Gateways that may hold leases.
     pub(crate) holders_max: usize,
 }
 
-/// Whose leases a word makes void.
+/// The keys whose leases an invalidation recalls.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RecallScope {
     Nobody,
@@ -49,18 +48,18 @@ pub(crate) enum RecallScope {
     All,
 }
 
-/// Why there is no lease.
+/// The reason why no lease was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseGrantError {
     Full,
-    /// What is to be leased is void, or was a moment ago and somebody may hold it still.
+    /// The attributes are void, or were void a moment ago and another gateway may still hold them.
     Void,
 }
 
 struct LeaseGrantEntry {
     holder: HolderId,
     end: WorkerInstant,
-    /// The number of its recall.
+    /// The number of the recall.
     recalled: Option<u64>,
 }
 
@@ -68,14 +67,14 @@ type LeaseShardMap = HashMap<KeyHash, Vec<LeaseGrantEntry>>;
 
 pub(crate) struct LeaseGrantTable {
     shards: Box<[Mutex<LeaseShardMap>]>,
-    /// Grants in the table, and places taken for some that are being added.
+    /// Grants in the table, and places reserved for grants that are being added.
     held: AtomicUsize,
     grants_max: usize,
     /// Locked within a shard's lock, never the other way round.
     holders: Mutex<LeaseHolderTable>,
-    /// Raised whenever a holder has dropped something.
+    /// Increased whenever a holder has dropped something.
     dropped: watch::Sender<u64>,
-    /// Nanoseconds: until then there may be leases that the process before this one has granted.
+    /// Nanoseconds. Until then, leases that the previous process granted may exist.
     former_until: AtomicU64,
     metrics: WorkerMetrics,
 }
@@ -93,8 +92,8 @@ impl LeaseGrantTable {
         }
     }
 
-    /// Grants the key's attributes until `end`, if they are `valid` then: asked under the key's
-    /// lock.
+    /// Grants the key's attributes until `end`, if they are `valid`, which is called under the
+    /// key's lock.
     pub(crate) fn grant_lease(
         &self,
         hash: KeyHash,
@@ -103,7 +102,8 @@ impl LeaseGrantTable {
         now: WorkerInstant,
         valid: impl FnOnce() -> bool,
     ) -> Result<(), LeaseGrantError> {
-        // Before `valid`: who finds no place taken, looks no further.
+        // The count is raised before `valid` runs: a recall skips the table while the count is
+        // zero.
         if self.held.fetch_add(1, Ordering::SeqCst) >= self.grants_max {
             self.held.fetch_sub(1, Ordering::SeqCst);
             return Err(LeaseGrantError::Full);
@@ -111,7 +111,8 @@ impl LeaseGrantTable {
         let mut table = self.lease_shard(hash).lock();
         let grants = table.entry(hash).or_default();
         self.forget_settled(grants, now);
-        // One that is recalled is waited for as it is: its holder could take the next one for it.
+        // A recalled grant is never renewed. Its holder could confuse the new lease with the
+        // recalled one.
         let is_void = grants.iter().any(|grant| grant.recalled.is_some()) || !valid();
         if !is_void {
             match grants.iter_mut().find(|grant| grant.holder == holder) {
@@ -129,12 +130,13 @@ impl LeaseGrantTable {
         if is_void { Err(LeaseGrantError::Void) } else { Ok(()) }
     }
 
-    /// Whether somebody may hold this key's attributes now.
+    /// Returns whether any gateway may hold this key's attributes now.
     pub(crate) fn is_granted(&self, hash: KeyHash, now: WorkerInstant) -> bool {
         self.has_grant(hash, now, |_| true)
     }
 
-    /// Whether somebody may hold this key's attributes now, and was not told to drop them.
+    /// Returns whether any gateway may hold this key's attributes now without having been told to
+    /// drop them.
     pub(crate) fn is_unrecalled(&self, hash: KeyHash, now: WorkerInstant) -> bool {
         self.has_grant(hash, now, |grant| grant.recalled.is_none())
     }
@@ -154,7 +156,7 @@ impl LeaseGrantTable {
         grants.iter().any(counts)
     }
 
-    /// The holders of these keys are to drop them. After the keys' generations were raised.
+    /// Recalls the leases on these keys. Call it after the keys' generations were raised.
     pub(crate) fn recall_leases(&self, hashes: &[KeyHash]) {
         if self.held.load(Ordering::SeqCst) == 0 {
             return;
@@ -170,7 +172,8 @@ impl LeaseGrantTable {
         }
     }
 
-    /// The holders of such keys are to drop them. After the keys' generations were raised.
+    /// Recalls the leases on keys that satisfy `concerns`. Call it after the keys' generations were
+    /// raised.
     pub(crate) fn recall_where(&self, concerns: impl Fn(KeyHash) -> bool) {
         if self.held.load(Ordering::SeqCst) == 0 {
             return;
@@ -182,12 +185,12 @@ impl LeaseGrantTable {
         }
     }
 
-    /// All holders are to drop all that they have.
+    /// Recalls all leases of all holders.
     pub(crate) fn recall_all(&self) {
         if self.held.load(Ordering::SeqCst) == 0 {
             return;
         }
-        // Nobody else takes more than one of them.
+        // No other code locks more than one shard at a time.
         let mut tables: Vec<MutexGuard<'_, LeaseShardMap>> =
             self.shards.iter().map(Mutex::lock).collect();
         let mut holders = self.holders.lock();
@@ -201,7 +204,8 @@ impl LeaseGrantTable {
         }
     }
 
-    /// Until when a holder may read on from what was recalled; `None`: nobody does.
+    /// Returns the time until which a holder may read on from recalled attributes; `None`: no
+    /// holder does.
     pub(crate) fn latest_recalled_end(
         &self,
         concerned: &RecallScope,
@@ -234,11 +238,11 @@ impl LeaseGrantTable {
         latest.max(former)
     }
 
-    /// Waits until no holder reads on from what was recalled of these; no longer than the leases
+    /// Waits until no holder reads on from these recalled attributes, at most as long as the leases
     /// last.
     pub(crate) async fn wait_for_recalls(&self, concerned: &RecallScope, clock: &dyn WorkerClock) {
         let mut dropped = self.dropped.subscribe();
-        // Not for what is recalled later.
+        // Later recalls are not waited for.
         let Some(until) = self.latest_recalled_end(concerned, clock.now()) else { return };
         self.metrics.lease_waits.inc();
         loop {
@@ -250,7 +254,7 @@ impl LeaseGrantTable {
             if self.latest_recalled_end(concerned, now).is_none() {
                 return;
             }
-            // An error: impossible, the sender is this one's.
+            // An error is impossible: this table owns the sender.
             tokio::select! {
                 _ = dropped.changed() => {}
                 () = sleep(LOOK_EVERY.min(until.duration_since(now))) => {}
@@ -258,18 +262,19 @@ impl LeaseGrantTable {
         }
     }
 
-    /// Another process may have granted leases under this worker's name until now.
+    /// Assumes that another process has granted leases under this worker's name until now.
     pub(crate) fn follow_another(&self, now: WorkerInstant) {
         let until = now.saturating_add(Duration::from_millis(LEASE_MS_MAX.into()));
         self.former_until.store(until.as_nanos(), Ordering::SeqCst);
     }
 
-    /// No: there was none, or it waited for its leases itself.
+    /// Records that no earlier process has leases left: there was none, or it waited for them
+    /// itself.
     pub(crate) fn follow_none(&self) {
         self.former_until.store(0, Ordering::SeqCst);
     }
 
-    /// A holder waits for recalls, and has dropped all up to `through`.
+    /// Begins a poll of a holder that has dropped all recalls up to `through`.
     pub(crate) fn poll(
         &self,
         holder: HolderId,
@@ -281,17 +286,17 @@ impl LeaseGrantTable {
         Ok(LeaseRecallPoll::new(&self.holders, holder, dropped, news))
     }
 
-    /// Whether a recall would find its way to this holder.
+    /// Returns whether a recall would reach this holder.
     pub(crate) fn is_polled_by(&self, holder: HolderId, now: WorkerInstant) -> bool {
         self.holders.lock().is_polling(holder, now)
     }
 
-    /// No poll is answered from here on.
+    /// Stops answering polls.
     pub(crate) fn close_polls(&self) {
         self.holders.lock().close_polls();
     }
 
-    /// Forgets what is over.
+    /// Removes expired grants and silent holders.
     pub(crate) fn sweep_expired(&self, now: WorkerInstant) {
         for shard in &self.shards {
             shard.lock().retain(|_, grants| {
@@ -302,7 +307,7 @@ impl LeaseGrantTable {
         self.holders.lock().sweep_silent(now);
     }
 
-    /// Grants, and gateways that poll.
+    /// Returns the number of grants, and of gateways that poll.
     pub(crate) fn lease_and_holder_counts(&self) -> (usize, usize) {
         (self.held.load(Ordering::SeqCst), self.holders.lock().len())
     }

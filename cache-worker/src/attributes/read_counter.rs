@@ -1,7 +1,7 @@
-//! How often keys were opened lately: enough to tell which are worth a lease.
+//! Counts recent opens per key, to tell which keys are worth a lease.
 //!
-//! A table of fixed size. Keys that share a place take it from each other, and seem colder than
-//! they are; never hotter.
+//! The table has a fixed size. Keys that share a place evict each other. They then seem colder than
+//! they are, never hotter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use verbs3_protocol::KeyHash;
 
 use crate::clock::WorkerInstant;
 
-/// Places; the table takes half a MiB. Keys that are read often are few.
+/// Places in the table, which takes half a MiB. Only few keys are read often.
 const PLACES: usize = 1 << 16;
 /// How long reads count.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Of a place's 64 bits: the count has 20 below, the window's number 20, a part of the key's hash
-/// the rest.
+/// Layout of a place's 64 bits: the count in the lowest 20, then 20 of the window's number, then a
+/// part of the key's hash.
 const COUNT_BITS: u32 = 20;
 const WINDOW_BITS: u32 = 20;
 
@@ -28,8 +28,8 @@ impl KeyReadCounter {
         Self { places: (0..PLACES).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Counts these reads of the key; how many there were in this window. Some may be lost where
-    /// two count at once.
+    /// Adds these reads of the key, and returns the count in this window. A race between two
+    /// counters may lose some.
     pub(crate) fn count_reads(&self, hash: KeyHash, reads: u32, now: WorkerInstant) -> u32 {
         let place = &self.places[hash.0 as usize % PLACES];
         let window = now.duration_since(WorkerInstant::default()).as_secs() / WINDOW.as_secs();

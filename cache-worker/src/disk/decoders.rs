@@ -9,8 +9,8 @@ use super::disk_headers::{
 const SPOT: HeaderLocation = HeaderLocation { folder: FolderId(7), segment: 3, era: 2, slot: 9 };
 const WIDTH: u32 = 4096;
 
-/// What a folder of the disk tier may hold where headers are expected: as it is, and with a seal
-/// that fits, since nothing that a crash leaves behind gets beyond a seal.
+/// Decodes bytes that a folder of the disk tier may hold where headers are expected. Decodes them
+/// as they are, and with a valid seal, since nothing that a crash leaves behind gets beyond a seal.
 pub fn decode_headers(bytes: &[u8]) {
     let _ = FolderHeader::decode(bytes);
     let Some(found) = bytes.first_chunk::<HEADER_BYTES>() else { return };

@@ -1,38 +1,38 @@
-//! The headers on disk: of a slot, of a segment, of a folder. Encoded and decoded here and nowhere
-//! else; no I/O.
+//! The headers on disk: of a slot, of a segment, of a folder. All encoding and decoding of headers
+//! is here; no I/O.
 //!
-//! All numbers are little-endian. Each header ends with the CRC64NVME of what stands before it, and
-//! names the folder, segment and slot that it was written for: one that was torn, lost, or landed
-//! elsewhere is no header. Nothing is believed of what fails.
+//! All numbers are little-endian. Each header ends with the CRC64NVME of its preceding bytes, and
+//! names the folder, segment and slot that it was written for. A header that was torn, lost, or
+//! written elsewhere is therefore rejected as a whole.
 
 use crc_fast::{CrcAlgorithm, checksum};
 
 /// Bytes of a slot's header.
 pub(super) const HEADER_BYTES: usize = 128;
 
-/// Raised whenever a header or the layout changes its meaning.
+/// Increased whenever a header or the layout changes its meaning.
 pub(super) const FORMAT: u16 = 1;
 
 const PAGE_MAGIC: [u8; 6] = *b"v3page";
 const SEGMENT_MAGIC: [u8; 6] = *b"v3segm";
 const FOLDER_MAGIC: [u8; 6] = *b"v3disk";
 
-/// Random, of one folder: pages copied from another one are not taken for its own.
+/// The random number of one folder. It rejects pages that were copied from another folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FolderId(pub(super) u64);
 
-/// Where a header belongs.
+/// The location that a header belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeaderLocation {
     pub(super) folder: FolderId,
     pub(super) segment: u32,
-    /// Raised each time the segment is cut anew: headers of an earlier cut describe slots that are
-    /// not there any more.
+    /// Increased each time the segment is cut anew. Headers of an earlier cut describe slots that
+    /// no longer exist.
     pub(super) era: u32,
     pub(super) slot: u32,
 }
 
-/// What a slot holds: a page of one version, and how to know its bytes.
+/// The content of a slot: a page of one version, and its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     /// Keyed hash of volume, key, ETag, length and version id: see `digest`.
@@ -54,7 +54,7 @@ pub(crate) struct PageHeader {
     pub(crate) pinned_until_s: u32,
 }
 
-/// What a segment is cut into.
+/// The slots that a segment is cut into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentHeader {
     pub(super) folder: FolderId,
@@ -63,16 +63,16 @@ pub(super) struct SegmentHeader {
     pub(super) width: u32,
 }
 
-/// Who a folder belongs to.
+/// The identity of a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FolderHeader {
     pub(super) id: FolderId,
-    /// Keys of the hashes in the pages' headers. A secret: who knows it can make names that
-    /// collide.
+    /// Keys of the hashes in the pages' headers. They are a secret: anyone who knows them can make
+    /// names that collide.
     pub(super) keys: (u64, u64),
 }
 
-/// Why a folder's header is not taken.
+/// The reason why a folder's header is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotOurs {
     Foreign,
@@ -80,7 +80,7 @@ pub(super) enum NotOurs {
     Damaged,
 }
 
-/// Fields one after the other, at fixed places.
+/// An encoder that puts fields one after the other, at fixed places.
 struct HeaderWriter {
     bytes: [u8; HEADER_BYTES],
     at: usize,
@@ -113,10 +113,11 @@ struct HeaderReader<'a> {
 }
 
 impl<'a> HeaderReader<'a> {
-    /// The fields, if magic and seal are right and the format is ours.
+    /// Returns a reader of the fields, if magic and seal are right and the format is ours.
     fn new(bytes: &'a [u8; HEADER_BYTES], magic: [u8; 6]) -> Option<Self> {
         let mut reader = Self { bytes, at: 0 };
-        // Most slots of a new segment are empty: told by the magic, before a checksum is computed.
+        // Most slots of a new segment are empty. The magic shows that, before a checksum is
+        // computed.
         let ours = reader.take::<6>() == magic && reader.take_u16() == FORMAT;
         (ours && is_sealed(bytes)).then_some(reader)
     }
@@ -164,8 +165,8 @@ impl PageHeader {
         writer.seal_header()
     }
 
-    /// The page that a slot of `width` bytes is said to hold. `None`: the slot is empty, or its
-    /// header is not to be believed.
+    /// Decodes the header of a slot of `width` bytes. Returns `None` if the slot is empty or the
+    /// header is invalid.
     pub(super) fn decode(
         bytes: &[u8; HEADER_BYTES],
         spot: HeaderLocation,
@@ -193,7 +194,8 @@ impl PageHeader {
         (found == spot && (1..=width).contains(&header.length)).then_some(header)
     }
 
-    /// Whether something was written there that is neither a page nor nothing: to be counted.
+    /// Returns whether the slot holds neither a valid header nor an empty one. Such slots are
+    /// counted.
     pub(super) fn is_damaged(bytes: &[u8; HEADER_BYTES]) -> bool {
         bytes[..6] == PAGE_MAGIC && !is_sealed(bytes)
     }
@@ -237,7 +239,7 @@ impl FolderHeader {
         if bytes.len() < 8 || bytes[..6] != FOLDER_MAGIC {
             return Err(NotOurs::Foreign);
         }
-        // Before the seal: another format may be sealed otherwise.
+        // This comes before the seal: another format may have another seal.
         let format = u16::from_le_bytes([bytes[6], bytes[7]]);
         if format > FORMAT {
             return Err(NotOurs::Newer(format));

@@ -1,7 +1,7 @@
 //! A folder of segment files, and the lock that keeps a second process out of it.
 //!
-//! Whole pages go past the page cache (`O_DIRECT`) where file system, length and memory allow;
-//! headers, small pages and tails go through it. Never removes a file that it did not make.
+//! Whole pages bypass the page cache (`O_DIRECT`) where file system, length and memory allow it.
+//! Headers, small pages and tails go through it. Never removes a file that it did not create.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -22,10 +22,10 @@ const HEADER_NEW_NAME: &str = "verbs3-disk.new";
 const LOCK_NAME: &str = "verbs3-lock";
 const SEGMENT_PREFIX: &str = "segment-";
 
-/// Open files of one segment.
+/// The open files of one segment.
 struct SegmentFiles {
     cached: File,
-    /// Past the page cache.
+    /// Bypasses the page cache.
     direct: Option<File>,
 }
 
@@ -33,25 +33,25 @@ pub(super) struct FolderFiles {
     folder: PathBuf,
     direct: bool,
     open: RwLock<HashMap<u32, Arc<SegmentFiles>>>,
-    /// Held, not read: the lock ends with it.
+    /// Held but not read: the lock ends with it.
     _lock: File,
 }
 
-/// A folder that this process has to itself.
+/// A folder that is locked by this process.
 pub(super) struct LockedFolder {
     pub(super) files: FolderFiles,
-    /// `None`: it is new, or its header was damaged; give it one with `initialize_folder`.
+    /// `None`: the folder is new, or its header was damaged. `initialize_folder` then writes one.
     pub(super) header: Option<FolderHeader>,
-    /// There was a header, and it can't be read.
+    /// There was a header that can't be read.
     pub(super) damaged: bool,
 }
 
 impl FolderFiles {
-    /// Makes the folder if there is none, and takes its lock.
+    /// Creates the folder if there is none, and takes its lock.
     pub(super) fn lock_folder(folder: &Path, direct: bool) -> Result<LockedFolder, DiskError> {
         let io = |source| DiskError::Io { folder: folder.to_owned(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(io)?;
-        // Before anything is made in it: a folder of something else is left as it is.
+        // This comes before anything is created: a folder with other content is left unchanged.
         for entry in fs::read_dir(folder).map_err(io)? {
             let name = entry.map_err(io)?.file_name();
             let known = name.to_str().is_some_and(is_ours);
@@ -98,8 +98,8 @@ impl FolderFiles {
         Ok(LockedFolder { files, header, damaged })
     }
 
-    /// Empties the folder of segments and gives it a header. Durable before any page is: a header
-    /// that came later would make pages of unknown keys.
+    /// Removes the folder's segments and writes its header. The header is durable before any page
+    /// is. Otherwise a crash could leave pages whose keys are unknown.
     pub(super) fn initialize_folder(&self, keys: (u64, u64)) -> io::Result<FolderHeader> {
         for (segment, _) in self.list_segments()? {
             self.remove_segment(segment)?;
@@ -125,11 +125,11 @@ impl FolderFiles {
         }
         let path = self.segment_path(segment);
         let cached = OpenOptions::new().read(true).write(true).open(&path)?;
-        // Without it the kernel would read 128 KiB around each small page.
+        // Without this the kernel would read 128 KiB around each small page.
         let _ = rustix::fs::fadvise(&cached, 0, None, rustix::fs::Advice::Random);
         let flags = rustix::fs::OFlags::DIRECT.bits() as i32;
-        // A file system without it (some versions of tmpfs, some network ones) refuses: then the
-        // page cache serves.
+        // A file system without `O_DIRECT` (some versions of tmpfs, some network ones) refuses.
+        // Then the page cache serves.
         let direct = self
             .direct
             .then(|| OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path).ok())
@@ -163,7 +163,7 @@ impl SegmentMedium for FolderFiles {
             .open(&path)
             .and_then(|file| {
                 match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
-                    // Not every file system can; a full disk then shows at a write.
+                    // Not every file system can allocate ahead; a full disk then shows at a write.
                     Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
                         file.set_len(bytes)
                     }
@@ -204,9 +204,9 @@ impl SegmentMedium for FolderFiles {
     }
 }
 
-/// From here on a page goes past the page cache. Measured (`docs/decisions/disk-tier.md`): 256 KiB
-/// cost a fifth of the CPU to write and a third to read; 4 KiB cost eight times as much to write,
-/// and a wait for the device.
+/// Pages of at least this size bypass the page cache. Measured (`docs/decisions/disk-tier.md`):
+/// with 256 KiB, direct writes cost a fifth of the CPU, and direct reads a third. With 4 KiB,
+/// direct writes cost eight times as much, and a wait for the device.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
 fn goes_direct(at: u64, bytes: &[u8]) -> bool {
@@ -216,7 +216,7 @@ fn goes_direct(at: u64, bytes: &[u8]) -> bool {
     aligned && bytes.len() >= DIRECT_BYTES_MIN
 }
 
-/// What a file system says that takes `O_DIRECT`, but not of these numbers.
+/// Returns whether the file system supports `O_DIRECT`, but not with this offset, length or memory.
 fn wants_other_alignment(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
 }
@@ -227,7 +227,7 @@ fn segment_number(name: &str) -> Option<u32> {
     (format!("{number:08}") == digits).then_some(number)
 }
 
-/// Bounds what a file's name can make of the list of segments.
+/// Bounds the list of segments, whatever numbers the files' names contain.
 const SEGMENTS_MAX: u32 = 1 << 20;
 
 /// `lost+found` is in the root of every ext file system.

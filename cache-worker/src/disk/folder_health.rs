@@ -1,21 +1,21 @@
-//! Whether a folder is used, now. Pure: takes the time, and says what changed.
+//! Decides whether a folder is used now. Pure: takes the time, and returns what changed.
 //!
-//! Errors close together make a folder rest, longer each time that it fails again; after its rest
-//! it is tried by itself. A full disk is no failure: the folder goes on with the segments that it
-//! has, and asks for more a while later.
+//! Several errors within a short time make a folder rest, longer each time that it fails again.
+//! After its rest it is tried again. A full disk is no failure: the folder goes on with its
+//! segments, and asks for more a while later.
 
 use std::time::Duration;
 
-/// Errors within the window that make a folder rest. The same measures as for a rail.
+/// Errors within the window that make a folder rest. A rail uses the same numbers.
 const ERRORS_MAX: usize = 3;
 const WINDOW: Duration = Duration::from_secs(10);
 const REST_MIN: Duration = Duration::from_secs(30);
 const REST_MAX: Duration = Duration::from_secs(300);
 
-/// After how long a full disk is asked for another segment.
+/// How long after a full disk another segment is requested.
 const FULL_FOR: Duration = Duration::from_secs(60);
 
-/// What a caller should say in the log.
+/// A change of health that the caller should log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FolderHealthChange {
     Rests(Duration),
@@ -24,10 +24,10 @@ pub(super) enum FolderHealthChange {
     HasSpace,
 }
 
-/// Times are since the process's start.
+/// The health of a folder. Times count from the process's start.
 #[derive(Debug, Default)]
 pub(super) struct FolderHealth {
-    /// When the last errors were.
+    /// When the last errors happened.
     errors: Vec<Duration>,
     rest: Option<FolderRestPeriod>,
     full_until: Option<Duration>,
@@ -44,12 +44,12 @@ impl FolderHealth {
         self.rest.is_none_or(|rest| rest.until <= now)
     }
 
-    /// Whether it rests, or is being tried after a rest.
+    /// Returns whether the folder rests, or is being tried after a rest.
     pub(super) fn is_suspect(&self) -> bool {
         self.rest.is_some()
     }
 
-    /// Whether more space may be asked for.
+    /// Returns whether more space may be requested.
     pub(super) fn may_grow(&self, now: Duration) -> bool {
         self.full_until.is_none_or(|until| until <= now)
     }
@@ -70,7 +70,7 @@ impl FolderHealth {
         (self.errors.len() >= ERRORS_MAX).then(|| self.rest_for(now, REST_MIN))
     }
 
-    /// A call that does not come back is worth as much as many that fail.
+    /// Records a call that does not return. It counts as much as many failed calls.
     pub(super) fn record_stall(&mut self, now: Duration) -> Option<FolderHealthChange> {
         if !self.is_up(now) {
             return None;
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!((health.record_failure(s(0)), health.record_failure(s(1))), (None, None));
         assert_eq!(health.record_failure(s(2)), Some(FolderHealthChange::Rests(s(30))));
         assert!(!health.is_up(s(31)) && health.is_up(s(32)));
-        // What was under way when it began to rest says nothing new.
+        // A failure of an operation that began before the rest says nothing new.
         assert_eq!((health.record_failure(s(3)), health.record_success(s(3))), (None, None));
         for (at, rest) in [(32, 60), (92, 120), (212, 240), (452, 300), (752, 300)] {
             assert_eq!(health.record_failure(s(at)), Some(FolderHealthChange::Rests(s(rest))));

@@ -1,8 +1,8 @@
-//! What a folder holds: every slot of every segment, found by page, and by object for those of
-//! first blocks.
+//! The index of a folder: every slot of every segment. Pages are found by key; pages of first
+//! blocks are also found by object.
 //!
-//! Bookkeeping over numbers: no I/O, no clock; its owner holds a lock around it. Which slot is
-//! given up for which is `room`'s.
+//! Bookkeeping over numbers: no I/O, no clock; its owner holds a lock around it. `slot_allocation`
+//! decides which page is evicted for another.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::slot_table::{DiskSlot, DiskSlotTable};
 use crate::digest::{PageKey, VersionDigest};
 use crate::memory::PageHeat;
 
-/// A slot, and the page in it. 64 bytes.
+/// A slot and its page. 64 bytes.
 pub(super) struct DiskSlotEntry {
     /// Two halves, because a `u128` would align the entry to 16 bytes.
     version: [u64; 2],
@@ -22,8 +22,8 @@ pub(super) struct DiskSlotEntry {
     block: u32,
     /// 0: the slot is free.
     pub(super) length: u32,
-    /// The low half of the sequence number: tells what is in the slot now from what was there
-    /// before.
+    /// The low half of the sequence number. It tells the present page of the slot from earlier
+    /// ones.
     pub(super) stamp: u32,
     pub(super) written_s: u32,
     pub(super) used_s: u32,
@@ -32,7 +32,7 @@ pub(super) struct DiskSlotEntry {
     pub(super) volume: u16,
     /// Uses since it was written or last passed over, up to 3.
     pub(super) uses: u8,
-    /// Being written: not to be found, nor to be given up.
+    /// The slot is being written: its page is neither found nor evicted.
     pub(super) writing: bool,
 }
 
@@ -63,7 +63,7 @@ impl DiskSlotEntry {
             .page_key(verbs3_protocol::BlockIndex(self.block), self.page)
     }
 
-    /// Where the table of objects has it; `None`: it is of a later block.
+    /// Returns the key in the table of objects; `None`: the page is of a later block.
     fn object_hash(&self) -> Option<u64> {
         (self.block == 0).then(|| object_hash(self.object, self.page))
     }
@@ -81,10 +81,10 @@ fn page_hash(key: PageKey) -> u64 {
     key.0 as u64
 }
 
-/// A file, and what is known of its slots.
+/// A file and its slots.
 pub(super) struct IndexedSegment {
     pub(super) bytes: u64,
-    /// `None`: it belongs to no width now.
+    /// `None`: the segment belongs to no width now.
     pub(super) cut: Option<SegmentSlotTable>,
 }
 
@@ -94,9 +94,9 @@ pub(super) struct SegmentSlotTable {
     /// Slots up to the last one that was ever used.
     pub(super) entries: Vec<DiskSlotEntry>,
     pub(super) free: Vec<u32>,
-    /// Whether it is in its width's list of segments with room.
+    /// Whether the segment is in its width's list of segments with room.
     pub(super) open: bool,
-    /// When one of its pages was last used or written.
+    /// When one of the pages was last used or written.
     pub(super) touched_s: u32,
 }
 
@@ -106,7 +106,7 @@ impl SegmentSlotTable {
     }
 }
 
-/// What a volume may take, and for how long.
+/// The quota and the age limit of a volume.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct VolumeQuotaRule {
     pub(crate) bytes_max: Option<u64>,
@@ -116,24 +116,24 @@ pub(crate) struct VolumeQuotaRule {
 pub(super) struct VolumeUse {
     pub(super) hash: u64,
     pub(super) rule: VolumeQuotaRule,
-    /// Of its slots, as wide as they are.
+    /// Bytes of the volume's slots, as wide as they are.
     pub(super) slot_bytes: u64,
-    /// Where the search for a page of it goes on: segment, slot.
+    /// Where the search for a page of the volume continues: segment, slot.
     pub(super) hand: (u32, u32),
 }
 
-/// Segments of one width.
+/// The segments of one width.
 #[derive(Default)]
 pub(super) struct SlotWidthClass {
     pub(super) segments: Vec<u32>,
     pub(super) open: Vec<u32>,
-    /// Where the search for a page to give up goes on: place in `segments`, slot.
+    /// Where the search for a page to evict continues: place in `segments`, slot.
     pub(super) hand: (usize, u32),
-    /// Given up since the width was last compared with others.
+    /// Bytes evicted since the width was last compared with others.
     pub(super) evicted_bytes: u64,
 }
 
-/// A page that is there.
+/// The location of a page on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DiskPageLocation {
     pub(super) place: DiskSlot,
@@ -143,18 +143,18 @@ pub(super) struct DiskPageLocation {
     pub(super) stamp: u32,
 }
 
-/// How much there is.
+/// The usage of a folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct FolderUsage {
     pub(super) pages: u64,
     pub(super) bytes: u64,
-    /// Of all segments' files.
+    /// Bytes of all segment files.
     pub(super) file_bytes: u64,
     pub(super) pinned_pages: u64,
 }
 
 pub(super) struct FolderIndex {
-    /// By number; `None`: no such file.
+    /// Segments by number; `None`: no such file.
     pub(super) segments: Vec<Option<IndexedSegment>>,
     pub(super) classes: HashMap<u32, SlotWidthClass>,
     /// Segments that belong to no width.
@@ -168,16 +168,16 @@ pub(super) struct FolderIndex {
     pub(super) held: FolderUsage,
     pub(super) capacity_bytes: u64,
     pub(super) pages_max: u64,
-    /// Of segments that are made from now on.
+    /// Size of segments that are created from now on.
     pub(super) segment_bytes: u64,
-    /// Where the search for pages of age goes on.
+    /// Where the search for expired pages continues.
     pub(super) sweep_at: (usize, usize),
-    /// Pages given up for others since this was last taken.
+    /// Pages evicted for others since this was last taken.
     pub(super) given_up: u64,
 }
 
-/// Volumes that are told apart; more share the last number, and its quota. Bounds what garbage on a
-/// disk can make of the list.
+/// Volumes that are kept apart. Further volumes share the last number and its quota. Bounds the
+/// list, whatever garbage is on a disk.
 const VOLUMES_MAX: usize = 4096;
 
 impl FolderIndex {
@@ -206,7 +206,7 @@ impl FolderIndex {
         }
     }
 
-    /// A file that holds nothing yet.
+    /// Adds an empty file.
     pub(super) fn add_segment(&mut self, segment: u32, bytes: u64) {
         let at = segment as usize;
         if self.segments.len() <= at {
@@ -217,7 +217,7 @@ impl FolderIndex {
         self.blank.push(segment);
     }
 
-    /// Gives a blank segment to a width.
+    /// Assigns a blank segment to a width.
     pub(super) fn cut_segment(
         &mut self,
         segment: u32,
@@ -241,7 +241,7 @@ impl FolderIndex {
         class.open.push(segment);
     }
 
-    /// Takes a page in that a start has found. Of two copies the one that was written last is kept.
+    /// Adds a page that was found at startup. Of two copies, the one that was written last is kept.
     pub(super) fn restore_page(&mut self, segment: u32, slot: u32, header: &PageHeader) {
         let place = DiskSlot { segment, slot };
         let Some(cut) = self.cut_mut(segment) else { return };
@@ -299,7 +299,7 @@ impl FolderIndex {
         self.volumes[usize::from(volume)].slot_bytes += width;
     }
 
-    /// The page can be found from now on.
+    /// Makes the page findable.
     pub(super) fn commit_page(&mut self, place: DiskSlot, header: &PageHeader) {
         let Some(cut) = self.cut_mut(place.segment) else { return };
         cut.touched_s = cut.touched_s.max(header.written_s);
@@ -334,20 +334,20 @@ impl FolderIndex {
         })
     }
 
-    /// As `find`, but not a page whose time is over.
+    /// Finds a page as `find_page` does, unless it has expired.
     pub(super) fn find_fresh(&self, key: PageKey, now_s: u32) -> Option<DiskPageLocation> {
         self.find_page(key)
             .filter(|found| !self.is_expired(entry_of(&self.segments, found.place), now_s))
     }
 
-    /// How hot a page is whose time is not over, and whether it is pinned.
+    /// Returns how hot an unexpired page is, and whether it is pinned.
     pub(super) fn page_heat(&self, key: PageKey, now_s: u32) -> Option<(PageHeat, bool)> {
         let entry = entry_of(&self.segments, self.find_fresh(key, now_s)?.place);
         let heat = PageHeat { uses: entry.uses, idle_s: now_s.saturating_sub(entry.used_s) };
         Some((heat, entry.pinned_until_s > now_s))
     }
 
-    /// Whether some version of the object has this page of its first block here.
+    /// Returns whether some version of the object has this page of its first block here.
     pub(super) fn knows_object_page(&self, object: u64, page: u16) -> bool {
         let is = |entry: &DiskSlotEntry| {
             entry.object == object && entry.page == page && entry.block == 0
@@ -367,8 +367,8 @@ impl FolderIndex {
         }
     }
 
-    /// Forgets a page, if it is still what `found` says. False: something else is there by now, or
-    /// nothing.
+    /// Forgets a page, if it is still the one in `found`. Returns false if the slot now holds
+    /// another page, or none.
     pub(super) fn remove_if_still(&mut self, found: DiskPageLocation) -> bool {
         let entry = self
             .cut_of(found.place.segment)
@@ -380,7 +380,7 @@ impl FolderIndex {
         still
     }
 
-    /// Forgets what is in a slot, and frees it.
+    /// Forgets the page in a slot, and frees the slot.
     pub(super) fn free_slot(&mut self, place: DiskSlot) {
         let entry = entry_of(&self.segments, place);
         if entry.length == 0 {
@@ -408,8 +408,7 @@ impl FolderIndex {
         }
     }
 
-    /// Keeps a page from being given up until then, or longer where that was asked before; 0: no
-    /// longer.
+    /// Pins a page until that time, or later if an earlier call asked for that; 0 unpins it.
     pub(super) fn pin_page(&mut self, place: DiskSlot, until_s: u32) {
         let Some(cut) = self.cut_mut(place.segment) else { return };
         let Some(entry) = cut.entries.get_mut(place.slot as usize) else { return };
@@ -419,7 +418,7 @@ impl FolderIndex {
         self.held.pinned_pages += u64::from(until_s > 0);
     }
 
-    /// The header of a page that is here, under a new sequence number.
+    /// Builds the header of a page that is here, under a new sequence number.
     pub(super) fn renew_header(&mut self, place: DiskSlot, sequence: u64) -> Option<PageHeader> {
         let volume = entry_of(&self.segments, place).volume;
         let volume = self.volumes[usize::from(volume)].hash;
@@ -454,7 +453,7 @@ impl FolderIndex {
         self.segments.get_mut(segment as usize)?.as_mut()?.cut.as_mut()
     }
 
-    /// The number of a volume, which gets one if it is new.
+    /// Returns the number of a volume. A new volume gets one.
     pub(super) fn volume_number(&mut self, hash: u64) -> u16 {
         if let Some(&number) = self.volume_numbers.get(&hash) {
             return number;
@@ -469,7 +468,7 @@ impl FolderIndex {
         number
     }
 
-    /// Memory that the index takes.
+    /// Returns the memory that the index takes.
     pub(super) fn index_bytes(&self) -> u64 {
         let cut = |cut: &SegmentSlotTable| {
             cut.entries.capacity() * size_of::<DiskSlotEntry>() + cut.free.capacity() * 4
@@ -486,13 +485,15 @@ impl FolderIndex {
     }
 }
 
-/// What the tables' places lead to. A place is in a table only while its slot is there.
+/// Returns the entry that a table's place points to. A place is in a table only while its slot
+/// exists.
 pub(super) fn entry_of(segments: &[Option<IndexedSegment>], place: DiskSlot) -> &DiskSlotEntry {
     let cut = segments[place.segment as usize].as_ref().and_then(|segment| segment.cut.as_ref());
     &cut.expect("a place that is known lies in a segment that is cut").entries[place.slot as usize]
 }
 
-/// Makes room for one more, by an eighth: a vector that doubles would hold twice the memory.
+/// Makes room for one more entry by growing an eighth. A vector that doubles would hold twice the
+/// memory.
 pub(super) fn grow_entries(entries: &mut Vec<DiskSlotEntry>) {
     if entries.len() == entries.capacity() {
         entries.reserve_exact(entries.len() / 8 + 64);

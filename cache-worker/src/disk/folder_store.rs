@@ -1,8 +1,8 @@
-//! One folder: writes pages into slots, reads them back, and knows whether its medium can be used.
+//! One folder: writes pages into slots, reads them back, and tracks whether its medium is usable.
 //!
-//! One thread writes (its `queue`'s); any thread reads. The order of a write: clear the slot's old
-//! header, the bytes, the new header, then the index. The medium may lose or tear any of them: what
-//! is read is held against its checksum, always.
+//! One thread writes (that of its `write_queue`); any thread reads. A write clears the slot's old
+//! header, then writes the bytes, the new header, and the index, in this order. The medium may lose
+//! or tear any of them, so every read verifies the checksum.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,30 +32,30 @@ pub(super) struct FolderPageStore {
     health: Mutex<FolderHealth>,
     began: Instant,
     sequence: AtomicU64,
-    /// Held while the header of a page that is here is written anew, or cleared with the page:
-    /// neither undoes the other.
+    /// Held while a page's header is rewritten, or is cleared with the page, so that neither undoes
+    /// the other.
     rewriting: Mutex<()>,
-    /// When a corrupt page was last told of, in seconds from the start; 0: never.
+    /// When a corrupt page was last logged, in seconds from the start; 0: never.
     corrupt_told_s: AtomicU64,
     metrics: FolderMetrics,
 }
 
-/// Seconds between two lines of the log about corrupt pages.
+/// Seconds between two log lines about corrupt pages.
 const CORRUPT_TOLD_EVERY_S: u64 = 60;
 
-/// What became of a page that was to be written.
+/// The outcome of writing a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageWriteOutcome {
     Done,
     Refused(DiskSlotRefusal),
-    /// Noted, and counted.
+    /// The failure was recorded and counted.
     Failed,
     /// The folder rests.
     Resting,
 }
 
 impl FolderPageStore {
-    /// Reads what the medium has. An error: it can't even be listed.
+    /// Reads the index from the medium. Fails if the medium can't even be listed.
     pub(super) fn open_medium(
         path: &Path,
         id: FolderId,
@@ -101,7 +101,7 @@ impl FolderPageStore {
         self.health.lock().is_up(self.began.elapsed())
     }
 
-    /// Whether the page is of this folder, whether or not it can be read now.
+    /// Returns whether the page belongs to this folder, even if it can't be read now.
     pub(super) fn lists_page(&self, key: PageKey) -> bool {
         self.index.lock().find_page(key).is_some()
     }
@@ -110,7 +110,7 @@ impl FolderPageStore {
         self.is_up() && self.index.lock().find_fresh(key, now_s).is_some()
     }
 
-    /// How hot a page is that can be read, and whether it is pinned.
+    /// Returns how hot a readable page is, and whether it is pinned.
     pub(super) fn page_heat(&self, key: PageKey, now_s: u32) -> Option<(PageHeat, bool)> {
         if !self.is_up() {
             return None;
@@ -122,7 +122,7 @@ impl FolderPageStore {
         self.is_up() && self.index.lock().knows_object_page(object, page)
     }
 
-    /// Whether a page of this length could be kept without giving up another.
+    /// Returns whether a page of this length could be kept without evicting another.
     pub(super) fn has_room(&self, length: u32) -> bool {
         let may_grow = self.may_grow();
         self.index.lock().has_room(length, may_grow)
@@ -132,8 +132,8 @@ impl FolderPageStore {
         self.index.lock().capacity_bytes
     }
 
-    /// Reads a page of exactly this length. `Some`: its checksum, which the bytes match. `None`: it
-    /// is not here, or not any more.
+    /// Reads a page of exactly this length, and returns its checksum, which the bytes match.
+    /// Returns `None` if the page is not here, or no longer.
     pub(super) fn read(&self, key: PageKey, into: &mut [u8], now_s: u32) -> Option<u64> {
         if !self.is_up() {
             return None;
@@ -141,8 +141,7 @@ impl FolderPageStore {
         let found = self.index.lock().find_fresh(key, now_s)?;
         let began = Instant::now();
         if found.length as usize != into.len() {
-            // Of the same version, block and page, and yet of another length: nothing that we
-            // wrote.
+            // The key matches but the length differs: this tier never wrote such a page.
             self.drop_corrupt_page(found);
             return None;
         }
@@ -161,7 +160,7 @@ impl FolderPageStore {
         Some(found.checksum)
     }
 
-    /// Writes a page. From one thread only.
+    /// Writes a page. Must be called from one thread only.
     pub(super) fn write(
         &self,
         mut header: PageHeader,
@@ -196,8 +195,8 @@ impl FolderPageStore {
         PageWriteOutcome::Done
     }
 
-    /// Keeps a page until then (seconds since 1970; 0: no longer). False: it is not here.
-    /// `write_pin` makes it outlive a restart.
+    /// Pins a page until then (seconds since 1970; 0 unpins it). Returns false if it is not here.
+    /// `write_pin` makes the pin survive a restart.
     pub(super) fn pin_page(&self, key: PageKey, until_s: u32) -> bool {
         let mut index = self.index.lock();
         let Some(found) = index.find_page(key) else { return false };
@@ -205,8 +204,9 @@ impl FolderPageStore {
         true
     }
 
-    /// Writes a pinned page's header anew. From the writing thread only: nobody else gives the slot
-    /// away meanwhile. False: the page is not here any more, or its header can't be written.
+    /// Rewrites a pinned page's header. Must be called from the writing thread: nothing else
+    /// reassigns the slot meanwhile. Returns false if the page is no longer here, or its header
+    /// can't be written.
     pub(super) fn write_pin(&self, key: PageKey) -> bool {
         let _alone = self.rewriting.lock();
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed);
@@ -230,11 +230,11 @@ impl FolderPageStore {
         written.is_ok()
     }
 
-    /// Drops a page that nobody should be given any more. False: it is not here, or this folder
-    /// hangs or rests.
+    /// Drops a page that must not be served again. Returns false if the page is not here, or if
+    /// this folder hangs or rests.
     pub(super) fn evict_page(&self, key: PageKey, within: Duration) -> bool {
-        // A pin of another page may be with a device that does not answer: who looks for a page
-        // elsewhere does not wait for it.
+        // The device may hang on a pin of another page. A caller whose page is in another folder
+        // must not wait for it.
         if !self.lists_page(key) || !self.is_up() {
             return false;
         }
@@ -249,7 +249,7 @@ impl FolderPageStore {
         })
     }
 
-    /// Gives up pages whose time is over, and sets the gauges.
+    /// Drops expired pages and sets the gauges.
     pub(super) fn look_over(&self, now_s: u32, steps: usize) {
         let mut index = self.index.lock();
         let expired = index.sweep_expired(now_s, steps);
@@ -272,7 +272,7 @@ impl FolderPageStore {
         self.metrics.folder_full().set(i64::from(health.is_full()));
     }
 
-    /// So many of its pins are not written yet.
+    /// Sets the number of pins that are not written yet.
     pub(super) fn pins_wait(&self, pins: usize) {
         self.metrics.pins_waiting().set(pins as i64);
     }
@@ -283,7 +283,7 @@ impl FolderPageStore {
         (index.held, index.index_bytes())
     }
 
-    /// A call on it does not come back in time.
+    /// Records that a call on the medium did not return in time.
     pub(super) fn report_stall(&self) {
         let change = self.health.lock().record_stall(self.began.elapsed());
         if change.is_some() {
@@ -292,7 +292,7 @@ impl FolderPageStore {
         self.log_health_change(change, Some(&io::ErrorKind::TimedOut.into()));
     }
 
-    /// Goes through the steps that it takes until there is a slot. An error was noted.
+    /// Performs the necessary steps until there is a slot. An error was recorded already.
     fn place_for(
         &self,
         header: &PageHeader,
@@ -308,7 +308,7 @@ impl FolderPageStore {
                 SlotAllocationStep::Cut { segment, layout } => {
                     self.cut_segment(segment, layout, now_s)?
                 }
-                // A full disk refuses growth, and `may_grow` is false the next time.
+                // If the disk is full, it refuses growth, and `may_grow` is false the next time.
                 SlotAllocationStep::Grow { segment, bytes } => {
                     match self.medium.create_segment(segment, bytes) {
                         Ok(()) => {
@@ -324,8 +324,7 @@ impl FolderPageStore {
     }
 
     fn cut_segment(&self, segment: u32, layout: SegmentLayout, now_s: u32) -> Result<(), ()> {
-        // Random, so that it is none of the eras whose headers are still in the table, known or
-        // not.
+        // A random era differs from those of all headers that are still in the table, known or not.
         let era = rand::random();
         let header = SegmentHeader { folder: self.id, segment, era, width: layout.width };
         match self.medium.write(segment, 0, &header.encode()) {
@@ -367,8 +366,8 @@ impl FolderPageStore {
         self.health.lock().may_grow(self.began.elapsed())
     }
 
-    /// A page whose bytes are not what was written. If its slot has been given to another page
-    /// since, that is no wonder.
+    /// Drops a page whose bytes are not what was written. If its slot was reassigned meanwhile, the
+    /// mismatch is no error.
     fn drop_corrupt_page(&self, found: DiskPageLocation) {
         self.clear_header(found);
         if self.index.lock().remove_if_still(found) {
@@ -376,7 +375,7 @@ impl FolderPageStore {
             let (folder, DiskSlot { segment, slot }) = (self.path.display(), found.place);
             let now_s = self.began.elapsed().as_secs() + 1;
             let told_s = self.corrupt_told_s.load(Ordering::Relaxed);
-            // The counter has them all; a drive that rots would fill the log.
+            // The counter has them all; a failing drive would fill the log.
             if told_s == 0 || now_s >= told_s + CORRUPT_TOLD_EVERY_S {
                 self.corrupt_told_s.store(now_s, Ordering::Relaxed);
                 tracing::warn!(
@@ -390,7 +389,7 @@ impl FolderPageStore {
     }
 
     /// Clears a slot's header, so that a restart does not find the page again. Best effort: the
-    /// page's checksum guards it, and a page that takes the slot at this moment is only lost at the
+    /// page's checksum guards it. A page that takes the slot at this moment is lost only at the
     /// next restart.
     fn clear_header(&self, found: DiskPageLocation) {
         let at = {
@@ -423,7 +422,7 @@ impl FolderPageStore {
         self.metrics.count_error(op, MediumErrorKind::from_io_error(error));
         let now = self.began.elapsed();
         let change = match MediumErrorKind::from_io_error(error) {
-            // What is there can be read; only what is new has no place.
+            // The stored pages can still be read; only new ones have no place.
             MediumErrorKind::Full => self.health.lock().record_full(now),
             _ => self.health.lock().record_failure(now),
         };
@@ -439,7 +438,7 @@ impl FolderPageStore {
         self.log_health_change(change, None);
     }
 
-    /// Once for each change.
+    /// Logs each change once.
     fn log_health_change(&self, change: Option<FolderHealthChange>, error: Option<&io::Error>) {
         let folder = self.path.display();
         let error = error.map(tracing::field::display);

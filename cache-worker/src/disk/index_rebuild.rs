@@ -1,6 +1,6 @@
-//! What a start finds in a folder: reads the tables of headers, and none of the pages.
+//! Rebuilds a folder's index at startup. Reads the tables of headers, and none of the pages.
 //!
-//! Believes nothing: what does not decode at its own place is no page, and its slot is free.
+//! Trusts nothing: a header that does not decode at its own place is no page, and its slot is free.
 
 use std::io;
 
@@ -9,24 +9,24 @@ use super::folder_index::FolderIndex;
 use super::segment_layout::SegmentLayout;
 use super::segment_medium::SegmentMedium;
 
-/// Bytes of one read: large enough that a drive reads at its full speed, small beside everything
-/// else in memory.
+/// Bytes of one read. Large enough for a drive's full speed, small beside everything else in
+/// memory.
 const READ_BYTES: usize = 1 << 20;
 
-/// What a start came to.
+/// The result of a rebuild.
 #[derive(Debug, Default)]
 pub(super) struct IndexRebuildReport {
-    /// Headers that were begun and are not whole.
+    /// Headers that were begun and are incomplete.
     pub(super) damaged: u64,
     /// The highest sequence number in use.
     pub(super) sequence: u64,
-    /// Segments that are beyond the capacity, which was larger once.
+    /// Segments beyond the capacity, which was larger once.
     pub(super) removed: u64,
-    /// Of segments that can't be read.
+    /// Errors of segments that can't be read.
     pub(super) errors: Vec<io::Error>,
 }
 
-/// Fills the index from what the medium has. Errors of single segments leave those out.
+/// Fills the index from the medium. A segment that fails is left out.
 pub(super) fn rebuild_index(
     medium: &dyn SegmentMedium,
     folder: FolderId,
@@ -63,7 +63,8 @@ fn read_segment(
     medium.read(segment, 0, &mut head)?;
     index.add_segment(segment, bytes);
     let Some(header) = SegmentHeader::decode(&head, folder, segment) else {
-        // Never cut, or its head was lost: it is cut anew, under another era, when it is needed.
+        // The segment was never cut, or its head was lost. It is cut anew, under another era, when
+        // it is needed.
         rebuilt.damaged += u64::from(head != [0; HEADER_BYTES]);
         return Ok(());
     };

@@ -1,5 +1,5 @@
-//! The disk tier's metrics: name, labels and meaning in one table. Owned by one tier, shown in its
-//! worker's registry.
+//! The metrics of the disk tier: name, labels and meaning in one table. Owned by one tier, exported
+//! through its worker's registry.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, 
 
 use super::segment_medium::MediumErrorKind;
 
-/// Seconds of one page: from the page cache to a device in trouble.
+/// Seconds of one page's read or write: from the page cache to a device in trouble.
 const SECONDS: [f64; 13] =
     [0.00002, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
-        /// One value for each row. Clones share them.
+        /// The metrics, one field for each row. Clones share the values.
         #[derive(Clone)]
         pub(super) struct DiskMetrics { $(#[doc = $help] pub(super) $field: $kind,)* }
 

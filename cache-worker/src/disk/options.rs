@@ -1,33 +1,33 @@
-//! What the disk tier is told at start, and why it does not start.
+//! The options of the disk tier, and the errors that keep it from starting.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use verbs3_protocol::ObjectVolume;
 
-/// Bounds and places of the disk tier.
+/// The folders and bounds of the disk tier.
 #[derive(Debug, Clone)]
 pub struct DiskOptions {
-    /// Where the pages lie. Every folder is this worker's alone.
+    /// Folders that store the pages. Each belongs to this worker alone.
     pub folders: Vec<DiskFolder>,
-    /// Bytes of pages that wait to be written, and stay in memory until they are; more is dropped.
-    /// Never more than an eighth of the arena.
+    /// Bytes of pages that wait to be written, and stay in memory until then. Any further page is
+    /// dropped. Never more than an eighth of the arena.
     pub queue_bytes_max: u64,
-    /// Bytes written in a second, to spare drives; 0: as fast as they can.
+    /// Bytes written per second, to spare drives; 0: unlimited.
     pub write_bytes_per_second_max: u64,
-    /// Pages in all folders, which bounds the index: some 110 bytes each.
+    /// Pages in all folders. Bounds the index, which takes some 110 bytes for each.
     pub pages_max: u64,
     /// Reads under way at once.
     pub reads_in_flight_max: usize,
-    /// A read or write that takes longer makes its folder rest; readers ask the UFS instead.
+    /// A read or write that takes longer makes its folder rest. Readers then ask the UFS.
     pub stall_max: Duration,
-    /// Past the page cache, where that is possible.
+    /// Bypasses the page cache, where that is possible.
     pub direct: bool,
-    /// Pages older than that are dropped; `None`: only when their place is needed.
+    /// Pages older than this are dropped; `None`: only when their place is needed.
     pub page_age_max: Option<Duration>,
-    /// Volumes with rules of their own.
+    /// Volumes with limits of their own.
     pub volumes: Vec<DiskVolume>,
-    /// How long an orderly end waits for pages to be written.
+    /// How long an orderly shutdown waits for pages to be written.
     pub flush_max: Duration,
 }
 
@@ -35,17 +35,17 @@ pub struct DiskOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskFolder {
     pub path: PathBuf,
-    /// Bytes of its files, at most.
+    /// Most bytes of its files.
     pub capacity_bytes: u64,
 }
 
-/// What a volume may take of each folder's capacity.
+/// The quota and the age limit of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskVolume {
     pub volume: ObjectVolume,
-    /// In all folders together.
+    /// Bytes in all folders together.
     pub bytes_max: Option<u64>,
-    /// In place of `page_age_max`.
+    /// Replaces `page_age_max`.
     pub age_max: Option<Duration>,
 }
 
@@ -66,7 +66,7 @@ impl Default for DiskOptions {
     }
 }
 
-/// Why a folder can't be used.
+/// The reason why a folder can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskError {
     #[error(

@@ -1,7 +1,7 @@
-//! Pins on their way to the headers of their pages, and who waits for them.
+//! Pins that are on their way to their pages' headers, and the callers that wait for them.
 //!
-//! Owns the count of what became of them. A pin outlives a restart once its page's header says it:
-//! that is what is waited for.
+//! Owns the counts of the outcomes. A pin survives a restart once its page's header contains it, so
+//! that is what callers wait for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,14 +11,14 @@ use tokio::sync::Notify;
 
 #[derive(Default)]
 struct PinBatchState {
-    /// On their way.
+    /// Pins on their way.
     left: AtomicUsize,
     written: AtomicU64,
-    /// None is on its way.
+    /// Notifies that no pin is on its way.
     over: Notify,
 }
 
-/// One pin on its way. However it ends, who waits hears of it.
+/// One pin on its way. The waiter is notified however the pin ends.
 pub(super) struct PinWriteTicket(Arc<PinBatchState>);
 
 impl PinWriteTicket {
@@ -35,7 +35,7 @@ impl Drop for PinWriteTicket {
     }
 }
 
-/// Pins that were asked for together.
+/// A batch of pins that were requested together.
 #[derive(Default)]
 pub(crate) struct PendingPins {
     batch: Arc<PinBatchState>,
@@ -52,19 +52,20 @@ impl PendingPins {
         self.taken += 1;
     }
 
-    /// Pages that are here, and whose pins are on their way or written.
+    /// Returns the number of pages that are here, and whose pins are on their way or written.
     pub(crate) fn accepted_pages(&self) -> u64 {
         self.taken
     }
 
-    /// Waits until none is on its way, but no longer than this. How many are written.
+    /// Waits until no pin is on its way, but not longer than `within`. Returns how many are
+    /// written.
     pub(crate) async fn wait_until_written(&self, within: Duration) -> u64 {
         let over = async {
             while self.batch.left.load(Ordering::Acquire) > 0 {
                 self.batch.over.notified().await;
             }
         };
-        // Late or not: what counts is what is written.
+        // A timeout changes nothing: only written pins count.
         let _ = tokio::time::timeout(within, over).await;
         self.batch.written.load(Ordering::Acquire)
     }

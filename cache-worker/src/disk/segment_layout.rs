@@ -1,32 +1,32 @@
-//! Where things lie in a segment file. Pure arithmetic; every number that comes from a disk is
-//! checked here.
+//! The layout of a segment file. Pure arithmetic; every number that comes from a disk is checked
+//! here.
 //!
-//! A segment is one file of fixed size that belongs to one width of slots at a time: a head of 4
-//! KiB, the table of all slots' headers, then the slots. The table lies apart from the pages, so
-//! that a start reads a few large runs and none of the pages.
+//! A segment is one file of fixed size that belongs to one width of slots at a time. It holds a
+//! head of 4 KiB, the table of all slots' headers, then the slots. The table lies apart from the
+//! pages, so startup reads a few large runs and none of the pages.
 
 use super::disk_headers::HEADER_BYTES;
 
-/// What slots, tables and heads are aligned to: the sector of 4Kn drives, and the page of most file
+/// Alignment of slots, tables and heads: the sector of 4Kn drives, and the page of most file
 /// systems.
 pub(super) const ALIGN: u64 = 4096;
 
 /// Bytes of a segment's own head.
 pub(super) const HEAD_BYTES: u64 = ALIGN;
 
-/// Smallest and largest segment: one holds some slots of the widest page (1 MiB); a large tier is
-/// some hundred files.
+/// Smallest and largest segment. The smallest holds some slots of the widest page (1 MiB). With the
+/// largest, a large tier is some hundred files.
 pub(super) const SEGMENT_BYTES_MIN: u64 = 4 << 20;
 const SEGMENT_BYTES_MAX: u64 = 16 << 30;
 
-/// Segments that a folder is cut into, about: each width of slots has one at least, and gives them
-/// up one by one.
+/// Approximate number of segments in a folder. Each width of slots has at least one, and releases
+/// them one by one.
 const SEGMENTS_PER_FOLDER: u64 = 64;
 
-/// Widest slot: the largest page that a cluster may be configured with.
+/// Widest slot: the largest page that a cluster can be configured with.
 pub(super) const WIDTH_MAX: u32 = 1 << 20;
 
-/// Where a width's slots lie in a segment of a given size.
+/// The layout of a width's slots in a segment of a given size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SegmentLayout {
     pub(super) width: u32,
@@ -36,12 +36,13 @@ pub(super) struct SegmentLayout {
 }
 
 impl SegmentLayout {
-    /// As many slots as fit. `None`: not one does, or the width is none of ours.
+    /// Lays out as many slots as fit. Returns `None` if none fits, or if `width` is not a valid
+    /// slot width.
     pub(super) fn new(segment_bytes: u64, width: u32) -> Option<Self> {
         if width == 0 || width > WIDTH_MAX || width != width_for(width) {
             return None;
         }
-        // The table is rounded up to the alignment: one unit is set aside for that.
+        // The table is rounded up to the alignment, so one unit is reserved for that.
         let room = segment_bytes.checked_sub(HEAD_BYTES + ALIGN)?;
         let slots = u32::try_from(room / (u64::from(width) + HEADER_BYTES as u64))
             .ok()
@@ -59,14 +60,14 @@ impl SegmentLayout {
     }
 }
 
-/// The slot that a page of `bytes` takes: four widths for each doubling above 16 KiB, multiples of
-/// 4 KiB below.
+/// Returns the slot width for a page of `bytes`: four widths for each doubling above 16 KiB,
+/// multiples of 4 KiB below.
 pub(super) fn width_for(bytes: u32) -> u32 {
     let bytes = bytes.max(1).next_multiple_of(ALIGN as u32);
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(ALIGN as u32))
 }
 
-/// The size of new segments in a folder of this capacity.
+/// Returns the size of new segments in a folder of this capacity.
 pub(super) fn segment_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / SEGMENTS_PER_FOLDER)
         .next_power_of_two()

@@ -1,14 +1,14 @@
-//! What a folder's files can do. Implemented over a file system (`files`), and by one that breaks
-//! in tests (`simulated`).
+//! The operations on a folder's files. Implemented over a file system (`folder_files`), and by a
+//! faulty medium in tests (`simulated_medium`).
 
 use std::io;
 
-/// Numbered files of fixed size. Calls block; they come from any thread.
+/// Numbered files of fixed size. Calls block, and may come from any thread.
 pub(super) trait SegmentMedium: Send + Sync {
-    /// Number and size of each file there is.
+    /// Lists number and size of each file.
     fn list_segments(&self) -> io::Result<Vec<(u32, u64)>>;
 
-    /// Makes a file with all its bytes allocated, so that a full disk shows here and not at a
+    /// Creates a file with all its bytes allocated, so that a full disk shows here and not at a
     /// write.
     fn create_segment(&self, segment: u32, bytes: u64) -> io::Result<()>;
 
@@ -16,21 +16,22 @@ pub(super) trait SegmentMedium: Send + Sync {
 
     fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Durable some time later, in any order, perhaps torn: whoever reads has to notice.
+    /// Writes bytes that become durable some time later, in any order, perhaps torn. The reader has
+    /// to detect that.
     fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
-/// What an error means for a folder.
+/// The meaning of an error for a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MediumErrorKind {
-    /// No space, or a quota of the file system: the tier stays as large as it is.
+    /// No space, or a quota of the file system: the tier keeps its present size.
     Full,
     ReadOnly,
     /// The device, or the file system, is failing.
     Failing,
     /// A file is missing or shorter than it was.
     Missing,
-    /// Neither done nor failed within its time.
+    /// The call neither succeeded nor failed within its time.
     Stalled,
     Other,
 }

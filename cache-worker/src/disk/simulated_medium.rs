@@ -1,9 +1,9 @@
-//! A medium that lies as real ones do: writes are torn, lost and reordered by a power cut, bits
-//! flip, and calls fail.
+//! A simulated medium with the faults of real ones: a power cut tears, loses and reorders writes,
+//! bits flip, and calls fail.
 //!
-//! What was written is seen at once by reads, as through a page cache. A killed process loses
-//! nothing of that; a power cut keeps a random part of what was written since the last flush, in
-//! random order, each write whole, torn by sectors, or not at all.
+//! Reads see written bytes at once, as through a page cache. A killed process loses none of them. A
+//! power cut keeps a random part of what was written since the last flush, in random order: each
+//! write whole, torn by sectors, or not at all.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,14 +16,14 @@ use rand::{RngExt, SeedableRng};
 
 use super::segment_medium::SegmentMedium;
 
-/// What a drive writes in one piece.
+/// Bytes that a drive writes atomically.
 const SECTOR: usize = 512;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MediumFaults {
-    /// Of 1000 calls, as many fail with EIO.
+    /// How many of 1000 calls fail with EIO.
     pub(super) io_per_mille: u32,
-    /// Bytes of all files that fit.
+    /// Bytes that fit in all files together.
     pub(super) space: Option<u64>,
     pub(super) read_only: bool,
 }
@@ -63,14 +63,14 @@ impl SimulatedMedium {
         self.state.lock().calls
     }
 
-    /// The kernel has written everything back.
+    /// Simulates a flush of the whole page cache.
     pub(super) fn flush_pending(&self) {
         let state = &mut *self.state.lock();
         state.durable.clone_from(&state.cached);
         state.pending.clear();
     }
 
-    /// The power goes, and comes back.
+    /// Simulates a power cut and a restart.
     pub(super) fn cut_power(&self) {
         let state = &mut *self.state.lock();
         let mut pending = std::mem::take(&mut state.pending);
@@ -88,7 +88,7 @@ impl SimulatedMedium {
         state.cached.clone_from(&state.durable);
     }
 
-    /// Flips bits, of headers about as often as of pages.
+    /// Flips bits, in headers about as often as in pages.
     pub(super) fn flip_bits(&self, count: usize) {
         let state = &mut *self.state.lock();
         for _ in 0..count {
@@ -103,7 +103,7 @@ impl SimulatedMedium {
         state.pending.clear();
     }
 
-    /// Copies a piece of one file to another place, as a drive does that writes to the wrong one.
+    /// Copies a piece of one file to another place, like a drive that writes to the wrong one.
     pub(super) fn misdirect_write(&self) {
         let state = &mut *self.state.lock();
         let numbers: Vec<u32> = state.cached.keys().copied().collect();
@@ -177,7 +177,7 @@ impl SegmentMedium for SimulatedMedium {
         if state.faults.read_only {
             return Err(rustix::io::Errno::ROFS.into());
         }
-        // One that fails may have written some of it.
+        // A failed write may have written a part.
         let done =
             if failed.is_err() { state.rng.random_range(0..=bytes.len()) } else { bytes.len() };
         let file = state.cached.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?;

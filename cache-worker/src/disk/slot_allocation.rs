@@ -1,7 +1,8 @@
-//! Where the next page goes, and what is given up for it: free slots, new files, cold pages, cold
-//! segments, in this order.
+//! Chooses the place for the next page, and what is evicted for it: free slots, new files, cold
+//! pages, cold segments, in this order.
 //!
-//! Decides over the index; does no I/O. What has to be done on disk first is an answer (`SlotAllocationStep`).
+//! Decides over the index; does no I/O. It returns the disk work that must come first as a
+//! `SlotAllocationStep`.
 
 use super::disk_headers::PageHeader;
 use super::folder_index::{FolderIndex, SlotWidthClass, blank_entry, entry_of, grow_entries};
@@ -9,17 +10,17 @@ use super::segment_layout::{SegmentLayout, width_for};
 use super::slot_table::DiskSlot;
 use crate::digest::PageKey;
 
-/// What has to happen before a page can be written.
+/// The next step before a page can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotAllocationStep {
-    /// Nothing: it goes there.
+    /// No further step: write the page there.
     Write(ReservedSlot),
-    /// This segment is to be cut into slots of this layout.
+    /// Cut this segment into slots of this layout.
     Cut {
         segment: u32,
         layout: SegmentLayout,
     },
-    /// A file of this many bytes is to be made.
+    /// Create a file of this many bytes.
     Grow {
         segment: u32,
         bytes: u64,
@@ -32,38 +33,38 @@ pub(super) struct ReservedSlot {
     pub(super) place: DiskSlot,
     pub(super) layout: SegmentLayout,
     pub(super) era: u32,
-    /// The slot's header may still name another page: to be cleared before the bytes are written.
+    /// The slot's header may still name another page. Clear it before the bytes are written.
     pub(super) stale: bool,
 }
 
-/// Why there is no place for a page.
+/// The reason why a page gets no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiskSlotRefusal {
-    /// It is here already.
+    /// The page is here already.
     Known,
-    /// Its volume has its share.
+    /// The volume has used up its quota.
     Quota,
-    /// Whatever could be given up is pinned, or there are no segments at all.
+    /// Every page that could be evicted is pinned, or there are no segments at all.
     NoRoom,
 }
 
-/// What decides which page is given up, besides the index.
+/// The inputs of an eviction besides the index.
 pub(super) struct EvictionContext<'a> {
     pub(super) now_s: u32,
     pub(super) may_grow: bool,
-    /// Whether memory holds the page: what is read from there would look unused here, and is what a
-    /// restart has to find.
+    /// Whether memory holds the page. Reads from memory leave the page looking unused here, but it
+    /// is just what a restart has to find.
     pub(super) resident: &'a dyn Fn(PageKey) -> bool,
 }
 
-/// Slots looked at in one search. After as many, the first one that may be given up goes.
+/// Slots that one search looks at. After that, the first page that may be evicted goes.
 const STEPS_MAX: usize = 256;
 
-/// The same for a volume over its quota, whose pages may be few among many.
+/// Slots that a search looks at for a volume over its quota, whose pages may be few among many.
 const QUOTA_STEPS_MAX: usize = 8192;
 
 impl FolderIndex {
-    /// One step towards a place for the page. Call it again after each step has been done.
+    /// Takes one step towards a slot for the page. Call it again after each step is done.
     pub(super) fn reserve_slot(
         &mut self,
         header: &PageHeader,
@@ -99,7 +100,7 @@ impl FolderIndex {
         self.give_up_for(width, header, judge)
     }
 
-    /// Whether a page of this length would find a place without another being given up.
+    /// Returns whether a page of this length would find a slot without an eviction.
     pub(super) fn has_room(&self, length: u32, may_grow: bool) -> bool {
         let open = |class: &SlotWidthClass| {
             class.open.iter().any(|&segment| {
@@ -112,7 +113,7 @@ impl FolderIndex {
         place && self.held.pages < self.pages_max
     }
 
-    /// Gives up pages whose time is over; looks at the next `steps` slots. How many went.
+    /// Drops expired pages among the next `steps` slots. Returns how many.
     pub(super) fn sweep_expired(&mut self, now_s: u32, steps: usize) -> u64 {
         let mut expired = 0;
         let (mut segment, mut slot) = self.sweep_at;
@@ -146,7 +147,7 @@ impl FolderIndex {
         Some(SlotAllocationStep::Cut { segment, layout: SegmentLayout::new(bytes, width)? })
     }
 
-    /// A free slot of this width.
+    /// Takes a free slot of this width.
     fn take_open(&mut self, width: u32) -> Option<ReservedSlot> {
         let class = self.classes.get_mut(&width)?;
         while let Some(&segment) = class.open.last() {
@@ -188,8 +189,8 @@ impl FolderIndex {
         judge: &EvictionContext<'_>,
     ) -> SlotAllocationStep {
         let has_segments = self.classes.get(&width).is_some_and(|class| !class.segments.is_empty());
-        // A width that has none takes the coldest segment of all; one that keeps giving up pages
-        // looks for one that is colder than what it would give up.
+        // A width without segments takes the coldest segment of all. A width that keeps evicting
+        // looks for a segment that is colder than its own pages.
         let compare = !has_segments || self.is_due(width);
         if compare && let Some(step) = self.steal_segment(width, has_segments, judge.now_s) {
             return step;
@@ -211,7 +212,7 @@ impl FolderIndex {
         }
     }
 
-    /// Gives up a page, of this width if there is one. False: there is none.
+    /// Evicts a page, of this width if there is one. Returns false if there is none.
     fn give_up_any(&mut self, width: u32, judge: &EvictionContext<'_>) -> bool {
         let mut widths: Vec<u32> =
             self.classes.keys().copied().filter(|&other| other != width).collect();
@@ -225,7 +226,8 @@ impl FolderIndex {
         true
     }
 
-    /// Whether the width has given up a segment's worth since it last looked at others.
+    /// Returns whether the width has evicted a segment's worth since it was last compared with
+    /// others.
     fn is_due(&mut self, width: u32) -> bool {
         let segment_bytes = self.segment_bytes;
         let Some(class) = self.classes.get_mut(&width) else { return false };
@@ -236,8 +238,8 @@ impl FolderIndex {
         due
     }
 
-    /// Empties the segment of another width that was unused for longest, if it was unused for
-    /// longer than this width's own.
+    /// Empties the segment of another width that was unused for longest, if that is longer than
+    /// this width's own.
     fn steal_segment(
         &mut self,
         width: u32,
@@ -294,8 +296,8 @@ impl FolderIndex {
         self.blank.push(segment);
     }
 
-    /// The page of this width to give up: a clock over its slots. Used ones are passed over, once
-    /// for each use.
+    /// Finds the page of this width to evict: a clock over its slots. Used ones are passed over,
+    /// once for each use.
     fn find_coldest_slot(&mut self, width: u32, judge: &EvictionContext<'_>) -> Option<DiskSlot> {
         let mut last_resort = None;
         for _ in 0..STEPS_MAX {
@@ -320,11 +322,11 @@ impl FolderIndex {
         last_resort
     }
 
-    /// The next slot under the width's hand.
+    /// Returns the next slot under the width's hand.
     fn next_of(&mut self, width: u32) -> Option<DiskSlot> {
         let class = self.classes.get(&width)?;
         let (mut at, mut slot) = class.hand;
-        // Once round at most: segments without a used slot are skipped.
+        // At most one round: segments without a used slot are skipped.
         for _ in 0..=class.segments.len() {
             let segment = *class.segments.get(at % class.segments.len().max(1))?;
             if self.cut_of(segment).is_some_and(|cut| (slot as usize) < cut.entries.len()) {
@@ -337,8 +339,8 @@ impl FolderIndex {
         None
     }
 
-    /// Makes a volume give up pages of its own until one more slot is within its quota. False: it
-    /// can't.
+    /// Evicts a volume's own pages until one more slot fits its quota. Returns false if that is
+    /// impossible.
     fn keep_quota(&mut self, volume: u64, width: u32, judge: &EvictionContext<'_>) -> bool {
         let number = self.volume_number(volume);
         let used = |index: &Self| index.volumes[usize::from(number)].slot_bytes;
@@ -367,7 +369,8 @@ impl FolderIndex {
                 last_resort = last_resort.or(Some(place));
             }
         }
-        // The volume's pages are few among many: one in use, then, if it is still there.
+        // The volume's pages are few among many. A page in use is then evicted, if it is still
+        // there.
         let found = last_resort.filter(|&place| entry_of(&self.segments, place).volume == number);
         if let Some(place) = found {
             self.free_slot(place);
@@ -376,7 +379,8 @@ impl FolderIndex {
         used(self) + u64::from(width) <= max
     }
 
-    /// The next slot under a volume's hand, in all segments. `None`: there are no slots at all.
+    /// Returns the next slot under a volume's hand, in all segments. `None`: there are no slots at
+    /// all.
     fn next_slot(&mut self, volume: u16) -> Option<DiskSlot> {
         let (mut segment, mut slot) = self.volumes[usize::from(volume)].hand;
         for _ in 0..=self.segments.len() {

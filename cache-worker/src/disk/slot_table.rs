@@ -1,4 +1,4 @@
-//! From hashes to slots: a hash table in small parts, so that growing one never holds the lock for
+//! A hash table from hashes to slots, in small parts, so that growing one never holds the lock for
 //! long.
 
 use hashbrown::HashTable;
@@ -10,7 +10,7 @@ pub(super) struct DiskSlot {
     pub(super) slot: u32,
 }
 
-/// Parts. With a million entries one has some 16,000, and is made anew in about a millisecond.
+/// Parts. With a million entries one has some 16,000, and is rebuilt in about a millisecond.
 const PARTS: usize = 64;
 
 pub(super) struct DiskSlotTable {
@@ -43,7 +43,8 @@ impl DiskSlotTable {
     }
 }
 
-/// Bits that the table inside does not use: it takes the lowest and the seven highest.
+/// Chooses a part by bits that the inner table does not use: that one uses the lowest and the seven
+/// highest.
 fn part_index(hash: u64) -> usize {
     (hash >> 40) as usize % PARTS
 }

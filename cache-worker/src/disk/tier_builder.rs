@@ -1,4 +1,5 @@
-//! A start: which folders can be used, whose they are, and what they have.
+//! Opens the disk tier at startup: decides which folders are usable and ours, and reads their
+//! pages' headers.
 
 use std::collections::HashMap;
 
@@ -27,8 +28,8 @@ pub(crate) struct DiskTierBuilder {
 }
 
 impl DiskTierBuilder {
-    /// Locks the folders. One that fails (a dead drive) is left out, with a warning; one that is
-    /// another's is an error: the configuration is wrong.
+    /// Locks the folders. One that fails (a dead drive) is left out, with a warning. One that
+    /// belongs to another worker is an error: the configuration is wrong.
     pub(crate) fn lock_folders(
         options: DiskOptions,
         registry: &Registry,
@@ -74,13 +75,13 @@ impl DiskTierBuilder {
         Ok(Self { options, folders, failed, keys, metrics })
     }
 
-    /// The hashes that pages are known by here. Another geometry cuts objects otherwise: its pages
-    /// have other names.
+    /// Creates the hasher of page keys. Another geometry cuts objects otherwise, so its pages have
+    /// other keys.
     pub(crate) fn create_digester(&self, geometry: BlockGeometry) -> KeyedDigester {
         KeyedDigester::of_tier(self.keys, geometry)
     }
 
-    /// Reads what the folders have, each in a thread of its own, and starts their writers. Blocks.
+    /// Reads the folders' indexes, each in a thread of its own, and starts their writers. Blocks.
     pub(crate) fn start_tier(
         self,
         digests: &KeyedDigester,
@@ -143,7 +144,7 @@ impl DiskTierBuilder {
     }
 }
 
-/// A folder's part of a bound on all of them.
+/// Returns a folder's share of a bound on all folders.
 fn proportional_share(bound: u64, bytes: u64, all_bytes: u64) -> u64 {
     let part = u128::from(bound) * u128::from(bytes) / u128::from(all_bytes.max(1));
     u64::try_from(part).unwrap_or(u64::MAX).max(1)

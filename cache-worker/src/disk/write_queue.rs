@@ -1,7 +1,7 @@
-//! Pages on their way to a folder, and the thread that takes them there.
+//! The queue of pages for a folder, and the thread that writes them.
 //!
-//! Bounded in bytes: who offers never waits. What is queued stays leased from the arena until it is
-//! written.
+//! The queue is bounded in bytes. An offer never waits: it is refused when the queue is full.
+//! Queued pages stay leased from the arena until they are written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::pending_pins::PinWriteTicket;
 use super::slot_allocation::DiskSlotRefusal;
 use crate::digest::PageKey;
 
-/// Something for the writing thread to do.
+/// A job for the writing thread.
 pub(super) enum DiskWriteJob {
     Write { header: PageHeader, cell: CellReader },
     Pin { key: PageKey, ticket: PinWriteTicket },
@@ -38,15 +38,15 @@ impl DiskWriteJob {
     }
 }
 
-/// Pins that wait at once; they carry no bytes that would bound them.
+/// Bound on waiting pins. They carry no bytes that would bound them.
 const PINS_MAX: usize = 1 << 20;
 
-/// Shared by the queues of all folders.
+/// The byte budget that the queues of all folders share.
 #[derive(Clone)]
 pub(super) struct WriteQueueBudget {
     pub(super) used: Arc<AtomicU64>,
     pub(super) bytes_max: u64,
-    /// 0: as fast as the folder can.
+    /// 0: unlimited.
     pub(super) bytes_per_second_max: u64,
 }
 
@@ -64,20 +64,20 @@ impl WriteQueueBudget {
 #[derive(Default)]
 struct WriteQueueState {
     jobs: VecDeque<DiskWriteJob>,
-    /// Of these, pins.
+    /// Pins among the jobs.
     pins: usize,
-    /// Since when a job is with the thread.
+    /// When the thread took its present job.
     busy: Option<Instant>,
-    /// The bound on speed is off: the process ends.
+    /// The process ends: the speed limit is off.
     hurry: bool,
     closed: bool,
 }
 
 pub(super) struct DiskWriteQueue {
     state: Mutex<WriteQueueState>,
-    /// There is a job, or the end.
+    /// Notifies the thread of a job, or of the end.
     more: Condvar,
-    /// There is no job left.
+    /// Notifies that no job is left.
     idle: Condvar,
     budget: WriteQueueBudget,
 }
@@ -87,8 +87,8 @@ impl DiskWriteQueue {
         Self { state: Mutex::default(), more: Condvar::new(), idle: Condvar::new(), budget }
     }
 
-    /// Whether the job was taken. A pin goes ahead of pages: it is small, and somebody waits for
-    /// it.
+    /// Queues a job, and returns whether it was taken. A pin goes ahead of pages: it is small, and
+    /// a caller waits for it.
     pub(super) fn offer_job(&self, job: DiskWriteJob) -> bool {
         let mut state = self.state.lock();
         if state.closed
@@ -109,7 +109,7 @@ impl DiskWriteQueue {
         true
     }
 
-    /// Waits until everything is written, at full speed, but not longer than this.
+    /// Waits until everything is written, at full speed, but not longer than `within`.
     pub(super) fn flush_jobs(&self, within: Duration) {
         let end = Instant::now() + within;
         let mut state = self.state.lock();
@@ -122,7 +122,7 @@ impl DiskWriteQueue {
         }
     }
 
-    /// Drops what is still there and ends the thread.
+    /// Drops the queued jobs and ends the thread.
     pub(super) fn close(&self) {
         let left = {
             let mut state = self.state.lock();
@@ -136,7 +136,7 @@ impl DiskWriteQueue {
         self.idle.notify_all();
     }
 
-    /// Drops the pages that wait, but no pin: it was promised. How many that are.
+    /// Drops the queued pages, but no pin, because a pin was promised. Returns how many.
     pub(super) fn drop_pages(&self) -> usize {
         let dropped: VecDeque<DiskWriteJob> = {
             let mut state = self.state.lock();
@@ -148,12 +148,12 @@ impl DiskWriteQueue {
         dropped.len()
     }
 
-    /// Pins that wait.
+    /// Returns the number of queued pins.
     pub(super) fn pin_count(&self) -> usize {
         self.state.lock().pins
     }
 
-    /// Whether the thread has been at one job for longer.
+    /// Returns whether the thread has been at one job for longer than `max`.
     pub(super) fn is_stuck(&self, max: Duration) -> bool {
         self.state.lock().busy.is_some_and(|since| since.elapsed() > max)
     }
@@ -162,7 +162,7 @@ impl DiskWriteQueue {
         self.state.lock().busy = None;
     }
 
-    /// The next job; `None`: the end.
+    /// Returns the next job; `None`: the queue is closed.
     fn next(&self) -> Option<DiskWriteJob> {
         let mut state = self.state.lock();
         state.busy = None;
@@ -180,7 +180,7 @@ impl DiskWriteQueue {
         }
     }
 
-    /// Waits before the next page, so that the thread writes no faster than it may.
+    /// Waits before the next page, to keep the speed limit.
     fn pace_writes(&self, bytes: u64, began: Instant) {
         let rate = self.budget.bytes_per_second_max;
         if rate == 0 {
@@ -194,7 +194,7 @@ impl DiskWriteQueue {
     }
 }
 
-/// What the thread works with.
+/// The writing thread and what it works with.
 pub(super) struct DiskTierWriter {
     pub(super) folder: Arc<FolderPageStore>,
     pub(super) queue: Arc<DiskWriteQueue>,

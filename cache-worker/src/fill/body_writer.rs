@@ -1,5 +1,5 @@
-//! Carries a body into the cells of a run: bytes become readable as they come, pages are kept once
-//! they are whole.
+//! Writes a body into the cells of a run. Bytes become readable as they arrive, and pages are kept
+//! once they are complete.
 
 use std::collections::VecDeque;
 
@@ -17,15 +17,15 @@ pub(super) struct FillBodyWriter<'a> {
     target: &'a FillTarget,
     block: BlockIndex,
     run: &'a PageFillRun,
-    /// Of the page being filled (`index`) and those after it; `None` for a page that is passed
-    /// over.
+    /// Writers of the page being filled (`index`) and of those after it; `None` for a page that is
+    /// skipped.
     writers: VecDeque<Option<CellWriter>>,
     /// The page being filled.
     index: usize,
-    /// Bytes of it that have come.
+    /// Bytes of that page that have arrived.
     at: u32,
     digest: Digest,
-    /// When it was first found that nobody waits for what is to come.
+    /// When it was first found that nobody waits for the remaining pages.
     unwanted_since: Option<WorkerInstant>,
 }
 
@@ -45,8 +45,8 @@ impl<'a> FillBodyWriter<'a> {
         self.writers.is_empty()
     }
 
-    /// Copies the chunk, the only copy between the UFS's socket and a landing: the client library
-    /// owns its buffers.
+    /// Copies the chunk. This is the only copy between the UFS's socket and a landing: the client
+    /// library owns its buffers.
     pub(super) fn absorb_chunk(&mut self, mut chunk: &[u8]) -> Result<(), PageFillError> {
         while !chunk.is_empty() && !self.is_done() {
             let page = &self.run.pages[self.index];
@@ -80,9 +80,9 @@ impl<'a> FillBodyWriter<'a> {
         (self.index, self.at) = (self.index + 1, 0);
     }
 
-    /// A run that nobody has waited for since a while stops at a page border: between an open's
-    /// bytes and the read of what follows them there is nobody either, and what is given up then is
-    /// asked of the UFS again. Decided under the lock that readers join under.
+    /// Stops a run at a page border once nobody has waited for it for `unwanted_max`. The delay is
+    /// necessary: nobody waits between an open's bytes and the next read. A stop then would request
+    /// the next bytes from the UFS again. Decided under the lock that readers join under.
     fn stop_if_unwanted(&mut self) -> Result<(), PageFillError> {
         if self.is_done() {
             return Ok(());

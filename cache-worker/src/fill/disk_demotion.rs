@@ -1,4 +1,4 @@
-//! Pages that are to be on disk whether or not they have proved worth it.
+//! Writes pages to disk that must be there, whether or not they have proved worth it.
 
 use verbs3_protocol::BlockIndex;
 
@@ -6,7 +6,7 @@ use super::{FillTarget, PageFiller};
 use crate::memory::DemotionEvidence;
 
 impl PageFiller {
-    /// Offers a page that is in memory to the disk as one that will be read again.
+    /// Offers a page in memory to the disk as one that will be read again.
     pub(crate) fn send_to_disk(&self, target: &FillTarget, block: BlockIndex, page: u16) {
         let key = target.digest.page_key(block, page);
         if self.is_on_disk(key) {

@@ -1,7 +1,7 @@
-//! Runs that are read from disk, and pages that are offered to it.
+//! Reads runs from disk, and offers pages to it.
 //!
-//! What the disk can't give comes from the UFS, in the same run: who waits notices the time and
-//! nothing else. But for a replica's readers: they are sent to the owner.
+//! Pages that the disk can't give come from the UFS, in the same run: readers notice only the
+//! delay. Readers of a replica are the exception: they are sent to the owner.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ impl PageFiller {
         }
     }
 
-    /// Reads a run from the disk. What the disk can't give is asked of the UFS, into the same
-    /// memory; or of nobody.
+    /// Reads a run from the disk. Pages that the disk can't give come from the UFS, into the same
+    /// memory. For a run of the disk alone they fail.
     pub(super) async fn promote_run(
         self: &Arc<Self>,
         target: &Arc<FillTarget>,
@@ -60,17 +60,16 @@ impl PageFiller {
         let (filler, own_target, own_run) = (self.clone(), target.clone(), run.clone());
         let read_from = disk.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            // Held until the device has answered, however long that takes.
+            // The permit is held until the device has answered, however long that takes.
             let _turn = turn;
             filler.read_pages(&read_from, &own_target, block, &own_run, cells)
         });
         let Ok(read) = tokio::time::timeout(disk.stall_max(), reading).await else {
             disk.report_stall(first);
-            // Readers ask again, and are sent to the UFS. The cells stay with the thread that
-            // hangs.
+            // Readers ask again, and are sent to the UFS. The cells stay with the hanging thread.
             return Err(PageFillError::Abandoned);
         };
-        // An error: the runtime ends, or a bug; nothing more is known of the cells.
+        // An error means that the runtime ends, or a bug. The state of the cells is then unknown.
         let (from, cells) =
             read.map_err(|_| PageFillError::Busy("a read from disk was cut off"))?;
         if cells.is_empty() {
@@ -79,14 +78,15 @@ impl PageFiller {
         if run.origin == FillRunOrigin::DiskAlone {
             return Err(PageFillError::NotHeld);
         }
-        // It waits with memory in hand: for a turn that no wait for memory can keep from coming.
+        // The run waits here while it holds memory. That is safe: no holder of a permit waits for
+        // memory.
         let left =
             run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
         let _turn = self.acquire_read_permit(left).await?;
         self.fill_from_ufs(target, block, run, from, cells).await
     }
 
-    /// A page for another worker: in memory that the reserve leaves, and not kept.
+    /// Reads a page for another worker, into memory that the reserve leaves. The page is not kept.
     pub(crate) async fn read_from_disk(&self, key: PageKey, bytes: u32) -> Option<CachedPage> {
         let disk = self.disk.clone()?;
         let turn = self.disk_turn(&disk, key).await.ok()?;
@@ -108,8 +108,9 @@ impl PageFiller {
         }
     }
 
-    /// Reads what the disk can give of a run. The first page that it can't, and the cells from
-    /// there to the last such page: none for those between that were read. Blocks.
+    /// Reads the pages of a run that the disk can give. Returns the index of the first page that
+    /// the disk could not give, and the cells from there to the last such page. Pages in between
+    /// that were read have `None`. Blocks.
     fn read_pages(
         &self,
         disk: &DiskTier,
@@ -122,7 +123,7 @@ impl PageFiller {
             let page = &run.pages[index];
             let Some(writer) = cell else { continue };
             let bytes = page.bytes as usize;
-            // Straight into the arena; published only once it has proved to be the page.
+            // Bytes go straight into the arena, and are published only once the checksum matches.
             let into = writer.spare_bytes().get_mut(..bytes).filter(|_| !self.stop.is_cancelled());
             let Some(checksum) = into.and_then(|into| disk.read(page.key, into)) else { continue };
             writer.publish_bytes(bytes);
@@ -137,7 +138,7 @@ impl PageFiller {
         (first, cells.split_off(first))
     }
 
-    /// Waits for the right to read from disk. Bounded as the turns at a UFS are.
+    /// Waits for the permit to read from disk. Bounded like the permits for a UFS.
     async fn disk_turn(
         &self,
         disk: &DiskTier,
@@ -149,7 +150,7 @@ impl PageFiller {
             () = self.stop.cancelled() => Err(PageFillError::Stopping),
             got = tokio::time::timeout(disk.stall_max(), disk.read_permits().acquire_owned()) => match got {
                 Ok(permit) => permit.map_err(|_| PageFillError::Stopping),
-                // So many reads in so long a time: they hang.
+                // No read ended within that time: the device hangs.
                 Err(_) => {
                     disk.report_stall(first);
                     Err(PageFillError::Abandoned)

@@ -1,34 +1,34 @@
-//! Why pages did not come, and what each waiter is told.
+//! The errors of fills, and the refusals that waiters get for them.
 
 use std::sync::Arc;
 
 use verbs3_protocol::{RefusalKind, UfsAnswer};
 use verbs3_ufs::{RawAnswer, UfsError};
 
-/// Why a page did not come. Cheap to clone: every waiter gets one.
+/// The reason why a page was not filled. Cheap to clone: every waiter gets one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PageFillError {
-    /// A bound of this worker.
+    /// A bound of this worker is met.
     Busy(&'static str),
     /// The UFS has another version, or none.
     VersionGone(Arc<str>),
     /// The UFS's own answer.
     Ufs(Arc<UfsAnswer>),
-    /// No answer, or half of one.
+    /// There was no answer, or it broke off.
     Unreachable(Arc<str>),
-    /// Nobody wanted the page any more when its turn came; a reader that comes at that moment asks
+    /// Nobody wanted the page any more when its turn came. A reader that comes at that moment asks
     /// again.
     Abandoned,
-    /// Only asked of the owner, which does not hold it.
+    /// Only the owner was asked, and it does not hold the page.
     NotHeld,
-    /// Only asked of the owner, which has not said whether it holds it.
+    /// Only the owner was asked, and it has not said whether it holds the page.
     OwnerSilent,
     /// The worker shuts down.
     Stopping,
 }
 
 impl PageFillError {
-    /// What an asker is told, and why.
+    /// Returns the refusal for a caller, and its reason.
     pub(crate) fn to_refusal(&self) -> (RefusalKind, String) {
         match self {
             Self::Busy(reason) => (RefusalKind::Busy, (*reason).into()),
@@ -42,14 +42,14 @@ impl PageFillError {
             Self::NotHeld => {
                 (RefusalKind::NotHeld, "neither this worker nor the owner holds it".into())
             }
-            // To a reader of a replica it is all the same: the owner is to be asked.
+            // To a reader of a replica both mean the same: ask the owner.
             Self::OwnerSilent => (RefusalKind::NotHeld, "the owner does not give it now".into()),
             Self::Stopping => (RefusalKind::Busy, "the worker shuts down".into()),
         }
     }
 }
 
-/// The UFS's answer as messages carry it.
+/// Converts the UFS's answer to its message form.
 pub(crate) fn to_ufs_answer(raw: &RawAnswer) -> UfsAnswer {
     let headers = raw
         .headers
@@ -59,8 +59,8 @@ pub(crate) fn to_ufs_answer(raw: &RawAnswer) -> UfsAnswer {
     UfsAnswer { status: raw.status.as_u16(), headers, body: raw.body.to_vec() }
 }
 
-/// What an error means for pages of a known version. The version was there when its attributes were
-/// asked: that it is not found now means that it is gone.
+/// Converts an error for pages of a known version. The version existed when its attributes were
+/// requested, so "not found" now means that it is gone.
 pub(crate) fn outcome_of(error: &UfsError) -> PageFillError {
     if error.version_changed() {
         return PageFillError::VersionGone(error.to_string().into());

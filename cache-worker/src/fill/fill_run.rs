@@ -1,5 +1,5 @@
-//! One UFS request or pass over the disk under way: consecutive pages of a block, how far they have
-//! come, and who still wants them.
+//! One UFS request or disk read under way: consecutive pages of a block, their progress, and the
+//! readers that still want them.
 //!
 //! Owns the state that readers and the filling task share. Does not read from the UFS.
 
@@ -16,27 +16,27 @@ use crate::digest::PageKey;
 /// A page of a run.
 pub(crate) struct RunPage {
     pub(super) key: PageKey,
-    /// Where it begins, in bytes of the run.
+    /// Offset of the page in bytes of the run.
     pub(super) start: u32,
     pub(super) bytes: u32,
-    /// Whether this run fills it. A page that is held, or is being filled by another run, is passed
-    /// over.
+    /// Whether this run fills the page. A page that is held, or that another run fills, is skipped.
     pub(super) owned: bool,
     slot: Mutex<RunPageMemory>,
 }
 
-/// A page's memory while it is filled.
+/// The memory of a page while it is filled.
 #[derive(Default)]
 struct RunPageMemory {
     cell: Option<CellReader>,
     /// Readers that wait for just this page, or are about to take it.
     waiting: u32,
-    /// Whole, and kept in memory.
+    /// The page is complete, and kept in memory.
     kept: bool,
 }
 
 impl RunPageMemory {
-    /// A kept page is found in memory: the run would only keep it from being given up.
+    /// Releases a kept page that nobody waits for. Readers find it in memory; the run would only
+    /// keep it from being evicted.
     fn release_if_idle(&mut self) {
         if self.kept && self.waiting == 0 {
             self.cell = None;
@@ -44,11 +44,11 @@ impl RunPageMemory {
     }
 }
 
-/// What a run has of a page now.
+/// The present state of a page in a run.
 pub(crate) enum PageFillState {
-    /// The cell, and how many bytes of it can be read.
+    /// The cell, and its number of readable bytes.
     Some(CellReader, u32),
-    /// The page was whole and is kept in memory; if it isn't there, it was given up since.
+    /// The page was completed and kept in memory. If it is not there, it was evicted since.
     Kept,
 }
 
@@ -62,7 +62,7 @@ impl RunPage {
     }
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Debug, Clone, Default)]
 struct FillRunProgress {
     written: u32,
@@ -70,43 +70,42 @@ struct FillRunProgress {
     failed: Option<(u32, PageFillError)>,
 }
 
-/// Where a run's bytes come from.
+/// The source of a run's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FillRunOrigin {
     Ufs,
-    /// What turns out not to be there comes from the UFS after all.
+    /// This worker's disk. Pages that are missing there come from the UFS.
     Disk,
-    /// Only from disk, for a reader that may ask no UFS: what turns out not to be there does not
-    /// come.
+    /// Only the disk, for a reader that may not use the UFS. Pages that are missing there fail.
     DiskAlone,
-    /// Only from former owners, before anybody has asked: what these don't have does not come.
+    /// Only former owners, before anybody has asked for the pages. Pages that they lack fail.
     Former,
-    /// Only from the owner of the block, which is another worker: what it does not hold does not
-    /// come.
+    /// Only the owner of the block, which is another worker. Pages that it does not hold fail.
     Owner,
 }
 
 impl FillRunOrigin {
-    /// Whether the bytes prove that the UFS has this version now.
+    /// Returns whether the bytes prove that the UFS has this version now.
     pub(crate) fn is_ufs(self) -> bool {
         self == Self::Ufs
     }
 
-    /// Whether the tier has the pages already: its own disk is where they come from.
+    /// Returns whether the pages come from this worker's own disk, so that the tier has them
+    /// already.
     pub(crate) fn is_disk(self) -> bool {
         matches!(self, Self::Disk | Self::DiskAlone)
     }
 }
 
-/// Pages that one UFS request brings, or one pass over the disk.
+/// The pages that one UFS request or one disk read brings.
 pub(crate) struct PageFillRun {
     pub(crate) origin: FillRunOrigin,
     pub(super) first_page: u16,
     pub(super) pages: Vec<RunPage>,
-    /// Pages from this index on are read ahead: filled even if nobody waits for them.
+    /// Pages from this index on are readahead: they are filled even if nobody waits for them.
     pub(super) ahead_from: usize,
     progress: watch::Sender<FillRunProgress>,
-    /// How many readers want the pages up to each index.
+    /// The number of readers that want the pages up to each index.
     wanted_to: Mutex<Vec<u32>>,
 }
 
@@ -132,7 +131,7 @@ impl PageFillRun {
         self.pages.last().map_or(0, RunPage::end_offset)
     }
 
-    /// What there is of the page; nothing at first.
+    /// Returns the present state of the page; `None` until it has memory.
     pub(crate) fn page_state(&self, index: usize) -> Option<PageFillState> {
         let slot = self.pages[index].slot.lock();
         match &slot.cell {
@@ -141,8 +140,8 @@ impl PageFillRun {
         }
     }
 
-    /// Waits until the page's first `total_bytes` are there. While a reader waits here, the page can't be
-    /// given up; the other pages of the run can, so that readers in a queue hold no memory.
+    /// Waits until the page's first `bytes` are there. While a reader waits here, the page can't be
+    /// evicted. The other pages of the run can, so readers in a queue hold no memory.
     pub(crate) async fn wait_for_page(
         &self,
         index: usize,
@@ -158,7 +157,7 @@ impl PageFillRun {
         loop {
             {
                 let now = progress.borrow_and_update();
-                // Looked at after the progress was: what comes later is seen by `changed`.
+                // The page is read after the progress: `changed` reports anything later.
                 if let Some(filled) = enough() {
                     return Ok(filled);
                 }
@@ -168,7 +167,7 @@ impl PageFillRun {
                     return Err(failure.clone());
                 }
             }
-            // The sender is in `self`: it can't be gone.
+            // The sender is in `self`, so the channel can't be closed.
             let _ = progress.changed().await;
         }
     }
@@ -177,25 +176,25 @@ impl PageFillRun {
         self.pages[index].slot.lock().cell = Some(cell);
     }
 
-    /// The page's cell, to be kept now that it is whole.
+    /// Returns the cell of a completed page, to be kept.
     pub(super) fn page_cell(&self, index: usize) -> Option<CellReader> {
         self.pages[index].slot.lock().cell.clone()
     }
 
-    /// The page can be found in memory from now on.
+    /// Marks the page as findable in memory.
     pub(super) fn mark_kept(&self, index: usize) {
         let mut slot = self.pages[index].slot.lock();
         slot.kept = true;
         slot.release_if_idle();
     }
 
-    /// Whether the run has still to bring the page.
+    /// Returns whether the run still has to bring the page.
     pub(super) fn is_missing(&self, index: usize) -> bool {
         let page = &self.pages[index];
         page.owned && !page.slot.lock().kept
     }
 
-    /// What was leased for pages that did not become whole goes back.
+    /// Returns the memory of incomplete pages.
     pub(super) fn release_unfinished(&self) {
         for page in &self.pages {
             let mut slot = page.slot.lock();
@@ -209,7 +208,8 @@ impl PageFillRun {
         self.progress.send_modify(|progress| progress.written = written);
     }
 
-    /// Pages that end beyond `from` will not come. The earliest such word holds.
+    /// Fails the pages that end beyond `from`. If this is called more than once, the smallest
+    /// `from` wins.
     pub(super) fn fail_pages(&self, from: u32, failure: PageFillError) {
         self.progress.send_modify(|progress| match &progress.failed {
             Some((earlier, _)) if *earlier <= from => {}
@@ -217,32 +217,32 @@ impl PageFillRun {
         });
     }
 
-    /// Registers a reader of the pages before `end_offset`. Called under the lock that guards the pages in
+    /// Registers a reader of the pages before `end`. Called under the lock that guards the pages in
     /// flight.
     pub(super) fn register_interest(self: &Arc<Self>, end: usize) -> RunInterest {
         self.wanted_to.lock()[end] += 1;
         RunInterest { run: self.clone(), end }
     }
 
-    /// Whether the page at `index`, or one after it, is to be filled.
+    /// Returns whether the page at `index`, or one after it, is to be filled.
     pub(super) fn is_wanted_from(&self, index: usize) -> bool {
         index >= self.ahead_from || self.has_readers_from(index)
     }
 
-    /// Whether the page at `index` is filled though no reader has asked for it yet.
+    /// Returns whether the page at `index` is filled though no reader has asked for it yet.
     pub(super) fn is_ahead(&self, index: usize) -> bool {
         index >= self.ahead_from && !self.has_readers_from(index)
     }
 
-    /// Takes the pages from index `from` on out of the table. Not the flight of a later run, which
-    /// may have begun when this one gave the page up.
+    /// Removes the pages from index `from` on from the table of flights. Leaves the flight of a
+    /// later run, which may have begun after this one gave the page up.
     pub(super) fn take_out_of(&self, flights: &mut FlightMap, from: usize) {
         for index in from..self.pages.len() {
             self.take_page_out_of(flights, index);
         }
     }
 
-    /// The same of one page.
+    /// Removes one page from the table of flights. Leaves the flight of a later run.
     pub(super) fn take_page_out_of(&self, flights: &mut FlightMap, index: usize) {
         let is_own = |flight: &PageInFlight| std::ptr::eq(&*flight.run, self);
         let page = &self.pages[index];
@@ -256,7 +256,7 @@ impl PageFillRun {
     }
 }
 
-/// A reader that waits for one page.
+/// A guard of a reader that waits for one page.
 struct PageWaiterGuard<'a> {
     page: &'a RunPage,
 }
@@ -276,14 +276,14 @@ impl Drop for PageWaiterGuard<'_> {
     }
 }
 
-/// A reader's wish for the pages of a run. Dropping it lets the run stop, if it was the last.
+/// A reader's interest in the pages of a run. Dropping the last one lets the run stop.
 pub(crate) struct RunInterest {
     run: Arc<PageFillRun>,
     end: usize,
 }
 
 impl RunInterest {
-    /// Whether the run fills this page of its block.
+    /// Returns whether the run fills this page of its block.
     pub(crate) fn fills_page(&self, page: u16) -> bool {
         let index = page.checked_sub(self.run.first_page).map(usize::from);
         index.and_then(|index| self.run.pages.get(index)).is_some_and(|page| page.owned)

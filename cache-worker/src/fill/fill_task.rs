@@ -1,7 +1,7 @@
-//! The tasks that fill: waiting for a turn, memory, the request.
+//! The filling tasks: each waits for its permit, takes memory, and sends the request.
 //!
-//! A fill belongs to the worker, not to the reader that began it: a reader that goes away stops
-//! nothing that others wait for.
+//! A fill belongs to the worker, not to the reader that began it. A reader that leaves does not
+//! stop the fill for its other waiters.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -22,7 +22,7 @@ use crate::memory::MemoryUrgency;
 
 impl PageFiller {
     /// Fills a registered run in a task of its own. The task may be cancelled: its waiters are then
-    /// told.
+    /// notified.
     pub(super) fn start_run(
         self: &Arc<Self>,
         target: Arc<FillTarget>,
@@ -38,19 +38,20 @@ impl PageFiller {
                     filler.promote_run(&target, block, &run).await
                 }
                 FillRunOrigin::Owner => filler.take_from_owner(&target, block, &run).await,
-                // Readers that have joined meanwhile ask again, and then ask the UFS.
+                // Readers that have joined meanwhile ask again, and then get the pages from the
+                // UFS.
                 FillRunOrigin::Former => {
                     filler.take_over(&target, block, &run).await.and(Err(PageFillError::Abandoned))
                 }
             };
             ending.settle_run(filled);
         };
-        // A tracker that is closed still runs what is spawned; the stop token ends it at once.
+        // A closed tracker still runs what is spawned; the stop token ends it at once.
         self.tasks.spawn(task)
     }
 
-    /// Passes an answered request's body into pages, in a task of its own. `None`: nothing of it is
-    /// missing.
+    /// Writes an answered request's body into pages, in a task of its own. Returns `None` if no
+    /// page of it is missing.
     pub(crate) fn start_answered(
         self: &Arc<Self>,
         target: Arc<FillTarget>,
@@ -89,8 +90,8 @@ impl PageFiller {
             return Ok(());
         }
         let _turn = self.acquire_read_permit(bytes).await?;
-        // Memory comes after the turn: a fill that waits holds none, and one that has memory waits
-        // only for the UFS.
+        // Memory comes after the permit. A queued fill then holds no memory, and a fill with memory
+        // waits only for the UFS.
         let mut cells = self.memory_for(target, block, run)?;
         // One request, unless a former owner had pages in between.
         let mut from = 0;
@@ -110,7 +111,7 @@ impl PageFiller {
         Ok(())
     }
 
-    /// Asks the UFS for the pages from `from` on that there are cells for.
+    /// Requests the pages from `from` on that have cells from the UFS.
     pub(super) async fn fill_from_ufs(
         &self,
         target: &FillTarget,
@@ -127,7 +128,7 @@ impl PageFiller {
         self.copy_body(target, block, run, from, cells, stream).await
     }
 
-    /// Memory for the run's pages, as many from its start as there is memory for; the others are
+    /// Allocates memory for as many of the run's first pages as possible. The other pages are
     /// refused at once.
     pub(super) fn memory_for(
         &self,
@@ -155,8 +156,8 @@ impl PageFiller {
                 if writers.iter().all(Option::is_none) {
                     return Err(failure);
                 }
-                // Out of the table first: who comes from now on starts a fill of its own, and does
-                // not join one that failed.
+                // The pages leave the table first. Later readers then start a fill of their own,
+                // and do not join one that failed.
                 self.take_out(target, block, run, index);
                 run.fail_pages(page.start, failure);
                 break;
@@ -168,14 +169,14 @@ impl PageFiller {
         Ok(writers)
     }
 
-    /// Takes the run's pages from index `from` on out of the table, unless a later run has begun to
+    /// Removes the run's pages from index `from` on from the table, unless a later run has begun to
     /// fill them.
     fn take_out(&self, target: &FillTarget, block: BlockIndex, run: &PageFillRun, from: usize) {
         let mut flights = self.flights_of(target.digest.block_spread(block)).lock();
         run.take_out_of(&mut flights, from);
     }
 
-    /// Asks for bytes of the target's version and of no other.
+    /// Requests bytes of the target's version only.
     async fn open_ufs_stream(
         &self,
         target: &FillTarget,
@@ -201,7 +202,8 @@ impl PageFiller {
         }
         let stream = got?.map_err(|error| self.count_failure(&error))?;
         let (etag, bytes) = (stream.head.etag.as_ref(), stream.head.bytes);
-        // `null` and none are one: a bucket without versions, or before it had them.
+        // `null` equals none: the bucket is unversioned, or the object is older than its
+        // versioning.
         let version_id = stream.head.version_id.as_ref().filter(|id| *id != "null");
         if etag != Some(&version.etag)
             || bytes != version.bytes
@@ -271,8 +273,8 @@ impl PageFiller {
                 }
             }
         }
-        // Read to its very end, the connection can be used again. Everyone has been served by now;
-        // the bound on silence is the UFS's own, and a body that goes on is none of ours.
+        // A connection whose body was read to its end can be used again. Every reader has been
+        // served by now. The UFS client bounds silence, and the rest of a longer body is ignored.
         if wanted == stream.range.end - stream.range.start {
             tokio::select! {
                 biased;
@@ -284,8 +286,7 @@ impl PageFiller {
     }
 }
 
-/// Sees to it that a run's waiters learn its end, whatever that is: a task that is dropped tells
-/// them too.
+/// A guard that notifies a run's waiters of its end, also when the task is dropped.
 struct RunCompletionGuard<'a> {
     filler: &'a PageFiller,
     target: &'a FillTarget,
@@ -317,8 +318,8 @@ impl<'a> RunCompletionGuard<'a> {
         self.run.release_unfinished();
     }
 
-    /// What was not filled is out of the table before anyone is told: who comes after that starts a
-    /// new fill.
+    /// Pages that were not filled leave the table before anyone is notified. Later readers then
+    /// start a new fill.
     fn release_pages(&self) {
         self.filler.take_out(self.target, self.block, self.run, 0);
     }

@@ -1,9 +1,9 @@
-//! Pages that other workers give: former owners of a slot, of which a run takes what it can before
-//! the UFS is asked for the rest; and the owner of a hot block, of which a replica takes what there
-//! is.
+//! Takes pages from other workers. From a slot's former owners, a run takes what it can before it
+//! asks the UFS for the rest. From the owner of a hot block, a replica takes what there is.
 //!
-//! Nothing here holds memory of the cache while it waits: what is sent lies in memory of its own
-//! (`verbs3_client::Neighbours`) until a page's cell is leased for it, and that does not wait.
+//! A run holds no cache memory while it waits. Received bytes lie in memory of their own
+//! (`verbs3_client::NeighbourClient`) until a page's cell is leased for them, and that does not
+//! wait.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use super::{FillTarget, PageFiller};
 use crate::attributes::AttributeQuery;
 use crate::memory::MemoryUrgency;
 
-/// What became of the pages of one piece.
+/// The outcome of the pages of one piece.
 enum PieceOutcome {
     All,
-    /// There is no memory for more.
+    /// There is no memory for more pages.
     NoMemory,
-    /// This page is not what its checksum says.
+    /// This page does not match its checksum.
     Corrupt(u16),
 }
 
 impl PageFiller {
-    /// Takes over what former owners of the block's slot hold of a run. Bounded in time; an error
+    /// Takes the pages of a run that former owners of the block's slot hold. Bounded in time. Fails
     /// only when the worker stops.
     pub(super) async fn take_over(
         &self,
@@ -65,8 +65,8 @@ impl PageFiller {
         Ok(())
     }
 
-    /// Takes what the owner of the block holds of a run; what it does not hold, or does not give in
-    /// time, fails.
+    /// Takes the pages of a run that the owner of the block holds. Pages that it lacks, or does not
+    /// give in time, fail.
     pub(super) async fn take_from_owner(
         &self,
         target: &FillTarget,
@@ -97,15 +97,15 @@ impl PageFiller {
                 | NeighbourError::Silent(_)
                 | NeighbourError::Transport(_),
             ) => Err(PageFillError::OwnerSilent),
-            // What it gave and is not right is not asked of it again.
+            // An owner that sent wrong bytes is not asked for them again.
             Ok(()) | Err(NeighbourError::Malformed { .. } | NeighbourError::Corrupt { .. }) => {
                 Err(PageFillError::NotHeld)
             }
         }
     }
 
-    /// Takes a block over from its former owners; what they don't have is left to whoever reads it.
-    /// How many bytes came.
+    /// Copies a block from its former owners, and returns how many bytes came. Pages that they lack
+    /// are left to later readers.
     pub(crate) async fn take_over_block(
         self: &Arc<Self>,
         target: Arc<FillTarget>,
@@ -113,20 +113,20 @@ impl PageFiller {
     ) -> u64 {
         let mut bytes = 0;
         for run in self.runs_of_absent(&target, block) {
-            // An error: the runtime ends.
+            // An error means that the runtime ends.
             let _ = self.start_run(target.clone(), block, run.clone()).await;
             let came = run.pages.iter().enumerate().filter(|(index, _)| !run.is_missing(*index));
             bytes += came.map(|(_, page)| u64::from(page.bytes)).sum::<u64>();
         }
         if block.0 == 0 && bytes > 0 {
-            // Its attributes are not known here: whoever asks for them should not be sent the bytes
-            // again.
+            // The block's attributes are not known here. A request for them should not bring the
+            // bytes again.
             self.taken_over.insert(self.digests.any_version(&target.object), target.digest);
         }
         bytes
     }
 
-    /// Bytes of a block that are here, in memory or on disk.
+    /// Returns the bytes of a block that are here, in memory or on disk.
     pub(crate) fn held_bytes(&self, target: &FillTarget, block: BlockIndex) -> u64 {
         let block_len = self.geometry.block_len(target.version.bytes, block);
         let is_held = |page: &u16| {
@@ -137,7 +137,7 @@ impl PageFiller {
         held.map(|page| u64::from(self.geometry.page_len(block_len, PageIndex(page)))).sum()
     }
 
-    /// Whether a former owner seems to hold the page of block 0 that begins at this byte.
+    /// Returns whether a former owner seems to hold the page of block 0 that begins at this byte.
     pub(crate) async fn former_holds(&self, subject: &AttributeQuery, first_byte: u64) -> bool {
         let page = (first_byte / u64::from(self.geometry.page_bytes)) as u16;
         let (object, version_id) = (&subject.object, subject.version_id.as_deref());
@@ -171,7 +171,7 @@ impl PageFiller {
         Ok(())
     }
 
-    /// Copies a piece into cells, and keeps each page that is what its checksum says.
+    /// Copies a piece into cells, and keeps each page that matches its checksum.
     fn take_piece(
         &self,
         target: &FillTarget,
@@ -196,8 +196,8 @@ impl PageFiller {
                 return PieceOutcome::NoMemory;
             };
             let (mut writer, reader) = cell.split_writer_reader();
-            // Copied first, and checked where it can't change any more: the other side may be able
-            // to write to its memory.
+            // The bytes are copied first, and checked where they can't change any more. The sender
+            // may still be able to write to its memory.
             let spare = &mut writer.spare_bytes()[..bytes];
             source.copy_to(spare);
             if checksum(CrcAlgorithm::Crc64Nvme, spare) != expected {
@@ -222,7 +222,7 @@ fn missing_pages(run: &PageFillRun) -> usize {
     (0..run.pages.len()).filter(|&index| run.is_missing(index)).count()
 }
 
-/// Bytes in chunks, from the first to the last. The sum of their lengths has been checked.
+/// A cursor over chunks of bytes. The sum of their lengths has been checked.
 struct PieceByteCursor<'a> {
     chunks: &'a [Bytes],
     at: usize,

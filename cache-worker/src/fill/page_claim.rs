@@ -1,5 +1,5 @@
-//! A read's pages, looked up and claimed in one step: held, being filled, or to be filled by a run
-//! that starts now.
+//! Looks up and claims a read's pages in one step. Each page is held, is being filled, or is filled
+//! by a run that starts now.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
 use super::{FillTarget, FlightMap, PageFiller, PageInFlight};
 use crate::memory::CachedPage;
 
-/// Where one page's bytes come from.
+/// The source of one page's bytes.
 pub(crate) enum PageSource {
     Held(CachedPage),
-    /// It was held, and may be given up by now: to be looked up again.
+    /// The page was held, and may be evicted by now. It has to be looked up again.
     Released,
     Filling {
         run: Arc<PageFillRun>,
@@ -23,36 +23,36 @@ pub(crate) enum PageSource {
     },
 }
 
-/// The pages of one read. Holds what is there, and keeps alive what is coming.
+/// The pages of one read. Holds the present pages, and keeps the runs of the others going.
 pub(crate) struct PageClaim {
     pub(crate) first_page: u16,
-    /// Consecutive pages.
+    /// The sources of consecutive pages.
     pub(crate) sources: Vec<PageSource>,
     _interests: Vec<RunInterest>,
 }
 
-/// A page that is neither in memory nor coming.
+/// A page that is neither in memory nor being filled.
 #[derive(Debug, Clone, Copy)]
 struct MissingPage {
     page: u16,
     origin: FillRunOrigin,
 }
 
-/// What a claim is for.
+/// The pages that a claim is for.
 #[derive(Debug, Clone)]
 pub(crate) struct PageClaimRequest {
     pub(crate) block: BlockIndex,
     pub(crate) pages: Range<u16>,
-    /// Bytes after the pages that are likely to be wanted next.
+    /// Bytes after the pages that will probably be wanted next.
     pub(crate) ahead_bytes: u32,
-    /// By a replica of a hot block: what is not here is asked of the owner alone, and nothing
-    /// ahead.
+    /// The reader is a replica of a hot block. Missing pages are requested from the owner only, and
+    /// nothing is read ahead.
     pub(crate) replica: bool,
 }
 
 impl PageClaim {
-    /// Lets go of the held pages, because the reader has to wait: nobody waits for a fill while
-    /// keeping memory from it.
+    /// Releases the held pages, because the reader has to wait. Otherwise a reader could wait for a
+    /// fill while it holds the memory that the fill needs.
     pub(crate) fn release_pages(&mut self) {
         for source in &mut self.sources {
             if let PageSource::Held(_) = source {
@@ -61,8 +61,8 @@ impl PageClaim {
         }
     }
 
-    /// How the pages were found when they were claimed. Those that the asker's own check has
-    /// `brought` were not there when it came, even if they are by now.
+    /// Returns how the pages were found when they were claimed. Pages that the caller's own check
+    /// `brought` count as absent, even if they are here by now.
     pub(crate) fn cache_verdict(&self, brought: Option<&RunInterest>) -> CacheVerdict {
         let is_here = |source: &PageSource| match source {
             PageSource::Held(_) => true,
@@ -82,10 +82,10 @@ impl PageClaim {
 }
 
 impl PageFiller {
-    /// Looks up the wanted pages and starts fills for those that nobody fills yet.
+    /// Looks up the wanted pages, and starts fills for those that nobody fills yet.
     ///
-    /// One lock is held over all of it, so that of two readers at once exactly one starts a fill,
-    /// and missing pages that adjoin make one request.
+    /// One lock is held throughout. Of two simultaneous readers exactly one therefore starts a
+    /// fill, and adjacent missing pages make one request.
     pub(crate) fn claim_pages(
         self: &Arc<Self>,
         target: &Arc<FillTarget>,
@@ -124,8 +124,8 @@ impl PageFiller {
         Ok(PageClaim { first_page: wanted.pages.start, sources, _interests: interests })
     }
 
-    /// Runs for the pages of a block that are neither here nor coming: registered, and to be
-    /// started.
+    /// Registers runs for the pages of a block that are neither here nor being filled, and returns
+    /// them for the caller to start.
     pub(super) fn runs_of_absent(
         &self,
         target: &FillTarget,
@@ -140,14 +140,14 @@ impl PageFiller {
         let absent = self.geometry.touched_pages(&(0..block_len)).filter(is_absent);
         let missing: Vec<MissingPage> =
             absent.map(|page| MissingPage { page, origin: FillRunOrigin::Former }).collect();
-        // Nobody waits for any of it: it takes no memory that readers need.
+        // Nobody waits for these pages, so they take no memory that readers need.
         let runs = self.split_into_runs(target, block, &missing, 0);
         runs.iter().for_each(|run| Self::register_run(&mut flights, run));
         runs
     }
 
-    /// A run for what an answered request brings: the pages of it that nobody has yet. `None`:
-    /// every page is here, or coming. The interest keeps the run going until the askers have
+    /// Registers a run for the pages of an answered request that nobody has yet. Returns `None` if
+    /// every page is here, or being filled. The interest keeps the run going until the callers have
     /// claimed its pages.
     pub(super) fn adopt_answer(
         &self,
@@ -196,7 +196,8 @@ impl PageFiller {
         wanted.pages.clone().map(find).collect()
     }
 
-    /// The pages to read ahead: those that follow, up to the first that is here or coming.
+    /// Returns the pages to read ahead: those that follow, up to the first that is here or being
+    /// filled.
     fn missing_ahead(
         &self,
         flights: &FlightMap,
@@ -231,7 +232,7 @@ impl PageFiller {
         Err(PageFillError::Busy("too many fills wait for their turn; raise fills_queued_max"))
     }
 
-    /// Whether the page is on this worker's disk, or has to be asked of the UFS, or of the owner.
+    /// Chooses whether the page comes from this worker's disk, from the UFS, or from the owner.
     /// Counts.
     fn origin_of(
         &self,
@@ -251,7 +252,7 @@ impl PageFiller {
         if wanted.replica { FillRunOrigin::Owner } else { FillRunOrigin::Ufs }
     }
 
-    /// Cuts missing pages (ascending) into runs of adjacent ones of one origin, none longer than
+    /// Splits missing pages (ascending) into runs of adjacent ones of one origin, none longer than
     /// one request may be.
     fn split_into_runs(
         &self,
@@ -300,7 +301,7 @@ impl PageFiller {
     }
 }
 
-/// One interest for each run among the sources, up to the last page wanted of it.
+/// Registers one interest for each run among the sources, up to its last wanted page.
 fn collect_interests(sources: &[PageSource]) -> Vec<RunInterest> {
     let mut last: Option<(&Arc<PageFillRun>, usize)> = None;
     let mut interests = Vec::new();

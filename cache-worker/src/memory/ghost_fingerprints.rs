@@ -1,7 +1,7 @@
-//! Pages that were given up lately, by a 32-bit fingerprint: one that comes back was worth keeping.
+//! Recently evicted pages, by a 32-bit fingerprint: a page that comes back was worth keeping.
 //!
-//! A table that forgets by being overwritten: 4 bytes a page, no lists. A false memory costs a page
-//! of one-time data some time in the longer list, nothing else.
+//! A table that forgets by being overwritten: 4 bytes a page, no lists. A false match only keeps a
+//! page of one-time data in the longer list for a while.
 
 pub(crate) struct GhostFingerprints {
     fingerprints: Vec<u32>,
@@ -17,7 +17,7 @@ impl GhostFingerprints {
         self.fingerprints[slot] = fingerprint;
     }
 
-    /// Whether the page was remembered; forgets it.
+    /// Returns whether the page was remembered, and forgets it.
     pub(crate) fn recall_page(&mut self, key: [u64; 2]) -> bool {
         let (slot, fingerprint) = self.fingerprint_slot(key);
         let known = self.fingerprints[slot] == fingerprint;
@@ -28,7 +28,8 @@ impl GhostFingerprints {
     }
 
     fn fingerprint_slot(&self, key: [u64; 2]) -> (usize, u32) {
-        // Never 0, which means empty. The slot takes other bits than the fingerprint.
+        // A fingerprint is never 0, which means empty. The slot uses other bits than the
+        // fingerprint.
         ((key[0] >> 32) as usize % self.fingerprints.len(), key[1] as u32 | 1)
     }
 }

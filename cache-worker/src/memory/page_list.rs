@@ -1,4 +1,4 @@
-//! The two lists of a shard, threaded through its entries: newest at one end, oldest at the other.
+//! The two lists of a shard, linked through its entries: newest at one end, oldest at the other.
 
 use super::slab::{NONE, PageEntrySlab};
 

@@ -1,9 +1,9 @@
-//! One shard of the index: finds pages, and gives up the coldest by S3-FIFO (Yang et al., SOSP
-//! 2023).
+//! One shard of the index: finds pages, and evicts the coldest by S3-FIFO (Yang et al., SOSP 2023).
 //!
-//! New pages enter a small list, a tenth of the bytes; used ones move on to the main list, the
-//! others leave first, so that a scan of a large data set passes by without driving out what is
-//! read again. A page that a reader holds is skipped: giving it up would free no memory now.
+//! New pages enter a small list, a tenth of the bytes. Used pages move on to the main list; the
+//! others leave first. A scan of a large data set therefore passes through without evicting pages
+//! that are read again. A page that a reader holds is skipped: its eviction would free no memory
+//! now.
 
 use hashbrown::HashTable;
 use verbs3_rdma::arena::{CellReader, ExtentId};
@@ -14,18 +14,18 @@ use super::slab::{EvictionQueue, MemoryPageEntry, NONE, PageEntrySlab, split_key
 use super::{CachedPage, DemotionEvidence, PageHeat};
 use crate::digest::PageKey;
 
-/// What a search for a page to give up came to.
+/// The outcome of a search for a page to evict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EvictionOutcome {
     Page,
     Nothing,
 }
 
-/// Entries looked at in one search. After as many, the first page that can be freed goes, however
+/// Entries that one search looks at. After that, the first page that can be freed goes, however
 /// often it was used.
 const STEPS_MAX: usize = 64;
 
-/// The small list's share of the bytes: 1 in 10, as the paper has it.
+/// The small list's share of the bytes: 1 in 10, as in the paper.
 const SMALL_SHARE: u64 = 10;
 
 const USES_MAX: u8 = 3;
@@ -36,9 +36,9 @@ pub(super) struct MemoryTierShard {
     small: ShardPageList,
     main: ShardPageList,
     ghosts: GhostFingerprints,
-    /// First entry of each extent's list.
+    /// The first entry of each extent's list.
     extents: Vec<u32>,
-    /// Where the search for idle pages goes on.
+    /// Where the search for idle pages continues.
     sweep_at: u32,
 }
 
@@ -101,13 +101,13 @@ impl MemoryTierShard {
         Some(PageHeat { uses: entry.uses, idle_s: now_s.saturating_sub(entry.used_s) })
     }
 
-    /// Whether it was there.
+    /// Drops a page, and returns whether it was there.
     pub(super) fn drop_page(&mut self, key: PageKey) -> bool {
         let found = self.find_entry(key);
         found.inspect(|&slot| self.remove_entry(slot)).is_some()
     }
 
-    /// Whether the page was here before, not long ago.
+    /// Inserts a page, and returns whether it was here before, not long ago.
     pub(super) fn insert_page(&mut self, key: PageKey, page: CachedPage, now_s: u32) -> bool {
         if self.holds_page(key) {
             return false;
@@ -138,7 +138,7 @@ impl MemoryTierShard {
         queue == EvictionQueue::Main
     }
 
-    /// Gives up one page.
+    /// Evicts one page.
     pub(super) fn evict_coldest(&mut self) -> EvictionOutcome {
         let mut last_resort = None;
         for _ in 0..STEPS_MAX.min(2 * self.len()) {
@@ -157,7 +157,7 @@ impl MemoryTierShard {
             last_resort.get_or_insert(slot);
             self.requeue_entry(slot, EvictionQueue::Main);
         }
-        // Every entry in reach is in use again and again: age, then, decides.
+        // Every entry in reach is used again and again, so the oldest goes.
         match last_resort {
             Some(slot) if !self.is_held_by_reader(slot) => {
                 let queue = self.slab.get_mut(slot).queue;
@@ -168,7 +168,7 @@ impl MemoryTierShard {
         }
     }
 
-    /// Gives up every page of an extent that no reader holds.
+    /// Evicts every page of an extent that no reader holds.
     pub(super) fn empty_extent(&mut self, extent: ExtentId) -> usize {
         let mut slot = self.extents.get(extent.0 as usize).copied().unwrap_or(NONE);
         let mut evicted = 0;
@@ -183,7 +183,7 @@ impl MemoryTierShard {
         evicted
     }
 
-    /// Looks at the next `steps` entries for pages that were not used since `cutoff_s`.
+    /// Evicts pages among the next `steps` entries that were not used since `cutoff_s`.
     pub(super) fn sweep_idle(&mut self, cutoff_s: u32, steps: usize) -> usize {
         let mut evicted = 0;
         for _ in 0..steps.min(self.slab.end_index() as usize) {

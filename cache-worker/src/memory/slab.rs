@@ -1,24 +1,24 @@
-//! Entries of a shard, addressed by 32-bit numbers that never move.
+//! The entries of a shard, addressed by stable 32-bit numbers.
 //!
-//! Grows by chunks: a vector that doubles would hold twice the memory, and copy it, just when there
-//! is most of it.
+//! Grows by chunks: a vector that doubles would hold twice the memory, and copy it, when it is
+//! largest.
 
 use verbs3_rdma::arena::CellReader;
 
-/// No entry.
+/// The number that stands for no entry.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Entries per allocation: 32 KiB.
 const CHUNK: usize = 512;
 
-/// Which list an entry is in.
+/// The list that an entry is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EvictionQueue {
     Small,
     Main,
 }
 
-/// A held page. 64 bytes.
+/// A page that is held. 64 bytes.
 pub(super) struct MemoryPageEntry {
     /// Two halves, because a `u128` would align the entry to 16 bytes.
     pub(super) key: [u64; 2],
@@ -77,7 +77,7 @@ impl PageEntrySlab {
         &self.chunks[slot as usize / CHUNK][slot as usize % CHUNK]
     }
 
-    /// One above the largest number in use.
+    /// Returns the largest number in use plus one.
     pub(super) fn end_index(&self) -> u32 {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len()) as u32
     }

@@ -1,5 +1,6 @@
-//! Answers `AnnounceMessage`: from here to the report, reads of these keys go to the UFS. Leases are
-//! recalled, and waited for by the report: until then nobody is told that anything has changed.
+//! Answers `AnnounceMessage`. From here to the report, reads of these keys go to the UFS. Leases
+//! are recalled here, but only the report waits for them: until then nobody is told that anything
+//! has changed.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Answers `ForgetMessage`: drops what is known of these keys. Blocks stay: they belong to versions, which
-//! do not change.
+//! Answers `ForgetMessage`: drops the attributes of these keys. Blocks stay, because they belong to
+//! versions, which do not change.
 
 use verbs3_protocol::{ForgetMessage, ForgetPrefix, KeyGeneration};
 
@@ -22,7 +22,7 @@ impl CacheWorker {
         })
     }
 
-    /// Raises no generation, and recalls all leases: which keys begin so is not known.
+    /// Recalls all leases and raises no generation: the keys that begin so are not known.
     pub(super) fn forget_prefix(&self, forget: &ForgetPrefix) -> ChangeResult {
         self.metrics.forgets.inc();
         self.volume_source(&forget.volume)?;

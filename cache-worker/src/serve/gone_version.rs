@@ -1,6 +1,6 @@
-//! Answers `GoneVersion`: attributes of a version that a reader found gone at the UFS are dropped,
-//! and their leases recalled. So are they where this worker itself finds it gone. What is known of
-//! any other version stays: the reader's news may be old.
+//! Answers `GoneVersion`: a reader found a version gone at the UFS. The version's attributes are
+//! dropped, and their leases recalled. The same happens when this worker itself finds a version
+//! gone. Attributes of any other version stay: the reader's news may be old.
 
 use verbs3_protocol::{ContentVersion, GoneVersion, KeyGeneration, ObjectKey};
 
@@ -20,14 +20,14 @@ impl CacheWorker {
         Ok(ChangeReceipt { generation, hold: WriteLeaseState::Leased, concerned })
     }
 
-    /// Of a version that this worker has found gone. Afterwards no gateway reads on from it by a
+    /// Drops a version that this worker found gone. On return, no gateway reads on from it by a
     /// lease.
     pub(super) async fn recall_version(&self, object: &ObjectKey, version: &ContentVersion) {
         self.void_version(object, version);
         self.grants.wait_for_recalls(&RecallScope::Keys(vec![object.hash()]), &*self.clock).await;
     }
 
-    /// Makes void what is known of the key, if that is this version's.
+    /// Invalidates the key's attributes, if they are of this version.
     fn void_version(&self, object: &ObjectKey, version: &ContentVersion) -> Option<KeyGeneration> {
         let (hash, now) = (object.hash(), self.clock.now());
         let key = self.digests.attributes_key(object, None);

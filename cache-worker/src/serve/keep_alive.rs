@@ -1,8 +1,8 @@
-//! Signs of life: a requester that waits hears that its request is being worked on, before there is
-//! anything to answer.
+//! Signs of life: they tell a waiting requester that its request is in progress, before there is an
+//! answer.
 //!
-//! Without them a slow UFS looks like a dead worker. On the wire, a piece of no bytes; nothing is
-//! vouched for by it.
+//! Without them a slow UFS looks like a dead worker. On the wire, a sign is a piece of no bytes; it
+//! vouches for nothing.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,18 +13,19 @@ use tokio::time::{Instant, sleep_until};
 use verbs3_protocol::{BlockIndex, BlockPiece, CacheVerdict, WorkerReply as Message};
 use verbs3_rdma::transport::ReplySender;
 
-/// Wait before the first sign: well below the time after which a requester asks a replica as well
-/// (`hedge_after`, 250 ms by default), or every slow fill would be asked of the UFS twice.
+/// Wait before the first sign. It is well below the time after which a requester hedges to a
+/// replica (`hedge_after`, 250 ms by default). Otherwise every slow fill would be requested from
+/// the UFS twice.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// Time between two signs.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Waits for `work`, and tells the requester meanwhile that it is under way. `None`: the requester
-/// has gone.
+/// Waits for `work`, and sends signs of life to the requester meanwhile. Returns `None` if the
+/// requester has gone.
 ///
-/// Costs nothing where `work` is ready at once. `work` is not polled while a sign waits for room in
-/// the connection's queue: it must not hold what others wait for.
+/// Costs nothing if `work` is ready at once. `work` is not polled while a sign waits for room in
+/// the connection's queue, so it must not hold what others wait for.
 pub(super) async fn while_alive<T>(
     reply: &mut ReplySender,
     work: impl Future<Output = T>,

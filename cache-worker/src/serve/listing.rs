@@ -1,7 +1,7 @@
-//! Answers `ListingMessage`: what is known of these keys is held against what a listing showed, and dropped
-//! where it says otherwise. Installs nothing: a listing knows less of an object than its
-//! attributes. What is being asked is held against it when it is answered, and a lease on what is
-//! not known here any more is recalled.
+//! Answers `ListingMessage`: compares the cached attributes of these keys with a listing, and drops
+//! those that differ. Caches nothing: a listing has fewer attributes than an object. The answers of
+//! checks under way are compared with the listing too. A lease on attributes that are no longer
+//! cached here is recalled.
 
 use verbs3_protocol::{KeyGeneration, ListingMessage, ObjectKey};
 

@@ -1,5 +1,5 @@
-//! Answers `ObjectLookMessage`: of many objects, whether their attributes are known, and which of their first
-//! pages are here.
+//! Answers `ObjectLookMessage`: says of many objects whether their attributes are known, and which
+//! of their first pages are here.
 
 use verbs3_protocol::{
     BlockIndex, LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectKey, ObjectLookMessage,
@@ -37,8 +37,8 @@ impl CacheWorker {
         Ok(Message::Looked(ObjectLookReply { life: self.life, objects }))
     }
 
-    /// By the same right as an open is answered from the cache, with the checksums that clients ask
-    /// for by default.
+    /// Looks up one object under the same conditions as an open from the cache, with the checksums
+    /// that clients request by default.
     fn have_of(
         &self,
         look: &ObjectLookMessage,
@@ -79,7 +79,7 @@ impl CacheWorker {
         Some(here)
     }
 
-    /// On disk alone, where that is asked.
+    /// Returns whether the page is here: on disk, or also in memory if `tier` is memory.
     pub(super) fn is_page_here(
         &self,
         digest: VersionDigest,

@@ -1,4 +1,4 @@
-//! Answers `OpenMessage`: attributes, and with them the wanted bytes of block 0.
+//! Answers `OpenMessage`: sends attributes, and the wanted bytes of block 0 with them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use crate::clock::WorkerInstant;
 use crate::fill::{FillTarget, PageFillError, RunInterest};
 use crate::worker::CacheWorker;
 
-/// Checks and fills tried for one open while writes pass. An object that changes as often within
-/// one read is read at the UFS.
+/// Checks and fills tried for one open while writes pass. An object that changes more often than
+/// that within one read is read at the UFS.
 pub(super) const ATTEMPTS_MAX: usize = 4;
 
-/// An open on its way to an answer.
+/// An open that is being answered.
 pub(super) struct OpenOperation {
     want: Option<ByteRange>,
     pub(super) subject: AttributeQuery,
     pub(super) epoch: Epoch,
-    /// Who would have a lease with the answer.
+    /// The gateway that would get a lease with the answer.
     pub(super) holder: Option<LeaseHolder>,
-    /// As it was asked for, whatever this worker may answer.
+    /// The age limit of the request, before this worker's own limit.
     pub(super) attributes_age: AttributeMaxAge,
     needs: AnswerRequirements,
     ages: AnswerAgeLimits,
     pub(super) arrived: WorkerInstant,
     /// Most bytes to answer with.
     bytes_max: u64,
-    /// How long the object is, as a listing shows it.
+    /// The length of the object in a listing.
     pub(super) listed: Option<u64>,
 }
 
-/// What an open is answered with.
+/// The answer to an open.
 enum OpenObjectAnswer<'a> {
     Present(PresentObjectAnswer<'a>),
     Absent { answer: Arc<UfsAnswer>, generation: KeyGeneration, cached: bool },
@@ -54,16 +54,16 @@ struct PresentObjectAnswer<'a> {
     generation: KeyGeneration,
     cached: bool,
     lease: AttributeLease,
-    /// The first bytes, and what brings the others.
+    /// The first bytes, and the reader of the others.
     bytes: Option<(SpanReplyChunk, BlockSpanReader<'a>)>,
 }
 
-/// What is known of the object, and whence.
+/// The answer about an object, and its source.
 pub(super) struct LearnedAttributes {
     pub(super) found: ObjectPresence,
     pub(super) generation: KeyGeneration,
     pub(super) cached: bool,
-    /// When the UFS was asked, where that was not done for this open.
+    /// When the UFS was asked, if it was not asked for this open.
     pub(super) asked: Option<WorkerInstant>,
     /// The same moment by the worker's own clock, which counts no pause. It names the cached answer.
     pub(super) asked_own: Option<WorkerInstant>,
@@ -80,9 +80,9 @@ impl LearnedAttributes {
     }
 }
 
-/// Why an attempt did not end in an answer.
+/// The reason why an attempt gave no answer.
 pub(super) enum OpenAttemptError {
-    /// Worth another attempt.
+    /// Another attempt may succeed.
     Again(ServeRefusal),
     Refused(ServeRefusal),
 }
@@ -135,7 +135,7 @@ impl CacheWorker {
         self.check_geometry(open.geometry)?;
         let source = self.volume_source(&open.object.volume)?;
         if open.version_id.as_deref() == Some("null") {
-            // The null version is overwritten in place, and its pages can't be asked for by a name
+            // The null version is overwritten in place, and its pages can't be requested by a name
             // of their own.
             return Err(ServeRefusal::new(
                 RefusalKind::Uncacheable,
@@ -227,7 +227,7 @@ impl CacheWorker {
         }))
     }
 
-    /// What the cache or the UFS knows of the object.
+    /// Returns the answer about the object, from the cache or from the UFS.
     pub(super) async fn learn_attributes(
         &self,
         opening: &OpenOperation,
@@ -251,8 +251,8 @@ impl CacheWorker {
                 outcome: None,
             });
         }
-        // An absence may be asked for more often than attributes: who joins must accept the age of
-        // either.
+        // An absence may need a fresher answer than attributes do. A read that joins a check must
+        // accept the age of either.
         let age = if accepts_less(ages) { ages.absence } else { ages.attributes };
         let asking = PendingAttributeRead { arrived: opening.arrived, age, generation };
         let plan = self.plan_check(opening, generation);
@@ -260,7 +260,7 @@ impl CacheWorker {
             let reason = "too many objects are being asked about; raise checks_in_flight_max";
             return Err(ServeRefusal::new(RefusalKind::Busy, reason).into());
         };
-        // An error: the task that asked was dropped, which only a shutdown does.
+        // An error means that the checking task was dropped, which only a shutdown does.
         let outcome = match waiting.wait_for(Option::is_some).await {
             Ok(answered) => answered.clone(),
             Err(_) => None,
@@ -293,8 +293,8 @@ impl CacheWorker {
         })
     }
 
-    /// With the pages, unless they seem to be here already: then only the attributes have to be
-    /// renewed.
+    /// Plans a check with the pages, unless they seem to be here already. Then only the attributes
+    /// have to be renewed.
     fn plan_check(&self, opening: &OpenOperation, generation: KeyGeneration) -> AttributeCheckPlan {
         let get = open_plan::get(opening.want, self.geometry)
             .filter(|_| opening.bytes_max > 0)
@@ -302,8 +302,8 @@ impl CacheWorker {
                 let page = (range.start() / u64::from(self.geometry.page_bytes)) as u16;
                 let Some(known) = self.attributes.peek_attributes(opening.subject.key, generation)
                 else {
-                    // Pages outlive a restart, attributes don't: a question without bytes tells
-                    // whether they are of use.
+                    // Pages survive a restart, attributes don't. A HEAD tells whether the pages are
+                    // still of use.
                     return !self.filler.may_hold(&opening.subject.object, page);
                 };
                 let digest = self.digests.digest_version(&opening.subject.object, &known.version);
@@ -315,8 +315,8 @@ impl CacheWorker {
         AttributeCheckPlan { whole: opening.listed.filter(fits), get, needs: opening.needs }
     }
 
-    /// Waits for the first bytes of the span: an answer that turns out to be of a version that is
-    /// gone was not given yet.
+    /// Waits for the first bytes of the span. Until then nothing is sent, so an answer of a
+    /// vanished version can still be dropped.
     async fn first_bytes(
         &self,
         opening: &OpenOperation,
@@ -334,7 +334,8 @@ impl CacheWorker {
         let got = async {
             let mut reading = BlockSpanReader::start_read(self, target, BlockIndex(0), span, 0)?;
             reading.verdict = reading.page_claim().cache_verdict(learnt.page_interest());
-            // What was asked for this open is current, and what never changes needs no proof.
+            // A version that was checked for this open is current, and an object that never changes
+            // needs no proof.
             if learnt.cached && opening.attributes_age != AttributeMaxAge::Any {
                 reading.confirm_version().await?;
             }
@@ -389,7 +390,7 @@ impl CacheWorker {
     }
 }
 
-/// Whether an absence may be less old than attributes.
+/// Returns whether the age limit of an absence is stricter than that of attributes.
 fn accepts_less(AnswerAgeLimits { attributes, absence }: AnswerAgeLimits) -> bool {
     match (absence, attributes) {
         (AttributeMaxAge::AlwaysAsk, _) | (AttributeMaxAge::UpTo(_), AttributeMaxAge::Any) => true,

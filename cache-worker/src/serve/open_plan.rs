@@ -1,11 +1,11 @@
-//! What an `Open` asks of the UFS, and which bytes of block 0 it is answered with. Pure.
+//! Plans what an `Open` requests from the UFS, and which bytes of block 0 its answer has. Pure.
 
 use std::ops::{Range, RangeInclusive};
 
 use verbs3_protocol::{BlockGeometry, ByteRange};
 
-/// Page-aligned bytes of block 0 to get together with the attributes; `None` where the wanted bytes
-/// begin elsewhere, or where the length decides where.
+/// Returns the page-aligned bytes of block 0 to get together with the attributes. Returns `None` if
+/// the wanted bytes begin elsewhere, or if their start depends on the length.
 pub(super) fn get(want: Option<ByteRange>, geometry: BlockGeometry) -> Option<RangeInclusive<u64>> {
     let (page_bytes, block_bytes) =
         (u64::from(geometry.page_bytes), u64::from(geometry.block_bytes));
@@ -23,7 +23,8 @@ pub(super) fn get(want: Option<ByteRange>, geometry: BlockGeometry) -> Option<Ra
     }
 }
 
-/// The bytes of block 0 to answer with, at most `bytes_max` of them; `None`: there are none.
+/// Returns the bytes of block 0 to answer with, at most `bytes_max` of them; `None`: there are
+/// none.
 pub(super) fn answer_span(
     want: Option<ByteRange>,
     object_bytes: u64,

@@ -1,6 +1,6 @@
-//! Answers `ReadMessage` and `ReadReplica`: bytes of one block of one version.
+//! Answers `ReadMessage` and `ReadReplica`: sends bytes of one block of one version.
 //!
-//! Asks no coherence question: a version never changes, and the reader has named it.
+//! Needs no coherence check: a version never changes, and the reader has named it.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ impl CacheWorker {
         }
     }
 
-    /// Of a hot block. By this worker's own map it may be the owner: then it is a read like any
-    /// other.
+    /// Serves a read of a hot block. By this worker's own map it may be the owner. Then it serves
+    /// the read like any other.
     pub(super) async fn serve_read_replica(
         &self,
         read: ReadMessage,
@@ -67,7 +67,7 @@ impl CacheWorker {
         Ok(BlockSpanReader::start_read(self, target, read.block, range, read.ahead_bytes)?)
     }
 
-    /// What is asked of, if that names a version of an object that this worker can fill.
+    /// Builds the fill target, if the request names an object version that this worker can fill.
     pub(super) fn fill_target(
         &self,
         object: ObjectKey,

@@ -1,6 +1,5 @@
-//! Answers a worker that owns a slot now and asks for pages that this one holds. From memory or
-//! disk only: nothing is filled for it, nobody else is asked, and no page is kept the longer for
-//! it.
+//! Answers a slot's new owner, which asks for pages that this worker holds. Serves from memory or
+//! disk only: it fills nothing, asks no other worker, and does not keep a page longer for this.
 
 use bytes::Bytes;
 use verbs3_protocol::{
@@ -14,19 +13,19 @@ use crate::digest::VersionDigest;
 use crate::memory::CachedPage;
 use crate::worker::CacheWorker;
 
-/// Pages of one part: as many as a message with their checksums has room for, and more than a block
-/// of default size has.
+/// Pages of one part: as many as fit in a message with their checksums, and more than a block of
+/// default size has.
 const PAGES_PER_PART_MAX: usize = 256;
 
-/// What is sent, as pages are found.
+/// A sender that collects pages as they are found.
 struct HeldPageSender {
     reply: ReplySender,
     block: BlockIndex,
-    /// First byte asked for.
+    /// The first requested byte.
     start: u32,
     block_bytes: u32,
     page_bytes: u32,
-    /// Adjacent pages that were not sent yet, the first one's number, and their bytes.
+    /// Adjacent pages that were not sent yet, the number of the first one, and their bytes.
     pages: Vec<CachedPage>,
     first_page: u16,
 }
@@ -64,8 +63,7 @@ impl CacheWorker {
         self.check_geometry(holds.geometry)?;
         let (object, page) = (&holds.object, holds.page.0);
         let key = self.digests.attributes_key(object, holds.version_id.as_deref());
-        // Whether this worker may still answer for the attributes does not matter: only which pages
-        // it has.
+        // Only the pages matter here, not whether this worker may still answer for the attributes.
         let known =
             self.attributes.peek_attributes(key, self.coherence.current_generation(object.hash()));
         let likely = match known {
@@ -95,7 +93,8 @@ impl CacheWorker {
         Ok(())
     }
 
-    /// Sends the page, or notes it to be sent with those that follow. Not held: nothing.
+    /// Sends the page, or collects it to be sent with those that follow. Does nothing if the page
+    /// is not held.
     async fn send_held(
         &self,
         sending: &mut HeldPageSender,
@@ -106,7 +105,7 @@ impl CacheWorker {
         let found = match self.filler.memory_tier().peek_page(key) {
             Some(found) => Some(found),
             None if self.filler.is_on_disk(key) => {
-                // Nothing is held while the disk is waited for.
+                // No page is held during the wait for the disk.
                 self.flush_pages(sending).await?;
                 let bytes = self.geometry.page_len(sending.block_bytes, PageIndex(page));
                 self.filler.read_from_disk(key, bytes).await

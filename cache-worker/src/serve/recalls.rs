@@ -1,5 +1,4 @@
-//! Leases: which opens are answered with one, and the polls by which holders hear that theirs are
-//! recalled.
+//! Leases: decides which opens get one, and answers the polls by which holders learn of recalls.
 
 use std::time::Duration;
 
@@ -15,15 +14,15 @@ use crate::attributes::{AttributeMaxAge, LeaseGrantError};
 use crate::digest::AttributesKey;
 use crate::worker::CacheWorker;
 
-/// A lease of less is worth no recall.
+/// A shorter lease is not worth its recall.
 const LEASE_MIN: Duration = Duration::from_millis(50);
 
-/// Of a lease, where there is one: nobody asks for it by its number.
+/// The id of every lease that is granted. Nothing looks a lease up by its id.
 const ID: u64 = 1;
 
 impl CacheWorker {
-    /// With attributes that were known, of a key that is read often and was not written for a
-    /// while.
+    /// Grants a lease if the attributes were cached, and if the key is read often and was not
+    /// written for a while.
     pub(super) fn lease_on(
         &self,
         opening: &OpenOperation,
@@ -36,7 +35,7 @@ impl CacheWorker {
         let times = self.clock.read_times();
         let now = times.now;
         let reads = opening.holder.map_or(0, |holder| holder.answered).saturating_add(1);
-        // Whatever is known of it, it was read.
+        // The read counts, whatever is known of the key.
         if self.reads.count_reads(subject.hash, reads, now) < self.leases.reads_min
             || !self.coherence.is_quiet(subject.hash, self.leases.quiet, now)
         {
@@ -51,8 +50,8 @@ impl CacheWorker {
         };
         let length = self.leases.length.min(Duration::from_millis(LEASE_MS_MAX.into()));
         let granted = self.standing.to_grant(opening.epoch, times, |own_end| {
-            // Counted from when the question came, which its asker counts as later than it was
-            // sent.
+            // The lease counts from the arrival of the request. The gateway counts from when it
+            // sent it, so its lease ends first.
             let end = opening.arrived.saturating_add(length).min(own_end);
             let left = end.min(old.unwrap_or(end)).duration_since(opening.arrived);
             if left < LEASE_MIN || now.duration_since(opening.arrived) >= left {
@@ -91,8 +90,8 @@ impl CacheWorker {
         granted.unwrap_or(none)
     }
 
-    /// Whether somebody may hold attributes of the key that are not known here any more: nothing can
-    /// be held against them.
+    /// Returns whether a gateway may hold attributes of the key that are no longer cached here.
+    /// There is then nothing to compare with.
     pub(super) fn is_leased_unseen(
         &self,
         hash: KeyHash,
@@ -103,7 +102,7 @@ impl CacheWorker {
             && self.grants.is_granted(hash, self.clock.now())
     }
 
-    /// Waits for a recall, but not for ever: the next poll says that the holder is there.
+    /// Waits for a recall, but not for ever: the next poll shows that the holder is alive.
     pub(super) async fn answer_recalls(
         &self,
         asked: RecallPollMessage,

@@ -1,12 +1,11 @@
-//! Hears announcements and reports that come by way of the coordinators, from writers that can't
-//! reach this worker.
+//! Receives announcements and reports by way of the coordinators, from writers that can't reach
+//! this worker.
 //!
-//! They are judged as if they had come by themselves, now: by the map and the lease that this
-//! worker has at this moment. So what the coordinators know, or who leads them, has no part in
-//! whether a write may go on.
+//! They are judged as if they arrived directly, now: by this worker's present map and lease. The
+//! coordinators' state and leadership therefore do not decide whether a write may proceed.
 //!
 //! The answers go with the next renewal of the lease, which must not wait for gateways to drop
-//! theirs: a report that would have to is refused for now, and its writer comes again.
+//! theirs. A report that would have to wait is refused for now, and its writer retries.
 
 use verbs3_protocol::{NoticeAnswer, RefusalKind, WorkerRefusal, WriteNotice};
 
@@ -15,8 +14,8 @@ use crate::standing::WriteLeaseState;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
-    /// Never waits. The same word may come more than once, and also directly: hearing it twice is
-    /// hearing it once.
+    /// Records a notice. Never waits. A notice may come more than once, and also directly;
+    /// recording it twice has no further effect.
     pub fn apply_relayed_word(&self, word: &WriteNotice) -> NoticeAnswer {
         let noted = match word {
             WriteNotice::Announce(announce) => self.answer_announce(announce),

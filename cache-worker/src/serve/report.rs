@@ -1,4 +1,4 @@
-//! Answers `ReportMessage`: whatever was known of these keys is void. Installs nothing.
+//! Answers `ReportMessage`: invalidates the attributes of these keys. Caches nothing.
 
 use verbs3_protocol::{RefusalKind, ReportMessage};
 

@@ -1,8 +1,8 @@
-//! Turns the pages of one span into parts of a reply: what is there goes out at once, the rest as
-//! it comes.
+//! Turns the pages of one span into parts of a reply. Pages that are here are sent at once, the
+//! rest as they come.
 //!
-//! A reader that waits keeps nothing but the page that it waits for: the pages after it are looked
-//! up again when they are reached, and filled again if they were given up meanwhile.
+//! A waiting reader keeps only the page that it waits for. The pages after it are looked up again
+//! when they are reached, and filled again if they were evicted meanwhile.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,49 +18,47 @@ use crate::fill::{
 use crate::memory::CachedPage;
 use crate::worker::CacheWorker;
 
-/// A first part that is not a whole page is sent once this many bytes are there: enough that a
-/// part's cost is small beside it, few enough that the client's first byte does not wait for a page
-/// of a slow store.
+/// Bytes of a first part that is not a whole page. Enough that a part's cost is small beside it;
+/// few enough that the client's first byte does not wait for a whole page of a slow store.
 const FIRST_PART_BYTES: u32 = 32 << 10;
 
-/// How often one reading claims pages again that were given up before it came to them. More: memory
-/// is too short for it.
+/// How often one read claims evicted pages again. Beyond that, memory is too short for it.
 const RECLAIMS_MAX: usize = 8;
 
-/// The bytes of a span, on their way out.
+/// The reader that turns a span into reply parts.
 pub(super) struct BlockSpanReader<'a> {
     worker: &'a CacheWorker,
     target: Arc<FillTarget>,
     claim: PageClaim,
     block: BlockIndex,
     range: Range<u32>,
-    /// First byte, within the block, that was not handed out.
+    /// The first byte within the block that was not sent yet.
     at: u32,
     pub(super) verdict: CacheVerdict,
     reclaims: usize,
-    /// As in [`PageClaimRequest`].
+    /// See [`PageClaimRequest`].
     replica: bool,
 }
 
-/// Bytes for one part.
+/// The bytes of one reply part.
 pub(super) struct SpanReplyChunk {
     pub(super) piece: BlockPiece,
-    /// From the start of the span.
+    /// Offset from the start of the span.
     pub(super) offset: u64,
     pub(super) data: Vec<Bytes>,
 }
 
-/// What there is of a page.
+/// The available part of a page.
 enum PageAvailability {
     Whole(CachedPage),
     Some(CellReader, u32),
     Nothing,
-    /// It was given up.
+    /// The page was evicted.
     Lost,
 }
 
 impl<'a> BlockSpanReader<'a> {
-    /// Claims the pages that `range` of the block touches, and starts what fills are needed.
+    /// Claims the pages that `range` of the block touches, and starts the necessary fills.
     pub(super) fn start_read(
         worker: &'a CacheWorker,
         target: Arc<FillTarget>,
@@ -73,8 +71,8 @@ impl<'a> BlockSpanReader<'a> {
         Ok(reading)
     }
 
-    /// As [`BlockSpanReader::start_read`] of a hot block whose owner is another worker: nothing is filled from
-    /// the UFS.
+    /// Claims pages of a hot block whose owner is another worker. Unlike
+    /// [`BlockSpanReader::start_read`], it fills nothing from the UFS.
     pub(super) fn start_replica(
         worker: &'a CacheWorker,
         target: Arc<FillTarget>,
@@ -126,9 +124,8 @@ impl<'a> BlockSpanReader<'a> {
         self.at >= self.range.end
     }
 
-    /// Waits until the UFS has answered for one of the pages that it fills, if there is one. What
-    /// is here already was not given out by then: a version that is gone is found before its first
-    /// byte.
+    /// Waits until the UFS has answered for one of the pages that it fills, if there is one. No
+    /// bytes have been sent at that point, so a vanished version is detected before its first byte.
     pub(super) async fn confirm_version(&mut self) -> Result<(), PageFillError> {
         let filling = self.claim.sources.iter().find_map(|source| match source {
             PageSource::Filling { run, index } if run.origin.is_ufs() => {
@@ -140,16 +137,16 @@ impl<'a> BlockSpanReader<'a> {
         self.claim.release_pages();
         match run.wait_for_page(index, 1).await {
             Err(PageFillError::VersionGone(reason)) => Err(PageFillError::VersionGone(reason)),
-            // Any other failure is told when the reader comes to these pages.
+            // Any other failure is reported when the reader reaches these pages.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    /// The next bytes: every whole page that is there, or the beginning of the first. Waits until
-    /// there are some.
+    /// Returns the next bytes: every whole page that is there, or the beginning of the first. Waits
+    /// until there are some.
     pub(super) async fn next(&mut self) -> Result<SpanReplyChunk, PageFillError> {
         let chunk = self.wait_for_next().await?;
-        // What a replica refuses is read at the owner, and counted there.
+        // A read that a replica refuses goes to the owner, and is counted there.
         if self.replica && chunk.offset == 0 {
             self.note_heat();
         }
@@ -174,12 +171,13 @@ impl<'a> BlockSpanReader<'a> {
             let run = run.clone();
             match run.wait_for_page(*index, enough).await {
                 Err(PageFillError::Abandoned) => self.reclaim_pages()?,
-                // A replica's question that this reader has joined: it asks for itself.
+                // This reader joined a replica's run, which asks only the owner. It now starts its
+                // own.
                 Err(PageFillError::NotHeld | PageFillError::OwnerSilent) if !self.replica => {
                     self.reclaim_pages()?
                 }
                 Err(failure) => return Err(failure),
-                // Taken from what was waited for, which is sure to be there; a look-up is not.
+                // The bytes come from the awaited cell, which is surely there. A lookup could fail.
                 Ok(PageFillState::Some(cell, there)) => {
                     let end = bytes.end.min(there);
                     let mut chunk = self.begin_chunk();
@@ -223,8 +221,9 @@ impl<'a> BlockSpanReader<'a> {
         let looked_up = || {
             let key =
                 self.target.digest.page_key(self.block, self.claim.first_page + source as u16);
-            // The claim has counted this read of what was here. Who reads what is filled for it is no
-            // second use: a scan would look as used as what is read again.
+            // The claim has counted this read of the pages that were here. The reader of a filled
+            // page is no second use. Otherwise a scan would look as used as pages that are read
+            // again.
             self.worker
                 .filler
                 .memory_tier()
@@ -242,7 +241,7 @@ impl<'a> BlockSpanReader<'a> {
         }
     }
 
-    /// Claims the pages from here on once more.
+    /// Claims the remaining pages once more.
     fn reclaim_pages(&mut self) -> Result<(), PageFillError> {
         if self.reclaims >= RECLAIMS_MAX {
             self.worker.metrics.busy_memory.inc();
@@ -269,8 +268,8 @@ impl<'a> BlockSpanReader<'a> {
         SpanReplyChunk { piece, offset: u64::from(self.at - self.range.start), data: Vec::new() }
     }
 
-    /// Adds bytes of the page at hand, which are there. `stored`: their checksum, if they are the
-    /// whole page.
+    /// Adds available bytes of the current page. `stored`: their checksum, if they are the whole
+    /// page.
     fn push_bytes(
         &mut self,
         chunk: &mut SpanReplyChunk,
@@ -290,8 +289,8 @@ impl<'a> BlockSpanReader<'a> {
         self.at += range.end - range.start;
     }
 
-    /// The page that holds the byte at `at`: its place among the claim's sources, and which of its
-    /// bytes are wanted from `at` on.
+    /// Returns the page that holds the byte at `at`: its place among the claim's sources, and its
+    /// wanted bytes from `at` on.
     fn part_at(&self, at: u32) -> (usize, Range<u32>) {
         let page_bytes = self.worker.geometry.page_bytes;
         let page = at / page_bytes;

@@ -1,5 +1,5 @@
-//! Answers a worker that leaves: takes a block over from it before anybody reads it here. What it
-//! does not have is not filled.
+//! Answers a draining worker: copies a block from it before anybody reads the block here. Pages
+//! that it lacks are not filled.
 
 use verbs3_protocol::{RefusalKind, TakeOver, WorkerReply as Message};
 
@@ -13,7 +13,7 @@ impl CacheWorker {
         self.check_geometry(geometry)?;
         let own = self.standing.current_epoch();
         if own != epoch {
-            // Only by the same map is it known here whose the block was.
+            // Only under the same map does this worker know the block's former owner.
             let reason = format!("asked by epoch {:016x}, has {:016x}", epoch.0, own.0);
             return Err(ServeRefusal::new(RefusalKind::WrongEpoch(own), reason));
         }
@@ -24,7 +24,7 @@ impl CacheWorker {
                 block.0, target.version.bytes
             )));
         }
-        // It will be this worker's to hand over, should it leave next.
+        // If this worker drains next, it hands the block over in turn.
         let heat_bytes = u32::try_from(heat_bytes).unwrap_or(u32::MAX);
         self.heat.record_inherited(&target, block, heat_bytes, self.clock.now().as_secs());
         let bytes = self.filler.take_over_block(target, block).await;

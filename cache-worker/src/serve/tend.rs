@@ -1,8 +1,8 @@
-//! Answers `TendMessage`: what is here of blocks, and gives it up or lets go of it where that is asked.
-//! Fills nothing.
+//! Answers `TendMessage`: says what is here of blocks, and evicts or unpins it on request. Fills
+//! nothing.
 //!
-//! What is filled, read or written to disk at this very moment may be here again afterwards:
-//! nothing waits for it.
+//! A page that is filled, read or written to disk at this very moment may be here again afterwards.
+//! Nothing waits for it.
 
 use verbs3_protocol::{
     BlockIndex, PageIndex, TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage, TendedBlock,
@@ -52,7 +52,7 @@ impl CacheWorker {
         Ok(tended)
     }
 
-    /// What is here of a block; and whether some of it is on disk.
+    /// Returns what is here of a block, and whether some of it is on disk.
     fn look_at(
         &self,
         digest: VersionDigest,
@@ -105,7 +105,7 @@ impl CacheWorker {
             return;
         }
         let keys: Vec<_> = keys.collect();
-        // An error: the runtime ends, and with it this process.
+        // An error means that the runtime ends, and this process with it.
         let _ = tokio::task::spawn_blocking(move || {
             keys.into_iter().for_each(|key| disk.evict_page(key))
         })

@@ -1,8 +1,8 @@
-//! Answers `WarmMessage`: has pages of one block ready before anybody reads them, and says what became of
-//! them. Sends no bytes.
+//! Answers `WarmMessage`: loads pages of one block before anybody reads them, and reports the
+//! result. Sends no bytes.
 //!
-//! A page that is being filled for a reader is waited for, and a reader joins what is filled here:
-//! one fill per page.
+//! Warm-ups wait for pages that a reader's fill brings, and readers join the fills of warm-ups: one
+//! fill per page.
 
 mod disk;
 
@@ -23,16 +23,16 @@ use crate::fill::{
 };
 use crate::worker::CacheWorker;
 
-/// How often one warm-up claims pages again whose fill was given up.
+/// How often one warm-up reclaims pages whose fill was abandoned.
 const RECLAIMS_MAX: usize = 8;
 
-/// What a warm-up is answered with.
+/// The answer to a warm-up.
 enum WarmupAnswer {
     Warmed(WarmPagesReply),
     Absent(AbsentReply),
 }
 
-/// What became of pages.
+/// Bytes of pages by outcome.
 #[derive(Default)]
 struct WarmupByteCounts {
     held: u32,
@@ -41,8 +41,8 @@ struct WarmupByteCounts {
 }
 
 impl WarmupByteCounts {
-    /// What a page counts for that is here now, or is not. One that the asker's own check has
-    /// brought was not here before.
+    /// Returns the counter for a page that is here now, or is not. A page that the caller's own
+    /// check has brought was not here before.
     fn of_page(&mut self, page: u16, is_here: bool, brought: Option<&RunInterest>) -> &mut u32 {
         match is_here && !brought.is_some_and(|brought| brought.fills_page(page)) {
             true => &mut self.held,
@@ -63,7 +63,7 @@ impl WarmupByteCounts {
 }
 
 impl CacheWorker {
-    /// `listed`: the length of the object, as a listing shows it.
+    /// Serves a warm-up. `listed`: the length of the object in a listing.
     pub(super) async fn serve_warm(
         &self,
         warm: WarmMessage,
@@ -96,8 +96,7 @@ impl CacheWorker {
         self.check_geometry(warm.geometry)?;
         let source = self.volume_source(&warm.object.volume)?;
         self.check_tier(&warm)?;
-        // A small object takes what it has, and not what its pages could have: many are warmed at
-        // once.
+        // A small object takes its own bytes, not those of full pages: many are warmed at once.
         let there = match &warm.version {
             Some(version) => Some(self.geometry.block_len(version.bytes, warm.block).into()),
             None => listed,
@@ -123,7 +122,8 @@ impl CacheWorker {
         Ok(WarmupAnswer::Warmed(bytes.into_warmed(version, self.life)))
     }
 
-    /// Of what the UFS has now: attributes and pages come in one request where neither is here.
+    /// Warms the version that the UFS has now. If neither attributes nor pages are here, one
+    /// request brings both.
     async fn warm_current(
         &self,
         warm: &WarmMessage,
@@ -184,8 +184,8 @@ impl CacheWorker {
         }
     }
 
-    /// Waits until every page is here. Pages that the asker's own check has `page_interest` were not here
-    /// when it came.
+    /// Waits until every page is here. Pages that the caller's own check has `brought` count as
+    /// loaded.
     async fn warm_pages(
         &self,
         target: Arc<FillTarget>,
@@ -248,9 +248,9 @@ impl CacheWorker {
         Ok(bytes)
     }
 
-    /// A replica takes from the owner of the block what that holds; the rest is filled. Not where
-    /// the owner did not say what it holds: its bytes would leave the UFS twice. The asker has
-    /// time, and comes back.
+    /// Lets a replica copy the pages that the block's owner holds; the rest is filled. If the owner
+    /// does not say what it holds, nothing is filled, because its bytes would leave the UFS twice.
+    /// The caller has time, and retries.
     async fn copy_from_owner(
         &self,
         target: &Arc<FillTarget>,
@@ -268,7 +268,7 @@ impl CacheWorker {
         for (page, source) in pages.zip(&claim.sources) {
             if let PageSource::Filling { run, index } = source {
                 let bytes = self.geometry.page_len(block_len, PageIndex(page));
-                // What does not come in another way is claimed again.
+                // Pages that fail in another way are claimed again.
                 if let Err(PageFillError::OwnerSilent) =
                     run.clone().wait_for_page(*index, bytes).await
                 {
@@ -307,8 +307,8 @@ impl CacheWorker {
     }
 }
 
-/// The question of which a warm-up wants the answer, and not the bytes. With checksums: clients ask
-/// for them by default.
+/// Builds the open whose answer a warm-up needs, without its bytes. With checksums: clients request
+/// them by default.
 fn as_open(warm: &WarmMessage, page_bytes: u32) -> OpenMessage {
     let byte = |page: u32| u64::from(page) * u64::from(page_bytes);
     let (first, end) =

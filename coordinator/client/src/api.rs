@@ -1,4 +1,4 @@
-//! What the coordinators' HTTP API carries, as JSON.
+//! Types of the coordinators' HTTP API, which travel as JSON.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::hot_blocks::{HotBlockRate, HotView, HotWish};
 use crate::proof::ProofRecipient;
 use crate::worker_lease::ceil_millis;
 
-/// Every path begins with it.
+/// Prefix of every path.
 pub const PREFIX: &str = "/v1";
-/// Longest body of a request: a word about 1,000 keys of 1,024 bytes, of which each is escaped in
-/// JSON.
+/// Longest body of a request in bytes: a write notice about 1,000 keys of 1,024 bytes, each escaped
+/// in JSON.
 pub const REQUEST_BYTES_MAX: usize = 2 << 20;
-/// Open writes that one worker hands over; one that has more hands over none, and its slots are
-/// asked at the UFS for a while.
+/// Most open writes that one worker hands over. A worker with more hands over none; for a while its
+/// slots are looked up at the UFS.
 pub const OPEN_WRITES_MAX: usize = 1000;
 
-/// One life of a worker process.
+/// Id of one life of a worker process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerIncarnation(pub String);
 
@@ -37,7 +37,7 @@ impl Default for WorkerIncarnation {
     }
 }
 
-/// A place where a worker keeps blocks.
+/// Capacity of a place where a worker keeps blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerTierCapacity {
     /// `memory` or `disk`.
@@ -45,12 +45,12 @@ pub struct WorkerTierCapacity {
     pub bytes: u64,
 }
 
-/// `POST /v1/workers`: a worker that wants to belong. Answered with [`WorkerLeaseGrant`].
+/// Body of `POST /v1/workers`, by which a worker joins. The answer is [`WorkerLeaseGrant`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerRegistration {
     pub id: WorkerId,
     pub incarnation: WorkerIncarnation,
-    /// Where gateways reach it by tcp, `host:port`.
+    /// TCP address at which gateways reach it, `host:port`.
     pub address: String,
     /// Share of the slots, relative to the other workers; usually its memory.
     pub weight: f64,
@@ -58,20 +58,20 @@ pub struct WorkerRegistration {
     pub zone: String,
     #[serde(default)]
     pub tiers: Vec<WorkerTierCapacity>,
-    /// Addresses of its rails in their order, `""` where one is down.
+    /// Addresses of its rails in their order, `""` for one that is down.
     #[serde(default)]
     pub rails: Vec<String>,
-    /// The newest map that this process has; 0: none. Only what has changed since is told then.
+    /// Newest map that this process has; 0: none. The answer then holds only later changes.
     #[serde(default)]
     pub knows: Epoch,
-    /// Where the process listens, as a number made of host, network and port: two of one place
-    /// can't live at once. 0: it does not say.
+    /// Place where the process listens: a number made of host, network and port. Two processes of
+    /// one place can't live at once. 0: not reported.
     #[serde(default)]
     pub place: u64,
 }
 
-/// `POST /v1/workers/ID/renew`. Answered with [`WorkerLeaseGrant`], at once if there is news, else after
-/// `wait_ms`.
+/// Body of `POST /v1/workers/ID/renew`. The answer is [`WorkerLeaseGrant`]. It comes at once if
+/// there is news, else after `wait_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerLeaseRenewal {
     pub incarnation: WorkerIncarnation,
@@ -80,39 +80,38 @@ pub struct WorkerLeaseRenewal {
     /// Epoch for which it has given up the active one; 0: none. From here on it answers under no
     /// older one.
     pub prepared: Epoch,
-    /// Together with `prepared`: writes that are announced and not reported. `None`: too many to
-    /// say.
+    /// Writes that are announced and not reported; goes with `prepared`. `None`: too many.
     #[serde(default)]
     pub open_writes: Option<Vec<OpenWriteReport>>,
     #[serde(default)]
     pub wait_ms: u64,
-    /// As in [`WorkerRegistration::knows`].
+    /// See [`WorkerRegistration::knows`].
     #[serde(default)]
     pub knows: Epoch,
-    /// Of a worker that drains.
+    /// Progress of a worker that drains.
     #[serde(default)]
     pub handing_over: Option<DrainProgress>,
-    /// To the words that came with the answer before.
+    /// Answers to the notices of the previous answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heard: Vec<HeardWord>,
-    /// What it serves most, as the leader wished; `None`: not with this renewal.
+    /// Blocks that it serves most, as the leader wished; `None`: not with this renewal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot: Option<Vec<HotBlockRate>>,
-    /// Together with `prepared`.
+    /// Goes with `prepared`.
     #[serde(default, skip_serializing_if = "RelinquishedEpoch::is_none")]
     pub given_up: RelinquishedEpoch,
-    /// As in [`WorkerRegistration::rails`]; `None`: as before.
+    /// See [`WorkerRegistration::rails`]; `None`: unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rails: Option<Vec<String>>,
 }
 
-/// What a worker's open writes are all the open writes of.
+/// Scope of a worker's hand-over: the epoch up to which its open writes are complete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelinquishedEpoch {
-    /// The last map that it answered under; 0: none. Of a later one it took over nothing, and can't
-    /// say all.
+    /// Last map that it answered under; 0: none. It took over nothing of a later map, so its report
+    /// is incomplete for that one.
     pub epoch: Epoch,
-    /// For so long there may be writes in some of its slots that nobody could tell it of.
+    /// For this long some of its slots may have writes that nobody could tell it of.
     #[serde(default)]
     pub uncertain_ms: u64,
 }
@@ -123,16 +122,16 @@ impl RelinquishedEpoch {
     }
 }
 
-/// How far a worker that drains has come with handing over the blocks that are read most.
+/// Progress of a draining worker that hands over the blocks that are read most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainProgress {
     pub blocks: u64,
     pub blocks_left: u64,
-    /// What their new owners have taken.
+    /// Bytes that their new owners have taken.
     pub bytes: u64,
 }
 
-/// `POST /v1/workers/ID/leave`: the worker ends, and has answered its last question already.
+/// Body of `POST /v1/workers/ID/leave`: the worker ends, and answers nobody any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerDeparture {
     pub incarnation: WorkerIncarnation,
@@ -142,7 +141,7 @@ pub struct WorkerDeparture {
     pub given_up: RelinquishedEpoch,
 }
 
-/// A write that is announced and not reported.
+/// Write that is announced and not reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenWriteReport {
     pub hash: u64,
@@ -152,7 +151,8 @@ pub struct OpenWriteReport {
 }
 
 impl OpenWriteReport {
-    /// `remaining`: for how long it may still be under way; told as no shorter.
+    /// Creates a report. `remaining` is how long the write may still be under way; it is rounded
+    /// up.
     pub fn new(hash: KeyHash, write: WriteId, remaining: Duration) -> Self {
         Self {
             hash: hash.0,
@@ -162,87 +162,88 @@ impl OpenWriteReport {
         }
     }
 
-    /// Key hash, write id, and how long the write may still be under way.
+    /// Returns key hash, write id, and how long the write may still be under way.
     pub fn into_parts(self) -> (KeyHash, WriteId, Duration) {
         let Self { hash, gateway, sequence, remaining_ms } = self;
         (KeyHash(hash), WriteId { gateway, sequence }, Duration::from_millis(remaining_ms))
     }
 }
 
-/// A lease, and what the worker is to do.
+/// Lease, and instructions for the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerLeaseGrant {
-    /// From the moment at which the worker sent its question.
+    /// Counted from the moment at which the worker sent its question.
     pub lease_ms: u64,
     /// How long after the lease's end the worker may take part in writes that all members of its
-    /// map stand by.
+    /// map support.
     pub outage_ms: u64,
-    /// The map in force; 0: none yet.
+    /// Epoch of the map in force; 0: none yet.
     pub active: Epoch,
-    /// The map, if the worker said that it has another.
+    /// The map, if the worker reported another one.
     #[serde(default)]
     pub activation: Option<ActivationNews>,
-    /// A map that is to come into force: give up the active one, and say so.
+    /// Epoch of a map that is to come into force: give up the active one, and report that.
     #[serde(default)]
     pub prepare: Option<Epoch>,
-    /// To be heard after all else is done, and answered with the next renewal, at once.
+    /// Write notices. Hear them after all else is done, and answer at once with the next renewal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<RelayedWord>,
-    /// What the leader wants to hear of hot blocks; `None`: nothing.
+    /// What the leader wants to know of hot blocks; `None`: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot: Option<HotWish>,
 }
 
-/// `POST /v1/workers/ID/relay`: a writer can't reach this worker, which is to hear its word by its
-/// renewals. Answered with [`Relayed`](verbs3_protocol::Relayed).
+/// Body of `POST /v1/workers/ID/relay`: a write notice for a worker that its writer can't reach.
+/// The worker receives it through its renewals. The answer is
+/// [`NoticeRelayOutcome`](verbs3_protocol::NoticeRelayOutcome).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayRequest {
     pub word: WriteNotice,
-    /// How long the worker's answer is waited for.
+    /// How long to wait for the worker's answer.
     pub wait_ms: u64,
 }
 
-/// A word on its way to a worker.
+/// Write notice on its way to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RelayedWord {
-    /// Of this way: the same word may be on several.
+    /// Id of this delivery: one notice may be under way several times.
     pub id: u64,
     pub word: WriteNotice,
 }
 
-/// A worker's answer to a [`RelayedWord`].
+/// Worker's answer to a [`RelayedWord`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeardWord {
     pub id: u64,
     pub heard: NoticeAnswer,
 }
 
-/// A map that came into force, and what a worker has to know of the one before.
+/// Map that came into force, and what a worker must know of the one before.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MembershipActivation {
     pub membership: MemberRoster,
-    /// The map before; without members: there was none.
+    /// The map before it; without members if there was none.
     pub former: MemberRoster,
     /// Members of the former map that gave it up and handed over their open writes.
     pub handed_over: Vec<WorkerId>,
     pub open_writes: Vec<OpenWriteReport>,
-    /// The process of this worker before this one ended in order, under this very map, and handed
-    /// over these.
+    /// Set if this worker's previous process shut down in order under this very map: the writes
+    /// that it handed over.
     pub resumes: Option<Vec<OpenWriteReport>>,
-    /// For so long there may be writes in slots that were handed over, or are resumed, which nobody
-    /// could tell of.
+    /// For this long, slots that were handed over or resumed may have writes that nobody could
+    /// report.
     pub uncertain_ms: u64,
     /// Another process of this worker may have answered under this very map.
     pub restarted: bool,
 }
 
-/// An [`MembershipActivation`] as it travels: of two maps of a thousand workers, told to each of a thousand
-/// workers, only what differs.
+/// Compact form of [`MembershipActivation`]. A thousand workers each receive two maps of a thousand
+/// workers, so only the differences travel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActivationNews {
-    /// Whole, or what has changed since the map that the worker knows.
+    /// The whole map, or its changes since the map that the worker knows.
     pub map: MapAnswer,
-    /// From this map back to the one before.
+    /// Change from this map back to the one before.
     pub former: MembershipChange,
     pub handed_over: HandedOver,
     #[serde(default)]
@@ -263,7 +264,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Members of the former map.
+/// Members of the former map that handed over their open writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandedOver {
@@ -272,7 +273,8 @@ pub enum HandedOver {
 }
 
 impl ActivationNews {
-    /// `known`: the map that the worker said it knows. `None`: this starts from another.
+    /// Expands the news. `known` is the map that the worker reported. Returns `None` if the news
+    /// starts from another map.
     pub fn resolve_activation(self, known: Option<&MemberRoster>) -> Option<MembershipActivation> {
         let membership = self.map.resolve_membership(known)?;
         let former = membership.apply_change(&self.former)?;
@@ -296,7 +298,7 @@ impl ActivationNews {
     }
 }
 
-/// To `GET /v1/map?epoch=E&wait_ms=W`: 200 with a later map, 204 where there is none within that
+/// Answer to `GET /v1/map?epoch=E&wait_ms=W`: 200 with a later map, or 204 if none appears in that
 /// time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -306,7 +308,7 @@ pub enum MapAnswer {
 }
 
 impl MapAnswer {
-    /// `None`: a change from another map than the one that is known.
+    /// Expands the answer. Returns `None` if it is a change from another map than `known`.
     pub fn resolve_membership(self, known: Option<&MemberRoster>) -> Option<MemberRoster> {
         match self {
             Self::Membership(membership) => Some(membership),
@@ -315,23 +317,23 @@ impl MapAnswer {
     }
 }
 
-/// Why a request is not answered.
+/// Refusal of a request, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoordinatorRefusal {
     pub kind: CoordinatorRefusalKind,
     pub reason: String,
-    /// With [`CoordinatorRefusalKind::NotLeader`]: who is.
+    /// Leader's URL, with [`CoordinatorRefusalKind::NotLeader`].
     #[serde(default)]
     pub leader: Option<String>,
-    /// With [`CoordinatorRefusalKind::Clock`], and with [`CoordinatorRefusalKind::ProofRecipient`] where the clocks differ
-    /// too: milliseconds since 1970, here.
+    /// This host's time in milliseconds since 1970. Sent with [`CoordinatorRefusalKind::Clock`],
+    /// and with [`CoordinatorRefusalKind::Recipient`] if the clocks differ too.
     #[serde(default)]
     pub now_ms: Option<u64>,
-    /// With [`CoordinatorRefusalKind::ProofRecipient`]: whom to address.
+    /// Recipient to address, with [`CoordinatorRefusalKind::Recipient`].
     #[serde(default)]
     pub recipient: Option<ProofRecipient>,
-    /// With [`CoordinatorRefusalKind::Taken`], where another process has the worker's id: what is left of its
-    /// lease, if it is not heard of again.
+    /// With [`CoordinatorRefusalKind::Taken`], if another process has the worker's id: what is left
+    /// of that process's lease unless it is renewed.
     #[serde(default)]
     pub left_ms: Option<u64>,
 }
@@ -342,9 +344,9 @@ pub struct CoordinatorRefusal {
 pub enum CoordinatorRefusalKind {
     /// 421: ask the leader.
     NotLeader,
-    /// 401: the proof's time is too far from this host's.
+    /// 401: the proof's time differs too much from this host's.
     Clock,
-    /// 401: the proof is for another coordinator, or for this one before it was started again.
+    /// 401: the proof is for another coordinator, or for an earlier run of this one.
     Recipient,
     /// 401.
     Unproven,
@@ -368,60 +370,60 @@ pub struct WorkerView {
     pub weight: f64,
     pub zone: String,
     pub state: WorkerState,
-    /// What is left of its lease, as the leader sees it.
+    /// What is left of its lease in the leader's view.
     pub lease_ms: u64,
     pub tiers: Vec<WorkerTierCapacity>,
-    /// As in [`WorkerRegistration::rails`].
+    /// See [`WorkerRegistration::rails`].
     pub rails: Vec<String>,
-    /// Epoch that the worker said last that it answers under.
+    /// Epoch under which the worker last said that it answers.
     pub active: Epoch,
     /// Slots that it owns in the map in force.
     pub slots: u32,
-    /// How much of its share of the slots that is: not all while it joins or is drained.
+    /// Percentage of its share that it has; below 100 while it joins or is drained.
     #[serde(default)]
     pub share_percent: u8,
-    /// Of a worker that drains.
+    /// Progress of a worker that drains.
     #[serde(default)]
     pub handing_over: Option<DrainProgress>,
-    /// It drains, owns nothing, and what is hot has been handed over: it may be stopped.
+    /// The worker may be stopped: it drains, owns nothing, and has handed over its hot blocks.
     #[serde(default)]
     pub drained: bool,
 }
 
-/// Where a worker stands, as the leader sees it; `GET /v1/workers` carries it.
+/// State of a worker in the leader's view; `GET /v1/workers` carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
     /// Registered, and not in the map yet.
     Joining,
     Serving,
-    /// In the map without slots; what it has is asked for by the new owners.
+    /// In the map without slots; the new owners fetch what it has.
     Draining,
-    /// In the map, and its lease is over: the next map is without it.
+    /// In the map, but its lease is over: the next map is without it.
     Lost,
-    /// It was in a map, went without a word, and has not come back.
+    /// It was in a map, went without notice, and has not come back.
     Missing,
-    /// In the last map, and nobody leads who could say more.
+    /// In the last map; no leader is known that could say more.
     Unknown,
 }
 
-/// `GET /v1/cluster`.
+/// Body of `GET /v1/cluster`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterView {
     pub name: String,
     pub leader: Option<String>,
     pub epoch: Epoch,
-    /// An epoch that is being prepared, and the members that have not given up the present one.
+    /// Epoch that is being prepared, and the members that have not given up the present one.
     pub preparing: Option<EpochPreparation>,
     pub replicas: u16,
     pub workers: Vec<WorkerView>,
-    /// Blocks that several workers serve because they are read so much.
+    /// Blocks that several workers serve because readers want them so much.
     #[serde(default)]
     pub hot: HotView,
-    /// Of the leader's preload jobs; a job that did not load everything makes no cluster unwell.
+    /// The leader's preload jobs. An incomplete job does not make the cluster unhealthy.
     #[serde(default)]
     pub preload: PreloadView,
-    /// What is not as it should be, and the remedy.
+    /// What is wrong, each with its remedy.
     pub findings: Vec<String>,
 }
 
@@ -430,11 +432,11 @@ pub struct ClusterView {
 pub struct PreloadView {
     pub running: u64,
     pub waiting: u64,
-    /// The last few of the last day that ended with something missing.
+    /// A few of the jobs that ended incomplete in the last day, the latest ones.
     pub unfinished: Vec<UnfinishedJob>,
 }
 
-/// A preload job that ended with something missing, as `GET /v1/cluster` lists it.
+/// Preload job that ended incomplete, as `GET /v1/cluster` lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedJob {
     pub id: String,
@@ -445,7 +447,7 @@ pub struct UnfinishedJob {
     pub ended_ms: u64,
 }
 
-/// An epoch that the leader prepares. It comes into force once no member is waited for.
+/// Epoch that the leader prepares. It comes into force once no member is waited for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochPreparation {
     pub epoch: Epoch,

@@ -1,5 +1,5 @@
-//! The pause before a coordinator is asked again, while none answers: longer each time, and with
-//! chance in it, so that a cluster does not come back all at once.
+//! Owns the pause before coordinators that do not answer are asked again. It grows each time and is
+//! jittered, so that a cluster does not come back all at once.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ impl CoordinatorBackoff {
         Self { min, max, next: min }
     }
 
-    /// Somebody has answered.
+    /// Starts again with the shortest pause, because somebody has answered.
     pub(crate) fn reset_delay(&mut self) {
         self.next = self.min;
     }
 
-    /// Waits. May be cancelled: the next one is longer all the same.
+    /// Waits. May be cancelled; the next pause is longer all the same.
     pub(crate) async fn sleep_delay(&mut self) {
         tokio::time::sleep(self.next_delay(rand::random_range(0.5..1.0))).await;
     }

@@ -1,5 +1,5 @@
-//! Asks the coordinators: any of them, or their leader. Each question has a deadline and goes to
-//! one after another until one answers; who answered last is asked first.
+//! Asks the coordinators: any of them, or their leader. Each question has a deadline. It goes from
+//! one to the next until one answers; the last one that answered is asked first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,28 +21,29 @@ use crate::proof::{
     ANSWER_HEADER, ClusterSecret, ProofRecipient, ProvenRequest, REQUEST_HEADER, wall_clock_ms,
 };
 
-/// Longest answer that is read: a map of some ten thousand workers.
+/// Longest answer that is read, in bytes: a map of some ten thousand workers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-/// Hints of who leads that one question follows.
+/// Most hints about the leader that one question follows.
 const HINTS_MAX: usize = 4;
-/// Questions to one coordinator that it may correct: whom they are for, and what time it is.
+/// Most corrections of one question by one coordinator: its recipient and its time.
 const CORRECTIONS_MAX: usize = 2;
-/// Coordinators whose names are remembered. A cluster has some; hints could name any number.
+/// Most coordinators whose recipients are remembered. Hints could name any number.
 const RECIPIENTS_MAX: usize = 64;
 
-/// Which coordinators the client asks, how it proves itself, and its deadlines.
+/// Settings of the client: its coordinators, its proof and its deadlines.
 #[derive(Debug, Clone)]
 pub struct CoordinatorClientOptions {
-    /// `http://host:port`, at least one.
+    /// `http://host:port` each; at least one.
     pub coordinators: Vec<String>,
     pub secret: ClusterSecret,
-    /// For connecting.
+    /// Deadline for connecting.
     pub connect_deadline: Duration,
-    /// For one coordinator to answer one question; waiting that the question asks for comes on top.
+    /// Deadline for one coordinator's answer to one question. A wait that the question asks for is
+    /// added.
     pub deadline: Duration,
 }
 
-/// Why a question has no answer.
+/// Error of a question that was not answered.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum AskError {
     #[error("no coordinator answers: {0}")]
@@ -61,7 +62,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Kind of the coordinator's refusal; `None` where no coordinator gave a valid one.
+    /// Returns the kind of the coordinator's refusal; `None` if no coordinator gave a valid one.
     pub fn refusal_kind(&self) -> Option<CoordinatorRefusalKind> {
         match self {
             Self::Refused { refused, .. } => Some(refused.kind),
@@ -70,37 +71,38 @@ impl AskError {
     }
 }
 
-/// The client. Cheap to share.
+/// Client of the coordinators. Cheap to share.
 pub struct CoordinatorClient {
     options: CoordinatorClientOptions,
     http: Http<HttpConnector, Full<Bytes>>,
-    /// Who is asked first.
+    /// URL that is asked first.
     preferred: Mutex<String>,
-    /// What the coordinators' clocks are ahead of ours.
+    /// How far the coordinators' clocks are ahead of ours.
     ahead_ms: AtomicI64,
-    /// What coordinators call themselves, by URL. Each says so when it is asked for the first time
+    /// Recipients of the coordinators, by URL. Each coordinator names its own on the first question
     /// after its start.
     recipients: Mutex<HashMap<String, ProofRecipient>>,
 }
 
-/// What came of one question to one coordinator.
+/// Result of asking one coordinator once.
 enum CoordinatorAttempt {
     Answer(StatusCode, Bytes),
-    /// Says who leads, if that is known, and why it does not answer itself.
+    /// Names the leader, if known, and says why this coordinator does not answer.
     Elsewhere(Option<String>, String),
-    /// Worth asking the same one again.
+    /// The question was corrected and should go to the same coordinator again.
     Corrected,
     Failed(AskError),
 }
 
 impl CoordinatorClient {
-    /// Opens no connection yet. A random coordinator of the list is asked first.
+    /// Creates a client without opening a connection. It first asks a random coordinator of the
+    /// list.
     pub fn new(options: CoordinatorClientOptions) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(options.connect_deadline));
         connector.set_nodelay(true);
         let http = Http::builder(TokioExecutor::new()).pool_max_idle_per_host(4).build(connector);
-        // Ten thousand gateways of one configuration must not all ask the same one.
+        // Ten thousand gateways with the same configuration must not all ask the same coordinator.
         let count = options.coordinators.len().max(1);
         let first = options.coordinators.get(rand::random_range(0..count));
         let preferred = Mutex::new(first.cloned().unwrap_or_default());
@@ -108,12 +110,13 @@ impl CoordinatorClient {
         Self { options, http, preferred, ahead_ms: AtomicI64::new(0), recipients }
     }
 
-    /// What the coordinator at `url` called itself last. `None`: it was not asked yet.
+    /// Returns the recipient that the coordinator at `url` last named. `None`: it was not asked
+    /// yet.
     pub fn known_recipient(&self, url: &str) -> Option<ProofRecipient> {
         self.recipients.lock().get(url).cloned()
     }
 
-    /// A client of each coordinator alone, to see which of them answer.
+    /// Returns one client for each coordinator, to see which of them answer.
     pub fn each_alone(&self) -> Vec<(String, Self)> {
         let alone = |url: &String| {
             let options = CoordinatorClientOptions {
@@ -125,7 +128,8 @@ impl CoordinatorClient {
         self.options.coordinators.iter().map(alone).collect()
     }
 
-    /// Asks another one first from now on: who answered last may know less than others.
+    /// Prefers another coordinator from now on: the one that answered last may know less than
+    /// others.
     pub fn turn_to_another(&self) {
         let mut preferred = self.preferred.lock();
         let all = &self.options.coordinators;
@@ -135,8 +139,8 @@ impl CoordinatorClient {
         }
     }
 
-    /// Asks without a body. `wait`: how long the coordinator was asked to wait for news. `None`:
-    /// there is none (204).
+    /// Asks without a body. `wait` is how long the coordinator was asked to wait for news. `None`:
+    /// it answered that there is none (204).
     pub async fn get<A: DeserializeOwned>(
         &self,
         path: &str,
@@ -155,7 +159,7 @@ impl CoordinatorClient {
         wait: Duration,
     ) -> Result<Option<A>, AskError> {
         let body = serde_json::to_vec(question).unwrap_or_default();
-        // Coordinators could not prove their refusal: a proof is of a body that was read.
+        // Coordinators could not prove their refusal, because a proof needs a body that was read.
         if body.len() > REQUEST_BYTES_MAX {
             return Err(AskError::TooLong { bytes: body.len() });
         }
@@ -321,7 +325,7 @@ impl CoordinatorClient {
             (CoordinatorRefusalKind::Unavailable, _) => {
                 CoordinatorAttempt::Failed(AskError::Away(format!("{url}: {}", refused.reason)))
             }
-            // The others would say the same.
+            // The other coordinators would answer the same.
             _ => CoordinatorAttempt::Answer(status, body),
         }
     }

@@ -1,6 +1,6 @@
-//! Hot blocks: what workers tell of them, what gateways are told, and the following of that list.
-//! It is a hint: nothing is wrong without it, or with an old one, so that no word of it is an error
-//! to anybody.
+//! Owns the messages about hot blocks and the follower of their list. The list is only a hint:
+//! without it, or with an old one, everything still works. So no failure here is an error for a
+//! caller.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::api::PREFIX;
 use crate::backoff::CoordinatorBackoff;
 use crate::client::CoordinatorClient;
 
-/// With a lease: what the leader wants to hear of hot blocks.
+/// What the leader wants to know of hot blocks; sent with a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotWish {
-    /// Not more often than this.
+    /// Least time between two reports.
     pub every_ms: u64,
-    /// Of blocks that are served at this rate or faster, in bytes a second.
+    /// Least rate of a reported block, in bytes a second.
     pub rate_min: u64,
-    /// No more than so many, the hottest.
+    /// Most blocks in a report; the hottest are chosen.
     pub blocks_max: u64,
 }
 
-/// With a renewal: a block, and how fast the worker serves it.
+/// A block and the rate at which the worker serves it; sent with a renewal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotBlockRate {
     pub object: ObjectKey,
@@ -34,61 +34,62 @@ pub struct HotBlockRate {
     pub bytes_per_second: u64,
 }
 
-/// To `GET /v1/hot?seen=VERSION&wait_ms=W`, of the leader: 200 with another list, 204 where there
-/// is none within that time.
+/// The leader's answer to `GET /v1/hot?seen=VERSION&wait_ms=W`: 200 with another list, or 204 if
+/// none appears in that time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotList {
-    /// Means nothing but that the list is another one; 0: there is none yet.
+    /// Identifies this list; versions have no order. 0: there is no list yet.
     pub version: u64,
-    /// How long it may be gone by when the coordinators are away.
+    /// How long the list may be used while the coordinators are away.
     pub good_for_ms: u64,
-    /// Blocks, and how many workers each is to have, its owner included: two at least.
+    /// Blocks, and how many workers each has, its owner included; at least two.
     pub blocks: Vec<(BlockHash, u16)>,
 }
 
-/// In `GET /v1/cluster`.
+/// Hot blocks in `GET /v1/cluster`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotView {
-    /// Blocks that have several workers.
+    /// Number of blocks that have several workers.
     pub blocks: u64,
     /// The hottest of them.
     pub hottest: Vec<HotBlockView>,
 }
 
-/// A hot block as `GET /v1/cluster` shows it.
+/// Hot block as `GET /v1/cluster` shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotBlockView {
     pub volume: String,
     pub key: String,
     pub block: u32,
     pub workers: u16,
-    /// Of all its workers.
+    /// Summed over all its workers.
     pub bytes_per_second: u64,
 }
 
-/// How long the leader may wait for another list before it says that there is none.
+/// How long the leader may wait for another list before it answers that there is none.
 const WAIT: Duration = Duration::from_secs(20);
-/// Pauses while no leader answers. Nothing waits for the list.
+/// Bounds of the pause while no leader answers. Nothing waits for the list.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Asks the leader for the list, again and again.
+/// Follows the leader's list of hot blocks.
 pub struct HotFollower<F> {
     client: Arc<CoordinatorClient>,
     adopt: F,
     version: u64,
-    /// The list may be gone by until then. `None`: it is empty.
+    /// The list is valid until then. `None`: it is empty.
     good_until: Option<Instant>,
 }
 
 impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
-    /// `adopt` is given every list; an empty one when the last has become too old. The client
-    /// should be nobody else's: it comes to ask the leader first, which others need not do.
+    /// Creates a follower. It passes every list to `adopt`, and an empty one when the last has
+    /// become too old. The client should not be shared: it learns to ask the leader first, which
+    /// other users need not do.
     pub fn new(client: Arc<CoordinatorClient>, adopt: F) -> Self {
         Self { client, adopt, version: 0, good_until: None }
     }
 
-    /// Runs until it is told to stop. May be cancelled at any time.
+    /// Follows the list until told to stop. May be cancelled at any time.
     pub async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(self.follow_list()).await;
     }
@@ -113,7 +114,7 @@ impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
                     pause.reset_delay();
                 }
                 Err(error) => {
-                    // Who follows the map warns of coordinators that are away.
+                    // The map's follower already warns about absent coordinators.
                     tracing::debug!(%error, "the list of hot blocks can't be followed");
                     self.expire_list();
                     pause.sleep_delay().await;
@@ -122,7 +123,7 @@ impl<F: FnMut(HashMap<BlockHash, u16>)> HotFollower<F> {
         }
     }
 
-    /// A list that nobody vouches for any more is given up.
+    /// Drops a list that has become too old.
     fn expire_list(&mut self) {
         if self.good_until.take_if(|until| Instant::now() >= *until).is_some() {
             tracing::debug!("the list of hot blocks is too old to go by");

@@ -1,7 +1,7 @@
-//! Time as leases count it: this host's, never set back, and going on while the host sleeps.
+//! Owns time as leases count it: this host's, never set back, and counting while the host sleeps.
 //!
-//! Not the clock of `Instant`, which stands still while a host is suspended: who wakes up must know
-//! that its lease is over.
+//! `Instant` does not serve: its clock stands still while a host is suspended. A host that wakes up
+//! must know that its lease is over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,55 +10,55 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use verbs3_protocol::PauseWatch;
 
-/// Nanoseconds since this host was started. Means nothing to another host.
+/// Nanoseconds since this host was started. Meaningless on another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LeaseInstant(u64);
 
 impl LeaseInstant {
-    /// Never.
+    /// The moment that never comes.
     pub const END: Self = Self(u64::MAX);
 
-    /// `nanos`: nanoseconds since this host was started.
+    /// Creates the moment `nanos` nanoseconds after this host's start.
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since this host was started.
+    /// Returns the nanoseconds since this host's start.
     pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The moment `duration` later, or the end of time.
+    /// Returns the moment `duration` later, or the end of time.
     #[must_use]
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// Returns how long after `earlier` this is; zero if it is not later.
     pub fn saturating_duration_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Where the time comes from.
+/// Source of time.
 pub trait LeaseClock: Send + Sync + 'static {
     fn now(&self) -> LeaseInstant;
 
-    /// The latest that it may be, where this host's own clock may have stood still: for the ends of
-    /// one's own rights, and never for what others are waited for.
+    /// Returns the latest that the time may be, because this host's own clock may have stood still.
+    /// Use it for the end of one's own rights, never for waiting for others.
     fn latest_now(&self) -> LeaseInstant {
         self.now()
     }
 }
 
-/// A clock that several tasks share.
+/// Clock that several tasks share.
 pub type SharedLeaseClock = Arc<dyn LeaseClock>;
 
-/// The machine's clock that counts sleep, too.
+/// The machine's clock that also counts sleep.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct BootLeaseClock;
 
-/// Of this process.
+/// Shared by the whole process.
 static PAUSES: PauseWatch = PauseWatch::new();
 
 impl LeaseClock for BootLeaseClock {
@@ -80,7 +80,7 @@ fn read(clock: ClockId) -> Duration {
     )
 }
 
-/// A clock that moves when it is told to.
+/// Clock that moves only when told to.
 #[derive(Debug, Default)]
 pub struct ManualLeaseClock {
     nanos: AtomicU64,

@@ -1,5 +1,5 @@
-//! How other processes speak with the coordinators: what is said, its proof, the client, and the
-//! following of the map. Decides nothing about placement.
+//! Lets other processes speak with the coordinators: messages, their proof, the client, and the
+//! followers of the map and of hot blocks. Decides nothing about placement.
 #![forbid(unsafe_code)]
 
 pub mod api;

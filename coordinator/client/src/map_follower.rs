@@ -1,6 +1,6 @@
-//! Follows the map: the newest membership, whoever of the coordinators says it first. While none
-//! answers, the last one stands. A coordinator that says nothing new is not asked twice in a row:
-//! it may be cut off from the others' store, and know of nothing.
+//! Follows the map: takes the newest membership from whichever coordinator has it first. While none
+//! answers, the last map stays. A coordinator without news is not asked twice in a row: it may be
+//! cut off from the others' store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use crate::api::{MapAnswer, PREFIX};
 use crate::backoff::CoordinatorBackoff;
 use crate::client::CoordinatorClient;
 
-/// How long a coordinator may wait for news before it says that there is none.
+/// How long a coordinator may wait for news before it answers that there is none.
 const WAIT: Duration = Duration::from_secs(20);
-/// Pauses while no coordinator answers.
+/// Bounds of the pause while no coordinator answers.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The newest membership; `None` before the first.
+/// Receiver of the newest membership; `None` before the first.
 pub type MapWatch = watch::Receiver<Option<Arc<MemberRoster>>>;
 
-/// Asks for the map, again and again.
+/// Follows the map by asking the coordinators.
 pub struct MapFollower {
     client: Arc<CoordinatorClient>,
     sender: watch::Sender<Option<Arc<MemberRoster>>>,
@@ -30,19 +30,19 @@ pub struct MapFollower {
 }
 
 impl MapFollower {
-    /// The follower, and the receiver of its maps. Nothing is asked before `run`.
+    /// Returns the follower and the receiver of its maps. It asks nothing before `run`.
     pub fn new(client: Arc<CoordinatorClient>) -> (Self, MapWatch) {
         let (sender, receiver) = watch::channel(None);
         (Self { client, sender, wait: WAIT }, receiver)
     }
 
-    /// Asks coordinators to wait so long for news.
+    /// Sets how long coordinators are asked to wait for news.
     #[cfg(test)]
     fn with_wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// Runs until it is told to stop. May be cancelled at any time.
+    /// Follows the map until told to stop. May be cancelled at any time.
     pub async fn run(self, stop: CancellationToken) {
         stop.run_until_cancelled(self.follow_map()).await;
     }
@@ -75,10 +75,10 @@ impl MapFollower {
         }
     }
 
-    /// Says whether the answer was of use.
+    /// Adopts the answer's map. Returns whether the answer was of use.
     fn adopt_answer(&self, known: Option<&MemberRoster>, answer: MapAnswer) -> bool {
         let newer = answer.resolve_membership(known);
-        // A coordinator that lags behind knows an older map than another has told.
+        // A coordinator that lags behind has an older map than another has sent.
         let newer = newer.filter(|newer| known.is_none_or(|known| newer.epoch > known.epoch));
         let Some(newer) = newer else { return false };
         tracing::info!(

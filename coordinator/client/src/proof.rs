@@ -1,14 +1,14 @@
-//! Proof of the cluster secret, of requests and of answers.
+//! Proves knowledge of the cluster secret, in requests and in answers.
 //!
-//! A request names a time, a nonce, the coordinator that it is for and the digest of its body, and
-//! has an HMAC-SHA256 over these, its method and its path with the query. So it is proved before
-//! its body is read. An answer carries an HMAC over the request's nonce, its status and its body.
-//! So neither can be made, changed, or used elsewhere without the secret; a request that changes
-//! something can't be used again either ([`ReplayGuard`]), unless twice is as good as once.
+//! A request names a time, a nonce, its recipient and the digest of its body. An HMAC-SHA256 covers
+//! these, its method and its path with the query, so it can be verified before its body is read. An
+//! answer carries an HMAC over the request's nonce, its status and its body. So nobody without the
+//! secret can make, change or reuse either. A request that changes something can't be replayed
+//! ([`ReplayGuard`]), unless repeating it is harmless.
 //!
-//! The coordinator is named by what it drew at its start ([`ProofRecipient`]): a request that was heard
-//! is of no use at another coordinator, nor at the same one once it has been started again and has
-//! forgotten what it has seen.
+//! The recipient is a name that the coordinator drew at its start ([`ProofRecipient`]). So a
+//! recorded request is useless at another coordinator. It is also useless at the same one after a
+//! restart, which forgets the nonces that it has seen.
 
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,12 +24,12 @@ pub const REQUEST_HEADER: &str = "x-verbs3-proof";
 /// Header of answers: the MAC.
 pub const ANSWER_HEADER: &str = "x-verbs3-answer-proof";
 
-/// Header of answers: the [`ProofRecipient`]. Proves nothing, and tells nothing.
+/// Header of answers: the [`ProofRecipient`]. Proves nothing and reveals nothing.
 pub const RECIPIENT_HEADER: &str = "x-verbs3-coordinator";
 
 const NONCE_BYTES: usize = 16;
 
-/// Shared by the cluster. Not shown by `Debug`.
+/// Secret that the cluster shares. `Debug` does not show it.
 #[derive(Clone)]
 pub struct ClusterSecret(Vec<u8>);
 
@@ -40,23 +40,24 @@ impl std::fmt::Debug for ClusterSecret {
 }
 
 impl ClusterSecret {
-    /// Of a cluster: two that share a secret by accident do not understand each other.
+    /// Creates a cluster's secret. Two clusters that share a secret by accident do not understand
+    /// each other.
     pub fn new(cluster: &str, secret: &str) -> Self {
         Self(format!("{cluster}\n{secret}").into_bytes())
     }
 
-    /// Tells one cluster from another, and nothing about the secret.
+    /// Returns an id that tells one cluster from another and reveals nothing about the secret.
     pub fn cluster_id(&self) -> String {
         hex::encode(&self.compute_mac(&[b"verbs3 cluster id 1"])[..16])
     }
 
-    /// Whether a token is this secret, as it was given to [`ClusterSecret::from_token`]. Takes as long whatever
-    /// it is.
+    /// Returns whether a token equals the one given to [`ClusterSecret::from_token`]. Takes the
+    /// same time for every token.
     pub fn matches_token(&self, token: &str) -> bool {
         bool::from(Sha256::digest(&self.0).ct_eq(&Sha256::digest(token.as_bytes())))
     }
 
-    /// A secret that is shown itself, by who can't prove it.
+    /// Creates a secret from a token that clients show as it is, because they can't prove it.
     pub fn from_token(token: &str) -> Self {
         Self(token.as_bytes().to_vec())
     }
@@ -65,7 +66,7 @@ impl ClusterSecret {
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.0)
             .expect("HMAC takes keys of any length");
         for part in parts {
-            // With its length, so that no two lists of parts are the same bytes.
+            // The length is included, so that no two lists of parts have the same bytes.
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);
         }
@@ -73,7 +74,7 @@ impl ClusterSecret {
     }
 }
 
-/// One run of one coordinator: 32 hexadecimal digits, drawn at its start.
+/// Name of one run of one coordinator: 32 hexadecimal digits, drawn at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProofRecipient(pub String);
 
@@ -83,13 +84,14 @@ impl ProofRecipient {
         Self(hex::encode(rand::random::<[u8; NONCE_BYTES]>()))
     }
 
-    /// Of who has not asked yet. The coordinator says which it is.
+    /// Returns the placeholder of a client that has not asked yet. The coordinator answers with its
+    /// name.
     pub fn unknown_recipient() -> Self {
         Self(hex::encode([0; NONCE_BYTES]))
     }
 }
 
-/// What is proved of a request.
+/// Parts of a request that its proof covers.
 #[derive(Debug, Clone, Copy)]
 pub struct ProvenRequest<'a> {
     pub method: &'a str,
@@ -97,7 +99,7 @@ pub struct ProvenRequest<'a> {
     pub body: &'a [u8],
 }
 
-/// What is known of a request before its body is read.
+/// Parts of a request that are known before its body is read.
 #[derive(Debug, Clone, Copy)]
 pub struct ProvenRequestHead<'a> {
     pub method: &'a str,
@@ -105,13 +107,13 @@ pub struct ProvenRequestHead<'a> {
 }
 
 impl<'a> ProvenRequest<'a> {
-    /// The method and the path, without the body.
+    /// Returns the method and the path, without the body.
     pub fn request_head(&self) -> ProvenRequestHead<'a> {
         ProvenRequestHead { method: self.method, path_and_query: self.path_and_query }
     }
 }
 
-/// What a request was proved by; its answer refers to it.
+/// Proof of a request; its answer refers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestProof {
     pub time_ms: u64,
@@ -122,13 +124,13 @@ pub struct RequestProof {
 }
 
 impl RequestProof {
-    /// Whether this is the body that was proved.
+    /// Returns whether this is the body that was proved.
     pub fn covers_body(&self, body: &[u8]) -> bool {
         bool::from(Sha256::digest(body)[..].ct_eq(&self.body[..]))
     }
 }
 
-/// Why a coordinator does not accept a request's proof.
+/// Reason for rejecting a request's proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProofError {
     #[error("the request proves nothing; send {REQUEST_HEADER}")]
@@ -146,15 +148,15 @@ pub enum ProofError {
     Recipient,
 }
 
-/// Milliseconds since 1970.
+/// Returns milliseconds since 1970.
 pub fn wall_clock_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl ClusterSecret {
-    /// The header of a request that is sent to `recipient` at `time_ms`, and what its answer will
-    /// refer to.
+    /// Returns the header of a request that is sent to `recipient` at `time_ms`, and the proof that
+    /// its answer will refer to.
     pub fn prove_request(
         &self,
         said: ProvenRequest<'_>,
@@ -169,8 +171,7 @@ impl ClusterSecret {
         (format!("{time_ms}.{nonce}.{recipient}.{}.{mac}", hex::encode(body)), proof)
     }
 
-    /// Checks a request's header, but for its time, for whom it is, for whether it was seen before,
-    /// and for its body.
+    /// Verifies a request's header. Leaves its time, recipient, replay and body to the caller.
     pub fn check_request(
         &self,
         head: ProvenRequestHead<'_>,
@@ -199,13 +200,13 @@ impl ClusterSecret {
         }
     }
 
-    /// The header of an answer.
+    /// Returns the header of an answer.
     pub fn prove_answer(&self, proof: &RequestProof, status: u16, body: &[u8]) -> String {
         hex::encode(self.answer_mac(proof, status, body))
     }
 
-    /// Whether `header` proves this status and body as the answer to `proof`'s request. Compares in
-    /// constant time. A missing header proves nothing.
+    /// Returns whether `header` proves this status and body as the answer to `proof`'s request.
+    /// Compares in constant time. A missing header proves nothing.
     pub fn check_answer(
         &self,
         proof: &RequestProof,
@@ -217,12 +218,12 @@ impl ClusterSecret {
         given.is_some_and(|given| bool::from(self.answer_mac(proof, status, body).ct_eq(&given)))
     }
 
-    /// Of one line of an answer that comes in lines; they are numbered from 0.
+    /// Returns the proof of one line of a streamed answer; lines are numbered from 0.
     pub fn prove_line(&self, proof: &RequestProof, number: u64, line: &[u8]) -> String {
         hex::encode(self.line_mac(proof, number, line))
     }
 
-    /// Whether `given` proves line `number` (from 0) of the answer to `proof`'s request.
+    /// Returns whether `given` proves line `number` (from 0) of the answer to `proof`'s request.
     pub fn check_line(&self, proof: &RequestProof, number: u64, line: &[u8], given: &str) -> bool {
         hex::decode(given)
             .is_ok_and(|given| bool::from(self.line_mac(proof, number, line).ct_eq(&given)))
@@ -260,8 +261,8 @@ impl ClusterSecret {
     }
 }
 
-/// Requests that were seen, as long as their times would be believed. Bounded by the rate at which
-/// proven requests come: who has no secret adds nothing.
+/// Remembers requests as long as their times would be accepted. The rate of proven requests bounds
+/// it: clients without the secret add nothing.
 #[derive(Debug)]
 pub struct ReplayGuard {
     skew: Duration,
@@ -270,25 +271,25 @@ pub struct ReplayGuard {
 
 #[derive(Debug, Default)]
 struct ReplayGuardState {
-    /// Of this stretch of time, and of the one before; each is two skews long, as long as a proof
-    /// may be believed.
+    /// Nonces of the present period, and of the one before. Each period lasts two skews, as long as
+    /// a proof may be accepted.
     now: HashSet<String>,
     before: HashSet<String>,
     began_ms: u64,
 }
 
 impl ReplayGuard {
-    /// `skew`: how far clocks may be apart.
+    /// Creates a guard. `skew` is how far clocks may be apart.
     pub fn new(skew: Duration) -> Self {
         Self { skew, state: Mutex::default() }
     }
 
-    /// Whether a proven request is of our time.
+    /// Returns whether a proven request's time is within the skew.
     pub fn is_timely(&self, proof: &RequestProof, now_ms: u64) -> bool {
         now_ms.abs_diff(proof.time_ms) <= self.skew_ms()
     }
 
-    /// Takes a proven request, once.
+    /// Accepts a proven request once.
     pub fn admit_proof(&self, proof: &RequestProof, now_ms: u64) -> Result<(), ProofError> {
         if !self.is_timely(proof, now_ms) {
             return Err(ProofError::Clock);
@@ -304,7 +305,7 @@ impl ReplayGuard {
         Ok(())
     }
 
-    /// Requests that are remembered.
+    /// Returns how many requests are remembered.
     pub fn nonce_count(&self) -> usize {
         let state = self.state.lock();
         state.now.len() + state.before.len()

@@ -1,7 +1,7 @@
-//! A worker's side of its lease: a pure state machine over what it sends, what it is granted, and
-//! its clock.
+//! Owns a worker's side of its lease: a pure state machine over what it sends, what it is granted,
+//! and its clock.
 //!
-//! Every lease is counted from the moment at which its question was *sent*, and ends a tenth early:
+//! Every lease counts from the moment at which its question was *sent*, and ends a tenth early. So
 //! whatever the network and the drift of clocks do, the worker stops before the coordinator
 //! believes that it has.
 
@@ -15,51 +15,52 @@ use crate::api::{
 };
 use crate::lease_clock::LeaseInstant;
 
-/// Part of a lease by which this host's clock may be slow against the coordinator's.
+/// Fraction of a lease (1/DRIFT) that allows for this host's clock being slower than the
+/// coordinator's.
 const DRIFT: u32 = 10;
 /// Questions in one lease, so that some may be lost. A lease is as old as its question, which waits
-/// for news: when a leader dies, the last one that was granted may be two such waits old, and what
-/// is left has to last until another leads (`coordinator/SIMULATION.md`).
+/// for news. When a leader dies, the last granted lease may be two such waits old. The rest must
+/// last until another leads (`coordinator/SIMULATION.md`).
 pub const RENEWALS: u32 = 8;
 
-/// What a worker has to do after an answer, in this order.
+/// What a worker must do after an answer, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkerLeaseDuty {
-    /// Answer under the present epoch no more: another is in force.
+    /// Stop answering under the present epoch: another is in force.
     GiveUp,
-    /// Answer under the present epoch no more; then ask again at once, and say so.
+    /// Stop answering under the present epoch. Then ask again at once, and report that.
     Prepare(Epoch),
     /// Answer under this map.
     Activate(Box<MembershipActivation>),
-    /// It answers from what it knows until the first moment, and takes part in writes of an outage
-    /// until the second. After those above: nothing old is answered under a new lease.
+    /// Answer from what is known until the first moment. Take part in writes of an outage until the
+    /// second. Comes after the duties above: no old answer may be given under a new lease.
     Lease { until: LeaseInstant, outage_until: LeaseInstant },
-    /// Hear these words of writers that can't reach this worker; then ask again at once, with the
-    /// answers. After the lease, by which they are judged.
+    /// Hear these notices of writers that can't reach this worker. Then ask again at once, with the
+    /// answers. Comes after the lease, which decides about the notices.
     Hear(Vec<RelayedWord>),
 }
 
-/// What a worker holds.
+/// State of a worker's lease.
 #[derive(Debug, Clone)]
 pub struct WorkerLease {
     incarnation: WorkerIncarnation,
     active: Epoch,
     prepared: Epoch,
     open_writes: Option<Vec<OpenWriteReport>>,
-    /// Together with `confirm_prepare`.
+    /// Set together with `confirm_prepare`.
     given_up: RelinquishedEpoch,
-    /// The last map under which the worker answered.
+    /// Last map under which the worker answered.
     last: Epoch,
     lease: Duration,
-    /// The newest that was told: the next one is told as what differs.
+    /// Newest map that was received: the next one comes as a difference to it.
     known: Option<MemberRoster>,
-    /// To words of the last answer; said until an answer comes. Who waits for one that is lost has
-    /// the word said again.
+    /// Answers to the notices of the last grant; sent until the next grant comes. If a coordinator
+    /// loses one, it sends the notice again.
     heard: Vec<HeardWord>,
 }
 
 impl WorkerLease {
-    /// A worker without a lease, a map or open writes.
+    /// Creates the state of a worker without a lease, a map or open writes.
     pub fn new(incarnation: WorkerIncarnation) -> Self {
         let none = Epoch(0);
         Self {
@@ -75,18 +76,18 @@ impl WorkerLease {
         }
     }
 
-    /// The life of the worker process that holds this lease.
+    /// Returns the life of the worker process that holds this lease.
     pub fn worker_incarnation(&self) -> &WorkerIncarnation {
         &self.incarnation
     }
 
-    /// The newest map that was told; 0: none.
+    /// Returns the epoch of the newest map that was received; 0: none.
     pub fn known_epoch(&self) -> Epoch {
         self.known.as_ref().map_or(Epoch(0), |known| known.epoch)
     }
 
-    /// The next question. The answer may wait for news also of who has given up a map: that is when
-    /// news is wanted most, and nobody has use for a lease.
+    /// Returns the next question. Its answer may wait for news even after the worker has given up a
+    /// map: it then wants news most, and nobody needs its lease.
     pub fn next_renewal(&self) -> WorkerLeaseRenewal {
         let wait = self.lease / RENEWALS;
         WorkerLeaseRenewal {
@@ -104,12 +105,12 @@ impl WorkerLease {
         }
     }
 
-    /// How long to pause before the next question, where the coordinator did not wait.
+    /// Returns how long to pause before the next question if the coordinator did not wait.
     pub fn renewal_pause(&self) -> Duration {
         self.lease / RENEWALS / 8
     }
 
-    /// `uncertain`: for so long there may be writes that the worker was not told of.
+    /// Builds the departure. For `uncertain` there may be writes that the worker was not told of.
     pub fn make_departure(
         &self,
         open_writes: Option<Vec<OpenWriteReport>>,
@@ -126,8 +127,8 @@ impl WorkerLease {
         RelinquishedEpoch { epoch: self.last, uncertain_ms: ceil_millis(uncertain) }
     }
 
-    /// The answer to a question that was sent at `sent`. Answers to older questions must not be
-    /// given.
+    /// Applies the answer to the question that was sent at `sent`, and returns the duties. Callers
+    /// must drop answers to older questions.
     pub fn apply_grant(
         &mut self,
         sent: LeaseInstant,
@@ -146,7 +147,7 @@ impl WorkerLease {
             duties.push(WorkerLeaseDuty::Prepare(epoch));
         } else if let Some(news) = granted.activation {
             let activation = news.resolve_activation(self.known.as_ref());
-            // What does not follow from the map that is known: then all of it is asked for.
+            // If the difference starts from another map, the next question asks for the whole map.
             self.known = activation.as_ref().map(|activation| activation.membership.clone());
             duties.extend(
                 activation.map(|activation| WorkerLeaseDuty::Activate(Box::new(activation))),
@@ -162,13 +163,13 @@ impl WorkerLease {
         duties
     }
 
-    /// The worker has done so; its answers.
+    /// Records the worker's answers to the notices that it heard.
     pub fn record_heard_words(&mut self, heard: Vec<HeardWord>) {
         self.heard = heard;
     }
 
-    /// The worker has done so: it answers under no epoch, and hands over its open writes (`None`:
-    /// too many). `uncertain`: for so long there may be others, of which it was not told.
+    /// Records that the worker has prepared: it answers under no epoch, and hands over its open
+    /// writes (`None`: too many). For `uncertain` there may be others, which it was not told of.
     pub fn confirm_prepare(
         &mut self,
         epoch: Epoch,
@@ -179,19 +180,20 @@ impl WorkerLease {
         self.given_up = self.given_up(uncertain);
     }
 
-    /// Another process has this worker's name: it answers under no epoch, and hands over nothing.
+    /// Records that another process has this worker's name: this one answers under no epoch, and
+    /// hands over nothing.
     pub fn mark_replaced(&mut self) {
         (self.active, self.prepared, self.open_writes) = (Epoch(0), Epoch(0), None);
     }
 
-    /// The worker has done so.
+    /// Records that the worker answers under the map of `epoch`.
     pub fn confirm_activation(&mut self, epoch: Epoch) {
         (self.active, self.prepared, self.open_writes) = (epoch, Epoch(0), None);
         (self.last, self.given_up) = (epoch, RelinquishedEpoch::default());
     }
 }
 
-/// Never a shorter time.
+/// Rounds up to milliseconds, so that the time is never shorter.
 pub(crate) fn ceil_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Whether an object is in the tier: looked for page by page, and read back where that was asked
-//! for.
+//! Checks whether an object is in the tier: looks for its pages, and reads them back if the job
+//! asks for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::job_run::PreloadRun;
 use crate::load_object::{PreloadItemError, PreloadPiece, jitter_pause};
 use crate::object_list::PreloadListItem;
 
-/// What an object has in the tier.
+/// Bytes of an object that are in the tier, and that are not.
 struct PreloadCoverage {
     version: Arc<ContentVersion>,
     held: u64,
@@ -26,7 +26,7 @@ struct PreloadCoverage {
 }
 
 impl PreloadRun<'_> {
-    /// Counts what is there. An error: something is not.
+    /// Counts what is in the tier. Fails if something is missing.
     pub(crate) async fn check_object(
         &self,
         item: &PreloadListItem,
@@ -47,7 +47,7 @@ impl PreloadRun<'_> {
         }
     }
 
-    /// Bytes that are there, and bytes that are not, of the version that readers get now.
+    /// Returns how many bytes of readers' present version are there, and how many are not.
     async fn measure_coverage(
         &self,
         item: &PreloadListItem,
@@ -58,7 +58,7 @@ impl PreloadRun<'_> {
             let object = object.clone();
             PreloadPiece { object, version, block, pages, replica }
         };
-        // Of most objects these are all the pages.
+        // For most objects these are all the pages.
         let first = self.plan.first_pages(geometry, item.listed_bytes());
         let request =
             self.build_warm_request(mount, piece(None, BlockIndex(0), first.clone(), 0), true);
@@ -83,8 +83,8 @@ impl PreloadRun<'_> {
         Ok(PreloadCoverage { version, held, missing })
     }
 
-    /// What was loaded may have been replaced since, behind the tier's back. The listing shows
-    /// that, where there is one; a named object is known to its home as long as gateways would
+    /// Finds the version that readers get now. What was loaded may have been replaced since, behind
+    /// the tier. A listing shows that. The home knows a named object for as long as gateways would
     /// believe it.
     async fn probe_current_version(
         &self,
@@ -96,13 +96,13 @@ impl PreloadRun<'_> {
         if !item.shows_another(&looked.version) {
             return Ok(looked);
         }
-        // Its home was not told what the list shows, or knows a newer one.
+        // The home has not learnt what the list shows, or knows a newer version.
         let now = WarmRequest { attributes_age_ms_max: 0, ..first };
         self.warm_with_retries(&item.mount, &now, 0).await
     }
 
-    /// Reads the wanted bytes through the tier's client, which holds each page against its
-    /// checksum; whole objects are held against the UFS's, too.
+    /// Reads the wanted bytes through the tier's client, which checks each page against its
+    /// checksum. Whole objects are also checked against the UFS's checksum.
     async fn read_back(
         &self,
         item: &PreloadListItem,
@@ -166,7 +166,7 @@ impl PreloadRun<'_> {
         ReadBackRetries { began: Instant::now(), pause: self.engine.options.pause_min }
     }
 
-    /// Waits before another try. An error: there is none.
+    /// Waits before another try. Fails if no tries are left.
     async fn before_another(
         &self,
         tries: &mut ReadBackRetries,
@@ -194,7 +194,7 @@ impl PreloadRun<'_> {
         span: BlockSpan,
         mut compare: Option<&mut ChecksumComparison>,
     ) -> Result<(), PreloadItemError> {
-        // Held over pauses, too: whoever has begun is to end first.
+        // Held during pauses, too: a reader that has begun should finish first.
         let _turn = self.engine.reads.acquire().await;
         let (mut span, mut tries) = (span, self.begin_retries());
         loop {
@@ -227,7 +227,7 @@ impl PreloadRun<'_> {
     }
 }
 
-/// Whether what was read was there already.
+/// Fails unless the bytes that were read were in the tier already.
 fn came_from_tier(read: &SpanRead) -> Result<(), PreloadItemError> {
     match read.bytes_origin() {
         None | Some((CacheVerdict::Hit, _)) => Ok(()),
@@ -242,7 +242,7 @@ fn changed_error() -> PreloadItemError {
     PreloadItemError::Failed("read back: it has changed".to_owned())
 }
 
-/// Of one question or one span.
+/// Retries of one question or one span.
 struct ReadBackRetries {
     began: Instant,
     pause: Duration,

@@ -1,5 +1,5 @@
-//! Bytes against the checksum that the UFS has of the whole object, if it has one that can be
-//! computed from them.
+//! Compares an object's bytes with the UFS's checksum of the whole object, if that can be computed
+//! from the bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -7,20 +7,20 @@ use crc_fast::{CrcAlgorithm, Digest};
 use md5::{Digest as _, Md5};
 use verbs3_protocol::HeadAttributes;
 
-/// Takes the object's bytes, in order.
+/// Comparison that takes the object's bytes in order.
 pub(crate) struct ChecksumComparison {
     state: ComparisonDigest,
     expected: String,
 }
 
 enum ComparisonDigest {
-    /// And the bytes of it that the UFS shows.
+    /// The digest, and the checksum's bytes as the UFS shows them.
     Crc(Box<Digest>, usize),
     Md5(Box<Md5>),
 }
 
 impl ChecksumComparison {
-    /// `None`: the UFS has none.
+    /// Starts a comparison. `None`: the UFS has no usable checksum.
     pub(crate) fn new(attributes: &HeadAttributes) -> Option<Self> {
         let header = |name: &str| {
             let (_, value) = attributes.headers.iter().find(|(known, _)| known == name)?;
@@ -34,7 +34,7 @@ impl ChecksumComparison {
             ("x-amz-checksum-crc32", CrcAlgorithm::Crc32IsoHdlc, 4),
         ];
         for (name, algorithm, bytes) in crcs {
-            // Of parts, it ends in `-` and their number.
+            // A checksum of parts ends in `-` and their number.
             if let Some(expected) =
                 header(name).filter(|value| !is_of_parts && !value.contains('-'))
             {
@@ -42,8 +42,7 @@ impl ChecksumComparison {
                 return Some(Self { state, expected: expected.to_owned() });
             }
         }
-        // An ETag is an MD5 where the object was written at once and is not encrypted by a key
-        // service.
+        // An ETag is an MD5 if the object was written at once and no key service encrypts it.
         let is_encrypted =
             header("x-amz-server-side-encryption").is_some_and(|kind| kind.starts_with("aws:kms"));
         let etag = attributes.version.etag.trim_matches('"');
@@ -62,7 +61,7 @@ impl ChecksumComparison {
         }
     }
 
-    /// Whether the bytes are the object's.
+    /// Returns whether the bytes match the UFS's checksum.
     pub(crate) fn matches_checksum(self) -> bool {
         let found = match self.state {
             ComparisonDigest::Crc(digest, bytes) => {

@@ -1,7 +1,8 @@
-//! All jobs: taken in, run, some at a time, remembered, and followed by whoever asks.
+//! Owns all jobs: accepts them, runs a bounded number at a time, remembers them, and serves their
+//! news.
 //!
-//! One engine runs the jobs of a store: the leader's. It stops when its store says that another
-//! does.
+//! One engine runs the jobs of a store: the leader's. It stops when the store says that another
+//! engine runs them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -35,7 +36,7 @@ use crate::plan::{PreloadPlan, SpecError, deadline_of};
 /// How long a `DELETE` waits for the job's run to end.
 const STOP_WAIT: Duration = Duration::from_secs(1);
 
-/// Why the engine does not take, find or show a job.
+/// Reason why the engine does not accept, find or show a job.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum PreloadEngineError {
     #[error(transparent)]
@@ -65,17 +66,18 @@ pub struct PreloadEngine {
     pub(crate) jobs: Mutex<BTreeMap<String, Arc<PreloadJob>>>,
     budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
     pub(crate) reads: Semaphore,
-    /// One job at a time is taken in.
+    /// Held while a job is accepted: one at a time.
     taking: Arc<tokio::sync::Mutex<()>>,
-    /// When the newest job was made, in ms since 1970. No two have the same: they keep their order.
+    /// Creation time of the newest job, in ms since 1970. All times differ, so jobs keep their
+    /// order.
     newest_ms: AtomicU64,
-    /// What goes on though whoever asked for it may have hung up. Joined by [`PreloadEngine::run_job`].
+    /// Tasks that go on even if their client hangs up. [`PreloadEngine::run`] joins them.
     tasks: TaskTracker,
     happened: Notify,
 }
 
 impl PreloadEngine {
-    /// With the jobs that the store has. Runs none before [`PreloadEngine::run_job`].
+    /// Loads the jobs of the store. Runs none before [`PreloadEngine::run`].
     pub async fn load_from_store(
         options: PreloadOptions,
         tier: Arc<CacheTierClient>,
@@ -102,7 +104,7 @@ impl PreloadEngine {
         }))
     }
 
-    /// Runs jobs until it is stopped, by its owner or because its store belongs to another.
+    /// Runs jobs until its owner stops it, or its store belongs to another engine.
     pub async fn run(self: Arc<Self>) {
         let mut runs = JoinSet::new();
         while !self.stop.is_cancelled() {
@@ -121,7 +123,7 @@ impl PreloadEngine {
             }
             self.update_job_gauges(runs.len());
             tokio::select! {
-                // First: a run that the stop has ended must not make room for another.
+                // Comes first: a run that the stop has ended must not make room for another.
                 biased;
                 () = self.stop.cancelled() => {}
                 () = self.happened.notified() => {}
@@ -129,20 +131,19 @@ impl PreloadEngine {
                 () = sleep(next_deadline.unwrap_or_default()), if next_deadline.is_some() => {}
             }
         }
-        // Each ends by itself: nothing of it waits for anything but the store, and that only until
-        // the stop.
+        // Each run ends by itself: it waits only for the store, and for that only until the stop.
         while runs.join_next().await.is_some() {}
         self.tasks.close();
         self.tasks.wait().await;
         self.update_job_gauges(0);
     }
 
-    /// Asks all runs to end. `run` returns once they have; their jobs stay resumable.
+    /// Asks all runs to end. `run` returns once they have. Their jobs stay resumable.
     pub fn request_stop(&self) {
         self.stop.cancel();
     }
 
-    /// Whether its jobs are another's now, or nobody's.
+    /// Returns whether its jobs now belong to another engine, or to none.
     pub fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
@@ -156,7 +157,7 @@ impl PreloadEngine {
         newest.map_or(now, after)
     }
 
-    /// Takes a job in. Whether it is a new one.
+    /// Accepts a job. Returns whether it is a new one.
     pub async fn create_job(
         self: &Arc<Self>,
         spec: PreloadJobSpec,
@@ -176,7 +177,7 @@ impl PreloadEngine {
             );
         }
         let taking = self.taking.clone().lock_owned().await;
-        // Who asks may hang up from here on: what is in the store must be known here.
+        // The client may hang up from here on. This engine must still know what is in the store.
         let engine = self.clone();
         let taken = self.tasks.spawn(async move {
             let _taking = taking;
@@ -187,7 +188,7 @@ impl PreloadEngine {
             .unwrap_or_else(|error| Err(JobStoreError::Unavailable(error.to_string()).into()))
     }
 
-    /// By one at a time.
+    /// Accepts one job at a time.
     async fn take_in(
         &self,
         record: PreloadJobRecord,
@@ -202,11 +203,12 @@ impl PreloadEngine {
         }
         self.check_notified(&id)?;
         self.make_room().await?;
-        // Of a job of this name that was forgotten halfway. It would be taken for this one's.
+        // A job of this name may have been forgotten halfway. Its progress must not be taken for
+        // this one's.
         self.store.delete_entry(&progress_key(&id)).await?;
         let record = match self.store.put_entry(&spec_key(&id), value, true).await {
             Ok(()) => record,
-            // Written before, and the answer was lost: nobody has run it.
+            // It was written before, but the answer was lost: nobody has run it.
             Err(JobStoreError::Exists(_)) => {
                 let stored = jobs_of(self.store.list_entries().await?).remove(&id);
                 let stored = stored.filter(|stored| stored.record.spec == record.spec);
@@ -221,8 +223,8 @@ impl PreloadEngine {
         Ok((view, true))
     }
 
-    /// Notifications come at the rate of writes, from whoever has the token: their jobs have places
-    /// of their own, or people's would find none.
+    /// Checks the bound on jobs of notifications. Anybody with the token sends those, at the rate
+    /// of writes. Without places of their own they would leave none for people.
     fn check_notified(&self, id: &str) -> Result<(), PreloadEngineError> {
         if !id.starts_with(NOTIFIED) {
             return Ok(());
@@ -241,8 +243,8 @@ impl PreloadEngine {
         jobs.iter().filter(|(id, job)| id.starts_with(NOTIFIED) && which(job)).count()
     }
 
-    /// As it is now; or, where `news` is given and there is none later, as it is when there is, or
-    /// after `wait`.
+    /// Returns the job as it is now. If `news` is given and nothing is newer, waits for a change,
+    /// for up to `wait`.
     pub async fn get(
         &self,
         id: &str,
@@ -257,7 +259,7 @@ impl PreloadEngine {
         Ok(job.job_view())
     }
 
-    /// Ends a job; one that is over stays as it is.
+    /// Ends a job. A job that is over stays as it is.
     pub async fn end_job(self: &Arc<Self>, id: &str) -> Result<JobView, PreloadEngineError> {
         let job = self.find_job(id).ok_or_else(|| PreloadEngineError::Unknown(id.to_owned()))?;
         job.deleted.cancel();
@@ -274,7 +276,7 @@ impl PreloadEngine {
         Ok(job.job_view())
     }
 
-    /// Persists, for as long as the store belongs to this engine.
+    /// Persists progress while the store belongs to this engine.
     pub(crate) async fn persist_progress(
         &self,
         job: &PreloadJob,
@@ -288,7 +290,7 @@ impl PreloadEngine {
                     job.record_persisted(progress);
                     return Ok(());
                 }
-                // It would be refused again.
+                // The store would refuse it again.
                 Err(error @ JobStoreError::Refused(_)) => {
                     return Err(PreloadRunEnd::Failed(error.to_string()));
                 }
@@ -312,7 +314,7 @@ impl PreloadEngine {
         }
     }
 
-    /// How many blocks of a UFS may be under way.
+    /// Returns the permits for blocks of a UFS that may be in flight.
     pub(crate) fn block_budget(&self, ufs: &str) -> Arc<Semaphore> {
         let mut budgets = self.budgets.lock();
         if let Some(known) = budgets.get(ufs) {
@@ -340,7 +342,7 @@ impl PreloadEngine {
         self.jobs.lock().get(id).cloned()
     }
 
-    /// Ends a job that waits for its turn. It does not wait for that: runs may take hours.
+    /// Ends a waiting job without waiting for its end to be persisted: runs may take hours.
     fn end_waiting(self: &Arc<Self>, job: &Arc<PreloadJob>, why: PreloadRunEnd) {
         if !job.try_begin_run() {
             return;
@@ -352,7 +354,7 @@ impl PreloadEngine {
         });
     }
 
-    /// Ends jobs whose deadline comes before their turn. How long until the next one's does.
+    /// Ends waiting jobs whose deadline is over. Returns the time until the next one's deadline.
     fn end_overdue(self: &Arc<Self>) -> Option<Duration> {
         let waiting: Vec<Arc<PreloadJob>> =
             self.jobs.lock().values().filter(|job| job.is_waiting()).cloned().collect();
@@ -364,15 +366,15 @@ impl PreloadEngine {
                     self.end_waiting(&job, PreloadRunEnd::Deadline)
                 }
                 Ok(Some(deadline)) => next = Some(next.unwrap_or(u64::MAX).min(deadline - now)),
-                // What is no time is said when the job runs.
+                // The run reports an invalid deadline.
                 Ok(None) | Err(_) => {}
             }
         }
         next.map(Duration::from_millis)
     }
 
-    /// The job to run next: of the highest priority, the oldest. Those of notifications leave a
-    /// place to others.
+    /// Returns the job to run next: the oldest of the highest priority. Jobs of notifications leave
+    /// one place to others.
     fn next(&self) -> Option<Arc<PreloadJob>> {
         let has_place = self.count_notification_jobs(PreloadJob::is_running)
             < self.options.jobs_running_max.saturating_sub(1).max(1);
@@ -394,7 +396,7 @@ impl PreloadEngine {
         self.metrics.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
-    /// Forgets the oldest job that is over, if there are as many as may be.
+    /// Forgets the oldest finished job if there are as many as may be.
     async fn make_room(&self) -> Result<(), PreloadEngineError> {
         let oldest = {
             let jobs = self.jobs.lock();
@@ -402,26 +404,26 @@ impl PreloadEngine {
                 return Ok(());
             }
             let over = jobs.values().filter(|job| !job.is_waiting() && !job.is_running());
-            // Nobody follows those that notifications have begun.
+            // Jobs of notifications go first, because nobody follows them.
             let order = |job: &&Arc<PreloadJob>| {
                 (!job.record.id.starts_with(NOTIFIED), job.record.created_ms)
             };
             let oldest = over.min_by_key(order).map(|job| job.record.id.clone());
             oldest.ok_or(PreloadEngineError::Full(jobs.len()))?
         };
-        // In this order: a description without progress would be run again.
+        // The order matters: a description without progress would be run again.
         self.store.delete_entry(&spec_key(&oldest)).await?;
         self.store.delete_entry(&progress_key(&oldest)).await?;
         self.jobs.lock().remove(&oldest);
         if let Some(folder) = &self.options.failures_folder {
-            // Most have none.
+            // Most jobs have no such file.
             let _ = tokio::fs::remove_file(file_of(folder, &oldest)).await;
         }
         Ok(())
     }
 }
 
-/// What is kept, put together. What can't be read is left where it is, and said.
+/// Reads the stored jobs. Leaves unreadable ones in place and reports them.
 fn jobs_of(entries: Vec<(String, Bytes)>) -> BTreeMap<String, Arc<PreloadJob>> {
     let entries: HashMap<String, Bytes> = entries.into_iter().collect();
     let mut jobs = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! The file that lists what a job could not load: a JSON object a line. Bounded in memory by a
-//! page, on disk by its own bound.
+//! Owns the file that lists what a job could not load: one JSON object a line. A page bounds its
+//! memory, and a setting bounds the file.
 //!
-//! Lines are written before the page that they belong to is persisted as gone through. What lies
-//! beyond the persisted length belongs to a page that will be gone through again, and is cut off.
+//! Lines are written before their page is persisted as done. Lines beyond the persisted length
+//! belong to a page that will be repeated, and are cut off.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
 use crate::api::{PreloadFailure, PreloadFailureSummary};
 
-/// Failures that a job's view has.
+/// Failures that a job's view shows.
 const FIRST_MAX: usize = 20;
-/// Characters of what is said of one: what a store says of itself, or stands in a manifest, may be
-/// long, and a job's progress has to fit into the coordinators' store.
+/// Most characters of one failure's text. Texts of stores and manifests may be long, and a job's
+/// progress must fit into the coordinators' store.
 const TEXT_MAX: usize = 1000;
 
 pub(crate) fn truncate_text(text: &str) -> String {
@@ -25,9 +25,9 @@ pub(crate) fn file_of(folder: &Path, id: &str) -> PathBuf {
     folder.join(format!("{id}.jsonl"))
 }
 
-/// Adds a page's failures to the file and to what the job says of them. `bytes`: of the file, as
-/// persisted. A file that can't be written is no reason to stop: the job says how many it does not
-/// have.
+/// Appends a page's failures to the file and to the job's summary. `bytes` is the file's persisted
+/// length. A file that can't be written does not stop the job: its summary says how many failures
+/// the file lacks.
 pub(crate) async fn append_failures(
     file: Option<&Path>,
     bytes_max: u64,
@@ -47,7 +47,7 @@ pub(crate) async fn append_failures(
         return;
     };
     if fs::metadata(file).await.map_or(0, |known| known.len()) < *bytes {
-        // It is on the host of the coordinator that led before.
+        // The file is on the host of the previous leader.
         *bytes = 0;
         failures.left_out = failures.count - page.len() as u64;
     }

@@ -1,4 +1,4 @@
-//! One job as the engine holds it: what is persisted of it, what its present page has done, and who
+//! Owns one job's state in the engine: what is persisted, the present page's counters, and who
 //! waits for news.
 
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::job_record::{PreloadJobRecord, PreloadProgress, WorkerLifeTracker};
 pub(crate) struct PreloadJob {
     pub(crate) record: PreloadJobRecord,
     state: Mutex<PreloadJobInner>,
-    /// Ends the job's run; by `DELETE`.
+    /// Ends the job's run after a `DELETE`.
     pub(crate) deleted: CancellationToken,
     news: watch::Sender<u64>,
 }
 
-/// Of a job that has begun: dropped, it waits again, unless it is over.
+/// Guard of a job that runs. When dropped, the job waits again, unless it is over.
 pub(crate) struct JobRunGuard(pub(crate) Arc<PreloadJob>);
 
 impl Drop for JobRunGuard {
@@ -31,9 +31,9 @@ impl Drop for JobRunGuard {
 
 struct PreloadJobInner {
     progress: PreloadProgress,
-    /// Of the page that is gone through.
+    /// Counters of the present page.
     page: PreloadCounters,
-    /// Of the page before, while that is persisted.
+    /// Counters of the previous page, while it is being persisted.
     turned: PreloadCounters,
     heard: WorkerLifeTracker,
     is_running: bool,
@@ -60,7 +60,8 @@ impl PreloadJob {
         self.state.lock().progress.state
     }
 
-    /// Whether it waits for a run. From then on it does not, until [`PreloadJob::finish_run`].
+    /// Begins a run if the job waits for one. It then waits no more until
+    /// [`PreloadJob::finish_run`].
     pub(crate) fn try_begin_run(&self) -> bool {
         let mut state = self.state.lock();
         let begins = !state.is_running && !state.progress.state.is_over();
@@ -81,7 +82,7 @@ impl PreloadJob {
         self.state.lock().is_running = false;
     }
 
-    /// What is persisted now, the page before included.
+    /// Records what is persisted now, the previous page included.
     pub(crate) fn record_persisted(&self, progress: PreloadProgress) {
         {
             let mut state = self.state.lock();
@@ -95,7 +96,7 @@ impl PreloadJob {
         add(&mut self.state.lock().page);
     }
 
-    /// Of whom an answer came.
+    /// Records a worker that has answered, with its life and epoch.
     pub(crate) fn record_worker_life(&self, worker: &WorkerId, life: u64, epoch: Epoch) {
         self.state.lock().heard.record_answer(worker, life, epoch);
     }
@@ -104,20 +105,20 @@ impl PreloadJob {
         self.state.lock().heard.clone()
     }
 
-    /// A round begins.
+    /// Forgets the workers that answered, because a round begins.
     pub(crate) fn forget_heard(&self) {
         self.state.lock().heard = WorkerLifeTracker::default();
     }
 
-    /// The present page is done: what it has done is to be persisted. From here on the next one is
-    /// counted.
+    /// Ends the present page and returns its counters, which must be persisted. The next page
+    /// counts from here.
     pub(crate) fn turn_page(&self) -> PreloadCounters {
         let mut state = self.state.lock();
         state.turned = std::mem::take(&mut state.page);
         state.turned
     }
 
-    /// A page that is to be gone through again.
+    /// Forgets the counters of a page that will be repeated.
     pub(crate) fn forget_page(&self) {
         let mut state = self.state.lock();
         (state.page, state.turned) = (PreloadCounters::default(), PreloadCounters::default());
@@ -175,7 +176,7 @@ pub(crate) fn sum_counters(a: &PreloadCounters, b: &PreloadCounters) -> PreloadC
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

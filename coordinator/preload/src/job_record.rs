@@ -1,4 +1,4 @@
-//! What is persisted of a job: its description, written once, and how far it has come.
+//! Defines what is persisted of a job: its description, written once, and its progress.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::api::{JobState, PreloadCounters, PreloadFailureSummary, PreloadJobSpec, PreloadPhase};
 
-/// Under `ID/spec`.
+/// Entry `ID/spec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PreloadJobRecord {
     pub(crate) id: String,
@@ -15,43 +15,43 @@ pub(crate) struct PreloadJobRecord {
     pub(crate) created_ms: u64,
 }
 
-/// The next page of the list. The first one by default.
+/// Position of the next page of the list; by default the first page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PreloadListCursor {
-    /// Which of the plan's sources.
+    /// Index among the plan's sources.
     pub(crate) source: usize,
-    /// Of a prefix: the last key of the page before.
+    /// For a prefix: the last key of the previous page.
     pub(crate) after: Option<String>,
-    /// Of paths, how many were there before; of a manifest, bytes.
+    /// For paths, how many came before; for a manifest, bytes.
     pub(crate) offset: u64,
-    /// Of the manifest: its version when it was read first, and its length. Every phase goes
-    /// through the same list.
+    /// For a manifest: its version at the first read, and its length. Every phase uses the same
+    /// list.
     pub(crate) etag: Option<String>,
     pub(crate) bytes: u64,
 }
 
 impl PreloadListCursor {
-    /// Where the next source begins.
+    /// Returns the cursor at the start of the next source.
     pub(crate) fn of_next_source(&self) -> Self {
         Self { source: self.source + 1, ..self.rewind_list() }
     }
 
-    /// Where the list begins: the same manifest.
+    /// Returns the cursor at the list's start, with the same manifest.
     pub(crate) fn rewind_list(&self) -> Self {
         Self { etag: self.etag.clone(), bytes: self.bytes, ..Self::default() }
     }
 }
 
-/// Who has answered in this round: a worker that was started anew has lost its memory, and another
-/// map gives blocks to others.
+/// Tracks which workers answered in this round. A restarted worker has lost its memory, and another
+/// map gives blocks to other workers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct WorkerLifeTracker {
-    /// What workers call their present lives.
+    /// Present lives of the workers, by worker.
     lives: BTreeMap<String, u64>,
     epoch: Option<u64>,
-    /// There was more than one life of a worker, or more than one map.
+    /// A worker had more than one life, or there was more than one map.
     pub(crate) is_unsettled: bool,
 }
 
@@ -67,7 +67,7 @@ impl WorkerLifeTracker {
     }
 }
 
-/// Under `ID/progress`, after each page.
+/// Entry `ID/progress`, written after each page.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PreloadProgress {
@@ -76,12 +76,13 @@ pub(crate) struct PreloadProgress {
     pub(crate) cursor: PreloadListCursor,
     pub(crate) counters: PreloadCounters,
     pub(crate) failures: PreloadFailureSummary,
-    /// Of the file of failures: what lies beyond belongs to a page that is gone through again.
+    /// Persisted length of the failure file. Bytes beyond it belong to a page that will be
+    /// repeated.
     pub(crate) failures_bytes: u64,
     pub(crate) reason: Option<String>,
     pub(crate) ended_ms: Option<u64>,
     pub(crate) resumed: u32,
-    /// How often the list was gone through again because what had been loaded may be gone.
+    /// How often the list was repeated because loaded pages may be gone.
     pub(crate) rounds: u32,
     pub(crate) heard: WorkerLifeTracker,
 }

@@ -1,8 +1,8 @@
-//! One run of a job, from where it was persisted last to its end: phase by phase, page by page.
+//! Runs a job from its last persisted state to its end: phase by phase, page by page.
 //!
-//! A page is persisted once all of it was gone through, so that a run that was cut off goes through
-//! its last pages again: loading what is there costs a question, and no byte. Meanwhile the next
-//! page is gone through, and the one after it fetched.
+//! A page is persisted once all of it is done, so an interrupted run repeats its last pages.
+//! Repeating what is there costs a question and no byte. While a page is being persisted, the next
+//! one is worked on and the one after it is fetched.
 
 use std::time::Duration;
 
@@ -26,14 +26,14 @@ use crate::object_list::{self, PreloadListItem, PreloadListPage, ShortListCache}
 use crate::plan::PreloadPlan;
 use crate::token_bucket::PreloadTokenBucket;
 
-/// Why a run went no further.
+/// Reason why a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PreloadRunEnd {
-    /// All was gone through.
+    /// Everything was done.
     Through,
     Deadline,
     Deleted,
-    /// Another engine goes on.
+    /// Another engine continues.
     Interrupted,
     Failed(String),
 }
@@ -47,11 +47,10 @@ pub(crate) struct PreloadRun<'a> {
     counted: Mutex<ShortListCache>,
 }
 
-/// How often a job goes over its list again: a cluster that never comes to rest is for a person to
-/// look at.
+/// How often a job repeats its list. A cluster that never comes to rest needs a person.
 const ROUNDS_MAX: u32 = 8;
 
-/// Runs the job to its end, and persists that.
+/// Runs the job to its end and persists the result.
 pub(crate) async fn run_job(engine: &PreloadEngine, job: &PreloadJob) {
     let mut progress = job.progress_snapshot();
     if progress.state == JobState::Running {
@@ -75,7 +74,7 @@ pub(crate) async fn run_job(engine: &PreloadEngine, job: &PreloadJob) {
     conclude_job(engine, job, ended).await;
 }
 
-/// Persists what has become of a job.
+/// Persists the result of a job.
 pub(crate) async fn conclude_job(engine: &PreloadEngine, job: &PreloadJob, ended: PreloadRunEnd) {
     job.forget_page();
     let mut progress = job.progress_snapshot();
@@ -96,7 +95,8 @@ pub(crate) async fn conclude_job(engine: &PreloadEngine, job: &PreloadJob, ended
                 reason,
                 "a preload job has ended, which the store does not take"
             );
-            // Not to be run again and again. Whoever leads next tries it once.
+            // Recorded even if persisting failed, so that the job is not run again and again. The
+            // next leader tries it once.
             job.record_persisted(progress);
         }
         Err(_) => return,
@@ -105,7 +105,7 @@ pub(crate) async fn conclude_job(engine: &PreloadEngine, job: &PreloadJob, ended
     tracing::info!(job = job.record.id, ?state, "a preload job has ended");
 }
 
-/// Done means done.
+/// Returns the final state. `Done` means that nothing is missing.
 fn judge_progress(progress: &PreloadProgress, spec: &PreloadJobSpec) -> (JobState, Option<String>) {
     let counters = &progress.counters;
     if counters.objects_failed == 0 && counters.objects_missing == 0 {
@@ -168,8 +168,9 @@ impl PreloadRun<'_> {
         }
     }
 
-    /// Something is missing, and what was loaded may have been lost with a worker, or belong to
-    /// another one now. What did not fit is no better for being loaded again.
+    /// Returns whether another round may help. Something must be missing that was perhaps lost with
+    /// a worker, or belongs to another one now. What did not fit the tier would not fit in another
+    /// round.
     fn is_worth_another_round(&self) -> bool {
         let PreloadProgress { counters, rounds, .. } = self.job.progress_snapshot();
         let is_missing = counters.objects_missing > 0 || counters.objects_failed > 0;
@@ -184,7 +185,7 @@ impl PreloadRun<'_> {
             "a preload job begins its list again: workers were started anew, or the map has changed"
         );
         if let Some(folder) = &self.engine.options.failures_folder {
-            // What failed is tried again, and listed again if it fails again.
+            // Failed objects are tried again, and listed again if they fail again.
             let _ = tokio::fs::remove_file(failure_file::file_of(folder, id)).await;
         }
         let PreloadCounters { objects, bytes, bytes_loaded, bytes_held, retries, .. } =
@@ -220,8 +221,8 @@ impl PreloadRun<'_> {
                     self.fetch_page_with_retries(phase, &page.next)
                 )
             };
-            // Not cut off: what is on its way to the store could come there after what ends the
-            // run.
+            // A commit is not cut off: its write could otherwise reach the store after the one that
+            // ends the run.
             let (worked, committed) = tokio::join!(self.unless_over(both), committing);
             committed?;
             let (failed, following) = worked?;
@@ -230,7 +231,7 @@ impl PreloadRun<'_> {
                 "a page was gone through"
             );
             committing = Box::pin(self.commit_page(page.next, failed, self.job.turn_page()));
-            // One that can't be had ends the run, but what was done before it is persisted.
+            // A page that can't be fetched ends the run, but the work before it is persisted.
             next = match following {
                 Ok(next) => next,
                 Err(ended) => return committing.await.and(Err(ended)),
@@ -239,7 +240,7 @@ impl PreloadRun<'_> {
         committing.await
     }
 
-    /// May be cancelled by what ends a run; nothing is persisted in here.
+    /// Runs `work` unless the run ends first. `work` may be cancelled, because it persists nothing.
     async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Result<T, PreloadRunEnd> {
         let deadline = async {
             match self.plan.deadline_ms {
@@ -258,7 +259,7 @@ impl PreloadRun<'_> {
         }
     }
 
-    /// The page at the cursor, asked for with patience.
+    /// Fetches the page at the cursor, with retries.
     async fn fetch_page_with_retries(
         &self,
         phase: PreloadPhase,
@@ -312,8 +313,8 @@ impl PreloadRun<'_> {
             PreloadPhase::Check => self.look_over(&page.items, &mut failed).await,
             PreloadPhase::Count | PreloadPhase::Load => page.items.iter().collect(),
         };
-        // Boxed: of a closure that borrows, the compiler can't show that its future may move
-        // between threads.
+        // Boxed because of a compiler limit: for a closure that borrows, it can't show that the
+        // future is `Send`.
         let mut work: Vec<BoxFuture<'_, Option<PreloadFailure>>> = Vec::with_capacity(items.len());
         for item in items {
             work.push(match phase {
@@ -342,8 +343,8 @@ impl PreloadRun<'_> {
         });
     }
 
-    /// Homes drop what they know otherwise of these objects: what is loaded, or looked for, is what
-    /// the list shows, or newer.
+    /// Makes homes drop what contradicts the list about these objects. Then what is loaded, or
+    /// looked for, is the listed version or a newer one.
     async fn tell_homes(&self, items: &[PreloadListItem]) {
         let Some(mount) =
             items.iter().find(|item| item.shown.is_some()).map(|item| item.mount.clone())
@@ -353,7 +354,7 @@ impl PreloadRun<'_> {
         let entries = items.iter().filter(|item| item.shown.is_some());
         let entries =
             entries.map(|item| ListedEntry { key: item.key.clone(), shown: item.shown.clone() });
-        // A page below a prefix is of one mount.
+        // A page below a prefix belongs to one mount.
         self.engine.tier.report_listing(&mount.object_volume(), entries.collect()).await;
     }
 
@@ -402,8 +403,8 @@ impl PreloadRun<'_> {
         Some(PreloadFailure { path: item.client_path(), reason })
     }
 
-    /// A listed object has vanished only if it has for this host, too: to a worker whose `[[ufs]]`
-    /// leads elsewhere, every object has.
+    /// Confirms on this host that a listed object has vanished. For a worker whose `[[ufs]]` leads
+    /// elsewhere, every object is absent.
     async fn unless_elsewhere(
         &self,
         item: &PreloadListItem,

@@ -1,4 +1,4 @@
-//! Where jobs are kept, so that they outlive whoever runs them.
+//! Defines where jobs are kept, so that they outlive the engine that runs them.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,34 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Why the store of jobs did not do what was asked.
+/// Error of the store of jobs.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum JobStoreError {
     #[error("{0} exists already")]
     Exists(String),
-    /// Another runs the jobs now.
+    /// Another engine runs the jobs now.
     #[error("this process runs no jobs any more: {0}")]
     Deposed(String),
     #[error("the store of jobs can't be used: {0}")]
     Unavailable(String),
-    /// This value, and it would be again.
+    /// The store refuses this value, and would again.
     #[error("the store of jobs does not take it: {0}")]
     Refused(String),
 }
 
-/// Durable, and of one writer: who has been deposed can't write.
+/// Durable store with one writer: a deposed engine can't write.
 #[async_trait]
 pub trait JobStore: Send + Sync + 'static {
-    /// Everything, by key.
+    /// Returns all entries, by key.
     async fn list_entries(&self) -> Result<Vec<(String, Bytes)>, JobStoreError>;
 
-    /// Writes; where `new` is said, only what is not there yet.
+    /// Writes an entry. With `new`, only if the key is absent.
     async fn put_entry(&self, key: &str, value: Bytes, new: bool) -> Result<(), JobStoreError>;
 
     async fn delete_entry(&self, key: &str) -> Result<(), JobStoreError>;
 }
 
-/// Jobs that end with the process.
+/// Store of jobs that ends with the process.
 #[derive(Debug, Default)]
 pub struct MemoryJobs {
     entries: Mutex<BTreeMap<String, Bytes>>,

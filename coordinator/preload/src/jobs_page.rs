@@ -1,5 +1,4 @@
-//! Jobs as lists of them are told: in pages that fit into an answer, and those that a person should
-//! know of.
+//! Lists jobs: in pages that fit into an answer, and as an overview for people.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -12,22 +11,22 @@ use crate::job::{PreloadJob, now_ms};
 use crate::job_record::PreloadJobRecord;
 use crate::plan::is_id;
 
-/// Jobs of one page. Everything that is remembered by default.
+/// Most jobs of one page; by default as many as are remembered.
 pub const PAGE_JOBS_MAX: usize = 100;
-/// Bytes of one page as JSON: a description alone may have 64 KiB, and askers take 16 MiB.
+/// Most bytes of one page as JSON. A description alone may have 64 KiB, and clients accept 16 MiB.
 const PAGE_BYTES_MAX: usize = 4 << 20;
-/// How long ago a job may have ended that a person should know of, and how many of these are told.
+/// How long an unfinished job stays in the overview, and how many of them it lists.
 const RECENT_MS: u64 = 24 * 3600 * 1000;
 const RECENT_MAX: usize = 5;
 
-/// The last job of a page: the next one begins after it. Jobs are told the newest first.
+/// Names the last job of a page; the next page begins after it. The newest jobs come first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobsPageToken {
     created_ms: u64,
     id: String,
 }
 
-/// A text that no page has ended with.
+/// Error: no page has ended with this text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not what `next` of a page said")]
 pub struct JobsPageTokenError(String);
@@ -54,7 +53,7 @@ impl fmt::Display for JobsPageToken {
     }
 }
 
-/// The newest first; two of one moment, which two leaders may have taken in, by name.
+/// Sorts the newest first. Two leaders may have created two jobs at one moment; these sort by name.
 fn job_sort_key(created_ms: u64, id: &str) -> (Reverse<u64>, &str) {
     (Reverse(created_ms), id)
 }
@@ -63,18 +62,18 @@ fn record_sort_key(record: &PreloadJobRecord) -> (Reverse<u64>, &str) {
     job_sort_key(record.created_ms, &record.id)
 }
 
-/// Jobs at a glance.
+/// Overview of the jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobsOverview {
     pub running: usize,
     pub waiting: usize,
-    /// Of the last day, with something missing, the last one first; not all where there are many.
+    /// Unfinished jobs of the last day, the latest first; not all if there are many.
     pub unfinished: Vec<JobView>,
 }
 
 impl PreloadEngine {
-    /// The newest jobs, or those after the last one of a page before: `jobs_max` at most, or fewer
-    /// where they are long.
+    /// Returns the newest jobs, or those after the last one of the previous page. There are
+    /// `jobs_max` at most, or fewer if they are long.
     pub fn jobs_page(&self, after: Option<&JobsPageToken>, jobs_max: usize) -> JobsPage {
         let jobs = self.sorted_jobs(|job| {
             let after = after.map(|after| job_sort_key(after.created_ms, &after.id));
@@ -96,7 +95,7 @@ impl PreloadEngine {
         page
     }
 
-    /// What a person should know of the jobs.
+    /// Returns the overview.
     pub fn jobs_overview(&self) -> JobsOverview {
         let recent = now_ms().saturating_sub(RECENT_MS);
         let mut unfinished: Vec<JobView> = Vec::new();

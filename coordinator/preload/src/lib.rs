@@ -1,9 +1,9 @@
-//! Preload jobs: a list of objects is loaded into the cache tier before anybody reads it, and is
-//! said to be there only if it is.
+//! Preload jobs: loads a list of objects into the cache tier before anybody reads it. Reports them
+//! as present only if they are.
 //!
-//! Also what people ask and say of single objects ([`ObjectAdmin`]). Owns jobs, their progress and
-//! their bounds. Knows no HTTP, and no election: whoever leads runs the [`PreloadEngine`] over a store of
-//! its own. Loads nothing itself: the owners of blocks do.
+//! Also answers people about single objects ([`ObjectAdmin`]). Owns jobs, their progress and their
+//! bounds. Knows no HTTP and no election: the leader runs the [`PreloadEngine`] over a store of its
+//! own. The owners of blocks do the loading.
 #![forbid(unsafe_code)]
 
 pub mod api;

@@ -1,8 +1,8 @@
 //! Loads one object: its attributes and first pages at its home, then its other blocks at their
 //! owners.
 //!
-//! A question that can't be answered now is put again, with patience; it is never put to anybody
-//! but the owner by the map.
+//! A question that can't be answered now is repeated for a limited time. It always goes to the
+//! owner by the map, never to another worker.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::mounts::PreloadMount;
 use crate::object_list::PreloadListItem;
 use crate::plan::piece_bytes;
 
-/// How often an object is begun anew because it changed.
+/// How often an object is loaded anew because it changed.
 const CHANGES_MAX: usize = 3;
-/// How often a UFS's own error is asked for again.
+/// How often a request is repeated after an error of the UFS itself.
 const UFS_ERRORS_MAX: usize = 3;
 
-/// Why an object, or a piece of it, could not be dealt with.
+/// Reason why an object, or a piece of it, could not be handled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PreloadItemError {
-    /// There is no such object.
+    /// The object does not exist.
     Absent,
-    /// It is another version now.
+    /// The object has another version now.
     Changed,
     Failed(String),
 }
 
-/// One question.
+/// Piece that one question asks for.
 #[derive(Clone)]
 pub(crate) struct PreloadPiece {
     pub(crate) object: Arc<ObjectKey>,
@@ -109,8 +109,8 @@ impl PreloadRun<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// At its owner first: the others take the pages from it, so that the UFS is read once.
-    /// `begun`: where the owner has the pages before this one already.
+    /// Loads at the owner first. The other workers take the pages from it, so that the UFS is read
+    /// once. `begun` is the page up to which the owner has the pages already.
     async fn load_copies(
         &self,
         mount: &PreloadMount,
@@ -121,7 +121,7 @@ impl PreloadRun<'_> {
         let geometry = self.engine.tier.tier_options().geometry;
         let bytes = piece.version.as_ref().map_or(0, |version| version.bytes);
         let mut failed = None;
-        // It may have grown since it was listed.
+        // The object may have grown since it was listed.
         let rest = piece.pages.start.max(begun)..piece.pages.end;
         if !rest.is_empty() {
             let expected = piece_bytes(geometry, bytes, piece.block, &rest);
@@ -146,8 +146,8 @@ impl PreloadRun<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// `expected`: the bytes that it is likely to take from the UFS. What it takes beyond them is
-    /// paid for afterwards.
+    /// Loads a piece. `expected` is the number of bytes that it will probably take from the UFS.
+    /// Bytes beyond that are paid for afterwards.
     async fn load_piece(
         &self,
         mount: &PreloadMount,
@@ -189,7 +189,7 @@ impl PreloadRun<'_> {
         look_only: bool,
     ) -> WarmRequest {
         let PreloadPiece { object, version, block, pages, replica } = piece;
-        // What is only looked at was learnt before.
+        // An earlier request has brought the attributes for a look.
         let attributes_age_ms_max = if look_only { u64::MAX } else { mount.attributes_age_ms_max };
         let pin_until_ms = if look_only || self.plan.tier == WarmTier::Memory {
             0
@@ -211,8 +211,8 @@ impl PreloadRun<'_> {
         }
     }
 
-    /// Asks the owner until it has an answer, or patience is over. `expected`: bytes that each
-    /// attempt may take from the UFS, spent already for the first one.
+    /// Asks the owner until it answers or patience is over. `expected`: bytes that each attempt may
+    /// take from the UFS. The caller has paid for the first attempt.
     pub(crate) async fn warm_with_retries(
         &self,
         mount: &PreloadMount,
@@ -241,8 +241,8 @@ impl PreloadRun<'_> {
                     return Err(PreloadItemError::Failed(describe_status(absent.answer.status)));
                 }
                 WarmOutcome::Away { worker, reason } => {
-                    // The first time it may have begun; while it rests or is dead, nothing is
-                    // taken.
+                    // The first attempt may have begun. While the worker rests or is dead, no bytes
+                    // are taken.
                     let is_first = !std::mem::replace(&mut was_away, true);
                     (format!("worker {} can't be asked: {reason}", worker.0), is_first)
                 }
@@ -263,7 +263,7 @@ impl PreloadRun<'_> {
                             );
                             (format!("worker {}: {reason}", worker.0), !took_none)
                         }
-                        // It is busy, as a worker may be.
+                        // The UFS is busy, as a worker may be.
                         RefusalKind::Ufs(answer) if matches!(answer.status, 429 | 503) => {
                             (describe_status(answer.status), false)
                         }
@@ -307,8 +307,8 @@ impl PreloadRun<'_> {
     }
 }
 
-/// Of one piece. After a failure the rest of the object may be loaded nevertheless; the first one
-/// is what is said.
+/// Records the failure of one piece, and keeps the first one as the reason. The rest of the object
+/// may load nevertheless.
 fn record_failure(
     loaded: Option<Result<(), PreloadItemError>>,
     failed: &mut Option<PreloadItemError>,
@@ -323,7 +323,7 @@ fn record_failure(
     }
 }
 
-/// Counts a block in flight until it is dropped.
+/// Counts a block as in flight until it is dropped.
 struct BlockInFlightGuard<'a, 'b>(&'a PreloadRun<'b>);
 
 impl Drop for BlockInFlightGuard<'_, '_> {
@@ -336,7 +336,7 @@ fn describe_status(status: u16) -> String {
     format!("the ufs answered {status}")
 }
 
-/// Half of it to all of it: not everybody comes back at once.
+/// Returns half of the pause to all of it, so that not everybody comes back at once.
 pub(crate) fn jitter_pause(pause: Duration) -> Duration {
     pause.mul_f64(0.5 + f64::from(rand::random::<u16>()) / 131_072.0)
 }

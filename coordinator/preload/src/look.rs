@@ -1,6 +1,5 @@
-//! Looks for a page's objects in few messages: what is there as it should be needs no question of
-//! its own. Of attributes, nothing but their home's word is wanted, so that here it is settled
-//! whether they are there.
+//! Looks for a page's objects in few messages. An object that is present as it should be needs no
+//! question of its own. If only attributes are wanted, the home's answer here is final.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ use crate::load_object::jitter_pause;
 use crate::object_list::PreloadListItem;
 
 impl PreloadRun<'_> {
-    /// Counts the objects that are there, and returns those that are to be asked about one by one.
+    /// Counts the objects that are there. Returns those that must be asked about one by one.
     pub(crate) async fn look_over<'p>(
         &self,
         items: &'p [PreloadListItem],
@@ -37,8 +36,8 @@ impl PreloadRun<'_> {
             .collect()
     }
 
-    /// Whether the pages that were looked for are all that is wanted of the object, and are there.
-    /// Counts it.
+    /// Returns whether the pages that were looked for are all that is wanted of the object, and are
+    /// there. Counts the object then.
     fn is_all_there(&self, item: &PreloadListItem, seen: &ObjectLookOutcome) -> bool {
         let ObjectLookOutcome::Known { here: Some(here), .. } = seen else { return false };
         let geometry = self.engine.tier.tier_options().geometry;
@@ -58,7 +57,7 @@ impl PreloadRun<'_> {
         true
     }
 
-    /// With patience for homes that can't be asked.
+    /// Checks attributes, and retries homes that can't be asked.
     async fn check_attributes(
         &self,
         mut items: Vec<&PreloadListItem>,
@@ -104,12 +103,12 @@ impl PreloadRun<'_> {
         }
     }
 
-    /// What homes say of these, in their order.
+    /// Asks homes about these items. Returns their answers in the items' order.
     async fn look_at(&self, items: &[&PreloadListItem]) -> Vec<ObjectLookOutcome> {
         let geometry = self.engine.tier.tier_options().geometry;
         let mut groups: BTreeMap<(ObjectVolume, u64), Vec<usize>> = BTreeMap::new();
         for (at, item) in items.iter().enumerate() {
-            // Of attributes alone, it matters that they are there: readers have them renewed.
+            // Attributes of any age count as there: readers have them renewed.
             let believed_ms = if self.plan.metadata_only { u64::MAX } else { item.believed_ms() };
             groups.entry((item.mount.object_volume(), believed_ms)).or_default().push(at);
         }

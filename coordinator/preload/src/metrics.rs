@@ -36,7 +36,7 @@ pub const TABLE: &[(&str, &[&str], &str)] = &[
     ("verbs3_preload_store_failures_total", &[], "Writes of a job's progress that failed"),
 ];
 
-/// Of one process; clones share them.
+/// Metrics of one process; clones share them.
 #[derive(Clone)]
 pub struct PreloadMetrics {
     pub(crate) running: IntGauge,
@@ -74,7 +74,7 @@ impl PreloadMetrics {
             Ok::<_, prometheus::Error>(made)
         };
         let ended = counters("verbs3_preload_jobs_ended_total")?;
-        // From 0 on: of a series that begins with 1, an alert sees no increase.
+        // Series start at 0: an alert sees no increase in a series that begins with 1.
         for state in ["done", "incomplete", "failed", "stopped"] {
             ended.with_label_values(&[state]);
         }

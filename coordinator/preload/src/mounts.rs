@@ -1,4 +1,4 @@
-//! Which UFS, bucket and key stand behind `s3://mount/key`.
+//! Resolves `s3://mount/key` to a UFS, bucket and key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,17 +6,18 @@ use std::sync::Arc;
 use verbs3_protocol::{ObjectKey, ObjectVolume};
 use verbs3_ufs::Ufs;
 
-/// One bucket name that clients see.
+/// Bucket name that clients see, and what it stands for.
 #[derive(Clone)]
 pub struct PreloadMount {
     pub name: String,
     pub ufs: Ufs,
     pub bucket: String,
-    /// Put before each key.
+    /// Prefix that is put before each key.
     pub prefix: String,
-    /// As gateways ask: 0 asks the UFS every time, `u64::MAX` never again.
+    /// Largest age of attributes, as in gateways' requests: 0 asks the UFS every time, `u64::MAX`
+    /// never again.
     pub attributes_age_ms_max: u64,
-    /// Others can't be loaded into the tier.
+    /// Objects of a mount that is not cached can't be loaded into the tier.
     pub cached: bool,
 }
 
@@ -29,7 +30,7 @@ impl PreloadMount {
         Arc::new(ObjectKey { volume: self.object_volume(), key: ufs_key.to_owned() })
     }
 
-    /// As the client writes it.
+    /// Returns the path that clients write.
     pub(crate) fn client_path(&self, ufs_key: &str) -> String {
         format!(
             "s3://{}/{}",
@@ -39,11 +40,11 @@ impl PreloadMount {
     }
 }
 
-/// The mount table.
+/// Table of the mounts.
 #[derive(Default)]
 pub struct PreloadMountTable {
     pub named: BTreeMap<String, Arc<PreloadMount>>,
-    /// Every other name is a bucket of this one's store.
+    /// Mount whose store has every other name as a bucket.
     pub whole: Option<PreloadMount>,
 }
 
@@ -52,7 +53,7 @@ impl PreloadMountTable {
         if let Some(mount) = self.named.get(name) {
             return Some(mount.clone());
         }
-        // What a gateway would take for a bucket: here nothing else looks at the name before the
+        // Accepts what a gateway would take for a bucket. Nothing else checks the name before the
         // store does.
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         let is_bucket =

@@ -1,8 +1,8 @@
-//! Bucket notifications: the JSON in which stores say what was changed behind the gateways' back.
+//! Applies bucket notifications: the JSON by which stores report changes made behind the gateways.
 //!
-//! AWS's form
-//! (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>),
-//! as RGW and MinIO send it, too: their event names begin with `s3:`. Keys are encoded as in forms.
+//! The form is AWS's
+//! (<https://docs.aws.amazon.com/AmazonS3/latest/userguide/notification-content-structure.html>).
+//! RGW and MinIO send it, too; their event names begin with `s3:`. Keys are encoded as in forms.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use verbs3_protocol::ObjectVolume;
 use crate::api::{NotificationSummary, PreloadJobSpec, PreloadPriority};
 use crate::object_admin::{NAMES_MAX, ObjectAdmin, ObjectError};
 
-/// What ids of jobs begin with that notifications have begun.
+/// Prefix of the ids of jobs that notifications start.
 pub(crate) const NOTIFIED: &str = "notified-";
 
-/// What is of use in a notification; the rest is the store's.
+/// The used parts of a notification.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct BucketNotification {
     #[serde(rename = "Records", default)]
     records: Vec<NotificationRecord>,
-    /// Of a test message: `s3:TestEvent`.
+    /// Set in a test message: `s3:TestEvent`.
     #[serde(rename = "Event", default)]
     event: Option<String>,
 }
@@ -34,7 +34,7 @@ struct NotificationRecord {
     s3: Value,
 }
 
-/// Why a notification was not taken.
+/// Reason for refusing a notification.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum NotificationError {
     #[error("a notification has Records, or is an Event that tests the way; this is neither")]
@@ -46,8 +46,8 @@ pub enum NotificationError {
 }
 
 impl ObjectAdmin {
-    /// Homes ask the UFS again before they answer for what was created or removed. Says what was
-    /// done, and the job that would load what was created.
+    /// Makes homes ask the UFS again before they answer for created or removed objects. Returns
+    /// what was done, and the job that would load the created objects.
     pub async fn apply_notification(
         &self,
         said: &BucketNotification,
@@ -82,7 +82,8 @@ impl ObjectAdmin {
                 let of_volume = keys.entry(volume).or_default();
                 of_volume.push(key.clone());
                 if raw != key {
-                    // Some stores do not encode keys: of the two, one is not there, and harmless.
+                    // Some stores do not encode keys. One of the two keys then does not exist,
+                    // which is harmless.
                     of_volume.push(raw.to_owned());
                 }
                 notified.invalidated += 1;
@@ -106,12 +107,12 @@ impl ObjectAdmin {
 enum ObjectEventKind {
     Created,
     Removed,
-    /// Attributes have changed: tags, ACLs, a restore.
+    /// Tags, ACLs or a restore changed.
     Changed,
 }
 
 impl ObjectEventKind {
-    /// `None`: it changes nothing that is cached.
+    /// Parses an event's name. `None`: it changes nothing that is cached.
     fn from_event_name(event: &str) -> Option<Self> {
         let event = event.strip_prefix("s3:").unwrap_or(event);
         match event.split(':').next().unwrap_or_default() {

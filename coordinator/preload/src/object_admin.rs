@@ -1,7 +1,7 @@
-//! What people ask and say of single objects: where they are, that what is known of them is out of
-//! date, that they have changed.
+//! Answers people about single objects: where their blocks are. Also takes their notices that an
+//! object changed or that its cached attributes are out of date.
 //!
-//! Answers at once, unlike a job; asks workers through the same client.
+//! Answers at once, unlike a job. Asks workers through the same client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::api::{BlockView, InvalidationRequest, ObjectView, PlaceView};
 use crate::mounts::{PreloadMount, PreloadMountTable};
 use crate::plan::{SpecError, parse_object_path, parse_path};
 
-/// How long homes are tried that do not answer, or change: longer than a lease, after which a dead
-/// one is none any more.
+/// How long to retry homes that do not answer, or change. It is longer than a lease, after which a
+/// dead worker is no home any more.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Names in one invalidation.
+/// Most names in one invalidation.
 pub const NAMES_MAX: usize = 10_000;
 
-/// Why a question has no answer.
+/// Reason why a question has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ObjectError {
     #[error(transparent)]
@@ -38,19 +38,20 @@ pub enum ObjectError {
     Tier(#[from] TendError),
 }
 
-/// Objects as the tier has them.
+/// Queries and invalidates objects in the tier.
 pub struct ObjectAdmin {
     tier: Arc<CacheTierClient>,
     mounts: Arc<PreloadMountTable>,
 }
 
 impl ObjectAdmin {
-    /// Asks workers through `tier`; `mounts` resolves the names that clients use.
+    /// Creates it. `tier` asks the workers; `mounts` resolves the names that clients use.
     pub fn new(tier: Arc<CacheTierClient>, mounts: Arc<PreloadMountTable>) -> Self {
         Self { tier, mounts }
     }
 
-    /// `Ok`: every read that begins from now on sees what the UFS has now, or later
+    /// Invalidates objects. After an `Ok`, every read that begins sees the UFS's present state or a
+    /// later one.
     pub async fn invalidate_objects(&self, asked: &InvalidationRequest) -> Result<(), ObjectError> {
         let names = asked.paths.len() + asked.prefixes.len();
         match names {
@@ -87,7 +88,8 @@ impl ObjectAdmin {
         Ok(())
     }
 
-    /// This bucket in this UFS; where none is named, in each that has a mount of it.
+    /// Returns the volume of this bucket in this UFS, or, if none is named, in each UFS with a
+    /// mount of it.
     pub(crate) fn volumes_of(&self, ufs: Option<&str>, bucket: &str) -> BTreeSet<ObjectVolume> {
         let named = self
             .mounts
@@ -101,7 +103,7 @@ impl ObjectAdmin {
         fitting.map(|found| ObjectVolume::new(found.ufs_name(), bucket)).collect()
     }
 
-    /// As clients name it. `None`: they can't, or it is not cached.
+    /// Returns the name that clients use. `None`: they have none, or the object is not cached.
     pub(crate) fn path_of(&self, volume: &ObjectVolume, key: &str) -> Option<String> {
         let shows = |mount: &&Arc<PreloadMount>| {
             mount.object_volume() == *volume && key.starts_with(mount.prefix.as_str())
@@ -117,7 +119,8 @@ impl ObjectAdmin {
         whole.map(|mount| mount.client_path(key))
     }
 
-    /// What an object is, and where its blocks are: up to 1024 of them, from `first_block` on.
+    /// Returns an object's attributes and where its blocks are: up to 1024 blocks from
+    /// `first_block` on.
     pub async fn locate_object(
         &self,
         path: &str,
@@ -177,7 +180,7 @@ impl ObjectAdmin {
         })
     }
 
-    /// As its home knows it, or has learnt of the UFS for this.
+    /// Returns the version that its home knows, or learns from the UFS for this request.
     async fn fetch_home_version(
         &self,
         mount: &PreloadMount,

@@ -1,5 +1,5 @@
-//! A job's list of objects, a page at a time: named ones, those below a prefix, those in a
-//! manifest. Never all in memory.
+//! Fetches a job's list of objects a page at a time: named objects, those below a prefix, and those
+//! in a manifest. The list is never whole in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::job_record::PreloadListCursor;
 use crate::mounts::{PreloadMount, PreloadMountTable};
 use crate::plan::{PreloadPlan, PreloadSource, parse_object_path};
 
-/// Bytes of a manifest that are read at once, which also bounds a line.
+/// Bytes of a manifest that are read at once. This also bounds a line.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// One object of the list.
+/// Object of the list.
 #[derive(Clone)]
 pub(crate) struct PreloadListItem {
     pub(crate) mount: Arc<PreloadMount>,
-    /// As the UFS names it.
+    /// Key in the UFS.
     pub(crate) key: String,
-    /// What a listing says of it; `None`: it was named.
+    /// Attributes that a listing shows; `None`: the object was named.
     pub(crate) shown: Option<ListedAttributes>,
 }
 
@@ -37,7 +37,7 @@ impl PreloadListItem {
         self.mount.client_path(&self.key)
     }
 
-    /// Whether a listing shows another version than this.
+    /// Returns whether a listing shows another version than this.
     pub(crate) fn shows_another(&self, version: &ContentVersion) -> bool {
         self.shown.as_ref().is_some_and(|shown| {
             shown.etag.as_ref().is_some_and(|etag| *etag != version.etag)
@@ -45,19 +45,19 @@ impl PreloadListItem {
         })
     }
 
-    /// How old what its home knows may be when it is looked for: what a listing shows is known from
-    /// there.
+    /// Returns how old the home's attributes may be when the object is looked for. A listing
+    /// already shows the version, so any age will do then.
     pub(crate) fn believed_ms(&self) -> u64 {
         if self.shown.is_some() { u64::MAX } else { self.mount.attributes_age_ms_max }
     }
 
-    /// How long a listing says that it is.
+    /// Returns the length that a listing shows.
     pub(crate) fn listed_bytes(&self) -> Option<u64> {
         self.shown.as_ref()?.bytes
     }
 }
 
-/// A page of the list, and where the next one begins.
+/// Page of the list, and the cursor of the next one.
 #[derive(Clone)]
 pub(crate) struct PreloadListPage {
     pub(crate) items: Vec<PreloadListItem>,
@@ -66,15 +66,14 @@ pub(crate) struct PreloadListPage {
     pub(crate) next: PreloadListCursor,
 }
 
-/// The pages of a list that is so short that it need not be fetched again to be loaded, once it was
-/// counted.
+/// Pages of a short list, kept from counting so that loading need not fetch them again.
 pub(crate) struct ShortListCache {
     pages: VecDeque<(PreloadListCursor, PreloadListPage)>,
     is_short: bool,
 }
 
-/// Pages of a short list: 5,000 keys with the pages that listings have, which is a few MiB, and one
-/// of named objects.
+/// Most pages of a short list: 5,000 keys in pages of a listing's size, which is a few MiB, and one
+/// page of named objects.
 const SHORT_PAGES: usize = 6;
 
 impl ShortListCache {
@@ -91,7 +90,7 @@ impl ShortListCache {
         }
     }
 
-    /// The page at the cursor, to be loaded: once.
+    /// Takes the page at the cursor out of the cache, to load it.
     pub(crate) fn take_page(
         &mut self,
         phase: PreloadPhase,
@@ -103,13 +102,13 @@ impl ShortListCache {
     }
 }
 
-/// Why a page can't be had.
+/// Reason why a page can't be fetched.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {reason}")]
 pub(crate) struct ListError {
     what: String,
     reason: String,
-    /// Whether it may go better later.
+    /// A later try may succeed.
     pub(crate) again: bool,
 }
 
@@ -126,7 +125,7 @@ impl ListError {
     }
 }
 
-/// The page at the cursor; `None`: the list is over.
+/// Fetches the page at the cursor; `None`: the list is over.
 pub(crate) async fn fetch_page(
     plan: &PreloadPlan,
     mounts: &PreloadMountTable,
@@ -211,7 +210,7 @@ async fn list_prefix_page(
                 next: PreloadListCursor { after: last, ..cursor.clone() },
             });
         }
-        // A page without keys that is not the last: only the store's own token leads on.
+        // A page without keys that is not the last: only the store's own token leads further.
         let token = output.next_continuation_token;
         if token.is_none() || token == input.continuation_token {
             return Err(ListError::new(&what, "the ufs says that there is more, and not where"));
@@ -237,7 +236,7 @@ async fn request_listing(
     })
 }
 
-/// S3 writes a space as `+`.
+/// Decodes a key of a manifest or event. S3 writes a space as `+`.
 fn decode_key(key: &str, is_url: bool) -> Option<String> {
     match is_url {
         true => Some(percent_decode_str(&key.replace('+', " ")).decode_utf8().ok()?.into_owned()),
@@ -262,7 +261,7 @@ fn convert_listed_object(object: &Object) -> ListedAttributes {
     }
 }
 
-/// A manifest is read under the version that it had first: a job's list does not change under it.
+/// Reads a page of a manifest in its first version, so that the job's list does not change.
 async fn read_manifest_page(
     mount: &Arc<PreloadMount>,
     key: &str,
@@ -320,7 +319,7 @@ async fn read_manifest_page(
     Ok(PreloadListPage { items, bad, next })
 }
 
-/// The first lines that are whole and not empty, and the bytes that they take. `is_end`: nothing
+/// Returns the first lines that are complete and not empty, and their bytes. `is_end`: nothing
 /// follows the text.
 fn take_lines(text: &[u8], is_end: bool, most: usize) -> Option<(Vec<&str>, usize)> {
     let (mut lines, mut at) = (Vec::new(), 0);

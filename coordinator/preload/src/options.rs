@@ -1,39 +1,39 @@
-//! Every bound of preload jobs.
+//! Bounds of preload jobs.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Bounds and paces of preload jobs.
+/// Bounds and rates of preload jobs.
 #[derive(Debug, Clone)]
 pub struct PreloadOptions {
     /// Jobs that run at once; the others wait.
     pub jobs_running_max: usize,
-    /// Jobs that are remembered. The oldest that are over make room for new ones.
+    /// Jobs that are remembered. The oldest finished ones make room for new ones.
     pub jobs_max: usize,
-    /// Jobs of notifications that wait or run. What comes beyond is refused, and has its objects
+    /// Most jobs of notifications that wait or run. Further ones are refused, but their objects are
     /// invalidated all the same.
     pub notified_jobs_max: usize,
-    /// Blocks of one UFS that all jobs together have under way.
+    /// Most blocks of one UFS that all jobs together have in flight.
     pub blocks_per_ufs_max: usize,
-    /// Objects that one job has under way.
+    /// Most objects that one job works on at once.
     pub objects_max: usize,
-    /// Blocks that all jobs together read back at once. Each takes memory for itself and for a
+    /// Most blocks that all jobs together read back at once. Each takes memory for itself and for a
     /// hedge.
     pub reads_max: usize,
     /// Keys in one page of a listing; progress is persisted after each.
     pub page_keys: i32,
-    /// How long a worker or a UFS that is busy or away is waited for, for one block, before the
-    /// block is said to have failed.
+    /// How long to wait for one block at a busy or absent worker or UFS, before the block counts as
+    /// failed.
     pub patience: Duration,
-    /// First pause before a question is put again; doubles up to `pause_max`.
+    /// First pause before a question is repeated; doubles up to `pause_max`.
     pub pause_min: Duration,
     pub pause_max: Duration,
     /// Folder of the files that list failures. `None`: only the first few of each job are kept.
     pub failures_folder: Option<PathBuf>,
-    /// Bytes of one such file.
+    /// Most bytes of one such file.
     pub failures_bytes_max: u64,
-    /// Longest job description, as JSON. Times `jobs_max`, what the coordinators' store has to
-    /// hold.
+    /// Longest job description as JSON, in bytes. The coordinators' store must hold `jobs_max`
+    /// times this.
     pub spec_bytes_max: usize,
 }
 

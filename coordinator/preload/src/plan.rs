@@ -1,4 +1,4 @@
-//! A job's description, checked, and what follows from it. Pure.
+//! Checks a job's description and derives what to load from it. Pure.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use verbs3_protocol::{BlockGeometry, BlockIndex, WarmTier};
 use crate::api::{PreloadByteRange, PreloadJobAction, PreloadJobSpec, PreloadTier};
 use crate::mounts::{PreloadMount, PreloadMountTable};
 
-/// Why a job is refused.
+/// Reason for refusing a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     #[error("id {0:?} is not 1 to 64 letters, digits, `.`, `_` and `-`")]
@@ -48,10 +48,10 @@ pub enum SpecError {
     Long { bytes: usize, max: usize },
 }
 
-/// Where objects are named.
+/// Source of object names.
 pub(crate) enum PreloadSource {
     Paths(Vec<(Arc<PreloadMount>, String)>),
-    /// The mount, and what keys begin with in the UFS.
+    /// The mount, and the prefix of the keys in the UFS.
     Prefix(Arc<PreloadMount>, String),
     Manifest(Arc<PreloadMount>, String),
 }
@@ -76,7 +76,7 @@ pub(crate) fn is_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= 64 && id.chars().all(fits) && !id.starts_with('.')
 }
 
-/// The mount and the client's key that a path names. The key may be empty.
+/// Splits a path into its mount and the client's key. The key may be empty.
 pub(crate) fn parse_path<'a>(
     mounts: &PreloadMountTable,
     path: &'a str,
@@ -96,7 +96,7 @@ pub(crate) fn parse_path<'a>(
     Ok((found, key))
 }
 
-/// The mount and the UFS's key of one object.
+/// Returns the mount and the UFS's key of one object.
 pub(crate) fn parse_object_path(
     mounts: &PreloadMountTable,
     path: &str,
@@ -110,7 +110,7 @@ pub(crate) fn parse_object_path(
 }
 
 impl PreloadPlan {
-    /// `created_ms`: when the job was, which pins begin with.
+    /// Checks a description. `created_ms` is the job's creation, from which pins count.
     pub(crate) fn new(
         spec: &PreloadJobSpec,
         mounts: &PreloadMountTable,
@@ -150,17 +150,18 @@ impl PreloadPlan {
         })
     }
 
-    /// Of what is not to be there, nothing can be missing.
+    /// Returns whether the job ends without a check, because it does not make pages present.
     pub(crate) fn is_over_without_check(&self) -> bool {
         self.action != PreloadJobAction::Load
     }
 
-    /// Whether whole objects are wanted.
+    /// Returns whether whole objects are wanted.
     pub(crate) fn is_whole(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The wanted pages of an object of this length, block by block, in runs of adjacent ones.
+    /// Returns the wanted pages of an object of this length, block by block, in runs of adjacent
+    /// pages.
     pub(crate) fn wanted_pieces(
         &self,
         geometry: BlockGeometry,
@@ -172,13 +173,13 @@ impl PreloadPlan {
                 let base = block * per_block;
                 let start = run.start.max(base) - base;
                 let end = run.end.min(base + per_block) - base;
-                // Of an object of 5 TiB in the smallest blocks there are 5 million.
+                // An object of 5 TiB has 5 million blocks of the smallest size, so the number fits.
                 (BlockIndex(block as u32), start as u16..end as u16)
             })
         })
     }
 
-    /// The wanted pages of an object of this length, in runs of adjacent ones.
+    /// Returns the wanted pages of an object of this length, in runs of adjacent pages.
     fn page_runs(&self, geometry: BlockGeometry, object_bytes: u64) -> Vec<std::ops::Range<u64>> {
         let page_bytes = u64::from(geometry.page_bytes);
         let end = object_bytes.div_ceil(page_bytes);
@@ -204,8 +205,8 @@ impl PreloadPlan {
         runs
     }
 
-    /// The pages of block 0 that are asked for with the attributes, before the object's length is
-    /// known for sure. `listed`: as a listing shows it.
+    /// Returns the pages of block 0 that are asked for together with the attributes, before the
+    /// object's length is certain. `listed` is its length in a listing.
     pub(crate) fn first_pages(
         &self,
         geometry: BlockGeometry,
@@ -217,8 +218,8 @@ impl PreloadPlan {
         first.map_or(0..0, |(_, pages)| pages)
     }
 
-    /// The wanted pieces of all `replicas`, but for the pages that were asked `first`, with the
-    /// attributes.
+    /// Returns the wanted pieces for all `replicas`, without the `first` pages that were asked for
+    /// together with the attributes.
     pub(crate) fn other_pieces(
         &self,
         geometry: BlockGeometry,
@@ -232,13 +233,13 @@ impl PreloadPlan {
         });
         of_all.filter_map(move |(block, pages, replica)| {
             let is_begun = block == BlockIndex(0) && replica == 0 && pages.start == first.start;
-            // It may have grown since it was listed.
+            // The object may have grown since it was listed.
             let start = if is_begun { first.end.max(pages.start) } else { pages.start };
             (start < pages.end).then_some((block, start..pages.end, replica))
         })
     }
 
-    /// Bytes of the wanted pages.
+    /// Returns the bytes of the wanted pages.
     pub(crate) fn wanted_bytes(&self, geometry: BlockGeometry, object_bytes: u64) -> u64 {
         let byte = |page: u64| (page * u64::from(geometry.page_bytes)).min(object_bytes);
         self.page_runs(geometry, object_bytes)
@@ -248,7 +249,7 @@ impl PreloadPlan {
     }
 }
 
-/// Bytes of these pages of an object of this length.
+/// Returns the bytes of these pages of an object of this length.
 pub(crate) fn piece_bytes(
     geometry: BlockGeometry,
     object_bytes: u64,
@@ -297,7 +298,7 @@ fn validate_spec(spec: &PreloadJobSpec) -> Result<(), SpecError> {
     problems.into_iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Milliseconds since 1970.
+/// Returns the deadline in milliseconds since 1970.
 pub(crate) fn deadline_of(spec: &PreloadJobSpec) -> Result<Option<u64>, SpecError> {
     spec.deadline.as_deref().map(deadline_ms).transpose()
 }
@@ -308,7 +309,7 @@ fn deadline_ms(text: &str) -> Result<u64, SpecError> {
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).map_err(|_| wrong())
 }
 
-/// Sorted, and none overlaps another.
+/// Sorts the ranges and merges overlapping ones.
 fn merge_ranges(ranges: &[PreloadByteRange]) -> Vec<PreloadByteRange> {
     let mut sorted = ranges.to_vec();
     sorted.sort_by_key(|range| range.first);

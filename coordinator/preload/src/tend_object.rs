@@ -1,5 +1,4 @@
-//! Jobs that load nothing: pages of objects are given up, or may be given up again, at all who own
-//! them by the map.
+//! Runs jobs that load nothing: all owners evict or unpin the pages of objects.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +14,7 @@ use crate::load_object::{PreloadItemError, PreloadPiece, jitter_pause};
 use crate::object_list::PreloadListItem;
 
 impl PreloadRun<'_> {
-    /// Of the version that the object's home knows, or else the UFS.
+    /// Takes the version that the object's home knows, or else the UFS's.
     pub(crate) async fn tend_object(&self, item: &PreloadListItem) -> Result<(), PreloadItemError> {
         let act = match self.plan.action {
             PreloadJobAction::Load => return Ok(()),
@@ -38,7 +37,7 @@ impl PreloadRun<'_> {
         let blocks = version.bytes.div_ceil(u64::from(geometry.block_bytes));
         for first in (0..blocks).step_by(usize::from(TENDED_BLOCKS_MAX)) {
             let count = (blocks - first).min(u64::from(TENDED_BLOCKS_MAX)) as u16;
-            // Of an object of 5 TiB in the smallest blocks there are 5 million.
+            // An object of 5 TiB has 5 million blocks of the smallest size, so the number fits.
             let first = first as u32;
             let owners = (first..first + u32::from(count))
                 .flat_map(|at| self.engine.tier.owner_ids(&object, BlockIndex(at)));
@@ -76,7 +75,7 @@ impl PreloadRun<'_> {
                 .await
             {
                 Ok(tended) => return Ok(tended),
-                // It has left meanwhile, and takes what it had with it.
+                // The worker has left meanwhile, and takes its pages with it.
                 Err(TendError::Unknown { .. }) => return Ok(Vec::new()),
                 Err(error @ TendError::Away { .. })
                     if began.elapsed() < self.engine.options.patience =>

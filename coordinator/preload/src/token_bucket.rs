@@ -1,9 +1,9 @@
-//! A bound on bytes per second. Pure: told the time, says how long to wait.
+//! Bounds bytes per second. Pure: takes the time, and returns how long to wait.
 
 use std::time::Duration;
 
-/// Tokens for one second at most are saved up. Who takes more than there are waits until they would
-/// have come.
+/// Token bucket that saves up at most one second's tokens. A taker of more than there are waits
+/// until they would have come.
 #[derive(Debug)]
 pub(crate) struct PreloadTokenBucket {
     rate: f64,
@@ -12,13 +12,13 @@ pub(crate) struct PreloadTokenBucket {
 }
 
 impl PreloadTokenBucket {
-    /// Begins full. `rate` is above 0.
+    /// Creates a full bucket. `rate` is above 0.
     pub(crate) fn new(rate: u64, now: Duration) -> Self {
         let rate = rate.max(1) as f64;
         Self { rate, tokens: rate, at: now }
     }
 
-    /// Takes tokens for `bytes`; how long to wait before they may be used.
+    /// Takes tokens for `bytes`. Returns how long to wait before using them.
     pub(crate) fn take_tokens(&mut self, bytes: u64, now: Duration) -> Duration {
         self.refill_tokens(now);
         self.tokens -= bytes as f64;
@@ -29,7 +29,7 @@ impl PreloadTokenBucket {
         }
     }
 
-    /// Tokens that were not needed.
+    /// Gives back tokens that were not needed.
     pub(crate) fn give_back(&mut self, bytes: u64) {
         self.tokens = (self.tokens + bytes as f64).min(self.rate);
     }

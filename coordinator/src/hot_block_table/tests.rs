@@ -40,7 +40,7 @@ fn workers_of(hot: &HotBlockTable, key: &str) -> u16 {
         .map_or(1, |(_, workers)| workers)
 }
 
-/// Long enough in office to speak.
+/// Returns the table of a leader that has heard enough to publish.
 fn heard() -> HotBlockTable {
     let mut hot = HotBlockTable::new(options(), RENEWED, seconds(0));
     assert_eq!(hot.weigh_reports(8, seconds(6)).unwrap().blocks, []);
@@ -95,15 +95,15 @@ fn workers_are_taken_away_slowly_and_only_where_it_would_not_bring_them_back() {
         workers_of(hot, "k")
     };
     assert_eq!(serve(&mut hot, 350, 1), 4);
-    // Above half of it for each of three, a fourth is kept for ever.
+    // Above half of the limit for each of three, a fourth stays for ever.
     assert_eq!(serve(&mut hot, 151, 100), 4);
     assert_eq!(serve(&mut hot, 140, 30), 4, "too soon");
     assert_eq!(serve(&mut hot, 140, 1), 3);
-    // Each time that it needs them the time begins anew.
+    // Each time that it is needed, the time begins anew.
     assert_eq!(serve(&mut hot, 10, 29), 3);
     assert_eq!(serve(&mut hot, 140, 2), 3);
     assert_eq!(serve(&mut hot, 10, 30), 3);
-    // What was needed for a moment meanwhile is kept.
+    // A short need in the meantime keeps the worker.
     assert_eq!(serve(&mut hot, 10, 1), 1);
     assert_eq!(hot.block_counts(), (0, 0, 0));
 }
@@ -149,7 +149,7 @@ fn the_list_is_bounded_and_has_the_hottest() {
         "ten of a worker's blocks are heard, three have a place"
     );
     assert!((7..10).all(|n| workers_of(&hot, &format!("k{n}")) == 3));
-    // Who has a place keeps it, as long as it is hot.
+    // A block with a place keeps it as long as it is hot.
     hot.record_report(
         &id("a"),
         vec![block("k20", 5000), block("k9", 200), block("k8", 200), block("k7", 200)],

@@ -1,6 +1,6 @@
-//! What can be asked and said of objects: where they are, that they have changed, that they are to
-//! go or to stay. Jobs are the leader's; everything else every coordinator does that has stores,
-//! mounts and a map.
+//! Answers requests about objects: where they are, that they changed, and that they should go or
+//! stay. The leader runs the jobs. Every coordinator that has stores, mounts and a map answers the
+//! rest.
 
 use http::StatusCode;
 use serde_json::json;
@@ -16,7 +16,7 @@ use super::routes::{malformed_response, parse_body, query_number, query_text};
 use super::{CoordinatorRequest, CoordinatorResponse};
 use crate::coordinator::CoordinatorServer;
 
-/// What is to be done with pages.
+/// Action on the pages of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ObjectPageAction {
     Evict,
@@ -25,7 +25,7 @@ pub(super) enum ObjectPageAction {
 }
 
 impl CoordinatorServer {
-    /// `POST /v1/evict`, `/v1/pin`, `/v1/unpin`: a job, as `POST /v1/preload` answers.
+    /// `POST /v1/evict`, `/v1/pin`, `/v1/unpin`: creates a job and answers like `POST /v1/preload`.
     pub(super) async fn tend_job(
         &self,
         act: ObjectPageAction,
@@ -62,8 +62,8 @@ impl CoordinatorServer {
         self.preload_begin(spec).await
     }
 
-    /// `POST /v1/invalidate_objects`. 200: every read that begins from now on sees what the UFS has now, or
-    /// later.
+    /// `POST /v1/invalidate`. After a 200, every read that begins sees the UFS's present state or a
+    /// later one.
     pub(super) async fn invalidate_objects(
         &self,
         asked: &CoordinatorRequest,
@@ -82,7 +82,7 @@ impl CoordinatorServer {
         }
     }
 
-    /// `POST /v1/accept_notification?ufs=NAME&warm=true`.
+    /// `POST /v1/notifications?ufs=NAME&warm=true`.
     pub(super) async fn accept_notification(
         &self,
         asked: &CoordinatorRequest,
@@ -115,7 +115,7 @@ impl CoordinatorServer {
         CoordinatorResponse::from_json(StatusCode::OK, &notified)
     }
 
-    /// `GET /v1/object_admin/BUCKET/KEY?first_block=N`.
+    /// `GET /v1/objects/BUCKET/KEY?first_block=N`.
     pub(super) async fn show_object(
         &self,
         bucket: &str,

@@ -1,5 +1,5 @@
-//! The OpenAPI document of the routes that people use: `GET /v1/openapi.json`. What processes say
-//! among themselves is not in it.
+//! Builds the OpenAPI document of the routes that people use: `GET /v1/openapi.json`. Leaves out
+//! the routes between processes.
 
 mod schemas;
 
@@ -25,7 +25,7 @@ fn refusal_responses() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A route: its summary, its parameters, its body's schema, its answers.
+/// Builds a route from its summary, its parameters, its body's schema and its answers.
 fn route_operation(
     summary: &str,
     parameters: &[Value],
@@ -60,7 +60,7 @@ fn in_query(name: &str, schema: &Value, description: &str) -> Value {
     route_parameter(name, "query", schema, description)
 }
 
-/// The document.
+/// Builds the document.
 pub(super) fn openapi_document() -> Value {
     let mut paths = job_paths();
     if let Some(into) = paths.as_object_mut() {

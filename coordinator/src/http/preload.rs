@@ -1,4 +1,4 @@
-//! What can be asked of preload jobs. All of it is the leader's.
+//! Answers requests about preload jobs, which only the leader serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ use super::routes::{malformed_response, parse_body, query_number, query_text};
 use super::{CoordinatorRequest, CoordinatorResponse};
 use crate::coordinator::CoordinatorServer;
 
-/// How often a progress is looked at, and after which time a line comes though nothing has changed.
+/// How often a job's progress is checked, and after which time a line is sent without a change.
 const LINE_EVERY: Duration = Duration::from_millis(500);
 const LINE_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
 impl CoordinatorServer {
-    /// `POST /v1/preload`: 201 for a new job, 200 for one that is known.
+    /// `POST /v1/preload`: 201 for a new job, 200 for a known one.
     pub(super) async fn preload_create(&self, asked: &CoordinatorRequest) -> CoordinatorResponse {
         let spec: PreloadJobSpec = match parse_body(asked) {
             Ok(spec) => spec,
@@ -44,7 +44,7 @@ impl CoordinatorServer {
         }
     }
 
-    /// `?limit=N&after=NEXT`: a page of the jobs.
+    /// `?limit=N&after=NEXT`: returns a page of the jobs.
     pub(super) async fn preload_list(&self, asked: &CoordinatorRequest) -> CoordinatorResponse {
         let (limit, after) = match page_of(&asked.query) {
             Ok(page) => page,
@@ -86,14 +86,14 @@ impl CoordinatorServer {
         }
     }
 
-    /// The job now, and whenever something of it has changed, until it is over: a line each.
+    /// Streams the job as a line now and after each change, until the job is over.
     pub(super) async fn preload_progress(&self, id: &str) -> CoordinatorResponse {
         let Some(engine) = self.preload_engine() else { return self.no_engine().await };
         if let Err(error) = engine.get(id, None, Duration::ZERO).await {
             return preload_refusal(&error);
         }
         let id = id.to_owned();
-        // The end of the connection ends it, and that of the leadership.
+        // The end of the connection, or of the leadership, ends the stream.
         let views =
             stream::unfold((engine, id, None, false), |(engine, id, before, over)| async move {
                 if over {

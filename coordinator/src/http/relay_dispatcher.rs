@@ -1,8 +1,8 @@
-//! `POST /v1/workers/ID/relay_to_worker`: a writer that can't reach a worker has it hear its word by the
-//! renewals of its lease.
+//! `POST /v1/workers/ID/relay`: carries a write notice to a worker that its writer can't reach,
+//! through the renewals of the worker's lease.
 //!
-//! Only the leader takes such words, because workers renew there; but nothing rests on its being
-//! the leader. One that is deposed meanwhile lets its askers go to the next.
+//! Only the leader accepts such notices, because workers renew their leases there. No guarantee
+//! depends on its leadership: a deposed leader sends its clients to the next one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -20,23 +20,24 @@ use crate::coordinator::CoordinatorServer;
 use crate::metrics::CoordinatorMetrics;
 use crate::relay_queues::{RelayQueueFull, RelayQueueOptions, RelayQueues};
 
-/// Keys of one word: as many as S3 allows in a batch delete, and a gateway sends in one message.
+/// Most keys of one notice: as many as S3 allows in a batch delete, and a gateway sends in one
+/// message.
 const KEYS_MAX: usize = 1000;
-/// Bells among which none is looked for that nobody listens to.
+/// Below this number of notifiers, unused ones are not removed.
 const BELLS_MIN: usize = 64;
 
-/// Words that wait, and bells for the workers' renewals that wait for news.
+/// Waiting notices, and notifiers that wake workers' waiting renewals.
 pub(crate) struct RelayDispatcher {
     relays: Mutex<RelayQueues<oneshot::Sender<NoticeAnswer>>>,
     bells: Mutex<RenewalNotifiers>,
     metrics: CoordinatorMetrics,
 }
 
-/// One for each worker whose renewal waits.
+/// One notifier for each worker whose renewal waits.
 #[derive(Default)]
 struct RenewalNotifiers {
     bells: HashMap<WorkerId, Weak<Notify>>,
-    /// From so many on, those that nobody listens to are looked for.
+    /// Number of notifiers from which unused ones are removed.
     sweep_at: usize,
 }
 
@@ -49,7 +50,8 @@ impl RelayDispatcher {
         }
     }
 
-    /// Rings when there are words for the worker. To be asked for before they are looked for.
+    /// Returns a notifier that fires when the worker has notices. Call this before looking for
+    /// notices, or one may be missed.
     pub(super) fn renewal_notifier(&self, worker: &WorkerId) -> Arc<Notify> {
         let RenewalNotifiers { bells, sweep_at } = &mut *self.bells.lock();
         if let Some(bell) = bells.get(worker).and_then(Weak::upgrade) {
@@ -67,7 +69,7 @@ impl RelayDispatcher {
     pub(super) fn deliver_answers(&self, worker: &WorkerId, heard: Vec<HeardWord>) {
         let told = self.update_relays(|relays| relays.take_answers(worker, heard));
         for (asker, heard) in told {
-            // Who has gone meanwhile asks again, if it cares.
+            // A client that has gone meanwhile asks again if it needs the answer.
             let _ = asker.send(heard);
         }
     }
@@ -76,7 +78,7 @@ impl RelayDispatcher {
         self.relays.lock().hand_out(worker)
     }
 
-    /// Lets all askers go.
+    /// Dismisses all waiting clients.
     pub(crate) fn clear_relays(&self) {
         self.update_relays(RelayQueues::clear);
     }
@@ -93,7 +95,7 @@ impl RelayDispatcher {
         changed
     }
 
-    /// `None`: this coordinator leads no more.
+    /// Relays a notice. Returns `None` if this coordinator no longer leads.
     async fn dispatch_word(
         &self,
         worker: &WorkerId,
@@ -105,7 +107,7 @@ impl RelayDispatcher {
             Ok(id) => id,
             Err(RelayQueueFull) => return Some(NoticeRelayOutcome::Full),
         };
-        // Also when the asker hangs up.
+        // Withdraws the notice also when the client hangs up.
         let _withdrawn = RelayWithdrawGuard { desk: self, worker, id };
         if let Some(bell) = self.bells.lock().bells.get(worker).and_then(Weak::upgrade) {
             bell.notify_one();

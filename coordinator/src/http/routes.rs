@@ -1,5 +1,5 @@
-//! What can be asked of a coordinator. Reads of the map are answered by all, everything else by the
-//! leader.
+//! Routes the API's requests. Every coordinator answers reads of the map; the leader answers
+//! everything else.
 
 use std::time::Duration;
 
@@ -21,13 +21,14 @@ use crate::coordinator::CoordinatorServer;
 use crate::hot_block_table::HotBlockTable;
 use crate::membership::{MembershipController, MembershipError};
 
-/// For how long the leader's name is believed without asking the store again.
+/// How long the leader's name is cached before the store is asked again.
 const HINT_FOR: Duration = Duration::from_millis(300);
-/// For asking it. Less than askers have patience, so that they hear why they are not answered.
+/// Deadline for asking the store. It is shorter than clients' patience, so that they receive the
+/// reason.
 const HINT_WITHIN: Duration = Duration::from_millis(500);
 
 impl CoordinatorServer {
-    /// The route's name for metrics, and the answer.
+    /// Returns the route's name for metrics, and the answer.
     pub(super) async fn route_request(
         &self,
         asked: &CoordinatorRequest,
@@ -109,7 +110,7 @@ impl CoordinatorServer {
         }
     }
 
-    /// The hot blocks, for gateways: `?seen=VERSION&wait_ms=W`.
+    /// Returns the hot blocks for gateways: `?seen=VERSION&wait_ms=W`.
     async fn get_hot_list(&self, asked: &CoordinatorRequest) -> CoordinatorResponse {
         let (seen, wait_ms) =
             match (query_number(&asked.query, "seen"), query_number(&asked.query, "wait_ms")) {
@@ -126,8 +127,8 @@ impl CoordinatorServer {
         }
     }
 
-    /// Where a block lives: `?volume=UFS/BUCKET&key=…&block=N`, or `?slot=N`. Without: how many
-    /// slots each worker owns.
+    /// Returns where a block lives: `?volume=UFS/BUCKET&key=…&block=N`, or `?slot=N`. Without a
+    /// query it returns how many slots each worker owns.
     async fn get_placement(&self, asked: &CoordinatorRequest) -> CoordinatorResponse {
         let Some(placement) = self.published.current_placement().await else {
             return unavailable_response("there is no map yet");
@@ -220,7 +221,7 @@ impl CoordinatorServer {
                     ..granted
                 })
             });
-        // What it has prepared may be what a change waits for.
+        // A change may wait for what the worker has prepared.
         if renewal.prepared.0 > 0 {
             self.happened.notify_one();
         }
@@ -229,7 +230,8 @@ impl CoordinatorServer {
             Some(Err(error)) => return membership_refusal(&error),
             None => return self.not_leader().await,
         };
-        // Of the process that has this id, and no other: what it has noted counts whoever leads.
+        // The answers come from the one process that has this id. What it has noted counts,
+        // whichever coordinator leads.
         self.desk.deliver_answers(&id, heard);
         let bell = self.desk.renewal_notifier(&id);
         granted.words = self.desk.hand_out(&id);
@@ -258,7 +260,7 @@ impl CoordinatorServer {
         CoordinatorResponse::from_json(StatusCode::OK, &granted)
     }
 
-    /// For who has waited: as at the beginning, without a new lease.
+    /// Returns the news after a wait, without a new lease.
     fn news_of(&self, id: &WorkerId, renewal: &WorkerLeaseRenewal) -> Option<WorkerLeaseGrant> {
         let news = self.as_leader(|cluster, _| cluster.lease_news(id, renewal))?;
         Some(WorkerLeaseGrant { hot: HotBlockTable::report_wish(&self.options.hot), ..news })
@@ -294,7 +296,7 @@ impl CoordinatorServer {
         )
     }
 
-    /// Changes the membership, as leader.
+    /// Changes the membership as leader.
     async fn change_membership<T: serde::Serialize>(
         &self,
         act: impl FnOnce(
@@ -330,7 +332,7 @@ impl CoordinatorServer {
                 found
             }
         };
-        // Not yet, or not for certain: asking here again is the best that can be done.
+        // The leader is not known, or not certain. The client can only ask here again.
         let (leader, reason) = match found {
             Ok(Some(leader)) if leader != self.options.advertise => {
                 (Some(leader), "another coordinator leads".to_owned())
@@ -354,7 +356,7 @@ impl CoordinatorServer {
     }
 }
 
-/// To who asked for something and needs to hear no more than that it is so.
+/// Drops the body of an answer whose status says everything.
 fn without_body(answer: CoordinatorResponse) -> CoordinatorResponse {
     if answer.status.is_success() { CoordinatorResponse::no_content() } else { answer }
 }
@@ -373,12 +375,12 @@ fn preload_view(JobsOverview { running, waiting, unfinished }: JobsOverview) -> 
     }
 }
 
-/// Whether the worker is to be answered at once.
+/// Returns whether the worker should be answered at once.
 fn is_news(granted: &WorkerLeaseGrant) -> bool {
     granted.activation.is_some() || granted.prepare.is_some() || !granted.words.is_empty()
 }
 
-/// The slot that a question about placement means. `None`: all.
+/// Returns the slot that a question about placement means. `None`: all.
 fn slot_of(query: &str) -> Result<Option<HashSlot>, CoordinatorResponse> {
     let wrong = |what: &'static str| malformed_response(StatusCode::BAD_REQUEST, what);
     let block = query_number(query, "block")?.map_or(Ok(0), u32::try_from);
@@ -450,7 +452,7 @@ pub(super) fn query_text(query: &str, name: &str) -> Option<String> {
     Some(percent_decode_str(&value.replace('+', "%20")).decode_utf8_lossy().into_owned())
 }
 
-/// A number of the query. Who sends something else is told so.
+/// Reads a number from the query. Refuses anything else.
 pub(super) fn query_number(query: &str, name: &str) -> Result<Option<u64>, CoordinatorResponse> {
     let Some(text) = query_text(query, name) else { return Ok(None) };
     let wrong =

@@ -1,4 +1,4 @@
-//! What people are shown of the cluster.
+//! Builds the view of the cluster that people are shown.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use verbs3_protocol::{Epoch, MemberRoster, WorkerId};
 use super::MembershipController;
 
 impl MembershipController {
-    /// `slots`: how many each worker owns in the map in force.
+    /// Builds the view. `slots` holds how many slots each worker owns in the map in force.
     pub fn build_cluster_view(
         &self,
         name: &str,
@@ -96,8 +96,8 @@ impl MembershipController {
     }
 }
 
-/// Whether a worker has nothing left that anybody needs it for. What it hands over it says together
-/// with the map that it follows.
+/// Returns whether nobody needs this worker any more. Its hand-over report comes together with the
+/// map that it follows.
 fn is_drained(worker: &WorkerView, map: &MemberRoster) -> bool {
     let is_told =
         map.get(&worker.id).is_some_and(|member| member.draining) && worker.active == map.epoch;
@@ -106,7 +106,7 @@ fn is_drained(worker: &WorkerView, map: &MemberRoster) -> bool {
     worker.state == WorkerState::Draining && is_told && owns_nothing && has_handed_over
 }
 
-/// What is not as it should be, and the remedy.
+/// Collects what is wrong in the cluster, each with its remedy.
 fn collect_findings(
     map: &MemberRoster,
     workers: &[WorkerView],
@@ -147,7 +147,7 @@ fn collect_findings(
                 )
             }
             _ if worker.drained => format!("worker {id} owns nothing any more and may be stopped"),
-            // It has not heard of it yet.
+            // The worker has not heard of the map yet.
             _ => format!("worker {id} has to hear that it owns nothing any more; wait"),
         });
     }

@@ -1,4 +1,4 @@
-//! From one map to the next: when it is wanted, and when it may come into force.
+//! Owns the change from one map to the next: when it is wanted, and when it may come into force.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use super::{
     OpenWriteHandover, SlotShareMove,
 };
 
-/// A map on its way into force. Its epoch is persisted as used.
+/// Map on its way into force. Its epoch is persisted as used.
 pub(super) struct PendingMapChange {
     pub(super) membership: MemberRoster,
-    /// Its members that have a part of their share.
+    /// Members that have only a part of their share.
     pub(super) moving: BTreeMap<WorkerId, SlotShareMove>,
-    /// Members of the present map that answer under it no more, with their open writes (`None`:
-    /// they could not say all).
+    /// Members that no longer answer under the present map, with their open writes (`None`: too
+    /// many to report).
     pub(super) prepared: BTreeMap<WorkerId, Option<OpenWriteHandover>>,
 }
 
-/// Open writes that members are told of with a map, in all: about 2 MB in JSON, to each of them,
+/// Most open writes that one map's announcement carries: about 2 MB of JSON, sent to each member
 /// within a lease.
 pub(super) const HANDED_OVER_WRITES_MAX: usize = 20_000;
 
-/// Leaves out members with many open writes where there are too many in all: these count as silent,
-/// so that their slots are asked at the UFS for a while.
+/// Drops the hand-overs of members with many open writes if the total is too large. These members
+/// count as silent: for a while their slots are looked up at the UFS.
 fn limit_handover_writes(
     mut handed: Vec<(WorkerId, OpenWriteHandover)>,
 ) -> BTreeMap<WorkerId, OpenWriteHandover> {
@@ -39,17 +39,18 @@ fn limit_handover_writes(
     told.collect()
 }
 
-/// Whether a change may come into force.
+/// Progress of a change towards coming into force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChangeReadiness {
     Ready,
-    /// Of these members, until then at the latest.
+    /// It waits for these members, until this moment at the latest.
     WaitsFor(Vec<WorkerId>, LeaseInstant),
 }
 
 impl MembershipController {
-    /// What is to be done now. Called after every event, and when its moment has come. What is to
-    /// be persisted must be: a leader whose write fails, or may have failed, has to step down.
+    /// Returns the leader's next action. Call it after every event, and at the moment that it
+    /// returned. The caller must persist what it is told to. A leader whose write fails, or may
+    /// have failed, must step down.
     pub fn decide_step(&mut self, now: LeaseInstant) -> MembershipStep {
         // Beside a change: a member gives up the present map only once it has a lease.
         let mut new_places = std::mem::take(&mut self.new_places);
@@ -85,7 +86,7 @@ impl MembershipController {
             .retain(|id, record| record.is_live(now) || self.document.active.get(id).is_some());
         if !self.is_wanted(&self.target_members(now)) {
             self.differs_since = None;
-            // Only of who is in no map: the others' word is still needed.
+            // Only workers that are in no map are forgotten: the others' reports are still needed.
             let missing = self.missing_members(&self.document.active, &self.document.active);
             if missing != self.document.missing {
                 return MembershipStep::Persist(Box::new(ClusterDocument {
@@ -107,8 +108,8 @@ impl MembershipController {
         }))
     }
 
-    /// A map that nobody was told of yet, with whoever is there by now: a rack that dies is one
-    /// change, though its leases end one after the other, and so is a crowd that joins.
+    /// Adds everybody who is there by now to a map that nobody was told of yet. So a rack that dies
+    /// is one change, though its leases end one after the other. So is a crowd that joins.
     fn replan_map(
         &self,
         planned: &PendingMapChange,
@@ -125,10 +126,10 @@ impl MembershipController {
         }
     }
 
-    /// The document of the last step is durable.
+    /// Records that the last step's document is durable.
     pub fn confirm_persisted(&mut self, document: ClusterDocument, now: LeaseInstant) {
         let before = std::mem::replace(&mut self.document, document);
-        // The process before, which did not say, is taken to be where its next one is.
+        // A former process without a known place is taken to be where its successor is.
         for (id, record) in self.records.iter_mut().filter(|(_, record)| record.place == 0) {
             if !before.places.contains_key(id) {
                 record.place = self.document.places.get(id).copied().unwrap_or(0);
@@ -139,8 +140,8 @@ impl MembershipController {
             self.shares_moved(&before, now);
         } else if self.document.highest != before.highest {
             let wanted = self.target_members(now);
-            // A worker may have come or gone while this was written; what is not wanted any more
-            // has only used up a number.
+            // Workers may have come or gone during this write. A map that is no longer wanted has
+            // only used up an epoch.
             if self.is_wanted(&wanted) {
                 let TargetMembers { members, moving } = wanted;
                 let membership =
@@ -152,14 +153,15 @@ impl MembershipController {
         }
     }
 
-    /// The next leader knows by them who was started again, and who is another.
+    /// Returns where members listen. From that the next leader tells a restarted process from
+    /// another one.
     fn listen_places(&self, active: &MemberRoster) -> BTreeMap<WorkerId, u64> {
         let place = |id: &WorkerId| self.records.get(id).map_or(0, |record| record.place);
         let all = active.members.iter().map(|member| (member.id.clone(), place(&member.id)));
         all.filter(|(_, place)| *place != 0).collect()
     }
 
-    /// Members that went without a word, once `active` has come after `former`.
+    /// Returns members that went without notice when `active` followed `former`.
     fn missing_members(&self, active: &MemberRoster, former: &MemberRoster) -> Vec<ClusterMember> {
         let silent = former.members.iter().filter(|member| !self.left.contains_key(&member.id));
         let known =
@@ -172,7 +174,7 @@ impl MembershipController {
         missing
     }
 
-    /// Members that the present change waits for.
+    /// Returns the members that the present change waits for.
     pub(super) fn waiting_for(&self, now: LeaseInstant) -> Option<(Epoch, Vec<WorkerId>)> {
         let change = self.change.as_ref()?;
         let waiting = match self.change_readiness(change, now) {
@@ -189,17 +191,17 @@ impl MembershipController {
         }
         let Some(change) = self.change.take() else { return };
         let all = change.prepared.into_iter().chain(self.left.clone());
-        // Only of members, and only of those that could say all.
+        // Only members count, and only those that could report everything.
         let handed =
             all.filter_map(|(id, noted)| former.get(&id).and(noted).map(|noted| (id, noted)));
         self.handed_over = limit_handover_writes(handed.collect());
         self.told = MapAnnouncement::new(&self.document, &self.handed_over);
-        // Who has left answers under the new map as little as under the old one.
-        // A process that has come up since, elsewhere, is another one.
+        // A departed process answers neither under the old map nor under the new one. A process
+        // that has come up elsewhere since is a different one.
         let (left, forgotten) =
             (std::mem::take(&mut self.left), std::mem::take(&mut self.forgotten));
         let is_gone = |id: &WorkerId| self.names(id).is_some_and(|record| record.gone);
-        // What they said was all of the map before.
+        // Their hand-overs concerned only the map before.
         let left = left.into_keys().filter(is_gone).map(|id| (id, None)).collect();
         let forgotten = forgotten.into_iter().filter(is_gone).collect();
         (self.left, self.forgotten) = (left, forgotten);
@@ -238,10 +240,10 @@ impl MembershipController {
         ChangeReadiness::WaitsFor(all, certain)
     }
 
-    /// Another map than the present one, that somebody owns.
+    /// Returns whether the wanted map differs from the present one and has an owner for its slots.
     fn is_wanted(&self, wanted: &TargetMembers) -> bool {
         let MemberRoster { members, replicas, .. } = &self.document.active;
-        // Where a process is another one at a member's address, the map has to mean that.
+        // The map must name the process that is at a member's address now.
         let is_another = |member: &ClusterMember| {
             self.document.active.get(&member.id).is_some() && self.names(&member.id).is_none()
         };
@@ -251,7 +253,7 @@ impl MembershipController {
                 || wanted.members.iter().any(is_another))
     }
 
-    /// The next moment at which a lease ends, or a share may move.
+    /// Returns the next moment at which a lease ends or a share may move.
     fn next_end(&self, now: LeaseInstant) -> LeaseInstant {
         let ends = self
             .records

@@ -1,4 +1,4 @@
-//! Whether a writer's word can reach a home by the renewals of its lease.
+//! Decides whether a write notice can reach a home through the renewals of its lease.
 
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{Epoch, NoticeRelayOutcome, WorkerId};
@@ -6,8 +6,8 @@ use verbs3_protocol::{Epoch, NoticeRelayOutcome, WorkerId};
 use super::MembershipController;
 
 impl MembershipController {
-    /// Why a word under `epoch` is not worth carrying to `id`; `None`: it is. Only saves its way:
-    /// whether it counts is the home's to say.
+    /// Returns why a notice under `epoch` should not be carried to `id`; `None`: it should. This
+    /// only saves a useless trip: the home itself judges the notice.
     pub fn relay_refusal(
         &self,
         id: &WorkerId,

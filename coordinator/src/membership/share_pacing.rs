@@ -1,9 +1,8 @@
-//! How slots come and go at a bounded rate: a worker that joins gets its share of them in four
-//! steps, and one that is drained gives it up in as many. Each step is a map, in which it has a
-//! part of its weight.
+//! Moves slots at a bounded rate. A joining worker gets its share in four steps, and a drained one
+//! gives it up in four. Each step is a map in which the worker has a part of its weight.
 //!
-//! Owns which part each worker has in the map in force, and when it may have another. A worker that
-//! is lost is no matter of this: its slots move at once.
+//! Owns the part that each worker has in the map in force, and when the part may change. Does not
+//! pace the loss of a worker: its slots move at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,57 +13,58 @@ use verbs3_protocol::{ClusterMember, WorkerId};
 
 use super::{ClusterDocument, MemberRecord, MembershipController};
 
-/// Steps of a whole share. No map takes a worker further than one.
+/// Steps of a whole share. One map moves a worker by one step at most.
 pub(super) const STEPS: u8 = 4;
 
-/// A member of the map in force that has a part of its share.
+/// Member of the map in force that has only a part of its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotShareMove {
-    /// Above 0, and not all.
+    /// Above 0 and below the whole.
     pub steps: u8,
-    /// On its way to none.
+    /// The share shrinks to nothing.
     pub draining: bool,
 }
 
-/// A worker that was in a map before the one in force.
+/// Worker that was in an earlier map and is not in the one in force.
 struct DepartedWorker {
     address: String,
-    /// What it had.
+    /// Steps that it had.
     steps: u8,
     until: LeaseInstant,
 }
 
-/// What the leader goes by. Lost with it: the next one goes on from the document, a step's time
-/// after its election.
+/// State of the pacing. It is lost with the leader: the next one goes on from the document, a
+/// step's time after its election.
 #[derive(Default)]
 pub(super) struct SharePacing {
-    /// Shares on their way go on together, so that a crowd that joins is a few maps and not a few
-    /// for each: not before this.
+    /// No share moves before this moment. All shares move together, so that a joining crowd needs a
+    /// few maps, and not a few for each worker.
     next: LeaseInstant,
-    /// The cluster has just begun, and has nothing that could be moved: whoever joins until then
-    /// has its share at once.
+    /// Until this moment the cluster is new and has nothing to move: a worker that joins gets its
+    /// share at once.
     begins_until: LeaseInstant,
-    /// Who comes back soon, to the same place, has its share at once: as much moved when it went,
-    /// and its disk has the blocks.
+    /// Workers that left recently. One that comes back soon to the same place gets its share at
+    /// once: as many slots moved when it left, and its disk still has the blocks.
     away: BTreeMap<WorkerId, DepartedWorker>,
 }
 
 /// The members that a map should have.
 pub(super) struct TargetMembers {
-    /// In the order of their ids. One with a part of its share has that part of its weight.
+    /// Ordered by id. A member with a part of its share has that part of its weight.
     pub(super) members: Vec<ClusterMember>,
     pub(super) moving: BTreeMap<WorkerId, SlotShareMove>,
 }
 
 impl TargetMembers {
-    /// A map of nobody would be worse than one of absent workers.
+    /// Returns whether somebody would own slots: a map without owners is worse than a map of absent
+    /// workers.
     pub(super) fn is_owned(&self) -> bool {
         self.members.iter().any(|member| !member.draining)
     }
 }
 
 impl ClusterDocument {
-    /// Steps of its share that a worker has in the map in force.
+    /// Returns how many steps of its share a worker has in the map in force.
     pub(super) fn steps_of(&self, id: &WorkerId) -> u8 {
         match (self.active.get(id), self.moving.get(id)) {
             (None, _) => 0,
@@ -74,7 +74,7 @@ impl ClusterDocument {
         }
     }
 
-    /// The same, for people.
+    /// Returns a worker's part of its share in percent, for people.
     pub(super) fn share_percent(&self, id: &WorkerId) -> u8 {
         self.steps_of(id) * (100 / STEPS)
     }
@@ -85,7 +85,7 @@ impl ClusterDocument {
 }
 
 impl SharePacing {
-    /// Of a leader that finds this document.
+    /// Creates the pacing of a leader that starts from this document.
     pub(super) fn new(document: &ClusterDocument, step: Duration, now: LeaseInstant) -> Self {
         let next = if document.moving.is_empty() {
             LeaseInstant::default()
@@ -95,12 +95,13 @@ impl SharePacing {
         Self { next, ..Self::default() }
     }
 
-    /// Whether whoever joins has its share at once.
+    /// Returns whether joining workers get their share at once.
     pub(super) fn is_cluster_start(&self, now: LeaseInstant) -> bool {
         now < self.begins_until
     }
 
-    /// Steps that a worker takes at once when it joins, since it had them a moment ago.
+    /// Returns the steps that a worker gets at once when it joins, because it had them a moment
+    /// ago.
     pub(super) fn returning_steps(&self, id: &WorkerId, address: &str, now: LeaseInstant) -> u8 {
         let away = self.away.get(id).filter(|away| away.address == address && now < away.until);
         away.map_or(0, |away| away.steps)
@@ -108,19 +109,19 @@ impl SharePacing {
 }
 
 impl MembershipController {
-    /// The least time between two steps of one worker.
+    /// Returns the least time between two steps of one worker.
     pub(super) fn step_time(&self) -> Duration {
         self.options.step_time()
     }
 
-    /// Who is here, each with as much of its share as it may have now.
+    /// Returns the present workers, each with as much of its share as it may have now.
     pub(super) fn target_members(&self, now: LeaseInstant) -> TargetMembers {
         let live = || self.records.values().filter(|record| record.is_live(now));
         let remains = live().any(|record| !record.member.draining);
         let mut wanted = TargetMembers { members: Vec::new(), moving: BTreeMap::new() };
         for record in live() {
             let id = &record.member.id;
-            // Of one that has not asked this leader yet, only the map is known, which may have a
+            // This worker has not asked this leader yet. Only the map is known, which may hold a
             // part of its weight.
             if let (None, Some(member)) = (&record.incarnation, self.document.active.get(id)) {
                 wanted.members.push(member.clone());
@@ -133,7 +134,7 @@ impl MembershipController {
             let mut member = ClusterMember { draining: steps == 0, ..record.member.clone() };
             if steps > 0 && steps < STEPS {
                 let part = f64::from(steps) / f64::from(STEPS);
-                // No weight is 0, however small it was.
+                // No weight may be 0, however small it was.
                 member.weight = (member.weight * part).max(f64::MIN_POSITIVE);
                 wanted
                     .moving
@@ -144,7 +145,8 @@ impl MembershipController {
         wanted
     }
 
-    /// Steps that a worker may have in a map of this moment. `remains`: somebody is to own slots.
+    /// Returns the steps that a worker may have in a map of this moment. `remains`: somebody else
+    /// owns slots.
     fn steps_now(&self, record: &MemberRecord, remains: bool, now: LeaseInstant) -> u8 {
         let has = self.document.steps_of(&record.member.id);
         if record.member.draining {
@@ -164,7 +166,7 @@ impl MembershipController {
         }
     }
 
-    /// When its share may move by a step; `None`: it is where it is to be.
+    /// Returns when the worker's share may move by a step; `None`: it has reached its target.
     fn share_move_due(&self, record: &MemberRecord) -> Option<LeaseInstant> {
         let has = self.document.steps_of(&record.member.id);
         let wanted = if record.member.draining { 0 } else { STEPS };
@@ -175,21 +177,20 @@ impl MembershipController {
         (has != wanted).then(|| if rests { own } else { own.max(self.pace.next) })
     }
 
-    /// The next moment at which a share may move.
+    /// Returns the next moment at which a share may move.
     pub(super) fn next_step(&self, now: LeaseInstant) -> LeaseInstant {
         let asks = self
             .records
             .values()
             .filter(|record| record.is_live(now) && record.incarnation.is_some());
-        // What is due already is in the map that is wanted, unless nobody else is there to own
-        // anything.
+        // A step that is due already is in the wanted map, unless nobody else could own slots.
         asks.filter_map(|record| self.share_move_due(record))
             .filter(|due| *due > now)
             .min()
             .unwrap_or(LeaseInstant::END)
     }
 
-    /// A map is in force after that of `before`.
+    /// Records that a new map is in force after that of `before`.
     pub(super) fn shares_moved(&mut self, before: &ClusterDocument, now: LeaseInstant) {
         let (step, move_for) = (self.step_time(), self.options.move_for);
         let (document, pace) = (&self.document, &mut self.pace);

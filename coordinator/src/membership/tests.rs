@@ -1,4 +1,4 @@
-//! Cases by hand; what chance finds is in `chaos`.
+//! Cases written by hand; `chaos` holds what random histories find.
 #![allow(clippy::unwrap_used)]
 
 mod chaos;
@@ -32,7 +32,7 @@ fn rails_are_shown_as_they_come_and_go() {
         )
         .unwrap();
     assert_eq!(shown_rails(&cluster, "a"), rails);
-    // Who says nothing of them has them as before.
+    // A renewal without rails keeps the previous ones.
     let mut renew = |rails: Option<Vec<String>>| {
         let asked = WorkerLeaseRenewal { rails, ..renewal("a1", Epoch(0), Epoch(0)) };
         cluster.renew_lease(&id("a"), &asked, seconds(1)).unwrap();
@@ -40,7 +40,7 @@ fn rails_are_shown_as_they_come_and_go() {
     };
     assert_eq!(renew(None), rails);
     assert_eq!(renew(Some(vec![down.clone(), up.clone()])), [down.clone(), up.clone()]);
-    // More than can be are not taken, and cost no lease.
+    // A list that is too long is ignored, and does not cost the lease.
     assert_eq!(renew(Some(vec![up.clone(); RAILS_MAX + 1])), [down, up.clone()]);
     let many = WorkerRegistration { rails: vec![up; RAILS_MAX + 1], ..registration("b", "b1") };
     assert!(matches!(
@@ -97,7 +97,7 @@ fn renewal(incarnation: &str, active: Epoch, prepared: Epoch) -> WorkerLeaseRene
     }
 }
 
-/// In order, having answered under epoch 101.
+/// Ends a worker in order; it has answered under epoch 101.
 fn leave(
     incarnation: &str,
     open_writes: Option<Vec<OpenWriteReport>>,
@@ -107,7 +107,7 @@ fn leave(
     WorkerDeparture { incarnation: WorkerIncarnation(incarnation.into()), open_writes, given_up }
 }
 
-/// To a worker that knew no map.
+/// Returns the activation for a worker that knew no map.
 fn activation(granted: WorkerLeaseGrant) -> MembershipActivation {
     granted.activation.unwrap().resolve_activation(None).unwrap()
 }
@@ -116,7 +116,7 @@ fn id(id: &str) -> WorkerId {
     WorkerId(id.into())
 }
 
-/// Does what is due at `now`; the moment of the next step.
+/// Does what is due at `now`. Returns the moment of the next step.
 fn settle(cluster: &mut MembershipController, now: LeaseInstant) -> LeaseInstant {
     loop {
         match cluster.decide_step(now) {
@@ -130,7 +130,7 @@ fn members(cluster: &MembershipController) -> Vec<&str> {
     cluster.cluster_document().active.members.iter().map(|member| member.id.0.as_str()).collect()
 }
 
-/// A cluster in whose map these workers are, at second 1. Each is its own incarnation.
+/// Returns a cluster at second 1 whose map holds these workers. Each is its own incarnation.
 fn cluster_of(ids: &[&str]) -> MembershipController {
     let mut cluster =
         MembershipController::new(options(), ClusterDocument::new(Epoch(100), 2), seconds(0));
@@ -214,7 +214,7 @@ fn without_any_member_that_gave_up_the_outage_time_is_waited_for() {
     let until = settle(&mut cluster, seconds(21));
     assert_eq!(members(&cluster), ["a"]);
     assert_eq!(until, seconds(11).saturating_add(OUTAGE));
-    // A person who knows better.
+    // A person knows better.
     cluster.forget_worker(&id("a")).unwrap();
     settle(&mut cluster, seconds(21));
     assert_eq!(members(&cluster), ["b"]);
@@ -248,8 +248,8 @@ fn who_leaves_in_order_is_not_waited_for() {
     assert_eq!((activation.handed_over, activation.open_writes), (vec![id("a")], writes));
 }
 
-/// A map with all of them was once longer than members read, and all stood still until somebody
-/// came or went.
+/// A map with all of them was once longer than members read. Everything then stood still until
+/// somebody joined or left.
 #[test]
 fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
     let names: Vec<String> = (0..25).map(|n| format!("w{n}")).collect();
@@ -275,7 +275,8 @@ fn of_too_many_open_writes_those_of_the_members_with_few_are_told() {
     assert!(activation.handed_over.contains(&id("w24")));
 }
 
-/// Found by chance: the one that the map names may be cut off only, and go on with writes.
+/// Found by random histories: the process that the map names may only be cut off, and go on with
+/// writes.
 #[test]
 fn a_process_that_came_up_elsewhere_can_not_leave_for_the_one_before() {
     let mut cluster = cluster_of(&["a"]);
@@ -288,7 +289,7 @@ fn a_process_that_came_up_elsewhere_can_not_leave_for_the_one_before() {
     assert_eq!((members(&cluster), until), (vec!["a"], seconds(11).saturating_add(OUTAGE)));
 }
 
-/// Found by chance.
+/// Found by random histories.
 #[test]
 fn who_left_and_came_back_elsewhere_has_not_left_the_next_map() {
     let mut cluster = cluster_of(&["a"]);
@@ -498,7 +499,7 @@ fn a_second_process_under_one_address_is_no_restart() {
         Err(MembershipError::Taken { .. })
     ));
 
-    // The next leader knows it, too, and lets the process go on that was there.
+    // The next leader knows it, too, and lets the process continue that was there.
     settle(&mut cluster, seconds(6));
     let document = cluster.cluster_document().clone();
     let mut next = MembershipController::new(options(), document.clone(), seconds(7));
@@ -569,7 +570,7 @@ fn a_place_is_durable_before_a_lease_is_granted_there() {
     assert_eq!(cluster.register_worker(at("a2", 8), seconds(3)), Err(MembershipError::Changing));
     settle(&mut cluster, seconds(3));
     assert_eq!(cluster.cluster_document().places, BTreeMap::from([(id("a"), 8)]));
-    // Whoever comes first now, the process before is waited for.
+    // In any order of arrival, the former process is waited for.
     assert!(matches!(
         cluster.register_worker(at("a3", 9), seconds(3)),
         Err(MembershipError::Taken { .. })

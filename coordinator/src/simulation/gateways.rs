@@ -1,5 +1,5 @@
-//! Gateways of the simulation: what `Follower` does. What a coordinator answers is decoded as a
-//! gateway would, once for all that are told the same.
+//! Gateways of the simulation: they do what `MapFollower` does. Each distinct answer is decoded
+//! once, as a gateway would, for all that receive it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use verbs3_protocol::{Epoch, MemberRoster};
 
 use super::world::{COORDINATORS, SimulatedWorld, SimulationEvent};
 
-/// As `Follower` has it.
+/// Matches `MapFollower`'s value.
 const WAIT: Duration = Duration::from_secs(20);
 
 pub(super) struct SimulatedGateway {
     coordinator: usize,
     known: Option<Arc<MemberRoster>>,
-    /// By which requests are placed.
+    /// Epoch by which it places requests.
     adopted: Epoch,
     questions: u64,
 }
@@ -29,7 +29,7 @@ pub(super) enum SimulatedGatewayEvent {
     Adopted { epoch: Epoch },
 }
 
-/// One whose question waits for news.
+/// Gateway whose question waits for news.
 pub(super) struct WaitingGateway {
     pub(super) gateway: usize,
     question: u64,
@@ -52,7 +52,7 @@ impl SimulatedWorld {
     pub(super) fn handle_gateway_event(&mut self, at: usize, what: SimulatedGatewayEvent) {
         match what {
             SimulatedGatewayEvent::Asks => {
-                // Who answered last is asked first, then the others.
+                // The coordinator that answered last is asked first, then the others.
                 while !self.coordinators[self.gateways[at].coordinator].alive {
                     self.gateways[at].coordinator = self.rng.random_range(0..COORDINATORS);
                 }
@@ -97,7 +97,7 @@ impl SimulatedWorld {
                 }
             }
             SimulatedGatewayEvent::Told { membership } => {
-                // It asks again while it computes.
+                // The gateway asks again while it computes.
                 let (epoch, compute) =
                     (membership.epoch, Duration::from_millis(self.scale.compute_ms));
                 self.gateways[at].known = Some(membership);
@@ -115,7 +115,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// The coordinator that it asked is gone: another is asked at once.
+    /// Handles a lost coordinator: its gateway asks another one at once.
     pub(super) fn gateway_lost(&mut self, at: usize) {
         let after = self.draw_latency();
         self.plan_event(after, SimulationEvent::Gateway { at, what: SimulatedGatewayEvent::Asks });
@@ -130,7 +130,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Says whether there was news.
+    /// Answers a gateway. Returns whether there was news.
     fn tell_gateway(&mut self, coordinator: usize, at: usize) -> bool {
         let known = self.gateways[at].known.clone();
         let published = &self.coordinators[coordinator].published;

@@ -1,4 +1,4 @@
-//! The report: what was measured as a table, and its place in `SIMULATION.md`.
+//! Writes the report: what was measured, as tables in `SIMULATION.md`.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -67,14 +67,14 @@ fn part_marks(part: &str) -> (String, String) {
     (format!("<!-- {part} -->\n"), format!("<!-- end of {part} -->"))
 }
 
-/// What the report has between the marks of a part.
+/// Returns the report's text between the marks of a part.
 pub(super) fn find_part<'a>(report: &'a str, part: &str) -> Option<&'a str> {
     let (begin, end) = part_marks(part);
     let (_, rest) = report.split_once(&begin)?;
     Some(rest.split_once(&end)?.0)
 }
 
-/// The report with another table in this part.
+/// Returns the report with this part's table replaced.
 pub(super) fn replace_part(report: &str, part: &str, table: &str) -> String {
     let (begin, end) = part_marks(part);
     match report.split_once(&begin).and_then(|(head, rest)| Some((head, rest.split_once(&end)?.1)))

@@ -1,4 +1,4 @@
-//! What happens to the simulated cluster, one after the other, and what is measured of each.
+//! Scenarios that the simulated cluster goes through one after the other, and their measurements.
 
 use std::time::Duration;
 
@@ -13,30 +13,30 @@ pub(super) struct SimulationScale {
     pub(super) workers: usize,
     pub(super) gateways: usize,
     pub(super) racks: usize,
-    /// Racks that are upgraded one after the other; those that follow would add the same again.
+    /// Racks that are upgraded one after the other; further racks would repeat the result.
     pub(super) upgraded: usize,
     /// Workers that join at once.
     pub(super) joining: usize,
     /// Writes that each worker has open whenever it gives up a map.
     pub(super) open_writes: usize,
-    /// For computing one map.
+    /// Time to compute one map.
     pub(super) compute_ms: u64,
 }
 
-/// What came of one scenario.
+/// Result of one scenario.
 #[derive(Debug, Clone)]
 pub(super) struct SimulationMeasurement {
     pub(super) name: String,
-    /// Until a map of those that are there was in force, and all workers answered under it, and all
-    /// gateways placed by it; or a later one.
+    /// Time until a map of the present workers, or a later one, was in force, all workers answered
+    /// under it, and all gateways placed by it.
     pub(super) in_a_map: Duration,
-    /// The same of the last map, in which each has its whole share.
+    /// Time until this held for the last map, in which each worker has its whole share.
     pub(super) converged: Duration,
     pub(super) maps: usize,
-    /// Parts of all slots: that moved, summed over the maps, and by one map at most.
+    /// Parts of all slots that moved: the sum over the maps, and the most by one map.
     pub(super) moved: f64,
     pub(super) moved_at_once: f64,
-    /// And by how much the worst map exceeded its share.
+    /// By how much the worst map exceeded its share.
     pub(super) share: f64,
     pub(super) moved_beyond_share: f64,
     /// The most that one worker owns, as a multiple of its share.
@@ -47,10 +47,10 @@ pub(super) struct SimulationMeasurement {
     pub(super) asking_longest: Duration,
 }
 
-/// Longest that anything may take.
+/// Longest time that anything may take.
 const LIMIT: Duration = Duration::from_secs(300);
-/// How long nothing more may come once all have converged. Who comes back after that is one that
-/// joins.
+/// How long nothing may change after all have converged. A worker that returns later counts as a
+/// new one.
 const CALM: Duration = Duration::from_secs(20);
 
 pub(super) fn run_scenarios(scale: &SimulationScale, seed: u64) -> Vec<SimulationMeasurement> {
@@ -116,7 +116,7 @@ pub(super) fn run_scenarios(scale: &SimulationScale, seed: u64) -> Vec<Simulatio
 
 struct SimulationRun {
     world: SimulatedWorld,
-    /// The last map, computed.
+    /// The last map and its computed placement.
     last: Option<(MemberRoster, PlacementMap)>,
     all: Vec<SimulationMeasurement>,
 }
@@ -178,8 +178,8 @@ impl SimulatedWorld {
         while self.run_next_event(until) {}
     }
 
-    /// Until everybody agrees, and each has its whole share. When they first agreed, and when they
-    /// did so at last.
+    /// Runs until all agree and each worker has its whole share. Returns when they first agreed,
+    /// and when they had converged.
     fn run_until_converged(&mut self) -> (LeaseInstant, LeaseInstant) {
         let (until, mut agreed) = (self.now.saturating_add(LIMIT), None);
         while !self.is_converged() {
@@ -199,8 +199,8 @@ impl SimulatedWorld {
         self.shares_rest() && self.all_agree()
     }
 
-    /// Every worker that lives is in the map, holds a lease of the present leader and answers under
-    /// it; nobody else is in it; every gateway places by it.
+    /// Returns whether all agree. The map holds exactly the live workers. Each has a lease of the
+    /// present leader and answers under the map. Every gateway places by it.
     fn all_agree(&self) -> bool {
         let map = self.active_map();
         if self.leader.is_none() || self.gateways_at.get(&map.epoch) != Some(&self.gateways.len()) {
@@ -223,15 +223,15 @@ impl SimulatedWorld {
     }
 }
 
-/// Part of all slots that must have another owner at least: what those had who left or weigh less,
-/// and what those get who joined or weigh more.
+/// Returns the part of all slots that must change owner at least: those of workers that left or
+/// weigh less, and those for workers that joined or weigh more.
 fn required_share(before: &MemberRoster, after: &MemberRoster) -> f64 {
     let all = |map: &MemberRoster| {
         map.members.iter().map(|member| member.weight).sum::<f64>().max(f64::MIN_POSITIVE)
     };
     let weight =
         |map: &MemberRoster, id: &WorkerId| map.get(id).map_or(0.0, |member| member.weight);
-    // What the members of one map have there more than in the other, if they weigh less in that.
+    // What members have in `map` beyond what they have in `other`.
     let gained = |map: &MemberRoster, other: &MemberRoster| {
         let (of_all, of_other) = (all(map), all(other));
         let more = map.members.iter().filter(|member| member.weight > weight(other, &member.id));

@@ -1,5 +1,5 @@
-//! Workers of the simulation: what `Tenant` of the command line does with its [`WorkerLease`], under the
-//! simulation's clock.
+//! Workers of the simulation. Each does with its [`WorkerLease`] what the command line's
+//! `WorkerLeaseKeeper` does, under the simulation's clock.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use verbs3_protocol::{Epoch, WorkerId};
 use super::world::{SimulatedWorld, SimulationEvent};
 use crate::membership::MembershipError;
 
-/// As `Tenant` has them.
+/// Matches `WorkerLeaseKeeper`'s value.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
@@ -28,14 +28,14 @@ pub(super) struct SimulatedWorker {
     tenure: WorkerLease,
     registered: bool,
     pause: Duration,
-    /// Answers under this epoch; 0: under none.
+    /// Epoch under which it answers; 0: none.
     pub(super) active: Epoch,
     /// The last map that was computed.
     computed: Epoch,
     lease_until: LeaseInstant,
-    /// Since when it answers from what it knows no more; `None`: it does.
+    /// Since when it must ask the UFS instead of answering from what it knows; `None`: it need not.
     asks_since: Option<LeaseInstant>,
-    /// Of the leader that granted the lease.
+    /// Term of the leader that granted the lease.
     pub(super) term: u64,
     questions: u64,
 }
@@ -52,7 +52,7 @@ pub(super) enum SimulatedWorkerEvent {
         question: SimulatedQuestion,
         sent: LeaseInstant,
     },
-    /// The coordinator has waited for news in vain.
+    /// The coordinator waited for news in vain.
     WaitOver {
         question: u64,
     },
@@ -69,7 +69,7 @@ pub(super) enum SimulatedWorkerEvent {
     },
 }
 
-/// One whose question waits for news.
+/// Worker whose question waits for news.
 pub(super) struct WaitingRenewal {
     worker: usize,
     life: u32,
@@ -80,7 +80,7 @@ pub(super) struct WaitingRenewal {
 }
 
 impl SimulatedWorld {
-    /// A worker that has not started yet.
+    /// Adds a worker that has not started yet.
     pub(super) fn add_worker(&mut self, zone: String) -> usize {
         let at = self.workers.len();
         self.workers.push(SimulatedWorker {
@@ -103,7 +103,7 @@ impl SimulatedWorld {
         at
     }
 
-    /// A new process.
+    /// Starts a new process of a worker.
     pub(super) fn start_worker(&mut self, at: usize, after: Duration) {
         let worker = &mut self.workers[at];
         worker.life += 1;
@@ -111,7 +111,7 @@ impl SimulatedWorld {
         (worker.alive, worker.tenure, worker.registered) =
             (true, WorkerLease::new(incarnation), false);
         (worker.active, worker.computed, worker.pause) = (Epoch(0), Epoch(0), PAUSE_MIN);
-        // It serves nobody until it has joined: what it lacks meanwhile, no reader feels.
+        // The worker serves nobody before it has joined, so no reader notices what it lacks.
         worker.asks_since = None;
         self.plan_worker(at, after, SimulatedWorkerEvent::Asks);
     }
@@ -121,7 +121,7 @@ impl SimulatedWorld {
         (worker.alive, worker.active) = (false, Epoch(0));
     }
 
-    /// In order: it answers nobody any more, and says so.
+    /// Shuts a worker down in order: it answers nobody any more, and reports that.
     pub(super) fn end_worker(&mut self, at: usize) {
         let leave = self.workers[at].tenure.make_departure(Some(Vec::new()), Duration::ZERO);
         let id = self.workers[at].id.clone();
@@ -194,7 +194,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// As the API's routes for registering and renewing do.
+    /// Handles a question as the API's routes for registering and renewing do.
     fn handle_question(&mut self, at: usize, question: SimulatedQuestion, sent: LeaseInstant) {
         let (now, latency) = (self.now, self.draw_latency());
         let worker = &mut self.workers[at];
@@ -254,7 +254,7 @@ impl SimulatedWorld {
         }
     }
 
-    /// Who waits for news is told them.
+    /// Answers the workers whose questions wait for news.
     pub(super) fn tell_workers(&mut self) {
         let Some(leader) = &mut self.leader else { return };
         let waiting = std::mem::take(&mut leader.waiting);
@@ -300,7 +300,7 @@ impl SimulatedWorld {
         let (now, term) = (self.now, self.current_term());
         let news = granted.prepare.is_some() || granted.activation.is_some();
         let worker = &mut self.workers[at];
-        // An answer of a leader that has died since says nothing of the one after it.
+        // An answer from a leader that has died since says nothing about the next leader.
         worker.term = if self.leader.is_some() { term } else { 0 };
         (worker.registered, worker.pause) = (true, PAUSE_MIN);
         if worker.active.0 != 0 && worker.lease_until <= now {
@@ -329,7 +329,7 @@ impl SimulatedWorld {
                 }
                 WorkerLeaseDuty::Activate(activation) => computes = Some(activation),
                 WorkerLeaseDuty::Lease { until, .. } => worker.lease_until = until,
-                // Nobody writes here.
+                // Nobody writes in the simulation.
                 WorkerLeaseDuty::Hear(_) => {}
             }
         }
@@ -351,7 +351,7 @@ impl SimulatedWorld {
         );
     }
 
-    /// It answers from what it knows, if it has both a map and a lease.
+    /// Ends the worker's asking period once it has both a map and a lease.
     fn close_asking_period(&mut self, at: usize) {
         let now = self.now;
         let worker = &mut self.workers[at];

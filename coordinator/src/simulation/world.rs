@@ -1,4 +1,4 @@
-//! Time, the coordinators and what lies between everybody. Workers and gateways are in files of
+//! Owns the simulation's time, coordinators, network and store. Workers and gateways have files of
 //! their own.
 //!
 //! Made up: a message takes 0.1 to 1 ms, and each coordinator sends at 10 Gb/s; a write to the
@@ -25,10 +25,10 @@ pub(super) const COORDINATORS: usize = 3;
 const BYTES_PER_SECOND: u64 = 1_250_000_000;
 const STORE: Duration = Duration::from_millis(5);
 const LEADERSHIP: Duration = Duration::from_secs(2);
-/// As the leader's loop sleeps at most.
+/// Matches the longest sleep of the leader's loop.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The configuration's defaults.
+/// Returns the configuration's defaults.
 pub(super) fn simulation_options() -> ClusterOptions {
     ClusterOptions {
         lease: Duration::from_secs(6),
@@ -40,7 +40,8 @@ pub(super) fn simulation_options() -> ClusterOptions {
     }
 }
 
-/// What happens to whom. Workers and coordinators may have died since: `life` and `current_term` tell.
+/// Event of the simulation. Its worker or coordinator may have died since; `life` and
+/// `current_term` tell.
 pub(super) enum SimulationEvent {
     LeaderWakes { term: u64 },
     Persisted { term: u64, document: Box<ClusterDocument> },
@@ -68,7 +69,7 @@ impl PartialOrd for PlannedEvent {
     }
 }
 impl Ord for PlannedEvent {
-    /// The earliest first; at one moment, in the order in which they were planned.
+    /// Orders the earliest event first; at one moment, in the order of planning.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (other.at, other.serial).cmp(&(self.at, self.serial))
     }
@@ -90,10 +91,10 @@ pub(super) struct SimulatedCoordinator {
     link_free: LeaseInstant,
 }
 
-/// What is counted.
+/// Counts of the simulation.
 #[derive(Default, Clone)]
 pub(super) struct SimulationCounts {
-    /// Of encoded answers.
+    /// Bytes of encoded answers.
     pub(super) bytes_to_workers: u64,
     pub(super) bytes_to_gateways: u64,
     pub(super) requests: u64,
@@ -107,16 +108,16 @@ pub(super) struct SimulatedWorld {
     pub(super) rng: SmallRng,
     planned: BinaryHeap<PlannedEvent>,
     serial: u64,
-    /// As the store has it.
+    /// Document as the store has it.
     document: ClusterDocument,
     pub(super) leader: Option<SimulatedLeader>,
     pub(super) coordinators: Vec<SimulatedCoordinator>,
     pub(super) workers: Vec<SimulatedWorker>,
     pub(super) gateways: Vec<SimulatedGateway>,
     pub(super) gateways_at: BTreeMap<Epoch, usize>,
-    /// What gateways were told, by what they knew.
+    /// Maps that gateways received, by the epochs before and after.
     pub(super) decoded: BTreeMap<(Epoch, Epoch), Arc<MemberRoster>>,
-    /// All that came into force.
+    /// All maps that came into force.
     pub(super) maps: Vec<Arc<MemberRoster>>,
     pub(super) counts: SimulationCounts,
 }
@@ -158,7 +159,7 @@ impl SimulatedWorld {
         });
     }
 
-    /// Lets the next thing happen; `false`: it is later than `until`.
+    /// Runs the next event. Returns `false` if it is later than `until`.
     pub(super) fn run_next_event(&mut self, until: LeaseInstant) -> bool {
         if self.planned.peek().is_none_or(|due| due.at > until) {
             self.now = self.now.max(until);
@@ -188,7 +189,7 @@ impl SimulatedWorld {
         Duration::from_micros(self.rng.random_range(100..1000))
     }
 
-    /// How long `bytes` take from a coordinator to whoever asked.
+    /// Returns how long `bytes` take from a coordinator to a client.
     pub(super) fn transfer_time(&mut self, coordinator: usize, bytes: usize) -> Duration {
         let wire = Duration::from_nanos(bytes as u64 * 1_000_000_000 / BYTES_PER_SECOND);
         let link = &mut self.coordinators[coordinator].link_free;
@@ -201,7 +202,7 @@ impl SimulatedWorld {
         self.document.term
     }
 
-    /// No worker's share of the slots is on its way.
+    /// Returns whether no worker's share of the slots is moving.
     pub(super) fn shares_rest(&self) -> bool {
         self.document.moving.is_empty()
     }
@@ -210,7 +211,7 @@ impl SimulatedWorld {
         &self.document.active
     }
 
-    /// The leader's process is killed; its host answers that nobody listens.
+    /// Kills the leader's process; its host refuses connections.
     pub(super) fn kill_leader(&mut self) {
         let Some(leader) = self.leader.take() else { return };
         let dead = &mut self.coordinators[leader.coordinator];
@@ -252,7 +253,7 @@ impl SimulatedWorld {
         self.run_leader_step();
     }
 
-    /// As the leader's loop does.
+    /// Runs one step, as the leader's loop does.
     pub(super) fn run_leader_step(&mut self) {
         let (now, term) = (self.now, self.document.term);
         let Some(leader) = self.leader.as_mut().filter(|leader| !leader.writing) else { return };
@@ -265,7 +266,7 @@ impl SimulatedWorld {
                 let until = until
                     .min(now.saturating_add(SLEEP_MAX))
                     .max(now.saturating_add(Duration::from_micros(1)));
-                // Woken by every event: one planned look is enough.
+                // Every event wakes the loop, so one planned look is enough.
                 if leader.wakes <= now || until < leader.wakes {
                     leader.wakes = until;
                     self.plan_event(

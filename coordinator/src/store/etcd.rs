@@ -1,8 +1,8 @@
-//! A store in etcd, below a prefix, for several coordinators.
+//! Store in etcd, below a prefix, for several coordinators.
 //!
-//! The leader is whoever made the key `…current_leader`, which lives as long as its etcd lease. A fenced
-//! write happens only while that key is the one that was made at the election: the comparison and
-//! the write are one transaction.
+//! The leader is whoever created the key `…leader`, which lives as long as its etcd lease. A fenced
+//! write requires that the key is still the one of that election. The comparison and the write are
+//! one transaction.
 
 mod election;
 mod members;
@@ -26,41 +26,41 @@ use super::{
 };
 use members::EtcdMembers;
 
-/// How to reach etcd.
+/// Options for reaching etcd.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
     /// `http://host:2379` or `https://…`, of any members of one etcd cluster.
     pub endpoints: Vec<String>,
-    /// Every key begins with it. One cluster, one prefix.
+    /// Prefix of every key. Each cluster needs its own.
     pub prefix: String,
     /// PEM of the certificates to trust.
     pub ca: Option<Vec<u8>>,
-    /// PEM of a certificate and its key, to prove who we are.
+    /// PEM of a certificate and its key, for client authentication.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
     pub user: Option<(String, String)>,
-    /// For one request to one member.
+    /// Deadline of one request to one member.
     pub deadline: Duration,
 }
 
 /// Pause before a watch or an election is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
-/// Longest answer to a listing; the client would refuse more than 4 MiB. A hundred preload jobs,
-/// each with the longest description and progress that there may be, have less.
+/// Longest answer to a listing; the client's default is 4 MiB. A hundred preload jobs, each with
+/// the longest description and progress, need less.
 const LIST_BYTES_MAX: usize = 256 << 20;
 /// The leader's key, below the prefix.
 const LEADER: &str = "leader";
 
-/// The store.
+/// The store in etcd.
 pub struct EtcdStore {
     members: Arc<EtcdMembers>,
     name: String,
     prefix: String,
-    /// Ends the task that says who this is, where etcd has not heard it yet.
+    /// Ends the authentication task, which runs until etcd has answered.
     _introducing: DropGuard,
 }
 
-/// Says who this is: now, or where etcd does not answer, as soon as it does. What is asked before
-/// is refused, and asked again.
+/// Authenticates now, or, if etcd does not answer, as soon as it does. Earlier requests are refused
+/// and repeated.
 async fn authenticate_user(
     mut client: Client,
     user: (String, String),
@@ -72,7 +72,7 @@ async fn authenticate_user(
         |reason: String| ClusterStoreError::Unavailable { store: store.to_owned(), reason };
     match tokio::time::timeout(deadline, client.update_user(Some(user.clone()))).await {
         Ok(Ok(())) => return Ok(()),
-        // It has answered: "authentication failed", or "authentication is not enabled".
+        // etcd has answered: "authentication failed", or "authentication is not enabled".
         Ok(Err(etcd_client::Error::GRpcStatus(status)))
             if status.message().contains("authentication") =>
         {
@@ -100,8 +100,8 @@ async fn authenticate_user(
 }
 
 impl EtcdStore {
-    /// Connects when it is first needed: an etcd that is away is no reason not to start. One that
-    /// does not take the user is.
+    /// Connects on first use, because an absent etcd should not prevent a start. An etcd that
+    /// refuses the user does.
     pub async fn connect(options: EtcdOptions) -> Result<Self, ClusterStoreError> {
         let EtcdOptions { endpoints, prefix, ca, identity, user, deadline } = options;
         let prefix = format!("{}/", prefix.trim_end_matches('/'));
@@ -110,10 +110,9 @@ impl EtcdStore {
             .with_connect_timeout(deadline)
             .with_keep_alive(deadline, deadline)
             .with_keep_alive_while_idle(true)
-            // A member that is cut off from the others says so, and is turned from.
+            // A member that is cut off from the others then reports it, and another is asked.
             .with_require_leader(true)
-            // Tokens end with the etcd process that gave them, and when they were not used for some
-            // minutes.
+            // Tokens end with the etcd process that gave them, and after some minutes without use.
             .with_auto_token_refresh(true);
         if endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
             let mut tls = TlsOptions::new();
@@ -172,14 +171,14 @@ impl EtcdStore {
         Ok(found.await.map_err(|reason| self.unavailable_error(reason))?.take_kvs().pop())
     }
 
-    /// May have happened, if there is no answer.
+    /// Commits a transaction. Without an answer it may have happened.
     async fn commit(&self, txn: Txn) -> Result<TxnResponse, ClusterStoreError> {
         let commit = |client: Client| async move { client.kv_client().txn(txn).await };
         self.members.ask_one(commit).await.map_err(|reason| self.unavailable_error(reason))
     }
 
-    /// One transaction: the write, if all comparisons hold; else the present entry and leader, to
-    /// say why not.
+    /// Runs one transaction: the write if all comparisons hold. Otherwise it reads the present
+    /// entry and leader, to explain the refusal.
     async fn write(
         &self,
         key: &str,
@@ -245,7 +244,7 @@ impl ClusterStore for EtcdStore {
             async move { client.get(full, Some(options)).await }
         });
         let answer = answer.await.map_err(|reason| self.unavailable_error(reason))?;
-        // The leader's key is this module's own.
+        // The leader's key belongs to this module.
         let leader = self.full_key(LEADER);
         let shown = answer.kvs().iter().filter(|found| found.key() != leader.as_bytes());
         Ok(shown.filter_map(|found| self.decode_entry(found)).collect())
@@ -273,13 +272,13 @@ impl ClusterStore for EtcdStore {
 
     async fn watch_prefix(&self, prefix: &str) -> Result<ClusterStoreWatch, ClusterStoreError> {
         let (full, members) = (self.full_key(prefix), self.members.clone());
-        // Before the return: what changes afterwards must be told.
+        // Starts before the return, so that later changes are signalled.
         let mut stream =
             watched(&members, &full).await.map_err(|why| self.unavailable_error(why))?;
         let (sender, changes) = watch::channel(0);
         let stop = CancellationToken::new();
         let (ended, name) = (stop.clone(), self.name.clone());
-        // Ends with the watch.
+        // The task ends with the watch.
         tokio::spawn(ended.run_until_cancelled_owned(async move {
             loop {
                 match stream.message().await {
@@ -299,7 +298,7 @@ impl ClusterStore for EtcdStore {
                         break again;
                     }
                 };
-                // Whatever happened meanwhile.
+                // Signals a change, because anything may have happened meanwhile.
                 sender.send_modify(|changes| *changes += 1);
             }
         }));
@@ -323,7 +322,7 @@ impl ClusterStore for EtcdStore {
     }
 }
 
-/// What happens below a prefix from now on.
+/// Watches a prefix from now on.
 async fn watched(members: &EtcdMembers, prefix: &str) -> Result<WatchStream, String> {
     let watch = |client: Client| {
         let (prefix, options) = (prefix.to_owned(), WatchOptions::new().with_prefix());

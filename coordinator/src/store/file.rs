@@ -1,8 +1,9 @@
-//! A store in a folder, for one coordinator: a file for each entry, replaced as a whole.
+//! Store in a folder for one coordinator: one file for each entry, always replaced as a whole.
 //!
-//! Written beside, synced, renamed, and the folder synced: after a crash at any instant an entry is
-//! what it was or what it became. A lock on the folder keeps a second process out, so leadership
-//! and fences live in memory. Revisions grow across restarts: their upper half counts the openings.
+//! A write goes to a new file, which is synced and renamed; then the folder is synced. So after a
+//! crash an entry has its old value or its new one. A lock on the folder keeps a second process
+//! out, so leadership and fences live in memory. Revisions grow across restarts: their upper bits
+//! count the openings.
 
 mod entry_file;
 
@@ -26,11 +27,11 @@ use super::{
     EntryPrecondition, FencingToken, LeadershipGuard, validate_entry,
 };
 
-/// File that is locked, and that counts the openings.
+/// File that is locked. The count of openings lies beside it.
 const LOCK: &str = "lock";
-/// Entries are files below this folder.
+/// Folder of the entry files.
 const ENTRIES: &str = "entries";
-/// Revisions of one opening.
+/// Number of bits for revisions within one opening.
 const OPENING_SHIFT: u32 = 40;
 
 /// The store. Clones of its handle share it.
@@ -42,7 +43,7 @@ struct FileStoreInner {
     name: String,
     entries: PathBuf,
     state: Mutex<FileStoreState>,
-    /// The place of the leader.
+    /// The single place of the leader.
     seat: Arc<Semaphore>,
     /// Held for its lock.
     _lock: File,
@@ -51,14 +52,14 @@ struct FileStoreInner {
 struct FileStoreState {
     map: BTreeMap<String, ClusterStoreEntry>,
     revision: u64,
-    /// Counts elections; `current_leader` holds what the present one has said.
+    /// Counts elections; `current_leader` holds what the present leader published.
     term: u64,
     leader: Option<String>,
     watches: Vec<(String, watch::Sender<u64>)>,
 }
 
 impl FileStore {
-    /// Opens the folder, and makes it if there is none. Blocks on the disk.
+    /// Opens the folder, and creates it if there is none. Blocks on the disk.
     pub fn open_folder(folder: &Path) -> Result<Self, ClusterStoreError> {
         let name = folder.display().to_string();
         let failed = |what: &str, error: io::Error| ClusterStoreError::Unavailable {
@@ -106,7 +107,7 @@ impl FileStore {
         })
     }
 
-    /// Changes the store on a thread that may wait for the disk.
+    /// Changes the store on a thread that may block on the disk.
     async fn apply_change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&FileStoreInner, &mut FileStoreState) -> Result<T, ClusterStoreError>
@@ -190,7 +191,8 @@ impl ClusterStore for FileStore {
         let (key, fence) = (key.to_owned(), fence.cloned());
         self.apply_change(move |inner, state| {
             state.check_conditions(&key, expect, fence.as_ref())?;
-            // Taken even if the write fails: it may have been written nevertheless.
+            // The revision is used up even if the write fails: it may have been written
+            // nevertheless.
             state.revision += 1;
             let entry = ClusterStoreEntry {
                 key: key.clone(),
@@ -249,7 +251,7 @@ impl ClusterStore for FileStore {
         let (until_sender, until) = watch::channel(LeaseInstant::END);
         let (lost, dropped) = (CancellationToken::new(), CancellationToken::new());
         let (inner, ended, over) = (self.inner.clone(), dropped.clone(), lost.clone());
-        // Ends with the leadership, or with the runtime.
+        // The task ends with the leadership, or with the runtime.
         tokio::spawn(async move {
             ended.cancelled().await;
             over.cancel();

@@ -28,7 +28,7 @@ use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_coordinator_client::{AskError, CoordinatorClient, CoordinatorClientOptions};
 use verbs3_protocol::{Epoch, WorkerId};
 
-/// What etcd's cases need of the suite that they come from.
+/// What etcd's cases need from the suite of the store.
 struct Pair {
     #[allow(dead_code)]
     one: SharedClusterStore,
@@ -173,7 +173,7 @@ fn file_store(folder: &tempfile::TempDir) -> SharedClusterStore {
     Arc::new(FileStore::open_folder(folder.path()).unwrap())
 }
 
-/// The same again, once the last answers of the coordinator before have let go of it.
+/// Opens the store again, once the former coordinator's last answers have released it.
 async fn file_store_again(folder: &tempfile::TempDir) -> SharedClusterStore {
     let began = Instant::now();
     loop {

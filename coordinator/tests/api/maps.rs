@@ -27,7 +27,7 @@ async fn workers_join_and_everybody_follows_the_map() {
     let granted = renew(&client, "a", Epoch(0), Epoch(0), Duration::ZERO).await.unwrap();
     assert_eq!(granted.activation.unwrap().resolve_activation(None).unwrap().membership, *first);
 
-    // Another one joins: who is in the map is asked to give it up, at once and not after its wait.
+    // Another worker joins: members are asked to give up the map at once, and not after their wait.
     let waiting = {
         let client = client.clone();
         tokio::spawn(async move { renew(&client, "a", first.epoch, Epoch(0), SOON).await.unwrap() })
@@ -43,8 +43,8 @@ async fn workers_join_and_everybody_follows_the_map() {
         |map: &Option<Arc<MemberRoster>>| map.as_ref().is_some_and(|map| map.members.len() == 2);
     tokio::time::timeout(SOON, follows.wait_for(both)).await.unwrap().unwrap();
 
-    // Who knows the map before is told what changed, who knows none all of it, and who knows the
-    // newest waits.
+    // A follower with the map before gets the changes, one without a map gets all of it, and one
+    // with the newest waits.
     assert!(
         matches!(map(&client, 0, 0).await, Some(MapAnswer::Membership(map)) if map.members.len() == 2)
     );
@@ -109,7 +109,7 @@ async fn a_restart_goes_on_with_the_map_and_waits_for_leases() {
         }
     };
     assert_eq!(unknown.unwrap_err().refusal_kind(), Some(CoordinatorRefusalKind::Unknown));
-    // `b` is silent: the map is without it, but not before its lease must be over.
+    // `b` is silent: the next map is without it, but only after its lease must be over.
     loop {
         let granted = register(&asking, "a").await;
         if let Some(prepare) = granted.prepare {
@@ -133,7 +133,7 @@ async fn of_three_coordinators_one_leads_and_is_followed_when_it_ends() {
         running.push(start(etcd::store(&process.endpoint, "three").await).await);
     }
     let urls: Vec<&str> = running.iter().map(|running| running.url.as_str()).collect();
-    // Each asked alone: who does not lead says who does.
+    // Each coordinator is asked alone: one that does not lead names the leader.
     for url in &urls {
         register(&client(&[url], secret()), "a").await;
     }

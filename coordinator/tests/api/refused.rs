@@ -1,4 +1,4 @@
-//! Who is refused, and what is said to it.
+//! Tests which requests are refused, and what the refusals reveal.
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +10,7 @@ use verbs3_coordinator_client::proof::{ProvenRequest, REQUEST_HEADER, wall_clock
 
 use super::*;
 
-/// Of relays they would be as many as writes.
+/// Proofs of relays are not remembered: they would be as many as writes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
     let folder = tempfile::tempdir().unwrap();
@@ -19,7 +19,7 @@ async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
     register(&asking, "a").await;
     let recipient = asking.known_recipient(&running.url).unwrap();
     let path = |name: &str| format!("/v1/workers/a/{name}");
-    // 400: such a body is none of theirs.
+    // 400: the body does not fit the route.
     let cases = [
         ("POST", path("renew"), [400, 401]),
         ("POST", path("leave"), [400, 401]),
@@ -45,7 +45,7 @@ async fn a_proof_is_good_once_but_for_questions_and_for_words_to_workers() {
 
 pub const EVENT: &str = r#"{"Event":"s3:TestEvent"}"#;
 
-/// The status of a request that proves nothing by itself.
+/// Returns the status of a request that proves nothing by itself.
 pub async fn unproven(url: &str, method: &str, path: &str, header: &str) -> u16 {
     let host = url.strip_prefix("http://").unwrap();
     let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_taken_id_is_refused_with_who_has_it() {
         .unwrap_err();
     assert_eq!(refused.refusal_kind(), Some(CoordinatorRefusalKind::Taken));
     assert!(refused.to_string().contains("a:9400"), "{refused}");
-    // For how long it is of no use to ask again.
+    // How long asking again is of no use.
     let AskError::Refused { refused, .. } = refused else { panic!("{refused}") };
     assert!(
         refused.left_ms.is_some_and(|left| left > 0 && Duration::from_millis(left) <= LEASE),
@@ -163,7 +163,7 @@ async fn a_store_of_another_cluster_is_refused() {
             "{refused}"
         );
         assert!(refused.to_string().contains("\"train\""), "{refused}");
-        // As a release left it that ranked slots by other rules.
+        // The entry of a release that ranked slots by other rules.
         let entry = store.get_entry("cluster").await.unwrap().unwrap();
         let mut claim: serde_json::Value = serde_json::from_slice(&entry.value).unwrap();
         claim.as_object_mut().unwrap().remove("ranking").unwrap();

@@ -1,4 +1,4 @@
-//! Words of writers to workers that these can't reach.
+//! Tests write notices that are relayed to workers which their writers can't reach.
 
 use verbs3_coordinator_client::api::{
     CoordinatorRefusalKind, HeardWord, RelayRequest, RelayedWord,
@@ -16,7 +16,7 @@ fn word(epoch: Epoch, sequence: u64) -> WriteNotice {
     WriteNotice::Report(ReportMessage { volume, keys, write, epoch, outcome: WriteOutcome::Done })
 }
 
-/// A gateway has the coordinators relay a word to worker `id`.
+/// Asks the coordinators, like a gateway, to relay a notice to worker `id`.
 async fn relay(
     client: &CoordinatorClient,
     id: &str,
@@ -71,7 +71,7 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     };
     let epoch = in_force.epoch;
 
-    // The worker waits for news, and has it at once; the answer goes with its next renewal.
+    // The worker waits for news and gets it at once; the answer goes with its next renewal.
     let relayed = tokio::spawn({
         let gateway = gateway.clone();
         async move { relay(&gateway, "a", word(epoch, 1), SOON).await }
@@ -81,7 +81,7 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
     let [RelayedWord { id, word: said }] = &granted.words[..] else { panic!("{granted:?}") };
     assert_eq!(*said, word(epoch, 1));
-    // That answer was lost: the word comes again.
+    // That answer was lost: the notice comes again.
     let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
     assert_eq!(granted.words.iter().map(|word| word.id).collect::<Vec<_>>(), [*id]);
     assert!(!relayed.is_finished(), "nobody has heard it");
@@ -90,8 +90,8 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     assert_eq!(granted.words, []);
     assert_eq!(relayed.await.unwrap().unwrap(), NoticeRelayOutcome::Heard(NoticeAnswer::Done));
 
-    // Whom it can't reach, or not under this map, is told apart; who asks in vain is told so in
-    // time.
+    // An unreachable worker and one under another map are told apart. A client that asks in vain
+    // learns so in time.
     let later = Epoch(epoch.0 + 1);
     assert_eq!(
         relay(&gateway, "a", word(later, 2), SOON).await.unwrap(),
@@ -111,7 +111,7 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
         relay(&gateway, "a", nothing, SOON).await.unwrap_err().refusal_kind(),
         Some(CoordinatorRefusalKind::Malformed)
     );
-    // The longest that a batch delete makes; one that is longer is refused by who sends it, who can
+    // The longest notice of a batch delete. The sender itself refuses a longer one, because it can
     // say why.
     let keys = |key: String| {
         WriteNotice::Report(ReportMessage { keys: vec![key; 1000], ..report_of(word(later, 2)) })
@@ -131,11 +131,11 @@ async fn a_writers_word_reaches_a_worker_by_its_renewals() {
     );
     assert!(relay(&stranger, "a", word(epoch, 2), SOON).await.is_err());
 
-    // As many as may wait; those whose askers hang up make room, and nobody hears them.
+    // As many as may wait. Those whose clients hang up make room, and nobody hears them.
     let waiting: Vec<_> = (0..8)
         .map(|n| {
             let gateway = gateway.clone();
-            // The place may be one that the question below has for a moment.
+            // The question below may hold the place for a moment.
             let until_it_waits = async move {
                 while relay(&gateway, "a", word(epoch, 10 + n), SOON).await.unwrap()
                     == NoticeRelayOutcome::Full
@@ -194,8 +194,8 @@ async fn who_waits_for_a_worker_when_the_leader_ends_asks_the_next() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    // The leader that has handed the word out ends, and what the worker answers is the next one's
-    // to hear, which knows nothing of it.
+    // The leader that handed out the notice ends. The worker's answer reaches the next leader,
+    // which knows nothing of it.
     let granted = renew_heard(&worker, epoch, Vec::new(), SOON).await;
     let lost: Vec<HeardWord> = granted
         .words

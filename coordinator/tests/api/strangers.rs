@@ -1,5 +1,5 @@
-//! What those can do who do not know the secret, but may have heard others prove it: nothing, and
-//! not for long.
+//! Tests what strangers can do who do not know the secret, but may have recorded proofs: nothing,
+//! and not for long.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,8 +27,8 @@ async fn a_proof_that_was_heard_is_of_no_use_elsewhere_or_later() {
     let (one, other) = (start(file_store(&folders[0])).await, start(file_store(&folders[1])).await);
     let asking = client(&[&one.url], secret());
     register(&asking, "a").await;
-    // Of those requests that may be repeated where they are for: 400, since such a body is none of
-    // theirs.
+    // Replays of repeatable requests at their recipient pass the proof: 400, since the body does
+    // not fit the route.
     let path = "/v1/workers/a/relay";
     let said = ProvenRequest { method: "POST", path_and_query: path, body: EVENT.as_bytes() };
     let (proof, _) =
@@ -41,7 +41,7 @@ async fn a_proof_that_was_heard_is_of_no_use_elsewhere_or_later() {
     let address = one.url.strip_prefix("http://").unwrap();
     let again = start_at(address, file_store_again(&folders[0]).await, |_| {}).await;
     assert_eq!(unproven(&again.url, "POST", path, &header).await, 401, "after a restart");
-    // Who knows the secret goes on, and notices nothing.
+    // A client with the secret goes on, and notices nothing.
     register(&asking, "a").await;
     again.coordinator.shutdown().await;
     other.coordinator.shutdown().await;

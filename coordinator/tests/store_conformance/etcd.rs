@@ -27,7 +27,7 @@ impl Etcd {
         child.wait().unwrap();
     }
 
-    /// The same again, after it was killed.
+    /// Starts the same etcd again, after it was killed.
     pub fn restart(&self) {
         *self.child.lock().unwrap() = spawn(&self.arguments);
     }
@@ -82,14 +82,14 @@ fn program() -> PathBuf {
     program
 }
 
-/// Without proofs of who asks.
+/// Starts etcd without client authentication.
 pub fn start(name: &str) -> Etcd {
     start_with(name, "http", &[])
 }
 
-/// On ports that were free a moment ago, and with more arguments.
+/// Starts etcd on ports that were free a moment ago, with further arguments.
 pub fn start_with(name: &str, scheme: &str, more: &[String]) -> Etcd {
-    // Left behind by a static; so the next run removes it.
+    // A static leaves it behind, so the next run removes it.
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("etcd-{name}"));
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
@@ -116,7 +116,8 @@ fn spawn(arguments: &[String]) -> Child {
     command.args(["--pdeathsig", "KILL"]).arg(program()).args(arguments);
     command.env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // The death that counts is that of the thread which started it: one that ends with the process.
+    // The signal follows the death of the thread that started etcd, so that thread must live as
+    // long as the process.
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         sender.send(command.spawn().unwrap()).unwrap();

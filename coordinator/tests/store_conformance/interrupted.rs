@@ -1,5 +1,5 @@
-//! What becomes of watches and leaderships when etcd is killed and comes back, its history
-//! compacted; when a leader is late, and when members of etcd are away.
+//! Tests watches and leaderships when etcd is killed and comes back with its history compacted,
+//! when a leader is late, and when members of etcd are away.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::etcd;
 
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// Until etcd takes it.
+/// Retries until etcd accepts the write.
 async fn put(store: &SharedClusterStore, key: &str, value: &'static str) {
     let putting = async {
         while store
@@ -102,7 +102,8 @@ async fn a_leader_whose_etcd_comes_back_is_followed_by_another_and_can_not_write
     assert_eq!(one.get_entry("map").await.unwrap().unwrap().value, "next");
 }
 
-/// Its clock has leapt, or it did nothing for a while: nobody else was elected meanwhile.
+/// The leader's clock has leapt, or it was stopped for a while, and nobody else was elected
+/// meanwhile.
 #[tokio::test]
 async fn a_leader_that_is_late_leads_on_if_etcd_still_has_its_lease() {
     let etcd = etcd::start("late");
@@ -126,7 +127,7 @@ async fn a_leader_that_is_late_leads_on_if_etcd_still_has_its_lease() {
         .unwrap();
 }
 
-/// A member that fails at once seems to be the one with the least to do.
+/// A member that fails at once seems to be the least busy one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_that_are_away_are_turned_from() {
     let etcd = etcd::start("away");

@@ -1,4 +1,4 @@
-//! What every store does, held against both: a folder, and a real etcd process.
+//! Tests what every store does, with both of them: a folder, and a real etcd process.
 #![allow(clippy::unwrap_used)]
 
 mod cases;

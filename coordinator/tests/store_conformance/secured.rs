@@ -1,5 +1,5 @@
-//! etcd that takes nobody without a certificate, and then a user: who has both is let in, after its
-//! restart, too.
+//! Tests an etcd that requires a certificate and a user: a client with both is let in, also after
+//! etcd's restart.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -58,8 +58,8 @@ fn start(name: &str, Certificates { ca, server, .. }: &Certificates) -> Etcd {
     etcd::start_with(name, "https", &words)
 }
 
-/// From here on nobody reads or writes without a user, and that of the coordinators only below this
-/// prefix.
+/// From here on nobody reads or writes without a user. The coordinators' user does so only below
+/// this prefix.
 async fn demand_a_user(endpoint: &str, prefix: &str, made: &Certificates) {
     let tls = TlsOptions::new()
         .ca_certificate(Certificate::from_pem(&made.ca))
@@ -117,7 +117,7 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
     tokio::time::timeout(WITHIN, watch.next_change()).await.unwrap();
     assert_eq!(one.list_entries("").await.unwrap().len(), 1);
 
-    // Without either, nothing is given out.
+    // A client without either gets nothing.
     for without in [
         EtcdOptions { identity: None, ..options.clone() },
         EtcdOptions { ca: None, ..options.clone() },
@@ -135,7 +135,7 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
         EtcdStore::connect(EtcdOptions { user: wrong, ..options.clone() }).await.err().unwrap();
     assert!(refused.to_string().contains("does not take user coordinator"), "{refused}");
 
-    // Its tokens die with it; and who starts while it is away is let in when it is there.
+    // etcd's tokens die with it. A client that starts while etcd is away is let in when it is back.
     etcd.kill();
     let other = EtcdStore::connect(EtcdOptions { deadline: Duration::from_secs(1), ..options })
         .await

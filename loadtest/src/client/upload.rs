@@ -13,9 +13,9 @@ use crate::content::BenchContent;
 use crate::exchange_error::BenchExchangeError;
 use crate::request_plan::BenchPlanStep;
 
-/// What is kept of the answers to multipart requests.
+/// Most bytes of an answer to a multipart request that are kept.
 const REPLY_BYTES_MAX: usize = 64 << 10;
-/// A piece of a body that is made while it is sent.
+/// Bytes of one piece of a body that is made while it is sent.
 const PIECE_BYTES: usize = 128 << 10;
 
 impl BenchClient<'_> {
@@ -26,7 +26,7 @@ impl BenchClient<'_> {
         step_result(step.bytes, outcome)
     }
 
-    /// One request with a made body; gives the answer.
+    /// Sends one request with a generated body and returns the answer.
     fn upload_body(
         &mut self,
         path: &str,
@@ -44,8 +44,8 @@ impl BenchClient<'_> {
         if answer.status == 200 { Ok(answer) } else { Err(status_failure(answer.status, &refused)) }
     }
 
-    /// Creates, sends the parts one after the other, completes. What fails in the middle is
-    /// aborted.
+    /// Creates an upload, sends the parts one after the other, and completes it. Aborts an upload
+    /// that fails in the middle.
     pub(super) fn upload_multipart(
         &mut self,
         step: &BenchPlanStep,
@@ -60,7 +60,7 @@ impl BenchClient<'_> {
                 .collect();
         let outcome = self.upload_parts(step, part_bytes, &path, &id);
         if outcome.is_err() {
-            // The failure is what counts; an upload that stays is the store's to expire.
+            // The first failure is what counts; the store must expire an upload that stays.
             if let Ok(request) = self.sign_request("DELETE", &format!("{path}?uploadId={id}")) {
                 let _ = self.exchange_request(&request, |_| Ok(()), |_| {});
             }

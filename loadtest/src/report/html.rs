@@ -1,4 +1,5 @@
-//! One page that needs nothing else: no script, no font, no network. Figures are in it as JSON too.
+//! Renders one page that needs nothing else: no script, no font, no network. It also holds the
+//! figures as JSON.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,7 @@ svg text{font:12px system-ui,sans-serif;fill:currentColor}svg .title{font-size:1
 svg .line{stroke:currentColor;opacity:.15}svg .one{stroke:currentColor;opacity:.6}\
 .limit{border-left:4px solid #d55e00;padding:.3rem .8rem}details{margin-top:2rem}";
 
-/// The whole page as text.
+/// Returns the whole page as text.
 pub fn render_html(record: &BenchRecord) -> String {
     let scenario = &record.scenario;
     let title = format!("{}: {}", scenario.name, scenario.description);
@@ -57,8 +58,8 @@ pub fn render_html(record: &BenchRecord) -> String {
         figures.server_cpu_us_per_request
     }));
     let _ = writeln!(page, "<pre>{}</pre>", escape_xml(&render_text(record)));
-    // A record is made of numbers and text: it always has a JSON form. `<` can't end the element it
-    // is in.
+    // A record consists of numbers and text, so it always has a JSON form. `<` can't end the
+    // element that holds it.
     let json = serde_json::to_string_pretty(record).unwrap_or_default();
     let _ = writeln!(
         page,
@@ -68,7 +69,7 @@ pub fn render_html(record: &BenchRecord) -> String {
     page
 }
 
-/// Nothing where no side has the figure.
+/// Writes nothing if no side has the figure.
 fn over_rounds(
     record: &BenchRecord,
     title: &str,

@@ -1,4 +1,4 @@
-//! Pictures as SVG text: latency over percentiles, a figure over rounds, ratios with their
+//! Draws plots as SVG text: latency over percentiles, a figure over rounds, ratios with their
 //! intervals. Owns no page.
 
 use std::fmt::Write as _;
@@ -11,16 +11,16 @@ const LEFT: f64 = 80.0;
 const RIGHT: f64 = 20.0;
 const ABOVE: f64 = 40.0;
 const BELOW: f64 = 40.0;
-/// Of one ratio.
+/// Height of one ratio's row.
 const ROW: f64 = 34.0;
 
-/// Told apart by people who see colours differently (Okabe and Ito).
+/// Colours that people with colour-vision deficiencies can tell apart (Okabe and Ito).
 pub const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7"];
 
 /// A name and its points.
 pub type BenchPlotSeries = (String, Vec<(f64, f64)>);
 
-/// Text for the inside of an element or of an attribute in double quotes.
+/// Escapes text for the inside of an element or of an attribute in double quotes.
 pub fn escape_xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -35,8 +35,8 @@ fn open_frame(text: &mut String, high: f64, title: &str) {
     );
 }
 
-/// Latency over percentiles: each nine of the percentile is as wide as the one before, milliseconds
-/// by decades.
+/// Plots latency over percentiles. Each further nine of the percentile has the same width;
+/// milliseconds go by decades.
 pub fn plot_percentiles(series: &[BenchPlotSeries]) -> String {
     let nines = |percentile: f64| -(1.0 - (percentile / 100.0).min(0.99999)).log10();
     let points: Vec<BenchPlotSeries> = series
@@ -59,7 +59,7 @@ fn format_power_of_ten(ten: i32) -> String {
     format!("{}", 10f64.powi(ten))
 }
 
-/// A figure in the order of rounds, from 0.
+/// Plots a figure in the order of rounds, from 0.
 pub fn plot_rounds(title: &str, series: &[BenchPlotSeries]) -> String {
     let count = series.iter().map(|(_, points)| points.len()).max().unwrap_or(0).max(2);
     let top = value_bounds(series).1.max(1e-9) * 1.1;
@@ -72,7 +72,7 @@ pub fn plot_rounds(title: &str, series: &[BenchPlotSeries]) -> String {
     draw_chart(title, series, (0.5, count as f64 + 0.5), (0.0, top), &marks, &lines)
 }
 
-/// Three digits.
+/// Formats a figure with three digits.
 fn format_three_digits(figure: f64) -> String {
     let places = if figure <= 0.0 {
         0
@@ -148,7 +148,7 @@ fn draw_chart(
     text
 }
 
-/// Ratios with their intervals around 1, each doubling as wide as the one before.
+/// Plots ratios with their intervals around 1. Each doubling has the same width.
 pub fn plot_ratios(title: &str, ratios: &[(&str, RatioEstimate)]) -> String {
     let mut text = String::new();
     let high = ABOVE + ROW * ratios.len() as f64 + BELOW;

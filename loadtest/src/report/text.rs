@@ -1,4 +1,4 @@
-//! The table that people read in a terminal.
+//! Renders the table that people read in a terminal.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::bench_record::{
 };
 use crate::units::show_time;
 
-/// The whole table. Writing to a String can't fail, here and below.
+/// Renders the whole table. Writing to a String can't fail, here and below.
 pub fn render_text(record: &BenchRecord) -> String {
     let (scenario, mut text) = (&record.scenario, String::new());
     let rounds = &scenario.rounds;
@@ -114,7 +114,7 @@ fn format_micros(micros: u64) -> String {
     show_time(Duration::from_micros(micros))
 }
 
-/// What does not fit into columns.
+/// Writes what does not fit into columns.
 fn write_remarks(text: &mut String, side: &BenchSideRecord) {
     let listed = |names: &std::collections::BTreeMap<String, u64>| {
         names.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")

@@ -1,12 +1,12 @@
-//! A random order of 0..count that needs no memory: a Feistel network over the next power of four,
-//! walked until inside.
+//! Orders 0..count randomly without memory: a Feistel network over the next power of four, walked
+//! until the result is inside.
 //!
-//! Owns the bijection alone. This is how an epoch of any number of objects is shuffled in O(1)
-//! memory.
+//! Owns only the bijection. It shuffles an epoch of any number of objects in O(1) memory.
 
 use crate::random::hash;
 
-/// Enough for orders that look random; four make a pseudorandom permutation (Luby and Rackoff).
+/// Rounds of the network. They suffice for orders that look random; four make a pseudorandom
+/// permutation (Luby and Rackoff).
 const ROUNDS: u64 = 4;
 
 /// A pseudorandom order of `0..count`. Takes 24 bytes, whatever the count.
@@ -19,13 +19,14 @@ pub struct FeistelPermutation {
 }
 
 impl FeistelPermutation {
-    /// `count` at least 1.
+    /// Creates an order. `count` is at least 1.
     pub fn new(seed: u64, count: u64) -> Self {
         let bits = u64::BITS - count.saturating_sub(1).leading_zeros();
         Self { seed, count, half: bits.div_ceil(2).max(1) }
     }
 
-    /// The place of `index`, which is below `count`. Fewer than four steps on average.
+    /// Returns the place of `index`, which is below `count`. Takes fewer than four steps on
+    /// average.
     pub fn permute_index(&self, index: u64) -> u64 {
         let mut at = index;
         loop {

@@ -1,6 +1,7 @@
-//! Zipf-distributed ranks without a table: rejection-inversion (Hörmann and Derflinger, 1996).
+//! Draws Zipf-distributed ranks without a table: rejection-inversion (Hörmann and Derflinger,
+//! 1996).
 //!
-//! Owns the draw alone. O(1) memory for any number of objects, one to two draws a rank.
+//! Owns only the draw. O(1) memory for any number of objects, one to two draws a rank.
 
 use crate::random::SplitMixRandom;
 
@@ -9,15 +10,15 @@ use crate::random::SplitMixRandom;
 pub struct ZipfDistribution {
     count: f64,
     exponent: f64,
-    /// The integral's value below rank 1's part, above the last one's, and the width within which
-    /// no rejection is needed.
+    /// The integral's value below rank 1's part, its value above the last rank's part, and the
+    /// width within which no rejection is needed.
     low: f64,
     high: f64,
     sure: f64,
 }
 
 impl ZipfDistribution {
-    /// `count` at least 1, `exponent` above 0.
+    /// Creates a distribution. `count` is at least 1, `exponent` above 0.
     pub fn new(count: u64, exponent: f64) -> Self {
         let mut zipf = Self { count: count as f64, exponent, low: 0.0, high: 0.0, sure: 0.0 };
         zipf.low = zipf.integral_at(1.5) - 1.0;
@@ -40,7 +41,7 @@ impl ZipfDistribution {
         }
     }
 
-    /// ∫ x^-exponent, written so that exponents near 1 lose no digits.
+    /// Returns ∫ x^-exponent, in a form that loses no digits for exponents near 1.
     fn integral_at(&self, x: f64) -> f64 {
         let log = x.ln();
         expm1_over(log * (1.0 - self.exponent)) * log
@@ -52,12 +53,12 @@ impl ZipfDistribution {
     }
 }
 
-/// (e^x − 1) ÷ x
+/// Returns (e^x − 1) ÷ x.
 fn expm1_over(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.exp_m1() / x } else { 1.0 + x / 2.0 }
 }
 
-/// ln(1 + x) ÷ x
+/// Returns ln(1 + x) ÷ x.
 fn ln1p_over(x: f64) -> f64 {
     if x.abs() > 1e-8 { x.ln_1p() / x } else { 1.0 - x / 2.0 }
 }

@@ -1,7 +1,7 @@
 //! Reads fields out of a TOML table and keeps every problem with its path, instead of ending at the
 //! first.
 //!
-//! Owns names, kinds and ranges. What fields mean together is `scenario`'s.
+//! Owns names, kinds and ranges. `scenario` knows what fields mean together.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,10 +12,10 @@ use toml::{Table, Value};
 
 use crate::units;
 
-/// One thing that is wrong, and where.
+/// Problem of a document, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioProblem {
-    /// `access.range_bytes`; empty for the document itself.
+    /// Path such as `access.range_bytes`; empty for the document itself.
     pub path: String,
     pub what: String,
 }
@@ -40,13 +40,13 @@ impl ScenarioProblemList {
         self.0.borrow_mut().push(ScenarioProblem { path: path.into(), what: what.into() });
     }
 
-    /// All problems, in the order in which they were found.
+    /// Returns all problems in the order in which they were found.
     pub fn into_inner(self) -> Vec<ScenarioProblem> {
         self.0.into_inner()
     }
 }
 
-/// One table. Fields are taken out of it; what is left at the end is unknown.
+/// One table. Reading takes fields out of it; what is left at the end is unknown.
 pub struct ScenarioFields<'a> {
     path: String,
     table: Table,
@@ -55,12 +55,12 @@ pub struct ScenarioFields<'a> {
 }
 
 impl<'a> ScenarioFields<'a> {
-    /// Fields of the document's root table.
+    /// Creates the fields of the document's root table.
     pub fn new(table: Table, problems: &'a ScenarioProblemList) -> Self {
         Self { path: String::new(), table, known: Vec::new(), problems }
     }
 
-    /// Path of a field from the document's root: `access.range_bytes`.
+    /// Returns a field's path from the document's root: `access.range_bytes`.
     pub fn field_path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
@@ -75,7 +75,7 @@ impl<'a> ScenarioFields<'a> {
         self.table.remove(name)
     }
 
-    /// A table of its own, empty where it is left out.
+    /// Takes a table within this one; an absent table is empty.
     pub fn take_section(&mut self, name: &'static str) -> ScenarioFields<'a> {
         let table = match self.take_field(name) {
             Some(Value::Table(table)) => table,
@@ -93,7 +93,8 @@ impl<'a> ScenarioFields<'a> {
         }
     }
 
-    /// A field by `read`; where it is wrong or missing, the problem is kept and `fallback` goes on.
+    /// Reads a field with `read`. If it is wrong or missing, keeps the problem and returns
+    /// `fallback`.
     fn read_field<T>(
         &mut self,
         name: &'static str,
@@ -115,21 +116,21 @@ impl<'a> ScenarioFields<'a> {
         }
     }
 
-    /// A text. Without a default a missing field is a problem.
+    /// Reads a text. Without a default, a missing field is a problem.
     pub fn read_text(&mut self, name: &'static str, default: Option<&str>) -> String {
         self.read_field(name, default.map(str::to_owned), String::new(), |value| {
             value.as_str().map(str::to_owned).ok_or_else(|| "must be text".to_owned())
         })
     }
 
-    /// `true` or `false`; `default` where it is left out.
+    /// Reads `true` or `false`; an absent field is `default`.
     pub fn read_flag(&mut self, name: &'static str, default: bool) -> bool {
         self.read_field(name, Some(default), default, |value| {
             value.as_bool().ok_or_else(|| "must be true or false".into())
         })
     }
 
-    /// A whole number within `range`. Without a default a missing field is a problem.
+    /// Reads a whole number within `range`. Without a default, a missing field is a problem.
     pub fn read_count(
         &mut self,
         name: &'static str,
@@ -145,7 +146,8 @@ impl<'a> ScenarioFields<'a> {
         })
     }
 
-    /// A number within `range`, whole or not. Without a default a missing field is a problem.
+    /// Reads a number within `range`, whole or not. Without a default, a missing field is a
+    /// problem.
     pub fn read_number(
         &mut self,
         name: &'static str,
@@ -162,7 +164,7 @@ impl<'a> ScenarioFields<'a> {
         })
     }
 
-    /// A time like `5s`, from 0 to `max`. Without a default a missing field is a problem.
+    /// Reads a time like `5s`, from 0 to `max`. Without a default, a missing field is a problem.
     pub fn read_time(
         &mut self,
         name: &'static str,
@@ -180,7 +182,7 @@ impl<'a> ScenarioFields<'a> {
         })
     }
 
-    /// One of `choices`; the first where it is wrong.
+    /// Reads one of `choices`; a wrong value becomes the first one.
     pub fn read_choice(
         &mut self,
         name: &'static str,
@@ -195,8 +197,8 @@ impl<'a> ScenarioFields<'a> {
         })
     }
 
-    /// A length within `range`, bytes: `4KiB` or a whole number. Without a default a missing field
-    /// is a problem.
+    /// Reads a length within `range` in bytes: `4KiB` or a whole number. Without a default, a
+    /// missing field is a problem.
     pub fn read_length(
         &mut self,
         name: &'static str,
@@ -207,7 +209,7 @@ impl<'a> ScenarioFields<'a> {
         self.read_field(name, default, fallback, |value| parse_length(value, &range))
     }
 
-    /// Left out means none.
+    /// Reads a length; `None` if it is absent.
     pub fn optional_length(
         &mut self,
         name: &'static str,
@@ -216,7 +218,7 @@ impl<'a> ScenarioFields<'a> {
         self.read_field(name, Some(None), None, |value| parse_length(value, &range).map(Some))
     }
 
-    /// A whole number within `range`; `None` where it is left out.
+    /// Reads a whole number within `range`; `None` if it is absent.
     pub fn optional_count(
         &mut self,
         name: &'static str,
@@ -234,7 +236,7 @@ impl<'a> ScenarioFields<'a> {
         None
     }
 
-    /// One length, or `{ from = …, to = … }`.
+    /// Reads one length, or `{ from = …, to = … }`.
     pub fn read_length_range(
         &mut self,
         name: &'static str,
@@ -254,7 +256,7 @@ impl<'a> ScenarioFields<'a> {
         (one, one)
     }
 
-    /// Everything must have been taken.
+    /// Reports all fields that were not taken.
     pub fn reject_unknown(self) {
         for name in self.table.keys() {
             let near =

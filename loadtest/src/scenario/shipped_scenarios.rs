@@ -1,7 +1,6 @@
-//! The scenarios that come with the binary, by name. Owns the list; their text is in
-//! `loadtest/scenarios/`.
+//! Lists the scenarios that come with the binary, by name. Their text is in `loadtest/scenarios/`.
 
-/// Name and text, in the order in which they are listed.
+/// Names and texts, in the order of the list.
 pub const SHIPPED: [(&str, &str); 14] = [
     ("hot-4k", include_str!("../../scenarios/hot-4k.toml")),
     ("hot-128k", include_str!("../../scenarios/hot-128k.toml")),
@@ -19,7 +18,7 @@ pub const SHIPPED: [(&str, &str); 14] = [
     ("cold-first-byte", include_str!("../../scenarios/cold-first-byte.toml")),
 ];
 
-/// The text of a shipped scenario.
+/// Returns the text of a shipped scenario.
 pub fn shipped_scenario(name: &str) -> Option<&'static str> {
     SHIPPED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

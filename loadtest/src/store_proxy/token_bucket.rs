@@ -1,27 +1,28 @@
-//! A token bucket, as arithmetic: who takes bytes is told how long to wait. Clock injected.
+//! A token bucket, as arithmetic: it tells takers of bytes how long to wait. Clock injected.
 
 use std::time::Duration;
 
-/// Bytes that may pass at once after a rest; small beside what is measured, large beside a frame.
+/// Time whose bytes may pass at once after a rest; small beside what is measured, large beside a
+/// frame.
 const BURST: Duration = Duration::from_millis(10);
 
 /// A bound on bytes per second with a burst of 10 ms.
 #[derive(Debug)]
 pub struct ProxyTokenBucket {
     bytes_per_second: f64,
-    /// When everything that was promised so far has passed.
+    /// When all promised bytes have passed.
     free_at: Duration,
 }
 
 impl ProxyTokenBucket {
-    /// Begins full. `bytes_per_second` must be above 0.
+    /// Creates a full bucket. `bytes_per_second` must be above 0.
     pub fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second: bytes_per_second as f64, free_at: Duration::ZERO }
     }
 
-    /// Promises `bytes` at `now`; they may pass at the time that is given.
+    /// Promises `bytes` at `now`, and returns the time at which they may pass.
     pub fn reserve_bytes(&mut self, now: Duration, bytes: u64) -> Duration {
-        // Time that nobody used is lost, but for the burst.
+        // Unused time is lost, except for the burst.
         let start = self.free_at.max(now.saturating_sub(BURST));
         self.free_at = start + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
         self.free_at

@@ -1,9 +1,9 @@
-//! Leased ranges of the arena, and the two ways of filling one safely.
+//! Owns loaned ranges of the arena, and the two ways to fill one safely.
 //!
-//! *Append*: one [`CellWriter`] and many [`CellReader`]s share a cell; what lies below the
-//! watermark never changes. *Split*: a [`CellSpan`] owns a range alone, can be cut in two, filled
-//! in any order, and frozen into `Bytes`. A cell that is handed out again holds old bytes: neither
-//! way shows a byte that was not written since.
+//! *Append*: one [`CellWriter`] and many [`CellReader`]s share a cell; bytes below the watermark
+//! never change. *Split*: a [`CellSpan`] owns a range alone. It can be cut in two, filled in any
+//! order, and frozen into `Bytes`. A cell that is handed out again holds old bytes. Neither way
+//! shows a byte that was not written since.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::cell_pool::CellLocation;
 use super::{ExtentId, MappedArena};
 
-/// A leased range; goes back to the arena on drop.
+/// A loaned range; it goes back to the arena on drop.
 pub(super) struct ArenaLoan {
     arena: Arc<MappedArena>,
     slot: CellLocation,
@@ -40,14 +40,14 @@ impl Drop for ArenaLoan {
     }
 }
 
-/// An exclusively owned range of the arena. Returned to it on drop.
+/// An exclusively owned range of the arena. It goes back to the arena on drop.
 ///
-/// Once split it is gone, so that nobody can fill it in a second way:
+/// Splitting consumes it, so that nobody can fill it in a second way:
 ///
 /// ```compile_fail,E0382
-/// fn filled_twice(cell: verbs3_rdma::arena::Cell) {
-///     let _appended = cell.split();
-///     let _again = cell.split();
+/// fn filled_twice(cell: verbs3_rdma::arena::ArenaCell) {
+///     let _appended = cell.split_writer_reader();
+///     let _again = cell.split_writer_reader();
 /// }
 /// ```
 pub struct ArenaCell {
@@ -55,12 +55,12 @@ pub struct ArenaCell {
 }
 
 impl ArenaCell {
-    /// Bytes asked for.
+    /// Returns the bytes asked for.
     pub fn len(&self) -> usize {
         self.lease.asked
     }
 
-    /// Whether zero bytes were asked for. What was written does not matter here.
+    /// Returns true if zero bytes were asked for. Written bytes do not matter here.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -81,25 +81,25 @@ impl ArenaCell {
 
 struct AppendedCell {
     lease: ArenaLoan,
-    /// Bytes below this were written, will not change, and may be read by anyone who loaded it with
-    /// Acquire.
+    /// Count of written bytes. Bytes below it will not change. Anyone who loaded it with Acquire
+    /// may read them.
     written: AtomicUsize,
 }
 
-/// Appends to a cell. Not `Clone`: one writer.
+/// The one writer that appends to a cell. Not `Clone`.
 ///
 /// ```compile_fail,E0599
 /// fn two_writers(writer: verbs3_rdma::arena::CellWriter) -> [verbs3_rdma::arena::CellWriter; 2] {
 ///     [writer.clone(), writer]
 /// }
 /// ```
-/// What it has published is out of its reach: `spare_bytes` is the unwritten rest only, and no slice of
-/// it outlives the next step.
+/// The writer can't reach published bytes: `spare_bytes` is the unwritten rest only, and no slice
+/// of it outlives the next step.
 ///
 /// ```compile_fail,E0499
 /// fn keeps_a_slice(mut writer: verbs3_rdma::arena::CellWriter) {
-///     let before = writer.spare();
-///     writer.advance(1);
+///     let before = writer.spare_bytes();
+///     writer.publish_bytes(1);
 ///     before[0] = 7;
 /// }
 /// ```
@@ -109,23 +109,23 @@ pub struct CellWriter {
 }
 
 impl CellWriter {
-    /// Bytes that this writer has published so far. Readers see exactly these.
+    /// Returns the bytes that this writer has published so far. Readers see exactly these.
     pub fn written_bytes(&self) -> usize {
         self.written
     }
 
-    /// The unwritten rest.
+    /// Returns the unwritten rest.
     pub fn spare_bytes(&mut self) -> &mut [u8] {
         let bytes = self.cell.lease.asked - self.written;
         let start = self.cell.lease.address_at(self.written);
-        // SAFETY: the range is leased and initialised (zeroed by the kernel, or old bytes). Readers
+        // SAFETY: the range is loaned and initialised (zeroed by the kernel, or old bytes). Readers
         // stay below the watermark, this is the only writer, and `&mut self` is held as long as the
         // slice lives.
         unsafe { std::slice::from_raw_parts_mut(start, bytes) }
     }
 
-    /// Publishes the first `pinned_bytes` of the spare range: readers may see them from now on, nobody may
-    /// change them.
+    /// Publishes the first `bytes` of the spare range. Readers may see them from now on, and nobody
+    /// may change them.
     ///
     /// # Panics
     /// When fewer bytes than that are left.
@@ -137,25 +137,28 @@ impl CellWriter {
     }
 }
 
-/// Reads what has been written. Clones share the cell and keep it leased.
+/// A reader of the written bytes. Clones share the cell and keep it loaned.
 #[derive(Clone)]
 pub struct CellReader {
     cell: Arc<AppendedCell>,
 }
 
 impl CellReader {
-    /// Bytes below the watermark: readable now, and never changed again. The value only grows.
+    /// Returns the bytes below the watermark: readable now, and never changed again. The value only
+    /// grows.
     pub fn written_bytes(&self) -> usize {
         self.cell.written.load(Ordering::Acquire)
     }
 
-    /// The extent that the cell lies in, for evacuation; see [`super::Arena::sparsest_extent`].
+    /// Returns the extent that the cell lies in, for evacuation; see
+    /// [`super::Arena::sparsest_extent`].
     pub fn extent_id(&self) -> ExtentId {
         let lease = &self.cell.lease;
         lease.arena.extent_of(lease.slot.offset)
     }
 
-    /// A zero-copy view that pins the cell, or `None` while `range.end` has not been written.
+    /// Returns a zero-copy view that pins the cell, or `None` while `range.end` has not been
+    /// written.
     pub fn pinned_bytes(&self, range: Range<usize>) -> Option<Bytes> {
         if range.start > range.end || range.end > self.written_bytes() {
             return None;
@@ -163,7 +166,8 @@ impl CellReader {
         Some(Bytes::from_owner(WrittenRange { cell: self.cell.clone(), range }))
     }
 
-    /// Whether anything but this reader holds the cell (a pinned page is not evicted usefully).
+    /// Returns true if anything but this reader holds the cell. Evicting a pinned page frees
+    /// nothing.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.cell) > 1
     }
@@ -177,8 +181,8 @@ struct WrittenRange {
 impl AsRef<[u8]> for WrittenRange {
     fn as_ref(&self) -> &[u8] {
         let start = self.cell.lease.address_at(self.range.start);
-        // SAFETY: `CellReader::pinned_bytes` saw the watermark (Acquire) at or above `range.end`, and
-        // nobody writes below it; the lease keeps the range from being handed out again.
+        // SAFETY: `CellReader::pinned_bytes` saw the watermark (Acquire) at or above `range.end`,
+        // and nobody writes below it. The loan keeps the range from being handed out again.
         unsafe { std::slice::from_raw_parts(start, self.range.len()) }
     }
 }
@@ -199,12 +203,12 @@ impl CellSpan {
         self.lease.address_at(self.range.start) as usize
     }
 
-    /// Keeps the whole cell from being leased again, and grants nothing else.
+    /// Keeps the whole cell from being loaned again, and grants nothing else.
     pub(crate) fn hold_cell(&self) -> CellHold {
         CellHold { _lease: self.lease.clone() }
     }
 
-    /// Cuts the first `pinned_bytes` off and returns them.
+    /// Cuts the first `bytes` off and returns them.
     pub(crate) fn split_to(&mut self, bytes: usize) -> Self {
         assert!(bytes <= self.len(), "cut of {bytes} in {}", self.len());
         let middle = self.range.start + bytes;
@@ -213,24 +217,25 @@ impl CellSpan {
         Self { lease: self.lease.clone(), range: first }
     }
 
-    /// For the transport that fills the range, and for nobody else: what it holds is vouched for by
-    /// no one.
+    /// Returns the range to the transport that fills it, and to nobody else. No one vouches for its
+    /// content.
     pub(crate) fn as_mut(&mut self) -> &mut [u8] {
         let start = self.lease.address_at(self.range.start);
         // SAFETY: spans are made from an exclusively owned cell and only ever cut in disjoint
-        // parts, so this one is the only way to its range; the memory is leased and initialised,
+        // parts, so this one is the only way to its range; the memory is loaned and initialised,
         // and `&mut self` lasts as long as the slice.
         unsafe { std::slice::from_raw_parts_mut(start, self.range.len()) }
     }
 
-    /// Makes the range readable for ever; the caller has filled all of it, and its peer has vouched
+    /// Makes the range readable for ever. The caller has filled all of it, and its peer has vouched
     /// for it.
     pub(crate) fn freeze(self) -> Bytes {
         Bytes::from_owner(FrozenCellSpan(self))
     }
 }
 
-/// Keeps a cell leased after its spans are gone: a peer that was lent it may still write to it.
+/// A hold that keeps a cell loaned after its spans are gone: a peer that was lent it may still
+/// write to it.
 pub(crate) struct CellHold {
     _lease: Arc<ArenaLoan>,
 }

@@ -1,8 +1,8 @@
-//! Which cells are leased, and which class owns which extent.
+//! Owns the bookkeeping of an arena: which cells are loaned, and which class owns which extent.
 //!
-//! Pure bookkeeping over offsets: it touches no memory, and its owner holds a lock around it. An
-//! extent belongs to one class while one of its cells is leased, and goes back to all classes when
-//! the last one is returned.
+//! It computes offsets, touches no memory, and its owner holds a lock around it. An extent belongs
+//! to one class while one of its cells is loaned. It goes back to all classes when the last one is
+//! returned.
 
 use super::size_classes::{CELL_BYTES_MIN, SizeClasses};
 use super::{ArenaUsage, ExtentId};
@@ -14,11 +14,11 @@ const UNASSIGNED: u16 = u16::MAX;
 struct ArenaExtent {
     class: u16,
     leased: u32,
-    /// Where the extent stands in its class's list, while it has free cells.
+    /// Index of the extent in its class's list, while it has free cells.
     partial_at: u32,
 }
 
-/// A leased range, as offsets in the arena.
+/// A loaned range, as offsets in the arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CellLocation {
     pub(super) offset: usize,
@@ -106,8 +106,8 @@ impl ArenaCellPool {
         }
     }
 
-    /// The assigned extent with the fewest leased cells; among equals the one with the fewest
-    /// leased bytes.
+    /// Returns the assigned extent with the fewest loaned cells; among equals the one with the
+    /// fewest loaned bytes.
     pub(super) fn sparsest_extent(&self) -> Option<ExtentId> {
         self.extents
             .iter()

@@ -1,7 +1,7 @@
-//! The arena's memory: a memfd that is mapped once and never moves.
+//! Owns the arena's memory: a memfd that is mapped once and never moves.
 //!
-//! Owns the file descriptor and the mapping. Hands out raw pointers only; who may use which range
-//! is `cell`'s business.
+//! Owns the file descriptor and the mapping. Hands out raw pointers only; `cell` decides who may
+//! use which range.
 
 use std::io;
 use std::ptr::NonNull;
@@ -32,8 +32,8 @@ impl ArenaMapping {
 
 #[cfg(not(miri))]
 impl ArenaMapping {
-    /// A memfd of `mapped_bytes`, sealed so that nobody can shrink it under a reader (which would be a
-    /// SIGBUS), and that nobody who is passed it can write to it or punch holes in it.
+    /// Makes a memfd of `bytes` and seals it. Nobody can shrink it under a reader (which would be a
+    /// SIGBUS). Nobody who is passed it can write to it or punch holes in it.
     pub(super) fn new(bytes: usize, populate: bool) -> io::Result<Self> {
         use std::os::fd::AsRawFd;
         let fd = create_memfd()?;
@@ -42,8 +42,9 @@ impl ArenaMapping {
         // SAFETY: `memory_fd` is an open descriptor that this function owns.
         check_syscall(unsafe { libc::ftruncate(fd.as_raw_fd(), length) })?;
         if populate {
-            // Allocates the pages now and reports a lack of memory as an error; a first touch would
-            // be killed instead. SAFETY: as above.
+            // Allocate the pages now, so that a lack of memory is an error. A first touch would be
+            // killed instead.
+            // SAFETY: as above.
             check_syscall(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, length) })?;
         }
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -59,8 +60,7 @@ impl ArenaMapping {
             .ok_or_else(|| io::Error::other("the kernel mapped the arena at address 0"))?;
         let mapping = Self { base, bytes, fd };
         mapping.seal_memfd()?;
-        // Hints: a kernel that doesn't know them changes nothing but speed and the size of a core
-        // dump.
+        // Hints: a kernel that doesn't know them changes only speed and the size of a core dump.
         mapping.advise_kernel(libc::MADV_HUGEPAGE);
         mapping.advise_kernel(libc::MADV_DONTDUMP);
         if populate {
@@ -69,8 +69,9 @@ impl ArenaMapping {
         Ok(mapping)
     }
 
-    /// Behind the mapping, which stays writable: it is the only one that ever is. Kernels before
-    /// 5.1 don't know that seal; a process that is passed the arena could write to it there.
+    /// Seals the memfd after the mapping. This mapping stays writable, and no other one ever is.
+    /// Kernels before 5.1 don't know that seal: a process that is passed the arena could write to
+    /// it there.
     fn seal_memfd(&self) -> io::Result<()> {
         use std::os::fd::AsRawFd;
         let always = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
@@ -88,7 +89,7 @@ impl ArenaMapping {
         Ok(())
     }
 
-    /// For a process of the same host that maps the arena read-only (`shm`).
+    /// Returns the memfd for a process of the same host that maps the arena read-only (`shm`).
     pub(super) fn memory_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.fd.as_fd()
@@ -126,7 +127,7 @@ fn check_syscall(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-// Miri knows no memfd: plain zeroed memory lets it check everything above the mapping.
+// Miri knows no memfd. Plain zeroed memory lets it check everything above the mapping.
 #[cfg(miri)]
 impl ArenaMapping {
     pub(super) fn new(bytes: usize, _populate: bool) -> io::Result<Self> {

@@ -1,5 +1,5 @@
-//! Properties of the bookkeeping: no cell is leased twice, nothing is lost, empty extents change
-//! class.
+//! Tests properties of the bookkeeping: no cell is loaned twice, nothing is lost, empty extents
+//! change class.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;

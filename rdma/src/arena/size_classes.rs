@@ -1,16 +1,13 @@
-//! The widths that cells come in.
-//!
-//! Owns the rule "eight widths for each doubling" and the size of an extent. Knows no memory and no
-//! lease.
+//! Owns the widths of cells: the rule "eight widths for each doubling", and the size of an extent.
+//! Knows no memory and no loan.
 
-/// Smallest width: the page of the CPU, and of most NICs' translation tables.
+/// Smallest width in bytes: the page of the CPU, and of most NICs' translation tables.
 pub(super) const CELL_BYTES_MIN: usize = 4 << 10;
 
-/// An extent is a multiple of this: the huge page of x86-64 and aarch64 (with 4 KiB pages).
+/// Unit of extents in bytes: the huge page of x86-64 and aarch64 (with 4 KiB pages).
 pub(super) const EXTENT_STEP_BYTES: usize = 2 << 20;
 
-/// Cells of the widest class that an extent holds at least; fewer would make the tail of an extent
-/// a large waste.
+/// Least cells of the widest class in an extent. Fewer would waste a large tail of it.
 const CELLS_PER_EXTENT_MIN: usize = 8;
 
 /// Widths per doubling: the next width is at most 1/8 above, so a cell wastes at most 12.5 %.
@@ -24,7 +21,7 @@ pub(super) struct SizeClasses {
 }
 
 impl SizeClasses {
-    /// Widths from 4 KiB to `cell_bytes_max`, which is a width itself.
+    /// Makes widths from 4 KiB to `cell_bytes_max`, which is a width itself.
     pub(super) fn new(cell_bytes_max: usize) -> Self {
         let max = cell_bytes_max.max(CELL_BYTES_MIN);
         let mut widths = Vec::new();
@@ -52,7 +49,7 @@ impl SizeClasses {
         self.widths.len()
     }
 
-    /// The narrowest class that holds `bytes`; `None` above the widest.
+    /// Returns the narrowest class that holds `bytes`; `None` above the widest.
     pub(super) fn class_of(&self, bytes: usize) -> Option<u16> {
         let class = self.widths.partition_point(|&width| width < bytes);
         (class < self.widths.len()).then_some(class as u16)

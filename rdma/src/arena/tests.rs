@@ -1,4 +1,4 @@
-//! What lessees may rely on: watermarks, pins, exclusive spans, memory that comes back.
+//! Tests the guarantees to borrowers: watermarks, pins, exclusive spans, memory that comes back.
 #![allow(clippy::unwrap_used)]
 
 use std::thread;

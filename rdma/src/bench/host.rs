@@ -1,4 +1,4 @@
-//! The serving side of a measurement: one service behind every transport that this host has.
+//! Owns the serving side of a measurement: one service behind every transport that this host has.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::tcp::{TcpOptions, TcpServer, TcpServerOptions};
 use crate::transport::{CallService, TransportKind};
 use crate::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions};
 
-/// Where to serve.
+/// Options that say where to serve.
 #[derive(Debug, Clone)]
 pub struct HostOptions {
-    /// Of the tcp transport, by which a requester finds the others.
+    /// Address of the tcp transport; a requester finds the other ways by it.
     pub listen: SocketAddr,
     pub tcp: TcpOptions,
     pub verbs: VerbsOptions,
@@ -29,15 +29,15 @@ pub struct HostOptions {
     pub shm: ShmOptions,
     /// Socket to offer to processes of this host.
     pub socket: Option<PathBuf>,
-    /// Unit of what is pushed, as a worker's page is.
+    /// Unit of pushed data in bytes, like a worker's page.
     pub page_bytes: usize,
-    /// Memory for pages, and for what requesters push.
+    /// Bytes of memory for pages, and for what requesters push.
     pub arena_bytes: usize,
-    /// What serves tcp connections; see [`TcpServerOptions`].
+    /// Runtimes that serve tcp connections; see [`TcpServerOptions`].
     pub runtimes: Vec<tokio::runtime::Handle>,
 }
 
-/// Serves until shut down or dropped.
+/// A host that serves until it is shut down or dropped.
 pub struct BenchHost {
     tcp: TcpServer,
     rails: Vec<VerbsServer>,
@@ -48,8 +48,7 @@ pub struct BenchHost {
 }
 
 impl BenchHost {
-    /// Opens what can be opened. Without tcp there is no host; what else fails is left out, and
-    /// said.
+    /// Opens what can be opened. Fails without tcp. Other failures are left out and reported.
     pub async fn start(options: HostOptions) -> Result<Self, BenchError> {
         let page_bytes = options.page_bytes;
         let map = ArenaOptions {
@@ -65,8 +64,8 @@ impl BenchHost {
         let plain = PlainServer::bind(options.listen, word, source.clone())
             .map_err(BenchError::io_error(format!("listen on {}", options.listen.ip())))?;
 
-        // The service tells what was left out, so it can only be made when all is opened; it is
-        // asked for nothing before.
+        // The service reports what was left out, so it can be made only after all is opened. Nobody
+        // asks it before.
         let service = Arc::new(DeferredService::default());
         let mut opened = HostWaySetup { ways: TransportWays::default(), left_out: Vec::new() };
         let rails = opened.bind_rails(&options, &arena, &service).await;
@@ -94,17 +93,18 @@ impl BenchHost {
         Ok(Self { tcp, rails, shm, ways, left_out, _plain: plain })
     }
 
-    /// The address of the tcp listener. A port of 0 in `HostOptions::listen` is resolved here.
+    /// Returns the address of the tcp listener. A port of 0 in `HostOptions::listen` is resolved
+    /// here.
     pub fn local_addr(&self) -> SocketAddr {
         self.tcp.local_addr()
     }
 
-    /// What is offered beside tcp.
+    /// Returns the ways offered beside tcp.
     pub fn offered_ways(&self) -> &TransportWays {
         &self.ways
     }
 
-    /// The ways that this host could not open, with the reason.
+    /// Returns the ways that this host could not open, with the reason.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
@@ -189,7 +189,7 @@ impl HostWaySetup {
     }
 }
 
-/// The service, once there is one.
+/// A service that is set after the transports are opened.
 #[derive(Default)]
 struct DeferredService(std::sync::OnceLock<BenchService>);
 
@@ -200,8 +200,7 @@ impl CallService for DeferredService {
         request: crate::transport::IncomingCall,
         reply: crate::transport::ReplySender,
     ) {
-        // A call that comes before is dropped, which the requester is told. Nobody knows of the
-        // ways before.
+        // An earlier call is dropped, and its requester is told. Nobody knows of the ways before.
         if let Some(service) = self.0.get() {
             service.serve_call(request, reply).await;
         }

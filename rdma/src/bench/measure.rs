@@ -1,4 +1,4 @@
-//! Makes the calls, and says what came of them.
+//! Owns the measured calls and their results.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,23 +14,23 @@ use super::plain_server::{self, PlainLoad};
 use super::{BenchError, BenchRequester, ECHO_BYTES_MAX, MeasuredWay, TransferCost};
 use crate::transport::{CallEvent, OutgoingCall, PeerConnection, ReplyPart};
 
-/// Calls that a latency is made of, whatever the time.
+/// Least and most calls of a latency measurement, whatever the time.
 const SAMPLES_MIN: usize = 10;
 const SAMPLES_MAX: usize = 1_000_000;
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransferDirection {
-    /// From the host into landings of this side, as a gateway reads.
+    /// From the host into landings of this side, like a gateway's reads.
     Read,
-    /// Into landings of the host, as a gateway stores.
+    /// Into landings of the host, like a gateway's writes.
     Write,
-    /// Both at once, as many calls each.
+    /// Both directions at once, with as many calls each.
     Both,
 }
 
 impl TransferDirection {
-    /// The name in print and in records: `read`, `write` or `both`.
+    /// Returns the name in print and in records: `read`, `write` or `both`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -40,19 +40,19 @@ impl TransferDirection {
     }
 }
 
-/// Many calls at once.
+/// The load of many calls at once.
 #[derive(Debug, Clone, Copy)]
 pub struct TransferLoad {
     pub bytes: u64,
     pub direction: TransferDirection,
-    /// Calls in flight, over all connections of the way; of each direction.
+    /// Calls in flight in each direction, over all connections of the way.
     pub depth: usize,
     pub time: Duration,
-    /// Compare every byte, not only the ends of pages.
+    /// Compares every byte, not only the ends of pages.
     pub whole: bool,
 }
 
-/// One call after the other.
+/// The result of calls one after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoundTrips {
     pub calls: u64,
@@ -61,34 +61,34 @@ pub struct RoundTrips {
     pub max: Duration,
 }
 
-/// What many calls at once moved.
+/// The result of many calls at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BandwidthResult {
     pub calls: u64,
     pub bytes: u64,
     pub took: Duration,
-    /// What it cost this process.
+    /// Cost to this process.
     pub here: TransferCost,
-    /// What it cost the host, if that is another process.
+    /// Cost to the host, if that is another process.
     pub there: Option<TransferCost>,
 }
 
 const MIB: f64 = (1 << 20) as f64;
 
 impl BandwidthResult {
-    /// Bytes moved over the elapsed time, in MiB/s (2^20 bytes).
+    /// Returns the bytes moved over the elapsed time, in MiB/s (2^20 bytes).
     pub fn mib_per_second(&self) -> f64 {
         self.bytes as f64 / MIB / self.took.as_secs_f64().max(1e-9)
     }
 
-    /// `count` for each MiB that was moved.
+    /// Returns `count` for each MiB that was moved.
     pub fn per_mib(&self, count: u64) -> f64 {
         count as f64 / (self.bytes as f64 / MIB).max(1e-9)
     }
 }
 
 impl BenchRequester {
-    /// How long a message of `bytes` takes there and back.
+    /// Measures how long a message of `bytes` takes there and back.
     pub async fn measure_echo(
         &self,
         way: &MeasuredWay,
@@ -106,7 +106,7 @@ impl BenchRequester {
         self.round_trips(time, once).await
     }
 
-    /// How long a read of `bytes` takes, from the call to the checked bytes.
+    /// Measures how long a read of `bytes` takes, from the call to the checked bytes.
     pub async fn read(
         &self,
         way: &MeasuredWay,
@@ -146,7 +146,7 @@ impl BenchRequester {
         })
     }
 
-    /// How much `load` moves.
+    /// Measures how much `load` moves.
     pub async fn measure_bandwidth(
         &self,
         way: &MeasuredWay,
@@ -167,12 +167,12 @@ impl BenchRequester {
                 self.write_once(connection, load.bytes, load.whole).await
             }
         };
-        // Slow starts and first touches are not what is asked about.
+        // One round first: slow starts and first touches must not count.
         try_join_all(lanes.iter().map(|&(lane, reads)| once(lane, reads))).await?;
         let (here, there) = (TransferCost::read_counters(), self.fetch_host_cost(way).await?);
         let began = Instant::now();
         let once = &once;
-        // Each lane is woken by its own reply; all in one task, as the spans of one body are.
+        // Each lane is woken by its own reply. All are in one task, like the spans of one body.
         let moving: FuturesUnordered<_> = lanes
             .iter()
             .map(|&(lane, reads)| async move {
@@ -191,8 +191,8 @@ impl BenchRequester {
         Ok(BandwidthResult { calls, bytes: calls * load.bytes, took, here, there })
     }
 
-    /// Bytes that as many plain streams as there are connections read in `load.time`, in MiB/s:
-    /// what tcp is held against.
+    /// Measures plain streams, one for each connection, for `load.time`. Returns MiB/s, the
+    /// reference for tcp.
     pub async fn measure_plain_tcp(&self, load: &TransferLoad) -> Result<f64, BenchError> {
         let page_bytes = self.source.page_bytes() as u64;
         let plain = PlainLoad {
@@ -281,7 +281,7 @@ impl BenchRequester {
     }
 }
 
-/// What the host has beside its ways.
+/// Fetches the host's information beside its ways.
 pub(super) async fn fetch_host_info(
     connection: &dyn PeerConnection,
 ) -> Result<BenchHostInfo, BenchError> {

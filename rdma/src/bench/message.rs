@@ -1,30 +1,30 @@
-//! What the two sides of a measurement say to each other, inside the calls that are measured. All
-//! little endian.
+//! Owns the messages between the two sides of a measurement, inside the measured calls. All little
+//! endian.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::transfer_cost::TransferCost;
 
-/// Largest message that is sent there and back. Well within the bound on messages, which counts the
-/// words around it too.
+/// Largest echoed message in bytes. It is well within the bound on messages, which also counts the
+/// header around it.
 pub const ECHO_BYTES_MAX: u64 = 32 << 10;
 
-/// Operation, flags, two zeroes, first page (u32), bytes (u64).
+/// Length of a request's header: operation, flags, two zeroes, first page (u32), bytes (u64).
 const ASK_BYTES: usize = 16;
 
 const FLAG_WHOLE: u8 = 1;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MeasureOperation {
-    /// The same message back.
+    /// Sends the same message back.
     Echo,
-    /// Bytes pushed into the landing.
+    /// Pushes bytes into the landing.
     Read,
-    /// Bytes taken from the requester.
+    /// Takes bytes from the requester.
     Write,
-    /// What it has cost the host so far.
+    /// Returns the cost to the host so far.
     Usage,
-    /// What the host has beside its ways.
+    /// Returns the host's information beside its ways.
     About,
 }
 
@@ -61,7 +61,7 @@ impl MeasureRequest {
         message.freeze()
     }
 
-    /// `None` of what this release does not know. The payload is what follows.
+    /// Decodes a request and its payload. Returns `None` for one that this release does not know.
     pub(super) fn decode(message: &Bytes) -> Option<(Self, Bytes)> {
         let (head, _) = message.split_first_chunk::<ASK_BYTES>()?;
         let op = *OPS.get(usize::from(head[0]).checked_sub(1)?)?;
@@ -74,7 +74,7 @@ impl MeasureRequest {
     }
 }
 
-/// Zero and what was asked for, or one and the reason why not.
+/// A response: zero and the answer, or one and the reason of the refusal.
 pub(super) enum MeasureResponse {
     Fine(Bytes),
     Refused(String),
@@ -101,14 +101,14 @@ impl MeasureResponse {
     }
 }
 
-/// What a host has beside its ways.
+/// The host's information beside its ways.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BenchHostInfo {
     pub(super) page_bytes: u32,
-    /// Port of the plain streams, and the word that opens them.
+    /// Port of the plain streams; below it, the word that opens them.
     pub(super) plain_port: u16,
     pub(super) plain_word: u64,
-    /// A line for each way that it could not open.
+    /// One line for each way that the host could not open.
     pub(super) left_out: String,
 }
 

@@ -1,5 +1,5 @@
-//! The bytes that are moved: pages that each side makes by itself and that tell which page, and
-//! which place, they are of.
+//! Owns the moved bytes: pages that each side makes by itself. Every byte tells its page and its
+//! place.
 
 use bytes::Bytes;
 
@@ -13,19 +13,19 @@ const PAGES: usize = 31;
 /// Bytes at both ends of a run that are always compared.
 const ENDS_BYTES: usize = 8;
 
-/// Some pages in registered memory; any number of bytes is a walk over them.
+/// Some pages in registered memory. Any number of bytes is a walk over them.
 pub(super) struct PatternPages {
     pages: Vec<Bytes>,
     page_bytes: usize,
 }
 
 impl PatternPages {
-    /// Room that a source takes of an arena.
+    /// Returns the bytes that a source takes of an arena.
     pub(super) fn memory_bytes(page_bytes: usize) -> usize {
         PAGES * page_bytes
     }
 
-    /// `None` where the arena has no room.
+    /// Makes the pages. Returns `None` where the arena has no room.
     pub(super) fn new(arena: &Arena, page_bytes: usize) -> Option<Self> {
         let page = |number: usize| {
             let (mut writer, reader) = arena.allocate_cell(page_bytes)?.split_writer_reader();
@@ -45,7 +45,7 @@ impl PatternPages {
         self.page_bytes
     }
 
-    /// `bytes` of the walk that begins with page `from`.
+    /// Returns `bytes` of the walk that begins with page `from`.
     pub(super) fn slice_pages(&self, from: u32, bytes: u64) -> Vec<Bytes> {
         let mut left = usize::try_from(bytes).unwrap_or(usize::MAX);
         let mut pieces = Vec::with_capacity(left.div_ceil(self.page_bytes));
@@ -61,7 +61,7 @@ impl PatternPages {
     }
 
     /// Compares `data` with the walk that begins with page `from`: the ends of each run within a
-    /// page, or all of it. The offset of what is wrong or missing.
+    /// page, or all of it. Returns the offset of a wrong or missing byte.
     pub(super) fn check_data(
         &self,
         data: &[Bytes],
@@ -94,7 +94,7 @@ impl PatternPages {
     }
 }
 
-/// A landing of `bytes`, in pages and a rest.
+/// Loans a landing of `bytes`, in pages and a rest.
 pub(super) fn borrow_landing(arena: &Arena, page_bytes: usize, bytes: u64) -> Option<Landing> {
     let bytes = usize::try_from(bytes).ok()?;
     let mut segments = vec![page_bytes; bytes / page_bytes];

@@ -1,8 +1,8 @@
-//! The reference for tcp: some plain streams, written and read by a thread each, with nothing said
-//! over them.
+//! Owns the reference for tcp: some plain streams without a protocol, each written and read by its
+//! own thread.
 //!
-//! Pages come from the same memory as those of the calls, and land in as much of it, so that caches
-//! help neither more.
+//! Pages come from the same memory as those of the calls, and land in as much of it. So caches help
+//! both equally.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use super::pattern_pages::PatternPages;
 
-/// Streams at once.
+/// Most streams at once.
 const STREAMS_MAX: usize = 64;
 
-/// Longest that a thread waits before it looks whether all is over.
+/// Longest wait of a thread before it checks for the end.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The word, then the length of a write; both u64.
+/// Length of the opening: the word, then the length of a write; both u64.
 const OPENING_BYTES: usize = 16;
 
-/// Listens in a thread, and writes in one for each stream, until dropped.
+/// A server that listens in a thread, and writes in one thread for each stream, until dropped.
 pub(super) struct PlainServer {
     pub(super) port: u16,
     shared: Arc<PlainServerState>,
@@ -63,7 +63,7 @@ impl Drop for PlainServer {
         self.shared.over.store(true, Ordering::Release);
         let _ =
             TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], self.port)), PATIENCE);
-        // A listener on one address of a device does not hear the knock; its thread ends with the
+        // A listener on one address of a device does not hear the knock. Its thread ends with the
         // process.
         if let Some(accepting) = self.accepting.take().filter(std::thread::JoinHandle::is_finished)
         {
@@ -136,24 +136,24 @@ fn write_patiently(
     Ok(())
 }
 
-/// What a reader of plain streams wants.
+/// A load for a reader of plain streams.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PlainLoad {
     pub(super) address: SocketAddr,
     pub(super) word: u64,
     pub(super) streams: usize,
-    /// Length of a write, and of a read.
+    /// Length of a write and of a read, in bytes.
     pub(super) bytes: u64,
-    /// Where each stream's bytes land, over and over.
+    /// Memory of each stream, which its bytes fill over and over.
     pub(super) memory_bytes: u64,
     pub(super) time: Duration,
 }
 
-/// Reads for as long as it says; the bytes, and how long it took.
+/// Reads for the load's time. Returns the bytes, and how long it took.
 pub(super) fn read(load: &PlainLoad) -> io::Result<(u64, Duration)> {
     let streams: Vec<_> =
         (0..load.streams).map(|_| open_stream(load)).collect::<io::Result<_>>()?;
-    // Touched before the clock starts.
+    // Touch the memory before the clock starts.
     let memory_bytes = usize::try_from(load.memory_bytes.max(load.bytes)).unwrap_or(usize::MAX);
     let memories: Vec<_> = streams.iter().map(|_| vec![1; memory_bytes]).collect();
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! The measuring side: finds every way to a host, and opens those that work.
+//! Owns the measuring side: it finds every way to a host, and opens those that work.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::tcp::{TcpOptions, TcpTransport};
 use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 use crate::verbs::{self, VerbsOptions, VerbsTransport};
 
-/// Room beside the pages and the landings: each size class takes extents of its own.
+/// Memory beside the pages and the landings in bytes: each size class takes its own extents.
 const SLACK_BYTES: usize = 32 << 20;
 
-/// Whom to measure, and from where.
+/// Options that say which host to measure, and from where.
 #[derive(Debug, Clone)]
 pub struct DialOptions {
     pub host: SocketAddr,
@@ -34,11 +34,11 @@ pub struct DialOptions {
     pub page_bytes: usize,
     /// Most bytes in flight at once.
     pub in_flight_bytes_max: usize,
-    /// The host is this process: its usage is not asked for, since it is the same.
+    /// The host is this process: its cost is the same, so it is not requested.
     pub in_process: bool,
 }
 
-/// One way to the host, open.
+/// One open way to the host.
 pub struct MeasuredWay {
     pub kind: TransportKind,
     /// "tcp", "shm", or the rail.
@@ -46,7 +46,7 @@ pub struct MeasuredWay {
     pub(super) connections: Vec<Arc<dyn PeerConnection>>,
 }
 
-/// A way that is not measured, and why.
+/// A way that is not measured, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     pub kind: TransportKind,
@@ -64,7 +64,7 @@ pub struct BenchRequester {
     pub(super) host: SocketAddr,
     pub(super) connections: usize,
     pub(super) in_process: bool,
-    /// Number of the next call, which says with which page it begins.
+    /// Number of the next call, which selects the page that it begins with.
     pub(super) next: AtomicU32,
 }
 
@@ -119,13 +119,13 @@ impl BenchRequester {
         Ok(Self { ways, left_out, arena, source, about, host, connections, in_process, next })
     }
 
-    /// The open ways, in the order in which they were found: shm, rails, tcp.
+    /// Returns the open ways, in the order in which they were found: shm, rails, tcp.
     pub fn open_ways(&self) -> &[MeasuredWay] {
         &self.ways
     }
 
-    /// The ways that are not measured, with the reason; those that the host could not open are
-    /// among them.
+    /// Returns the ways that are not measured, with the reason. Those that the host could not open
+    /// are among them.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
@@ -213,7 +213,7 @@ impl WayDiscovery {
     }
 }
 
-/// As many connections as are wanted, or the first error.
+/// Opens `count` connections, or returns the first error.
 async fn open_connections<F>(
     count: usize,
     connect: impl Fn() -> F,
@@ -228,7 +228,7 @@ where
     Ok(connections)
 }
 
-/// The local address from which the route to `to` leads. Sends nothing.
+/// Returns the local address from which the route to `to` leads. Sends nothing.
 fn source_address(to: SocketAddr) -> std::io::Result<IpAddr> {
     let any: SocketAddr =
         if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };

@@ -1,4 +1,4 @@
-//! What a host answers to those who measure.
+//! Owns a host's answers to measuring requesters.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl CallService for BenchService {
     async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let peer = request.peer.clone();
         if let Err(error) = self.answer_request(request, reply).await {
-            // The requester has the same error, and says it.
+            // The requester has the same error, and reports it.
             tracing::debug!(%peer, %error, "a call of a measurement ended early");
         }
     }

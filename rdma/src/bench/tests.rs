@@ -1,4 +1,4 @@
-//! A host and its requester in one process, and what must not pass as a figure.
+//! Tests a host and its requester in one process, and figures that must not pass.
 #![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What moving bytes has cost this process: CPU time, and what its NICs were asked to do.
+//! Owns the cost of moving bytes to this process: CPU time, and the work of its NICs.
 
 use std::ops::Sub;
 
@@ -7,15 +7,15 @@ use prometheus::core::Collector;
 
 use crate::metrics::transport_metrics;
 
-/// Since the start of the process, or between two moments.
+/// The cost since the start of the process, or between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TransferCost {
     /// User and system time of all threads.
     pub cpu_micros: u64,
-    /// Posted to send queues.
+    /// Work requests posted to send queues.
     pub work_requests: u64,
     pub completions: u64,
-    /// Payload that was copied into messages, where a WRITE would have moved it.
+    /// Payload bytes copied into messages, where a WRITE would have moved them.
     pub copied_bytes: u64,
 }
 

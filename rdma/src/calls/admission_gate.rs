@@ -1,8 +1,8 @@
-//! What every listening side has, whatever it listens on: caps on who is let in, and an end that
-//! drains.
+//! Owns the admission of every listening side: caps on connections and handshakes, the tasks, and
+//! the two ways to end them (drain and kill).
 //!
-//! Owns the places, the tasks and the two ways to end them. Accepts nothing itself. Who has not
-//! proved the secret gives way to who comes later, once it has had time to.
+//! Does not accept connections. A peer that has not yet proved the secret gives way to a newer one
+//! after a grace period.
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,32 +19,32 @@ use super::handshake::{
 };
 use crate::metrics::transport_metrics;
 
-/// An honest handshake is some round trips. Who came less than this ago gives way to nobody.
+/// Grace period before a handshake may be displaced. An honest handshake takes a few round trips.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Bounds of a listening side.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GateLimits {
-    /// Of those who have proved the secret.
+    /// Peers that have proved the secret.
     pub(crate) connections_max: usize,
-    /// Of those who have not.
+    /// Peers that have not proved it.
     pub(crate) handshakes_max: usize,
-    /// The same of one address.
+    /// Peers of one address that have not proved it.
     pub(crate) handshakes_per_address_max: usize,
 }
 
-/// Held by the accepting task and by every session.
+/// The admission gate; the accepting task and every session hold it.
 pub(crate) struct AdmissionGate {
     connections: Arc<Semaphore>,
     handshakes: Arc<WaitingRoom>,
-    /// No new connection and no new call.
+    /// Stops new connections and new calls.
     pub(crate) drain: CancellationToken,
-    /// Not even those under way.
+    /// Stops calls in flight, too.
     pub(crate) kill: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
 
-/// Held by the server. Dropping it ends every connection at once.
+/// The server's handle on the gate. Dropping it ends every connection at once.
 pub(crate) struct GateCloser {
     drain_deadline: Duration,
     drain: CancellationToken,
@@ -74,8 +74,8 @@ impl AdmissionGate {
         GateCloser { drain_deadline, drain, kill, tasks }
     }
 
-    /// The right to one handshake; where there is none left, `address` is refused and that is told.
-    /// `ip`: where it is known.
+    /// Returns the right to one handshake. When none is left, logs that `address` was refused. `ip`
+    /// is `None` where it is not known.
     pub(crate) fn admit_handshake(
         &self,
         address: &str,
@@ -88,8 +88,8 @@ impl AdmissionGate {
         turn
     }
 
-    /// Runs a handshake to its end, its deadline, the drain, or the moment at which it has to give
-    /// way. How it failed has been told.
+    /// Runs a handshake until it ends, reaches its deadline, is drained, or is displaced by a newer
+    /// peer. Logs a failure.
     pub(crate) async fn run_handshake<T>(
         &self,
         deadline: Duration,
@@ -106,7 +106,8 @@ impl AdmissionGate {
         result.inspect_err(|error| log_refusal(address, error)).ok()
     }
 
-    /// The accepting side of the handshake, and a place for the one who proved the secret.
+    /// Runs the accepting side of the handshake. Reserves a connection for a peer that proved the
+    /// secret.
     pub(crate) async fn accept_peer(
         &self,
         line: &mut impl HandshakeChannel,
@@ -123,7 +124,7 @@ impl AdmissionGate {
 }
 
 impl GateCloser {
-    /// Lets calls under way finish, and waits for every task.
+    /// Lets calls in flight finish until the drain deadline. Waits for every task.
     pub(crate) async fn shutdown(self) {
         self.drain.cancel();
         self.tasks.close();
@@ -146,7 +147,7 @@ impl Drop for GateCloser {
 fn log_refusal(address: &str, error: &HandshakeError) {
     transport_metrics().handshakes_failed.with_label_values(&[error.metric_label()]).inc();
     match error {
-        // Somebody looked whether anybody listens.
+        // A port check: the peer only looked whether anything listens.
         HandshakeError::Lost(_) | HandshakeError::Draining => {
             tracing::debug!(address, %error, "a handshake ended early");
         }

@@ -1,9 +1,8 @@
-//! One task made of several futures that wake each other.
+//! Owns the polling of one task made of several futures that wake each other.
 //!
-//! A future that is woken while its task runs goes back to the scheduler, which also wakes another
-//! thread to help with it. The halves of a connection do that all the time: what one reads, the
-//! other answers. Here they are polled again at once instead. Owns that one trick, and decides
-//! nothing.
+//! A future that is woken while its task runs goes back to the scheduler. The scheduler also wakes
+//! another thread to help. The halves of a connection do that all the time: one answers what the
+//! other reads. Here they are polled again at once instead.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -32,14 +31,14 @@ impl Wake for CoalescingWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Whoever polls sees it afterwards; else the task is told.
+        // A poll in progress sees the nudge afterwards. Without one, the task must be woken.
         if self.state.swap(NUDGED, Ordering::AcqRel) == IDLE {
             self.task.wake();
         }
     }
 }
 
-/// Runs `whole`; what wakes it in the middle of its own poll does not go through the scheduler.
+/// Runs `whole`. A wake during its own poll does not go through the scheduler.
 pub(super) async fn coalesce_wakes<F: Future>(whole: F) -> F::Output {
     let mut whole = pin!(whole);
     let nudge = Arc::new(CoalescingWaker::default());
@@ -57,7 +56,7 @@ pub(super) async fn coalesce_wakes<F: Future>(whole: F) -> F::Output {
                 return Poll::Pending;
             }
         }
-        // Nudged again: after the others.
+        // Nudged again: let other tasks run first.
         cx.waker().wake_by_ref();
         Poll::Pending
     })

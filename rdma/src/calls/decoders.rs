@@ -1,5 +1,5 @@
-//! What is read of a peer's bytes before it has proved anything, as functions of bytes alone: for
-//! the fuzz targets in `fuzz/`. Not an API.
+//! Owns the fuzz entry points for what is read of a peer's bytes before the peer has proved
+//! anything. They are functions of bytes alone, for the fuzz targets in `fuzz/`. Not an API.
 
 use futures::FutureExt;
 
@@ -8,7 +8,7 @@ use super::handshake::{self, HandshakeSecret, HandshakeTerms};
 
 const BYTES_MAX: u32 = 64 << 10;
 
-/// Headers and descriptors: what can be read is written as it was read.
+/// Checks headers and descriptors: whatever decodes encodes to the same bytes again.
 pub fn check_frame_bytes(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return };
     if let Ok(header) = FrameHeader::decode(head, BYTES_MAX) {
@@ -21,7 +21,7 @@ pub fn check_frame_bytes(bytes: &[u8]) {
     }
 }
 
-/// A stranger's side of a handshake: nobody who doesn't know the secret is let in.
+/// Checks the accepting side of a handshake: no stranger without the secret is let in.
 pub fn check_handshake_bytes(bytes: &[u8]) {
     let secret = HandshakeSecret::new(b"nobody can guess this");
     let terms = HandshakeTerms {
@@ -32,7 +32,7 @@ pub fn check_handshake_bytes(bytes: &[u8]) {
         ways: "way",
     };
     let mut stream = tokio::io::join(bytes, tokio::io::sink());
-    // Neither side ever waits: bytes are there or at their end, and the sink takes all.
+    // Neither side ever waits: the bytes are there or at their end, and the sink takes everything.
     let ended = handshake::accept_handshake(&mut stream, &terms, || Ok(())).now_or_never();
     assert!(ended.expect("nothing is waited for").is_err(), "a stranger was let in");
 }

@@ -1,8 +1,8 @@
-//! What a frame looks like on the wire: 64 bytes of header, then descriptors of memory, then a
+//! Owns the layout of a frame on the wire: 64 bytes of header, then memory descriptors, then a
 //! message, then data.
 //!
-//! Owns the layout and the checks that need no state (bounds, fields that a kind must leave zero).
-//! Reads and writes nothing, allocates nothing, and never panics, whatever the bytes are.
+//! Also owns the checks that need no state (bounds, fields that a kind must leave zero). Does no
+//! I/O, allocates nothing, and never panics, whatever the bytes are.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -15,30 +15,30 @@ pub(crate) const HEADER_BYTES: usize = 64;
 
 const MAGIC: [u8; 4] = *b"vb3F";
 
-/// The call is settled by this part.
+/// This part settles the call.
 const FLAG_LAST: u8 = 1;
-/// The call ends while memory that was lent by `Wanted` has not been filled: the requester
-/// acknowledges with `CancelAck`.
+/// The call ends before memory that `Wanted` lent has been filled. The requester acknowledges with
+/// `CancelAck`.
 const FLAG_PULL_OPEN: u8 = 2;
-/// The data does not follow in the stream: it has been written into lent memory, or is handed over
-/// by descriptors.
+/// The data does not follow in the stream. It was written into lent memory, or is handed over by
+/// descriptors.
 const FLAG_PLACED: u8 = 4;
 
-/// Descriptors that one frame may carry: a block of 16 MiB in pages of 16 KiB has as many.
+/// Descriptors that one frame may carry: enough for a block of 16 MiB in pages of 16 KiB.
 pub(crate) const SEGMENTS_MAX: u32 = 1024;
 
 /// Length of one descriptor on the wire.
 pub(crate) const SEGMENT_BYTES: usize = 16;
 
-/// A piece of memory as the other side may name it: lent to be written to (`Call`, `Wanted`), or
-/// handed over (`Part`).
+/// A piece of memory that the other side may name. It is lent to be written to (`Call`, `Wanted`),
+/// or handed over (`Part`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemorySegment {
-    /// Where it begins: the owner's virtual address (verbs), or the offset in the owner's arena
+    /// Start of the piece: the owner's virtual address (verbs), or the offset in the owner's arena
     /// (shm).
     pub(crate) address: u64,
     pub(crate) bytes: u32,
-    /// The key that opens it (verbs), or what gives it back (shm).
+    /// The remote key (verbs), or the token that gives the piece back (shm).
     pub(crate) key: u32,
 }
 
@@ -76,7 +76,7 @@ struct WireHeader {
     flags: u8,
     reserved: U16,
     message_bytes: U32,
-    /// Descriptors between header and message.
+    /// Count of the descriptors between header and message.
     segments: U32,
     call: U64,
     offset: U64,
@@ -168,7 +168,7 @@ pub(crate) enum HeaderField {
     Message,
 }
 
-/// Why 64 bytes are no header of this protocol.
+/// Reason why 64 bytes are no header of this protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
     #[error("this is no verbs3 frame: it begins with {0:02x?}")]
@@ -193,7 +193,7 @@ pub(crate) struct FrameHeader {
     pub(crate) kind: FrameKind,
     pub(crate) last: bool,
     pub(crate) pull_open: bool,
-    /// The data goes another way than the stream.
+    /// The data does not travel in the stream.
     pub(crate) placed: bool,
     pub(crate) segments: u32,
     pub(crate) message_bytes: u32,

@@ -1,15 +1,17 @@
-//! The first frames of a connection: version, then proof of the cluster secret from both sides.
+//! Owns the handshake, the first frames of a connection: version, then proof of the cluster secret
+//! from both sides.
 //!
-//! Owns what is said before anything else is believed. The connecting side speaks first (iWARP
-//! demands it, so every transport does it). Nothing here is encrypted: the proofs keep strangers
-//! out, they don't keep a line private.
+//! The connecting side speaks first (iWARP demands it, so every transport does it). Nothing here is
+//! encrypted. The proofs keep strangers out; they do not keep a line private.
 //!
 //! ```text
-//! requester: Hello(version, nonce, bounds, name)      server: Challenge(version, nonce, bounds, name) | Reject
-//! requester: Proof(HMAC("requester", both greetings)) server: Welcome(HMAC("server", both greetings, ways), ways) | Reject
+//! requester: Hello(version, nonce, bounds, name)
+//! server:    Challenge(version, nonce, bounds, name) | Reject
+//! requester: Proof(HMAC("requester", both greetings))
+//! server:    Welcome(HMAC("server", both greetings, ways), ways) | Reject
 //! ```
 //!
-//! `ways` is a text: in which other ways the server can be reached (`peer::ways`). Opaque here.
+//! `ways` is a text: the other ways to reach the server (`peer::transport_ways`). Opaque here.
 
 use std::fmt;
 use std::future::Future;
@@ -31,8 +33,8 @@ use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VE
 pub struct HandshakeSecret(Arc<[u8]>);
 
 impl HandshakeSecret {
-    /// Copies the bytes of the secret. Any length is accepted, the empty one too; whoever reads the
-    /// configuration checks that.
+    /// Copies the bytes of the secret. Accepts any length, even zero; the configuration's reader
+    /// checks the length.
     pub fn new(secret: impl AsRef<[u8]>) -> Self {
         Self(secret.as_ref().into())
     }
@@ -44,7 +46,7 @@ impl fmt::Debug for HandshakeSecret {
     }
 }
 
-/// What the words of a handshake travel over.
+/// The byte channel of a handshake.
 pub(crate) trait HandshakeChannel: Send {
     /// Sends all of `bytes`.
     fn send_bytes(&mut self, bytes: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
@@ -68,7 +70,8 @@ const PROOF_BYTES: usize = 32;
 /// Longest text about ways: some dozens of addresses.
 const WAYS_BYTES_MAX: usize = 4096;
 
-/// Says who is there. The layout before and with `version` holds for every version to come.
+/// First frame of each side. The layout up to and including `version` holds for every later
+/// version.
 #[derive(Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct HandshakeGreeting {
@@ -87,23 +90,23 @@ struct HandshakeRejection {
     version: U32,
 }
 
-/// What one side brings to a handshake.
+/// The terms that one side brings to a handshake.
 pub(crate) struct HandshakeTerms<'a> {
     pub(crate) secret: &'a HandshakeSecret,
     pub(crate) name: &'a str,
     pub(crate) frame_bytes_max: u32,
     pub(crate) calls_in_flight_max: u32,
-    /// What an accepting side says of other ways to itself.
+    /// The other ways to the accepting side, as it announces them.
     pub(crate) ways: &'a str,
 }
 
-/// What both sides agreed on: the smaller of the two bounds.
+/// The agreement of both sides: the smaller of each pair of bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HandshakeAgreement {
     pub(crate) peer_name: String,
     pub(crate) frame_bytes_max: u32,
     pub(crate) calls_in_flight_max: u32,
-    /// What the accepting side said; empty on that side.
+    /// The ways that the accepting side announced; empty on that side.
     pub(crate) ways: String,
 }
 
@@ -136,7 +139,7 @@ pub(crate) enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// The value of the metric's label.
+    /// Returns the value of the metric's label.
     pub(crate) fn metric_label(&self) -> &'static str {
         match self {
             Self::Version { .. } => "version",
@@ -182,7 +185,7 @@ impl From<FrameError> for HandshakeError {
     }
 }
 
-/// The connecting side.
+/// Runs the connecting side of the handshake.
 pub(crate) async fn request_handshake<S>(
     stream: &mut S,
     terms: &HandshakeTerms<'_>,
@@ -208,7 +211,7 @@ where
     Ok(HandshakeAgreement { ways, ..agree_terms(terms, &challenge) })
 }
 
-/// Whether the peer that has proved the secret is the one that was to be reached.
+/// Checks that the authenticated peer has the expected name.
 pub(crate) fn check_name(
     agreed: HandshakeAgreement,
     expected: Option<&str>,
@@ -222,8 +225,8 @@ pub(crate) fn check_name(
     }
 }
 
-/// The accepting side. `admit` says whether there is room; it is asked only for a peer that proved
-/// the secret.
+/// Runs the accepting side of the handshake. `admit` decides whether there is room; it is called
+/// only for a peer that proved the secret.
 pub(crate) async fn accept_handshake<S>(
     stream: &mut S,
     terms: &HandshakeTerms<'_>,
@@ -240,7 +243,7 @@ where
             reason: error.reason_code().into(),
             version: PROTOCOL_VERSION.into(),
         };
-        // The peer may be gone already; what counts is the error itself.
+        // The peer may be gone already. The caller needs the original error.
         let _ = send_frame(stream, FrameKind::Reject, rejection.as_bytes()).await;
     }
     result
@@ -308,8 +311,8 @@ fn agree_terms(terms: &HandshakeTerms<'_>, peer: &HandshakeGreeting) -> Handshak
     }
 }
 
-/// Each side proves under its own role, over both nonces: neither proof can be sent back or used
-/// again.
+/// Computes one side's proof, under its own role and over both nonces. So neither proof can be
+/// reflected or replayed.
 fn compute_proof(
     secret: &HandshakeSecret,
     role: &[u8],
@@ -353,8 +356,8 @@ where
     Ok(stream.send_bytes(&frame).await?)
 }
 
-/// Reads exactly one frame of `kind`, whose payload has exactly the size of `T`; a `Reject` becomes
-/// its error.
+/// Reads exactly one frame of `kind`, whose payload has exactly the size of `T`. Turns a `Reject`
+/// into its error.
 async fn receive_payload<S, T>(stream: &mut S, kind: FrameKind) -> Result<T, HandshakeError>
 where
     S: HandshakeChannel,
@@ -364,7 +367,7 @@ where
     T::read_from_bytes(&payload).map_err(|_| malformed_error("a frame of another length"))
 }
 
-/// As [`receive_payload`], for a payload whose length lies in `lengths`.
+/// Reads one frame like [`receive_payload`], for a payload whose length lies in `lengths`.
 async fn receive_some<S>(
     stream: &mut S,
     kind: FrameKind,

@@ -1,4 +1,4 @@
-//! Who gets in, and what the others are told.
+//! Tests who gets in, and what the others are told.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -51,7 +51,7 @@ async fn a_server_without_the_secret_is_found_out() {
     let impostor = async {
         let hello: HandshakeGreeting = receive_payload(&mut right, FrameKind::Hello).await.unwrap();
         send_frame(&mut right, FrameKind::Challenge, hello.as_bytes()).await.unwrap();
-        // It knows nothing better than to send the requester's own proof back.
+        // The stranger can only send the requester's own proof back.
         let proof: [u8; 32] = receive_payload(&mut right, FrameKind::Proof).await.unwrap();
         send_frame(&mut right, FrameKind::Welcome, &proof).await.unwrap();
     };

@@ -1,8 +1,8 @@
-//! One call of the requesting side: waits for its credit, is sent, takes its events, pushes, and
-//! cancels on drop.
+//! Owns one call of the requesting side: it waits for a credit, is sent, takes events, pushes data,
+//! and cancels on drop.
 //!
-//! Owns what a `OutgoingCall` and a `PeerConnection` are over a line. The table of open calls and who settles
-//! them are `requester`'s.
+//! Implements `OutgoingCall` and `PeerConnection` over a line. `requester` owns the table of open
+//! calls and settles them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::transport::{
     CallDriver, CallEvent, OutgoingCall, PeerConnection, TransportError, TransportKind,
 };
 
-/// Dropped with the connection and its last call; the tasks end then.
+/// A requester's handle on its line. The connection and its last call drop it; then the tasks end.
 pub(super) struct RequesterLineHandle<O: FrameOutlet> {
     pub(super) line: Arc<RequesterLine<O>>,
     pub(super) hung_up: CancellationToken,
@@ -72,7 +72,7 @@ impl<O: FrameOutlet> PeerConnection for LineConnection<O> {
     }
 
     fn broken_reason(&self) -> Option<TransportError> {
-        // Asked before every call, so the usual answer takes no lock.
+        // Read before every call, so the usual answer takes no lock.
         if !self.handle.line.is_broken.load(Ordering::Acquire) {
             return None;
         }
@@ -119,8 +119,8 @@ impl<O: FrameOutlet> RequesterLineHandle<O> {
         let id = calls.next;
         calls.open.insert(id, pending.clone());
         let header = FrameHeader { lent_bytes, ..FrameHeader::new(FrameKind::Call, id) };
-        // Under the lock, so that calls go out in the order of their ids, which the server relies
-        // on.
+        // Push under the lock, so that calls go out in the order of their ids. The server relies on
+        // that order.
         self.line
             .outlet
             .push_frame(OutgoingFrame::new(header, message, Vec::new()).with_segments(&lent));
@@ -211,7 +211,7 @@ async fn send_push<O: FrameOutlet>(
     let frame = OutgoingFrame::new(FrameHeader::new(FrameKind::Push, id), Bytes::new(), data)
         .with_permit(room);
     {
-        // Once the call is out of the table the peer may have been told that no push follows.
+        // Once the call is out of the table, the peer may already know that no push follows.
         let calls = line.calls.lock();
         if !calls.open.contains_key(&id) {
             return Err(TransportError::Failed {

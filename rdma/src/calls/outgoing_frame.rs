@@ -1,4 +1,4 @@
-//! A frame on its way out: header, descriptors, message and data.
+//! Owns an outgoing frame: header, descriptors, message and data.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ pub(crate) struct OutgoingFrame {
     pub(crate) header: FrameHeader,
     pub(crate) message: Bytes,
     pub(crate) data: Vec<Bytes>,
-    /// Where the peer lets this side write the data; empty where it does not.
+    /// Peer memory that this side may write the data to; empty where there is none.
     pub(crate) target: Arc<[MemorySegment]>,
-    /// The header and the descriptors of lent memory, as they go over the wire.
+    /// Header, and below it the descriptors of lent memory, in wire format.
     head: [u8; HEADER_BYTES],
     described: Vec<u8>,
-    /// `None` for control frames, which are few: each belongs to a call that the peer was allowed
-    /// to make.
+    /// `None` for control frames. They are few: each belongs to a call that the peer was allowed to
+    /// make.
     room: Option<QueuedBytesPermit>,
 }
 
@@ -46,7 +46,7 @@ impl OutgoingFrame {
         self
     }
 
-    /// With the memory that this side lends.
+    /// Adds descriptors of memory that this side lends.
     pub(crate) fn with_segments(mut self, segments: &[MemorySegment]) -> Self {
         self.set_segments(segments, self.header.placed);
         self
@@ -57,8 +57,7 @@ impl OutgoingFrame {
         self
     }
 
-    /// Sets the descriptors that go with the frame, and whether its data goes another way than the
-    /// stream.
+    /// Sets the frame's descriptors. `placed` says that its data does not travel in the stream.
     pub(crate) fn set_segments(&mut self, segments: &[MemorySegment], placed: bool) {
         self.header.segments = segments.len() as u32;
         self.header.placed = placed;
@@ -68,22 +67,22 @@ impl OutgoingFrame {
         segments.iter().for_each(|segment| self.described.extend_from_slice(&segment.encode()));
     }
 
-    /// A control frame: not part of the queue's bytes.
+    /// Returns true for a control frame, which does not count towards the queue's bytes.
     pub(crate) fn is_control(&self) -> bool {
         self.room.is_none()
     }
 
-    /// A part of this call that is worth nothing to a requester who has given up.
+    /// Returns true for a part of `call`. A requester that gave up the call has no use for it.
     pub(crate) fn is_part_of(&self, call: u64) -> bool {
         self.header.call == call && self.header.kind == FrameKind::Part
     }
 
-    /// Header, descriptors and message, in this order.
+    /// Returns header, descriptors and message, in this order.
     pub(crate) fn leading_slices(&self) -> [&[u8]; 3] {
         [&self.head, &self.described, &self.message]
     }
 
-    /// Everything, for transports that send data in the stream.
+    /// Returns the whole frame, for transports that send data in the stream.
     pub(crate) fn wire_slices(&self) -> impl Iterator<Item = &[u8]> {
         self.leading_slices().into_iter().chain(self.data.iter().map(|piece| &piece[..]))
     }

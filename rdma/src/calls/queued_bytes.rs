@@ -1,4 +1,4 @@
-//! The bound on bytes that wait to be sent on one connection.
+//! Owns the bound on bytes that wait to be sent on one connection.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::metrics::{GaugeGuard, transport_metrics};
 
-/// Unit of the bound, so that a 32-bit count of permits reaches far.
+/// Bytes per permit. Coarser than a byte, so that a 32-bit count of permits reaches far.
 const PERMIT_BYTES: u64 = 1024;
 
 pub(crate) struct QueuedBytesBudget {
@@ -14,7 +14,7 @@ pub(crate) struct QueuedBytesBudget {
     permits_max: u32,
 }
 
-/// Room for one frame; given back when the frame is sent or abandoned.
+/// Room for one frame. It is given back when the frame is sent or abandoned.
 pub(crate) struct QueuedBytesPermit {
     _permit: OwnedSemaphorePermit,
     _gauge: GaugeGuard,
@@ -27,8 +27,8 @@ impl QueuedBytesBudget {
         Self { free: Arc::new(Semaphore::new(permits_max as usize)), permits_max }
     }
 
-    /// Waits until `bytes` are free; `None` once closed. More than there is in all waits for all of
-    /// it.
+    /// Waits until `bytes` are free. Returns `None` once closed. A request larger than the whole
+    /// budget waits for all of it.
     pub(crate) async fn acquire_permit(&self, bytes: u64) -> Option<QueuedBytesPermit> {
         let permits = u64::from(self.permits_max).min(bytes.div_ceil(PERMIT_BYTES).max(1)) as u32;
         let permit = match self.free.clone().try_acquire_many_owned(permits) {

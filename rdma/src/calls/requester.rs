@@ -1,7 +1,7 @@
-//! The requesting side of a connection: calls, and keeps every landing until its call is settled.
+//! Owns the requesting side of a connection: the table of open calls and the connection's task.
 //!
-//! Owns the table of open calls and the task of a connection. That task is the only one that
-//! settles calls; it does so when nothing can write to their landings any more.
+//! Keeps every landing until its call is settled. Only that task settles calls, once nothing can
+//! write to their landings any more.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -27,8 +27,9 @@ use crate::peer::TransportWays;
 use crate::pending_call::PendingCall;
 use crate::transport::{CallEvent, PeerConnection, ReplyPart, TransportError};
 
-/// Makes a connection of an inlet and an outlet whose handshake is done. Its task runs on `runtime`
-/// and is one of `tasks`; it ends when the last handle is dropped, or the line breaks.
+/// Makes a connection from an inlet and an outlet whose handshake is done. Its task runs on
+/// `runtime` and belongs to `tasks`. The task ends when the last handle is dropped, or when the
+/// line breaks.
 pub(crate) fn start_connection<O: FrameOutlet, I: FrameInlet + 'static>(
     outlet: O,
     inlet: I,
@@ -63,7 +64,7 @@ pub(crate) fn start_connection<O: FrameOutlet, I: FrameInlet + 'static>(
     Arc::new(LineConnection { handle: Arc::new(RequesterLineHandle { line, hung_up }), ways })
 }
 
-/// Reader, writer and the watch over cancels of one connection, in one task.
+/// Runs the reader, the writer and the cancel watchdog of one connection in one task.
 async fn run_connection<O: FrameOutlet>(
     line: Arc<RequesterLine<O>>,
     mut inlet: impl FrameInlet,
@@ -91,21 +92,21 @@ async fn run_connection<O: FrameOutlet>(
     line.settle_all(error);
 }
 
-/// What the handle, the calls and the tasks of one connection share.
+/// State that the handle, the calls and the tasks of one connection share.
 pub(super) struct RequesterLine<O: FrameOutlet> {
-    /// First, so that even a line that is merely dropped closes before the landings of its calls
+    /// Declared first: even a line that is merely dropped closes before the landings of its calls
     /// go.
     pub(super) outlet: O,
     pub(super) peer: String,
     pub(super) message_bytes_max: u32,
     pub(super) cancel_ack_deadline: Duration,
     pub(super) credits: Arc<CallCredits>,
-    /// Frames that have come.
+    /// Count of frames received.
     pub(super) heard: AtomicU64,
-    /// Set after `calls.broken_error`, for those who only want to know whether.
+    /// Set after `calls.broken_error`, for readers that need no reason.
     pub(super) is_broken: AtomicBool,
     pub(super) calls: Mutex<RequesterCallTable>,
-    /// Cancels that may not have been acknowledged, oldest first, with the end of the peer's time.
+    /// Cancels that may lack an acknowledgement, oldest first, each with its deadline.
     pub(super) cancels: Mutex<VecDeque<(u64, Instant)>>,
     pub(super) cancelled: Notify,
 }
@@ -145,7 +146,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
                     peer: self.peer.clone(),
                     reason: "the peer is shutting down".into(),
                 };
-                // Calls under way go on; new ones go elsewhere.
+                // Calls in flight go on; new calls go elsewhere.
                 self.calls.lock().broken.get_or_insert(goodbye);
                 self.is_broken.store(true, Ordering::Release);
                 return Ok(());
@@ -174,7 +175,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
     ) -> Result<(), TransportError> {
         let FrameBody { message, data, .. } = body;
         if header.placed && data.is_none() && !pending.is_described() {
-            // It would show what an earlier call left there.
+            // The landing would still show an earlier call's data.
             return Err(self
                 .protocol_error("data placed in a landing that the peer was not told of".into()));
         }
@@ -204,13 +205,13 @@ impl<O: FrameOutlet> RequesterLine<O> {
         }
     }
 
-    /// Takes a settled call out of the table; tells the peer that no push follows, if it lent
-    /// memory for one.
+    /// Takes a settled call out of the table. If the peer lent memory for a push, tells it that no
+    /// push follows.
     fn close_call(&self, header: &FrameHeader) {
         let acknowledge = {
             let mut calls = self.calls.lock();
             let pending = calls.open.remove(&header.call);
-            // A cancel that is under way says the same.
+            // A cancel in flight says the same.
             let cancelled = pending.is_some_and(|pending| pending.is_cancelled());
             header.pull_open && !cancelled
         };
@@ -260,7 +261,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
         }
     }
 
-    /// Ends when a cancel has waited for its acknowledgement too long.
+    /// Ends when a cancel has waited too long for its acknowledgement.
     async fn wait_for_overdue_cancel(&self) {
         loop {
             let oldest = self.cancels.lock().front().copied();
@@ -276,7 +277,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
         }
     }
 
-    /// Settles everything: the reader is gone, so no landing can be written to any more.
+    /// Settles every call. The reader is gone, so nothing can write to a landing any more.
     fn settle_all(&self, error: TransportError) {
         let open = {
             let mut calls = self.calls.lock();
@@ -296,7 +297,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
         broken.unwrap_or_else(|| self.lost_error("it closed".into()))
     }
 
-    /// For a call of which nothing was sent, because the connection is over.
+    /// Returns the error of a call that was never sent because the connection is over.
     pub(super) fn unreachable_error(&self, broken: &TransportError) -> TransportError {
         TransportError::Unreachable { peer: self.peer.clone(), reason: broken.to_string() }
     }

@@ -1,9 +1,8 @@
-//! One served connection: reads calls, runs handlers, and keeps what a requester may still push
-//! into.
+//! Owns one served connection: reads calls, runs handlers, and keeps the memory that a requester
+//! may still push into.
 //!
-//! Owns the table of calls being served. A call is in it until its last frame is queued; after that
-//! no part of it can follow. That order is what makes a `CancelAck` true: nothing for that call
-//! comes behind it.
+//! A call stays in the table until its last frame is queued; no part of it can follow after that.
+//! That order makes a `CancelAck` true: nothing for that call comes behind it.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -33,8 +32,8 @@ use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
 use crate::transport::{CallService, IncomingCall, ReplyDriver, ReplySender, TransportError};
 
 pub(crate) struct ServerSession<O: FrameOutlet> {
-    /// First, so that even a session that is merely dropped closes before the landings of its pulls
-    /// go.
+    /// Declared first: even a session that is merely dropped closes before the landings of its
+    /// pulls go.
     outlet: O,
     peer: Arc<str>,
     message_bytes_max: u32,
@@ -43,7 +42,7 @@ pub(crate) struct ServerSession<O: FrameOutlet> {
     calls: Mutex<SessionCallTable>,
     /// Notified whenever the table becomes empty.
     idle: Notify,
-    /// Cancelled when the connection is gone; handlers end with it.
+    /// Cancelled when the connection is gone; this ends its handlers.
     gone: CancellationToken,
     runtime: Runtime,
     tasks: TaskTracker,
@@ -52,8 +51,8 @@ pub(crate) struct ServerSession<O: FrameOutlet> {
 #[derive(Default)]
 struct SessionCallTable {
     newest: u64,
-    /// Calls that are not answered. The others in the table wait for the requester to say that no
-    /// push follows.
+    /// Calls that are not answered yet. The other calls in the table wait until the requester says
+    /// that no push follows.
     unanswered: usize,
     open: HashMap<u64, ServedCallEntry>,
     draining: bool,
@@ -67,14 +66,15 @@ struct ServedCallEntry {
     _gauge: GaugeGuard,
 }
 
-/// Memory that is lent to the requester for a push.
+/// Memory lent to the requester for a push.
 struct PushLanding {
     landing: Landing,
     done: oneshot::Sender<Vec<Bytes>>,
 }
 
 impl<O: FrameOutlet> ServerSession<O> {
-    /// A session whose handshake is done. Its handlers run on `runtime` and are of `tasks`.
+    /// Makes a session whose handshake is done. Its handlers run on `runtime` and belong to
+    /// `tasks`.
     pub(crate) fn new(
         outlet: O,
         agreed: &HandshakeAgreement,
@@ -98,8 +98,7 @@ impl<O: FrameOutlet> ServerSession<O> {
     }
 }
 
-/// Serves until the connection ends, `drain` has let every call finish, or `kill` doesn't wait for
-/// that.
+/// Serves until the connection ends, `drain` has let every call finish, or `kill` is cancelled.
 pub(crate) async fn serve_session<O: FrameOutlet>(
     session: Arc<ServerSession<O>>,
     inlet: impl FrameInlet,
@@ -126,8 +125,8 @@ async fn serve_halves<O: FrameOutlet>(
         tokio::select! {
             error = &mut read => break error,
             written = &mut write, if writing => match written {
-                // The requester reads to the end and closes; closing first could cost it what it
-                // has not read.
+                // The requester reads to the end and then closes. If this side closed first, the
+                // requester could lose unread data.
                 Ok(()) => { writing = false; session.outlet.shut_write(); }
                 Err(error) => break session.lost_error(error.to_string()),
             },
@@ -189,7 +188,7 @@ impl<O: FrameOutlet> ServerSession<O> {
         Ok(())
     }
 
-    /// Enters a call in the table; `false` while draining.
+    /// Enters a call in the table. Returns `false` while draining.
     fn admit_call(&self, call: u64) -> Result<bool, TransportError> {
         let mut calls = self.calls.lock();
         if call <= calls.newest {
@@ -215,8 +214,8 @@ impl<O: FrameOutlet> ServerSession<O> {
         Ok(true)
     }
 
-    /// Runs the handler: at once and in this task as far as it gets, which is all the way for a hit
-    /// in memory; what has to wait goes on in a task of its own.
+    /// Runs the handler in this task, at once and as far as it gets; a memory hit finishes here. A
+    /// handler that has to wait goes on in a task of its own.
     fn run_handler(
         self: &Arc<Self>,
         header: &FrameHeader,
@@ -299,8 +298,8 @@ impl<O: FrameOutlet> ServerSession<O> {
             }
             calls.remove(call)
         };
-        // Answered meanwhile: the answer settles the call. What was lent for a push comes back
-        // here, because the requester sends nothing for this call behind its cancel.
+        // If the call was answered meanwhile, the answer settles it. Memory lent for a push comes
+        // back here, because the requester sends nothing for this call behind its cancel.
         if let Some(serving) = serving
             && !serving.answered
         {
@@ -315,7 +314,7 @@ impl<O: FrameOutlet> ServerSession<O> {
         Ok(())
     }
 
-    /// The requester has seen the end of a call that lent it memory, and won't push.
+    /// Handles a requester that saw the end of a call which lent it memory, and that won't push.
     fn push_declined(&self, call: u64) -> Result<(), TransportError> {
         let mut calls = self.calls.lock();
         match calls.open.get(&call) {
@@ -332,8 +331,8 @@ impl<O: FrameOutlet> ServerSession<O> {
         Ok(())
     }
 
-    /// Queues a call's last frame and takes it out of the table, or leaves what the requester may
-    /// still push into.
+    /// Queues a call's last frame. Takes the call out of the table, unless the requester may still
+    /// push into its memory.
     fn finish_call(&self, call: u64, frame: impl FnOnce(bool) -> OutgoingFrame) -> bool {
         let serving = {
             let mut calls = self.calls.lock();
@@ -378,10 +377,10 @@ impl<O: FrameOutlet> ServerSession<O> {
         }
     }
 
-    /// The connection is gone: so are its handlers, and nobody can push into what was lent.
+    /// Ends the handlers. The connection is gone, so nobody can push into lent memory.
     fn close_session(&self) {
-        // Out of the table before a handler hears of it: one that is dropped must not say in the
-        // last moment that it failed.
+        // Empty the table before a handler learns of it. A handler dropped at the last moment must
+        // not report a failure.
         let open = {
             let mut calls = self.calls.lock();
             calls.closed = true;
@@ -433,8 +432,8 @@ impl SessionCallTable {
     }
 }
 
-/// Polls with a waker that does nothing: whoever gets `false` must poll again, which a spawned task
-/// does at once.
+/// Polls with a waker that does nothing. A caller that gets `false` must poll again; a spawned task
+/// does so at once.
 fn poll_once(handler: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> bool {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     matches!(handler.poll(&mut cx), Poll::Ready(()))
@@ -443,7 +442,7 @@ fn poll_once(handler: Pin<&mut (impl Future<Output = ()> + ?Sized)>) -> bool {
 struct SessionReplyDriver<O: FrameOutlet> {
     session: Arc<ServerSession<O>>,
     call: u64,
-    /// Where the requester lets this side write.
+    /// Memory that the requester lets this side write to.
     target: Arc<[MemorySegment]>,
     landing_bytes: u64,
     answered: bool,
@@ -502,7 +501,8 @@ impl<O: FrameOutlet> ReplyDriver for SessionReplyDriver<O> {
                     drop(calls);
                     return Err(session.call_gone_error());
                 }
-                // Under the lock: a cancel that comes now is acknowledged behind this part.
+                // Under the lock: the acknowledgement of a cancel that comes now is queued behind
+                // this part.
                 session.outlet.push_frame(frame(header));
             }
             session.outlet.flush_frames();

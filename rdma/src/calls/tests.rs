@@ -1,5 +1,5 @@
-//! What a connection makes of a peer that lies in ways which no stream transport can: over a line
-//! that is made up.
+//! Tests a connection against a peer that lies in ways which no stream transport can, over a fake
+//! line.
 #![allow(clippy::unwrap_used)]
 
 use std::io;
@@ -13,7 +13,7 @@ use super::*;
 use crate::arena::{Arena, ArenaOptions};
 use crate::transport::{PeerConnection, TransportError};
 
-/// Sends nothing; says of lent memory what it is told to.
+/// An outlet that sends nothing, and describes lent memory as it is told.
 struct Mute {
     described: bool,
     rooms: QueuedBytesBudget,
@@ -50,7 +50,7 @@ impl FrameOutlet for Mute {
     fn close(&self) {}
 }
 
-/// Says one thing, when the call is there, and then nothing.
+/// An inlet that tells one thing once the call is there, and then nothing.
 struct Liar {
     says: Option<FrameHeader>,
 }

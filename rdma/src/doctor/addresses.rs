@@ -1,5 +1,5 @@
-//! The IP addresses of this process's network devices. procfs tells IPv4 addresses without their
-//! devices, hence `getifaddrs`.
+//! Owns the list of this process's IP addresses by network device. procfs lists IPv4 addresses
+//! without their devices, hence `getifaddrs`.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Addresses by network device.
 pub type DeviceAddresses = BTreeMap<String, Vec<IpAddr>>;
 
-/// The addresses of every network device of this process's network namespace.
+/// Lists the addresses of every network device of this process's network namespace.
 pub fn list_addresses() -> io::Result<DeviceAddresses> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `list` is a valid place for a pointer.
@@ -34,7 +34,7 @@ pub fn list_addresses() -> io::Result<DeviceAddresses> {
     Ok(found)
 }
 
-/// `None` for an entry without address, or with one that is not IP.
+/// Parses an address. Returns `None` for an entry without one, or with one that is not IP.
 fn parse_sockaddr(socket: *const libc::sockaddr) -> Option<IpAddr> {
     if socket.is_null() {
         return None;

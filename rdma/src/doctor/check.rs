@@ -1,8 +1,8 @@
-//! Judges a host: pure functions from a description to findings, one file for each group of
-//! questions.
+//! Owns the judgement of a host: pure functions from a description to findings, one file for each
+//! group of checks.
 //!
-//! A host without RDMA device is fine and uses tcp; what RDMA alone needs is asked only where there
-//! is a device.
+//! A host without RDMA device is fine and uses tcp. Checks for RDMA alone run only where there is a
+//! device.
 
 mod access;
 mod bonding;
@@ -22,7 +22,7 @@ use super::host::HostDescription;
 pub(super) use mtu::path_mtu;
 pub use transport::usable_rails;
 
-/// What the processes of a configuration want of the host. Empty without one.
+/// Requirements of a configuration's processes on the host. Empty without a configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostRequirements {
     /// Setting and bytes: `("worker.memory.capacity", 64 << 30)`.
@@ -30,8 +30,8 @@ pub struct HostRequirements {
 }
 
 impl HostRequirements {
-    /// The largest arena: worker and gateway are processes of their own, each with limits of its
-    /// own.
+    /// Returns the largest arena. Worker and gateway are separate processes, each with its own
+    /// limits.
     fn largest_arena(&self) -> Option<(&str, u64)> {
         self.arenas
             .iter()
@@ -40,8 +40,8 @@ impl HostRequirements {
     }
 }
 
-/// Every finding, in the order in which one would look: what there is, why it can't be used, how
-/// well it works.
+/// Returns every finding, in the order in which a person would look: what exists, why it can't be
+/// used, how well it works.
 pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<HostFinding> {
     let mut findings = vec![transport::check_transport(host, needs)];
     let mut ask = |found: Vec<HostFinding>| findings.extend(found);
@@ -68,7 +68,7 @@ pub fn examine_host(host: &HostDescription, needs: &HostRequirements) -> Vec<Hos
     findings
 }
 
-/// `64 GiB`, `1.5 GiB`, `8 MiB`
+/// Formats bytes: `64 GiB`, `1.5 GiB`, `8 MiB`.
 pub(super) fn format_bytes(bytes: u64) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let Some((unit, shift)) = units.into_iter().find(|(_, shift)| bytes >> shift > 0) else {
@@ -82,7 +82,7 @@ pub(super) fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// `1 rail`, `2 all_rails`
+/// Formats a count: `1 rail`, `2 rails`.
 pub(super) fn format_count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

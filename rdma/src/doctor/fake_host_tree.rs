@@ -1,5 +1,5 @@
-//! Hosts of test trees: files below a temporary folder, unpacked from `fixtures/*.tree` and then
-//! changed.
+//! Owns hosts of test trees: files below a temporary folder, unpacked from `fixtures/*.tree` and
+//! then changed.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -16,14 +16,15 @@ pub(super) struct FakeHostTree {
     pub(super) folder: tempfile::TempDir,
     pub(super) addresses: DeviceAddresses,
     pub(super) needs: HostRequirements,
-    /// What libibverbs lists.
+    /// Devices that libibverbs lists.
     pub(super) listed: Option<Result<Vec<&'static str>, &'static str>>,
-    /// What the devices report as their active MTU.
+    /// The active MTU that the devices report.
     pub(super) active_mtu: Option<u32>,
 }
 
 impl FakeHostTree {
-    /// Two healthy ports: InfiniBand `mlx5_0/1` with `ib0`, RoCE `mlx5_1/1` with `eth2`.
+    /// Makes a host with two healthy ports: InfiniBand `mlx5_0/1` with `ib0`, RoCE `mlx5_1/1` with
+    /// `eth2`.
     pub(super) fn mlx5_host() -> Self {
         let fake = Self::new(include_str!("fixtures/mlx5.tree"));
         let ip = |text: &str| vec![text.parse::<IpAddr>().unwrap()];
@@ -99,15 +100,15 @@ impl FakeHostTree {
         examine_host(&self.read_host(), &self.needs)
     }
 
-    /// The finding about something, the worst if there are several.
+    /// Returns the finding about `subject`, the worst if there are several.
     pub(super) fn worst_finding(&self, check: HostCheckKind, subject: &str) -> Option<HostFinding> {
         let about = |finding: &HostFinding| finding.check == check && finding.subject == subject;
         self.examine_tree().into_iter().filter(about).max_by_key(|finding| finding.severity)
     }
 }
 
-/// A change must make a finding of `severity` that says `said`; without the change, there must be
-/// none.
+/// An expected finding. A change must make a finding of `severity` that says `said`; without the
+/// change, there must be none.
 pub(super) struct FindingExpectation<'a> {
     pub(super) healthy: fn() -> FakeHostTree,
     pub(super) check: HostCheckKind,

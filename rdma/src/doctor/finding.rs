@@ -1,19 +1,19 @@
-//! One thing that was looked at, and how bad it is.
+//! Owns findings: one examined thing each, and how bad it is.
 
 use std::fmt;
 
-/// How bad a finding is. The exit status of `verbs3 doctor` is that of the worst.
+/// The severity of a finding. The exit status of `verbs3 doctor` is that of the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingSeverity {
     /// Nothing to do; there may be advice.
     Ok,
     /// It works, and could work better.
     Warn,
-    /// RDMA is here and can't be used, or a process with this configuration won't live.
+    /// RDMA is here and can't be used, or a process with this configuration will be killed.
     Fail,
 }
 
-/// What was looked at. The names are part of the JSON schema: they don't change.
+/// The kind of check. The names are part of the JSON schema: they don't change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostCheckKind {
     Transport,
@@ -37,7 +37,7 @@ pub enum HostCheckKind {
     Peer,
 }
 
-/// What was seen, why it matters and what to do about it.
+/// A finding: what was seen, why it matters and how to mend it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostFinding {
     pub check: HostCheckKind,
@@ -52,7 +52,7 @@ pub struct HostFinding {
 }
 
 impl FindingSeverity {
-    /// As in JSON and in print.
+    /// Returns the name in JSON and in print.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -61,7 +61,7 @@ impl FindingSeverity {
         }
     }
 
-    /// 0 all well, 1 warnings, 2 failures.
+    /// Returns the exit status: 0 all well, 1 warnings, 2 failures.
     pub fn exit_status(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -78,7 +78,7 @@ impl fmt::Display for FindingSeverity {
 }
 
 impl HostCheckKind {
-    /// As in JSON and in print.
+    /// Returns the name in JSON and in print.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Transport => "transport",
@@ -149,18 +149,18 @@ impl HostFinding {
         })
     }
 
-    /// Advice beside something that is fine.
+    /// Adds advice to something that is fine.
     pub(super) fn with_advice(self, why: impl Into<String>) -> Self {
         Self { why: why.into(), ..self }
     }
 
-    /// What could be done, though nothing must be.
+    /// Adds an optional remedy.
     pub(super) fn with_remedy(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
     }
 }
 
-/// A warning or failure that is no finding until it has a reason and a remedy.
+/// A warning or failure that becomes a finding once it has a reason and a remedy.
 #[must_use]
 pub(super) struct IncompleteFinding(HostFinding);
 
@@ -174,7 +174,7 @@ impl IncompleteFinding {
     }
 }
 
-/// The worst of all.
+/// Returns the worst severity of all findings.
 pub fn worst_severity(findings: &[HostFinding]) -> FindingSeverity {
     findings.iter().map(|finding| finding.severity).max().unwrap_or(FindingSeverity::Ok)
 }

@@ -1,8 +1,7 @@
-//! A description of the host, as far as RDMA depends on it, read from sysfs, procfs, /dev and /etc
-//! below a root folder.
+//! Owns the description of a host, as far as RDMA depends on it. It is read from sysfs, procfs,
+//! /dev and /etc below a root folder.
 //!
-//! Judges nothing. What can't be read is absent: a container hides files, and that is no error
-//! here.
+//! Judges nothing. Unreadable facts are absent: a container hides files, and that is no error here.
 
 mod container;
 mod device;
@@ -37,7 +36,7 @@ pub struct HostDescription {
     pub libraries: VerbsLibraries,
     pub devices: Vec<DeviceDescription>,
     pub netdevs: Vec<NetworkDevice>,
-    /// Hardware that could do RDMA, or does nothing else, and is no RDMA device now.
+    /// Hardware that could do RDMA, or does nothing else, but is no RDMA device now.
     pub unused: Vec<UnusedNic>,
     /// `/dev/infiniband/rdma_cm`.
     pub connection_manager: DeviceFileAccess,
@@ -46,13 +45,13 @@ pub struct HostDescription {
     pub huge: HugePages,
     /// CPUs by NUMA node.
     pub nodes: BTreeMap<u32, CpuSet>,
-    /// How it is known that this is a container; `None` outside.
+    /// The evidence that this is a container; `None` outside of one.
     pub container: Option<String>,
-    /// Devices that libibverbs lists, or its complaint; `None` if it was not asked.
+    /// Devices that libibverbs lists, or its error; `None` if it was not asked.
     pub listed: Option<Result<BTreeSet<String>, String>>,
 }
 
-/// One port of one device: what a connection goes out of.
+/// One port of one device, which connections leave by.
 #[derive(Debug, Clone, Copy)]
 pub struct HostRailView<'a> {
     pub device: &'a DeviceDescription,
@@ -60,8 +59,8 @@ pub struct HostRailView<'a> {
 }
 
 impl HostDescription {
-    /// Reads the host below `root` (`/` for this one). `addresses` come beside it, because no file
-    /// has them.
+    /// Reads the host below `root` (`/` for this one). `addresses` are a separate argument, because
+    /// no file has them.
     pub fn read(root: &Path, addresses: &DeviceAddresses) -> Self {
         let tree = HostFileTree::new(root);
         let mut netdevs = network::read(&tree, addresses);
@@ -85,19 +84,20 @@ impl HostDescription {
         }
     }
 
-    /// Every port of every device, in the order of device names and port numbers, usable or not.
+    /// Returns every port of every device, in the order of device names and port numbers, usable or
+    /// not.
     pub fn all_rails(&self) -> impl Iterator<Item = HostRailView<'_>> {
         self.devices
             .iter()
             .flat_map(|device| device.ports.iter().map(move |port| HostRailView { device, port }))
     }
 
-    /// The network device of this name, if this network namespace has it.
+    /// Returns the network device of this name, if this network namespace has it.
     pub fn find_netdev(&self, name: &str) -> Option<&NetworkDevice> {
         self.netdevs.iter().find(|netdev| netdev.name == name)
     }
 
-    /// The network devices of a rail, and the bond above each: where its addresses are.
+    /// Returns the network devices of a rail, and the bond above each: they have its addresses.
     pub fn netdevs_of(&self, rail: HostRailView<'_>) -> Vec<&NetworkDevice> {
         let mut found: Vec<&NetworkDevice> = Vec::new();
         for netdev in rail.port.netdevs.iter().filter_map(|name| self.find_netdev(name)) {
@@ -115,27 +115,27 @@ impl HostDescription {
         found
     }
 
-    /// Addresses that rdma_cm can use on a rail. Link-local ones need a scope that a configuration
-    /// doesn't have.
+    /// Returns the addresses that rdma_cm can use on a rail. Link-local ones need a scope that a
+    /// configuration doesn't have.
     pub fn addresses_of(&self, rail: HostRailView<'_>) -> Vec<IpAddr> {
         let all =
             self.netdevs_of(rail).into_iter().flat_map(|netdev| netdev.addresses.iter().copied());
         all.filter(|address| !is_link_local(*address)).collect()
     }
 
-    /// Whether the kernel module is loaded, or built in as far as that shows.
+    /// Returns true if the kernel module is loaded, or built in as far as that shows.
     pub fn has_module(&self, name: &str) -> bool {
         self.modules.contains(name)
     }
 }
 
 impl HostRailView<'_> {
-    /// `mlx5_0/1`
+    /// Returns the name, like `mlx5_0/1`.
     pub fn rail_name(&self) -> String {
         format!("{}/{}", self.device.name, self.port.number)
     }
 
-    /// Whether RDMA runs over Ethernet here. iWARP is on Ethernet, too, and is not RoCE.
+    /// Returns true if RDMA runs over Ethernet as RoCE. iWARP is on Ethernet, too, and is not RoCE.
     pub fn is_roce(&self) -> bool {
         self.port.link_layer == LinkLayer::Ethernet && !self.device.iwarp
     }

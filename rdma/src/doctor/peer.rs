@@ -1,8 +1,8 @@
-//! The way to one other host: name, route, connection, round trip, MTU, and whether a rail is on
-//! it.
+//! Owns the diagnosis of the way to one other host: name, route, connection, round trip, MTU, and
+//! whether a rail is on it.
 //!
-//! `probe` asks the network, `judge_peer` judges what it said. Speaks no protocol of ours: a worker
-//! sees connections that end before their handshake.
+//! `probe` queries the network; `judge_peer` judges the answers. Speaks no protocol of verbs3: a
+//! worker sees connections that end before their handshake.
 
 mod probe;
 mod route;
@@ -16,46 +16,47 @@ use super::check::{path_mtu, usable_rails};
 use super::finding::{HostCheckKind, HostFinding};
 use super::host::{HostDescription, HostRailView};
 
-/// What the network said about a peer.
+/// The network's answers about a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerProbe {
     /// As the user wrote it.
     pub host: String,
     pub port: u16,
-    /// Everything that the name stands for, or why it stands for nothing.
+    /// All addresses of the name, or why it has none.
     pub resolved: Result<Vec<IpAddr>, String>,
     /// The address that answered, or else the first.
     pub address: Option<SocketAddr>,
-    /// What this host sends from, to get there; the error of the routing table otherwise.
+    /// This host's source address towards the peer; otherwise the error of the routing table.
     pub source: Result<IpAddr, String>,
     /// Network device of `source`.
     pub device: Option<String>,
     /// Next hop, if there is one and the main routing table has it.
     pub gateway: Option<IpAddr>,
-    /// What the kernel believes of the whole path, in bytes.
+    /// The kernel's estimate of the whole path's MTU, in bytes.
     pub path_mtu: Option<u32>,
     pub reached: ConnectOutcome,
 }
 
-/// How connecting ended.
+/// Outcome of connecting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectOutcome {
-    /// The shortest of some connections, and the segment size that both ends agreed on.
+    /// Connected. Has the shortest round trip of some connections, and the segment size that both
+    /// ends agreed on.
     Connected {
         round_trip: Duration,
         segment_bytes: Option<u32>,
     },
-    /// The host answers, and nobody listens.
+    /// The host answers, but nobody listens.
     Refused {
         round_trip: Duration,
     },
     Failed(String),
-    /// There was nothing to connect to.
+    /// There was no address to connect to.
     NotTried,
 }
 
 impl PeerProbe {
-    /// The rails that are on the way: their network device is the one that the route leads out of.
+    /// Returns the rails on the way: the route leaves by their network device.
     pub fn route_rails<'a>(&self, host: &'a HostDescription) -> Vec<HostRailView<'a>> {
         let Some(device) = &self.device else { return Vec::new() };
         let on = |rail: &HostRailView<'_>| {
@@ -64,8 +65,8 @@ impl PeerProbe {
         host.all_rails().filter(on).collect()
     }
 
-    /// The kernel takes all of this host's addresses over the loopback device, and still names the
-    /// address itself as the source.
+    /// Returns true if the peer is this host. The kernel routes all of this host's addresses over
+    /// the loopback device, and still names the address itself as the source.
     fn is_this(&self, host: &HostDescription) -> bool {
         let own = |to: SocketAddr| {
             to.ip().is_loopback()
@@ -83,7 +84,7 @@ impl PeerProbe {
     }
 }
 
-/// Findings about the way to the peer.
+/// Returns findings about the way to the peer.
 pub fn judge_peer(host: &HostDescription, probe: &PeerProbe) -> Vec<HostFinding> {
     if let Err(error) = &probe.resolved {
         let finding = HostFinding::new_failure(
@@ -208,7 +209,8 @@ fn judge_rail(host: &HostDescription, probe: &PeerProbe) -> Option<HostFinding> 
     )
 }
 
-/// IP and TCP headers without options, and the time stamps that nearly every host sends.
+/// Returns the bytes of IP and TCP headers without options, and of the time stamps that nearly
+/// every host sends.
 const fn segment_headers(address: SocketAddr) -> u32 {
     let ip = if address.is_ipv4() { 20 } else { 40 };
     ip + 20 + 12
@@ -239,7 +241,7 @@ fn judge_mtu(host: &HostDescription, probe: &PeerProbe) -> Option<HostFinding> {
         _ => None,
     };
     let seen = match agreed {
-        // Up to the time stamps' 12 bytes, as a peer may not send them.
+        // Allows the time stamps' 12 bytes, as a peer may not send them.
         Some(agreed) if agreed + 12 < path => {
             format!("{} has MTU {}, the peer takes about {agreed}{packets}", local.name, local.mtu)
         }

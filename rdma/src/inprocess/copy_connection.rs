@@ -1,8 +1,8 @@
-//! Memory copied into landings, as a NIC would: the in-process stand-in for a network, with faults.
+//! Owns the in-process stand-in for a network, with faults: it copies memory into landings, as a
+//! NIC would.
 //!
-//! Owns the order of things that a network has: parts that are on their way, cancels that cross
-//! replies, connections that break in the middle of a part. For tests of every crate; no product
-//! path.
+//! Owns the event orders of a network: parts in flight, cancels that cross replies, connections
+//! that break in the middle of a part. For tests of every crate; not a product path.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -45,7 +45,7 @@ struct CopyConnection {
     wire: Arc<InProcessWire>,
 }
 
-/// What both sides of the connection share.
+/// State that both sides of the connection share.
 struct InProcessWire {
     faults: Arc<FaultState>,
     calls: Mutex<CopyCallTable>,
@@ -119,7 +119,7 @@ impl CopyConnection {
         }));
         let incoming = IncomingCall { message, landing_bytes, peer: PEER.into() };
         let service = self.service.clone();
-        // May be aborted at any await: that is how a cancel reaches a handler. Ends with its call
+        // May be aborted at any await; a cancel reaches the handler in that way. Ends with its call
         // or its connection.
         let task = tokio::spawn(async move {
             let serve = service.serve_call(incoming, reply);
@@ -187,7 +187,7 @@ impl InProcessWire {
     }
 }
 
-/// Writes the first `bytes` of a part into the landing; the pieces, when that is all of it.
+/// Writes the first `bytes` of a part into the landing. Returns the pieces when that is all of it.
 fn write(pending: &PendingCall, part: &ReplyPart, bytes: u64) -> Option<Vec<Bytes>> {
     let mut fill = match pending.claim_range(part.offset, part.data_bytes()) {
         Ok(fill) => fill,
@@ -258,7 +258,7 @@ impl Drop for CopyCall {
         if let Some(handler) = handler {
             handler.abort();
         }
-        // The acknowledgement queues up behind the parts that are still on their way.
+        // The acknowledgement queues up behind the parts that are still in flight.
         self.wire.send_delivery(self.id, CopyDelivery::End(TransportError::Cancelled));
     }
 }
@@ -325,7 +325,7 @@ impl Drop for CopyReply {
     }
 }
 
-/// Refuses here what the requester would have to cut the connection for.
+/// Refuses a part here for which the requester would have to cut the connection.
 pub(crate) fn check_part(part: &ReplyPart, landing_bytes: u64) -> Result<(), TransportError> {
     let end = part.offset.saturating_add(part.data_bytes());
     if end > landing_bytes {

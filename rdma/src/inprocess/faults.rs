@@ -1,8 +1,8 @@
-//! Faults that tests inject in the copying in-process transport, by seed and by hand, never by
-//! time.
+//! Owns the faults that tests inject in the copying in-process transport: by seed and by hand,
+//! never by time.
 //!
-//! Owns the decisions (hold, drop, refuse, reorder) and what is held. Does not know what a delivery
-//! does.
+//! Owns the decisions (hold, drop, refuse, reorder) and the held deliveries. Does not know what a
+//! delivery does.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub struct InProcessFaults {
 }
 
 impl InProcessFaults {
-    /// No fault, but parts of different calls overtake each other as `seed` says.
+    /// Makes no fault, but parts of different calls overtake each other as `seed` says.
     pub fn from_seed(seed: u64) -> Self {
         Self::from_parts(seed, true)
     }
 
-    /// No fault at all.
+    /// Makes no fault at all.
     pub fn without_faults() -> Self {
         Self::from_parts(0, false)
     }
@@ -46,33 +46,33 @@ impl InProcessFaults {
         }
     }
 
-    /// The connection breaks in the middle of its `nth` delivery (from 1, over all connections with
+    /// Breaks the connection in the middle of its `nth` delivery (from 1, over all connections with
     /// these faults).
     pub fn drop_at_event(self, nth: u64) -> Self {
         self.state.drop_at.store(nth, Ordering::Relaxed);
         self
     }
 
-    /// Everything that the serving side sends is held until [`FaultHandle::release_all`].
+    /// Holds everything that the serving side sends until [`FaultHandle::release_all`].
     pub fn hold_deliveries(self) -> Self {
         self.state.held.lock().holding = true;
         self
     }
 
-    /// A handler whose call is cancelled goes on and replies: into memory that the requester has
+    /// Lets a handler whose call is cancelled go on and reply, into memory that the requester has
     /// given up.
     pub fn late_replies(self) -> Self {
         self.state.late_replies.store(true, Ordering::Relaxed);
         self
     }
 
-    /// The next `times` connects of the transport are refused.
+    /// Refuses the next `times` connects of the transport.
     pub fn refuse_connects(self, times: u32) -> Self {
         self.state.refuse.store(times, Ordering::Relaxed);
         self
     }
 
-    /// Drives the faults while calls are under way.
+    /// Returns a handle that drives the faults while calls are in flight.
     pub fn fault_handle(&self) -> FaultHandle {
         FaultHandle { state: self.state.clone() }
     }
@@ -82,25 +82,26 @@ impl InProcessFaults {
     }
 }
 
-/// The hand on the faults of a test.
+/// A test's handle on the faults.
 #[derive(Clone)]
 pub struct FaultHandle {
     state: Arc<FaultState>,
 }
 
 impl FaultHandle {
-    /// From now on deliveries are held (again).
+    /// Holds deliveries from now on (again).
     pub fn hold_deliveries(&self) {
         self.state.held.lock().holding = true;
     }
 
-    /// Delivers everything that is held, calls in seeded order, and holds nothing from now on.
+    /// Delivers everything held, calls in seeded order, and holds nothing from now on.
     pub fn release_all(&self) {
         self.state.held.lock().holding = false;
         while self.release_one() {}
     }
 
-    /// Delivers one held delivery of a call that the seed picks; `false` when nothing is held.
+    /// Delivers one held delivery of a call that the seed picks. Returns `false` when nothing is
+    /// held.
     pub fn release_one(&self) -> bool {
         let _order = self.state.order.lock();
         let next = self.state.take_one();
@@ -113,7 +114,7 @@ impl FaultHandle {
         }
     }
 
-    /// Deliveries that are held now.
+    /// Returns the count of deliveries that are held now.
     pub fn held_count(&self) -> usize {
         self.state.held.lock().queue.len()
     }
@@ -129,13 +130,13 @@ impl FaultHandle {
         }
     }
 
-    /// The connection breaks in the middle of the delivery that is `nth` from now (1 is the next).
+    /// Breaks the connection in the middle of the delivery that is `nth` from now (1 is the next).
     pub fn drop_at_event(&self, nth: u64) {
         let now = self.state.events.load(Ordering::Relaxed);
         self.state.drop_at.store(now + nth, Ordering::Relaxed);
     }
 
-    /// The next `times` connects of the transport are refused.
+    /// Refuses the next `times` connects of the transport.
     pub fn refuse_connects(&self, times: u32) {
         self.state.refuse.store(times, Ordering::Relaxed);
     }
@@ -163,7 +164,7 @@ struct DeliveryQueue {
 }
 
 impl FaultState {
-    /// Runs `run` now, or holds it; deliveries of one call never overtake each other.
+    /// Runs `run` now, or holds it. Deliveries of one call never overtake each other.
     pub(super) fn run_or_hold(&self, call: u64, run: impl FnOnce() + Send + 'static) {
         let _order = self.order.lock();
         let mut held = self.held.lock();
@@ -177,7 +178,7 @@ impl FaultState {
         run();
     }
 
-    /// Counts a delivery; `true` when the connection is to break in the middle of it.
+    /// Counts a delivery. Returns `true` when the connection must break in the middle of it.
     pub(super) fn breaks_now(&self) -> bool {
         let nth = self.events.fetch_add(1, Ordering::Relaxed) + 1;
         nth == self.drop_at.load(Ordering::Relaxed)

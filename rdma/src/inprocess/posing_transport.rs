@@ -1,7 +1,7 @@
-//! An in-process transport that passes for one of another kind: for tests of who chooses among
-//! transports.
+//! Owns the disguise of an in-process transport as one of another kind, for tests of code that
+//! chooses among transports.
 //!
-//! Owns the disguise. Bytes move as the transport below moves them.
+//! Bytes move as the transport below moves them.
 
 use std::sync::Arc;
 

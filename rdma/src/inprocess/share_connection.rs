@@ -1,11 +1,12 @@
-//! Memory handed over: the handler's future is polled inside the requester's own poll.
+//! Owns connections that hand memory over: the handler's future is polled inside the requester's
+//! own poll.
 //!
-//! **Nothing of a call happens before its first poll**, and nothing between polls but what the
-//! handler has spawned: a requester that wants several calls to advance together polls all of them
-//! (as `FuturesUnordered` does).
+//! **Nothing of a call happens before its first poll**. Between polls, only tasks that the handler
+//! has spawned run. A requester that wants several calls to advance together polls all of them (as
+//! `FuturesUnordered` does).
 //!
 //! A hit costs the boxes of the driver and of the future, and one small queue: no task, no channel,
-//! no copy. What a handler does after its last part runs only up to its next await.
+//! no copy. After its last part, a handler runs only up to its next await.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -50,7 +51,7 @@ impl PeerConnection for ShareConnection {
     }
 
     fn start_call(&self, message: Bytes, landing: Option<Landing>) -> OutgoingCall {
-        // Nothing is written to a landing here; one that came along goes back at once.
+        // Nothing is written to a landing here, so one that came along goes back at once.
         drop(landing);
         let pending = Arc::new(PendingCall::new(TransportKind::Shm, None, None));
         let reply = ReplySender::new(Box::new(ShareReply { pending: pending.clone() }));
@@ -122,13 +123,13 @@ impl Drop for ShareCall {
     fn drop(&mut self) {
         self.pending.cancel_call();
         self.handler = None;
-        // The handler is gone, so nobody is left who could still answer.
+        // The handler is gone, so nobody can answer any more.
         self.pending.settle_with_error(TransportError::Cancelled);
     }
 }
 
-/// Copies into the memory that the serving side lent for it: what it keeps must lie in its own
-/// arena, not in the requester's request body.
+/// Copies data into the memory that the serving side lent for it. What that side keeps must lie in
+/// its own arena, not in the requester's request body.
 pub(super) fn push_by_copy(pending: &PendingCall, data: &[Bytes]) -> Result<(), TransportError> {
     pending.answer_wanted(data)?;
     let Some(mut pull) = pending.take_pull() else {
@@ -145,7 +146,7 @@ pub(super) fn push_by_copy(pending: &PendingCall, data: &[Bytes]) -> Result<(), 
     Ok(())
 }
 
-/// The serving half of [`push_by_copy`].
+/// Serves [`push_by_copy`].
 pub(super) async fn pull_by_copy(
     pending: &PendingCall,
     mut landing: Landing,

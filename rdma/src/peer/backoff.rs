@@ -1,7 +1,7 @@
-//! When to try again: a pure state machine, fed with the time and with chance.
+//! Owns the backoff between attempts to connect: a pure state machine, fed with time and chance.
 //!
-//! Owns the damping: a connection that dies young counts as a failure, so a peer that accepts and
-//! dies is not stormed.
+//! A connection that dies young counts as a failure, so a peer that accepts and dies is not
+//! stormed.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub struct BackoffOptions {
     pub pause_min: Duration,
     /// Longest pause.
     pub pause_max: Duration,
-    /// A connection that lived this long was a success; a shorter life counts as one more failure.
+    /// Life after which a connection was a success. A shorter life counts as one more failure.
     pub stable_after: Duration,
 }
 
@@ -40,13 +40,13 @@ impl ReconnectBackoff {
         Self { options, failures: 0, until: None }
     }
 
-    /// Whether an attempt may be made now.
+    /// Returns true if an attempt may be made now.
     pub(super) fn may_try(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now >= until)
     }
 
-    /// An attempt failed. `chance` (0 to 1) spreads the pause over its upper half, so that peers of
-    /// one dead host do not come back in the same instant.
+    /// Records a failed attempt. `chance` (0 to 1) spreads the pause over its upper half, so that
+    /// peers of one dead host do not come back in the same instant.
     pub(crate) fn record_failure(&mut self, now: Instant, chance: f64) {
         let doubled = 2u32.saturating_pow(self.failures.min(20));
         let pause = self.options.pause_min.saturating_mul(doubled).min(self.options.pause_max);
@@ -54,12 +54,12 @@ impl ReconnectBackoff {
         self.until = Some(now + pause.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0));
     }
 
-    /// From when on an attempt may be made; `None`: at any time.
+    /// Returns the time from which an attempt may be made; `None` means at any time.
     pub(crate) fn retry_at(&self) -> Option<Instant> {
         self.until
     }
 
-    /// A connection broke that was made at `since`.
+    /// Records the loss of a connection that was made at `since`.
     pub(crate) fn record_loss(&mut self, since: Instant, now: Instant, chance: f64) {
         if now.saturating_duration_since(since) >= self.options.stable_after {
             self.failures = 0;

@@ -1,7 +1,7 @@
-//! Attempts: tcp first, which tells in which other ways the peer can be reached, then the best of
-//! those; and the task that looks after what was made.
+//! Owns the tasks of a peer: attempts to connect, and the upkeep of connections.
 //!
-//! Owns the tasks of a peer. What an outcome means for a way is `lanes`' to decide.
+//! An attempt connects tcp first, which tells the other ways to the peer, and then the best of
+//! those. `connection_state` decides what an outcome means for a way.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl TransportPeerInner {
             if let Ok(connection) = &tcp {
                 inner.state.lock().learn_ways(connection.peer_ways().clone());
             }
-            // Attempts that take longer go on by themselves, and calls use what comes of them.
+            // Slower attempts go on by themselves, and calls use their connections later.
             let better = timeout(inner.options.upgrade_wait, inner.upgrade_transport())
                 .await
                 .unwrap_or_default();
@@ -41,14 +41,14 @@ impl TransportPeerInner {
     /// Makes one more connection over tcp.
     pub(super) fn one_more(self: &Arc<Self>) -> ConnectAttempt {
         let inner = self.clone();
-        // As `connect_first`.
+        // Ends like `connect_first`.
         self.spawn_attempt(async move {
             let tcp = inner.over_tcp().await;
             inner.record_connection(tcp, None)
         })
     }
 
-    /// In a task, so that an attempt outlives the call that needed it first.
+    /// Spawns a task, so that an attempt outlives the call that needed it first.
     fn spawn_attempt(
         self: &Arc<Self>,
         attempt: impl Future<Output = ConnectResult> + Send + 'static,
@@ -82,7 +82,7 @@ impl TransportPeerInner {
         Err(error)
     }
 
-    /// The first connection over the best way that works.
+    /// Makes the first connection over the best working way.
     async fn upgrade_transport(self: &Arc<Self>) -> Option<Arc<dyn PeerConnection>> {
         for kind in [TransportKind::Shm, TransportKind::Verbs] {
             // Every rail at once: a body's spans are to be spread over them from the start.
@@ -104,8 +104,8 @@ impl TransportPeerInner {
         lanes.into_iter().filter_map(|at| self.start_attempt(&mut state, at, now)).collect()
     }
 
-    /// Starts an attempt of one way, or joins the one under way. `None`: the peer does not have it,
-    /// it rests, or there are as many verbs connections as there may be.
+    /// Starts an attempt of one way, or joins the one in progress. Returns `None` if the peer does
+    /// not have the way, if it rests, or if the cap on verbs connections is reached.
     pub(super) fn start_attempt(
         self: &Arc<Self>,
         state: &mut PeerConnectionState,
@@ -121,7 +121,7 @@ impl TransportPeerInner {
             return None;
         }
         if lane.is_down_there(ways) || !lane.transport.is_up() {
-            // What it was lost by is the better reason.
+            // The trouble by which it was lost is the better reason.
             lane.trouble.get_or_insert("rail_down");
             return None;
         }
@@ -135,7 +135,7 @@ impl TransportPeerInner {
             }
         }
         let (inner, transport) = (self.clone(), lane.transport.clone());
-        // As `connect_first`.
+        // Ends like `connect_first`.
         let attempt = self.spawn_attempt(async move {
             let made = inner.over.run_until_cancelled(transport.connect(&address)).await;
             let made = made.unwrap_or_else(|| Err(inner.unreachable_error("it is closed here")));
@@ -145,19 +145,20 @@ impl TransportPeerInner {
         Some(attempt)
     }
 
-    /// Asks the peer again in which ways it can be reached: a rail of its may be back. The
-    /// connection for that is not kept.
+    /// Asks the peer again for its ways: one of its rails may be back. The connection for that is
+    /// not kept.
     fn learn_anew(self: &Arc<Self>, state: &mut PeerConnectionState) {
         state.learning = true;
         let inner = self.clone();
-        // As `connect_first`.
+        // Ends like `connect_first`.
         self.tasks.spawn(async move {
             let told = inner.over_tcp().await;
             let mut state = inner.state.lock();
             state.learning = false;
             match told {
                 Ok(connection) => state.learn_ways(connection.peer_ways().clone()),
-                // Tcp has its own pauses for who needs it; this can wait as long as before.
+                // Tcp has its own pauses for calls that need it. This question can wait for a whole
+                // period again.
                 Err(_) => state.learned = Instant::now(),
             }
             drop(state);
@@ -236,8 +237,8 @@ impl TransportPeerInner {
         }
     }
 
-    /// Closes connections that nobody uses, and tries again what failed; ends when no connection is
-    /// left, so that a peer that nobody asks is left alone. May be cancelled at any time.
+    /// Closes idle connections, and retries failed ways. Ends when no connection is left, so that
+    /// an unused peer is left alone. May be cancelled at any time.
     async fn run_upkeep(self: Arc<Self>) {
         let idle_max = self.options.idle_max;
         let mut wake = Instant::now() + idle_max / 2;
@@ -270,7 +271,7 @@ impl TransportPeerInner {
             }
             for at in 0..state.lanes.len() {
                 let lane = &state.lanes[at];
-                // Only what failed: what is merely idle waits for a call.
+                // Only failed ways: an idle way waits for a call.
                 if lane.trouble.is_none() || !lane.held.is_empty() {
                     continue;
                 }

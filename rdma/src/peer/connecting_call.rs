@@ -1,6 +1,6 @@
-//! A call whose connection is being made, or can't be.
+//! Owns the wait of a call whose connection is being made, or can't be made.
 //!
-//! Owns the wait. It chooses no connection and repeats nothing.
+//! It chooses no connection and repeats nothing.
 
 use std::task::{Context, Poll, ready};
 

@@ -1,7 +1,7 @@
-//! The ways to one peer as they are now: what each is connected by, whether it rests, and which
-//! connection is the best.
+//! Owns the current state of the ways to one peer: the connections of each, whether it rests, and
+//! which connection is the best.
 //!
-//! Decides, under the peer's lock; the attempts themselves are `connect`'s.
+//! Decides under the peer's lock. `connect_attempts` makes the attempts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,45 +18,44 @@ use crate::metrics::{GaugeGuard, transport_metrics};
 use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
 pub(super) struct PeerConnectionState {
-    /// Tcp: every peer has it, and calls that nothing better takes go over it.
+    /// Tcp connections. Every peer has tcp; it takes calls that nothing better takes.
     pub(super) tcp: Vec<PooledConnection>,
-    /// What is better than tcp, best first: shared memory, then the rails of this host in their
-    /// order.
+    /// Ways better than tcp, best first: shared memory, then the rails of this host in their order.
     pub(super) lanes: Vec<TransportLane>,
-    /// What the peer said last; its socket only where this process sees it.
+    /// The peer's latest ways. Its socket is among them only where this process sees it.
     pub(super) ways: TransportWays,
-    /// For the first connection, or for one more of tcp.
+    /// The attempt for the first connection, or for one more of tcp.
     pub(super) attempt: Option<ConnectAttempt>,
     pub(super) backoff: ReconnectBackoff,
     pub(super) last_error: Option<TransportError>,
-    /// Connections that broke and have not been replaced.
+    /// Count of connections that broke and have not been replaced.
     pub(super) lost: usize,
     pub(super) kept_up: bool,
-    /// When the peer last said in which ways it can be reached.
+    /// Time when the peer last told its ways.
     pub(super) learned: Instant,
-    /// It is being asked again.
+    /// True while the peer is asked again.
     pub(super) learning: bool,
     pub(super) route: RouteMonitor,
-    /// Whose turn it is among rails with as many calls.
+    /// Turn among rails with equally many calls.
     turn: usize,
 }
 
-/// The trouble of a way over which nothing comes.
+/// Trouble of a way over which nothing comes.
 const SILENT: &str = "silent";
 
 /// One way that is better than tcp.
 pub(super) struct TransportLane {
     pub(super) kind: TransportKind,
     pub(super) transport: Arc<dyn PeerTransport>,
-    /// Which of this host's rails it is.
+    /// Index of this host's rail.
     rail: usize,
     pub(super) held: Vec<PooledConnection>,
     pub(super) attempt: Option<ConnectAttempt>,
     pub(super) rest: WayRestTracker,
-    /// What was wrong with it last; `None` once it works.
+    /// Last trouble of the way; `None` once it works.
     pub(super) trouble: Option<&'static str>,
     resting: Option<GaugeGuard>,
-    /// A connection broke, and none was made in its place.
+    /// True if a connection broke and none was made in its place.
     lost: bool,
 }
 
@@ -64,7 +63,7 @@ pub(super) struct PooledConnection {
     pub(super) connection: Arc<dyn PeerConnection>,
     pub(super) since: Instant,
     pub(super) used: Instant,
-    /// Its place under the cap on verbs connections.
+    /// The connection's place under the cap on verbs connections.
     pub(super) _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -94,7 +93,7 @@ impl TransportLane {
         }
     }
 
-    /// The address to connect to, where the peer has this way.
+    /// Returns the address to connect to, where the peer has this way.
     pub(super) fn peer_address(
         &self,
         peer: &PeerAddress,
@@ -111,17 +110,17 @@ impl TransportLane {
         Some(PeerAddress { ways, ..peer.clone() })
     }
 
-    /// The rail of the peer that this one connects to; `Some(None)` while it is down there.
+    /// Returns the peer's rail that this one connects to; `Some(None)` while it is down there.
     fn counterpart_rail(&self, ways: &TransportWays) -> Option<Option<SocketAddr>> {
         ways.rails.get(self.rail % ways.rails.len().max(1)).copied()
     }
 
-    /// Whether the peer has this way, but says that it is down.
+    /// Returns true if the peer has this way, but says that it is down.
     pub(super) fn is_down_there(&self, ways: &TransportWays) -> bool {
         self.kind == TransportKind::Verbs && self.counterpart_rail(ways) == Some(None)
     }
 
-    /// Both hosts have this way, whether or not it works now.
+    /// Returns true if both hosts have this way, whether or not it works now.
     pub(super) fn is_usable(&self, ways: &TransportWays) -> bool {
         match self.kind {
             TransportKind::Shm => ways.shm.is_some(),
@@ -130,7 +129,7 @@ impl TransportLane {
         }
     }
 
-    /// An attempt succeeded.
+    /// Records a successful attempt.
     pub(super) fn add_connection(&mut self, peer: &str, now: Instant, held: PooledConnection) {
         let again = std::mem::take(&mut self.lost);
         self.count_connect(if again { "again" } else { "made" });
@@ -145,7 +144,7 @@ impl TransportLane {
         self.held.push(held);
     }
 
-    /// An attempt failed.
+    /// Records a failed attempt.
     pub(super) fn record_failure(&mut self, peer: &str, now: Instant, error: &TransportError) {
         self.count_connect("failed");
         self.trouble = Some(reason_of(error));
@@ -166,7 +165,7 @@ impl TransportLane {
         error: &TransportError,
     ) {
         let Some(rest) = rest else { return };
-        // Calls under way keep their connection.
+        // Calls in flight keep their connection.
         self.held.clear();
         if self.resting.is_none() {
             let gauge = transport_metrics().ways_resting.with_label_values(&[self.kind.as_str()]);
@@ -178,8 +177,8 @@ impl TransportLane {
         }
     }
 
-    /// Lets go of a connection over which nothing comes, if it is one of this way; calls under way
-    /// on it keep it open.
+    /// Drops a connection over which nothing comes, if it belongs to this way. Calls in flight on
+    /// it keep it open.
     fn drop_silent(
         &mut self,
         peer: &str,
@@ -213,7 +212,7 @@ impl TransportLane {
         }
     }
 
-    /// Lets go of connections that take no more calls; how many there were.
+    /// Drops connections that take no more calls. Returns how many there were.
     fn drop_broken(&mut self, peer: &str, now: Instant) -> usize {
         let before = self.held.len();
         for (since, error) in take_broken(&mut self.held) {
@@ -261,7 +260,7 @@ impl PeerConnectionState {
         state
     }
 
-    /// Takes what the peer says of itself.
+    /// Takes over the ways that the peer tells.
     pub(super) fn learn_ways(&mut self, mut ways: TransportWays) {
         ways.shm = ways.shm.filter(super::ShmWay::is_here);
         let best = self.lanes.iter().find(|lane| lane.is_usable(&ways)).map(|lane| lane.kind);
@@ -270,18 +269,19 @@ impl PeerConnectionState {
         self.learned = Instant::now();
     }
 
-    /// Some rail of this host has a counterpart that was down when the peer last told of its ways.
+    /// Returns true if some rail of this host has a counterpart that was down in the peer's latest
+    /// ways.
     pub(super) fn may_learn(&self) -> bool {
         self.lanes.iter().any(|lane| lane.is_down_there(&self.ways))
     }
 
-    /// The least loaded connection of the best way that has one.
+    /// Returns the least loaded connection of the best way that has one.
     pub(super) fn pick_connection(&mut self, now: Instant) -> Option<ConnectionPick> {
         let kind = self.lanes.iter().find(|lane| !lane.held.is_empty()).map(|lane| lane.kind);
         let Some(kind) = kind else {
             return take_least(self.tcp.iter_mut().enumerate(), now);
         };
-        // One rail after the other among equals: calls that come one by one would all use the
+        // Takes rails of equal load in turn. Otherwise calls that come one by one would all use the
         // first.
         let count = self.lanes.iter().filter(|lane| lane.kind == kind).count();
         let turn = self.turn % count;
@@ -294,7 +294,7 @@ impl PeerConnectionState {
         take_least(held, now)
     }
 
-    /// Lets go of connections that take no more calls. Calls under way on them keep them open.
+    /// Drops connections that take no more calls. Calls in flight on them keep them open.
     pub(super) fn drop_broken(&mut self, peer: &str, now: Instant) {
         for at in 0..self.lanes.len() {
             let lane = &mut self.lanes[at];
@@ -311,7 +311,7 @@ impl PeerConnectionState {
         }
     }
 
-    /// Lets go of a connection over which nothing comes.
+    /// Drops a connection over which nothing comes.
     pub(super) fn drop_silent(
         &mut self,
         peer: &str,
@@ -326,8 +326,8 @@ impl PeerConnectionState {
         }
     }
 
-    /// A way has lost connections: another rail takes over. A change of the transport is the
-    /// route's to tell.
+    /// Records that another rail takes over from a way that lost connections. `route_monitor`
+    /// reports a change of the transport.
     fn record_rail_fallback(&self, at: usize) {
         let lane = &self.lanes[at];
         let other =
@@ -337,7 +337,7 @@ impl PeerConnectionState {
         }
     }
 
-    /// Notes what a call goes over.
+    /// Records the transport of a call.
     pub(super) fn record_route(&mut self, peer: &str, kind: TransportKind) {
         if self.route.is_unchanged(kind) {
             return;
@@ -359,7 +359,7 @@ impl PeerConnectionState {
         self.lanes.iter().filter(|lane| lane.kind == kind).map(|lane| lane.held.len()).sum()
     }
 
-    /// A connection was made, perhaps in place of one that broke.
+    /// Counts a connection that was made in place of a broken one, if one was.
     pub(super) fn count_replacement(&mut self) {
         if self.lost > 0 {
             self.lost -= 1;
@@ -371,7 +371,7 @@ impl PeerConnectionState {
         self.attempt.is_none() && self.backoff.may_try(now)
     }
 
-    /// Keeps of all connections those that `keep` says.
+    /// Keeps only the connections that `keep` accepts.
     pub(super) fn retain_connections(
         &mut self,
         mut keep: impl FnMut(&mut PooledConnection) -> bool,

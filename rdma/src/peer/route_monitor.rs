@@ -1,5 +1,5 @@
-//! What calls to one peer go over, against what they could: no change for the worse is silent, and
-//! none is told twice.
+//! Owns the comparison of the transport of calls to one peer with the best one. No change for the
+//! worse is silent, and none is reported twice.
 //!
 //! Owns the counter of fallbacks and the log lines. Chooses nothing.
 
@@ -12,7 +12,7 @@ struct RouteObservation {
     best: TransportKind,
 }
 
-/// Remembers what the last call went over.
+/// A memory of the last call's transport.
 #[derive(Debug)]
 pub(super) struct RouteMonitor {
     /// The best way that both hosts have.
@@ -26,7 +26,7 @@ impl Default for RouteMonitor {
     }
 }
 
-/// Smaller is better.
+/// Returns the rank of a transport. Smaller is better.
 fn transport_rank(kind: TransportKind) -> u8 {
     match kind {
         TransportKind::Shm => 0,
@@ -40,17 +40,18 @@ impl RouteMonitor {
         self.best = best;
     }
 
-    /// What calls went over last.
+    /// Returns the transport of the last call.
     pub(super) fn last_kind(&self) -> Option<TransportKind> {
         self.last.map(|seen| seen.kind)
     }
 
-    /// Whether a call over `last_kind` is nothing new.
+    /// Returns true if a call over `kind` is nothing new.
     pub(super) fn is_unchanged(&self, kind: TransportKind) -> bool {
         self.last == Some(RouteObservation { kind, best: self.best })
     }
 
-    /// Calls go over `last_kind` from now on; `why` knows what is wrong with the way that they don't go.
+    /// Records that calls go over `kind` from now on. `why` returns the trouble of the way that
+    /// they don't take.
     pub(super) fn record_change(
         &mut self,
         peer: &str,
@@ -63,7 +64,7 @@ impl RouteMonitor {
             tracing::info!(peer, transport = %kind, "calls to a peer go a better way again");
             return None;
         }
-        // The way that they went until now, where that was a better one.
+        // The previous way, where it was a better one.
         let from = before
             .map(|before| before.kind)
             .filter(|from| transport_rank(*from) < transport_rank(kind))
@@ -86,7 +87,7 @@ pub(super) fn fell_back(from: TransportKind, to: TransportKind, reason: &str) {
     transport_metrics().fallbacks.with_label_values(&[from.as_str(), to.as_str(), reason]).inc();
 }
 
-/// The value of the counter's label.
+/// Returns the value of the counter's label.
 pub(super) fn reason_of(error: &TransportError) -> &'static str {
     match error {
         TransportError::Unreachable { .. } => "unreachable",
@@ -104,7 +105,7 @@ mod tests {
     use super::TransportKind::{Shm, Tcp, Verbs};
     use super::*;
 
-    /// What is told when calls go over `last_kind`.
+    /// Returns what is reported when calls go over `kind`.
     fn told(route: &mut RouteMonitor, kind: TransportKind) -> Option<&'static str> {
         if route.is_unchanged(kind) {
             return None;

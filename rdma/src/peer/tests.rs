@@ -1,5 +1,5 @@
-//! How a peer chooses among its ways, over transports that fail on demand and a clock that stands
-//! still.
+//! Tests how a peer chooses among its ways, over transports that fail on demand and a clock that
+//! stands still.
 #![allow(clippy::unwrap_used)]
 
 mod bed;

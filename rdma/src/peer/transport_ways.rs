@@ -1,36 +1,36 @@
-//! In which ways a host can be reached beside tcp: what a server says of itself in its welcome, and
-//! what of it is of use here.
+//! Owns the text form of a host's ways beside tcp, and the checks on it. A server tells its ways in
+//! its welcome; this host uses some of them.
 //!
-//! Owns the text form and what is believed of it. Chooses nothing (`peer`), opens nothing.
+//! Chooses nothing (`peer`), opens nothing.
 //!
 //! ```text
 //! shm 0b6c6a9e-… /run/verbs3/gpu-01.sock      the host's boot, and a unix socket
 //! verbs 10.1.0.7:9403                         one rail; the order is that of the rails
-//! verbs down                                  a rail that keeps its place in the order, and can't be used now
+//! verbs down                                  a rail that can't be used now, and keeps its place
 //! ```
-//! Lines that begin with another word are of a later release and are passed over.
+//! Lines that begin with another word belong to a later release and are skipped.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Rails that a host may name: more ports than any host has, and fewer than fill the welcome.
+/// Most rails that a host may name: more than any host has ports, and too few to fill the welcome.
 pub const RAILS_MAX: usize = 32;
 
 /// Longest path that fits a `sockaddr_un` with its final zero.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// In place of the address of a rail that can't be used now.
+/// The word for a rail that can't be used now, in place of its address.
 const DOWN: &str = "down";
 
-/// Longest text that is looked at; the handshake has the same bound.
+/// Longest text that is parsed, in bytes; the handshake has the same bound.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Changes with every boot; the same in all containers of a host.
+/// File with an id that changes with every boot. It is the same in all containers of a host.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Ways to one host beside tcp.
+/// The ways to one host beside tcp.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct TransportWays {
     pub shm: Option<ShmWay>,
@@ -39,7 +39,7 @@ pub struct TransportWays {
     pub rails: Vec<Option<SocketAddr>>,
 }
 
-/// What a server says of its ways: asked at each handshake, since rails come and go.
+/// The source of a server's ways. It is called at each handshake, since rails come and go.
 #[derive(Clone)]
 pub struct WaysProvider(Arc<dyn Fn() -> String + Send + Sync>);
 
@@ -49,7 +49,7 @@ impl WaysProvider {
         Self(Arc::new(move || now().to_string()))
     }
 
-    /// As they are now, as a text.
+    /// Returns the current ways as a text.
     pub fn current_text(&self) -> String {
         (self.0)()
     }
@@ -61,7 +61,7 @@ impl From<TransportWays> for WaysProvider {
     }
 }
 
-/// Said as it is, whatever it is.
+/// Makes a provider that always tells this text, unchecked.
 impl From<String> for WaysProvider {
     fn from(text: String) -> Self {
         Self(Arc::new(move || text.clone()))
@@ -87,7 +87,7 @@ pub struct ShmWay {
     path: PathBuf,
 }
 
-/// Why a text about ways, or a part of it, can't be used.
+/// Reason why a text about ways, or a part of it, can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WaysError {
     #[error("{bytes} bytes about ways; at most {TEXT_BYTES_MAX} are read")]
@@ -108,10 +108,10 @@ pub enum WaysError {
 }
 
 impl TransportWays {
-    /// No way but tcp.
+    /// The ways of a host with tcp alone.
     pub const NONE: &'static Self = &Self { shm: None, rails: Vec::new() };
 
-    /// Reads what a peer said. Nothing of a text that is wrong anywhere is believed.
+    /// Parses a peer's text. Rejects a text that is wrong anywhere.
     pub fn parse(text: &str) -> Result<Self, WaysError> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(WaysError::TooLong { bytes: text.len() });
@@ -166,7 +166,7 @@ impl fmt::Display for TransportWays {
 }
 
 impl ShmWay {
-    /// The socket at `socket_path` of the host whose boot has this id.
+    /// Makes the way to the socket at `path` of the host whose boot has this id.
     pub fn new(host_id: &str, path: impl AsRef<Path>) -> Result<Self, WaysError> {
         let id_fits = |id: &str| {
             (1..=64).contains(&id.len())
@@ -187,19 +187,19 @@ impl ShmWay {
         Ok(Self { host_id: host_id.to_owned(), path: path.to_owned() })
     }
 
-    /// The socket at `socket_path` of this host.
+    /// Makes the way to the socket at `path` of this host.
     pub fn of_this_host(path: impl AsRef<Path>) -> Result<Self, WaysError> {
         Self::new(&host_id().unwrap_or_default(), path)
     }
 
-    /// Absolute path of the unix socket, at most 107 bytes.
+    /// Returns the absolute path of the unix socket, at most 107 bytes.
     pub fn socket_path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the socket is one of this host that this process sees. Two containers of a host that
-    /// share no folder have the same host id, but one does not find the other's socket: they use
-    /// the network.
+    /// Returns true if the socket is one of this host that this process sees. Two containers of a
+    /// host that share no folder have the same host id, but can't see each other's sockets: they
+    /// use the network.
     pub fn is_here(&self) -> bool {
         use std::os::unix::fs::FileTypeExt;
         host_id().is_some_and(|id| id == self.host_id)

@@ -1,24 +1,24 @@
-//! When a way to a peer is left alone, and for how long: a pure state machine, fed with the time
-//! and with chance.
+//! Owns the rests of one way to a peer (the shm socket, one rail): a pure state machine, fed with
+//! time and chance.
 //!
-//! Owns the damping of one way (the shm socket, one rail). Tcp, the last way, has its own
-//! (`backoff`): nothing stands behind it, so its rests are short.
+//! Tcp has its own damping (`backoff`). It is the last way, with no fallback, so its rests are
+//! short.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When a way to a peer (the shm socket, one rail) rests, and for how long. Calls go another way
-/// meanwhile.
+/// Options that say when a way to a peer (the shm socket, one rail) rests, and for how long. Calls
+/// go another way meanwhile.
 #[derive(Debug, Clone)]
 pub struct RestOptions {
     /// Errors within `window` that make a way rest.
     pub errors_max: u32,
     pub window: Duration,
-    /// Between two attempts of a way that does not rest yet.
+    /// Pause between two attempts of a way that does not rest yet.
     pub pause: Duration,
-    /// The first rest; doubles each time the way fails again after one.
+    /// The first rest. It doubles each time the way fails again after a rest.
     pub rest_min: Duration,
     pub rest_max: Duration,
 }
@@ -38,13 +38,13 @@ impl Default for RestOptions {
 #[derive(Debug)]
 pub(super) struct WayRestTracker {
     options: RestOptions,
-    /// Errors that are not older than the window.
+    /// Times of errors that are not older than the window.
     errors: VecDeque<Instant>,
     last_error: Option<Instant>,
-    /// No attempt before this.
+    /// No attempt before this time.
     until: Option<Instant>,
     resting: bool,
-    /// The last rest; zero where there was none, or where the way has been well for long since.
+    /// The last rest; zero where there was none, or where the way has worked for long since.
     rest: Duration,
     well_since: Option<Instant>,
 }
@@ -62,23 +62,24 @@ impl WayRestTracker {
         }
     }
 
-    /// Whether calls stay away: from the error that was one too many until an attempt succeeds.
+    /// Returns true while calls stay away: from the error that reached the bound until an attempt
+    /// succeeds.
     #[cfg(test)]
     pub(super) fn is_resting(&self) -> bool {
         self.resting
     }
 
-    /// Whether an attempt may be made now.
+    /// Returns true if an attempt may be made now.
     pub(super) fn may_try(&self, now: Instant) -> bool {
         self.until.is_none_or(|until| now >= until)
     }
 
-    /// From when on an attempt may be made; `None`: at any time.
+    /// Returns the time from which an attempt may be made; `None` means at any time.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.until
     }
 
-    /// An attempt failed. Returns the rest that begins now, if one does. `chance` (0 to 1)
+    /// Records a failed attempt. Returns the rest that begins now, if one does. `chance` (0 to 1)
     /// lengthens it by up to a tenth, so that the peers of one broken switch do not come back in
     /// the same instant.
     pub(super) fn record_failure(&mut self, now: Instant, chance: f64) -> Option<Duration> {
@@ -104,8 +105,8 @@ impl WayRestTracker {
         Some(self.rest)
     }
 
-    /// A connection broke that was made at `since`. One that is older than the last error tells
-    /// nothing new: several connections over one cable break together.
+    /// Records the loss of a connection that was made at `since`. A connection older than the last
+    /// error tells nothing new: several connections over one cable break together.
     pub(super) fn record_loss(
         &mut self,
         since: Instant,
@@ -123,8 +124,8 @@ impl WayRestTracker {
         rest
     }
 
-    /// Nothing came over a connection that was made at `since`. As for `record_loss`, but it is not
-    /// expected to be mended at once.
+    /// Records that nothing came over a connection made at `since`. Acts like `record_loss`, but
+    /// allows no attempt at once.
     pub(super) fn record_silence(
         &mut self,
         since: Instant,
@@ -137,7 +138,7 @@ impl WayRestTracker {
         self.record_failure(now, chance)
     }
 
-    /// An attempt succeeded. `true` when that ends a rest.
+    /// Records a successful attempt. Returns `true` when that ends a rest.
     pub(super) fn record_success(&mut self, now: Instant) -> bool {
         self.until = None;
         if self.resting {

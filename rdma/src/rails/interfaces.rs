@@ -1,6 +1,5 @@
-//! The IP addresses of this host and the network devices that have them.
-//!
-//! Owns one call of the C library, and nothing of what it says survives it.
+//! Owns the list of this host's IP addresses and the network devices that have them. It comes from
+//! one call of the C library, and nothing refers to that call's memory afterwards.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,7 +12,7 @@ pub struct NetworkInterface {
     pub address: IpAddr,
 }
 
-/// Every address of every network device that is up.
+/// Lists every address of every network device that is up.
 pub fn list_interfaces() -> io::Result<Vec<NetworkInterface>> {
     let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
     // SAFETY: `list` is a valid place for the result, which is freed below.

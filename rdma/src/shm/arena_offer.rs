@@ -1,12 +1,13 @@
-//! The one message between the handshake and the first call: the worker's memory, and the lifeline.
+//! Owns the one message between the handshake and the first call: the worker's memory, and the
+//! lifeline.
 //!
-//! Owns its layout and the passing of descriptors. It goes out only behind both proofs, so nobody
-//! maps the arena, and nobody is made to map anything, without knowing the secret.
+//! Owns its layout and the passing of descriptors. It is sent only after both proofs. So without
+//! the secret nobody maps the arena, and nobody can be made to map anything.
 //!
 //! The lifeline is the reading end of a pipe that nothing is ever written to. The worker keeps the
-//! writing end, and the kernel tells it when the last reader has closed: when the requester has
-//! unmapped the arena, or is dead. The stream can't say that: it ends when calls end, and pieces of
-//! their replies live longer.
+//! writing end. The kernel tells it when the last reader has closed: the requester has unmapped the
+//! arena, or is dead. The stream can't tell that: it ends when calls end, and pieces of their
+//! replies live longer.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -32,10 +33,10 @@ struct WireOffer {
     reserved: U32,
 }
 
-/// Memory, lifeline.
+/// Count of passed descriptors: memory and lifeline.
 const DESCRIPTORS: usize = 2;
 
-/// What a worker offers behind the handshake.
+/// A worker's offer after the handshake.
 pub(super) struct ShmArenaOffer<T> {
     pub(super) arena_bytes: u64,
     pub(super) quota: PinQuota,
@@ -75,7 +76,8 @@ pub(super) async fn send_offer(
     }
 }
 
-/// What the worker passes. Descriptors that are not kept are closed, however many it sends.
+/// Receives a worker's offer. Closes all descriptors that it does not keep, however many the worker
+/// sends.
 pub(super) async fn receive_offer(stream: &UnixStream) -> io::Result<ShmArenaOffer<OwnedFd>> {
     let malformed = |reason: &'static str| io::Error::new(io::ErrorKind::InvalidData, reason);
     let mut wire = WireOffer::new_zeroed();

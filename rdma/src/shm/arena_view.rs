@@ -1,4 +1,4 @@
-//! A worker's arena as a requester sees it: mapped read-only, once for all connections to that
+//! Owns a requester's view of a worker's arena: mapped read-only, once for all connections to that
 //! worker, for as long as a piece of it lives.
 //!
 //! Owns the mapping, the checks before it is made, and the pieces. All `unsafe` of the requesting
@@ -21,7 +21,7 @@ use crate::metrics::{GaugeGuard, transport_metrics};
 /// `f_type` of tmpfs, which memfds belong to (`linux/magic.h`).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// Why memory that a worker passed is not mapped.
+/// Reason why memory from a worker is not mapped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ViewError {
     #[error("it is not sealed against shrinking")]
@@ -34,10 +34,10 @@ pub(super) enum ViewError {
     Map(#[from] io::Error),
 }
 
-/// What one connection may look at.
+/// One connection's view of an arena.
 pub(super) struct ShmArenaView {
     mapped: Arc<ReadOnlyMapping>,
-    /// Closed behind the last look of this connection: the worker then knows of it.
+    /// Closes after this connection's last piece; the worker then learns of it.
     _lifeline: OwnedFd,
 }
 
@@ -51,17 +51,17 @@ unsafe impl Send for ReadOnlyMapping {}
 // SAFETY: as for Send.
 unsafe impl Sync for ReadOnlyMapping {}
 
-/// Of one memfd: device, inode and bytes mapped. A mapping holds its inode, so the number means
-/// nothing else while one lives.
+/// Identity of one memfd: device, inode and bytes mapped. A mapping holds its inode, so the number
+/// keeps its meaning while a mapping lives.
 type MemfdIdentity = (u64, u64, usize);
 
-/// All that are mapped. Each further mapping of an arena would cost page tables anew, 2 MiB for a
-/// GiB, and count in RSS.
+/// All mappings. A second mapping of an arena would cost page tables again, 2 MiB for a GiB, and
+/// count in RSS.
 static MAPPED: LazyLock<Mutex<HashMap<MemfdIdentity, Weak<ReadOnlyMapping>>>> =
     LazyLock::new(Mutex::default);
 
 impl ReadOnlyMapping {
-    /// The mapping of `memory` that there is, or a new one.
+    /// Returns the existing mapping of `memory`, or a new one.
     fn map_or_reuse(memory: &OwnedFd, identity: MemfdIdentity) -> io::Result<Arc<Self>> {
         let mut all = MAPPED.lock();
         if let Some(mapped) = all.get(&identity).and_then(Weak::upgrade) {
@@ -93,16 +93,16 @@ impl ReadOnlyMapping {
 
 impl Drop for ReadOnlyMapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map_or_reuse`; every view holds it, and every piece a view, so no
-        // pointer into it is left.
+        // SAFETY: `map_or_reuse` mapped the range. Every view holds the mapping, and every piece
+        // holds a view, so no pointer into it is left.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
 impl ShmArenaView {
-    /// Maps `bytes` of `memory`. What is sealed against shrinking, and of pages that the kernel can
-    /// always bring, can't be taken from under this process: reading it raises no SIGBUS, whatever
-    /// the worker does or however it ends.
+    /// Maps `bytes` of `memory`. The memory must be sealed against shrinking, and of pages that the
+    /// kernel can always provide. Then nobody can take it from under this process: reading it
+    /// raises no SIGBUS, whatever the worker does or however it ends.
     pub(super) fn map_arena(
         memory: &OwnedFd,
         lifeline: OwnedFd,
@@ -130,7 +130,8 @@ impl ShmArenaView {
         })
     }
 
-    /// `bytes` from `offset` on as a range of this mapping; `None` when any of it lies outside.
+    /// Returns `bytes` from `offset` on as a range of this mapping; `None` when any of it lies
+    /// outside.
     pub(super) fn checked_range(&self, offset: u64, bytes: u32) -> Option<Range<usize>> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(bytes as usize)?;
@@ -138,7 +139,7 @@ impl ShmArenaView {
     }
 }
 
-/// The right to look at one pin's ranges: given back when the last piece is dropped.
+/// The right to look at one pin's ranges. It is given back when the last piece is dropped.
 pub(super) struct PinnedPartLoan {
     view: Arc<ShmArenaView>,
     releases: Arc<PinReleases>,
@@ -148,7 +149,7 @@ pub(super) struct PinnedPartLoan {
 }
 
 impl PinnedPartLoan {
-    /// Of `bytes` in all, which [`PinReleases::take`] has admitted.
+    /// Makes the loan of a pin of `bytes`, which [`PinReleases::admit_pin`] has admitted.
     pub(super) fn new(
         view: Arc<ShmArenaView>,
         releases: Arc<PinReleases>,
@@ -159,7 +160,7 @@ impl PinnedPartLoan {
         Arc::new(Self { view, releases, pin, bytes, _held })
     }
 
-    /// A piece; `checked_range` comes from [`ShmArenaView::checked_range`] of the same view.
+    /// Borrows a piece. `range` comes from [`ShmArenaView::checked_range`] of the same view.
     pub(super) fn borrow_piece(self: &Arc<Self>, range: Range<usize>) -> bytes::Bytes {
         assert!(
             range.start <= range.end && range.end <= self.view.mapped.bytes,
@@ -182,12 +183,12 @@ struct PinnedPiece {
 
 impl AsRef<[u8]> for PinnedPiece {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: `PinnedPartLoan::borrow_piece` checked that the range lies in the mapping, whose length can't
-        // change, and the loan keeps it mapped. An honest worker neither writes to the range nor
-        // leases it again before the pin ends (`pins`), and the pin ends after this piece. A worker
-        // that lies can change the bytes; they are only ever copied and summed, as bytes of any
-        // value, so that shows wrong bytes (which it could have sent as well) and corrupts nothing
-        // here.
+        // SAFETY: `PinnedPartLoan::borrow_piece` checked that the range lies in the mapping, whose
+        // length can't change, and the loan keeps it mapped. An honest worker neither writes to the
+        // range nor loans it again before the pin ends (`pin_registry`), and the pin ends after
+        // this piece. A worker that lies can change the bytes. They are only ever copied and
+        // summed, as bytes of any value. So a lie shows wrong bytes, which the worker could have
+        // sent as well, and corrupts nothing here.
         unsafe {
             std::slice::from_raw_parts(
                 self.loan.view.mapped.base.as_ptr().add(self.range.start),

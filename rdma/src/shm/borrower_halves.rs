@@ -1,6 +1,7 @@
-//! The requester's side of a stream: believes no descriptor, and gives back what it was handed.
+//! Owns the requester's side of a stream: it checks every descriptor of a worker, and gives back
+//! what it was handed.
 //!
-//! Owns the checks of what a worker hands over. The memory itself is `view`'s.
+//! `arena_view` owns the memory itself.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) struct ShmBorrowerOutlet {
 impl FrameOutlet for ShmBorrowerOutlet {
     const KIND: TransportKind = TransportKind::Shm;
 
-    /// Nothing: a worker hands its own memory over, or copies through the stream.
+    /// Lends nothing: a worker hands its own memory over, or copies through the stream.
     fn lend_landing(&self, _landing: &mut Landing) -> Vec<MemorySegment> {
         Vec::new()
     }
@@ -39,7 +40,7 @@ impl FrameOutlet for ShmBorrowerOutlet {
         self.outbox.control_room().await;
     }
 
-    /// Releases go ahead of whatever is sent: they cost no write of their own then.
+    /// Queues releases ahead of the frame: they cost no write of their own then.
     fn push_frame(&self, frame: OutgoingFrame) {
         self.releases.push_to(&self.outbox);
         self.outbox.push_frame(frame);
@@ -68,14 +69,14 @@ impl FrameOutlet for ShmBorrowerOutlet {
         self.outbox.shut_write();
     }
 
-    /// Pieces that are still held stay readable: they keep the lifeline, and with it the worker's
-    /// pins.
+    /// Closes the stream. Pieces that are still held stay readable: they keep the lifeline, and
+    /// with it the worker's pins.
     fn close(&self) {
         self.outbox.close();
     }
 }
 
-/// What a worker sends: parts in the stream, and parts by reference.
+/// The inlet of a worker's frames: parts in the stream, and parts by reference.
 pub(super) struct FromOwner {
     pub(super) intake: FrameIntake<UnixStream>,
     pub(super) view: Arc<ShmArenaView>,
@@ -103,8 +104,7 @@ impl FrameInlet for FromOwner {
             let message = self.intake.read_rest(message_bytes, fill).await?;
             return Ok(FrameBody { message: Bytes::from(message), ..FrameBody::default() });
         }
-        // Both are bounded by the decoder. The landing's claimed range stays as it is, seen by
-        // nobody.
+        // The decoder bounds both. The landing's claimed range stays as it is, and nobody sees it.
         let described = header.segments as usize * SEGMENT_BYTES;
         let words = Bytes::from(
             self.intake.read_rest(described + message_bytes, &mut LandingFill::default()).await?,
@@ -119,8 +119,8 @@ impl FrameInlet for FromOwner {
 }
 
 impl FromOwner {
-    /// The pieces that `descriptors` name: all in the arena, of `data_bytes` together, under one
-    /// pin.
+    /// Borrows the pieces that `descriptors` name: all in the arena, of `data_bytes` together,
+    /// under one pin.
     fn borrow_pieces(&self, descriptors: &[u8], data_bytes: u64) -> Result<Vec<Bytes>, InletError> {
         let (descriptors, _) = descriptors.as_chunks::<SEGMENT_BYTES>();
         let mut pin = None;

@@ -1,4 +1,4 @@
-//! The connecting side: the handshake, the worker's memory, and its mapping.
+//! Owns the connecting side of shm: the handshake, the worker's memory, and its mapping.
 
 use std::io;
 use std::path::Path;
@@ -20,13 +20,13 @@ use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
-/// Connects to `ShmServer`s of this host.
+/// A transport that connects to `ShmServer`s of this host.
 pub struct ShmTransport {
     options: ShmOptions,
     tasks: TaskTracker,
 }
 
-/// What a handshake leads to.
+/// Result of a handshake.
 struct ShmHandshake {
     stream: UnixStream,
     agreed: HandshakeAgreement,
@@ -35,8 +35,8 @@ struct ShmHandshake {
 }
 
 impl ShmTransport {
-    /// A transport without connections. Its connections need a tokio runtime; `shutdown` waits for
-    /// their tasks.
+    /// Makes a transport without connections. Its connections need a tokio runtime; `shutdown`
+    /// waits for their tasks.
     pub fn new(options: ShmOptions) -> Self {
         Self { options, tasks: TaskTracker::new() }
     }
@@ -48,8 +48,8 @@ impl ShmTransport {
         self.tasks.wait().await;
     }
 
-    /// Connects to the worker that listens on `socket_path`, which must call itself `name` where one is
-    /// given.
+    /// Connects to the worker that listens on `path`. The worker must call itself `name` where one
+    /// is given.
     pub async fn connect_to(
         &self,
         path: &Path,
@@ -135,7 +135,7 @@ impl PeerTransport for ShmTransport {
     }
 }
 
-/// Takes and maps what the worker offers, now that it has proved the secret.
+/// Takes and maps the worker's offer, after the worker has proved the secret.
 async fn map_offer(stream: &UnixStream) -> Result<(ShmArenaView, PinReleases), HandshakeError> {
     let offer = arena_offer::receive_offer(stream).await.map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => HandshakeError::Malformed(error.to_string()),

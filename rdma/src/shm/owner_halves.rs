@@ -1,6 +1,7 @@
-//! The worker's side of a stream: hands over what lies in its arena, and copies the rest.
+//! Owns the worker's side of a stream: it hands over data that lies in its arena, and copies the
+//! rest.
 //!
-//! Owns the choice between the two. What is pinned for how long is `pins`'.
+//! `pin_registry` decides what is pinned for how long.
 
 use std::io;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ pub(super) struct ShmOwnerOutlet {
     pub(super) outbox: FrameOutbox<UnixStream>,
     pub(super) pins: Arc<ShmPinRegistry>,
     pub(super) arena: Arena,
-    /// Parts up to this length are copied.
+    /// Longest part that is copied.
     pub(super) copy_bytes_max: usize,
 }
 
 impl ShmOwnerOutlet {
-    /// Makes the data of a part a reference to it, where that is possible and worth it.
+    /// Turns the data of a part into a reference, where that is possible and worth it.
     fn hand_over(&self, frame: &mut OutgoingFrame) {
         let bytes = frame.header.data_bytes;
         if frame.header.kind != FrameKind::Part || bytes == 0 {
@@ -78,7 +79,7 @@ impl ShmOwnerOutlet {
 impl FrameOutlet for ShmOwnerOutlet {
     const KIND: TransportKind = TransportKind::Shm;
 
-    /// Nothing: what a requester pushes comes in the stream.
+    /// Lends nothing: a requester's pushes come in the stream.
     fn lend_landing(&self, _landing: &mut Landing) -> Vec<MemorySegment> {
         Vec::new()
     }
@@ -96,7 +97,8 @@ impl FrameOutlet for ShmOwnerOutlet {
         self.outbox.push_frame(frame);
     }
 
-    /// The requester never hears of these parts, so it will not release them.
+    /// Drops queued parts and their pins. The requester never hears of these parts, so it will not
+    /// release them.
     fn abandon_call(&self, call: u64) {
         for frame in self.outbox.take_parts(call) {
             if let Some(pin) = pin_of(&frame) {
@@ -121,7 +123,7 @@ impl FrameOutlet for ShmOwnerOutlet {
         self.outbox.shut_write();
     }
 
-    /// Pins stay: the requester may look at them for as long as it has the arena mapped.
+    /// Closes the stream. Pins stay: the requester may look at them while it has the arena mapped.
     fn close(&self) {
         self.outbox.close();
     }
@@ -136,7 +138,7 @@ fn pin_of(frame: &OutgoingFrame) -> Option<u32> {
     Some(MemorySegment::decode(segment).key)
 }
 
-/// What a requester sends: frames of calls, and releases, which end here.
+/// The inlet of a requester's frames: frames of calls, and releases, which end here.
 pub(super) struct FromBorrower {
     pub(super) intake: FrameIntake<UnixStream>,
     pub(super) pins: Arc<ShmPinRegistry>,

@@ -1,9 +1,9 @@
-//! What a worker keeps for one requester that looks at its memory.
+//! Owns what a worker keeps for one requester that looks at its memory: the table of pins, their
+//! quota, and their end.
 //!
-//! Owns the table of pins, their quota, and their end: a release, or the end of the lifeline.
-//! Nothing else ends a pin: not the end of the stream, not a breach of the protocol, not a
-//! shutdown. A requester may still be writing the bytes to a client, and memory that is leased
-//! again would show through.
+//! A release or the end of the lifeline ends a pin. Nothing else does: not the end of the stream,
+//! not a breach of the protocol, not a shutdown. A requester may still be writing the bytes to a
+//! client, and would then send bytes of the next loan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ impl ShmPinRegistry {
         self.quota
     }
 
-    /// Keeps `data`, of `bytes`, until it is released under the number that is returned; gives it
-    /// back when the quota is used up.
+    /// Keeps `data`, of `bytes`, until the returned number is released. Gives the data back when
+    /// the quota is used up.
     pub(super) fn pin_data(&self, data: Vec<Bytes>, bytes: u64) -> Result<u32, Vec<Bytes>> {
         let mut table = self.table.lock();
         let within = table.held.len() < self.quota.pins_max as usize
@@ -56,8 +56,8 @@ impl ShmPinRegistry {
         if table.over || !within {
             return Err(data);
         }
-        // Numbers are not used again soon: a second release of the same pin is seen, and ends no
-        // other pin.
+        // Numbers are not used again soon. So a second release of the same pin is noticed, and ends
+        // no other pin.
         while table.held.contains_key(&table.next) {
             table.next = table.next.wrapping_add(1);
         }
@@ -75,8 +75,8 @@ impl ShmPinRegistry {
         Ok(number)
     }
 
-    /// `false`: there is no such pin. After the end there is none, and what a requester said before
-    /// is read after it.
+    /// Ends a pin. Returns `false` if there is no such pin. After the end there is none, and
+    /// earlier releases of the requester may be read after it.
     pub(super) fn release_pin(&self, number: u64) -> bool {
         let mut table = self.table.lock();
         let pin = u32::try_from(number).ok().and_then(|number| table.held.remove(&number));
@@ -88,7 +88,7 @@ impl ShmPinRegistry {
         true
     }
 
-    /// Ends every pin, and lets no other begin.
+    /// Ends every pin, and refuses new ones.
     fn end_pins(&self) -> HashMap<u32, ShmPinnedPart> {
         let mut table = self.table.lock();
         table.over = true;
@@ -97,10 +97,10 @@ impl ShmPinRegistry {
     }
 }
 
-/// Waits for the requester to unmap the arena, then ends its pins. As long as that takes it counts
-/// as a connection, so that a requester can't collect quotas by leaving connections behind.
+/// Waits for the requester to unmap the arena, then ends its pins. Until then it counts as a
+/// connection, so that a requester can't collect quotas by leaving connections behind.
 ///
-/// Outlives the connection and its server's shutdown; a runtime that ends drops it.
+/// It outlives the connection and its server's shutdown. A runtime that ends drops it.
 pub(super) async fn watch_lifeline(
     lifeline: pipe::Sender,
     pins: Arc<ShmPinRegistry>,
@@ -118,7 +118,7 @@ struct LifelineWatch {
 
 impl LifelineWatch {
     async fn until_unmapped(mut self, lifeline: pipe::Sender) {
-        // An error of a pipe's writing end is that nobody can read any more. Nothing is ever
+        // An error on a pipe's writing end means that nobody can read any more. Nothing is ever
         // written.
         match lifeline.ready(Interest::ERROR).await {
             Ok(_) => self.seen = true,
@@ -132,8 +132,8 @@ impl Drop for LifelineWatch {
     fn drop(&mut self) {
         let pins = self.pins.end_pins();
         if !self.seen {
-            // Somebody may be looking, and nobody will know until when: the memory is never used
-            // again. The process is ending, or it would still watch.
+            // The requester may still be reading, and nobody would notice its end, so the memory is
+            // never used again. The process is ending, or it would still watch.
             std::mem::forget(pins);
         }
     }

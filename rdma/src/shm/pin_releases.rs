@@ -1,8 +1,7 @@
-//! What a requester has been handed and gives back.
+//! Owns a requester's list of pins to release, and the bound on all its pins.
 //!
-//! Owns the list of pins that are to be released, and the bound on pins in all. Dropping a piece
-//! only adds to the list: it sends nothing, waits for nothing and takes no other lock. The list
-//! goes out ahead of the next frame, or after a moment by itself.
+//! Dropping a piece only adds to the list: it sends nothing, waits for nothing and takes no other
+//! lock. The list goes out ahead of the next frame, or after a moment by itself.
 
 use std::time::Duration;
 
@@ -14,36 +13,36 @@ use super::PinQuota;
 use crate::calls::{FrameKind, FrameOutlet, OutgoingFrame};
 use crate::stream::FrameOutbox;
 
-/// How long a release may wait for a frame to go with: a connection in use sends one long before.
+/// Longest wait of a release for a frame to go with; a connection in use sends one long before.
 /// Each wake-up for a release alone costs the worker as much as a small call.
 const RELEASE_WAIT: Duration = Duration::from_millis(5);
 
-/// Part of the quota that may wait in the list; more goes out at once.
+/// Divisor of the quota: the part that may wait in the list. More goes out at once.
 const WAITING_SHARE: u64 = 4;
 
 pub(super) struct PinReleases {
     quota: PinQuota,
     state: Mutex<PinReleaseState>,
-    /// The list is no longer empty, or long.
+    /// Notified when the list is no longer empty, or is long.
     work: Notify,
 }
 
 #[derive(Default)]
 struct PinReleaseState {
-    /// Pins that arrived and have not been given to the outbox.
+    /// Count of pins that arrived and have not been given to the outbox.
     pins: u32,
     waiting: Vec<u32>,
     waiting_bytes: u64,
 }
 
 impl PinReleases {
-    /// `quota` is the worker's, as it told at the start.
+    /// Makes an empty list. The worker told its `quota` at the start.
     pub(super) fn new(quota: PinQuota) -> Self {
         Self { quota, state: Mutex::new(PinReleaseState::default()), work: Notify::new() }
     }
 
-    /// Admits a pin that arrives; `false` when the worker hands over more than it said it would.
-    /// Without this bound a worker could make the list and its frames grow for ever.
+    /// Admits a pin that arrives. Returns `false` when the worker hands over more than it
+    /// announced. Without this bound a worker could make the list and its frames grow for ever.
     pub(super) fn admit_pin(&self) -> bool {
         let mut state = self.state.lock();
         if state.pins >= self.quota.pins_max {
@@ -65,8 +64,8 @@ impl PinReleases {
         }
     }
 
-    /// Queues the release of what is on the list. A worker that reads nothing is not queued for
-    /// without bound.
+    /// Queues the release of the listed pins. The queue is bounded, even for a worker that reads
+    /// nothing.
     pub(super) fn push_to(&self, outbox: &FrameOutbox<UnixStream>) {
         let mut state = self.state.lock();
         if state.waiting.is_empty() || !outbox.has_control_room() {
@@ -79,7 +78,7 @@ impl PinReleases {
         }
     }
 
-    /// Sends what no frame has taken along. Never ends; may be dropped at any await.
+    /// Sends releases that no frame has taken along. Never ends; may be dropped at any await.
     pub(super) async fn send_releases(&self, outbox: &FrameOutbox<UnixStream>) -> ! {
         loop {
             let urgent = {

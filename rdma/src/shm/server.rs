@@ -1,8 +1,8 @@
-//! The listening side: accepts, lets in who knows the secret, passes the arena, and drains at the
-//! end.
+//! Owns the listening side of shm: the listener, the caps on connections and the tasks of all
+//! sessions.
 //!
-//! Owns the listener, the caps on connections and the tasks of all sessions. What a session does is
-//! `calls`'.
+//! It accepts, admits requesters that know the secret, passes the arena, and drains at the end.
+//! `calls` knows what a session does.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -28,32 +28,31 @@ use crate::calls::{
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::CallService;
 
-/// Pause after a failed accept: out of descriptors, trying again at once would only burn CPU.
+/// Pause after a failed accept. Without descriptors, trying again at once would only burn CPU.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// Bounds of a listening shm server: connections, handshakes, pinned memory, and the time to drain.
 #[derive(Debug, Clone)]
 pub struct ShmServerOptions {
     pub shm: ShmOptions,
-    /// Told to every requester that proved the secret: in which other ways this host can be
-    /// reached.
+    /// The other ways to this host, told to every requester that proved the secret.
     pub ways: String,
-    /// Established connections in all, and those that have ended and whose requester still looks at
-    /// the arena. With the quota it bounds what all requesters can keep pinned.
+    /// Most established connections, with ended ones whose requester still looks at the arena.
+    /// Together with the quota it bounds what all requesters can keep pinned.
     pub connections_max: usize,
-    /// Connections that have not proved the secret yet. Beyond it the oldest gives way.
+    /// Most connections that have not proved the secret yet. Beyond it the oldest gives way.
     pub handshakes_max: usize,
-    /// Longest time that [`ShmServer::shutdown`] waits for calls under way.
+    /// Longest time that [`ShmServer::shutdown`] waits for calls in flight.
     pub drain_deadline: Duration,
-    /// What one connection may keep pinned; replies beyond it are copied.
+    /// Bounds on what one connection may keep pinned; replies beyond it are copied.
     pub quota: PinQuota,
-    /// Parts up to this length are copied: a copy of 16 KiB costs less than a release.
+    /// Longest part that is copied: a copy of 16 KiB costs less than a release.
     pub copy_bytes_max: usize,
 }
 
 impl ShmServerOptions {
-    /// Defaults: 64 connections, 16 handshakes, 30 s to drain, the default quota, copies up to 16
-    /// KiB. It tells of no other ways.
+    /// Sets the defaults: 64 connections, 16 handshakes, 30 s to drain, the default quota, copies
+    /// up to 16 KiB. It tells of no other ways.
     pub fn new(shm: ShmOptions) -> Self {
         Self {
             shm,
@@ -68,14 +67,14 @@ impl ShmServerOptions {
 }
 
 /// A listening server. Dropping it ends every connection at once; [`ShmServer::shutdown`] drains
-/// first. Neither ends a pin: memory that a requester still looks at stays leased.
+/// first. Neither ends a pin: memory that a requester still looks at stays loaned.
 pub struct ShmServer {
     file: SocketFile,
     closer: GateCloser,
 }
 
 impl ShmServer {
-    /// Listens on `socket_path` and hands replies over that lie in `arena`, until shut down or dropped.
+    /// Listens on `path` until shut down or dropped. Hands over replies that lie in `arena`.
     pub async fn bind(
         path: &Path,
         options: ShmServerOptions,
@@ -83,7 +82,7 @@ impl ShmServer {
         service: Arc<dyn CallService>,
     ) -> Result<Self, ShmBindError> {
         let (listener, file) = socket::listen_on(path)?;
-        // All come from this host, from processes of this user.
+        // All peers are processes of this host and of this user.
         let gate = AdmissionGate::new(GateLimits {
             connections_max: options.connections_max,
             handshakes_max: options.handshakes_max,
@@ -96,20 +95,20 @@ impl ShmServer {
         Ok(Self { file, closer })
     }
 
-    /// The path that the server listens on. The file is removed when the server is dropped, unless
-    /// another socket has taken its place.
+    /// Returns the path that the server listens on. The file is removed when the server is dropped,
+    /// unless another socket has taken its place.
     pub fn socket_path(&self) -> &Path {
         self.file.socket_path()
     }
 
-    /// Takes no new connection and no new call, lets those under way finish, and waits for every
+    /// Takes no new connection and no new call. Lets calls in flight finish, and waits for every
     /// session.
     pub async fn shutdown(self) {
         self.closer.shutdown().await;
     }
 }
 
-/// What every accepted connection needs.
+/// The state that every accepted connection needs.
 struct ShmAcceptor {
     options: ShmServerOptions,
     arena: Arena,
@@ -167,7 +166,7 @@ impl ShmAcceptor {
         };
         let AdmittedRequester { agreed, place, pins, lifeline } = guest;
         tracing::debug!(address, peer = agreed.peer_name, "a requester of this host has the arena");
-        // Not of the server's tasks: pins outlive it. Ends when the requester has unmapped the
+        // Not one of the server's tasks: pins outlive it. Ends when the requester has unmapped the
         // arena.
         tokio::spawn(pin_registry::watch_lifeline(lifeline, pins.clone(), place.clone()));
         let stream = Arc::new(stream);
@@ -208,13 +207,13 @@ impl ShmAcceptor {
             lifeline: theirs.as_fd(),
         };
         arena_offer::send_offer(stream, offer).await?;
-        // `theirs` closes here: the requester's descriptor, which the message carries, is the only
-        // one that is left.
+        // `theirs` closes here. The only other descriptor is the one that the message carries to
+        // the requester.
         Ok(AdmittedRequester { agreed, place, pins, lifeline })
     }
 }
 
-/// Who connected, as the kernel says; for logs.
+/// Describes the connected process by the kernel's credentials, for logs.
 fn describe_credentials(stream: &UnixStream) -> String {
     match stream.peer_cred() {
         Ok(peer) => format!("pid {}, uid {}", peer.pid().unwrap_or(0), peer.uid()),

@@ -1,8 +1,8 @@
-//! The unix socket that a worker listens on: where it is, who may open it, and what becomes of an
+//! Owns the unix socket that a worker listens on: its path, who may open it, and the removal of an
 //! old one.
 //!
-//! Owns the path. The file mode keeps other users of the host out; the handshake keeps out who
-//! lacks the secret.
+//! The file mode keeps other users of the host out. The handshake keeps out those who lack the
+//! secret.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::net::UnixListener;
 
-/// Sockets that this process has made, to keep their first names apart.
+/// Count of sockets that this process has made, to keep their first names apart.
 static BOUND: AtomicU32 = AtomicU32::new(0);
 
-/// Why a server can't listen on its unix socket. The cause is the `source`.
+/// Error of a server that can't listen on its unix socket. The cause is the `source`.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {}; choose a path of at most 90 bytes, in a directory that this user may \
     write to, for this worker alone", path.display())]
@@ -26,7 +26,7 @@ pub struct ShmBindError {
     pub source: io::Error,
 }
 
-/// The file of a listening socket; removed on drop, unless another one has taken its place.
+/// The file of a listening socket. It is removed on drop, unless another one has taken its place.
 pub(super) struct SocketFile {
     path: PathBuf,
     /// Device and inode.
@@ -48,8 +48,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens on `socket_path`, for this user alone. A missing directory is made; a socket that nobody
-/// listens on is replaced.
+/// Listens on `path`, for this user alone. Makes a missing directory, and replaces a socket that
+/// nobody listens on.
 pub(super) fn listen_on(path: &Path) -> Result<(UnixListener, SocketFile), ShmBindError> {
     try_listen(path).map_err(|source| ShmBindError { path: path.to_owned(), source })
 }
@@ -59,8 +59,8 @@ fn try_listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
     check_replaceable(path)?;
-    // Made beside its place and then moved there: nobody meets it before its mode is right, and a
-    // stale one is replaced in one step.
+    // Made beside its place and then moved there. So nobody meets it before its mode is right, and
+    // a stale one is replaced in one step.
     let number = BOUND.fetch_add(1, Ordering::Relaxed);
     let beside = path.with_file_name(format!(".{}-{number}", std::process::id()));
     match fs::remove_file(&beside) {
@@ -77,7 +77,7 @@ fn try_listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((UnixListener::from_std(listener)?, file))
 }
 
-/// Whether nothing is at `socket_path`, or a socket that nobody listens on.
+/// Checks that nothing is at `path`, or a socket that nobody listens on.
 fn check_replaceable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     let kind = match fs::symlink_metadata(path) {

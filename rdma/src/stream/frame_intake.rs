@@ -1,9 +1,9 @@
-//! The read side of a connection: headers, descriptors and messages, and data straight into
+//! Owns the read side of a connection: headers, descriptors and messages, and data straight into
 //! landings.
 //!
-//! Owns the reads. What is waited for is read together with what may be there behind it: small
-//! frames come many at a time, and of large data no more than a few hundred bytes are copied in
-//! user space. Doesn't know what frames mean.
+//! Reads the awaited bytes together with what may be behind them: small frames come many at a time.
+//! Of large data no more than a few hundred bytes are copied in user space. Doesn't know what
+//! frames mean.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
@@ -12,33 +12,33 @@ use super::StreamSocket;
 use crate::calls::{FrameHeader, HEADER_BYTES, InletError};
 use crate::landing::LandingFill;
 
-/// Pieces of one `readv`: descriptors and a message, 62 segments, what comes next.
+/// Pieces of one `readv`: descriptors and a message, 62 segments, and the bytes behind them.
 const SLICES_MAX: usize = 64;
 
-/// Read at once when a header is waited for: a page of 4 KiB with its header and message, or many
-/// requests.
+/// Bytes read at once while a header is awaited: a page of 4 KiB with its header and message, or
+/// many requests.
 const AHEAD_BYTES: usize = 8 << 10;
 
-/// Read behind data: the next header and most messages. Data that comes along is copied, so this is
-/// short.
+/// Bytes read behind data: the next header and most messages. Data that comes along is copied, so
+/// this is short.
 const BEHIND_DATA_BYTES: usize = 512;
 
-/// Data still to come of which the reader is not told in smaller pieces: each telling costs both
-/// sides a wake-up.
+/// Most awaited data bytes for which the kernel may delay the wake-up. Each wake-up costs both
+/// sides.
 const WAKE_BYTES_MAX: usize = 128 << 10;
 
-/// Less is not worth telling the kernel.
+/// Least such bytes; fewer are not worth telling the kernel.
 const WAKE_BYTES_MIN: usize = 32 << 10;
 
 pub(crate) struct FrameIntake<S: StreamSocket> {
     stream: Arc<S>,
     message_bytes_max: u32,
     ahead: ReadAheadBuffer,
-    /// Bytes that have to be there before the kernel says so.
+    /// Bytes that have to be there before the kernel wakes the reader.
     wake_bytes: usize,
 }
 
-/// Bytes that were read before they were asked for.
+/// Bytes that were read before they were needed.
 struct ReadAheadBuffer {
     buffer: Box<[u8; AHEAD_BYTES]>,
     start: usize,
@@ -51,10 +51,9 @@ impl<S: StreamSocket> FrameIntake<S> {
         Self { stream, message_bytes_max, ahead, wake_bytes: 1 }
     }
 
-    /// The next header, or `None` when the stream ended between two frames.
+    /// Reads the next header. Returns `None` when the stream ended between two frames.
     pub(crate) async fn next(&mut self) -> Result<Option<FrameHeader>, InletError> {
-        // Frames that are all there already would otherwise never let another task of this thread
-        // run.
+        // Frames that have all arrived would otherwise never let another task of this thread run.
         tokio::task::consume_budget().await;
         loop {
             if let Some(header) = self.ahead.take_exact(HEADER_BYTES).first_chunk::<HEADER_BYTES>()
@@ -71,8 +70,8 @@ impl<S: StreamSocket> FrameIntake<S> {
         }
     }
 
-    /// The rest of a frame: `words` bytes of descriptors and message, which the caller has bounded,
-    /// then data until `fill` is full.
+    /// Reads the rest of a frame: `words` bytes of descriptors and message, then data until `fill`
+    /// is full. The caller has bounded `words`.
     pub(crate) async fn read_rest(
         &mut self,
         words: usize,
@@ -94,7 +93,7 @@ impl<S: StreamSocket> FrameIntake<S> {
             if missing == 0 {
                 return Ok(words);
             }
-            // Something is missing, so what was ahead is used up.
+            // Something is missing, so the read-ahead is used up.
             let behind = if missing > AHEAD_BYTES { BEHIND_DATA_BYTES } else { AHEAD_BYTES };
             let mut slices: [IoSliceMut<'_>; SLICES_MAX] =
                 std::array::from_fn(|_| IoSliceMut::new(&mut []));
@@ -128,7 +127,7 @@ impl ReadAheadBuffer {
         self.start += bytes;
     }
 
-    /// The next `bytes`, or nothing while there are fewer.
+    /// Takes the next `bytes`, or nothing while there are fewer.
     fn take_exact(&mut self, bytes: usize) -> &[u8] {
         let bytes = if self.end - self.start < bytes { 0 } else { bytes };
         self.take_up_to(bytes)
@@ -146,8 +145,8 @@ impl ReadAheadBuffer {
     }
 }
 
-/// Reads what is there; when that is nothing, waits. `wake_bytes`: what the kernel was told to wait
-/// for last; `missing_bytes`: what it may wait for now.
+/// Reads what is there. When that is nothing, waits. `wake_bytes` is what the kernel was last told
+/// to wait for; `missing` is what it may wait for now.
 async fn read<S: StreamSocket>(
     stream: &S,
     slices: &mut [IoSliceMut<'_>],
@@ -159,7 +158,7 @@ async fn read<S: StreamSocket>(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let wanted = if missing < WAKE_BYTES_MIN { 1 } else { missing.min(WAKE_BYTES_MAX) };
                 if wanted != *wake_bytes {
-                    // Says at once what is there already, if it is enough.
+                    // The kernel wakes the reader at once if enough is there already.
                     stream.wake_at(wanted)?;
                     *wake_bytes = wanted;
                 }

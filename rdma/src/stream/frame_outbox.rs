@@ -1,8 +1,8 @@
-//! The write side of a connection: a bounded queue of frames, written by whoever comes first.
+//! Owns the write side of a connection: a bounded queue of frames, their order, and the bound on
+//! bytes that wait.
 //!
-//! Owns the order of frames and the bound on bytes that wait. A frame that meets an idle socket is
-//! written by the caller itself, so that a small reply needs no other task; what the socket doesn't
-//! take is the writer task's.
+//! A caller that meets an idle socket writes its frame itself, so that a small reply needs no other
+//! task. The writer task writes what the socket doesn't take.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -22,7 +22,7 @@ use crate::transport::TransportKind;
 /// holds anyway.
 const SLICES_MAX: usize = 64;
 
-/// Writes that a caller does itself before it leaves the rest to the writer task: its own work
+/// Writes that a caller does itself before it leaves the rest to the writer task. Its own work
 /// waits meanwhile.
 const INLINE_WRITES_MAX: usize = 4;
 
@@ -33,23 +33,23 @@ pub(crate) struct FrameOutbox<S: StreamSocket> {
     queue: Mutex<OutboxQueue<S>>,
     rooms: QueuedBytesBudget,
     controls_max: usize,
-    /// Tells the writer task that the queue is its business now, or that it is over.
+    /// Wakes the writer task: the queue is its job now, or the connection is over.
     work: Notify,
-    /// Tells whoever waits for control frames to get fewer.
+    /// Wakes tasks that wait for fewer control frames.
     written: Notify,
 }
 
 struct OutboxQueue<S: StreamSocket> {
     /// Taken out at the end, so that the socket closes even while handles and calls live on. Only a
-    /// closed socket makes a peer stop that is still sending.
+    /// closed socket stops a peer that is still sending.
     stream: Option<Arc<S>>,
     frames: VecDeque<OutgoingFrame>,
     /// Bytes of the first frame that are in the socket already.
     skip: usize,
     controls: usize,
-    /// Somebody is writing; others only add.
+    /// True while a task writes; others only add.
     busy: bool,
-    /// The writer task is the one that is.
+    /// True while that task is the writer task.
     with_task: bool,
     /// Nothing follows; the writer task ends when the queue is empty.
     finishing: bool,
@@ -87,7 +87,7 @@ impl<S: StreamSocket> FrameOutbox<S> {
 impl<S: StreamSocket> FrameOutlet for FrameOutbox<S> {
     const KIND: TransportKind = S::KIND;
 
-    /// Nothing: data travels in the stream.
+    /// Lends nothing: data travels in the stream.
     fn lend_landing(&self, _landing: &mut Landing) -> Vec<MemorySegment> {
         Vec::new()
     }
@@ -121,7 +121,7 @@ impl<S: StreamSocket> FrameOutlet for FrameOutbox<S> {
         drop(self.take_parts(call));
     }
 
-    /// Writes, unless somebody else is at it.
+    /// Writes, unless another task is writing.
     fn flush_frames(&self) {
         let Some(mut batch) = self.begin_batch(false) else {
             return;
@@ -134,14 +134,14 @@ impl<S: StreamSocket> FrameOutlet for FrameOutbox<S> {
                     }
                 }
                 Ok(()) => {}
-                // The reader sees the same broken socket, and says so to every call.
+                // The reader sees the same broken socket, and reports it to every call.
                 Err(_) => break,
             }
         }
         self.hand_over(batch);
     }
 
-    /// The writer task.
+    /// Runs the writer task.
     async fn run(&self) -> io::Result<()> {
         loop {
             let work = self.work.notified();
@@ -184,8 +184,8 @@ impl<S: StreamSocket> FrameOutlet for FrameOutbox<S> {
         }
     }
 
-    /// Closes the socket and forgets everything; whoever waits for room learns that there will be
-    /// none.
+    /// Closes the socket and forgets everything. Tasks that wait for room learn that none will
+    /// come.
     fn close(&self) {
         let remains = {
             let mut queue = self.queue.lock();
@@ -201,7 +201,7 @@ impl<S: StreamSocket> FrameOutlet for FrameOutbox<S> {
 }
 
 impl<S: StreamSocket> FrameOutbox<S> {
-    /// Takes the parts of a call that are not on their way yet out of the queue.
+    /// Takes the queued parts of a call out of the queue.
     pub(crate) fn take_parts(&self, call: u64) -> Vec<OutgoingFrame> {
         let mut queue = self.queue.lock();
         let started = usize::from(queue.skip > 0);
@@ -218,7 +218,7 @@ impl<S: StreamSocket> FrameOutbox<S> {
         taken
     }
 
-    /// Whether fewer control frames wait than a peer that keeps reading can cause.
+    /// Returns true if fewer control frames wait than a peer that keeps reading can cause.
     pub(crate) fn has_control_room(&self) -> bool {
         let queue = self.queue.lock();
         queue.controls < self.controls_max || queue.closed
@@ -240,13 +240,14 @@ impl<S: StreamSocket> FrameOutbox<S> {
         })
     }
 
-    /// Notes that the batch is written and takes what has come since; `false` when that is nothing.
+    /// Records that the batch is written and takes newly queued frames. Returns `false` when there
+    /// are none.
     fn next(&self, batch: &mut OutboxBatch<S>) -> bool {
         let mut queue = self.queue.lock();
         if queue.frames.is_empty() || queue.closed {
             queue.busy = false;
             queue.with_task = false;
-            // The batch is empty: its buffer serves the next frames, unless a burst has made it
+            // The batch is empty. Its buffer serves the next frames, unless a burst has made it
             // large.
             if batch.frames.capacity() <= FRAMES_KEPT_MAX {
                 std::mem::swap(&mut queue.frames, &mut batch.frames);
@@ -283,7 +284,7 @@ impl<S: StreamSocket> FrameOutbox<S> {
 }
 
 impl<S: StreamSocket> OutboxBatch<S> {
-    /// One `writev`; frames that are written whole are dropped, and with them what they pinned.
+    /// Does one `writev`. Drops frames that are written whole, and with them what they pinned.
     fn write(&mut self) -> io::Result<()> {
         if self.frames.is_empty() {
             return Ok(());

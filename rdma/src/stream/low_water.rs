@@ -1,5 +1,5 @@
-//! How many bytes a TCP socket must hold before it is readable (SO_RCVLOWAT), which no safe crate
-//! here sets.
+//! Owns the low-water mark of a TCP socket (SO_RCVLOWAT): how many bytes it must hold before it is
+//! readable. No safe crate here sets it.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ pub(super) fn set_low_water(stream: &TcpStream, bytes: usize) -> io::Result<()> 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What is set now.
+/// Returns the current value.
 #[cfg(test)]
 pub(super) fn get(stream: &TcpStream) -> usize {
     let (mut bytes, mut length) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);

@@ -1,4 +1,5 @@
-//! The connecting side: sockets and the handshake. The connection that comes of it is `calls`'.
+//! Owns the connecting side of TCP: sockets and the handshake. `calls` owns the resulting
+//! connection.
 
 use std::sync::Arc;
 
@@ -14,15 +15,15 @@ use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
-/// Connects to `TcpServer`s.
+/// A transport that connects to `TcpServer`s.
 pub struct TcpTransport {
     options: TcpOptions,
     tasks: TaskTracker,
 }
 
 impl TcpTransport {
-    /// A transport without connections. Its connections need a tokio runtime; `shutdown` waits for
-    /// their tasks.
+    /// Makes a transport without connections. Its connections need a tokio runtime; `shutdown`
+    /// waits for their tasks.
     pub fn new(options: TcpOptions) -> Self {
         Self { options, tasks: TaskTracker::new() }
     }

@@ -1,7 +1,8 @@
-//! The listening side: accepts, lets in who knows the secret, and drains at the end.
+//! Owns the listening side of TCP: the listener, the caps on connections and the tasks of all
+//! sessions.
 //!
-//! Owns the listener, the caps on connections and the tasks of all sessions. What a session does is
-//! `calls`'.
+//! It accepts, admits requesters that know the secret, and drains at the end. `calls` knows what a
+//! session does.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,34 +23,33 @@ use crate::transport::CallService;
 /// Connections that the kernel may hold before they are accepted.
 const BACKLOG: i32 = 1024;
 
-/// Pause after a failed accept: out of descriptors, trying again at once would only burn CPU.
+/// Pause after a failed accept. Without descriptors, trying again at once would only burn CPU.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
-/// Bounds of a listening tcp server, what it tells of other ways, and the runtimes that serve its
-/// connections.
+/// Bounds of a listening tcp server, the other ways that it announces, and the runtimes that serve
+/// its connections.
 #[derive(Debug, Clone)]
 pub struct TcpServerOptions {
     pub tcp: TcpOptions,
-    /// Told to every requester that proved the secret: in which other ways this host can be
-    /// reached.
+    /// The other ways to this host, told to every requester that proved the secret.
     pub ways: WaysProvider,
-    /// Established connections in all.
+    /// Most established connections.
     pub connections_max: usize,
-    /// Connections that have not proved the secret yet.
+    /// Most connections that have not proved the secret yet.
     pub handshakes_max: usize,
-    /// The same of one address. Beyond either the oldest gives way.
+    /// The bound of `handshakes_max` for one address. Beyond either bound the oldest gives way.
     pub handshakes_per_address_max: usize,
-    /// Longest time that [`TcpServer::shutdown`] waits for calls under way.
+    /// Longest time that [`TcpServer::shutdown`] waits for calls in flight.
     pub drain_deadline: Duration,
-    /// What serves connections, in turn; the runtime that binds where there are none. A runtime of
-    /// one thread each writes to several peers at once: threads of one runtime share the wait for
-    /// sockets, which nobody does while one of them copies.
+    /// Runtimes that serve connections in turn. Where there are none, the binding runtime serves.
+    /// Runtimes of one thread each write to several peers at once. Threads of one runtime share the
+    /// wait for sockets, and nobody waits while one of them copies.
     pub runtimes: Vec<Runtime>,
 }
 
 impl TcpServerOptions {
-    /// Defaults: 16,384 connections, 256 handshakes (64 of one address), 30 s to drain. The runtime
-    /// that binds serves all connections.
+    /// Sets the defaults: 16,384 connections, 256 handshakes (64 of one address), 30 s to drain.
+    /// The runtime that binds serves all connections.
     pub fn new(tcp: TcpOptions) -> Self {
         Self {
             tcp,
@@ -63,7 +63,7 @@ impl TcpServerOptions {
     }
 }
 
-/// Why a server can't listen on its address. The cause is the `source`.
+/// Error of a server that can't listen on its address. The cause is the `source`.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {address}; choose a free address of this host")]
 pub struct TcpBindError {
@@ -101,12 +101,12 @@ impl TcpServer {
         Ok(Self { local_addr, closer })
     }
 
-    /// The address that the server listens on. A port of 0 in `bind` is resolved here.
+    /// Returns the address that the server listens on. A port of 0 in `bind` is resolved here.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Takes no new connection and no new call, lets those under way finish, and waits for every
+    /// Takes no new connection and no new call. Lets calls in flight finish, and waits for every
     /// task.
     pub async fn shutdown(self) {
         self.closer.shutdown().await;
@@ -121,7 +121,7 @@ fn open_listener(address: SocketAddr, options: &TcpOptions) -> std::io::Result<T
     TcpListener::from_std(socket.into())
 }
 
-/// What every accepted connection needs.
+/// The state that every accepted connection needs.
 struct TcpAcceptor {
     options: TcpServerOptions,
     service: Arc<dyn CallService>,
@@ -154,7 +154,7 @@ impl TcpAcceptor {
                 self.gate.tasks.spawn(self.clone().serve_connection(stream, address, turn));
                 continue;
             };
-            // This runtime lets go of the socket; the other takes it.
+            // This runtime lets go of the socket; the other one takes it.
             let (door, moved) = (self.clone(), stream.into_std());
             let served = async move {
                 match moved.and_then(TcpStream::from_std) {

@@ -1,4 +1,4 @@
-//! The read side of a TCP connection: everything comes in the stream.
+//! Owns the read side of a TCP connection: everything comes in the stream.
 
 use bytes::Bytes;
 use tokio::net::TcpStream;

@@ -1,21 +1,20 @@
-//! Who may use how many buffers of a shared receive queue: pure, so that "it never runs dry" is a
-//! test.
+//! Owns the ledger of a shared receive queue: who may use how many of its buffers. It is pure, so
+//! that a test can prove "it never runs dry".
 //!
-//! Owns the arithmetic. Every connection has a share: so many buffers can be taken for it, and not
-//! be posted again, at once. The shares never sum up to more than is posted, so whoever has a
-//! credit finds a buffer.
+//! Every connection has a share. The share bounds the buffers that are taken for it and not posted
+//! again. The shares never sum up to more than is posted, so every credit finds a buffer.
 //!
-//! A queue pair that ends may have taken buffers whose completion nobody sees. How many is not
-//! known, only how many at most: so many are in doubt. Devices take buffers in the order of their
-//! posting. Once all that were posted before the queue pair's end are completed, or have been
-//! passed over for so long that nobody will complete them, the doubt is over and what was passed
-//! over is lost. A lost buffer's memory stays the device's; if it is completed after all, it is
-//! found again.
+//! A queue pair that ends may have taken buffers whose completion nobody sees. Only the maximum of
+//! their number is known; that many are in doubt. Devices take buffers in the order of their
+//! posting. A doubt is over once all buffers posted before the queue pair's end are completed or
+//! passed over. A buffer passed over for so long that nobody will complete it is lost. A lost
+//! buffer's memory stays the device's. If it is completed after all, it is found again.
 //!
-//! A doubt on a rail without traffic lasts. So that nobody without the cluster's secret can put
-//! every buffer in doubt by connecting again and again, peers that never proved it leave only so
-//! many in doubt together. An honest one that fails at the handshake has been heard to the end, and
-//! what others take beyond their credits no share covers: it shows when it is passed over.
+//! A doubt lasts on a rail without traffic. Without the cluster's secret, nobody may put every
+//! buffer in doubt by connecting again and again. So peers that never proved the secret share a
+//! bound on what they leave in doubt. An honest peer that fails at the handshake has been heard to
+//! the end. No share covers what other peers take beyond their credits; it shows when it is passed
+//! over.
 
 use std::collections::VecDeque;
 
@@ -23,10 +22,10 @@ use std::collections::VecDeque;
 /// buffers.
 const PASSED_OVER: usize = 3;
 
-/// Of all buffers, the part that no share grows into: it is kept for new connections.
+/// Divisor of all buffers: the part that no share grows into. It is kept for new connections.
 const KEPT_FOR_NEW: u32 = 8;
 
-/// Of all buffers, the part that peers which never proved the secret can leave in doubt.
+/// Divisor of all buffers: the part that peers which never proved the secret can leave in doubt.
 const LEFT_BY_UNPROVEN: u32 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -41,33 +40,32 @@ struct PostedBuffer {
     pending: bool,
 }
 
-/// What a queue pair that ends may have taken unseen.
+/// Buffers that a queue pair may have taken unseen when it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct BufferDoubt {
     pub(super) buffers: u32,
-    /// Its peer knew the secret.
+    /// The peer proved the secret.
     pub(super) proven: bool,
 }
 
 pub(super) struct BufferLedger {
     depth: u32,
     tally: BufferTally,
-    /// In the order of posting, from the first that is not completed.
+    /// Posted buffers in the order of posting, from the first that is not completed.
     order: VecDeque<PostedBuffer>,
     /// Number of the first in `order`, counting all postings.
     first: u64,
-    /// By buffer: the number of its last posting.
+    /// The number of each buffer's last posting, by buffer.
     number: Vec<u64>,
     lost: Vec<bool>,
-    /// Number of the posting that came next when a queue pair ended, and the buffers that are in
-    /// doubt because of it.
+    /// The doubts of ended queue pairs. Each has the number of the posting that came next.
     doubts: VecDeque<(u64, BufferDoubt)>,
-    /// Of those in doubt, as many because of peers that never proved the secret.
+    /// Buffers in doubt because of peers that never proved the secret.
     unproven: u32,
 }
 
 impl BufferLedger {
-    /// Of `depth` buffers, none of which is posted.
+    /// Makes a ledger of `depth` buffers, none of which is posted.
     pub(super) fn new(depth: u16) -> Self {
         Self {
             depth: u32::from(depth),
@@ -85,13 +83,13 @@ impl BufferLedger {
         self.tally
     }
 
-    /// Buffers that nobody has a right to.
+    /// Returns the count of buffers that nobody has a right to.
     fn free_buffers(&self) -> u32 {
         let BufferTally { reserved, doubtful, lost } = self.tally;
         self.depth.saturating_sub(reserved + doubtful + lost)
     }
 
-    /// Takes a share for a new connection; `false` where there is no room for it.
+    /// Takes a share for a new connection. Returns `false` where there is no room for it.
     pub(super) fn reserve_share(&mut self, buffers: u32) -> bool {
         let fits = self.free_buffers() >= buffers;
         if fits {
@@ -105,7 +103,7 @@ impl BufferLedger {
         self.free_buffers() > self.depth / KEPT_FOR_NEW && self.reserve_share(1)
     }
 
-    /// Whether shares should become smaller: there is no room for new connections.
+    /// Returns true when shares should shrink, because new connections have no room.
     pub(super) fn is_scarce(&self) -> bool {
         self.free_buffers() < self.depth / KEPT_FOR_NEW / 2
     }
@@ -114,7 +112,7 @@ impl BufferLedger {
         self.tally.reserved = self.tally.reserved.saturating_sub(1);
     }
 
-    /// The queue pair that had a share of `buffers` is gone.
+    /// Releases the share of a queue pair that is gone.
     pub(super) fn release_share(&mut self, buffers: u32, mut doubt: BufferDoubt) {
         self.tally.reserved = self.tally.reserved.saturating_sub(buffers);
         doubt.buffers = doubt.buffers.min(buffers);
@@ -129,7 +127,7 @@ impl BufferLedger {
         }
     }
 
-    /// A buffer was given to the device.
+    /// Records a buffer given to the device.
     pub(super) fn record_post(&mut self, buffer: u16) {
         self.number[usize::from(buffer)] = self.first + self.order.len() as u64;
         self.order.push_back(PostedBuffer { buffer, pending: true });
@@ -144,7 +142,7 @@ impl BufferLedger {
         }
     }
 
-    /// A buffer came back.
+    /// Records a buffer that came back.
     pub(super) fn record_completion(&mut self, buffer: u16) {
         if std::mem::take(&mut self.lost[usize::from(buffer)]) {
             self.tally.lost -= 1;
@@ -159,7 +157,7 @@ impl BufferLedger {
         self.settle_doubts();
     }
 
-    /// Forgets what is completed at the front, and the doubts that are over.
+    /// Forgets completed buffers at the front, and doubts that are over.
     fn settle_doubts(&mut self) {
         while self.order.front().is_some_and(|posted| !posted.pending) {
             self.order.pop_front();

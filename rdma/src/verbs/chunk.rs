@@ -1,24 +1,26 @@
-//! What one SEND carries: eight bytes of its own, then a piece of the stream of frames.
+//! Owns the layout of a chunk, the content of one SEND: a header of eight bytes, then a piece of
+//! the stream of frames.
 //!
-//! Owns the layout, and the arithmetic of receive credits: pure, so that "a receive ring never runs
-//! dry" is a test.
+//! Also owns the arithmetic of receive credits. It is pure, so that a test can prove "a receive
+//! ring never runs dry".
 
-/// Before the piece of the stream.
+/// Length of the header before the piece of the stream.
 pub(super) const CHUNK_HEADER_BYTES: usize = 8;
 
-/// Receive buffers beyond those that credits are given for. A chunk that only gives credits costs
-/// none: one is sent for each half ring that was read, so at most two can be on their way unread
-/// (see the test), and the rest is reserve.
+/// Receive buffers beyond those that have credits. A chunk that only gives credits costs none. One
+/// such chunk is sent for each half ring read, so at most two can be in flight unread (see the
+/// test). The rest is reserve.
 pub(super) const SPARE_RECEIVES: u16 = 4;
 
-/// The sender takes no credit for this chunk: it only gives some.
+/// This chunk only gives credits; the sender takes none for it.
 const FLAG_GRANT: u8 = 1;
 /// Nothing follows.
 const FLAG_END: u8 = 2;
 
 const KNOWN_FLAGS: u8 = FLAG_GRANT | FLAG_END;
 
-/// Layout: granted (u16), flags (u8), zero (u8), payload bytes (u32), little endian.
+/// Header of a chunk. Layout: granted (u16), flags (u8), zero (u8), payload bytes (u32), little
+/// endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ChunkHeader {
     /// Receive buffers that the sender has posted again.
@@ -50,7 +52,7 @@ impl ChunkHeader {
         [granted[0], granted[1], flags, 0, bytes[0], bytes[1], bytes[2], bytes[3]]
     }
 
-    /// `accept_chunk` is the length of the whole message.
+    /// Decodes a header. `received` is the length of the whole message in bytes.
     pub(super) fn decode(
         bytes: [u8; CHUNK_HEADER_BYTES],
         received: usize,
@@ -73,7 +75,7 @@ impl ChunkHeader {
     }
 }
 
-/// What becomes of the credits that the peer has in all, when one of them is given back.
+/// Change of the peer's total credits when it gets one of them back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CreditChange {
     Keep,
@@ -86,18 +88,18 @@ pub(super) enum CreditChange {
 pub(super) struct ChunkCredits {
     /// Chunks that this side may still send.
     free: u32,
-    /// Receive buffers of the peer that credits are given for, at most.
+    /// Most receive buffers of the peer that get credits.
     theirs: u32,
-    /// Receive buffers of this side that credits are given for now.
+    /// Receive buffers of this side that have credits now.
     mine: u32,
-    /// Those that the peer can spend, or has spent on a chunk that did not arrive yet.
+    /// Credits that the peer can spend, or has spent on a chunk that did not arrive yet.
     out: u32,
-    /// Buffers posted again for which the peer has not been told.
+    /// Buffers posted again that the peer does not know of yet.
     owed: u32,
 }
 
 impl ChunkCredits {
-    /// The peer may send `mine` chunks; this side `theirs`, and later up to `theirs_max`.
+    /// Lets the peer send `mine` chunks, and this side `theirs`, later up to `theirs_max`.
     pub(super) fn new(mine: u16, theirs: u16, theirs_max: u16) -> Self {
         let mine = u32::from(mine);
         Self { free: u32::from(theirs), theirs: u32::from(theirs_max), mine, out: mine, owed: 0 }
@@ -107,23 +109,23 @@ impl ChunkCredits {
         self.free > 0
     }
 
-    /// Chunks that may still be sent.
+    /// Returns how many chunks may still be sent.
     pub(super) fn send_credits(&self) -> u32 {
         self.free
     }
 
-    /// Chunks of the peer that may be on their way, with those that cost no credit.
+    /// Returns how many chunks of the peer may be in flight, with those that cost no credit.
     pub(super) fn arriving_max(&self) -> u32 {
         self.out + u32::from(SPARE_RECEIVES)
     }
 
-    /// A chunk that costs a credit goes out.
+    /// Counts an outgoing chunk that costs a credit.
     pub(super) fn spend_credit(&mut self) {
         debug_assert!(self.free > 0, "sent without a credit");
         self.free = self.free.saturating_sub(1);
     }
 
-    /// What the next chunk tells the peer.
+    /// Takes the grant that the next chunk carries.
     pub(super) fn take_grant(&mut self) -> u16 {
         let granted = self.owed.min(u32::from(u16::MAX));
         self.owed -= granted;
@@ -131,12 +133,12 @@ impl ChunkCredits {
         granted as u16
     }
 
-    /// So much is owed that it is worth a chunk of its own.
+    /// Returns true when enough is owed for a chunk of its own.
     pub(super) fn must_grant(&self) -> bool {
         self.owed >= (self.mine / 2).max(1)
     }
 
-    /// A chunk arrived.
+    /// Counts a chunk that arrived.
     pub(super) fn accept_chunk(&mut self, header: &ChunkHeader) -> Result<(), ChunkError> {
         if !header.only_grants {
             self.out = self.out.checked_sub(1).ok_or(ChunkError::Overrun)?;
@@ -149,7 +151,7 @@ impl ChunkCredits {
         Ok(())
     }
 
-    /// The buffer of a chunk that took a credit was read and posted again.
+    /// Counts a buffer that was read and posted again, after a chunk that took a credit.
     pub(super) fn record_repost(&mut self, turn: CreditChange) {
         match turn {
             CreditChange::Keep => self.owed += 1,

@@ -1,5 +1,5 @@
-//! What goes out on one queue pair, and in which order: frames are cut in chunks, each behind the
-//! WRITEs that it vouches for.
+//! Owns the send order of one queue pair. It cuts frames into chunks, each behind the WRITEs that
+//! it vouches for.
 //!
 //! Owns the queue of frames, the slots that chunks are made in, and what must stay alive until the
 //! NIC is done. Posts nothing itself: it fills a list of work requests.
@@ -14,17 +14,17 @@ use super::window_pool::ClosingWindows;
 use super::write_plan::{RdmaWriteRequest, plan_writes};
 use crate::calls::{FrameKind, OutgoingFrame};
 
-/// Data up to this length rides inside the SEND: a WRITE of its own would cost more than the two
-/// copies.
+/// Most data bytes that ride inside the SEND. For so few, a separate WRITE would cost more than the
+/// two copies.
 pub(super) const RIDE_BYTES_MAX: usize = 4 << 10;
 
-/// SENDs after which one is signalled, so that their slots come back in time.
+/// Count of SENDs after which one is signalled, so that their slots come back in time.
 const SIGNAL_EVERY: u32 = 8;
 
-/// Places in the send queue that only chunks may take: WRITEs never keep their own SEND out.
+/// Places in the send queue that only chunks may take, so that WRITEs never block their own SEND.
 const SEND_RESERVE: u64 = 8;
 
-/// Slots for chunks that only give credits: they must go out when everything else waits.
+/// Slots for chunks that only give credits. They must go out even when everything else waits.
 const GRANT_SLOTS: u16 = 2;
 
 const NO_SGES: [GatherElement; SGES_MAX] =
@@ -41,16 +41,16 @@ pub(super) struct SendSizes {
     pub(super) inline_bytes: u32,
 }
 
-/// Where data may lie that the NIC fetches by itself.
+/// Lookup of the local key of data that the NIC may fetch by itself.
 pub(super) trait LocalKeyLookup {
     fn lkey_of(&self, piece: &Bytes) -> Option<u32>;
 }
 
 struct SendQueueFrame {
     frame: OutgoingFrame,
-    /// Bytes of it that are in chunks.
+    /// Bytes of the frame that are in chunks.
     packed: usize,
-    /// It is decided how its data travels; WRITEs of it may be posted.
+    /// The way of its data is decided; its WRITEs may be posted.
     begun: bool,
 }
 
@@ -60,43 +60,43 @@ struct UnsentChunk {
     filled: usize,
 }
 
-/// What the NIC is done with. Drop it outside of locks.
+/// Everything that the NIC is done with. Drop it outside of locks.
 #[derive(Default)]
 pub(super) struct CompletedSends {
     pub(super) frames: Vec<OutgoingFrame>,
-    /// Landings that the peer can't write to any more.
+    /// Landings that the peer can no longer write to.
     pub(super) closed: Vec<ClosingWindows>,
 }
 
 pub(super) struct ChunkSender {
     sizes: SendSizes,
-    /// Of one chunk.
+    /// Bound on one chunk.
     payload_bytes_max: usize,
     frames: VecDeque<SendQueueFrame>,
-    /// What opens and closes windows, ahead of frames that are queued later; the memory that goes
-    /// back behind each.
+    /// Requests that open and close windows, ahead of frames queued later. Each has the memory that
+    /// goes back behind it.
     locals: VecDeque<(WorkOperation, Option<ClosingWindows>)>,
-    /// WRITEs of the first frame that are not posted.
+    /// WRITEs of the first frame that are not posted yet.
     writes: VecDeque<RdmaWriteRequest>,
     open: Option<UnsentChunk>,
     /// Frames with WRITEs whose last byte is in the open chunk.
     packed: Vec<OutgoingFrame>,
-    /// Frames of which everything was copied into chunks: the NIC reads none of them.
+    /// Frames that were copied into chunks completely. The NIC reads none of them.
     copied: Vec<OutgoingFrame>,
     free: Vec<u16>,
     free_for_grants: Vec<u16>,
-    /// By request: slots and frames that the NIC may still read.
+    /// Slots and frames that the NIC may still read, by request.
     held_slots: VecDeque<(u64, u16)>,
     held_frames: VecDeque<(u64, OutgoingFrame)>,
     closing: VecDeque<(u64, ClosingWindows)>,
-    /// Id of the last request made, and of the last known to be complete.
+    /// Id of the last request made; below it, of the last one known to be complete.
     made: u64,
     complete: u64,
-    /// Id of the last request that does nothing.
+    /// Id of the last nudge, a request that does nothing.
     nudged: u64,
     sends_unsignalled: u32,
     controls: usize,
-    /// Data bytes of frames that ride in the stream, since they were last asked for.
+    /// Data bytes of frames that ride in the stream, since the last read of this count.
     copied_bytes: u64,
     works: Vec<WorkRequest>,
 }
@@ -127,7 +127,7 @@ impl ChunkSender {
         }
     }
 
-    /// Bytes of all slots.
+    /// Returns the bytes of all slots.
     pub(super) fn buffer_bytes(slots: u16, chunk_bytes: u32) -> usize {
         usize::from(slots + GRANT_SLOTS) * chunk_bytes as usize
     }
@@ -137,12 +137,12 @@ impl ChunkSender {
         self.frames.push_back(SendQueueFrame { frame, packed: 0, begun: false });
     }
 
-    /// Queues what opens windows. The keys may be told in frames that are pushed from now on.
+    /// Queues requests that open windows. Frames pushed from now on may tell the keys.
     pub(super) fn open_windows(&mut self, ops: Vec<WorkOperation>) {
         self.locals.extend(ops.into_iter().map(|op| (op, None)));
     }
 
-    /// Queues what closes windows; the memory goes back when that is complete.
+    /// Queues requests that close windows. The memory goes back when they are complete.
     pub(super) fn close_windows(&mut self, closing: ClosingWindows) {
         self.locals.extend(closing.bound.invalidate_operations().into_iter().map(|op| (op, None)));
         if let Some(last) = self.locals.back_mut() {
@@ -150,29 +150,29 @@ impl ChunkSender {
         }
     }
 
-    /// Windows wait for the completion that closes them.
+    /// Returns true while windows wait for the completion that closes them.
     pub(super) fn is_closing(&self) -> bool {
         !self.closing.is_empty()
     }
 
-    /// A request that does nothing, unless one is on its way already.
+    /// Makes a request that does nothing, unless one is in flight already.
     pub(super) fn make_nudge(&mut self) -> &[WorkRequest] {
         self.works.clear();
         if self.nudged <= self.complete && self.queue_free() > SEND_RESERVE {
-            // Of no bytes: no key is looked at, and no receive buffer taken.
+            // A WRITE of no bytes: the NIC checks no key and takes no receive buffer.
             self.nudged =
                 self.add_request(WorkOperation::Write { address: 0, key: 0 }, NO_SGES, 0, false);
         }
         self.signal_last()
     }
 
-    /// Memory that waits for windows which the end of the queue pair closes.
+    /// Takes the memory whose windows the end of the queue pair closes.
     pub(super) fn take_closing(&mut self) -> Vec<ClosingWindows> {
         let queued = self.locals.drain(..).filter_map(|(_, closing)| closing);
         queued.chain(self.closing.drain(..).map(|(_, closing)| closing)).collect()
     }
 
-    /// Data bytes that ride in the stream, since this was last called.
+    /// Returns the data bytes that rode in the stream since the last call.
     pub(super) fn take_copied_bytes(&mut self) -> u64 {
         std::mem::take(&mut self.copied_bytes)
     }
@@ -181,22 +181,22 @@ impl ChunkSender {
         self.controls
     }
 
-    /// Everything was sent, and the NIC is done with it.
+    /// Returns true when everything was sent, and the NIC is done with it.
     pub(super) fn is_idle(&self) -> bool {
         self.frames.is_empty() && self.complete == self.made
     }
 
-    /// Requests posted and not known to be complete.
+    /// Returns the count of requests that are posted and not known to be complete.
     pub(super) fn outstanding_requests(&self) -> u64 {
         self.made - self.complete
     }
 
-    /// Frames that are done with because all of them was copied. Drop them outside of locks.
+    /// Takes the frames that were copied completely. Drop them outside of locks.
     pub(super) fn take_copied(&mut self) -> Vec<OutgoingFrame> {
         std::mem::take(&mut self.copied)
     }
 
-    /// Takes out the parts of a call of which nothing is on its way.
+    /// Takes out the parts of a call of which nothing is in flight.
     pub(super) fn abandon_call(&mut self, call: u64) -> Vec<OutgoingFrame> {
         let mut dropped = Vec::new();
         let mut at = 0;
@@ -210,7 +210,7 @@ impl ChunkSender {
         dropped
     }
 
-    /// Notes that all requests up to `id` are complete; what they held is moved to `done`.
+    /// Records that all requests up to `id` are complete. Moves what they held to `done`.
     pub(super) fn record_completion(&mut self, id: u64, done: &mut CompletedSends) {
         self.complete = self.complete.max(id);
         while self.held_slots.front().is_some_and(|(held, _)| *held <= id) {
@@ -231,8 +231,8 @@ impl ChunkSender {
         }
     }
 
-    /// The requests that can be posted now, in order. Post them, and then call again only for what
-    /// comes later.
+    /// Returns the requests that can be posted now, in order. Post them before the next call; it
+    /// returns only later ones.
     pub(super) fn fill_requests(
         &mut self,
         credits: &mut ChunkCredits,
@@ -240,7 +240,7 @@ impl ChunkSender {
         memory: &impl LocalKeyLookup,
     ) -> &[WorkRequest] {
         self.works.clear();
-        // A frame that tells a key follows what opens its window.
+        // A frame that tells a key follows the request that opens its window.
         while self.post_locals() && self.advance_queue(credits, slots, memory) {}
         self.seal_chunk(credits, slots, ChunkHeader::default());
         if credits.must_grant() {
@@ -253,8 +253,8 @@ impl ChunkSender {
         self.signal_last()
     }
 
-    /// A chunk without a piece of a frame: the end, or a sign of life. Nothing, where there is no
-    /// credit or no slot.
+    /// Makes a chunk without a piece of a frame: the end, or a heartbeat. Returns no request where
+    /// there is no credit or no slot.
     pub(super) fn make_bare_chunk(
         &mut self,
         credits: &mut ChunkCredits,
@@ -266,7 +266,8 @@ impl ChunkSender {
         self.signal_last()
     }
 
-    /// Bytes that are no frame: the handshake. `false` where they have no room yet.
+    /// Makes a chunk of bytes that are no frame: the handshake. Returns `None` where they have no
+    /// room yet.
     pub(super) fn make_raw_chunk(
         &mut self,
         bytes: &[u8],
@@ -282,7 +283,7 @@ impl ChunkSender {
         Some(self.signal_last())
     }
 
-    /// The peer's receive buffers have `bytes`.
+    /// Sets the bound on payloads for a peer whose receive buffers have `bytes`.
     pub(super) fn set_payload_bytes_max(&mut self, bytes: u32) {
         self.payload_bytes_max = self.sizes.chunk_bytes.min(bytes) as usize - CHUNK_HEADER_BYTES;
     }
@@ -291,7 +292,7 @@ impl ChunkSender {
         self.payload_bytes_max
     }
 
-    /// Lets go of everything. The queue pair is gone.
+    /// Drops everything, because the queue pair is gone.
     pub(super) fn clear(&mut self) -> Vec<OutgoingFrame> {
         self.controls = 0;
         self.writes.clear();
@@ -300,7 +301,8 @@ impl ChunkSender {
         held.chain(packed).chain(self.frames.drain(..).map(|queued| queued.frame)).collect()
     }
 
-    /// `false` where some have to wait for places in the queue.
+    /// Posts requests that open or close windows. Returns `false` where some wait for places in the
+    /// queue.
     fn post_locals(&mut self) -> bool {
         while self.queue_free() > SEND_RESERVE
             && let Some((op, closing)) = self.locals.pop_front()
@@ -311,7 +313,7 @@ impl ChunkSender {
         self.locals.is_empty()
     }
 
-    /// One step; `false` when nothing more can go out now.
+    /// Advances by one step. Returns `false` when nothing more can go out now.
     fn advance_queue(
         &mut self,
         credits: &mut ChunkCredits,
@@ -328,7 +330,7 @@ impl ChunkSender {
                 self.copied_bytes +=
                     queued.frame.data.iter().map(|piece| piece.len() as u64).sum::<u64>();
             } else if self.open.is_some() {
-                // What is packed already need not wait for the WRITEs of another frame.
+                // Chunks packed already need not wait for the WRITEs of another frame.
                 self.seal_chunk(credits, slots, ChunkHeader::default());
                 return true;
             }
@@ -351,7 +353,7 @@ impl ChunkSender {
         true
     }
 
-    /// Copies as much of the first frame as fits; takes it out when all of it is packed.
+    /// Copies as much of the first frame as fits. Takes it out once it is packed completely.
     fn pack_front(&mut self, slots: &RegisteredBuffer) {
         let Some(mut queued) = self.frames.pop_front() else {
             return;
@@ -380,7 +382,7 @@ impl ChunkSender {
         }
     }
 
-    /// Opens a chunk, if none is open and one may go out.
+    /// Opens a chunk if none is open and one may go out.
     fn open_chunk(&mut self, credits: &ChunkCredits) -> bool {
         if self.open.is_some() {
             return true;
@@ -480,9 +482,9 @@ impl ChunkSender {
         self.made
     }
 
-    /// Whatever is posted last is signalled: nothing is held for longer than it takes, and a full
-    /// queue moves on. Leaving it out for SENDs that hold only their slot made a requester that
-    /// pushes 3 MiB wait for ever.
+    /// Signals whatever is posted last. So nothing is held longer than needed, and a full queue
+    /// moves on. Without the signal on SENDs that hold only their slot, a requester that pushed 3
+    /// MiB waited for ever.
     fn signal_last(&mut self) -> &[WorkRequest] {
         if let Some(last) = self.works.last_mut() {
             last.signalled = true;
@@ -496,7 +498,7 @@ impl ChunkSender {
     }
 }
 
-/// Decides how the data of a frame travels: `true` if by WRITE, which are then in `writes`.
+/// Decides how the data of a frame travels. Returns `true` for WRITEs, which are then in `writes`.
 fn place_data(
     frame: &mut OutgoingFrame,
     memory: &impl LocalKeyLookup,
@@ -506,7 +508,7 @@ fn place_data(
     if frame.header.kind != FrameKind::Part || frame.target.is_empty() || bytes <= RIDE_BYTES_MAX {
         return false;
     }
-    // One registration covers the arena, so one key serves all pieces; a piece from elsewhere rides
+    // One registration covers the arena, so one key serves all pieces. A piece from elsewhere rides
     // in the stream.
     let mut lkey = None;
     for piece in &frame.data {

@@ -1,5 +1,6 @@
-//! What an authenticated worker can make a gateway's NIC write, on real kernel verbs: the sentences
-//! of SECURITY.md, tried. And what is left of a gateway that is gone, whatever it left unread.
+//! Tests what an authenticated worker can make a gateway's NIC write, on real kernel verbs: the
+//! claims of SECURITY.md. Also tests that nothing is left of a gateway that is gone, even with
+//! frames unread.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -30,7 +31,7 @@ use crate::transport::{CallService, IncomingCall, PeerConnection, ReplySender};
 
 const PAGE: usize = 64 << 10;
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
-/// For a connection, in an emulated guest that shares its CPUs.
+/// Deadline for a connection in an emulated guest that shares its CPUs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn test_arena() -> Arena {
@@ -46,7 +47,7 @@ fn test_address() -> IpAddr {
     std::env::var("VERBS3_TEST_ADDRESS").expect(NEEDS).parse().unwrap()
 }
 
-/// With memory windows, where the device has them.
+/// Enables memory windows, where the device has them.
 fn test_options() -> VerbsOptions {
     VerbsOptions { windows: true, ..without_windows() }
 }
@@ -57,7 +58,7 @@ fn without_windows() -> VerbsOptions {
     options
 }
 
-/// A page of `test_arena` that is somebody's by now: vouched for, and perhaps on its way to a client.
+/// Returns a filled page of `arena`: vouched for, and perhaps on its way to a client.
 fn filled_page(arena: &Arena, byte: u8) -> Bytes {
     let (mut writer, reader) = arena.allocate_cell(PAGE).unwrap().split_writer_reader();
     writer.spare_bytes().fill(byte);
@@ -75,7 +76,7 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("never: {what}");
 }
 
-/// Where liars are met.
+/// A listener for hostile workers.
 struct HostileListener {
     rail: Arc<OpenRail>,
     events: AsyncFd<ReadableSource<EventChannel>>,
@@ -107,7 +108,7 @@ impl HostileListener {
         Self { rail, events: watch_readable(channel).unwrap(), id, pages }
     }
 
-    /// A gateway's connection, and the liar at its other end.
+    /// Connects a gateway, with the hostile worker at the other end.
     async fn connect_pair(
         &self,
         transport: &VerbsTransport,
@@ -148,12 +149,12 @@ impl HostileListener {
 }
 
 impl HostileWorker {
-    /// What the next call tells of its landing.
+    /// Returns the landing that the next call describes.
     async fn next_target(&mut self) -> MemorySegment {
         self.next_call().await.1
     }
 
-    /// The number of the next call, and what it tells of its landing.
+    /// Returns the number of the next call, and the landing that it describes.
     async fn next_call(&mut self) -> (u64, MemorySegment) {
         let header = self.inlet.next_header().await.unwrap().unwrap();
         let body = self.inlet.receive_body(&header, &mut LandingFill::default()).await.unwrap();
@@ -167,7 +168,7 @@ impl HostileWorker {
         self.wire.pump_sends();
     }
 
-    /// Writes a page of its own to `test_address` with `key`.
+    /// Writes a page of its own to `address` with `key`.
     fn write(&self, address: u64, key: u32) {
         let mut sges = [GatherElement { address: 0, bytes: 0, lkey: 0 }; SGES_MAX];
         let lkey = self.wire.rail.lkey_of(&self.evil).unwrap();
@@ -178,7 +179,7 @@ impl HostileWorker {
         self.wire.with_id(|id| unsafe { id.post_send(&[work]) }).unwrap();
     }
 
-    /// Goes on until its connection is over.
+    /// Waits until its connection is over.
     async fn expect_cut_off(self) {
         let over = tokio::time::timeout(
             Duration::from_secs(20),
@@ -190,7 +191,7 @@ impl HostileWorker {
     }
 }
 
-/// Without memory windows: why SECURITY.md says what it says.
+/// Shows the case without memory windows, which SECURITY.md describes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
@@ -208,10 +209,10 @@ async fn hostile_worker_with_the_key_of_one_landing_reaches_the_others() {
     assert!(connection.broken_reason().is_none());
 }
 
-/// With memory windows it reaches the landings that it was lent, while they are lent, over the
-/// queue pair that they were lent over. Soft-iWARP has no windows, which is then what is shown.
-/// Soft-RoCE (`check_rkey` of Linux 6.1) holds a write against the bounds of the registration below
-/// the window, so there it may reach others by a key that is good.
+/// Shows that with memory windows a worker reaches only landings lent to it, while they are lent,
+/// over the queue pair that they were lent over. Soft-iWARP has no windows, and the test then shows
+/// that. Soft-RoCE (`check_rkey` of Linux 6.1) checks a write against the bounds of the
+/// registration below the window. So there a good key may reach other landings.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_worker_with_a_window_reaches_its_own_landing_only() {
@@ -293,7 +294,7 @@ async fn hostile_worker_reaches_nothing_but_landings() {
 async fn reaches_nothing_but_landings(options: VerbsOptions) {
     let (lair, memory, gone) = (HostileListener::open_rail(), test_arena(), test_arena());
     let transport = VerbsTransport::new(test_address(), options.clone(), memory.clone()).unwrap();
-    // Of a registration that has ended.
+    // A landing whose registration has ended.
     let stale = {
         let before = VerbsTransport::new(test_address(), options, gone.clone()).unwrap();
         let (connection, mut liar) = lair.connect_pair(&before).await;
@@ -341,9 +342,9 @@ impl CallService for SilentService {
     }
 }
 
-/// Its cancels are acknowledged until it has no credit left for that, and then its worker reads no
-/// further. That it hangs up reaches a reader that waits all the same: once it waited for ever, and
-/// its connection's place was never free again.
+/// Shows that a hang-up reaches a waiting reader. The gateway's cancels are acknowledged until its
+/// worker has no credit left, and then the worker reads no further. Its reader once waited for
+/// ever, and the connection's place was never free again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {

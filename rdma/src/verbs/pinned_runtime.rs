@@ -1,6 +1,4 @@
-//! Threads of their own, on chosen CPUs, for connections that poll.
-//!
-//! Owns the threads. What runs there is the options' business.
+//! Owns threads on chosen CPUs, for connections that poll. The options decide what runs there.
 
 use std::io;
 use std::sync::Arc;
@@ -8,14 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 
-/// A runtime with one thread on each of some CPUs. Dropping it leaves its threads to end by
-/// themselves.
+/// A runtime with one thread on each of some CPUs. Dropping it does not wait for its threads.
 pub struct PinnedRuntime {
     runtime: Option<Runtime>,
 }
 
 impl PinnedRuntime {
-    /// One thread for each of `cpus`, which must not be empty.
+    /// Starts one thread for each of `cpus`, which must not be empty.
     pub fn new(cpus: &[usize]) -> io::Result<Self> {
         if let Some(cpu) = cpus.iter().find(|&&cpu| cpu >= libc::CPU_SETSIZE as usize) {
             return Err(io::Error::new(
@@ -43,8 +40,8 @@ impl PinnedRuntime {
         Ok(Self { runtime: Some(runtime) })
     }
 
-    /// The handle by which tasks are spawned on the pinned threads. It outlives the runtime; tasks
-    /// that are spawned later never run.
+    /// Returns the handle that spawns tasks on the pinned threads. The handle outlives the runtime;
+    /// tasks spawned after it never run.
     pub fn runtime_handle(&self) -> Handle {
         self.runtime.as_ref().map(|runtime| runtime.handle().clone()).expect("taken by drop alone")
     }

@@ -1,8 +1,6 @@
-//! What the kernel counts for each RDMA port, beside what this process counts: read when it is
-//! asked for.
+//! Owns the reading of the kernel's RDMA port counters from sysfs, at each scrape.
 //!
-//! Owns the reading of sysfs for metrics. What the numbers mean for the person with the NIC is
-//! `doctor`'s.
+//! `doctor` explains what the numbers mean for the person with the NIC.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +23,7 @@ pub(crate) struct PortCounters {
 }
 
 impl PortCounters {
-    /// `root` is `/sys/class/infiniband`, but for tests.
+    /// Makes the collector. `root` is `/sys/class/infiniband`, except in tests.
     pub(crate) fn new(root: PathBuf) -> PrometheusResult<Self> {
         let up = IntGaugeVec::new(Opts::new(PORT_UP, PORT_UP_HELP), &["rail"])?;
         let counters =
@@ -34,7 +32,7 @@ impl PortCounters {
     }
 
     fn read(&self) {
-        // Devices come and go; what is gone is not shown with its last value.
+        // Devices come and go. A device that is gone must not be shown with its last value.
         self.up.reset();
         self.counters.reset();
         for device in list_entries(&self.root) {
@@ -44,7 +42,7 @@ impl PortCounters {
                 self.up.with_label_values(&[&rail]).set(i64::from(state.contains("ACTIVE")));
                 for folder in ["counters", "hw_counters"] {
                     for file in list_entries(&port.join(folder)) {
-                        // Not every file there is a number, and not every number can be read.
+                        // Some files there hold no number, and some can't be read.
                         let text = fs::read_to_string(&file).unwrap_or_default();
                         if let Ok(value) = text.trim().parse::<i64>() {
                             self.counters.with_label_values(&[&rail, &file_name(&file)]).set(value);

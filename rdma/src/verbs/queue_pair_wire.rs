@@ -1,8 +1,7 @@
-//! One queue pair as a stream of frames with data beside it.
+//! Owns one queue pair as a stream of frames with data beside it, and its completions.
 //!
-//! Owns the queue pair and its completions, and drives them from the connection's own task: first
-//! by polling, then by waiting for the NIC's event, so an idle connection costs nothing. What a
-//! frame means is `calls`'.
+//! Drives both from the connection's own task. It polls first and then waits for the NIC's event,
+//! so an idle connection costs nothing. `calls` knows what a frame means.
 
 mod closing;
 
@@ -36,16 +35,15 @@ use super::window_pool::BoundWindows;
 use crate::calls::QueuedBytesBudget;
 use crate::metrics::transport_metrics;
 
-/// Times that other tasks of the thread may run before the NIC's event is asked for and waited for,
-/// which costs three system calls: what they do often makes the next completion.
+/// Times that the thread's other tasks may run before this one waits for the NIC's event. The wait
+/// costs three system calls, and the other tasks' work often makes the next completion.
 const YIELDS_MAX: u32 = 1;
 
-/// Time that windows have to close before the device is told again to look at its queue: soft-RoCE
-/// (Linux 6.1) may forget an invalidation that waits for the requests before it, until something
-/// else is posted.
+/// Time that windows have to close before the device is nudged. Soft-RoCE (Linux 6.1) may forget an
+/// invalidation that waits for the requests before it, until something else is posted.
 const NUDGE_AFTER: Duration = Duration::from_millis(250);
 
-/// Completions taken at once.
+/// Completions taken by one poll.
 const POLL_MAX: usize = 16;
 
 pub(super) struct QueuePairWire {
@@ -60,13 +58,14 @@ pub(super) struct QueuePairWire {
     receives: ReceiveBuffers,
     busy_poll: Duration,
     heartbeat: Duration,
-    /// `Outlet::run` drives the queue pair; the inlet only waits for what arrives.
+    /// True while `FrameOutlet::run` drives the queue pair. The inlet then only waits for what
+    /// arrives.
     pub(super) driven: AtomicBool,
     pub(super) arrived: Notify,
     /// Tells the driver to look at the state.
     pub(super) work: Notify,
-    /// Tells whoever waits for control frames to get fewer that they did, or that none will be sent
-    /// any more.
+    /// Wakes tasks that wait for fewer control frames: some were sent, or none will be sent any
+    /// more.
     pub(super) written: Notify,
 }
 
@@ -75,36 +74,36 @@ pub(super) struct QueuePairWireState {
     id: Option<CmId>,
     pub(super) sender: ChunkSender,
     pub(super) credits: ChunkCredits,
-    /// Windows of landings that are lent, by a number of their own.
+    /// Windows of lent landings, by a number of their own.
     bound: HashMap<u64, BoundWindows>,
     lent: u64,
-    /// Chunks that arrived and were not read, by buffer.
+    /// Chunks that arrived and were not read yet, by buffer.
     pub(super) received: VecDeque<(u16, ChunkHeader)>,
-    /// The peer said that nothing follows, or hung up.
+    /// The peer sent its end, or hung up.
     pub(super) ended: bool,
-    /// It said so.
+    /// The peer sent its end.
     said_end: bool,
     /// Both sides know what the other can take.
     agreed: bool,
-    /// The peer knows the cluster's secret.
+    /// The peer has proved the cluster's secret.
     pub(super) proven: bool,
     pub(super) finishing: bool,
     pub(super) closed: bool,
     failure: Option<String>,
 }
 
-/// When a sign of life is due: after a whole period without a completion. One timer for all waits,
-/// since making one costs more than most of them.
+/// The heartbeat's timer: it fires after a whole period without a completion. One timer serves all
+/// waits, since making one costs more than most of them.
 struct HeartbeatTimer<'a> {
     timer: Pin<&'a mut Sleep>,
     silent: bool,
 }
 
-/// What has a descriptor that becomes readable. Shared, since the queue or channel is used while it
-/// is waited for.
+/// A source whose descriptor becomes readable. Shared, since the queue or channel is used during
+/// the wait.
 pub(super) struct ReadableSource<T>(pub(super) Arc<T>);
 
-/// Waits for the descriptor of `source` from now on.
+/// Starts to watch the descriptor of `source`.
 pub(super) fn watch_readable<T: AsFd>(source: Arc<T>) -> io::Result<AsyncFd<ReadableSource<T>>> {
     // SAFETY: the descriptor is that of a queue or a channel, which `source` keeps: it stays open,
     // and the same, until the registration is gone, since `AsyncFd` ends that before it drops what
@@ -133,7 +132,7 @@ impl LocalKeyLookup for OpenRail {
 }
 
 impl QueuePairWire {
-    /// Makes the queue pair of `id`, whose route leads over `rail`, with buffers to receive in.
+    /// Makes the queue pair of `id`, whose route leads over `rail`, and its receive buffers.
     pub(super) fn new(
         id: CmId,
         events: AsyncFd<ReadableSource<EventChannel>>,
@@ -141,7 +140,7 @@ impl QueuePairWire {
         options: &VerbsOptions,
     ) -> io::Result<Arc<Self>> {
         let receives = ReceiveBuffers::new(&rail, options)?;
-        // Gone before the buffers, whatever fails below.
+        // Declared after the buffers: whatever fails below, the id goes before them.
         let mut id = id;
         let entries = options.send_queue + receives.completions_max();
         let queue = Arc::new(CompletionQueue::new(rail.domain.clone(), entries)?);
@@ -166,7 +165,7 @@ impl QueuePairWire {
             state: Mutex::new(QueuePairWireState {
                 id: Some(id),
                 sender: ChunkSender::new(send),
-                // Until the peer has said how much it can take.
+                // No credits until the peer has said how much it can take.
                 credits: ChunkCredits::new(0, 0, 0),
                 bound: HashMap::new(),
                 lent: 0,
@@ -196,7 +195,7 @@ impl QueuePairWire {
         }))
     }
 
-    /// What this side says in the connection request, or in its answer.
+    /// Returns what this side says in the connection request, or in its answer.
     pub(super) fn queue_terms(&self, options: &VerbsOptions) -> QueueTerms {
         QueueTerms {
             receive_first: self.receives.first_credits(),
@@ -204,17 +203,17 @@ impl QueuePairWire {
         }
     }
 
-    /// Runs `act` on the connection's id, while there is one.
+    /// Runs `act` on the connection's id. Fails once there is none.
     pub(super) fn with_id<T>(&self, act: impl FnOnce(&CmId) -> io::Result<T>) -> io::Result<T> {
         self.state.lock().id.as_ref().map_or_else(|| Err(closed_error()), act)
     }
 
-    /// The next event of the connection manager.
+    /// Waits for the next event of the connection manager.
     pub(super) async fn next_cm_event(&self) -> io::Result<CmEvent> {
         next_event(&self.events).await
     }
 
-    /// Shows the path MTU that the connection has.
+    /// Shows the connection's path MTU in the metric.
     pub(super) fn tell_path_mtu(&self, side: &str) {
         if let Ok(bytes) = self.with_id(CmId::path_mtu) {
             transport_metrics()
@@ -264,21 +263,21 @@ impl QueuePairWire {
             return Ok(());
         }
         self.metrics.count_posted(works);
-        // SAFETY: slots are handed out again, and frames with their data dropped, only by
-        // `ChunkSender::record_completion` and, in `close`, after the id with its queue pair; both are told by
-        // the NIC or behind its end. Windows are kept as long in `bound`, or with what is closing;
-        // the region is the rail's.
+        // SAFETY: two places alone hand slots out again and drop frames with their data:
+        // `ChunkSender::record_completion`, told by the NIC, and `close`, after the end of the id
+        // with its queue pair. Windows are kept as long in `bound`, or with what is closing. The
+        // region is the rail's.
         unsafe { id.post_send(works) }
     }
 
-    /// Sends the end, or a sign of life.
+    /// Sends the end, or a heartbeat.
     pub(super) fn send_bare(&self, header: ChunkHeader) {
         let mut state = self.state.lock();
         let QueuePairWireState { id: Some(id), sender, credits, .. } = &mut *state else {
             return;
         };
         let works = sender.make_bare_chunk(credits, &self.slots, header);
-        // A queue pair that takes nothing shows it at the next poll.
+        // A queue pair that takes nothing shows the error at the next poll.
         let _ = self.post_work(id, works);
     }
 
@@ -292,7 +291,7 @@ impl QueuePairWire {
                     return true;
                 };
                 if let Some(works) = sender.make_raw_chunk(piece, credits, &self.slots) {
-                    // As for `send_bare`.
+                    // The next poll shows an error, see `send_bare`.
                     let _ = self.post_work(id, works);
                     sent = true;
                 }
@@ -303,7 +302,7 @@ impl QueuePairWire {
         Ok(())
     }
 
-    /// Moves the queue pair on until `over`, which is asked whenever something has happened.
+    /// Drives the queue pair until `over`, which is called whenever something has happened.
     pub(super) async fn drive_until(
         &self,
         over: &mut (dyn FnMut(&mut QueuePairWireState) -> bool + Send),
@@ -330,7 +329,7 @@ impl QueuePairWire {
                 continue;
             }
             self.completions.get_ref().0.arm_notify()?;
-            // What completed before the arming gives no event.
+            // A completion from before the arming gives no event.
             if self.poll_completions()? {
                 continue;
             }
@@ -338,10 +337,10 @@ impl QueuePairWire {
         }
     }
 
-    /// Sends what there is, until the peer hangs up, but for no longer than `limit`.
+    /// Sends what is queued until the peer hangs up, for `limit` at most.
     pub(super) async fn ended_within(&self, limit: Duration) {
         let ended = &mut |state: &mut QueuePairWireState| state.ended || state.closed;
-        // A line that breaks has ended as well.
+        // A broken line has ended as well.
         let _ = tokio::time::timeout(limit, self.drive_until(ended)).await;
     }
 
@@ -375,18 +374,18 @@ impl QueuePairWire {
             let QueuePairWireState { id: Some(id), sender, .. } = &mut *state else {
                 return;
             };
-            // As for `send_bare`.
+            // The next poll shows an error, see `send_bare`.
             let _ = self.post_work(id, sender.make_nudge());
         } else if silent && state.sender.is_idle() {
             drop(state);
-            // A peer that is gone without a word is noticed when this is not acknowledged.
+            // A missing acknowledgement of this heartbeat reveals a dead peer.
             self.send_bare(ChunkHeader::default());
         }
     }
 
     fn handle_cm_event(&self, event: &CmEvent) {
         if matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoved) {
-            // Chunks that came before are completed already, and still read.
+            // Chunks that came before are completed already. They are still read.
             let _ = self.poll_completions();
             let mut state = self.state.lock();
             state.ended = true;
@@ -401,7 +400,7 @@ impl QueuePairWire {
         }
     }
 
-    /// Takes completions; `true` when there were some.
+    /// Takes completions. Returns `true` when there were some.
     fn poll_completions(&self) -> io::Result<bool> {
         let mut polled = [WorkCompletion::NONE; POLL_MAX];
         let count = self.completions.get_ref().0.poll(&mut polled)?;
@@ -412,8 +411,8 @@ impl QueuePairWire {
             None => Ok(()),
         };
         for completion in &polled[..count] {
-            // All are looked at: buffers come back by them, and chunks that came before the end are
-            // read.
+            // Handle all of them, even after an error: they return buffers, and chunks that came
+            // before the end are still read.
             if let Err(error) =
                 self.handle_completion(&mut state, completion, &mut done, result.is_ok())
             {
@@ -433,13 +432,13 @@ impl QueuePairWire {
             }
             self.written.notify_waiters();
         }
-        // Frees what the NIC is done with, and wakes who waits for room; outside the lock.
+        // Free what the NIC is done with, and wake tasks that wait for room, outside the lock.
         self.recycle_windows(std::mem::take(&mut done.closed));
         drop((done, copied));
         Ok(count > 0)
     }
 
-    /// `well`: nothing has failed before this one.
+    /// Handles one completion. `well` says that nothing failed before it.
     fn handle_completion(
         &self,
         state: &mut QueuePairWireState,
@@ -515,7 +514,7 @@ impl QueuePairWire {
         Ok(())
     }
 
-    /// Gives back a buffer that nobody will read further: this side reads no more.
+    /// Gives back a buffer that stays unread, because this side reads no more.
     pub(super) fn give_back(&self, buffer: u16) {
         self.receives.give_back(buffer);
     }
@@ -526,12 +525,13 @@ impl QueuePairWire {
     }
 }
 
-/// The next event of a channel.
+/// Waits for the next event of a channel.
 pub(super) async fn next_event(
     events: &AsyncFd<ReadableSource<EventChannel>>,
 ) -> io::Result<CmEvent> {
     loop {
-        // Awaited first: a look at the channel is a system call, and nearly always in vain.
+        // Await readiness first. Looking at the channel costs a system call, and nearly always
+        // finds nothing.
         let mut ready = events.readable().await?;
         match events.get_ref().0.next()? {
             Some(event) => return Ok(event),

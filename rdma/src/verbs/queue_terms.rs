@@ -1,5 +1,5 @@
-//! What two queue pairs tell each other in the connection request, before any message: nothing that
-//! is secret, and nothing that opens memory.
+//! Owns the terms that two queue pairs exchange in the connection request, before any message. They
+//! contain no secret, and nothing that opens memory.
 
 use std::io;
 
@@ -7,26 +7,27 @@ use super::VerbsOptions;
 
 const MAGIC: [u8; 4] = *b"vb3V";
 
-/// Layout of these words and of chunks.
+/// Version of these terms and of the chunk layout.
 const VERSION: u16 = 3;
 
 pub(super) const TERMS_BYTES: usize = 16;
 
-/// Shortest receive buffer: a header and something of a message.
+/// Shortest receive buffer in bytes: a header and part of a message.
 const RECEIVE_BYTES_MIN: u32 = 256;
 
-/// The smallest of verbs.
+/// Smallest path MTU of verbs, in bytes.
 const PATH_MTU_MIN: u16 = 256;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueTerms {
-    /// Receive buffers that the other side has credits for, at most.
+    /// Most receive buffers that the other side gets credits for.
     pub(super) receive_count: u16,
-    /// Those that it has credits for at first.
+    /// Receive buffers that it has credits for at first.
     pub(super) receive_first: u16,
     pub(super) receive_bytes: u32,
-    /// The path MTU is to be at most so many bytes; none leaves it to the fabric. Who says one
-    /// moves the states of its queue pair by itself, and who accepts such a request does so too.
+    /// Bound on the path MTU in bytes; `None` leaves it to the fabric. A side that sets a bound
+    /// moves the states of its queue pair by itself. A side that accepts such a request does so
+    /// too.
     pub(super) path_mtu_max: Option<u16>,
 }
 
@@ -36,7 +37,7 @@ impl QueueTerms {
         Self { receive_count, receive_first: receive_count, receive_bytes, path_mtu_max }
     }
 
-    /// The smaller of both sides' bounds on the path MTU.
+    /// Returns the smaller of both sides' bounds on the path MTU.
     pub(super) fn path_mtu_max(self, other: Self) -> Option<u16> {
         self.path_mtu_max.into_iter().chain(other.path_mtu_max).min()
     }
@@ -52,7 +53,7 @@ impl QueueTerms {
         bytes
     }
 
-    /// Of the private data of a connection request, which is padded.
+    /// Decodes the private data of a connection request, which is padded.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
         let malformed = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
         let Some(bytes) = bytes.first_chunk::<TERMS_BYTES>() else {

@@ -1,7 +1,7 @@
-//! One rail: a port of a NIC with an address, its protection domain, and the arena's registration
-//! there.
+//! Owns one open rail: a port of a NIC with an address, its protection domain, and the arena's
+//! registration there. All connections of the rail share it.
 //!
-//! Owns what is made once at start and shared by all connections of the rail. Makes no connection.
+//! Makes no connection.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,34 +14,34 @@ use super::window_pool::MemoryWindowPool;
 use crate::arena::Arena;
 use crate::metrics::{GaugeGuard, transport_metrics};
 
-/// A port that connections can use, as this host sees it.
+/// The identity of a port that connections can use, as this host sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RailIdentity {
     /// The device, e.g. `mlx5_0`, and its port.
     pub device: String,
     pub port: u8,
-    /// rdma_cm finds the device by it.
+    /// rdma_cm finds the device by this address.
     pub address: IpAddr,
 }
 
 impl RailIdentity {
-    /// The rail that has `address`, if one has.
+    /// Finds the rail that has `address`, if there is one.
     pub fn find_by_address(address: IpAddr) -> io::Result<Option<Self>> {
         let id = CmId::new(&EventChannel::new()?)?;
         id.bind(SocketAddr::new(address, 0))?;
         Ok(id.device_port().map(|(device, port)| Self { device, port, address }))
     }
 
-    /// The metric label: device and port.
+    /// Returns the metric label: device and port.
     pub fn metric_label(&self) -> String {
         format!("{}:{}", self.device, self.port)
     }
 }
 
-/// What the arena's memory is for.
+/// The purpose of the arena's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArenaPurpose {
-    /// Blocks: read by the own NIC, open to nobody.
+    /// Blocks: this host's NIC reads them, and they are open to nobody.
     Blocks,
     /// Landings: peers write to them.
     Landings,
@@ -51,21 +51,22 @@ pub(super) enum ArenaPurpose {
 pub(super) struct OpenRail {
     pub(super) rail: RailIdentity,
     pub(super) domain: Arc<ProtectionDomain>,
-    /// None of them is bound once no connection is left. They end before the region.
+    /// Declared before the region, which windows must not outlive. None is bound once no connection
+    /// is left.
     pub(super) windows: Option<Arc<MemoryWindowPool>>,
     /// Ends before `arena`, whose memory it covers.
     pub(super) region: MemoryRegion,
     pub(super) usage: ArenaPurpose,
-    /// Receive buffers of all connections, where the device has shared queues and they are to be
-    /// used.
+    /// Receive buffers of all connections, where the device has shared queues and the options allow
+    /// them.
     pub(super) shared: Option<Arc<SharedRing>>,
     _registered: GaugeGuard,
     _arena: Arena,
 }
 
 impl OpenRail {
-    /// Opens the device and registers all of `arena` with it: once, at start. On the channel the
-    /// device's end is told; everything of the rail must go then, or the device can't.
+    /// Opens the device and registers all of `arena` with it, once, at start. The returned channel
+    /// reports the device's end. Drop everything of the rail then, or the device can't go.
     pub(super) fn open_device(
         address: IpAddr,
         arena: Arena,

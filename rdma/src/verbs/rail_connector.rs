@@ -1,4 +1,4 @@
-//! The connecting side of one rail.
+//! Owns the connecting side of one rail: the watch over its device, and connection attempts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::calls::{self, ConnectionTasks, HandshakeError};
 use crate::metrics::transport_metrics;
 use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
 
-/// Connects to `VerbsServer`s over one rail, which may come and go.
+/// A transport that connects to `VerbsServer`s over one rail, which may come and go.
 pub struct VerbsTransport {
     dialer: Arc<RailConnector>,
 }
@@ -39,21 +39,21 @@ struct RailConnector {
     options: VerbsOptions,
     place: RailPlace,
     arena: Arena,
-    /// `None` while its device is away, or can't be opened.
+    /// `None` while the rail's device is away, or can't be opened.
     rail: Mutex<Option<Arc<OpenRail>>>,
-    /// Of the rail when it was there last; the place's name before that.
+    /// Label of the rail when it was last there; the place's name before that.
     label: Mutex<String>,
     /// Ends the watch over the device.
     over: CancellationToken,
     tasks: TaskTracker,
 }
 
-/// A rail, and where the end of its device is told.
+/// A rail, and the channel that reports the end of its device.
 type RailWithEvents = (Arc<OpenRail>, Arc<EventChannel>);
 
 impl VerbsTransport {
-    /// Over the rail at `place`, which must be there. Registers `arena`, in which the landings of
-    /// all calls must lie, for peers to write to.
+    /// Opens the rail at `place`, which must be there. Registers `arena`, so that peers can write
+    /// to it. The landings of all calls must lie in it.
     pub fn new(
         place: impl Into<RailPlace>,
         options: VerbsOptions,
@@ -63,8 +63,8 @@ impl VerbsTransport {
         error.map_or(Ok(transport), Err)
     }
 
-    /// As `new`, over a rail that may be away: it is used as soon as it is there. The error is that
-    /// of the first attempt.
+    /// Starts like `new`, but the rail may be away. It is used as soon as it is there. The returned
+    /// error is that of the first attempt.
     pub fn start(
         place: impl Into<RailPlace>,
         options: VerbsOptions,
@@ -92,7 +92,7 @@ impl VerbsTransport {
         (Self { dialer }, error)
     }
 
-    /// The rail, while it is there.
+    /// Returns the rail, while it is there.
     pub fn current_rail(&self) -> Option<RailIdentity> {
         self.dialer.rail.lock().as_ref().map(|open| open.rail.clone())
     }
@@ -107,7 +107,7 @@ impl VerbsTransport {
         self.dialer.rail.lock().as_ref().and_then(|rail| rail.shared.clone())
     }
 
-    /// A queue pair that nobody drives, and nobody has shaken hands over.
+    /// Makes a queue pair that nobody drives, and on which no handshake was done.
     #[cfg(test)]
     pub(super) async fn wire_to(&self, to: SocketAddr) -> Arc<QueuePairWire> {
         self.dialer.establish_wire(to).await.expect("a server listens there")
@@ -128,7 +128,8 @@ impl VerbsTransport {
         name: Option<&str>,
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let (dialer, name) = (self.dialer.clone(), name.map(str::to_owned));
-        // In a task of the runtime that will drive the connection. It has a deadline of its own.
+        // The attempt runs in a task of the runtime that will drive the connection. It has its own
+        // deadline.
         let attempt = self
             .dialer
             .options
@@ -191,7 +192,7 @@ impl RailConnector {
         }
     }
 
-    /// Opens the rail where it is now. Registering pins all of the arena, which takes its time.
+    /// Opens the rail where it is now. This is slow: registering pins all of the arena.
     fn open_rail(&self) -> io::Result<RailWithEvents> {
         OpenRail::open_device(
             self.place.find_address()?,
@@ -207,8 +208,8 @@ impl RailConnector {
         *self.rail.lock() = Some(rail.clone());
     }
 
-    /// Lets go of the rail when its device is removed, since the device waits for that, and opens
-    /// it again when it is back.
+    /// Keeps the rail open while its device is there. Drops the rail when the device is removed,
+    /// since the removal waits for that. Opens it again when the device is back.
     async fn maintain_rail(
         self: Arc<Self>,
         mut presence: RailPresence,
@@ -301,10 +302,10 @@ impl RailConnector {
     }
 }
 
-/// What comes of a connect request.
+/// Outcome of a connect request.
 enum WireRequestOutcome {
     Yes(Arc<QueuePairWire>),
-    /// The peer has a bound on the path MTU, and this request did not say that it can be kept.
+    /// The peer has a bound on the path MTU, but this request did not offer to keep one.
     SmallerPackets(u16),
 }
 

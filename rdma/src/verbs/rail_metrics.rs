@@ -1,4 +1,4 @@
-//! The counters of one rail, resolved once for each connection.
+//! Owns the counters of one rail, resolved once for each connection.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -23,7 +23,7 @@ pub(super) struct RailMetrics {
     _places: GaugeGuard,
 }
 
-/// What one queue pair puts into a gauge of its rail.
+/// Share of one queue pair in a gauge of its rail.
 struct RailGaugeShare {
     gauge: IntGauge,
     mine: AtomicI64,
@@ -50,7 +50,7 @@ impl Drop for RailGaugeShare {
 }
 
 impl RailMetrics {
-    /// Of a queue pair whose send queue has so many places.
+    /// Makes the metrics of a queue pair whose send queue has `send_queue` places.
     pub(super) fn for_queue_pair(rail: &str, send_queue: u32) -> Self {
         let all = transport_metrics();
         Self {
@@ -92,8 +92,8 @@ impl RailMetrics {
         self.written_bytes.inc_by(bytes);
     }
 
-    /// So many requests are posted and not known to be complete, and so many chunks may still be
-    /// sent.
+    /// Shows how many requests are posted and not known to be complete, and how many chunks may
+    /// still be sent.
     pub(super) fn show_outstanding(&self, requests: u64, credits_free: u32) {
         self.send_queue_used.set_value(requests);
         self.credits_free.set_value(u64::from(credits_free));

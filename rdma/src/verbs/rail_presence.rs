@@ -1,7 +1,7 @@
-//! Where a rail is to be found, and whether it is there: its device may be absent at the start, be
-//! removed, and return, perhaps under another address.
+//! Owns the presence of a rail: where to find it, and whether it is there. Its device may be absent
+//! at the start, be removed, and return, perhaps under another address.
 //!
-//! Owns the damping of attempts to open a rail, what is logged of them, and the metric. Opens
+//! Also owns the damping of attempts to open a rail, their log lines, and the metric. Opens
 //! nothing.
 
 use std::fmt;
@@ -17,12 +17,12 @@ use super::rail::RailIdentity;
 use crate::metrics::transport_metrics;
 use crate::peer::{BackoffOptions, ReconnectBackoff};
 
-/// Pause after the first attempt that failed; it doubles up to
-/// [`VerbsOptions::reopen_max`](super::VerbsOptions). A device that is replugged is there again
-/// after a second or two.
+/// Pause after the first failed attempt. It doubles up to
+/// [`VerbsOptions::reopen_max`](super::VerbsOptions). A replugged device is there again after a
+/// second or two.
 const REOPEN_MIN: Duration = Duration::from_secs(1);
 
-/// One rail of this host: its number and name, and how its address is found.
+/// One rail of this host: its number and name, and how to find its address.
 #[derive(Clone)]
 pub struct RailPlace {
     index: usize,
@@ -31,8 +31,8 @@ pub struct RailPlace {
 }
 
 impl RailPlace {
-    /// Rail `index`, which the configuration calls `rail_name`. `find_address` may block; it is asked before
-    /// every attempt to open the rail.
+    /// Makes the place of rail `index`, which the configuration calls `name`. `find` is called
+    /// before every attempt to open the rail. It may block.
     pub fn new(
         index: usize,
         name: impl Into<Arc<str>>,
@@ -41,7 +41,7 @@ impl RailPlace {
         Self { index, name: name.into(), find: Arc::new(find) }
     }
 
-    /// The rail's name in the configuration, logs and metrics.
+    /// Returns the rail's name in the configuration, logs and metrics.
     pub fn rail_name(&self) -> &str {
         &self.name
     }
@@ -51,7 +51,7 @@ impl RailPlace {
     }
 }
 
-/// The first rail, at a known address.
+/// Makes the place of the first rail, at a known address.
 impl From<IpAddr> for RailPlace {
     fn from(address: IpAddr) -> Self {
         Self::new(0, address.to_string(), move || Ok(address))
@@ -67,14 +67,14 @@ impl fmt::Debug for RailPlace {
     }
 }
 
-/// The story of one rail: when it may be tried again, and what of it was told.
+/// The presence of one rail: when it may be tried again, and what was logged of it.
 pub(super) struct RailPresence {
     place: RailPlace,
     backoff: ReconnectBackoff,
     up: IntGauge,
-    /// While it is up.
+    /// Set while the rail is up.
     since: Option<Instant>,
-    /// That it is down was told.
+    /// True once the log says that the rail is down.
     told: bool,
 }
 
@@ -96,7 +96,7 @@ impl RailPresence {
         &self.place
     }
 
-    /// The rail is open.
+    /// Records that the rail is open.
     pub(super) fn record_open(&mut self, rail: &RailIdentity) {
         self.up.set(1);
         self.since = Some(Instant::now());
@@ -108,7 +108,7 @@ impl RailPresence {
         }
     }
 
-    /// An attempt to open it failed.
+    /// Records a failed attempt to open the rail.
     pub(super) fn record_failure(&mut self, error: &io::Error) {
         self.backoff.record_failure(Instant::now(), rand::random());
         let (index, name) = (self.place.index, &self.place.name);
@@ -123,7 +123,7 @@ impl RailPresence {
         }
     }
 
-    /// Its device went away.
+    /// Records that the rail's device went away.
     pub(super) fn record_removal(&mut self) {
         self.up.set(0);
         let now = Instant::now();
@@ -135,9 +135,9 @@ impl RailPresence {
         );
     }
 
-    /// Ends when the rail may be tried again.
+    /// Waits until the rail may be tried again.
     pub(super) async fn wait_for_retry(&self) {
-        // A removed device needs a moment to go, even where its rail was well for long.
+        // A removed device needs a moment to go, even after its rail was up for long.
         let soonest = Instant::now() + REOPEN_MIN;
         tokio::time::sleep_until(
             self.backoff.retry_at().map_or(soonest, |until| until.max(soonest)),

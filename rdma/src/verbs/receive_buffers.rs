@@ -1,8 +1,8 @@
-//! Where messages arrive: in a ring of a connection's own, or in buffers that all connections of a
-//! rail share.
+//! Owns the receive buffers of a connection and their posting: its own ring, or buffers that all
+//! connections of a rail share.
 //!
-//! Owns the buffers and their posting. How many chunks a peer may send is `chunk`'s arithmetic, who
-//! may use how many shared buffers is that of `shares`.
+//! `chunk` computes how many chunks a peer may send. `buffer_ledger` computes who may use how many
+//! shared buffers.
 
 use std::io;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use super::rail::OpenRail;
 use super::sys::{CmId, GatherElement, ProtectionDomain, RegisteredBuffer, SharedQueue};
 use crate::metrics::{GaugeGuard, transport_metrics};
 
-/// Set in the id of a receive request; the rest is the number of its buffer.
+/// Mark in the id of a receive request; the other bits are the buffer's number.
 pub(super) const RECEIVE: u64 = 1 << 63;
 
-/// Credits that the peer of a new connection has, where buffers are shared; fewer where it is to
-/// have fewer at most.
+/// Credits of a new connection's peer where buffers are shared. The peer gets fewer where its
+/// maximum is lower.
 const FIRST_CREDITS: u16 = 4;
 
 /// The shared buffers of a rail.
 pub(super) struct SharedRing {
-    /// Gone before the memory.
+    /// Declared first, to go before the memory.
     queue: Arc<SharedQueue>,
     buffers: RegisteredBuffer,
     chunk_bytes: usize,
@@ -60,7 +60,7 @@ impl SharedRing {
         Ok(ring)
     }
 
-    /// Under the lock, so that the order is that of the queue.
+    /// Posts a buffer. Runs under the lock, so that the ledger's order is that of the queue.
     fn post_buffer(&self, shares: &mut BufferLedger, buffer: u16) -> io::Result<()> {
         let piece = buffer_piece(&self.buffers, buffer, self.chunk_bytes);
         // SAFETY: the queue is dropped before the buffers. A buffer is posted when it is new, or by
@@ -87,7 +87,7 @@ impl SharedRing {
     }
 }
 
-/// What one ring puts into the gauges of its rail.
+/// Share of one ring in the gauges of its rail.
 struct SharedRingGauges {
     shown: BufferTally,
     reserved: IntGauge,
@@ -131,7 +131,7 @@ impl Drop for SharedRingGauges {
 pub(super) struct RingReservation {
     ring: Arc<SharedRing>,
     first_credits: u16,
-    /// Buffers that it is good for, and what may be taken unseen when it ends.
+    /// Buffers that are reserved, and those that may be taken unseen when the connection ends.
     state: Mutex<ReservationState>,
 }
 
@@ -158,8 +158,7 @@ impl RingReservation {
         fits.then(|| Self { ring: ring.clone(), first_credits, state: Mutex::new(extent) })
     }
 
-    /// Posts a buffer whose chunk was read. A chunk that took a credit is the moment to change the
-    /// share.
+    /// Posts a buffer whose chunk was read. Changes the share only for a chunk that took a credit.
     fn repost_buffer(&self, buffer: u16, took_a_credit: bool) -> io::Result<CreditChange> {
         let (mut extent, mut state) = (self.state.lock(), self.ring.state.lock());
         self.ring.post_buffer(&mut state.0, buffer)?;
@@ -197,7 +196,8 @@ pub(super) enum ReceiveBuffers {
 }
 
 impl ReceiveBuffers {
-    /// Of a new connection: shared where the rail has such and there is room.
+    /// Makes the buffers of a new connection. They are shared where the rail has shared ones with
+    /// room.
     pub(super) fn new(rail: &OpenRail, options: &VerbsOptions) -> io::Result<Self> {
         if let Some(share) =
             rail.shared.as_ref().and_then(|ring| RingReservation::try_reserve(ring, options))
@@ -217,8 +217,9 @@ impl ReceiveBuffers {
         }
     }
 
-    /// Buffers that can be completed and not looked at. A peer that keeps to no credit could take
-    /// all that are shared: it must not overrun the completion queue, where they would be lost.
+    /// Returns how many buffers can be completed and not yet polled. A peer that ignores its
+    /// credits could take all shared buffers. It must not overrun the completion queue, which would
+    /// lose them.
     pub(super) fn completions_max(&self) -> u32 {
         match self {
             Self::Own { count, .. } => u32::from(*count),
@@ -226,7 +227,7 @@ impl ReceiveBuffers {
         }
     }
 
-    /// Depth of the queue pair's own receive queue.
+    /// Returns the depth of the queue pair's own receive queue.
     pub(super) fn own_depth(&self) -> u32 {
         match self {
             Self::Own { count, .. } => u32::from(*count),
@@ -234,7 +235,7 @@ impl ReceiveBuffers {
         }
     }
 
-    /// Credits that the peer begins with.
+    /// Returns the credits that the peer begins with.
     pub(super) fn first_credits(&self) -> u16 {
         match self {
             Self::Own { count, .. } => count - SPARE_RECEIVES,
@@ -261,7 +262,7 @@ impl ReceiveBuffers {
         unsafe { id.post_receive(RECEIVE | u64::from(buffer), piece) }
     }
 
-    /// A buffer is this side's, filled or not.
+    /// Records that a buffer belongs to this side again, filled or not.
     pub(super) fn record_completion(&self, buffer: u16) {
         if let Self::Shared(share) = self {
             let mut state = share.ring.state.lock();
@@ -270,8 +271,7 @@ impl ReceiveBuffers {
         }
     }
 
-    /// Gives a buffer that was read back to the NIC; `None` for the id of a queue pair that is
-    /// gone.
+    /// Gives a read buffer back to the NIC. `id` is `None` when the queue pair is gone.
     pub(super) fn repost_buffer(
         &self,
         id: Option<&CmId>,
@@ -285,21 +285,22 @@ impl ReceiveBuffers {
         }
     }
 
-    /// Gives a buffer back that nobody will read. One that can't be posted is not used again.
+    /// Gives back a buffer that stays unread. A buffer that can't be posted is not used again.
     pub(super) fn give_back(&self, buffer: u16) {
         if let Self::Shared(share) = self {
             let _ = share.ring.give_back(buffer);
         }
     }
 
-    /// The queue pair is gone; buffers may have been taken for chunks whose completion nobody sees.
+    /// Records the end of a queue pair. It may have taken buffers for chunks whose completion
+    /// nobody sees.
     pub(super) fn leave_doubt(&self, doubt: BufferDoubt) {
         if let Self::Shared(share) = self {
             share.state.lock().doubt = doubt;
         }
     }
 
-    /// Copies from `at` of a buffer.
+    /// Copies from position `at` of a buffer.
     pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
         let (memory, chunk_bytes) = match self {
             Self::Own { ring, chunk_bytes, .. } => (ring, *chunk_bytes),

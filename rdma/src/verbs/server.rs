@@ -1,6 +1,5 @@
-//! The accepting side of one rail.
-//!
-//! Owns the listener, the caps and the tasks of its sessions. What a session does is `calls`'.
+//! Owns the accepting side of one rail: the listener, the caps and the tasks of its sessions.
+//! `calls` knows what a session does.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,30 +27,30 @@ use crate::calls::{
 };
 use crate::transport::CallService;
 
-/// Connect requests that may wait to be looked at.
+/// Connect requests that may wait for acceptance.
 const BACKLOG: i32 = 128;
 
-/// Time that a refused requester has to read why, and to hang up.
+/// Time that a refused requester has to read the reason and hang up.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
-/// What a [`VerbsServer`] needs beyond what both sides need: its bounds, and its deadline for the
+/// Options of a [`VerbsServer`] beyond those of both sides: its bounds, and its deadline for the
 /// drain.
 #[derive(Debug, Clone)]
 pub struct VerbsServerOptions {
     pub verbs: VerbsOptions,
-    /// Queue pairs in all; over it requesters are refused, and use tcp.
+    /// Most queue pairs. Beyond it requesters are refused, and use tcp.
     pub connections_max: usize,
-    /// Connections that have not proved the secret yet.
+    /// Most connections that have not proved the secret yet.
     pub handshakes_max: usize,
-    /// The same of one address. Beyond either the oldest gives way.
+    /// The bound of `handshakes_max` for one address. Beyond either bound the oldest gives way.
     pub handshakes_per_address_max: usize,
-    /// Longest time that [`VerbsServer::shutdown`] waits for calls under way.
+    /// Longest time that [`VerbsServer::shutdown`] waits for calls in flight.
     pub drain_deadline: Duration,
 }
 
 impl VerbsServerOptions {
-    /// The default bounds: 1,024 connections, 64 handshakes at once, 32 of them from one address.
-    /// The drain may take 30 s.
+    /// Sets the default bounds: 1,024 connections, 64 handshakes at once, 32 of them from one
+    /// address. The drain may take 30 s.
     pub fn new(verbs: VerbsOptions) -> Self {
         Self {
             verbs,
@@ -63,12 +62,12 @@ impl VerbsServerOptions {
     }
 }
 
-/// Where a rail can be reached: `None` while its device is away, or can't be opened.
+/// The address of a rail: `None` while its device is away, or can't be opened.
 #[derive(Debug, Clone, Default)]
 pub struct RailAddress(Arc<Mutex<Option<SocketAddr>>>);
 
 impl RailAddress {
-    /// The address now. It changes when the rail goes or returns, so do not keep it.
+    /// Returns the address now. It changes when the rail goes or returns, so do not keep it.
     pub fn get(&self) -> Option<SocketAddr> {
         *self.0.lock()
     }
@@ -82,8 +81,8 @@ pub struct VerbsServer {
 }
 
 impl VerbsServer {
-    /// Listens on the rail that has `address` (port 0 takes a free one), and registers `arena`,
-    /// from which replies are written, without any remote right.
+    /// Listens on the rail that has `address` (port 0 takes a free one). Registers `arena`, from
+    /// which replies are written, without any remote right.
     pub async fn bind(
         address: SocketAddr,
         options: VerbsServerOptions,
@@ -95,8 +94,8 @@ impl VerbsServer {
         error.map_or(Ok(server), Err)
     }
 
-    /// As `bind`, on a rail that may be away: it listens as soon as it is there. The error is that
-    /// of the first attempt.
+    /// Listens like `bind`, on a rail that may be away. It listens as soon as the rail is there.
+    /// The returned error is that of the first attempt.
     pub fn start(
         place: RailPlace,
         port: u16,
@@ -137,17 +136,17 @@ impl VerbsServer {
         (Self { address, closer }, error)
     }
 
-    /// Where it listens; `None` while its rail is away.
+    /// Returns the listening address; `None` while the rail is away.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.address.get()
     }
 
-    /// What `local_addr` will say, for who tells peers.
+    /// Returns a handle on the address that `local_addr` reports, for code that tells peers.
     pub fn rail_address(&self) -> RailAddress {
         self.address.clone()
     }
 
-    /// Takes no new connection and no new call, lets those under way finish, and waits for every
+    /// Takes no new connection and no new call. Lets calls in flight finish, and waits for every
     /// task.
     pub async fn shutdown(self) {
         self.closer.shutdown().await;
@@ -162,7 +161,8 @@ struct RailListener {
 }
 
 impl RailListener {
-    /// Needs a runtime. Registering pins all of the arena, which takes its time.
+    /// Opens the rail and listens. Needs a runtime. This is slow: registering pins all of the
+    /// arena.
     fn open_rail(
         place: &RailPlace,
         port: u16,
@@ -170,7 +170,7 @@ impl RailListener {
         options: &VerbsOptions,
     ) -> io::Result<Self> {
         let address = place.find_address()?;
-        // What the device's end is told on: the listener hears of it as well.
+        // The dropped channel reports the device's end; the listener hears of it as well.
         let (rail, _) = OpenRail::open_device(address, arena, ArenaPurpose::Blocks, options)?;
         let channel = EventChannel::new()?;
         let id = CmId::new(&channel)?;
@@ -207,10 +207,10 @@ impl RailAcceptor {
     ) {
         loop {
             if let Some(listener) = listener.take() {
-                // The same one when it returns, where any was asked for.
+                // Keep the port for the rail's return, where any was asked for.
                 port = listener.local_address().port();
-                // The listener, and its hold on the rail, end with `accept_requests`: a removed device waits
-                // for that.
+                // A removed device waits until the listener and its hold on the rail end. They end
+                // with `accept_requests`.
                 if !self.accept_requests(listener).await {
                     return;
                 }
@@ -236,7 +236,7 @@ impl RailAcceptor {
         }
     }
 
-    /// Until the drain (`false`), or until the device is gone (`true`).
+    /// Accepts requests. Returns `false` at the drain, and `true` once the device is gone.
     async fn accept_requests(self: &Arc<Self>, listener: RailListener) -> bool {
         loop {
             let event = tokio::select! {
@@ -291,7 +291,7 @@ impl RailAcceptor {
         calls::serve_session(session, inlet, &self.gate.drain, &self.gate.kill).await;
     }
 
-    /// `None`: the requester was told to ask in another way.
+    /// Performs the handshake. Returns `None` when the requester was told to ask in another way.
     async fn perform_handshake(
         &self,
         mut id: CmId,
@@ -312,7 +312,7 @@ impl RailAcceptor {
         if theirs.path_mtu_max.is_some() {
             id.move_states();
         } else if mine.path_mtu_max.is_some() {
-            // It asks again, and then can keep the bound.
+            // The requester asks again, and then can keep the bound.
             id.reject_request(&mine.encode());
             return Ok(None);
         }
@@ -330,7 +330,8 @@ impl RailAcceptor {
         let mut inlet = WireInlet::new(wire.clone());
         let admitted = self.gate.accept_peer(&mut inlet, &options.calls.handshake_terms("")).await;
         if admitted.is_err() {
-            // It was told why. Destroying the queue pair at once would take that from it.
+            // The requester was told the reason. Destroying the queue pair at once would lose that
+            // message.
             wire.ended_within(REFUSED_FOR).await;
         }
         let (agreed, place) = admitted?;

@@ -1,5 +1,5 @@
-//! Shared receive buffers on real kernel verbs: connections that come, end at any moment and lie,
-//! and a queue that never runs dry. In one process of its own, since it looks at what the rails of
+//! Tests shared receive buffers on real kernel verbs: connections that come, end at any moment and
+//! lie, and a queue that never runs dry. Runs in its own process, since it reads what the rails of
 //! a process share.
 #![allow(clippy::unwrap_used)]
 
@@ -20,13 +20,13 @@ use crate::metrics::transport_metrics;
 use crate::transport::{CallEvent, CallService, IncomingCall, PeerConnection, ReplySender};
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
-/// For a connection, in an emulated guest that shares its CPUs.
+/// Deadline for a connection in an emulated guest that shares its CPUs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So few that a dozen connections do not fit.
+/// Count of buffers: so few that a dozen connections do not fit.
 const DEPTH: u16 = 64;
 
-/// A message that takes more chunks than a connection is sure of.
+/// Length of a message that takes more chunks than a connection is sure of.
 const MESSAGE: usize = 48 << 10;
 
 fn test_address() -> IpAddr {
@@ -49,7 +49,7 @@ fn test_arena() -> Arena {
     .unwrap()
 }
 
-/// Answers with the message, and with as many bytes beside it.
+/// A service that answers with the message, and with as many bytes beside it.
 struct SharingEchoService;
 
 #[async_trait]
@@ -114,7 +114,7 @@ async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rin
         });
         futures::future::join_all(calls).await;
         assert!(ring.tally().reserved <= u32::from(DEPTH));
-        // One that is alone may have more than it was sure of.
+        // A lone connection may have more than it was sure of.
         connections.truncate(1);
         while ring.tally().reserved > 12 {
             tokio::task::yield_now().await;
@@ -172,7 +172,7 @@ async fn buffers_of_connections_that_end_in_the_middle_come_back() {
     .await;
 }
 
-/// Whoever reaches the port can connect and fail at the handshake, as often as it likes.
+/// Shows that anybody who reaches the port can connect and fail at the handshake repeatedly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {

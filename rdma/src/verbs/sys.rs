@@ -1,12 +1,13 @@
-//! The verbs bindings, and every `unsafe` call into them: the listing here, connections in `cm`,
-//! their states in `states`, memory in `memory`, windows over it in `window`, queues in `queue` and
-//! `shared`, a port's facts in `port`. No other file of the crate names the bindings.
+//! Owns the verbs bindings and every `unsafe` call into them. The listing is here, connections in
+//! `cm`, their states in `states`, memory in `memory`, windows over it in `window`, queues in
+//! `queue` and `shared_queue`, a port's attributes in `port`. No other file of the crate names the
+//! bindings.
 //!
-//! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm and loads both at run
-//! time, so the binary starts on a host without them. The `ibverbs` family was tried and left out:
-//! `ibverbs` 0.9.2, the newest published, has no RDMA WRITE, and `ibverbs-sys` does not build
-//! without the system's headers and links dynamically, so that a binary with it does not start
-//! where libibverbs is missing. The choice stays inside this folder.
+//! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm. It loads both at run
+//! time, so the binary starts on a host without them. The `ibverbs` family was tried and left out.
+//! `ibverbs` 0.9.2, the newest published, has no RDMA WRITE. `ibverbs-sys` needs the system's
+//! headers and links dynamically, so its binary does not start where libibverbs is missing. The
+//! choice stays inside this folder.
 
 mod cm;
 mod memory;
@@ -32,14 +33,14 @@ pub(super) use queue::{
 pub(super) use shared_queue::SharedQueue;
 pub(super) use window::MemoryWindow;
 
-/// The error of a call that returns -1 or a null pointer and sets `errno`.
+/// Makes the error of a call that returns -1 or a null pointer and sets `errno`.
 fn last_error(what: &str) -> io::Error {
     let error = io::Error::last_os_error();
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }
 
-/// The error of a call that returns 0, or an errno, or -1 and sets `errno`: librdmacm does one,
-/// libibverbs the other.
+/// Checks the result of a call that returns 0, an errno, or -1 with `errno` set. libibverbs returns
+/// an errno, librdmacm returns -1.
 fn check_result(result: libc::c_int, what: &str) -> io::Result<()> {
     match result {
         0 => Ok(()),
@@ -51,7 +52,7 @@ fn check_result(result: libc::c_int, what: &str) -> io::Result<()> {
     }
 }
 
-/// Name and kind of each RDMA device of this host, or the error of the listing.
+/// Lists the name and kind of each RDMA device of this host.
 pub(super) fn list_devices() -> io::Result<Vec<(String, u32)>> {
     let mut count = 0;
     // SAFETY: `count` is a valid place for an int.

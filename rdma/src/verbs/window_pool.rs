@@ -1,8 +1,8 @@
-//! Memory windows of a rail: a landing is opened for the one queue pair that it is lent over, and
-//! closed before its memory is leased again.
+//! Owns the unused memory windows of a rail, and the memory that waits for windows to close.
 //!
-//! Owns the windows that are not in use, and what a landing's memory waits for. The requests go
-//! through `Sender`, in order with the frames that tell the keys.
+//! A landing is opened for the one queue pair that it is lent over. It is closed before its memory
+//! is loaned again. The requests go through `ChunkSender`, in order with the frames that tell the
+//! keys.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::calls::MemorySegment;
 use crate::landing::TakeBack;
 use crate::metrics::{GaugeGuard, transport_metrics};
 
-/// Windows of one rail.
+/// The memory windows of one rail.
 pub(super) struct MemoryWindowPool {
     domain: Arc<ProtectionDomain>,
     spare: Mutex<Vec<PooledWindow>>,
@@ -32,7 +32,7 @@ pub(super) struct PooledWindow {
 }
 
 impl MemoryWindowPool {
-    /// Makes one, since a device that says it has windows may have none left.
+    /// Makes the pool with one window, since a device that reports windows may have none left.
     pub(super) fn new(rail: &str, domain: &Arc<ProtectionDomain>) -> io::Result<Self> {
         if !domain.query_capabilities()?.windows {
             return Err(io::Error::other("its device has no memory windows of type 2"));
@@ -54,8 +54,8 @@ impl MemoryWindowPool {
         Ok(PooledWindow { window, _made: GaugeGuard::add_to(&self.made, 1) })
     }
 
-    /// Windows over `places` of `region`: what binds them, and what the peer is told. `None` where
-    /// the device has no more.
+    /// Binds windows over `places` of `region`. Returns them, the requests that bind them, and the
+    /// segments to tell the peer. Returns `None` where the device has no more windows.
     pub(super) fn bind_windows(
         self: &Arc<Self>,
         region: &MemoryRegion,
@@ -90,14 +90,14 @@ impl MemoryWindowPool {
         Some((BoundWindows { windows, _count: count }, ops, segments))
     }
 
-    /// For use again. They must not be bound.
+    /// Takes back windows for use again. They must not be bound.
     pub(super) fn put_back(&self, mut bound: BoundWindows) {
         self.spare.lock().append(&mut bound.windows);
     }
 }
 
-/// The windows of one landing, bound or about to be. Dropping them closes them at once, which is
-/// slow where the queue pair is alive and necessary where it is not.
+/// The windows of one landing, bound or about to be. Dropping them closes them at once. That is
+/// slow where the queue pair is alive, and necessary where it is not.
 pub(super) struct BoundWindows {
     windows: Vec<PooledWindow>,
     _count: GaugeGuard,
@@ -115,7 +115,7 @@ pub(super) struct ClosingWindows {
     pub(super) held: Vec<CellHold>,
 }
 
-/// In a landing that is lent through windows.
+/// The windows of a landing that is lent through them.
 pub(super) struct LandingWindows {
     pub(super) wire: Arc<QueuePairWire>,
     pub(super) number: u64,

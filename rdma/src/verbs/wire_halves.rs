@@ -1,4 +1,4 @@
-//! The two halves that `calls` speaks over a queue pair, and the words of the handshake.
+//! Owns the two halves of a queue pair that `calls` uses, and the handshake's bytes.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::calls::{
 use crate::landing::{Landing, LandingFill};
 use crate::transport::TransportKind;
 
-/// Sends; closes the queue pair when dropped.
+/// The sending half. Dropping it closes the queue pair.
 pub(super) struct WireOutlet(pub(super) Arc<QueuePairWire>);
 
 impl Drop for WireOutlet {
@@ -34,16 +34,16 @@ impl FrameOutlet for WireOutlet {
         Some(self.0.metrics.call_seconds.clone())
     }
 
-    /// The places of a landing and their keys. Blocks grant no remote right: what a worker pulls
-    /// travels in the stream.
+    /// Returns the addresses of a landing and their keys. Blocks grant no remote right: what a
+    /// worker pulls travels in the stream.
     fn lend_landing(&self, landing: &mut Landing) -> Vec<MemorySegment> {
         let rail = &self.0.rail;
-        // What fits in a SEND is never written, so there is nothing to open for it.
+        // Data that fits in a SEND is never written, so nothing has to be opened for it.
         if rail.usage != ArenaPurpose::Landings || landing.total_bytes() <= RIDE_BYTES_MAX as u64 {
             return Vec::new();
         }
         let places: Vec<_> = landing.lent_ranges().collect();
-        // Memory of another arena can't be described: all of the reply then travels in the stream.
+        // Memory of another arena can't be described. All of the reply then travels in the stream.
         if !places.iter().all(|(address, bytes)| rail.region.covers_range(*address, *bytes)) {
             return Vec::new();
         }
@@ -68,8 +68,8 @@ impl FrameOutlet for WireOutlet {
             let written = self.0.written.notified();
             {
                 let state = self.0.state.lock();
-                // Once the peer has hung up nobody drives but the inlet, whose reader this is: what
-                // is left to read is bounded.
+                // Once the peer has hung up, only the inlet drives, and this is the inlet's reader.
+                // What is left to read is bounded.
                 if state.sender.control_frames() < self.0.controls_max
                     || state.ended
                     || state.closed
@@ -103,8 +103,8 @@ impl FrameOutlet for WireOutlet {
             state.closed || (state.finishing && state.sender.is_idle())
         };
         self.0.drive_until(&mut |state| finished(state) || state.ended).await?;
-        // From here on the inlet drives. Where the peer has hung up, it reads what came before, and
-        // then says so.
+        // From here on the inlet drives. Where the peer has hung up, the inlet reads what came
+        // before, and then reports the end.
         self.0.driven.store(false, Ordering::Release);
         self.0.arrived.notify_one();
         if !finished(&self.0.state.lock()) {
@@ -127,11 +127,11 @@ impl FrameOutlet for WireOutlet {
     }
 }
 
-/// Receives.
+/// The receiving half.
 pub(super) struct WireInlet {
     wire: Arc<QueuePairWire>,
     message_bytes_max: u32,
-    /// The chunk that is being read: its buffer, and how far.
+    /// The chunk that is being read: its buffer, its header, and the read position.
     current: Option<(u16, ChunkHeader, usize)>,
 }
 
@@ -148,14 +148,14 @@ impl WireInlet {
         Self { wire, message_bytes_max: 0, current: None }
     }
 
-    /// Notes that the peer has proved the secret, and sets the bound that the handshake agreed on.
+    /// Records that the peer has proved the secret. Sets the bound that the handshake agreed on.
     pub(super) fn with_message_bound(mut self, message_bytes_max: u32) -> Self {
         self.wire.state.lock().proven = true;
         self.message_bytes_max = message_bytes_max;
         self
     }
 
-    /// Waits for bytes; how many there are in the current chunk, 0 at the end.
+    /// Waits for bytes. Returns how many are left in the current chunk, 0 at the end.
     async fn wait_for_bytes(&mut self) -> io::Result<usize> {
         loop {
             if let Some((buffer, header, at)) = self.current {
@@ -188,7 +188,8 @@ impl WireInlet {
                     !state.received.is_empty() || state.ended || state.closed
                 };
                 let driven = self.wire.drive_until(arrived).await;
-                // What came before the line broke is read; the failure stays.
+                // Bytes that came before the line broke are still read. The failure stays for
+                // later.
                 if self.wire.state.lock().received.is_empty() {
                     driven?;
                 }
@@ -196,7 +197,7 @@ impl WireInlet {
         }
     }
 
-    /// Reads up to `to.len()` bytes; 0 only at the end.
+    /// Reads up to `to.len()` bytes. Returns 0 only at the end.
     async fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let bytes = self.wait_for_bytes().await?.min(to.len());
         if let Some((buffer, _, at)) = &mut self.current {
@@ -206,7 +207,7 @@ impl WireInlet {
         Ok(bytes)
     }
 
-    /// Fills `to`; `false` when the stream ends before its first byte.
+    /// Fills `to`. Returns `false` when the stream ends before its first byte.
     async fn read_exact(&mut self, to: &mut [u8]) -> Result<bool, InletError> {
         let mut have = 0;
         while have < to.len() {
@@ -230,8 +231,7 @@ impl WireInlet {
 
 impl FrameInlet for WireInlet {
     async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
-        // Frames that are all there already would otherwise never let another task of this thread
-        // run.
+        // Frames that have all arrived would otherwise never let another task of this thread run.
         tokio::task::consume_budget().await;
         let mut bytes = [0; HEADER_BYTES];
         if !self.read_exact(&mut bytes).await? {
@@ -258,8 +258,7 @@ impl FrameInlet for WireInlet {
             if self.wire.rail.usage != ArenaPurpose::Landings {
                 return Err(InletError::Rules("data placed where no memory was lent".into()));
             }
-            // The SEND that brought this header vouches for the WRITEs before it, on the same queue
-            // pair.
+            // The SEND of this header vouches for the WRITEs before it, on the same queue pair.
             fill.record_placed();
             self.wire.metrics.landed_bytes.inc_by(header.data_bytes);
         } else {
@@ -270,7 +269,7 @@ impl FrameInlet for WireInlet {
 }
 
 impl WireInlet {
-    /// Data that rides in the stream.
+    /// Reads data that rides in the stream into the landing.
     async fn fill_landing(
         &mut self,
         header: &FrameHeader,

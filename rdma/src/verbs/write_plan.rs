@@ -1,5 +1,5 @@
-//! Which bytes of the owner go to which bytes of a landing: pieces on one side, segments on the
-//! other, cut by both.
+//! Owns the plan of RDMA WRITEs: it maps the owner's pieces to the segments of a landing and cuts
+//! at the borders of both.
 //!
 //! Pure. Posts nothing.
 
@@ -19,8 +19,8 @@ pub(super) struct RdmaWriteRequest {
 
 const NO_SGE: GatherElement = GatherElement { address: 0, bytes: 0, lkey: 0 };
 
-/// Appends to `writes` what moves `data` to `offset` of the memory that `target` describes, in
-/// order. `false`, and nothing appended, where the target has no room there.
+/// Appends to `writes` the WRITEs that move `data` to `offset` of the memory that `target`
+/// describes, in order. Returns `false` and appends nothing where the target has no room there.
 pub(super) fn plan_writes(
     data: &[Bytes],
     offset: u64,

@@ -1,4 +1,4 @@
-//! What works: sizes, parts, orders, concurrency, pushes, cancels, credits.
+//! Cases of normal operation: sizes, parts, orders, concurrency, pushes, cancels, credits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -200,7 +200,7 @@ pub async fn a_landing_returns_when_its_call_is_settled(rig: Rig) {
     // One page is pinned by the piece; the three that nobody wrote to are back already, the call
     // still there.
     let pinned = rig.arena.class_bytes(PAGE) as u64;
-    // Where windows over them have to be closed first, a moment later.
+    // Where windows over them have to be closed first, they are back a moment later.
     eventually("what nobody wrote to is back", || rig.arena.arena_usage().leased_bytes == pinned)
         .await;
     drop(call);
@@ -291,7 +291,7 @@ pub async fn a_waiting_call_that_nobody_polls_starves_no_other(rig: Rig) {
         }
     }));
     let calls: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();
-    // As many as there are credits: were each handed one, none would be left.
+    // As many calls as there are credits. If each waiter were handed one, none would be left.
     let mut ahead: Vec<_> = (0..CREDITS).map(|_| rig.call("", 0)).collect();
     for call in &mut ahead {
         assert!(futures::poll!(std::pin::pin!(call.next())).is_pending());

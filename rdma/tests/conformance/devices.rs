@@ -1,5 +1,5 @@
-//! Devices that come late, go, and return within one process, on real kernel verbs. Each test in a
-//! process of its own: while a device is gone, no other test can run on it.
+//! Cases of devices that come late, go, and return within one process, on real kernel verbs. Each
+//! test runs in its own process: while a device is gone, no other test can run on it.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,8 +25,8 @@ struct Device {
 }
 
 impl Device {
-    /// `VERBS3_TEST_DEVICE` names it; it is not opened, since a soft device that a process has
-    /// opened goes only with that process.
+    /// Returns the device that `VERBS3_TEST_DEVICE` names. Does not open it: a soft device that a
+    /// process has opened goes only with that process.
     fn under_test() -> Self {
         let address = listen_address().ip();
         let interfaces = rails::list_interfaces().unwrap();
@@ -47,7 +47,7 @@ impl Device {
         Self::link(&["add", &self.name, "type", &self.kind, "netdev", &self.netdev]);
     }
 
-    /// As a process that names the device in its configuration.
+    /// Returns the place of the device, like a process that names it in its configuration.
     fn place(&self) -> RailPlace {
         let names = vec![self.name.clone()];
         let port_of = |address: IpAddr| {

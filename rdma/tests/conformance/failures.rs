@@ -1,4 +1,4 @@
-//! What fails: handlers, servers, requesters. Nothing hangs, nothing leaks.
+//! Cases of failures: handlers, servers, requesters. Nothing hangs, nothing leaks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

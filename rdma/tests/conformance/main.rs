@@ -1,9 +1,8 @@
-//! One conformance suite for every transport: what a requester and a server may rely on, whatever
+//! The conformance suite of every transport: the guarantees to a requester and a server, whatever
 //! moves the bytes.
 //!
-//! An ordinary test binary: it listens on loopback, or where `VERBS3_TEST_ADDRESS` (an IP address)
-//! says, so it also runs inside a VM. A test that does not end is a failure: every one has a
-//! deadline.
+//! An ordinary test binary. It listens on loopback, or where `VERBS3_TEST_ADDRESS` (an IP address)
+//! says, so it also runs inside a VM. Every test has a deadline: one that does not end fails.
 #![allow(clippy::unwrap_used)]
 
 mod cases;
@@ -41,7 +40,7 @@ macro_rules! conformance {
     };
 }
 
-/// What holds for every transport between two processes; a rig's own cases follow.
+/// Cases for every transport between two processes; a rig's own cases follow.
 macro_rules! between_processes {
     ($rig:ident, $make:expr, $(#[$attribute:meta])? [$($own:tt)*]) => {
         conformance!(

@@ -109,7 +109,7 @@ async fn a_lost_connection_is_replaced_after_its_rest() {
     handle.drop_at_event(1);
     let error = ask(&peer).await.unwrap_err();
     assert!(matches!(error, TransportError::Lost { .. }), "{error}");
-    // It died young, so it rests first; of this call nothing is sent.
+    // The connection died young, so the peer rests first. Nothing of this call is sent.
     let error = ask(&peer).await.unwrap_err();
     assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
     assert_eq!(connects.load(Ordering::SeqCst), 1);

@@ -1,4 +1,4 @@
-//! Replies that lie in an arena, as a worker's do, whatever the case's handler makes them of.
+//! Replies that lie in an arena, like a worker's, whatever the case's handler makes them from.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use verbs3_rdma::transport::{CallService, IncomingCall, ReplyDriver, ReplySender
 
 use crate::rig::PAGE;
 
-/// `pinned_bytes` in the memory of `arena`, in cells; `None` where there is no room.
+/// Copies `bytes` into the memory of `arena`, in cells. Returns `None` where there is no room.
 pub fn placed(arena: &Arena, bytes: &[u8]) -> Option<Vec<Bytes>> {
     let mut pieces = Vec::new();
     for page in bytes.chunks(PAGE) {

@@ -1,5 +1,5 @@
-//! The rule that stale bytes hang on: a landing is not reused while its old call could still write
-//! to it.
+//! Cases of the rule that prevents stale bytes: a landing is not reused while its old call could
+//! still write to it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::rig::{
     PAGE, Rig, arena, collect, eventually, landing, pattern, service, within_deadline,
 };
 
-/// The whole arena: whoever leases this again gets the same memory, or nothing.
+/// Bytes of the whole arena: a new loan gets the same memory, or nothing.
 const ALL: usize = 2 << 20;
 
 pub async fn a_cancelled_landing_comes_back_after_the_acknowledgement(rig: Rig) {

@@ -1,5 +1,5 @@
-//! The wire format a second time, by hand: what lies, stalls and breaks off in the hostile cases,
-//! and what holds the layout in place. Nothing here is shared with the code under test.
+//! The wire format a second time, by hand. It serves lies, stalls and broken frames to the hostile
+//! cases, and pins the layout down. Nothing here is shared with the code under test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +184,7 @@ pub fn proof(secret: &[u8], role: &[u8], hello: &[u8], challenge: &[u8]) -> Vec<
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Of the frames that are written here by hand.
+/// Version of the hand-written frames.
 pub const VERSION: u32 = 2;
 
 pub const SECRET: &[u8] = b"the cluster's secret";

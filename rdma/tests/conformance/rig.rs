@@ -1,5 +1,5 @@
-//! What the cases are written in: a connected pair, an arena, handlers from closures, and bytes
-//! that tell where they are.
+//! The rig of the cases: a connected pair, an arena, handlers from closures, and bytes that tell
+//! their place.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,7 +25,7 @@ use crate::placed::Placed;
 use crate::shm_rig::shm_pair;
 use crate::tcp_threads::Threads;
 
-/// Of a case that hangs. Under emulation, some of those that don't take most of a minute.
+/// Deadline of a case. Under emulation, some good cases take most of a minute.
 pub const DEADLINE: Duration = Duration::from_secs(300);
 pub const PAGE: usize = 256 << 10;
 /// Few, so that a test can use them all.
@@ -54,7 +54,7 @@ pub fn arena(extents: usize) -> Arena {
     .unwrap()
 }
 
-/// A landing of `data_bytes`, in pages and a rest.
+/// Makes a landing of `bytes`, in pages and a rest.
 pub fn landing(arena: &Arena, bytes: usize) -> Option<Landing> {
     let mut segments = vec![PAGE; bytes / PAGE];
     segments.push(bytes % PAGE);
@@ -123,7 +123,8 @@ pub struct Rig {
     pub arena: Arena,
     pub server: Option<Server>,
     service: Arc<Installed>,
-    /// Where the server's connections have some; they end after it, as a worker's do.
+    /// Runtimes of the server's connections, if they have any. They end after the server, like a
+    /// worker's.
     _threads: Option<Threads>,
 }
 
@@ -174,7 +175,7 @@ impl Rig {
         }
     }
 
-    /// Replies are of the heap, so they ride in the stream.
+    /// Replies are on the heap, so they ride in the stream.
     pub async fn verbs() -> Self {
         Self::over_verbs(|service, _| service).await
     }
@@ -201,7 +202,7 @@ impl Rig {
         Self { connection, arena, server: Some(Server::Verbs(server)), service, _threads: None }
     }
 
-    /// Replies are of the heap, so they are copied.
+    /// Replies are on the heap, so they are copied.
     pub async fn shm() -> Self {
         Self::over_shm(|service, _| service).await
     }
@@ -230,7 +231,7 @@ impl Rig {
         assert!(self.service.0.set(service).is_ok(), "one service a rig");
     }
 
-    /// Starts a call with a landing of `data_bytes`, where the transport wants one.
+    /// Starts a call with a landing of `bytes`, where the transport wants one.
     pub fn call(&self, message: impl Into<Bytes>, bytes: usize) -> OutgoingCall {
         let landing = self
             .connection
@@ -261,7 +262,7 @@ pub fn verbs_options() -> VerbsOptions {
     // Devices that lack something are met by doing without it.
     let plain = std::env::var("VERBS3_TEST_PLAIN").is_ok_and(|value| value == "1");
     let windows = std::env::var("VERBS3_TEST_WINDOWS").is_ok_and(|value| value == "1");
-    // In an emulated guest that shares its CPUs a connection takes what it takes.
+    // Generous, for an emulated guest that shares its CPUs.
     let calls = CallOptions { connect_deadline: Duration::from_secs(60), ..call_options() };
     VerbsOptions {
         calls,

@@ -1,5 +1,5 @@
-//! Pins: how long a requester may look at a worker's memory, and that nothing but the requester
-//! ends it.
+//! Cases of pins: how long a requester may look at a worker's memory, and that nothing but the
+//! requester ends it.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub async fn fetch(
     }
 }
 
-/// Leases all that is free in `arena` and writes over it, as a worker does that evicts and fills.
+/// Loans all that is free in `arena` and writes over it, like a worker that evicts and fills.
 fn reuse(arena: &Arena) {
     let mut held = Vec::new();
     while let Some(cell) = arena.allocate_cell(PAGE) {
@@ -92,7 +92,7 @@ async fn a_piece_keeps_its_memory_after_the_connection_is_gone() {
         .await;
         reuse(&owner);
         assert!(data.concat() == page(&[1]));
-        // What nobody can release any more ends together, with the last piece.
+        // Pins that nobody can release any more end together, with the last piece.
         drop(other);
         reuse(&owner);
         let rest = data.pop().unwrap().slice(PAGE - 10..);
@@ -174,7 +174,7 @@ async fn a_requester_that_never_releases_gets_copies_beyond_its_quota() {
                 assert!(data.concat() == page(&[number]));
                 kept.push(data);
             }
-            // What was copied is let go of just after it has arrived.
+            // Copied memory is released just after it has arrived.
             eventually("the quota is in use", || {
                 owner.arena_usage().leased_bytes == by_reference * page_bytes
             })
@@ -272,7 +272,7 @@ fn mappings(bytes: usize) -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_connections_to_a_worker_share_one_mapping_of_its_memory() {
     within_deadline(async {
-        // Of a size that no other case has.
+        // A size that no other case has.
         let extents = 13;
         let (room, owner, landings) = (tempfile::tempdir().unwrap(), arena(extents), arena(1));
         let bytes = extents << 21;

@@ -1,4 +1,4 @@
-//! Workers and requesters of shared memory that lie, over a raw unix socket.
+//! Cases of shared-memory workers and requesters that lie, over a raw unix socket.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -62,7 +62,7 @@ async fn pass(end: &End, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     assert_eq!(sent.await.unwrap(), bytes.len());
 }
 
-/// What comes next, with the descriptors.
+/// Receives the next bytes, with the descriptors.
 async fn take(stream: &UnixStream, bytes: usize) -> (Vec<u8>, Vec<OwnedFd>) {
     let (mut buffer, mut descriptors) = (vec![0; bytes], Vec::new());
     let received = stream.async_io(Interest::READABLE, || {

@@ -1,5 +1,4 @@
-//! What the cases over shared memory are written in: a server with an arena of its own, and who
-//! connects to it.
+//! The rig of the cases over shared memory: a server with its own arena, and its requesters.
 
 use std::path::PathBuf;
 use std::sync::Arc;

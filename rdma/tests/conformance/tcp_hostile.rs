@@ -1,4 +1,4 @@
-//! Peers that lie, stall, or are not what they say, over a raw socket.
+//! Cases of peers that lie, stall, or are not what they claim, over a raw socket.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -128,8 +128,8 @@ async fn connections_and_half_open_handshakes_are_capped() {
     .await;
 }
 
-/// Found by reading: whoever opened so many sockets kept every gateway out, again and again until
-/// each deadline.
+/// Found by review: a stranger who opened so many sockets kept every gateway out, again and again
+/// until each deadline.
 #[tokio::test]
 async fn strangers_that_say_nothing_keep_no_requester_out() {
     within_deadline(async {

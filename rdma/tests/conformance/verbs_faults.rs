@@ -1,5 +1,5 @@
-//! What a peer or a device does wrong over verbs, on real kernel verbs. Run in the VM; the device
-//! is soft-RoCE or soft-iWARP.
+//! Cases of faults of a peer or a device over verbs, on real kernel verbs. Run in the VM; the
+//! device is soft-RoCE or soft-iWARP.
 
 use std::process::Command;
 use std::sync::mpsc::sync_channel;
@@ -57,8 +57,8 @@ async fn reads(connection: &Arc<dyn PeerConnection>, arena: &Arena) -> Result<()
     Ok(())
 }
 
-/// A worker that is stopped (SIGSTOP, a long page fault) before its WRITE, and goes on when its
-/// requester has long given up and lent the memory to somebody else.
+/// A worker that is stopped (SIGSTOP, a long page fault) before its WRITE. It goes on after its
+/// requester has given up and lent the memory to somebody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
@@ -237,9 +237,9 @@ async fn path_mtu_is_the_smaller_bound_of_both_sides() {
     .await;
 }
 
-/// In a process of its own: soft-RoCE and soft-iWARP can't take a device away from a process that
+/// Runs in its own process. Soft-RoCE and soft-iWARP can't take a device away from a process that
 /// has opened it, so the removal ends with the process. NICs whose drivers can (mlx5) get their
-/// device back within it; that is not shown here.
+/// device back within it; this test does not show that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh"]
 async fn device_removal_ends_its_connections_and_gives_their_landings_back() {

@@ -1,5 +1,5 @@
-//! Digests of bodies: the MD5 behind ETags, S3's checksums, and what follows from those of parts.
-//! Verifies claims, and reads no request by itself.
+//! Owns digests of bodies: the MD5 behind ETags, S3's checksums, and those derived from parts.
+//! Verifies claims. Reads no request itself.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum S3ChecksumAlgorithm {
     Sha256,
 }
 
-/// Whether a multipart object's checksum is of its bytes or of its parts' checksums.
+/// The kind of a multipart object's checksum: of its bytes, or of its parts' checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChecksumKind {
     FullObject,
@@ -38,7 +38,7 @@ impl S3ChecksumAlgorithm {
         S3ChecksumAlgorithm::Sha256,
     ];
 
-    /// Reads S3's name, in any case. Errors with InvalidRequest for an unknown one.
+    /// Reads S3's name, in any case. Fails with InvalidRequest for an unknown one.
     pub fn parse(name: &str) -> S3Result<Self> {
         let known =
             S3ChecksumAlgorithm::ALL.into_iter().find(|a| a.s3_name().eq_ignore_ascii_case(name));
@@ -47,7 +47,7 @@ impl S3ChecksumAlgorithm {
         })
     }
 
-    /// S3's name for the algorithm, in capitals: `CRC32C`.
+    /// Returns S3's name for the algorithm, in capitals: `CRC32C`.
     pub fn s3_name(self) -> &'static str {
         match self {
             S3ChecksumAlgorithm::Crc32 => "CRC32",
@@ -58,7 +58,7 @@ impl S3ChecksumAlgorithm {
         }
     }
 
-    /// The request and response header that carries the value, in lower case.
+    /// Returns the request and response header that carries the value, in lower case.
     pub fn header_name(self) -> &'static str {
         match self {
             S3ChecksumAlgorithm::Crc32 => "x-amz-checksum-crc32",
@@ -87,8 +87,8 @@ impl S3ChecksumAlgorithm {
         }
     }
 
-    /// What a multipart upload's checksum is if the client does not say (S3 user guide, "Checking
-    /// object integrity").
+    /// Returns the kind of a multipart upload's checksum if the client does not say (S3 user guide,
+    /// "Checking object integrity").
     pub fn default_kind(self) -> ChecksumKind {
         if self == S3ChecksumAlgorithm::Crc64Nvme {
             ChecksumKind::FullObject
@@ -97,7 +97,7 @@ impl S3ChecksumAlgorithm {
         }
     }
 
-    /// Whether S3 takes this kind of checksum with the algorithm, for multipart uploads.
+    /// Returns true if S3 accepts this kind of checksum with the algorithm, for multipart uploads.
     pub fn allows_kind(self, kind: ChecksumKind) -> bool {
         match kind {
             ChecksumKind::FullObject => self.crc_algorithm().is_some(),
@@ -111,7 +111,7 @@ impl S3ChecksumAlgorithm {
 }
 
 impl ChecksumKind {
-    /// Reads S3's `FULL_OBJECT` or `COMPOSITE`. Errors with InvalidRequest for anything else.
+    /// Reads S3's `FULL_OBJECT` or `COMPOSITE`. Fails with InvalidRequest for anything else.
     pub fn parse(name: &str) -> S3Result<Self> {
         match name {
             s3s::dto::ChecksumType::FULL_OBJECT => Ok(ChecksumKind::FullObject),
@@ -123,7 +123,7 @@ impl ChecksumKind {
         }
     }
 
-    /// The kind as the S3 interface writes it.
+    /// Returns the kind as the S3 interface writes it.
     pub fn to_dto(self) -> s3s::dto::ChecksumType {
         s3s::dto::ChecksumType::from_static(match self {
             ChecksumKind::FullObject => s3s::dto::ChecksumType::FULL_OBJECT,
@@ -140,7 +140,7 @@ pub struct ChecksumSet {
 }
 
 impl ChecksumSet {
-    /// The value of one algorithm, in base64. `None` where it is not known.
+    /// Returns the value of one algorithm, in base64. `None` where it is not known.
     pub fn get(&self, algorithm: S3ChecksumAlgorithm) -> Option<String> {
         self.values[algorithm.value_index()].clone()
     }
@@ -150,17 +150,17 @@ impl ChecksumSet {
         self.values[algorithm.value_index()] = value;
     }
 
-    /// The algorithms that have a value.
+    /// Returns the algorithms that have a value.
     pub fn known_algorithms(&self) -> impl Iterator<Item = S3ChecksumAlgorithm> + '_ {
         S3ChecksumAlgorithm::ALL.into_iter().filter(|a| self.values[a.value_index()].is_some())
     }
 
-    /// Whether no algorithm has a value. The kind does not count.
+    /// Returns true if no algorithm has a value. The kind does not count.
     pub fn is_empty(&self) -> bool {
         self.values.iter().all(Option::is_none)
     }
 
-    /// Checksums named by headers or trailers.
+    /// Reads checksums from headers or trailers.
     pub fn from_headers(headers: &HeaderMap) -> S3Result<Self> {
         let mut out = ChecksumSet::default();
         for algorithm in S3ChecksumAlgorithm::ALL {
@@ -183,7 +183,7 @@ impl ChecksumSet {
         Ok(())
     }
 
-    /// Holds `claimed` against what was computed; everything claimed must have been computed.
+    /// Verifies `claimed` against what was computed. Everything claimed must have been computed.
     pub fn verify_claims(&self, claimed: &ChecksumSet) -> S3Result<()> {
         for algorithm in claimed.known_algorithms() {
             if self.get(algorithm) != claimed.get(algorithm) {
@@ -230,7 +230,7 @@ macro_rules! put_checksums {
 }
 pub(super) use put_checksums;
 
-/// MD5 and the wanted checksums of one body, in one pass.
+/// A hasher of one body: MD5 and the wanted checksums, in one pass.
 #[derive(Default)]
 pub struct BodyHasher {
     md5: Md5,
@@ -248,7 +248,7 @@ impl fmt::Debug for BodyHasher {
 }
 
 impl BodyHasher {
-    /// Computes MD5 always, and the given algorithms besides it.
+    /// Makes a hasher that computes MD5 always, and the given algorithms besides.
     pub fn new(algorithms: impl IntoIterator<Item = S3ChecksumAlgorithm>) -> Self {
         let mut out = BodyHasher::default();
         for algorithm in algorithms {
@@ -283,7 +283,7 @@ impl BodyHasher {
         }
     }
 
-    /// The MD5 in binary form, and the checksums of the full object in base64.
+    /// Returns the MD5 in binary form, and the checksums of the full object in base64.
     pub fn finish_digests(self) -> ([u8; 16], ChecksumSet) {
         let mut sums = ChecksumSet::default();
         sums.set_value(
@@ -314,7 +314,8 @@ pub fn parse_content_md5(value: &str) -> S3Result<[u8; 16]> {
     bytes.ok_or_else(|| s3_error!(InvalidDigest, "The Content-MD5 you specified was invalid."))
 }
 
-/// The ETag of an object that was uploaded in parts: MD5 over the parts' MD5s, and their number.
+/// Returns the ETag of an object that was uploaded in parts: MD5 over the parts' MD5s, and their
+/// number.
 pub fn multipart_etag<'a>(md5s: impl ExactSizeIterator<Item = &'a [u8; 16]>) -> String {
     let count = md5s.len();
     let mut md5 = Md5::new();
@@ -322,7 +323,8 @@ pub fn multipart_etag<'a>(md5s: impl ExactSizeIterator<Item = &'a [u8; 16]>) -> 
     format!("{}-{count}", hex::encode(md5.finalize()))
 }
 
-/// The object's checksum from its parts' (size and checksum each). `None` if a part lacks one.
+/// Computes the object's checksum from its parts (size and checksum each). Returns `None` if a part
+/// lacks one.
 pub fn multipart_checksum(
     algorithm: S3ChecksumAlgorithm,
     kind: ChecksumKind,

@@ -1,5 +1,5 @@
-//! Conditional requests and ranges, as pure functions. RFC 9110 sections 13.2.2 and 14.1.2, with
-//! S3's answers.
+//! Owns conditional requests and ranges, as pure functions. Follows RFC 9110 sections 13.2.2 and
+//! 14.1.2, with S3's answers.
 
 use std::ops::Range as ByteRange;
 
@@ -17,7 +17,7 @@ pub struct ReadConditions {
     pub if_unmodified_since: Option<Timestamp>,
 }
 
-/// What a conditional read comes to. `Failed` names the header whose condition did not hold.
+/// The verdict on a conditional read. `Failed` names the header whose condition did not hold.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LocalConditionVerdict {
     Proceed,
@@ -26,7 +26,8 @@ pub enum LocalConditionVerdict {
 }
 
 impl ReadConditions {
-    /// `If-Match` outranks `If-Unmodified-Since`, and `If-None-Match` outranks `If-Modified-Since`.
+    /// Judges a read. `If-Match` outranks `If-Unmodified-Since`, and `If-None-Match` outranks
+    /// `If-Modified-Since`.
     pub fn judge_read(&self, etag: &str, modified_s: i64) -> LocalConditionVerdict {
         match (&self.if_match, &self.if_unmodified_since) {
             (Some(wanted), _) if !etag_matches(wanted, etag, EtagStrength::Strong) => {
@@ -48,7 +49,7 @@ impl ReadConditions {
         }
     }
 
-    /// The conditions of a copy's source answer 412 where a read would answer 304.
+    /// Judges a copy's source. Answers 412 where a read would answer 304.
     pub fn judge_copy(&self, etag: &str, modified_s: i64) -> S3Result<()> {
         match self.judge_read(etag, modified_s) {
             LocalConditionVerdict::Proceed => Ok(()),
@@ -60,7 +61,7 @@ impl ReadConditions {
     }
 }
 
-/// S3's 412 answer. `which` names the header whose condition did not hold.
+/// Makes S3's 412 answer. `which` names the header whose condition did not hold.
 pub fn precondition_failed(which: &str) -> S3Error {
     s3_error!(
         PreconditionFailed,
@@ -68,8 +69,8 @@ pub fn precondition_failed(which: &str) -> S3Error {
     )
 }
 
-/// A 304 has no body, and the headers that a cache needs to renew what it has (RFC 9110 section
-/// 15.4.5).
+/// Makes a 304 answer. It has no body, and the headers that a cache needs to renew what it has (RFC
+/// 9110 section 15.4.5).
 pub fn not_modified(etag: &str, modified: &Timestamp) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::NotModified, "Not Modified");
     error.set_status_code(StatusCode::NOT_MODIFIED);
@@ -87,10 +88,10 @@ pub fn not_modified(etag: &str, modified: &Timestamp) -> S3Error {
     error
 }
 
-/// Cuts a range to an object's size. `Err` is 416 with the size.
+/// Cuts a range to an object's size. Fails with 416 and the size.
 pub fn resolve_range(range: &Range, size: u64) -> S3Result<ByteRange<u64>> {
-    // A suffix of an empty object would be an empty range, which S3 refuses like any other range of
-    // it.
+    // A suffix of an empty object would be an empty range. S3 refuses it, like any other range of
+    // such an object.
     match range.check(size) {
         Ok(bytes) if !bytes.is_empty() => Ok(bytes),
         _ => {
@@ -105,7 +106,7 @@ pub fn resolve_range(range: &Range, size: u64) -> S3Result<ByteRange<u64>> {
     }
 }
 
-/// The conditions of a write, judged against what is there at the moment of the commit.
+/// The conditions of a write, judged against the object that exists at the commit.
 #[derive(Debug, Default, Clone)]
 pub struct WriteConditions {
     pub if_match: Option<ETagCondition>,
@@ -123,7 +124,7 @@ impl WriteConditions {
         }
     }
 
-    /// Holds the conditions against the object that is there now. `None`: there is none.
+    /// Judges the conditions against the current object. `None` means that there is none.
     pub fn judge_write(&self, current_etag: Option<&str>) -> S3Result<()> {
         if self.if_none_match.is_some() && current_etag.is_some() {
             return Err(precondition_failed("If-None-Match"));
@@ -157,8 +158,8 @@ fn etag_matches(condition: &ETagCondition, etag: &str, strength: EtagStrength) -
     if matches!((&strength, wanted), (EtagStrength::Strong, ETag::Weak(_))) {
         return false;
     }
-    // s3s reads a list such as `"a", "b"` as one tag with quotes inside; a tag of ours never holds
-    // a quote.
+    // s3s reads a list such as `"a", "b"` as one tag with quotes inside. This store's tags never
+    // hold a quote.
     let each =
         wanted.value().split(',').map(|one| one.trim().trim_start_matches("W/").trim_matches('"'));
     each.into_iter().any(|one| one == etag)

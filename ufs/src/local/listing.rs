@@ -1,5 +1,6 @@
-//! Pages of ordered keys: prefix, delimiter, start and limit over the index, by seeking past every
-//! common prefix instead of walking it. Also how keys are written in XML. Knows no S3 operation.
+//! Owns pages of ordered keys: prefix, delimiter, start and limit over the index. It seeks past
+//! every common prefix instead of walking it. Also owns how keys are written in XML. Knows no S3
+//! operation.
 
 use std::ops::Bound;
 
@@ -13,7 +14,7 @@ use super::index::{
     UndecodedRow, object_key,
 };
 
-/// What to list. An empty delimiter is none.
+/// A listing query. An empty delimiter means none.
 #[derive(Debug, Clone)]
 pub struct ListingQuery<'a> {
     pub prefix: &'a str,
@@ -22,21 +23,21 @@ pub struct ListingQuery<'a> {
     pub max: usize,
 }
 
-/// Where a page begins.
+/// Start of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListingStart {
     First,
     AfterKey(String),
-    /// Everything that begins with this has been listed.
+    /// After all keys with this prefix.
     AfterPrefix(String),
-    /// Uploads only: after this upload of this key.
+    /// For uploads only: after this upload of this key.
     AfterUpload(String, String),
 }
 
 impl ListingStart {
-    /// A marker that a client chose, or was given as `NextMarker`. One that is a common prefix of
-    /// this very listing stands for all that it covers; otherwise a listing by `NextMarker` would
-    /// never get past it.
+    /// Makes a start from a marker that a client chose, or was given as `NextMarker`. A marker that
+    /// is a common prefix of this very listing covers all its keys. Otherwise a listing by
+    /// `NextMarker` would never get past it.
     pub fn from_marker(marker: &str, prefix: &str, delimiter: &str) -> Self {
         if marker.is_empty() {
             return ListingStart::First;
@@ -47,7 +48,7 @@ impl ListingStart {
         }
     }
 
-    /// An opaque continuation token.
+    /// Returns an opaque continuation token.
     pub fn to_token(&self) -> String {
         let (kind, text) = match self {
             ListingStart::First => ('f', ""),
@@ -57,7 +58,7 @@ impl ListingStart {
         URL_SAFE_NO_PAD.encode(format!("{kind}{text}"))
     }
 
-    /// Reads a continuation token. `None` where this store did not make it.
+    /// Reads a continuation token. Returns `None` where this store did not make it.
     pub fn from_token(token: &str) -> Option<Self> {
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
         match text.split_at_checked(1)? {
@@ -68,7 +69,7 @@ impl ListingStart {
     }
 }
 
-/// One line of a page.
+/// One item of a page.
 #[derive(Debug)]
 pub enum ListingItem<T> {
     Entry { key: String, upload_id: String, record: T },
@@ -79,13 +80,13 @@ pub enum ListingItem<T> {
 #[derive(Debug)]
 pub struct ListingPage<T> {
     pub items: Vec<ListingItem<T>>,
-    /// Where the next page begins; `None` at the end.
+    /// Start of the next page; `None` at the end.
     pub next: Option<ListingStart>,
-    /// Index rows read for it.
+    /// Index rows read for the page.
     pub rows: usize,
 }
 
-/// Which table is listed.
+/// The table that is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListingSpace {
     Objects,
@@ -116,7 +117,7 @@ impl ListingSpace {
         (text(key), text(id.get(1..).unwrap_or_default()))
     }
 
-    /// The first table key that is past all of `key`.
+    /// Returns the first table key that is past all of `key`.
     fn bound_past_key(self, bucket: BucketId, key: &str) -> Bound<Vec<u8>> {
         let mut at = object_key(bucket, key.as_bytes());
         if self == ListingSpace::Uploads {
@@ -174,7 +175,7 @@ pub fn read_page<T: DeserializeOwned>(
     Ok(page)
 }
 
-/// The first table key that the query may return; `None` if it can return nothing.
+/// Returns the first table key that the query may return; `None` if it can return nothing.
 fn first_row(
     space: ListingSpace,
     bucket: BucketId,
@@ -199,7 +200,7 @@ fn first_row(
     })
 }
 
-/// The part of a key up to the first delimiter behind the prefix.
+/// Returns the part of a key up to the first delimiter behind the prefix.
 fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: &str) -> Option<&'k str> {
     if delimiter.is_empty() {
         return None;
@@ -209,8 +210,8 @@ fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: &str) -> Option<&'k 
     Some(&key[..prefix.len() + at + delimiter.len()])
 }
 
-/// The least byte string above everything that begins with `prefix`, which is not empty and, being
-/// UTF-8, holds no 0xff.
+/// Returns the least byte string above all that begin with `prefix`. The prefix is not empty. Being
+/// UTF-8, it holds no 0xff.
 fn prefix_successor(prefix: &str) -> Vec<u8> {
     let mut out = prefix.as_bytes().to_vec();
     if let Some(last) = out.last_mut() {
@@ -219,14 +220,14 @@ fn prefix_successor(prefix: &str) -> Vec<u8> {
     out
 }
 
-/// What `encoding-type=url` leaves alone.
+/// Characters that `encoding-type=url` does not escape.
 const LISTED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'*').remove(b'/');
 
-/// Writes a key as a listing with `encoding-type=url` does.
+/// Encodes a key for a listing with `encoding-type=url`.
 ///
-/// AWS writes a space as `+`, we write `%20`: every client decodes that, while botocore's decoder
-/// leaves `+` as it is.
+/// AWS writes a space as `+`; this store writes `%20`. Every client decodes `%20`, while botocore's
+/// decoder leaves `+` as it is.
 pub fn url_encode(key: &str) -> String {
     utf8_percent_encode(key, LISTED).to_string()
 }

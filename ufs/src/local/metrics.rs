@@ -1,8 +1,7 @@
-//! What one embedded store holds, and how near it is to its bounds: name, labels and meaning in one
-//! table.
+//! Owns the metrics of one embedded store: name, labels and meaning in one table, and the values.
+//! They show what it holds, and how near it is to its bounds.
 //!
-//! Owns the values. Counters count as things happen; gauges are sampled when somebody asks. Does
-//! not serve them.
+//! Counters count at the event. Gauges are sampled at a scrape. Does not serve them.
 
 use std::sync::{Arc, Weak};
 
@@ -14,7 +13,7 @@ use super::store::{LocalStore, LocalStoreInner};
 
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, $help:literal;)*) => {
-        /// One store's values, one field for each row. Every one carries the store's name.
+        /// Metrics of one store, one field for each row. Every one carries the store's name.
         #[derive(Debug)]
         pub struct LocalMetrics { $(#[doc = $help] pub $field: $kind,)* }
 
@@ -84,7 +83,7 @@ impl Collector for LocalCollector {
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        // Of a closed store nothing is shown: its gauges would say what was.
+        // A closed store shows nothing: its gauges would be stale.
         let Some(store) = self.store.upgrade() else { return Vec::new() };
         sample_gauges(&store, &self.metrics);
         self.metrics.each().into_iter().flat_map(Collector::collect).collect()

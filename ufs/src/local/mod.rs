@@ -1,4 +1,4 @@
-//! The embedded under file store: a directory with S3's semantics, implementing [`s3s::S3`].
+//! Owns the embedded under file store: a directory with S3's semantics, implementing [`s3s::S3`].
 //!
 //! ```text
 //! root/
@@ -8,12 +8,11 @@
 //!   data/<gen>/<n/4096>/<n>  blobs: one plain file per PUT body or part, written once
 //! ```
 //!
-//! An object is its index record and nothing else: a blob file that no record names does not exist
-//! for anybody. A write makes its blob durable first and commits the record second, so an object is
-//! visible whole or not at all. Keys never become file names, so every key that S3 allows is
-//! allowed here.
+//! An object is its index record and nothing else: a blob file that no record names is invisible. A
+//! write makes its blob durable first and commits the record second, so an object is visible whole
+//! or not at all. Keys never become file names, so every key that S3 allows is allowed here.
 //!
-//! It does not authenticate, does not version objects and enforces no access control lists.
+//! The store does not authenticate, does not version objects and enforces no access control lists.
 
 mod blob;
 mod checksum;

@@ -1,29 +1,30 @@
-//! What the embedded store can be told, and why it may refuse to open. Does not read configuration
-//! files.
+//! Owns the options of the embedded store, and the reasons why it may refuse to open. Does not read
+//! configuration files.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// S3's largest single PUT and largest source of one copy (S3 user guide, "Amazon S3 multipart
+/// S3's largest single PUT, and largest source of one copy (S3 user guide, "Amazon S3 multipart
 /// upload limits").
 pub const PUT_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 /// S3's smallest part that is not the last one (same source).
 pub const PART_BYTES_MIN: u64 = 5 * 1024 * 1024;
 
-/// How a [`LocalStore`](super::LocalStore) behaves.
+/// Options of a [`LocalStore`](super::LocalStore).
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// The folder that holds the store; made if absent.
     pub root: PathBuf,
-    /// What its metrics call it.
+    /// Name of the store in its metrics.
     pub name: String,
     /// The region that `HeadBucket` names.
     pub region: String,
-    /// Unfinished multipart uploads older than this are aborted, at open and hourly while uploads
+    /// Age after which unfinished multipart uploads are aborted, at open and hourly while uploads
     /// are started. `None` keeps them until they are aborted or completed, as S3 does without a
     /// lifecycle rule.
     pub multipart_ttl: Option<Duration>,
-    /// The most entries in one page of any listing, whatever the request asks for. S3's is 1000.
+    /// The most entries in one page of any listing, whatever the request asks for. S3's bound is
+    /// 1000.
     pub list_page_max: usize,
     /// The most bytes in one PUT, one part, or the source of one copy.
     pub put_bytes_max: u64,
@@ -36,18 +37,18 @@ pub struct LocalOptions {
     pub write_chunk_bytes: usize,
     /// Memory for the index's page cache, in bytes.
     pub index_cache_bytes: usize,
-    /// Index changes that may wait for the committer at once; more wait outside.
+    /// Index changes that may queue for the committer; more wait outside.
     pub commit_queue_max: usize,
     /// Index changes that share one commit, at most.
     pub commit_batch_max: usize,
-    /// Whether an acknowledged write survives a power loss (`fsync` of blob, folder and index).
-    /// `false` still survives `kill -9`, because the page cache outlives the process; it is meant
+    /// Makes an acknowledged write survive a power loss (`fsync` of blob, folder and index).
+    /// `false` still survives `kill -9`, because the page cache outlives the process. It is meant
     /// for tests and throw-away data.
     pub sync: bool,
 }
 
 impl LocalOptions {
-    /// The defaults, with everything durable.
+    /// Sets the defaults, with everything durable.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         LocalOptions {
             root: root.into(),
@@ -87,7 +88,7 @@ impl LocalOptions {
     }
 }
 
-/// Why a store could not be opened.
+/// Reason why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LocalError {
@@ -96,29 +97,29 @@ pub enum LocalError {
     Option {
         /// The field of [`LocalOptions`].
         name: &'static str,
-        /// What it was.
+        /// Its value.
         value: usize,
-        /// What it may be.
+        /// Its allowed range.
         range: &'static str,
     },
     /// A file or folder could not be used.
     #[error("cannot {action} {path}; check that the folder is writable and its disk has space")]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On what.
+        /// The path that it failed on.
         path: PathBuf,
         /// Why it failed.
         #[source]
         source: std::io::Error,
     },
-    /// Somebody else has it open.
+    /// Another process has the store open.
     #[error("local store {root} is open in another process; stop it, or choose another folder")]
     Locked {
         /// The store's folder.
         root: PathBuf,
     },
-    /// The folder is not a store, or one of another version.
+    /// The folder is not a store, or is one of another version.
     #[error(
         "{path} says {found:?}, not {expected:?}; choose an empty folder, or the release that \
         wrote it"
@@ -126,7 +127,7 @@ pub enum LocalError {
     Format {
         /// The marker file.
         path: PathBuf,
-        /// What it says.
+        /// Its content.
         found: String,
         /// What this release writes.
         expected: &'static str,

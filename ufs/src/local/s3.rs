@@ -1,5 +1,5 @@
-//! The store as an [`s3s::S3`]: which operation is done where. What is not here stays at the
-//! trait's default, which is NotImplemented.
+//! Owns the dispatch of [`s3s::S3`]: which module does which operation. An operation that is not
+//! here keeps the trait's default, NotImplemented.
 
 use http::StatusCode;
 use s3s::dto::*;

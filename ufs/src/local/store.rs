@@ -1,5 +1,5 @@
-//! The open store: its folder, its index, its threads, and the look-ups that every operation begins
-//! with. Operations themselves are in [`ops`](super::ops).
+//! Owns the open store: its folder, its index, its threads, and the look-ups that every operation
+//! begins with. Operations themselves are in [`ops`](super::ops).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -21,12 +21,12 @@ use super::index::{
 use super::metrics::LocalMetrics;
 use super::options::{LocalError, LocalOptions};
 
-/// What the marker file says. A change of the folder's shape needs another number.
+/// Content of the marker file. A change of the folder's layout needs another number.
 const FORMAT: &str = "verbs3-local 1\n";
 /// The index's file.
 const INDEX: &str = "index.redb";
 
-/// An object store in a folder. Cheap to clone; the last clone to go closes the folder.
+/// An object store in a folder. It is cheap to clone; the last clone to go closes the folder.
 #[derive(Clone)]
 pub struct LocalStore {
     pub(super) inner: Arc<LocalStoreInner>,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for LocalStore {
     }
 }
 
-/// Counters since the store was opened, and what is in use now.
+/// Counters since the store was opened, and current gauges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalStats {
     /// Commits of the index.
@@ -51,7 +51,8 @@ pub struct LocalStats {
     pub readers: usize,
 }
 
-/// Dropped in this order: the threads end, then the index closes, then the lock goes.
+/// The open store's parts. Fields drop in this order: the threads end, then the index closes, then
+/// the lock goes.
 pub(super) struct LocalStoreInner {
     pub committer: IndexCommitter,
     _reclaimer: BlobReclaimer,
@@ -64,7 +65,7 @@ pub(super) struct LocalStoreInner {
     _lock: File,
 }
 
-/// An object, with its bytes held in place.
+/// An object, with its bytes pinned.
 pub(super) struct PinnedObject {
     pub record: ObjectRecord,
     pub layout: LayoutRecord,
@@ -72,11 +73,11 @@ pub(super) struct PinnedObject {
 }
 
 impl LocalStore {
-    /// Opens a store, making it if the folder is empty, and clears up after a process that was
-    /// killed. Blocks.
+    /// Opens a store. Makes it if the folder is empty, and cleans up after a killed process.
+    /// Blocks.
     ///
     /// # Errors
-    /// When the folder is not a store, is open elsewhere, or cannot be read and written.
+    /// Fails when the folder is not a store, is open elsewhere, or cannot be read and written.
     pub fn open_store(options: LocalOptions) -> Result<Self, LocalError> {
         options.check_ranges()?;
         let root = options.root.clone();
@@ -128,7 +129,7 @@ impl LocalStore {
         Ok(LocalStore { inner: Arc::new(inner) })
     }
 
-    /// What the store is doing.
+    /// Returns the store's counters and gauges.
     #[must_use]
     pub fn store_stats(&self) -> LocalStats {
         let metrics = &self.inner.metrics;
@@ -163,23 +164,23 @@ impl LocalStore {
 }
 
 impl LocalStoreInner {
-    /// A snapshot of the index as it is now.
+    /// Opens a snapshot of the index as it is now.
     pub fn open_view(&self) -> S3Result<IndexView> {
         let read = self.db.begin_read().map_err(|e| index_failed(e.into()))?;
         Ok(IndexView::new(read))
     }
 
-    /// The file of the index.
+    /// Returns the file of the index.
     pub fn index_path(&self) -> PathBuf {
         self.options.root.join(INDEX)
     }
 
-    /// How much the index holds.
+    /// Returns how many rows the index holds.
     pub fn count_rows(&self) -> Result<RowCounts, IndexError> {
         IndexView::new(self.db.begin_read()?).count_rows()
     }
 
-    /// An object and a hold on its bytes. See [`BlobPins`] for why the order matters.
+    /// Finds an object and pins its bytes. See [`BlobPins`] for why the order matters.
     pub fn find_object(&self, bucket: &str, key: &str) -> S3Result<PinnedObject> {
         let _gate = self.pins.look_up();
         let view = self.open_view()?;
@@ -219,7 +220,7 @@ pub(super) fn disk_failed(action: &str, e: io::Error) -> S3Error {
     s3_error!(e, InternalError, "the local store could not {action}; check its disk and its log")
 }
 
-/// Milliseconds since 1970.
+/// Returns milliseconds since 1970.
 pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -246,9 +247,8 @@ fn begin_generation(db: &Database) -> Result<BlobGeneration, redb::Error> {
     Ok(BlobGeneration { current, swept })
 }
 
-/// Removes what earlier processes wrote but did not commit. Only the generations since the last
-/// start are looked at, so this takes as long as the last run wrote, not as long as the store is
-/// large.
+/// Removes what earlier processes wrote but did not commit. Looks only at generations since the
+/// last start. So it takes time for what the last run wrote, not for the size of the store.
 fn sweep_uncommitted(db: &Database, dir: &BlobDir, generation: &BlobGeneration) -> io::Result<()> {
     for old in generation.swept..generation.current {
         let view = IndexView::new(db.begin_read().map_err(io::Error::other)?);
@@ -290,8 +290,8 @@ fn lock_root(root: &Path) -> Result<File, LocalError> {
     }
 }
 
-/// Holds the marker against this release, or writes it into an empty folder. It is written beside
-/// and renamed, so that a crash leaves either none or a whole one.
+/// Checks the marker against this release, or writes it into an empty folder. The marker is written
+/// beside its place and renamed, so that a crash leaves either none or a whole one.
 fn check_format(root: &Path, sync: bool) -> Result<(), LocalError> {
     let path = root.join("FORMAT");
     match fs::read_to_string(&path) {

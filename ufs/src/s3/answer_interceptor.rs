@@ -1,6 +1,8 @@
-//! The SDK's interceptor: hands raw answers to `capture`, bounds what is read of answers that are
-//! not object data, adds headers that the typed request can't carry, and keeps the framing of
-//! uploads out of `Content-Encoding`. Decides nothing about errors.
+//! Owns the SDK's interceptor. It hands raw answers to `raw_answer`, and bounds what is read of
+//! answers that are not object data. It adds headers that the typed request can't carry, and keeps
+//! the framing of uploads out of `Content-Encoding`.
+//!
+//! Decides nothing about errors.
 
 use std::borrow::Cow;
 
@@ -25,17 +27,18 @@ use crate::headers::without_hop_by_hop;
 use crate::raw_answer::{ERROR_BODY_BYTES_MAX, note_body, record_answer};
 use crate::trace_propagation;
 
-/// The largest XML answer of S3 is a listing of 1,000 versions, about 2 MiB with the longest keys.
+/// Bound on an XML answer. S3's largest is a listing of 1,000 versions, about 2 MiB with the
+/// longest keys.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Operations whose body is data of any length.
 const DATA: [&str; 3] = ["GetObject", "GetObjectTorrent", "SelectObjectContent"];
 
-/// Operations whose successful answers are kept as documents too: what the SDK does not know of
-/// them would be lost.
+/// Operations whose successful answers are kept as documents too. Otherwise the fields that the SDK
+/// does not know would be lost.
 const WHOLE: [&str; 1] = ["GetObjectAttributes"];
 
-/// Headers that one call wants on its request; an empty value takes the SDK's own one away.
+/// Headers that one call adds to its request; an empty value removes the SDK's own one.
 pub(super) type ExtraHeaders = Vec<(Cow<'static, str>, String)>;
 
 tokio::task_local! {
@@ -55,8 +58,8 @@ impl Intercept for AnswerInterceptor {
         "verbs3"
     }
 
-    /// A client's wish for a checksum after its body (`x-amz-sdk-checksum-algorithm`, without a
-    /// value) is otherwise ignored by an SDK that adds checksums only where they are required.
+    /// Keeps a client's request for a checksum after its body (`x-amz-sdk-checksum-algorithm`,
+    /// without a value). An SDK that adds checksums only where they are required would ignore it.
     fn modify_before_retry_loop(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,
@@ -92,8 +95,8 @@ impl Intercept for AnswerInterceptor {
             && request.body().bytes().is_some_and(<[u8]>::is_empty)
             && !request.headers().contains_key("content-length")
         {
-            // The HTTP client says nothing of an empty body; Ceph answers UploadPartCopy without a
-            // length by 411.
+            // The HTTP client sends no length for an empty body. Ceph answers UploadPartCopy
+            // without a length by 411.
             request.headers_mut().insert("content-length", "0");
         }
         if let Some(uri) = put_key_back(context.request().uri()) {
@@ -111,11 +114,11 @@ impl Intercept for AnswerInterceptor {
         Ok(())
     }
 
-    /// The SDK writes lists as several headers of one name (its framing beside the object's
-    /// `Content-Encoding`, the names of attributes), and signs them as one list. Stores that look
-    /// at one of them (Ceph RGW) find the signature wrong.
+    /// Joins lists into one header. The SDK writes a list as several headers of one name (its
+    /// framing beside the object's `Content-Encoding`, the names of attributes), but signs them as
+    /// one list. Stores that look at only one of them (Ceph RGW) find the signature wrong.
     ///
-    /// What the signature need not cover is added here, behind it: trace context.
+    /// Also adds trace context, after signing: the signature need not cover it.
     fn modify_before_transmit(
         &self,
         context: &mut BeforeTransmitInterceptorContextMut<'_>,
@@ -146,8 +149,8 @@ impl Intercept for AnswerInterceptor {
         let response = context.response_mut();
         let encoding = response.headers().get("content-encoding").map(str::to_owned);
         if let Some(kept) = encoding.and_then(|encoding| without_framing(&encoding)) {
-            // Ceph RGW up to 18.2 keeps the framing of an upload as the object's encoding, which no
-            // client could undo.
+            // Ceph RGW up to 18.2 keeps the framing of an upload as the object's encoding. No
+            // client could undo it.
             response.headers_mut().remove("content-encoding");
             if !kept.is_empty() {
                 response.headers_mut().try_insert("content-encoding", kept)?;
@@ -155,7 +158,7 @@ impl Intercept for AnswerInterceptor {
         }
         note_answer(response)?;
         if !response.status().is_success() {
-            // Cut in silence: what an error's document says after 64 KiB is not missed.
+            // Cut in silence: nobody needs an error document beyond 64 KiB.
             wrap_body(response.body_mut(), |body| {
                 BoundedAnswerBody::quietly_after(body, ERROR_BODY_BYTES_MAX)
             });
@@ -184,7 +187,7 @@ impl Intercept for AnswerInterceptor {
         }
         match response.body().bytes() {
             Some(body) => note_body(body),
-            // A document that broke off says nothing, whatever its status promised.
+            // A document that broke off proves nothing, whatever its status promised.
             None if response.status().is_success() && !is_data(cfg) => record_answer(None),
             None => {}
         }
@@ -196,7 +199,7 @@ fn is_data(cfg: &ConfigBag) -> bool {
     cfg.load::<Metadata>().is_some_and(|metadata| DATA.contains(&metadata.name()))
 }
 
-/// As sent: the SDK's own interceptors, which come later, add headers.
+/// Records the answer as sent: the SDK's later interceptors add headers.
 fn note_answer(response: &HttpResponse) -> Result<(), BoxError> {
     let mut headers = HeaderMap::new();
     for (name, value) in response.headers().iter_bytes() {
@@ -214,8 +217,8 @@ fn note_answer(response: &HttpResponse) -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A content encoding without `aws-chunked`, which says how an upload was framed and not how the
-/// object is encoded. `None`: it was not there.
+/// Returns a content encoding without `aws-chunked`, which says how an upload was framed and not
+/// how the object is encoded. Returns `None` if it was not there.
 pub(super) fn without_framing(encoding: &str) -> Option<String> {
     let tokens = || encoding.split(',').map(str::trim);
     let is_framing = |token: &str| token.eq_ignore_ascii_case("aws-chunked");

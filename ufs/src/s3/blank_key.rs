@@ -1,9 +1,9 @@
-//! Keys of white space alone. The SDK takes them for missing; S3 does not. Owns the way around: the
-//! SDK is given a stand-in, and the request's path gets the key back before it is signed.
+//! Owns the workaround for keys of white space alone. The SDK takes them for missing; S3 does not.
+//! The SDK gets a stand-in, and the request's path gets the key back before it is signed.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What the SDK sees. A path that ends in it is only looked at where a key was taken.
+/// The key that the SDK sees. A path that ends in it matters only where a key was taken.
 const STAND_IN: &str = "verbs3-blank-key";
 
 tokio::task_local! {
@@ -24,7 +24,8 @@ pub(super) async fn with_blank<F: Future>(key: Option<String>, call: F) -> F::Ou
     }
 }
 
-/// The request's target with the key in the stand-in's place; `None`: none was taken.
+/// Returns the request's target with the key in the stand-in's place; `None` where no key was
+/// taken.
 pub(super) fn put_key_back(uri: &str) -> Option<String> {
     let key = BLANK.try_with(Clone::clone).ok()?;
     restore_key(uri, &key)
@@ -38,7 +39,7 @@ fn restore_key(uri: &str, key: &str) -> Option<String> {
     Some(format!("{before}{}{query}", utf8_percent_encode(key, NON_ALPHANUMERIC)))
 }
 
-/// Of each operation that is about an object.
+/// Takes the blank key out of a request, for each operation on an object.
 #[rustfmt::skip]
 macro_rules! blank_key_of {
     (abort_multipart_upload $req:ident) => { take_blank(&mut $req.input.key) };

@@ -1,7 +1,8 @@
-//! Headers of a client's request that the typed input loses or changes, as the store gets them:
-//! metadata that is not plain ASCII, checksums of algorithms that the typed input has no field for,
-//! and the word that a checksum comes. Owns the choice; decides nothing about rights, so that no
-//! header is here that could change one.
+//! Owns the choice of a client's headers that the typed input loses or changes, but that the store
+//! must get. These are metadata that is not plain ASCII, checksums of algorithms that the typed
+//! input has no field for, and the announcement of a checksum.
+//!
+//! Decides nothing about rights, so no header here can change one.
 
 use std::borrow::Cow;
 
@@ -9,8 +10,8 @@ use http::HeaderMap;
 
 use super::answer_interceptor::ExtraHeaders;
 
-/// Checksums that neither s3s nor `s3s_aws` know. Their values were checked by the caller, or are
-/// the store's to check.
+/// Checksums that neither s3s nor `s3s_aws` know. The caller checked their values, or the store
+/// must.
 const CHECKSUMS: [&str; 5] = [
     "x-amz-checksum-md5",
     "x-amz-checksum-sha512",
@@ -19,8 +20,8 @@ const CHECKSUMS: [&str; 5] = [
     "x-amz-checksum-xxhash128",
 ];
 
-/// Metadata as the client wrote it. s3s decodes encoded words (RFC 2047), and the store would keep
-/// and answer other bytes.
+/// Returns metadata as the client wrote it. s3s decodes encoded words (RFC 2047), so the store
+/// would keep and answer other bytes.
 pub(super) fn metadata_headers(headers: &HeaderMap) -> ExtraHeaders {
     let written = headers.iter().filter(|(name, _)| name.as_str().starts_with("x-amz-meta-"));
     let written = written
@@ -31,9 +32,9 @@ pub(super) fn metadata_headers(headers: &HeaderMap) -> ExtraHeaders {
         .collect()
 }
 
-/// What goes with the checksums of an upload. `known`: the typed input has one. Ceph RGW 20.2 keeps
-/// a checksum only if `x-amz-sdk-checksum-algorithm` comes with it; the SDK sets that header only
-/// for checksums that it computes.
+/// Returns the headers that go with the checksums of an upload. `known` says that the typed input
+/// has one. Ceph RGW 20.2 keeps a checksum only if `x-amz-sdk-checksum-algorithm` comes with it.
+/// The SDK sets that header only for checksums that it computes.
 pub(super) fn checksum_headers(headers: &HeaderMap, known: bool) -> ExtraHeaders {
     let text =
         |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -47,8 +48,8 @@ pub(super) fn checksum_headers(headers: &HeaderMap, known: bool) -> ExtraHeaders
     passed
 }
 
-/// A part's type, which the typed input has no field for. Without one the SDK says
-/// application/octet-stream, and Ceph RGW 20.2 keeps what is said of a part for reads of that part.
+/// Returns a part's content type, which the typed input has no field for. Without one the SDK sends
+/// application/octet-stream. Ceph RGW 20.2 keeps a part's type for reads of that part.
 pub(super) fn part_type_header(headers: &HeaderMap) -> (Cow<'static, str>, String) {
     let kind = headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     ("content-type".into(), kind.to_owned())

@@ -1,8 +1,8 @@
-//! Connections to a store: how many, how long they may take, and TLS. Wraps the SDK's HTTP client;
-//! knows no S3.
+//! Owns connections to a store: how many, how long they may take, and TLS. Wraps the SDK's HTTP
+//! client; knows no S3.
 //!
-//! The SDK's own read timeout counts the time that a request's body takes, so it would cut every
-//! long upload. Here the clock runs only while it is the store that is waited for.
+//! The SDK's own read timeout counts the time of a request's body, so it would cut every long
+//! upload. Here the clock runs only while the client waits for the store.
 
 use std::io;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::{ConnectError, S3Options, S3StoreDeadlines};
 
-/// All places are taken. Told from other timeouts because the remedy differs.
+/// Error: all places are taken. It differs from other timeouts because the remedy differs.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "all {limit} connections are in use and none came free within {waited_ms} ms; raise \
@@ -40,15 +40,15 @@ pub(super) struct NoPlace {
     waited_ms: u128,
 }
 
-/// The HTTP client for a store, and for the services that give out its credentials.
+/// Makes the HTTP client for a store, and for the services that give out its credentials.
 pub(super) fn build_http_client(
     options: &S3Options,
     tls: bool,
 ) -> Result<SharedHttpClient, ConnectError> {
     let trust = match &options.ca_file {
         Some(path) => TrustStore::empty().with_pem_certificate(read_certificates(path)?),
-        // Credentials services are reached by TLS even where the store is not, but not by machines
-        // without certificates.
+        // Credentials services are reached by TLS even where the store is not. With static or no
+        // credentials and a store without TLS, the machine needs no certificates.
         None => TrustStore::default().with_native_roots(
             tls || !matches!(
                 options.credentials,
@@ -84,7 +84,7 @@ pub(super) fn build_http_client(
     Ok(SharedHttpClient::new(LimitedClient { inner, limits: Arc::new(limits) }))
 }
 
-/// The file's text, checked: the HTTP client would panic on a bad one.
+/// Reads the file's text and checks it: the HTTP client would panic on a bad one.
 fn read_certificates(path: &std::path::Path) -> Result<Vec<u8>, ConnectError> {
     let wrong = |reason: String| ConnectError::CaFile { path: path.to_owned(), reason };
     let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
@@ -166,14 +166,14 @@ async fn send_with_deadline(
 ) -> Result<HttpResponse, ConnectorError> {
     let progress =
         Arc::new(Mutex::new(S3RequestProgress { moved: Instant::now(), waits_for_client: false }));
-    // A body in memory is taken at once, and stays one: it may be sent again on a fresh connection
+    // A body in memory is taken at once, and stays one. It may be sent again on a fresh connection
     // if its own was stale.
     if request.body().bytes().is_none() {
         let body = std::mem::replace(request.body_mut(), SdkBody::taken());
         *request.body_mut() =
             SdkBody::from_body_1_x(WatchedBody { inner: body, progress: progress.clone() });
     }
-    // The connection itself has a deadline of its own, in the connector's settings.
+    // The connection has its own deadline, in the connector's settings.
     let answer_max = deadlines.connect + deadlines.answer;
     let call = inner.call(request);
     tokio::pin!(call);
@@ -191,21 +191,21 @@ async fn send_with_deadline(
     }
 }
 
-/// When a request last moved, and who is waited for.
+/// Progress of a request: when it last moved, and which side must act.
 struct S3RequestProgress {
     moved: Instant,
     waits_for_client: bool,
 }
 
 impl S3RequestProgress {
-    /// When the store is late. Never, while it is the client whose bytes are waited for.
+    /// Returns when the store is late. It is never late while the client's bytes are awaited.
     fn answer_deadline(&self, answer_max: Duration) -> Instant {
         let since = if self.waits_for_client { Instant::now() } else { self.moved };
         since + answer_max
     }
 }
 
-/// A request's body that notes when its bytes are taken.
+/// A request's body that records when its bytes are taken.
 struct WatchedBody {
     inner: SdkBody,
     progress: Arc<Mutex<S3RequestProgress>>,
@@ -234,7 +234,7 @@ impl Body for WatchedBody {
     }
 }
 
-/// An answer's body: its silence has an end, and it keeps its place until it has ended.
+/// An answer's body. It bounds its own silence, and keeps its place until it has ended.
 struct S3AnswerBody {
     inner: SdkBody,
     idle: Duration,

@@ -1,5 +1,5 @@
-//! Where a store's credentials come from, and the providers that renew them. Secrets never reach
-//! `Debug` output.
+//! Owns the sources of a store's credentials, and the providers that renew them. Secrets never
+//! reach `Debug` output.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use aws_types::region::Region;
 
 use super::{ConnectError, check_endpoint};
 
-/// A text that is not shown.
+/// A text that is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct S3StoreSecret(String);
 
@@ -38,9 +38,9 @@ impl fmt::Debug for S3StoreSecret {
     }
 }
 
-/// Where a store's credentials come from. All but the first three are read again, or fetched anew,
-/// before they run out. Endpoints are `http://host:port` or `https://…`; `None` is AWS's own, or
-/// what the SDK's environment variables and files say.
+/// The source of a store's credentials. All but the first three are read again, or fetched anew,
+/// before they run out. Endpoints are `http://host:port` or `https://…`. `None` means AWS's own, or
+/// what the SDK's environment variables and files name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum S3StoreCredentials {
     /// Requests are not signed.
@@ -54,7 +54,7 @@ pub enum S3StoreCredentials {
     Environment,
     /// An AWS credentials file; `None` for the usual place and for the profile `default`.
     Profile { file: Option<PathBuf>, profile: Option<String> },
-    /// A token file, as Kubernetes keeps one, exchanged for the role's credentials.
+    /// A token file, like the one Kubernetes keeps, exchanged for the role's credentials.
     WebIdentity {
         role_arn: String,
         token_file: PathBuf,
@@ -75,7 +75,7 @@ pub enum S3StoreCredentials {
     DefaultChain,
 }
 
-/// The provider, or `None` for unsigned requests. Asks nobody yet.
+/// Makes the provider, or returns `None` for unsigned requests. Sends no request yet.
 pub(super) async fn credentials_provider(
     credentials: &S3StoreCredentials,
     region: &str,
@@ -174,7 +174,7 @@ pub(super) async fn credentials_provider(
     Ok(Some(provider))
 }
 
-/// How AWS's token service is reached.
+/// Configures the access to AWS's token service.
 async fn sts_config(
     region: Region,
     http: SharedHttpClient,
@@ -191,7 +191,8 @@ async fn sts_config(
     })
 }
 
-/// A token file exchanged for a role's credentials. The SDK's own provider takes no endpoint.
+/// A provider that exchanges a token file for a role's credentials. The SDK's own provider takes no
+/// endpoint.
 struct WebIdentity {
     client: aws_sdk_sts::Client,
     role_arn: String,
@@ -201,7 +202,7 @@ struct WebIdentity {
 
 impl WebIdentity {
     async fn exchange_token(&self) -> provider::Result {
-        // Kubernetes replaces the file before its token runs out: it is read each time.
+        // Kubernetes replaces the file before its token runs out, so it is read each time.
         let token = tokio::fs::read_to_string(&self.token_file).await.map_err(|source| {
             let text =
                 format!("token file {}: {source}; is it mounted?", self.token_file.display());

@@ -1,5 +1,5 @@
-//! SelectObjectContent: its answer is a stream of events, and an error may be one of them. Owns the
-//! reading of such an error, whose code and message `s3s_aws` loses.
+//! Owns the reading of errors in SelectObjectContent's answer. The answer is a stream of events,
+//! and an error may be one of them. `s3s_aws` loses the code and message of such an error.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -50,7 +50,7 @@ pub(super) async fn select_content(
     Ok(SelectObjectContentOutput { payload: Some(events) })
 }
 
-/// The events up to the end or the first error, which is the last that a client gets.
+/// Streams the events up to the end or the first error, which is the last that a client gets.
 fn select_events(
     receiver: EventReceiver<SentEvent, EventError>,
 ) -> impl Stream<Item = S3Result<SelectObjectContentEvent>> + Send + Sync + 'static {
@@ -65,8 +65,8 @@ fn select_events(
     SharedStream(Mutex::new(Box::pin(events)))
 }
 
-/// S3 sends code and message as headers of the event ("Response messages", S3 reference,
-/// SelectObjectContent).
+/// Makes an S3 error from an event. S3 sends code and message as headers of the event ("Response
+/// messages", S3 reference, SelectObjectContent).
 fn event_error(error: SdkError<EventError, RawMessage>) -> S3Error {
     let header = |name: &str| match error.raw_response() {
         Some(RawMessage::Decoded(message)) => {

@@ -1,5 +1,5 @@
-//! A remote store as an [`S3`]: `s3s_aws::Proxy`, with what it loses put back. On success the raw
-//! answer is among the response's extensions; an error has the store's own status, headers and
+//! Owns a remote store as an [`S3`]: `s3s_aws::Proxy`, with what it loses put back. On success the
+//! response's extensions hold the raw answer. An error has the store's own status, headers and
 //! document, or says that no answer came.
 
 use std::error::Error as StdErrorTrait;
@@ -31,8 +31,8 @@ pub(super) struct RemoteStore {
     trailing_checksums: bool,
 }
 
-/// Whether an upload comes with its checksum. One that is named without a value has to be computed
-/// on the way, and can be sent only after the body.
+/// Returns true if an upload comes with its checksum. A checksum named without a value has to be
+/// computed on the way, and can be sent only after the body.
 macro_rules! has_checksum {
     ($input:expr) => {
         [
@@ -71,7 +71,7 @@ impl RemoteStore {
         }
     }
 
-    /// The same for a call that sends a body.
+    /// Runs a call that sends a body, and puts back what the typed interface loses.
     async fn pass_upload<T>(
         &self,
         headers: ExtraHeaders,
@@ -79,8 +79,8 @@ impl RemoteStore {
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
         let result = self.pass_call(headers, call).await;
-        // A store that refused the request before its body failed has the say, unless it only saw
-        // the connection break.
+        // A store's refusal that came before its body failed takes precedence, unless the store
+        // only saw the connection break.
         match (result, body_error.take_error()) {
             (Ok(_), Some(error)) | (Err(_), Some(error)) => Err(error),
             (result, None) => result,
@@ -99,8 +99,8 @@ impl RemoteStore {
         if !self.trailing_checksums && !has_checksum!(input) {
             input.checksum_algorithm = None;
         }
-        // The SDK would call an object of no type application/octet-stream; what it is then called
-        // is the store's choice.
+        // The SDK would name an object without a type application/octet-stream. The store should
+        // choose the type.
         let untyped = input.content_type.is_none();
         let mut headers = checksum_headers(&req.headers, has_checksum!(input));
         headers.extend(metadata_headers(&req.headers));
@@ -152,8 +152,8 @@ impl RemoteStore {
         &self,
         mut req: S3Request<GetObjectInput>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
-        // Set in the input, the SDK would check the body itself; the client does, from the headers
-        // that it gets.
+        // If this were set in the input, the SDK would check the body itself. The client does that,
+        // from the headers that it gets.
         let mode = req.input.checksum_mode.take();
         let mut headers = weak_condition(&mut req.input.if_match);
         headers.extend(mode.map(|mode| ("x-amz-checksum-mode".into(), mode.as_str().to_owned())));
@@ -175,13 +175,13 @@ impl RemoteStore {
         req: S3Request<GetBucketLocationInput>,
     ) -> S3Result<S3Response<GetBucketLocationOutput>> {
         let mut response = self.pass_call(Vec::new(), self.proxy.get_bucket_location(req)).await?;
-        // An empty element is how the oldest region is written, not a region of its own.
+        // An empty element stands for the oldest region.
         response.output.location_constraint.take_if(|region| region.as_str().is_empty());
         Ok(response)
     }
 
-    /// Not through the proxy: it fails on an empty ETag, with which Ceph RGW answers the completion
-    /// of an upload that is complete already. An ETag that is none is left out.
+    /// Completes an upload without the proxy, which fails on an empty ETag. Ceph RGW sends one when
+    /// it completes an upload that is complete already. An empty ETag is left out.
     async fn pass_complete(
         &self,
         req: S3Request<CompleteMultipartUploadInput>,
@@ -217,8 +217,8 @@ impl RemoteStore {
         self.pass_call(Vec::new(), call).await
     }
 
-    /// Not through the proxy: it fails on answers whose markers are empty, as some stores send them
-    /// for a first page.
+    /// Lists parts without the proxy, which fails on empty markers. Some stores send them for a
+    /// first page.
     async fn pass_parts(
         &self,
         req: S3Request<ListPartsInput>,
@@ -247,7 +247,7 @@ impl RemoteStore {
         self.pass_call(Vec::new(), call).await
     }
 
-    /// Not through the proxy, for the same reason.
+    /// Gets attributes without the proxy, for the same reason.
     async fn pass_attributes(
         &self,
         req: S3Request<GetObjectAttributesInput>,
@@ -280,7 +280,7 @@ impl RemoteStore {
     }
 }
 
-/// An answer of the SDK as the proxy gives it, with its request ids.
+/// Makes the proxy's form of an SDK answer, with its request ids.
 fn proxy_response<T>(output: T::Target) -> S3Result<S3Response<T>>
 where
     T: AwsConversion<Error = S3Error>,
@@ -303,7 +303,7 @@ fn only_numbers(marker: &mut Option<String>) {
     }
 }
 
-/// The length of a body that came in aws-chunked form.
+/// Returns the length of a body that came in aws-chunked form.
 fn decoded_length(headers: &HeaderMap) -> Option<i64> {
     headers.get("x-amz-decoded-content-length")?.to_str().ok()?.parse().ok()
 }
@@ -317,16 +317,16 @@ async fn upload_body(
     Ok((StreamingBlob::new(upload), error))
 }
 
-/// `aws-chunked` says how the client's request was framed. It is not how the object is encoded, and
-/// the SDK adds its own.
+/// Removes `aws-chunked`. It says how the client's request was framed, not how the object is
+/// encoded; the SDK adds its own.
 fn without_aws_chunked(encoding: &mut Option<ContentEncoding>) {
     if let Some(kept) = encoding.as_deref().and_then(without_framing) {
         *encoding = Some(kept).filter(|kept| !kept.is_empty());
     }
 }
 
-/// The conversion to the SDK's input makes a weak etag strong, and a condition that must fail would
-/// hold.
+/// Moves a weak ETag to a header. The conversion to the SDK's input would make it strong, so a
+/// condition that must fail would hold.
 fn weak_condition(if_match: &mut Option<ETagCondition>) -> ExtraHeaders {
     match if_match.take() {
         Some(ETagCondition::ETag(ETag::Weak(value))) => {
@@ -339,7 +339,7 @@ fn weak_condition(if_match: &mut Option<ETagCondition>) -> ExtraHeaders {
     }
 }
 
-/// What the proxy does with an error of the SDK.
+/// Converts an error of the SDK like the proxy.
 pub(super) fn sdk_error<E, R>(error: aws_sdk_s3::error::SdkError<E, R>) -> S3Error
 where
     E: ProvideErrorMetadata + StdErrorTrait + Send + Sync + 'static,
@@ -354,7 +354,7 @@ where
     s3_error
 }
 
-/// The error with the store's own status and headers, and its whole answer as source.
+/// Returns the error with the store's own status and headers, and its whole answer as source.
 fn restore_error(mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
     let Some(raw) = raw else { return no_answer(&error) };
     if !is_error(&raw) {
@@ -382,7 +382,8 @@ fn restore_error(mut error: S3Error, raw: Option<RawAnswer>) -> S3Error {
     error
 }
 
-/// The SDK's name for a 404 to a HEAD, which has no document, is none of S3's.
+/// Renames the SDK's code for a 404 to a HEAD, which S3 does not use. Such an answer has no
+/// document.
 fn rename_not_found(mut error: S3Error, code: S3ErrorCode) -> S3Error {
     if error.code().as_str() == "NotFound" {
         error.set_code(code);
@@ -390,7 +391,7 @@ fn rename_not_found(mut error: S3Error, code: S3ErrorCode) -> S3Error {
     error
 }
 
-/// HEAD answers and 304 have no document to take a code from.
+/// Returns the code for HEAD answers and 304, which have no document to take it from.
 fn code_of(status: StatusCode) -> S3ErrorCode {
     match status.as_u16() {
         304 => S3ErrorCode::NotModified,
@@ -406,12 +407,12 @@ fn code_of(status: StatusCode) -> S3ErrorCode {
     }
 }
 
-/// No answer came: the store is out of reach, or too slow, or all places to it are taken; or the
-/// request can't be sent.
+/// Makes the error of a missing answer. The store is out of reach or too slow, all places to it are
+/// taken, or the request can't be sent.
 fn no_answer(error: &S3Error) -> S3Error {
     let source = error.source();
     let Some(source) = source else {
-        // Not the SDK's: the request could not even be converted.
+        // Not the SDK's error: the request could not even be converted.
         return s3_error!(InvalidRequest, "the request can't be passed on: {error}");
     };
     let text = error_cause(error);
@@ -461,7 +462,7 @@ fn find_source<'a, T: StdErrorTrait + 'static>(
     None
 }
 
-/// Operations whose request or answer needs more than the proxy does.
+/// Handles operations whose request or answer needs more than the proxy does.
 macro_rules! dispatch {
     (put_object $self:ident $req:ident) => {
         $self.pass_put($req).await

@@ -1,5 +1,5 @@
-//! Bodies on their way through the SDK: a request's, held to its announced length and with its own
-//! error kept apart from the store's, and an answer's, bounded in length.
+//! Owns bodies on their way through the SDK. A request's body is held to its announced length, and
+//! its own error is kept apart from the store's. An answer's body is bounded in length.
 
 use std::io;
 use std::pin::Pin;
@@ -15,12 +15,12 @@ use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3Error, S3ErrorCode, StdError, s3_error};
 
-/// Why a request's own body failed, if it did.
+/// The error of a request's own body, if it failed.
 #[derive(Clone, Default)]
 pub(super) struct BodyError(Arc<Mutex<Option<StdError>>>);
 
 impl BodyError {
-    /// The body's error as the client should see it: its own if it is one of S3's, else
+    /// Takes the body's error as the client should see it: its own if it is one of S3's, else
     /// "incomplete".
     pub(super) fn take_error(&self) -> Option<S3Error> {
         self.0.lock().take().map(as_s3)
@@ -48,12 +48,12 @@ async fn ends_at_once(body: &mut StreamingBlob) -> Result<(), S3Error> {
     Ok(())
 }
 
-/// A request's body that carries exactly `length` bytes or fails. Its failure cuts the connection
-/// to the store before the request is complete, so that nothing is stored: the last piece is handed
-/// on only when the body has ended without error.
+/// A request's body that carries exactly its announced length or fails. A failure cuts the
+/// connection to the store before the request is complete, so that nothing is stored. So the last
+/// piece is handed on only after the body has ended without error.
 pub(super) struct UploadBody {
     inner: StreamingBlob,
-    /// Bytes not yet handed on; what the store is told.
+    /// Bytes not yet handed on; the length that the store is told.
     left: u64,
     /// The piece that completes the body.
     last: Option<Bytes>,
@@ -86,7 +86,7 @@ impl UploadBody {
         };
         let error = BodyError::default();
         if left == 0 {
-            // Nobody asks a body of no bytes for its end, so it is asked here.
+            // Nobody polls a body of no bytes to its end, so check its end here.
             ends_at_once(&mut inner).await?;
         }
         Ok((Self { inner, left, last: None, error: error.clone(), ended: false }, error))
@@ -142,7 +142,7 @@ impl Stream for UploadBody {
 
 impl ByteStream for UploadBody {
     fn remaining_length(&self) -> RemainingLength {
-        // Where a length is too long for this machine, no body of it can come either.
+        // Where a length is too long for this machine, no body of that length can come either.
         RemainingLength::new_exact(usize::try_from(self.left).unwrap_or(usize::MAX))
     }
 }

@@ -1,5 +1,5 @@
-//! Stores on 127.0.0.1 for the S3 client to talk to: an s3s server over any store, and a raw server
-//! that says what it is told and notes what it hears.
+//! Stores on 127.0.0.1 for the S3 client: an s3s server over any store, and a raw server that sends
+//! given answers and records what it hears.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ impl Server {
     }
 }
 
-/// What the raw server heard.
+/// One request that the raw server heard.
 #[derive(Debug)]
 pub struct Heard {
     pub head: String,
@@ -98,8 +98,8 @@ pub struct Heard {
     pub cut: bool,
 }
 
-/// Answers each request with the next of `answers`; an empty one says nothing and waits for the
-/// client to hang up.
+/// A raw server. It answers each request with the next given answer; for an empty one it waits
+/// until the client hangs up.
 pub struct Raw {
     pub address: SocketAddr,
     pub heard: mpsc::UnboundedReceiver<Heard>,

@@ -1,4 +1,4 @@
-//! What the typed interface would lose on its way to a store or back: checksums' algorithms,
+//! Tests what the typed interface would lose on its way to a store or back: checksums' algorithms,
 //! metadata outside ASCII, documents, events.
 
 use crc_fast::{CrcAlgorithm, checksum};

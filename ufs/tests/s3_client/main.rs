@@ -1,5 +1,5 @@
-//! What the S3 client keeps of a store's answers, and what it does when the store or the client's
-//! body fails.
+//! Tests what the S3 client keeps of a store's answers, and how it acts when the store or the
+//! client's body fails.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../loopback/mod.rs"]
@@ -69,7 +69,6 @@ async fn embedded() -> (Server, Arc<dyn S3>, tempfile::TempDir) {
 }
 
 // ---- errors
-// ----------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
 async fn an_errors_status_headers_and_document_are_kept() {
@@ -189,7 +188,6 @@ async fn a_success_that_is_not_s3_is_an_explained_error() {
 }
 
 // ---- reads
-// -----------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
 async fn a_read_through_the_client_checks_the_raw_answer() {
@@ -265,7 +263,6 @@ async fn keys_of_any_characters_and_metadata_come_back() {
 }
 
 // ---- writes
-// ----------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
 async fn a_write_is_sent_once_whatever_happens() {
@@ -285,7 +282,7 @@ async fn a_write_is_sent_once_whatever_happens() {
     assert!(task.await.unwrap());
 }
 
-/// The server hangs up after a half answer; nothing more may be heard.
+/// The server hangs up after half an answer; nothing more may be heard.
 async fn raw_closes(raw: &mut Raw) {
     assert!(tokio::time::timeout(Duration::from_millis(200), raw.heard.recv()).await.is_err());
 }
@@ -293,7 +290,7 @@ async fn raw_closes(raw: &mut Raw) {
 #[tokio::test]
 async fn a_body_that_fails_cuts_the_connection_and_its_error_is_the_answer() {
     let mut raw = Raw::saying(vec![answer("200 OK", "etag: \"e\"\r\n", "")]).await;
-    // So long that it has to be on its way before the next piece is asked for.
+    // So long that a part is in flight before the next piece is polled.
     let long = Bytes::from(vec![7; 4 << 20]);
     let pieces = vec![Ok(long), Err(s3_error!(BadDigest, "the sum is wrong"))];
     let error = raw
@@ -493,7 +490,6 @@ async fn a_write_without_a_body_says_so() {
 }
 
 // ---- trace context
-// ---------------------------------------------------------------------------------------------------
 
 #[tokio::test]
 async fn trace_context_goes_to_the_store_beside_the_signature_and_stays_out_of_it() {

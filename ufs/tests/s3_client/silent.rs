@@ -1,4 +1,4 @@
-//! Stores that are away, say nothing, or break off.
+//! Tests stores that are away, send nothing, or break off.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! What any object store behind verbs3 has to do, as functions over `&dyn S3` and an empty bucket
-//! of their own.
+//! The duties of any object store behind verbs3, as functions over `&dyn S3` and an empty bucket.
 //!
 //! [`cases!`] names every case once; a store's own test file expands it. Nothing here knows the
 //! store under test.

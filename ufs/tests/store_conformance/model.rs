@@ -1,5 +1,5 @@
-//! Listings held against a sorted map, with random keys, prefixes, delimiters and page sizes. Rerun
-//! one with `SEED=`.
+//! Listings compared with a sorted map, with random keys, prefixes, delimiters and page sizes.
+//! Rerun one with `SEED=`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ fn word(rng: &mut StdRng, max: usize) -> String {
     (0..rng.random_range(0..=max)).map(|_| LETTERS[rng.random_range(0..LETTERS.len())]).collect()
 }
 
-/// What a listing should hold: names in order, true for common prefixes.
+/// Returns what a listing should hold: names in order, true for common prefixes.
 fn model(
     keys: &BTreeMap<String, usize>,
     prefix: &str,

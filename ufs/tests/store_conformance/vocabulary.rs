@@ -1,4 +1,4 @@
-//! How the cases talk to a store: requests without HTTP, and short forms of the common ones.
+//! The vocabulary of the cases: requests without HTTP, and short forms of the common ones.
 
 use bytes::Bytes;
 use futures::StreamExt;

@@ -1,7 +1,7 @@
-//! The workers of a hot block: its slot's, and as many more as it takes. The same everywhere,
-//! without anybody being told who they are.
+//! Chooses the workers of a hot block: its slot's, and as many more as it needs. Every process
+//! computes the same ones, so nobody has to announce them.
 //!
-//! Owns no load and no count: how many workers a block has is the coordinator's to say.
+//! Owns neither load nor count: the coordinator decides how many workers a block has.
 
 use std::hash::Hasher;
 
@@ -11,12 +11,13 @@ use super::PlacementMap;
 use crate::ids::HashSlot;
 
 impl PlacementMap {
-    /// `workers` of a slot as indexes into [`PlacementMap::map_members`], the owner first: those that the
-    /// map ranks, then the ones whose random number, divided by their weight, is the lowest. As
-    /// many as there are that own slots, and one at least if there is a map.
+    /// Returns a slot's `workers` as indexes into [`PlacementMap::map_members`], the owner first.
+    /// The ranked workers come first. Then come those with the lowest random number divided by
+    /// weight. There are at most as many as members that own slots, and at least one if there is a
+    /// map.
     ///
-    /// Costs a hash for each member if the map does not rank as many: for a few hundred blocks,
-    /// whenever list or map change.
+    /// Costs a hash for each member if the map ranks fewer workers. That happens for a few hundred
+    /// blocks whenever list or map change.
     pub fn spread_workers(&self, slot: HashSlot, workers: usize) -> Vec<u16> {
         if self.members.is_empty() {
             return Vec::new();
@@ -40,10 +41,10 @@ impl PlacementMap {
                 ((hasher.finish() >> 11) as f64 / member.weight, at)
             })
             .collect();
-        // Equal costs go by the order of members, which is that of their ids.
+        // Equal costs keep the order of members, which is that of their ids.
         let by_cost = |a: &(f64, u16), b: &(f64, u16)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         let wanted = workers - found.len();
-        // Of thousands a few are wanted, for each block: the others need no order.
+        // Each block wants a few of thousands, so the others need no order.
         if wanted < costs.len() {
             costs.select_nth_unstable_by(wanted, by_cost);
             costs.truncate(wanted);

@@ -1,4 +1,4 @@
-//! The table behind a placement map. Pure, and the same on every machine.
+//! Computes the table behind a placement map. Pure, and the same on every machine.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -7,16 +7,15 @@ use siphasher::sip::SipHasher13;
 
 use super::{PlacementMember, SLOTS};
 
-/// Slots that a worker may own, as a multiple of its share. Promised is 1.15; whole slots take the
-/// rest.
+/// Most slots of a worker, as a multiple of its share. The promise is 1.15; rounding to whole slots
+/// takes the rest.
 const LOAD_MAX: f64 = 1.14;
 
-/// Candidates of a slot that are looked at first, on average. With fewer than two dozen the few
-/// that have no room, or share the owner's zone, would often leave none; each more costs a
-/// logarithm.
+/// Mean number of candidates that a slot looks at first. With fewer than two dozen, too few might
+/// remain after those without room or in the owner's zone. Each further one costs a logarithm.
 const LISTED: f64 = 24.0;
 
-/// `SLOTS × ranks` indexes into `members`, of which at least `ranks` own slots.
+/// Returns `SLOTS × ranks` indexes into `members`, of which at least `ranks` own slots.
 pub(super) fn rank_slots(members: &[PlacementMember], ranks: usize) -> Vec<u16> {
     let candidates: Vec<RankCandidate> = members
         .iter()
@@ -47,8 +46,8 @@ pub(super) fn rank_slots(members: &[PlacementMember], ranks: usize) -> Vec<u16> 
     table
 }
 
-/// The slot's workers out of `listed`, with their costs and in the order of the candidates.
-/// `false`: who should come next may be one that is not listed.
+/// Chooses the slot's workers from `listed`, with their costs in the order of the candidates.
+/// Returns `false` if the next worker may be one that is not listed.
 fn choose_workers(
     listed: &[(u64, usize)],
     all: bool,
@@ -58,7 +57,7 @@ fn choose_workers(
     chosen: &mut Vec<usize>,
 ) -> bool {
     chosen.clear();
-    // The rooms together are more than the slots, so there always is one.
+    // The members' room exceeds the number of slots, so there always is an owner.
     let owner = find_cheapest(listed, |at| room[at] > 0);
     if owner.is_none() && !all {
         return false;
@@ -67,7 +66,7 @@ fn choose_workers(
     chosen.push(owner);
     while chosen.len() < ranks {
         let apart = |at: usize| chosen.iter().all(|&other| zones.of[other] != zones.of[at]);
-        // Each pick was of another zone until there was none: then there is nothing to look for.
+        // Once no pick from another zone is left, the search for one ends.
         let mut next = None;
         if chosen.len() < zones.count {
             next = find_cheapest(listed, |at| !chosen.contains(&at) && apart(at));
@@ -84,15 +83,15 @@ fn choose_workers(
     true
 }
 
-/// What a slot costs at each candidate. With a thousand of them nearly all are far from being the
-/// cheapest, and are told by an integer comparison instead of a logarithm.
+/// Costs of a slot's candidates. Of a thousand candidates nearly all are far from the cheapest. An
+/// integer comparison excludes them without a logarithm.
 struct CandidateCosts {
-    /// All weights are the same: the random number turned round is the cost, which orders as its
-    /// logarithm does. A member of another weight then changes the scale of costs, not their order.
+    /// All weights are equal. The cost is then the inverted random number, which orders as its
+    /// logarithm does. A member of another weight changes the scale of costs, not their order.
     equal: bool,
     /// Costs from here on are not cheap.
     cheap_below: u64,
-    /// Random numbers below can't be cheap; by candidate, where weights differ.
+    /// By candidate, if weights differ: random numbers below this can't be cheap.
     random_min: Vec<u64>,
 }
 
@@ -106,11 +105,11 @@ impl CandidateCosts {
             let cheap_below = (LISTED / candidates.len() as f64 * u64::MAX as f64) as u64;
             return Self { equal, cheap_below, random_min: Vec::new() };
         }
-        // The cheapest of exponential variates has the sum of their rates as its rate.
+        // The minimum of exponential variates has the sum of their rates as its rate.
         let below = LISTED / weights;
         let random_min = |candidate: &RankCandidate| {
-            // A cost is -ln(u) / weight, and 1 - u is no more than -ln(u). A little lower, for what
-            // rounding may do.
+            // A cost is -ln(u) / weight, and 1 - u is at most -ln(u). The bound is slightly lower
+            // to allow for rounding.
             let uniform_min = 1.0 - (below * candidate.weight * (1.0 + 1e-9) + 1e-12);
             ((uniform_min.max(0.0) * (1u64 << 52) as f64) as u64).saturating_sub(2) << 12
         };
@@ -121,7 +120,7 @@ impl CandidateCosts {
         }
     }
 
-    /// Those that cost less than `cheap_below`.
+    /// Lists the candidates that cost less than `cheap_below`.
     fn list_cheap(
         &self,
         candidates: &[RankCandidate],
@@ -167,7 +166,7 @@ impl CandidateCosts {
 }
 
 struct RankCandidate {
-    /// Among all members.
+    /// Index among all members.
     index: u16,
     weight: f64,
     bits: u64,
@@ -182,7 +181,7 @@ impl RankCandidate {
 }
 
 struct CandidateZones {
-    /// A number for each candidate's zone. Who names none is a zone of its own.
+    /// Zone number of each candidate. A member without a zone is a zone of its own.
     of: Vec<usize>,
     count: usize,
 }
@@ -199,13 +198,13 @@ fn number_zones(members: &[PlacementMember], candidates: &[RankCandidate]) -> Ca
     CandidateZones { of, count }
 }
 
-/// At least the share, rounded up: all slots find a place.
+/// Returns at least the share, rounded up, so that all slots find a place.
 fn slots_max(share: f64) -> u32 {
     let slots = share * SLOTS as f64;
     slots.ceil().max((slots * LOAD_MAX).floor()) as u32
 }
 
-/// The first of the lowest.
+/// Returns the first candidate with the lowest cost.
 fn find_cheapest(listed: &[(u64, usize)], may: impl Fn(usize) -> bool) -> Option<usize> {
     let mut best: Option<(u64, usize)> = None;
     for &(cost, at) in listed {
@@ -216,31 +215,31 @@ fn find_cheapest(listed: &[(u64, usize)], may: impl Fn(usize) -> bool) -> Option
     best.map(|(_, at)| at)
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea & Flood 2014): every bit of the input changes about
-/// half of the output's.
+/// Mixes bits with the finaliser of SplitMix64 (Steele, Lea & Flood 2014): every bit of the input
+/// changes about half of the output's bits.
 fn mix_bits(mut bits: u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
 }
 
-/// An exponential variate with rate `weight` (the smallest of several falls to each in proportion
-/// to its rate), as bits that order as the number does.
+/// Returns an exponential variate with rate `weight`, as bits that order as the number does. The
+/// smallest of several variates falls to each in proportion to its rate.
 fn exponential_bits(random: u64, weight: f64) -> u64 {
-    // 52 random bits and a half, which a double holds: never 0, whose logarithm is infinite, and
-    // never 1, whose is 0.
+    // 52 random bits and a half, which a double holds exactly. So the value is never 0, whose
+    // logarithm is infinite, and never 1, whose logarithm is 0.
     let uniform = ((random >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
     (-natural_log(uniform) / weight).to_bits()
 }
 
-/// The natural logarithm of a normal number in (0, 1), to 10 digits. Not the platform's, whose last
-/// digits differ from library to library: IEEE 754 fixes the result of every operation that is used
-/// here.
+/// Returns the natural logarithm of a normal number in (0, 1), to 10 digits. The platform's
+/// function would not do: its last digits differ between libraries. IEEE 754 fixes the result of
+/// every operation used here.
 fn natural_log(x: f64) -> f64 {
     const LN_2: f64 = std::f64::consts::LN_2;
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7ff) as i64 - 1022;
-    // In [0.5, 1).
+    // The mantissa is in [0.5, 1).
     let mantissa = f64::from_bits((bits & 0x000f_ffff_ffff_ffff) | 0x3fe0_0000_0000_0000);
     // ln m = 2 artanh((m - 1) / (m + 1)), around √½ so that the argument is small.
     let (mantissa, exponent) = if mantissa < std::f64::consts::FRAC_1_SQRT_2 {

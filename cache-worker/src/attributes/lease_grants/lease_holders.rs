@@ -1,8 +1,8 @@
-//! The gateways that hold leases: what is recalled of each, and how much of that it has dropped.
+//! The gateways that hold leases: the recalls for each, and how many of them it has dropped.
 //!
-//! Recalls are numbered over all holders, and never anew in the life of a process: what a holder
-//! says of an earlier number can't be taken for a later one, whatever was forgotten of it
-//! meanwhile.
+//! Recalls are numbered over all holders, and no number is used twice in the life of a process. A
+//! holder's confirmation of an earlier number can't be taken for a later one, even if the holder
+//! was forgotten meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -13,35 +13,35 @@ use verbs3_protocol::{HolderId, KeyHash, RECALLED_KEYS_MAX, RecallReply};
 
 use crate::clock::WorkerInstant;
 
-/// Recalls that wait for one holder; beyond, it is told to drop all.
+/// Recalls that wait for one holder. Beyond that, it is told to drop all leases.
 const PENDING_MAX: usize = 4 * RECALLED_KEYS_MAX;
-/// Time between two polls of a holder that is there.
+/// Longest time between two polls of a live holder.
 const BETWEEN_POLLS: Duration = Duration::from_secs(1);
-/// A holder that is silent for as long is forgotten: no lease is as long.
+/// A holder that is silent for this long is forgotten: every lease is shorter.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// Enough gateways hold leases.
+/// The bound on gateways that hold leases is met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
 struct HolderRecallState {
-    /// All up to this number is dropped.
+    /// All recalls up to this number are dropped.
     dropped: u64,
     pending: VecDeque<(u64, KeyHash)>,
-    /// Instead of what was pending up to this number.
+    /// Drop all leases, in place of the pending recalls up to this number.
     all: Option<u64>,
-    /// Under way now.
+    /// Polls under way.
     polls: usize,
-    /// When it polled last.
+    /// When the holder last polled.
     seen: WorkerInstant,
-    /// The number of its last recall.
+    /// The number of the holder's last recall.
     news: watch::Sender<u64>,
 }
 
 pub(super) struct LeaseHolderTable {
     known: HashMap<HolderId, HolderRecallState>,
     holders_max: usize,
-    /// The last recall's.
+    /// The number of the last recall.
     number: u64,
     closed: bool,
 }
@@ -51,8 +51,8 @@ impl LeaseHolderTable {
         Self { known: HashMap::new(), holders_max, number: 0, closed: false }
     }
 
-    /// The number under which the holder is to drop this key. One that is not known is never told:
-    /// its lease ends.
+    /// Numbers the recall of this key by the holder, and returns the number. An unknown holder gets
+    /// no recall: its lease expires.
     pub(super) fn recall_key(&mut self, holder: HolderId, hash: KeyHash) -> u64 {
         self.number += 1;
         if let Some(known) = self.known.get_mut(&holder) {
@@ -81,8 +81,9 @@ impl LeaseHolderTable {
         self.known.get(&holder).is_some_and(|known| known.dropped >= recall)
     }
 
-    /// How far it has dropped what was recalled, and the news. One that polls anew knows of no
-    /// number, and is not told again what it has dropped long ago: it would ask without end.
+    /// Returns the number up to which the holder has dropped recalls, and a receiver of new ones. A
+    /// holder that starts polling again knows no recall number. It is not sent recalls that it
+    /// dropped long ago, or it would poll forever.
     pub(super) fn poll(
         &mut self,
         holder: HolderId,
@@ -102,7 +103,7 @@ impl LeaseHolderTable {
             seen: now,
             news: watch::channel(0).0,
         });
-        // A number that was never given says nothing.
+        // A number that this process never gave is ignored.
         if through <= self.number {
             known.dropped = known.dropped.max(through);
         }
@@ -157,7 +158,7 @@ impl LeaseHolderTable {
     }
 }
 
-/// A poll under way.
+/// A poll for recalls that is under way.
 pub(crate) struct LeaseRecallPoll<'a> {
     holders: &'a Mutex<LeaseHolderTable>,
     holder: HolderId,
@@ -175,14 +176,14 @@ impl<'a> LeaseRecallPoll<'a> {
         Self { holders, holder, through, news }
     }
 
-    /// Waits for something to be recalled that the holder has not dropped.
+    /// Waits for a recall that the holder has not dropped.
     pub(crate) async fn wait_for_recall(&mut self) {
         let through = self.through;
-        // An error: the holder was forgotten, which none is that polls.
+        // An error means that the holder was forgotten, which can't happen while it polls.
         let _ = self.news.wait_for(|&number| number > through).await;
     }
 
-    /// What is to be said now, by the process `life`.
+    /// Builds the answer of the process `life` to this poll.
     pub(crate) fn build_answer(&self, life: u64, now: WorkerInstant) -> RecallReply {
         let (through, keys, all) =
             self.holders.lock().collect_recalls(self.holder, self.through, now);

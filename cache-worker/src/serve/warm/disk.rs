@@ -1,4 +1,4 @@
-//! Pages that a warm-up wants on disk: offered, waited for, and pinned there.
+//! Puts the pages of a warm-up on disk: offers them, waits for them, and pins them there.
 
 use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,14 +11,15 @@ use crate::digest::PageKey;
 use crate::fill::{FillTarget, PageFillError};
 use crate::worker::CacheWorker;
 
-/// How long pages and their pins may take to be written before the asker is told to come back.
+/// How long the writes of pages and pins may take before the caller is told to retry.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
-/// How often it is looked whether they are, and offered what is not: the queue may have been full.
+/// How often the writes are checked, and how often missing pages are offered again. The queue may
+/// have been full.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const OFFER_EVERY: Duration = Duration::from_secs(1);
 
 impl CacheWorker {
-    /// Whether this worker can do what is asked of its disk.
+    /// Checks whether this worker's disk can do what the request asks.
     pub(super) fn check_tier(&self, warm: &WarmMessage) -> Result<(), ServeRefusal> {
         let reason = match (warm.tier, self.filler.disk_tier()) {
             (WarmTier::Memory, _) if warm.pin_until_ms == 0 => return Ok(()),
@@ -33,8 +34,8 @@ impl CacheWorker {
         self.filler.disk_tier().is_some_and(|disk| disk.holds_page(key))
     }
 
-    /// Waits until the pages, which are in memory or there already, are on disk; then pins them if
-    /// that is asked, and waits until the pins would outlive a restart.
+    /// Waits until the pages, which are in memory or on disk already, are on disk. Then pins them
+    /// on request, and waits until the pins would survive a restart.
     pub(super) async fn settle_on_disk(
         &self,
         target: &FillTarget,

@@ -1,4 +1,4 @@
-//! What a follower makes of answers, and whom it asks.
+//! Tests what a follower does with answers, and whom it asks.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,7 +73,7 @@ fn after_a_gap_the_whole_list_is_taken_and_an_older_one_is_not() {
     assert_eq!(map.borrow().as_deref(), Some(&much_later));
 }
 
-/// A coordinator that knows this map alone. Its URL, and how often it was asked.
+/// Starts a coordinator that knows only this map. Returns its URL and how often it was asked.
 async fn coordinator(knows: MemberRoster) -> (String, Arc<AtomicUsize>) {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());
@@ -120,7 +120,7 @@ async fn coordinator(knows: MemberRoster) -> (String, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn a_coordinator_that_lags_behind_is_not_followed_for_ever() {
     let (old, new) = (membership(5, &["a"]), membership(8, &["a", "b"]));
-    // Whoever of the two is asked first, by chance.
+    // Chance decides which of the two is asked first.
     for _ in 0..4 {
         let (lags, was_asked) = coordinator(old.clone()).await;
         let (leads, _) = coordinator(new.clone()).await;
@@ -130,7 +130,7 @@ async fn a_coordinator_that_lags_behind_is_not_followed_for_ever() {
             tokio::spawn(follower.with_wait(Duration::from_millis(10)).run(stop.clone()));
         let newest = |map: &Option<Arc<MemberRoster>>| map.as_deref() == Some(&new);
         tokio::time::timeout(Duration::from_secs(60), map.wait_for(newest)).await.unwrap().unwrap();
-        // It is asked again, and what it knows is not taken for news.
+        // It is asked again, and what it knows does not count as news.
         let before = was_asked.load(Ordering::SeqCst);
         while was_asked.load(Ordering::SeqCst) < before + 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;

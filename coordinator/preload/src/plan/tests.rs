@@ -87,8 +87,8 @@ proptest! {
                 prop_assert!(seen.insert((block, page)), "page {page} of block {block:?} twice");
             }
         }
-        // What was asked with the attributes, by whatever length was listed, and the others: the
-        // same.
+        // Whatever length was listed, the pages asked for with the attributes and the other pages
+        // are together the same.
         let first = plan.first_pages(GEOMETRY, listed);
         let others: Vec<_> = plan.other_pieces(GEOMETRY, bytes, first.clone(), 2).collect();
         for replica in 0..2 {

@@ -37,10 +37,10 @@ use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
 pub const GEOMETRY: BlockGeometry = BlockGeometry { block_bytes: 1 << 20, page_bytes: 64 << 10 };
 
-/// Told what is asked of the store, and for which key.
+/// Hook that receives a store's request and its key.
 pub type Meanwhile = Box<dyn FnMut(&Store, &str, &str) + Send>;
 
-/// Objects whose bytes follow from their names.
+/// Store of objects whose bytes follow from their names.
 #[derive(Default)]
 pub struct Store {
     pub objects: Mutex<BTreeMap<String, u64>>,
@@ -54,18 +54,16 @@ pub struct Store {
     pub heads: AtomicU64,
     pub lists: AtomicU64,
     pub body_bytes: AtomicU64,
-    /// GETs that are answered so many milliseconds after they came, those that wait for that now,
-    /// and the most that ever did.
+    /// Delay of GETs in milliseconds, the GETs that wait now, and the most that ever waited.
     pub slow_ms: AtomicU64,
     pub under_way: AtomicU64,
     pub under_way_most: AtomicU64,
-    /// Once as many GETs have come, the others wait for ever.
+    /// Number of GETs after which all others wait for ever.
     pub stalls_after: AtomicU64,
     pub lists_fail: AtomicBool,
-    /// Keys that are answered 503 SlowDown as often.
+    /// Keys, and how often each is answered with 503 SlowDown.
     pub busy: Mutex<BTreeMap<String, u32>>,
-    /// What happens elsewhere before a request is answered: told `list` or `get`, and the key or
-    /// prefix.
+    /// Runs before a request is answered, with `list` or `get` and the key or prefix.
     pub meanwhile: Mutex<Option<Meanwhile>>,
 }
 
@@ -99,7 +97,7 @@ impl Store {
         }
     }
 
-    /// Another object of this name.
+    /// Replaces an object.
     pub fn replace(&self, key: &str, text: &str) {
         self.objects.lock().insert(key.to_owned(), text.len() as u64);
         self.texts.lock().insert(key.to_owned(), text.to_owned());
@@ -212,7 +210,7 @@ impl S3 for Store {
     }
 }
 
-/// Where a worker runs, and may be started anew.
+/// Host of a worker, which can be restarted.
 struct Host {
     worker: Mutex<Arc<CacheWorker>>,
     ufs: Ufs,
@@ -264,14 +262,14 @@ impl Bed {
         Self::with(workers, 64 << 20)
     }
 
-    /// Workers of this much memory each.
+    /// Creates workers with this much memory each.
     pub fn with(count: usize, memory: usize) -> Self {
         let store = Arc::new(Store::default());
         Self::of(count, (memory, 64 << 20), (store.clone(), store))
     }
 
-    /// `memory`: of each worker, and of who reads. The stores: of the coordinator, and that to
-    /// which the workers' way leads.
+    /// Creates a bed. `memory`: of each worker, and of the reader. The stores: the coordinator's,
+    /// and the one that the workers reach.
     pub fn of(
         count: usize,
         memory: (usize, usize),
@@ -279,7 +277,7 @@ impl Bed {
     ) -> Self {
         let (memory, reading) = memory;
         let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
-        // What stalls is given up soon.
+        // A request that stalls is given up soon.
         let limits = UfsLimits {
             retries,
             first_byte_max: Duration::from_millis(300),
@@ -341,7 +339,7 @@ impl Bed {
         }
     }
 
-    /// Workers know the map, and reach each other with this much memory for what they are given. A
+    /// Gives workers the map and a way to each other, with this much memory for received bytes. A
     /// copy of a block comes from its owner.
     pub fn reach_each_other(&self, memory: usize) {
         for (number, host) in self.hosts.iter().enumerate() {
@@ -374,7 +372,7 @@ impl Bed {
         }
     }
 
-    /// Calls of workers so far, by what was asked.
+    /// Returns the workers' calls so far, by kind.
     pub fn calls(&self, kind: &str) -> f64 {
         let families = self.registry.gather();
         let calls = families.iter().filter(|family| family.name() == "verbs3_client_calls_total");
@@ -388,7 +386,7 @@ impl Bed {
         self.store.objects.lock().insert(format!("below/{key}"), bytes);
     }
 
-    /// Objects of some sizes; their bytes in all.
+    /// Puts objects of some sizes. Returns their total bytes.
     pub fn put_some(&self, count: u64) -> u64 {
         let sizes = [1, 4096, 70_000, (1 << 20) + 5, 0, (2 << 20) + 70_000];
         let size = |number: u64| sizes[(number % 6) as usize];
@@ -430,7 +428,7 @@ impl Bed {
         (engine, running)
     }
 
-    /// Reads every object through the tier: all bytes are right, and were there.
+    /// Reads every object through the tier. Fails unless all bytes are right and were there.
     pub async fn assert_hot(&self) {
         let asked = self.store.asked();
         let keys: Vec<String> = self.store.objects.lock().keys().cloned().collect();
@@ -486,7 +484,7 @@ impl Bed {
         }
     }
 
-    /// What a worker had in memory is gone.
+    /// Restarts a worker, which loses its memory.
     pub async fn restart(&self, number: usize) {
         let host = &self.hosts[number];
         let fresh = Host::worker(&host.ufs, host.memory);

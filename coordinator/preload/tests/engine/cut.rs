@@ -1,4 +1,4 @@
-//! Jobs whose engine ends under them, and workers that go away and come back.
+//! Tests jobs whose engine ends during a run, and workers that go away and come back.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -132,10 +132,10 @@ async fn what_does_not_fit_is_not_loaded_again() {
     assert!(view.counters.objects_missing > 0, "{:?}", view.counters);
 }
 
-/// Away for some writes; then of another.
+/// Store of jobs that is away for some writes and then belongs to another.
 struct Flaky {
     inner: MemoryJobs,
-    /// What becomes of the next writes.
+    /// Results of the next writes.
     errors: Mutex<Vec<JobStoreError>>,
 }
 

@@ -1,5 +1,5 @@
-//! How jobs begin and end while their store refuses, loses answers, or waits, and while other jobs
-//! have all the slots.
+//! Tests how jobs begin and end while their store refuses, loses answers, or waits, and while other
+//! jobs have all the slots.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,18 +19,18 @@ use verbs3_preload::{
 
 use crate::bed::{Bed, below, over, run};
 
-/// What becomes of a write.
+/// Result of a write.
 enum Does {
     Takes,
     Refuses,
-    /// Writes, and the answer is lost.
+    /// Writes, but the answer is lost.
     Loses,
-    /// Until a permit comes.
+    /// Waits for a permit.
     Waits,
     Panics,
 }
 
-/// Does what it is told for each key and the bytes to be written there.
+/// Store that does what it is told for each key and its bytes.
 struct Told<F> {
     inner: MemoryJobs,
     does: F,
@@ -72,7 +72,7 @@ fn named(id: &str) -> PreloadJobSpec {
     PreloadJobSpec { id: Some(id.into()), ..below("") }
 }
 
-/// A job that has the only slot until the engine stops, and another one that waits.
+/// Returns a job that holds the only slot until the engine stops, and another one that waits.
 async fn waiting_behind_another(
     bed: &Bed,
     store: Arc<dyn JobStore>,
@@ -106,7 +106,7 @@ async fn a_waiting_job_is_stopped_though_all_slots_are_taken() {
     assert_eq!(over(&engine, "second").await.state, JobState::Stopped);
     assert_eq!(engine.get("first", None, Duration::ZERO).await.unwrap().state, JobState::Running);
     engine.request_stop();
-    // It is stopped for whoever leads next, too.
+    // The job is stopped for the next leader, too.
     let (engine, _running) = bed.engine(store).await;
     assert_eq!(engine.get("second", None, Duration::ZERO).await.unwrap().state, JobState::Stopped);
 }

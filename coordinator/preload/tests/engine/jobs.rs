@@ -1,4 +1,4 @@
-//! What a job loads, and what it says of what it did not.
+//! Tests what a job loads, and how it reports what it did not load.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ async fn what_is_below_a_prefix_is_loaded_once_and_is_hot() {
     assert_eq!((counters.bytes_held, counters.objects_compared, view.failures.count), (0, 40, 0));
     assert_eq!(bed.store.body_bytes(), bytes, "amplification of the store's bytes");
     bed.assert_hot().await;
-    // Again: everything is there.
+    // The second run finds everything there.
     let again = run(&engine, below("k")).await;
     assert_eq!(
         (again.state, again.counters.bytes_loaded, again.counters.bytes_held),
@@ -47,12 +47,13 @@ async fn small_objects_cost_one_request_each() {
     (0..30).for_each(|number| bed.put(&format!("k{number}"), 4096));
     let (engine, _running) = bed.engine(jobs()).await;
     assert_eq!(run(&engine, below("")).await.state, JobState::Done);
-    // This store says of no object whether it has checksums, unless it is asked for all of it.
+    // This store shows only in a whole GET whether an object has checksums.
     assert_eq!(bed.store.asked(), (30, 0));
-    // Each is loaded by a question of its own, and looked for in company: five pages at two homes.
+    // Each is loaded by a question of its own, but looked for together with others: five pages at
+    // two homes.
     assert_eq!(bed.calls("warm"), 30.0);
     assert!((1.0..=10.0).contains(&bed.calls("look")), "{}", bed.calls("look"));
-    // Listed to be counted, and to be looked for.
+    // The list is fetched twice: to count, and to look for the objects.
     assert_eq!(bed.store.lists.load(Ordering::SeqCst), 2 * 5);
 }
 
@@ -264,7 +265,7 @@ async fn jobs_of_notifications_leave_places_to_others() {
         .await
         .unwrap_err();
     assert!(matches!(full, PreloadEngineError::NotifiedFull(3)), "{full}");
-    // Of two that may run, one is left: a job of a person's runs at once.
+    // Of two places, one is left: a person's job runs at once.
     engine.create_job(PreloadJobSpec { id: Some("mine".into()), ..below("stuck") }).await.unwrap();
     while engine.get("mine", None, Duration::ZERO).await.unwrap().state != JobState::Running {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Objects that are looked for, given up, and said to have changed.
+//! Tests looking for objects, evicting them, and reports that they changed.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use verbs3_protocol::{ByteRange, ObjectKey, ObjectVolume};
 
 use crate::bed::{Bed, below, run};
 
-/// The length that a reader sees now, as gateways ask that accept an hour.
+/// Returns the length that a reader sees now, if gateways accept attributes of up to an hour.
 async fn length(bed: &Bed, key: &str) -> Option<u64> {
     let open = OpenRequest {
         object: Arc::new(ObjectKey {

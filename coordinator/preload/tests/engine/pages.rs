@@ -1,4 +1,4 @@
-//! What lists of jobs say, and how much at once.
+//! Tests what lists of jobs hold, and how much at once.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use verbs3_preload::{JobsPageToken, MemoryJobs, PreloadEngine, PreloadOptions};
 
 use crate::bed::{Bed, below, run};
 
-/// Pages from the newest job on, until one says that it is the last.
+/// Returns the pages from the newest job on, up to the last one.
 fn pages(engine: &PreloadEngine, jobs_max: usize) -> Vec<JobsPage> {
     let mut pages = vec![engine.jobs_page(None, jobs_max)];
     while let Some(next) = &pages[pages.len() - 1].next {
@@ -45,7 +45,7 @@ async fn a_page_of_long_descriptions_ends_before_it_is_too_long() {
     let bed = Bed::new(1);
     let options = PreloadOptions { jobs_max: JOBS, ..bed.options() };
     let (engine, running) = bed.engine_with(options, Arc::new(MemoryJobs::default())).await;
-    // None of them need run for this.
+    // No job needs to run for this.
     engine.request_stop();
     running.await.unwrap();
     let long = vec![format!("s3://train/{}", "k".repeat(60_000))];

@@ -1,5 +1,5 @@
-//! What a job says is there, is: also where objects change, manifests change, and workers reach
-//! another store.
+//! Tests that what a job reports as present is present, even if objects change, manifests change,
+//! or workers reach another store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ async fn a_store_that_is_busy_is_waited_for() {
 #[tokio::test]
 async fn reading_back_waits_for_memory() {
     let store = Arc::new(Store::default());
-    // Of whole blocks there is room for two.
+    // There is room for two whole blocks.
     let bed = Bed::of(2, (64 << 20, 2 << 20), (store.clone(), store));
     (0..20).for_each(|number| bed.put(&format!("k{number:02}"), 1 << 20));
     let options = PreloadOptions { page_keys: 100, ..bed.options() };

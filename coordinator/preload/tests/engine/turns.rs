@@ -1,5 +1,5 @@
-//! Which job runs when, how much of all of them is under way at once, and when a job that runs has
-//! to end.
+//! Tests which job runs when, how much all of them have in flight at once, and when a running job
+//! must end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What the API's documents hold, as JSON Schema in the dialect of OpenAPI 3.0.
+//! Describes the contents of the API's documents as JSON Schema in the dialect of OpenAPI 3.0.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn object_schema(required: &[&str], properties: Value) -> Value {
     object
 }
 
-/// Every property is there.
+/// Returns the schema of an object that has every property.
 fn complete_object(properties: Value) -> Value {
     let names: Vec<String> =
         properties.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
@@ -52,12 +52,12 @@ fn boolean_schema(default: bool) -> Value {
     json!({ "type": "boolean", "default": default })
 }
 
-/// `s3://MOUNT/…`
+/// Returns the schema of `s3://MOUNT/…`.
 fn path_schema() -> Value {
     json!({ "type": "string", "pattern": r"^s3://[^/]+(/[\s\S]*)?$" })
 }
 
-/// `s3://MOUNT/KEY`
+/// Returns the schema of `s3://MOUNT/KEY`.
 fn object_path() -> Value {
     json!({ "type": "string", "pattern": r"^s3://[^/]+/[\s\S]+$" })
 }

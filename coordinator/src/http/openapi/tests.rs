@@ -1,5 +1,5 @@
-//! The document, held against what the code reads and writes: each schema against a value of which
-//! nothing is left out.
+//! Checks the document against what the code reads and writes: each schema against a complete
+//! value.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -144,8 +144,8 @@ fn cluster() -> ClusterView {
     }
 }
 
-/// A value for each schema, with every field that the code has. What has no type of its own is
-/// written out.
+/// Returns a value for each schema, with every field that the code has. Contents without a type of
+/// their own are written out.
 fn samples() -> BTreeMap<&'static str, Value> {
     let (job, object, cluster) = (job(), object(), cluster());
     let selection = |ttl| PreloadSelection {
@@ -155,7 +155,7 @@ fn samples() -> BTreeMap<&'static str, Value> {
         manifest: some("s3://m/list"),
         ttl,
     };
-    // Of those that a job's name is all that is asked of, `ttl` is none.
+    // `ttl` is absent in the requests that only name objects.
     let mut without_ttl = value(selection(None));
     without_ttl.as_object_mut().unwrap().remove("ttl");
     let refused = CoordinatorRefusal {
@@ -208,7 +208,7 @@ fn samples() -> BTreeMap<&'static str, Value> {
     ])
 }
 
-/// What of `value` the schema does not allow, and what it has that `value` has not.
+/// Returns what the schema does not allow in `value`, and what it has that `value` lacks.
 fn differing(schemas: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     if let Some(name) = schema["$ref"].as_str() {
         let name = name.strip_prefix("#/components/schemas/").unwrap();

@@ -1,16 +1,16 @@
-//! Random histories of workers, leaders and a network that loses and delays, against what coherence
-//! rests on:
+//! Random histories of workers, leaders and a network that loses and delays. They test what
+//! coherence rests on:
 //!
-//! 1. a worker that answers from what it knows, under epoch E and with a lease by its own clock,
-//!    does so only while no later map has come into force;
-//! 2. nor has one while every member of E would say that it is at E, and its time for outages is
-//!    not over;
-//! 3. so no home answers with less than what was acknowledged, wherever writers' words went by way
-//!    of the leaders ([`writing`]).
-//! 4. a write that is announced and never reported keeps its key uncertain for its time, whoever is
-//!    its home then ([`lost`]).
-//! 5. no map takes a worker that stays in it further than a step of its share, nor sooner than a
-//!    step's time after the last ([`shares`]).
+//! 1. A worker answers from what it knows, under epoch E and with a lease by its own clock, only
+//!    while no later map has come into force.
+//! 2. No later map comes into force while every member of E would confirm E and its time for
+//!    outages is not over.
+//! 3. So no home answers with less than what was acknowledged, even if write notices went by way of
+//!    the leaders ([`writing`]).
+//! 4. A write that is announced and never reported keeps its key uncertain for its time, whichever
+//!    worker is its home then ([`lost`]).
+//! 5. No map moves a remaining worker by more than a step of its share, or sooner than a step's
+//!    time after the last ([`shares`]).
 //!
 //! Workers run the real [`WorkerLease`]; leaders the real [`MembershipController`].
 
@@ -30,8 +30,8 @@ use lost::{Homes, Lost};
 use shares::{Shares, in_steps};
 use writing::{Asker, KeyState, Writer};
 
-/// From when on what a worker asks about a key is good, as its `standing.rs` has it. `known`: so
-/// far, and under which map; `inherited` and `silent`: the ends of what was handed over, and of
+/// Returns from when on a worker's checks of a key are good, as in its `standing.rs`. `known`: the
+/// present value and its map. `inherited` and `silent`: the ends of what was handed over, and of
 /// what nobody could tell.
 fn good_from(
     (known, last): (Option<LeaseInstant>, Epoch),
@@ -62,7 +62,7 @@ struct Worker {
     lease_until: LeaseInstant,
     outage_until: LeaseInstant,
     registered: bool,
-    /// A question that the leader has, or will have; and when it was sent.
+    /// Question that the leader has or will have, and when it was sent.
     asked: Option<(LeaseInstant, Question)>,
     answer: Option<(LeaseInstant, WorkerLeaseGrant)>,
     key: KeyState,
@@ -80,18 +80,18 @@ enum Event {
     Pass {
         ms: u64,
     },
-    /// A worker sends; what it sent before is lost to it, though it may still arrive.
+    /// A worker sends. Its earlier question is lost to it, though it may still arrive.
     Send {
         worker: usize,
     },
     Arrive {
         worker: usize,
     },
-    /// Sends, arrives, and is answered.
+    /// The worker sends, the question arrives, and the answer reaches it.
     Round {
         worker: usize,
     },
-    /// The leader does all that it can, undisturbed.
+    /// The leader does all that it can without interruption.
     Settle,
     /// A question that was given up arrives after all.
     ArriveLate {
@@ -109,7 +109,7 @@ enum Event {
     Move {
         worker: usize,
     },
-    /// As [`Event::Move`], to another place at which the same address leads.
+    /// Like [`Event::Move`], but the same address leads to the other place.
     Replace {
         worker: usize,
     },
@@ -120,30 +120,29 @@ enum Event {
         worker: usize,
         draining: bool,
     },
-    /// The gateway begins a write, or writes the UFS.
+    /// The gateway begins a write, or writes to the UFS.
     Write,
-    /// It learns of the map in force.
+    /// The gateway learns of the map in force.
     Follow,
-    /// `older`: where an address leads to several processes, that one is reached.
+    /// `older`: if an address leads to several processes, the older one is reached.
     Tell {
         lost: bool,
         older: bool,
     },
-    /// An answer reaches it, of those that are on their way: of leaders that are deposed since,
-    /// too.
+    /// One of the answers in flight reaches the gateway, perhaps one of a deposed leader.
     Told {
         which: usize,
     },
-    /// A step of a write, undisturbed.
+    /// Does a step of a write without interruption.
     Attempt,
-    /// It waits no more for what it had relayed.
+    /// The gateway stops waiting for what it had relayed.
     HangUp,
-    /// Any word of its, again.
+    /// Any of its notices is heard again.
     HearLate {
         worker: usize,
         which: usize,
     },
-    /// Readers ask whoever is the home by some map.
+    /// Readers ask the home of any map.
     Read {
         slow: bool,
     },
@@ -186,7 +185,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 impl Worker {
-    /// What it hands over of both.
+    /// Returns what it hands over of both.
     fn give_up(&self, now: LeaseInstant) -> (Option<Vec<OpenWriteReport>>, Duration) {
         let ((lost, uncertain), writing) = (self.homes.give_up(now), self.key.give_up(now));
         (Some([lost, writing.0].concat()), uncertain.max(writing.1))
@@ -195,10 +194,10 @@ impl Worker {
 
 struct World {
     now: LeaseInstant,
-    /// As the store has it.
+    /// Document as the store has it.
     document: ClusterDocument,
     cluster: MembershipController,
-    /// Being written: it is in the store already, or will be, or never.
+    /// Document that is being written: the store has it already, or will, or never will.
     writing: Option<ClusterDocument>,
     workers: Vec<Worker>,
     /// Processes that were cut off when their worker moved: they go on by themselves.
@@ -207,9 +206,9 @@ struct World {
     lives: u64,
     maps: u64,
     shares: Shares,
-    /// Whether the map under way was begun while who joins had its share at once.
+    /// The pending map was begun while joining workers got their share at once.
     begun: bool,
-    /// The leader's.
+    /// Queues of the leader.
     relays: RelayQueues<Asker>,
     writer: Writer,
     lost: Vec<Lost>,
@@ -249,7 +248,7 @@ impl World {
         1000 + self.lives
     }
 
-    /// A process that is started again where the one before it was.
+    /// Starts a process again where the previous one was.
     fn restarted(&mut self, worker: usize) -> Worker {
         let Worker { address, place, .. } = &self.workers[worker];
         let place = if *place == 0 { self.other_place() } else { *place };
@@ -402,7 +401,7 @@ impl World {
                 self.ghosts.push(ghost);
             }
             Event::Replace { worker } => {
-                // Of who does not say where it is, nobody can tell.
+                // Nobody can tell for a process that does not say where it is.
                 if self.workers[worker].place == 0 {
                     return Ok(());
                 }
@@ -497,7 +496,7 @@ impl World {
         self.shares.check()?;
         for worker in self.processes() {
             let Some(map) = &worker.active else { continue };
-            // Only whom its map names at this address is asked under it.
+            // A process is asked under a map only if the map names it at this address.
             if map.members.iter().all(|member| member.address != worker.address) {
                 continue;
             }
@@ -517,7 +516,7 @@ impl World {
         self.check_lost()
     }
 
-    /// Whether all members say so.
+    /// Returns whether all members confirm the map.
     fn stand_by(&self, map: &MemberRoster) -> bool {
         map.members.iter().all(|member| self.stands_by(member, map))
     }
@@ -547,7 +546,8 @@ proptest! {
     }
 }
 
-/// The property above means something: in such histories maps come into force, and leases are held.
+/// Shows that the properties above mean something: in such histories maps come into force, and
+/// leases are held.
 #[test]
 fn histories_have_maps_leases_and_relayed_writes() {
     use proptest::strategy::ValueTree;

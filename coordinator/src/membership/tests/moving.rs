@@ -4,10 +4,10 @@ use verbs3_protocol::SLOTS;
 
 use super::*;
 
-/// A step takes a quarter of it.
+/// Time of a whole share; a step takes a quarter of it.
 const MOVE_FOR: Duration = Duration::from_secs(20);
 
-/// A cluster that has been as it is for long, at second 30.
+/// Returns a cluster that has been stable for long, at second 30.
 fn moving(ids: &[&str]) -> MembershipController {
     let mut cluster = cluster_of(ids);
     cluster.options.move_for = MOVE_FOR;
@@ -15,8 +15,8 @@ fn moving(ids: &[&str]) -> MembershipController {
     cluster
 }
 
-/// A map as it came into force: at which second, how many slots got another owner by it, and what
-/// it has under way.
+/// A map that came into force: its second, how many slots changed owner, and the shares that it has
+/// under way.
 #[derive(Debug, Clone, PartialEq)]
 struct Came {
     second: u64,
@@ -24,8 +24,8 @@ struct Came {
     moving: Vec<(String, u8)>,
 }
 
-/// Lets the seconds pass, in which these processes (`b again` is one of worker b) follow each map
-/// at once: the maps that came.
+/// Lets the seconds pass and returns the maps that came. These processes (`b again` is one of
+/// worker b) follow each map at once.
 fn follow(
     cluster: &mut MembershipController,
     names: &[&str],
@@ -69,7 +69,8 @@ fn times(came: &[Came]) -> Vec<u64> {
     came.iter().map(|came| came.second).collect()
 }
 
-/// One worker's of four, in four parts, none much larger than the others, and not much more in all.
+/// Checks that one of four workers moved in four parts: none much larger than the others, and not
+/// much more in all.
 fn assert_a_quarter_at_a_time(came: &[Came]) {
     let (share, moved) = (SLOTS / 4, came.iter().map(|came| came.moved).collect::<Vec<_>>());
     let all: usize = moved.iter().sum();
@@ -202,7 +203,7 @@ fn a_worker_that_is_started_again_while_the_map_has_it_keeps_its_share() {
     assert_eq!((steps(&came), times(&came)), (vec![vec![("c", 3)], vec![]], vec![71, 77]));
 }
 
-/// With weights whose parts are no round numbers.
+/// Uses weights whose parts are no round numbers.
 #[test]
 fn a_new_leader_goes_on_where_the_last_one_was_with_who_joins_and_who_is_drained() {
     let mut cluster = moving(&["a", "b"]);
@@ -268,7 +269,7 @@ fn workers_of_a_cluster_that_begins_have_their_shares_at_once() {
     }
 }
 
-/// Nor would a second of them make sense: there would be nobody to own what it gives up.
+/// A second worker would make no sense either: nobody could own what it gives up.
 #[test]
 fn the_last_worker_that_is_left_does_not_begin_to_give_up_its_slots() {
     let mut cluster = moving(&["a", "b"]);

@@ -1,9 +1,9 @@
-//! What is told of writes that may be under way without anybody who knows of them.
+//! Tests reports of writes that may be under way unknown to everybody.
 
 use super::*;
 
-/// The present map's open writes of a member, which may not be all for another `uncertain_ms`; then
-/// the next map is in force.
+/// Gives up the present map with a member's open writes, which may be incomplete for another
+/// `uncertain_ms`. Then the next map is in force.
 fn give_up(
     cluster: &mut MembershipController,
     name: &str,
@@ -27,7 +27,7 @@ fn give_up(
         .unwrap();
 }
 
-/// `a` and `b`, and a change that brings `c`.
+/// Returns a cluster of `a` and `b`, and a change that brings `c`.
 fn with_c_coming() -> MembershipController {
     let mut cluster = cluster_of(&["a", "b"]);
     cluster.register_worker(registration("c", "c"), seconds(2)).unwrap();
@@ -74,7 +74,7 @@ fn a_process_that_is_started_again_under_the_same_map_is_told_so() {
         let granted = cluster.register_worker(registration("c", "c2"), seconds(4)).unwrap();
         assert!(activation(granted).restarted);
     }
-    // Of the next map it is the first process.
+    // It is the first process of the next map.
     cluster.register_worker(registration("d", "d"), seconds(4)).unwrap();
     settle(&mut cluster, seconds(4));
     settle(&mut cluster, seconds(5));
@@ -108,7 +108,7 @@ fn who_resumes_is_told_for_how_long_the_process_before_was_uncertain() {
             activation(cluster.register_worker(registration("a", "a2"), seconds(2)).unwrap());
         assert_eq!((activation.resumes, activation.uncertain_ms), (Some(Vec::new()), 5000));
     }
-    // That one ends before it has answered: what the first one said still holds.
+    // The second process ends before it has answered: the first one's report still holds.
     let none = RelinquishedEpoch::default();
     cluster
         .record_departure(

@@ -1,4 +1,4 @@
-//! Election in etcd, and the keeping of what was won.
+//! Runs the election in etcd and keeps a won leadership.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::super::{ClusterStore, ClusterStoreError, FencingToken, LeadershipGuar
 use super::members::EtcdMembers;
 use super::{EtcdStore, LEADER, RETRY_PAUSE, decode_revision};
 
-/// Part of a lease by which this host's clock may be slow against etcd's.
+/// Fraction of a lease (1/DRIFT) that allows for this host's clock being slower than etcd's.
 const DRIFT: u32 = 10;
-/// Tries to renew in one lease.
+/// Renewals that are tried within one lease.
 const RENEWALS: u32 = 4;
-/// For one more try once it is not certain any more: the wall clock may have been set, or this
-/// process stood still. While etcd has the lease, nobody else is elected.
+/// Time for one more renewal when the leadership is no longer certain. The wall clock may have been
+/// set, or this process may have been stopped. While etcd keeps the lease, nobody else is elected.
 const LAST_TRY: Duration = Duration::from_millis(500);
 
 impl EtcdStore {
@@ -27,7 +27,7 @@ impl EtcdStore {
         lease: Duration,
     ) -> Result<LeadershipGuard, ClusterStoreError> {
         let key = self.full_key(LEADER);
-        // etcd counts in whole seconds, and may grant more than was asked for.
+        // etcd counts whole seconds, and may grant more than was asked for.
         let seconds = i64::try_from(lease.as_secs().max(1)).unwrap_or(i64::MAX);
         loop {
             let mut gone = self.watch_prefix(LEADER).await?;
@@ -55,13 +55,13 @@ impl EtcdStore {
                 }
                 Ok(_) => held.revoke_lease().await,
                 Err(error) => {
-                    // It may have been written: then it is ours no longer.
+                    // The write may have happened. Then the key must not stay ours.
                     held.revoke_lease().await;
                     return Err(error);
                 }
             }
             gone.next_change().await;
-            // Every candidate wakes: a pause of chance would not help, one of them wins at once.
+            // Every candidate wakes, and one of them wins at once. A random pause would not help.
             tokio::time::sleep(RETRY_PAUSE / 10).await;
         }
     }
@@ -76,11 +76,11 @@ struct EtcdLease {
 impl EtcdLease {
     async fn revoke_lease(self) {
         let revoke = |client: Client| async move { client.lease_client().revoke(self.id).await };
-        // Without an answer it ends by itself.
+        // Without an answer, the lease ends by itself.
         let _ = self.members.ask_one(revoke).await;
     }
 
-    /// As [`renew`], within a time that may be enough for two members.
+    /// Calls [`renew`], with a deadline that may be enough for two members.
     async fn renew_within(&self, time: Duration) -> Result<Option<i64>, Option<Error>> {
         let time = if self.members.count() > 1 { time / 2 } else { time };
         self.members.ask_within(time, |client| renew(client.lease_client(), self.id)).await
@@ -97,12 +97,12 @@ impl EtcdLease {
     }
 }
 
-/// Seconds that a lease has from the moment of asking on; `None`: it is over.
+/// Returns how many seconds the lease has left, counted from the request. `None`: it is over.
 async fn renew(mut leases: LeaseClient, id: i64) -> Result<Option<i64>, Error> {
     match leases.keep_alive(id).await {
         Ok((mut keeper, mut answers)) => {
-            // The first answer is to the question that opened the stream, and is not shown: ask
-            // once more.
+            // The first answer belongs to the request that opened the stream and is not shown, so
+            // ask once more.
             keeper.keep_alive().await?;
             Ok(answers.message().await?.map(|answer| answer.ttl()).filter(|&ttl| ttl > 0))
         }
@@ -116,7 +116,7 @@ fn lease_end(asked: LeaseInstant, seconds: i64) -> LeaseInstant {
     asked.saturating_add(lease - lease / DRIFT)
 }
 
-/// Renews until the leadership is dropped, or can't be kept.
+/// Renews until the leadership is dropped or can't be kept.
 fn spawn_renewal(
     held: EtcdLease,
     fence: FencingToken,

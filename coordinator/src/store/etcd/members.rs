@@ -1,7 +1,8 @@
-//! Which member of etcd is asked: the one that answered last, and after a failure the next one.
+//! Chooses which member of etcd is asked: the one that answered last; after a failure, the next
+//! one.
 //!
-//! Each has a client of its own. One client of all would share requests out to who has the least to
-//! do, and a member that fails at once seems to have nothing to do.
+//! Each member has its own client. One client for all would prefer the least busy member, and a
+//! member that fails at once always seems idle.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use etcd_client::{Client, Error};
 pub(super) struct EtcdMembers {
     /// At least one.
     clients: Vec<Client>,
-    /// Who is asked next.
+    /// Index of the member that is asked next.
     at: AtomicUsize,
     deadline: Duration,
 }
@@ -29,7 +30,7 @@ impl EtcdMembers {
         self.clients.len()
     }
 
-    /// Asks one. For what must not be done twice.
+    /// Asks one member. For requests that must not be repeated.
     pub(super) async fn ask_one<T, A>(&self, ask: impl FnOnce(Client) -> A) -> Result<T, String>
     where
         A: Future<Output = Result<T, Error>>,
@@ -40,7 +41,7 @@ impl EtcdMembers {
         })
     }
 
-    /// Asks one after another, each once, until one answers.
+    /// Asks one member after another, each once, until one answers.
     pub(super) async fn ask_each<T, A>(&self, ask: impl Fn(Client) -> A) -> Result<T, String>
     where
         A: Future<Output = Result<T, Error>>,
@@ -55,7 +56,7 @@ impl EtcdMembers {
         last
     }
 
-    /// Asks one that has so much time. `None`: it was silent.
+    /// Asks one member, which has `time` to answer. `None`: it was silent.
     pub(super) async fn ask_within<T, A>(
         &self,
         time: Duration,

@@ -1,4 +1,4 @@
-//! Entries as files: a line that says revision and checksum, then the value.
+//! Keeps entries as files: a line with revision and checksum, then the value.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,15 +12,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::super::{ClusterStoreEntry, ClusterStoreRevision};
 
 const MAGIC: &str = "verbs3-store-1";
-/// Ends the names of files that were never renamed: a crash left them.
+/// Suffix of files that were never renamed, because of a crash.
 const UNFINISHED: &str = ".new";
-/// What stands in a file name as it is. Not the dot, so that no name is a folder's or ends as an
-/// unfinished file's does.
+/// Characters that a file name holds unencoded. The dot is not one of them, so that no name is a
+/// folder's or ends like an unfinished file's.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
-/// A file's name may have 255 bytes; longer ones are cut, and made unique by a checksum.
+/// Most bytes of an encoded name. A file's name may have 255 bytes; longer names are cut, and made
+/// unique by a checksum.
 const NAME_BYTES_MAX: usize = 200;
 
-/// Writes an entry so that it is there, whole, whatever happens after the return.
+/// Writes an entry. After the return it stays there, whole, whatever happens.
 pub(super) fn write_entry(folder: &Path, entry: &ClusterStoreEntry) -> io::Result<()> {
     let key = entry.key.as_bytes();
     let mut text = format!(
@@ -43,7 +44,7 @@ pub(super) fn remove_entry(folder: &Path, key: &str) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Every entry. Drops what was never finished; says what is damaged.
+/// Reads every entry. Drops unfinished ones and fails on damaged ones.
 pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, ClusterStoreEntry>, String> {
     let mut map = BTreeMap::new();
     let at = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
@@ -62,9 +63,9 @@ pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, ClusterStoreEnt
     Ok(map)
 }
 
-/// One more than the last time, kept in `file`.
+/// Returns one more than the last count, which `file` keeps.
 pub(super) fn count_opening(file: &Path, folder: &Path) -> io::Result<u64> {
-    // Beside the lock, which must stay the same file.
+    // Kept beside the lock, which must stay the same file.
     let file = file.with_extension("openings");
     let before = match fs::read_to_string(&file) {
         Ok(text) => text

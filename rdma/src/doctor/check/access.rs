@@ -1,5 +1,5 @@
-//! Device files: present, and open to this process. In a container they come from a device plugin
-//! or an option.
+//! Owns the check of device files: present, and open to this process. In a container they come from
+//! a device plugin or an option.
 
 use super::format_count;
 use crate::doctor::finding::{HostCheckKind, HostFinding};
@@ -35,8 +35,7 @@ pub(super) fn check_access(host: &HostDescription) -> Vec<HostFinding> {
                 ));
                 continue;
             }
-            // A pod is given some of a node's devices: those that it was not given are not its
-            // business.
+            // A pod gets some of a node's devices. It is not concerned with the others.
             DeviceFileAccess::Missing if host.container.is_some() && open > 0 => {
                 found.push(HostFinding::new_ok(
                     HostCheckKind::Access,

@@ -1,10 +1,10 @@
-//! Bonds: with RoCE LAG, the NIC presents both ports as one RDMA device on the bond; otherwise the
-//! bond's addresses lead nowhere.
+//! Owns the check of bonds. With RoCE LAG, the NIC presents both ports as one RDMA device on the
+//! bond. Otherwise the bond's addresses lead nowhere.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{BondDescription, HostDescription, NetworkDevice};
 
-/// The modes that RoCE LAG knows.
+/// The bonding modes that RoCE LAG supports.
 const LAG_MODES: [&str; 3] = ["active-backup", "balance-xor", "802.3ad"];
 
 pub(super) fn check_bonds(host: &HostDescription) -> Vec<HostFinding> {
@@ -35,7 +35,7 @@ fn check_bond(
         .flat_map(|slave| on(slave))
         .filter(|name| !of_bond.contains(name))
         .collect();
-    // A bond of plain Ethernet ports is none of RDMA's business.
+    // A bond of plain Ethernet ports does not concern RDMA.
     if of_bond.is_empty() && of_slaves.is_empty() {
         return Vec::new();
     }

@@ -1,9 +1,9 @@
-//! The kernel's port counters: signs of trouble since the driver was loaded.
+//! Owns the check of the kernel's port counters: signs of trouble since the driver was loaded.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::HostRailView;
 
-/// What a counter that is not 0 means. From the IBTA's PortCounters, mlx5's and rxe's
+/// The meaning of a counter that is not 0. From the IBTA's PortCounters, mlx5's and rxe's
 /// `hw_counters`.
 enum CounterMeaning {
     /// Bits are damaged between two ends.

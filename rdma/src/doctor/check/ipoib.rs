@@ -1,13 +1,13 @@
-//! IPoIB: tcp's way over InfiniBand. Its modes have MTUs of their own, which surprise people used
-//! to Ethernet.
+//! Owns the check of IPoIB, tcp's way over InfiniBand. Its modes have their own MTUs, which
+//! surprise people used to Ethernet.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{HostDescription, NetworkDevice};
 
-/// What a datagram holds beside its IPoIB header, at the 2,048 that subnet managers give partitions
-/// unless told otherwise.
+/// Bytes that a datagram holds beside its IPoIB header, at the 2,048 that subnet managers give
+/// partitions by default.
 const DATAGRAM_MTU: u32 = 2044;
-/// The most that connected mode takes (RFC 4755).
+/// Largest MTU of connected mode (RFC 4755).
 const CONNECTED_MTU: u32 = 65_520;
 
 pub(super) fn check_ipoib_devices(host: &HostDescription) -> Vec<HostFinding> {

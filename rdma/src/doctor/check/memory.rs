@@ -1,17 +1,18 @@
-//! Memory: may it be locked, does the cgroup allow the arena, are there huge pages.
+//! Owns the checks of memory: whether it may be locked, whether the cgroup allows the arena,
+//! whether there are huge pages.
 
 use super::{HostRequirements, format_bytes};
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{HostDescription, MemlockLimit};
 
-/// Queues, receive rings and what libibverbs maps beside an arena.
+/// Locked bytes beside an arena: queues, receive rings and what libibverbs maps.
 const LOCKED_BESIDE_BYTES: u64 = 64 << 20;
-/// What a process needs beside its arena and its index (the design's bound on RSS).
+/// Bytes that a process needs beside its arena and its index (the design's bound on RSS).
 const PROCESS_BYTES: u64 = 256 << 20;
 /// The default of `worker.memory.capacity`, where no configuration says more.
 const ARENA_BYTES: u64 = 1 << 30;
 
-/// Whether the arena of the configuration can't be registered.
+/// Returns true if the configuration's arena can't be registered.
 pub(super) fn memlock_too_small(host: &HostDescription, needs: &HostRequirements) -> bool {
     let limit = host.process.memlock;
     let enough = MemlockLimit::Bytes(
@@ -52,15 +53,15 @@ pub(super) fn check_memlock(host: &HostDescription, needs: &HostRequirements) ->
     ]
 }
 
-/// The trap: memory of a memfd counts against the limit once touched, and registering touches all
-/// of it at start.
+/// Checks the memory limit. The trap: memory of a memfd counts against the limit once touched, and
+/// registering touches all of it at start.
 pub(super) fn check_memory_limit(
     host: &HostDescription,
     needs: &HostRequirements,
 ) -> Vec<HostFinding> {
     let total = host.memory.total_bytes;
     let (bytes, file) = match &host.memory.limit {
-        // A limit above what there is limits nothing.
+        // A limit above the total memory limits nothing.
         Some((bytes, file)) if total == 0 || *bytes < total => (*bytes, file.as_str()),
         _ if total > 0 => (total, "MemTotal in /proc/meminfo"),
         _ => return Vec::new(),

@@ -1,4 +1,5 @@
-//! MTUs: what an Ethernet frame leaves for an RDMA packet, and what the device really took.
+//! Owns the check of MTUs: what an Ethernet frame leaves for an RDMA packet, and what the device
+//! really uses.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{HostDescription, HostRailView, LinkLayer, PortState};
@@ -9,7 +10,7 @@ const PATH_MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
 /// 12, XRC 4, atomic 28, ICRC 4.
 const ROCE_HEADERS: u32 = 96;
 
-/// The largest RDMA packet that fits a frame; `None` if not even the smallest does.
+/// Returns the largest RDMA packet that fits a frame; `None` if not even the smallest does.
 pub(in crate::doctor) fn path_mtu(netdev_mtu: u32) -> Option<u32> {
     PATH_MTUS.into_iter().find(|size| size + ROCE_HEADERS <= netdev_mtu)
 }
@@ -20,10 +21,10 @@ pub(super) fn check_mtu(host: &HostDescription, rail: HostRailView<'_>) -> Vec<H
         return Vec::new();
     }
     if port.link_layer == LinkLayer::InfiniBand {
-        // The subnet manager sets it, whatever IPoIB has.
+        // The subnet manager sets it, whatever MTU IPoIB has.
         return port.active_mtu.map_or(Vec::new(), |mtu| check_infiniband_mtu(rail, mtu));
     }
-    // A bond's slaves have the bond's.
+    // A bond's slaves have the bond's MTU.
     let Some(netdev) = host.netdevs_of(rail).into_iter().min_by_key(|netdev| netdev.mtu) else {
         return Vec::new();
     };

@@ -1,4 +1,4 @@
-//! What a rail is reached by: GIDs, and the IP address that rdma_cm turns into one.
+//! Owns the check of a rail's addresses: GIDs, and the IP address that rdma_cm turns into one.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{GidKind, HostDescription, HostRailView, LinkLayer, PortState};

@@ -1,11 +1,11 @@
-//! NUMA: a NIC and the CPUs that feed it on one node.
+//! Owns the check of NUMA: a NIC and the CPUs that feed it should be on one node.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::HostDescription;
 
 pub(super) fn check_numa(host: &HostDescription) -> Vec<HostFinding> {
     let cpus = &host.process.cpus;
-    // With one node there is nothing to get wrong.
+    // One node leaves nothing to check.
     if host.nodes.len() < 2 || cpus.is_empty() {
         return Vec::new();
     }

@@ -1,4 +1,5 @@
-//! Ports: up, at the speed that they were bought for, in a partition.
+//! Owns the checks of ports: whether they are up, at the speed that they were bought for, in a
+//! partition.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{DeviceKind, HostDescription, HostRailView, LinkLayer, PortState};
@@ -53,8 +54,8 @@ fn describe_link(rail: HostRailView<'_>) -> String {
     }
 }
 
-/// Slowest speed of InfiniBand that is still sold as such: what is slower was negotiated down by a
-/// bad cable.
+/// InfiniBand speeds that are no longer sold: a port at such a speed was negotiated down by a bad
+/// cable.
 const SLOW_SPEEDS: [&str; 2] = ["SDR", "DDR"];
 
 pub(super) fn check_data_rate(rail: HostRailView<'_>) -> Vec<HostFinding> {
@@ -69,7 +70,7 @@ pub(super) fn check_data_rate(rail: HostRailView<'_>) -> Vec<HostFinding> {
                 .with_advice("nominal: the speed is that of the CPU"),
         ];
     }
-    // Ethernet names its lanes as InfiniBand does, but 25 Gb/s on one lane is what was bought.
+    // Ethernet names its lanes like InfiniBand, but 25 Gb/s on one lane is what was bought.
     let slow = rate.width == 1 || SLOW_SPEEDS.contains(&rate.speed.as_str());
     if rail.port.link_layer != LinkLayer::InfiniBand || !slow {
         return vec![HostFinding::new_ok(HostCheckKind::Rate, rail.rail_name(), seen)];
@@ -90,7 +91,7 @@ const FULL_MEMBER: u16 = 0x8000;
 
 pub(super) fn check_pkeys(rail: HostRailView<'_>) -> Vec<HostFinding> {
     let port = rail.port;
-    // Elsewhere there is one, and it means nothing.
+    // Other link layers have one P_Key, which means nothing.
     if port.link_layer != LinkLayer::InfiniBand || port.state != PortState::Active {
         return Vec::new();
     }

@@ -1,4 +1,4 @@
-//! Kernel modules and user libraries.
+//! Owns the checks of kernel modules and user libraries.
 
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{DRIVERS, DeviceKind, HostDescription, LinkLayer, UnusedNic};
@@ -89,7 +89,7 @@ fn check_unused_nic(host: &HostDescription, nic: &UnusedNic) -> HostFinding {
     HostFinding::new_ok(HostCheckKind::Modules, &nic.name, seen).with_remedy(remedy)
 }
 
-/// Those that verbs can't be used without.
+/// Returns the missing libraries that verbs can't be used without.
 pub(super) fn libraries_missing(host: &HostDescription) -> Vec<&'static str> {
     let libraries = &host.libraries;
     let wanted = [("libibverbs.so.1", &libraries.ibverbs), ("librdmacm.so.1", &libraries.rdmacm)];

@@ -1,4 +1,4 @@
-//! The summary: which transport gateways and workers of this host can use.
+//! Owns the summary: which transport gateways and workers of this host can use.
 
 use super::software::libraries_missing;
 use super::{HostRequirements, format_count, memory};
@@ -8,8 +8,8 @@ use crate::doctor::host::{DeviceFileAccess, HostDescription, HostRailView, PortS
 const GET_RDMA: &str = "load the driver of a NIC that can do RDMA; for a trial without one: \
     modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0";
 
-/// Rails that a connection can be made on: port active, device file open, known to libibverbs,
-/// address there.
+/// Returns the rails that can carry a connection: port active, device file open, known to
+/// libibverbs, with an address.
 pub fn usable_rails(host: &HostDescription) -> Vec<HostRailView<'_>> {
     let usable = |rail: &HostRailView<'_>| {
         let listed =
@@ -65,7 +65,7 @@ pub(super) fn check_transport(host: &HostDescription, needs: &HostRequirements) 
     }
 }
 
-/// What keeps every rail from being used.
+/// Returns what prevents the use of every rail.
 fn find_blocker(host: &HostDescription, needs: &HostRequirements) -> Option<String> {
     if !libraries_missing(host).is_empty() {
         return Some(format!("{} is missing", libraries_missing(host).join(" and ")));

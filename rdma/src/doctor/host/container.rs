@@ -1,4 +1,4 @@
-//! Whether this process is in a container, where other remedies apply.
+//! Owns the evidence that this process is in a container, where other remedies apply.
 
 use super::file_tree::HostFileTree;
 
@@ -6,7 +6,7 @@ const MARKS: [&str; 3] = [".dockerenv", "run/.containerenv", "var/run/secrets/ku
 /// Parts of cgroup paths that container runtimes make.
 const CGROUPS: [&str; 5] = ["kubepods", "docker", "containerd", "libpod", "lxc"];
 
-/// The file or cgroup that gives it away.
+/// Returns the file or cgroup that is the evidence.
 pub(super) fn find_container_evidence(tree: &HostFileTree) -> Option<String> {
     if let Some(mark) = MARKS.iter().find(|mark| tree.path_exists(mark)) {
         return Some(format!("/{mark}"));

@@ -1,4 +1,5 @@
-//! RDMA devices: `/sys/class/infiniband` and the files that a process opens to use them.
+//! Owns the facts of RDMA devices: `/sys/class/infiniband` and the files that a process opens to
+//! use them.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,14 +11,14 @@ use super::port::{self, PortDescription};
 /// One RDMA device, from its folder in `/sys/class/infiniband`.
 #[derive(Debug, Clone, Default)]
 pub struct DeviceDescription {
-    /// `mlx5_0`, `rxe0`
+    /// Like `mlx5_0` or `rxe0`.
     pub name: String,
     pub kind: DeviceKind,
     /// Kernel module of the device: `mlx5_core`, `rdma_rxe`, `siw`.
     pub driver: Option<String>,
     pub iwarp: bool,
     pub firmware: String,
-    /// `None` if the kernel doesn't say, or there is but one.
+    /// `None` if the kernel doesn't tell it, or has one node only.
     pub numa_node: Option<u32>,
     /// Name of its file in `/dev/infiniband`.
     pub uverbs: Option<String>,
@@ -25,7 +26,7 @@ pub struct DeviceDescription {
     pub ports: Vec<PortDescription>,
 }
 
-/// Whether a NIC or the kernel's CPU code carries out the verbs.
+/// The executor of verbs: a NIC, or the kernel's CPU code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DeviceKind {
     #[default]
@@ -34,13 +35,13 @@ pub enum DeviceKind {
     Software,
 }
 
-/// Whether this process can open a file for reading and writing.
+/// This process's access to a file, for reading and writing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum DeviceFileAccess {
     Open,
     #[default]
     Missing,
-    /// With what the kernel said.
+    /// Denied, with the kernel's message.
     Denied(String),
 }
 
@@ -52,7 +53,7 @@ pub(super) fn read(tree: &HostFileTree, netdevs: &[NetworkDevice]) -> Vec<Device
 fn read_device(tree: &HostFileTree, name: String, netdevs: &[NetworkDevice]) -> DeviceDescription {
     let at = format!("sys/class/infiniband/{name}");
     let description = tree.read_text(&format!("{at}/node_desc")).unwrap_or_default();
-    // The software devices have no driver in sysfs: siw's `read_device` even is that of the netdev below
+    // The software devices have no driver in sysfs: siw's `device` even is that of the netdev below
     // it.
     let (kind, driver) = if description == "rxe" {
         (DeviceKind::Software, Some("rdma_rxe".to_owned()))
@@ -81,7 +82,7 @@ fn read_device(tree: &HostFileTree, name: String, netdevs: &[NetworkDevice]) -> 
         driver,
         iwarp,
         firmware: tree.read_text(&format!("{at}/fw_ver")).unwrap_or_default(),
-        // -1 where there is no such thing.
+        // -1 where there is no NUMA node.
         numa_node: tree.read_number(&format!("{at}/device/numa_node")),
         uverbs,
         access,
@@ -90,7 +91,7 @@ fn read_device(tree: &HostFileTree, name: String, netdevs: &[NetworkDevice]) -> 
     }
 }
 
-/// Opens the file as a user of RDMA would, and closes it again: permission bits don't tell what a
+/// Opens the file like a user of RDMA, and closes it again. Permission bits don't show what a
 /// container's device rules forbid.
 pub(super) fn probe_access(tree: &HostFileTree, path: &str) -> DeviceFileAccess {
     match OpenOptions::new().read(true).write(true).open(tree.resolve_path(path)) {

@@ -1,13 +1,13 @@
-//! Small files below a root folder. Absent and unreadable are the same: sysfs answers EINVAL for
-//! what a device has not.
+//! Owns the read of small files below a root folder. Absent and unreadable are the same: sysfs
+//! answers EINVAL for a feature that a device lacks.
 
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Far above the largest file of interest (`/proc/modules`, some 20 KiB), far below what would
-/// hurt.
+/// Bound on a file in bytes. It is far above the largest file of interest (`/proc/modules`, some 20
+/// KiB), and far below a harmful size.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 pub(super) struct HostFileTree {
@@ -23,7 +23,7 @@ impl HostFileTree {
         self.root.join(path.trim_start_matches('/'))
     }
 
-    /// Without white space at the ends.
+    /// Reads a text, without white space at the ends.
     pub(super) fn read_text(&self, path: &str) -> Option<String> {
         let mut bytes = Vec::new();
         fs::File::open(self.resolve_path(path))
@@ -42,7 +42,7 @@ impl HostFileTree {
         self.resolve_path(path).exists()
     }
 
-    /// What a folder has, `mlx5_2` before `mlx5_10`.
+    /// Lists the names in a folder, `mlx5_2` before `mlx5_10`.
     pub(super) fn list_names(&self, path: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.resolve_path(path)) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -51,7 +51,8 @@ impl HostFileTree {
         names
     }
 
-    /// The last part of where a symbolic link leads: the name of a driver, a bond, a bus address.
+    /// Returns the last part of a symbolic link's target: the name of a driver, a bond, a bus
+    /// address.
     pub(super) fn link_target(&self, path: &str) -> Option<String> {
         Some(
             fs::read_link(self.resolve_path(path))
@@ -62,13 +63,13 @@ impl HostFileTree {
         )
     }
 
-    /// Where a path leads in the end: two that lead to one folder are one device.
+    /// Returns the final target of a path: two paths to one folder are one device.
     pub(super) fn canonical_path(&self, path: &str) -> Option<PathBuf> {
         fs::canonicalize(self.resolve_path(path)).ok()
     }
 }
 
-/// Digits compare as numbers.
+/// Returns a sort key in which digits compare as numbers.
 fn natural_sort_key(name: &str) -> Vec<(String, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;

@@ -1,4 +1,4 @@
-//! Memory that there is, memory that the cgroup allows, huge pages, NUMA nodes.
+//! Owns the facts of memory: the host's, the cgroup's limit, huge pages, NUMA nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use super::process::CpuSet;
 /// The memory that this process can use: the host's total, and the cgroup's limit.
 #[derive(Debug, Clone, Default)]
 pub struct HostMemoryInfo {
-    /// Of the host; 0 if unknown.
+    /// Of the host in bytes; 0 if unknown.
     pub total_bytes: u64,
-    /// The smallest limit of the cgroups that this process is in, and the file that says so.
+    /// The smallest limit of this process's cgroups, and the file that has it.
     pub limit: Option<(u64, String)>,
 }
 
@@ -40,9 +40,9 @@ pub(super) fn read(tree: &HostFileTree) -> HostMemoryInfo {
     HostMemoryInfo { total_bytes: kib << 10, limit: cgroup_limit(tree) }
 }
 
-/// Both versions of cgroups; a limit holds for everything below it. Inside a cgroup namespace, or
-/// with the host's path in a container, the process's own folder is the mount's root, which is
-/// looked at too.
+/// Returns the limit of either version of cgroups. A limit holds for everything below it. Inside a
+/// cgroup namespace, or with the host's path in a container, the process's own folder is the
+/// mount's root, so the root is read too.
 fn cgroup_limit(tree: &HostFileTree) -> Option<(u64, String)> {
     let groups = tree.read_text("proc/self/cgroup").unwrap_or_default();
     let mut smallest: Option<(u64, String)> = None;

@@ -1,4 +1,4 @@
-//! Network devices, as far as RDMA's addresses, MTU and bonding depend on them.
+//! Owns the facts of network devices, as far as RDMA's addresses, MTU and bonding depend on them.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -18,15 +18,15 @@ pub struct NetworkDevice {
     pub mtu: u32,
     pub mac: String,
     pub addresses: Vec<IpAddr>,
-    /// The bond or bridge that it is part of.
+    /// The bond or bridge that the device belongs to.
     pub master: Option<String>,
     pub bond: Option<BondDescription>,
-    /// As part of a bond: `up`, `down`.
+    /// State as part of a bond: `up`, `down`.
     pub mii_status: Option<String>,
     /// IPoIB: `datagram` or `connected`.
     pub ipoib_mode: Option<String>,
     pub driver: Option<String>,
-    /// Folder of the hardware below, the same for an RDMA device on it.
+    /// Folder of the hardware below; an RDMA device on it has the same folder.
     pub hardware: Option<PathBuf>,
 }
 
@@ -83,7 +83,7 @@ fn read_netdev(tree: &HostFileTree, name: String, addresses: &DeviceAddresses) -
     }
 }
 
-/// RoCE's GIDs are the addresses of their network devices, so they tell those that were not given.
+/// Adds the addresses that RoCE's GIDs reveal: they are those of their network devices.
 pub(super) fn add_gid_addresses(netdevs: &mut [NetworkDevice], devices: &[DeviceDescription]) {
     let gids = devices.iter().flat_map(|device| &device.ports).flat_map(|port| &port.gids);
     for gid in gids {

@@ -1,5 +1,4 @@
-//! Ports of RDMA devices: state, rate, GIDs, P_Keys, counters, and the network devices that are on
-//! them.
+//! Owns the facts of RDMA ports: state, rate, GIDs, P_Keys, counters, and their network devices.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -12,18 +11,18 @@ use super::network::NetworkDevice;
 pub struct PortDescription {
     pub number: u32,
     pub state: PortState,
-    /// `LinkUp`, `Polling`, `Disabled`
+    /// Like `LinkUp`, `Polling` or `Disabled`.
     pub physical: String,
     pub link_layer: LinkLayer,
     pub rate: Option<PortDataRate>,
-    /// Those that are set.
+    /// GIDs that are set.
     pub gids: Vec<GidTableEntry>,
-    /// Those that are set; bit 15 is full membership.
+    /// P_Keys that are set; bit 15 is full membership.
     pub pkeys: Vec<u16>,
     /// `counters` and `hw_counters` together.
     pub counters: BTreeMap<String, u64>,
     pub netdevs: Vec<String>,
-    /// As the device reports it in bytes. No file has it: `None` unless the caller asked the
+    /// In bytes, as the device reports it. No file has it: `None` unless the caller asked the
     /// device.
     pub active_mtu: Option<u32>,
 }
@@ -39,7 +38,7 @@ pub enum PortState {
     Unknown,
 }
 
-/// What the port is cabled to. iWARP ports are on Ethernet, too.
+/// The network that the port is cabled to. iWARP ports are on Ethernet, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LinkLayer {
     InfiniBand,
@@ -48,13 +47,13 @@ pub enum LinkLayer {
     Unknown,
 }
 
-/// `100 Gb/sec (4X EDR)`
+/// The data rate of a port, like `100 Gb/sec (4X EDR)`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PortDataRate {
     pub gbits: f64,
     /// Lanes; 0 if the text doesn't say.
     pub width: u32,
-    /// `EDR`
+    /// Like `EDR`.
     pub speed: String,
 }
 
@@ -76,7 +75,7 @@ pub enum GidKind {
     Unknown,
 }
 
-/// `device` is its folder.
+/// Reads a port. `device` is its device's folder.
 pub(super) fn read(
     tree: &HostFileTree,
     device: &str,
@@ -117,13 +116,14 @@ pub(super) fn read(
     }
 }
 
-/// `4: ACTIVE` → `ACTIVE`
+/// Returns the text after the colon: `4: ACTIVE` → `ACTIVE`.
 fn after_colon(tree: &HostFileTree, path: &str) -> Option<String> {
     let text = tree.read_text(path)?;
     Some(text.split_once(':').map_or(text.as_str(), |(_, name)| name).trim().to_owned())
 }
 
-/// The table has holes, and up to 1,024 places; the type of an empty one can't be read (EINVAL).
+/// Reads the GID table. It has holes, and up to 1,024 places; the type of an empty one can't be
+/// read (EINVAL).
 fn read_gids(tree: &HostFileTree, at: &str, iwarp: bool) -> Vec<GidTableEntry> {
     let indexes = tree
         .list_names(&format!("{at}/gids"))
@@ -131,8 +131,8 @@ fn read_gids(tree: &HostFileTree, at: &str, iwarp: bool) -> Vec<GidTableEntry> {
         .filter_map(|index| index.parse::<u32>().ok());
     let gid = |index| {
         let gid: Ipv6Addr = tree.read_text(&format!("{at}/gids/{index}"))?.parse().ok()?;
-        // An unused entry of an InfiniBand port has the prefix and no more. iWARP has a MAC address
-        // in front and no more.
+        // An unused entry of an InfiniBand port has only the prefix. One of iWARP has only a MAC
+        // address in front.
         if gid.is_unspecified() || (gid.segments()[4..] == [0; 4] && !iwarp) {
             return None;
         }
@@ -149,8 +149,9 @@ fn read_gids(tree: &HostFileTree, at: &str, iwarp: bool) -> Vec<GidTableEntry> {
     indexes.filter_map(gid).collect()
 }
 
-/// Which network devices are on a port. RoCE says it beside its GIDs, rxe in `parent`, iWARP by a
-/// GID that is the MAC address, InfiniBand by the PCI device and the port's number.
+/// Returns the network devices on a port. RoCE names them beside its GIDs, rxe in `parent`. iWARP
+/// shows one by a GID that is the MAC address. InfiniBand shows them by the PCI device and the
+/// port's number.
 fn netdevs_of(
     tree: &HostFileTree,
     device: &str,
@@ -213,7 +214,7 @@ impl From<&str> for PortState {
 }
 
 impl PortState {
-    /// The state in lower case, as it is printed.
+    /// Returns the state in lower case, as it is printed.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -226,7 +227,7 @@ impl PortState {
 }
 
 impl LinkLayer {
-    /// The layer as it is printed; sysfs writes it the same way.
+    /// Returns the layer as it is printed; sysfs writes it in the same way.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InfiniBand => "InfiniBand",
@@ -237,7 +238,8 @@ impl LinkLayer {
 }
 
 impl GidTableEntry {
-    /// Set from an IP address of the network device, and not from its MAC address.
+    /// Returns true if the GID comes from an IP address of the network device, and not from its MAC
+    /// address.
     pub fn is_routable(&self) -> bool {
         !self.gid.is_unicast_link_local()
     }

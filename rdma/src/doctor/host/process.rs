@@ -1,4 +1,4 @@
-//! What this process may do: locked memory, capabilities, CPUs.
+//! Owns the limits and rights of this process: locked memory, capabilities, CPUs.
 
 use super::file_tree::HostFileTree;
 
@@ -53,7 +53,7 @@ fn parse_limit(text: &str) -> MemlockLimit {
 }
 
 impl CpuSet {
-    /// `0-3,8`
+    /// Parses a list like `0-3,8`.
     pub fn parse(text: &str) -> Self {
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -62,12 +62,12 @@ impl CpuSet {
         Self(text.split(',').filter_map(range).collect())
     }
 
-    /// Whether no CPU is named; this is so where the list could not be read.
+    /// Returns true if no CPU is named, as when the list could not be read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether at least one CPU is in both sets.
+    /// Returns true if at least one CPU is in both sets.
     pub fn shares_cpu_with(&self, other: &Self) -> bool {
         self.0
             .iter()

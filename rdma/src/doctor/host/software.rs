@@ -1,4 +1,4 @@
-//! Kernel modules and user libraries, and which of them belong to which NIC.
+//! Owns the facts of kernel modules and user libraries, and which of them belong to which NIC.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,8 +7,7 @@ use super::device::DeviceDescription;
 use super::file_tree::HostFileTree;
 use super::network::NetworkDevice;
 
-/// The user libraries that verbs are called through. A path is `None` where the loader's folders
-/// don't have it.
+/// The user libraries that verbs need. A path is `None` where the loader's folders don't have it.
 #[derive(Debug, Clone, Default)]
 pub struct VerbsLibraries {
     /// libibverbs.so.1
@@ -31,7 +30,7 @@ pub struct UnusedNic {
     pub only_rdma: bool,
 }
 
-/// What belongs together for one family of NICs.
+/// Drivers, module and library of one family of NICs.
 pub(in crate::doctor) struct NicDriverFamily {
     /// Driver of the hardware, as sysfs names it.
     pub hardware: &'static str,
@@ -52,8 +51,8 @@ const fn driver_family(
     NicDriverFamily { hardware, module, provider, always }
 }
 
-/// From rdma-core's `providers/` and the kernel's `drivers/infiniband/hw/`; look again when either
-/// gains one.
+/// All families, from rdma-core's `providers/` and the kernel's `drivers/infiniband/hw/`. Check
+/// again when either gains one.
 pub(in crate::doctor) const DRIVERS: [NicDriverFamily; 15] = [
     driver_family("mlx5_core", "mlx5_ib", "mlx5", true),
     driver_family("mlx4_core", "mlx4_ib", "mlx4", true),
@@ -72,7 +71,7 @@ pub(in crate::doctor) const DRIVERS: [NicDriverFamily; 15] = [
     driver_family("siw", "siw", "siw", true),
 ];
 
-/// Where loaders look besides `/etc/ld.so.conf*`.
+/// Folders that loaders search besides `/etc/ld.so.conf*`.
 const LIBRARY_FOLDERS: [&str; 7] = [
     "lib/x86_64-linux-gnu",
     "usr/lib/x86_64-linux-gnu",
@@ -83,13 +82,13 @@ const LIBRARY_FOLDERS: [&str; 7] = [
     "usr/lib",
 ];
 
-/// Loaded ones, and built-in ones as far as they show.
+/// Reads the loaded modules, and built-in ones as far as they show.
 pub(super) fn read_modules(tree: &HostFileTree) -> BTreeSet<String> {
     let loaded = tree.read_text("proc/modules").unwrap_or_default();
     let mut modules: BTreeSet<_> =
         loaded.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect();
     modules.extend(tree.list_names("sys/module"));
-    // A built-in module without parameters has no folder; what it made has.
+    // A built-in module without parameters has no folder, but its class has one.
     for (path, module) in [
         ("sys/class/infiniband", "ib_core"),
         ("sys/class/infiniband_verbs", "ib_uverbs"),
@@ -155,8 +154,8 @@ fn library_folders(tree: &HostFileTree) -> Vec<String> {
     folders
 }
 
-/// Network devices whose driver has an RDMA side that shows no device, and InfiniBand controllers
-/// without one.
+/// Finds network devices whose driver has an RDMA side but no RDMA device. Also finds InfiniBand
+/// controllers without one.
 pub(super) fn find_unused_nics(
     tree: &HostFileTree,
     devices: &[DeviceDescription],

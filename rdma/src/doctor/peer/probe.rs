@@ -1,5 +1,5 @@
-//! Asks the network: resolves, looks up the route, connects, takes the time. Every step has a
-//! deadline.
+//! Owns the queries to the network: it resolves, looks up the route, connects, and measures the
+//! time. Every step has a deadline.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -13,22 +13,22 @@ use super::route;
 use super::{ConnectOutcome, PeerProbe};
 use crate::doctor::host::HostDescription;
 
-/// How the connections to a peer are made. They should equal the tcp transport's settings, so that
+/// Options for the connections to a peer. They should equal the tcp transport's settings, so that
 /// both take one route.
 #[derive(Debug, Clone)]
 pub struct ProbeOptions {
-    /// For one connection.
+    /// Deadline for one connection.
     pub deadline: Duration,
-    /// As gateways have it: `tcp.bind_device`.
+    /// `tcp.bind_device`, as gateways have it.
     pub bind_device: Option<String>,
-    /// `tcp.bind_address`
+    /// `tcp.bind_address`, as gateways have it.
     pub bind_address: Option<IpAddr>,
 }
 
-/// Connections whose shortest is the round trip: the first also pays for ARP.
+/// Connections, of which the shortest round trip counts: the first also pays for ARP.
 const ROUNDS: usize = 3;
 
-/// Finds the way to `host`. Blocks, at most for some deadlines and that of the resolver.
+/// Finds the way to `host`. Blocks for at most some deadlines and that of the resolver.
 pub fn probe_peer(
     this: &HostDescription,
     host: &str,
@@ -51,7 +51,7 @@ pub fn probe_peer(
         let reached = measure_connect(address, options);
         let answered =
             matches!(reached, ConnectOutcome::Connected { .. } | ConnectOutcome::Refused { .. });
-        // Of several addresses the first that answers counts; if none does, the first.
+        // The first address that answers counts; if none does, the first one.
         if answered || probe.address.is_none() {
             (probe.address, probe.reached) = (Some(address), reached);
         }
@@ -90,7 +90,7 @@ fn device_of(this: &HostDescription, source: IpAddr) -> Option<String> {
         .map(|netdev| netdev.name.clone())
 }
 
-/// A connected UDP socket sends nothing, and knows what it would send from and how large.
+/// Finds the source address and path MTU. A connected UDP socket sends nothing, but knows both.
 fn find_source_address(
     to: SocketAddr,
     options: &ProbeOptions,
@@ -110,7 +110,7 @@ fn find_source_address(
     Ok((socket.local_addr()?.ip(), path_mtu(socket.as_fd(), to.is_ipv4())))
 }
 
-/// IP_MTU, which socket2 doesn't have.
+/// Returns IP_MTU, which socket2 doesn't have.
 fn path_mtu(socket: BorrowedFd<'_>, ipv4: bool) -> Option<u32> {
     let (level, option) =
         if ipv4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
@@ -137,8 +137,8 @@ fn measure_connect(to: SocketAddr, options: &ProbeOptions) -> ConnectOutcome {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 ConnectOutcome::Refused { round_trip }
             }
-            // One that fails after others worked is the network's, not the peer's, and is no reason
-            // to forget those.
+            // A failure after others worked is the network's, not the peer's. The earlier results
+            // stay.
             Err(error) => return best.unwrap_or(ConnectOutcome::Failed(error.to_string())),
         };
         best = Some(best.map_or(now.clone(), |best| shorter_outcome(best, now)));

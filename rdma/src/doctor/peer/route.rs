@@ -1,10 +1,11 @@
-//! The main routing tables of `/proc/net`: the next hop to an address. Policy routing is not in
-//! them; the source address, which the kernel chose, tells the device.
+//! Owns the next hop to an address, from the main routing tables of `/proc/net`. Policy routing is
+//! not in them; the source address, which the kernel chose, tells the device.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-/// The next hop to `to` out of `device`: `None` if it is on the link, or the table doesn't say.
+/// Finds the next hop to `to` out of `device`. Returns `None` if `to` is on the link, or the table
+/// doesn't tell.
 pub(super) fn find_next_hop(root: &Path, to: IpAddr, device: &str) -> Option<IpAddr> {
     match to {
         IpAddr::V4(to) => find_next_hop_v4(
@@ -24,8 +25,8 @@ pub(super) fn find_next_hop(root: &Path, to: IpAddr, device: &str) -> Option<IpA
 const UP: u32 = 1;
 const GATEWAY: u32 = 2;
 
-/// Columns: device, destination, gateway, flags, …, mask; addresses are hexadecimal in the host's
-/// byte order.
+/// Finds the next hop in an IPv4 table. Columns: device, destination, gateway, flags, …, mask;
+/// addresses are hexadecimal in the host's byte order.
 fn find_next_hop_v4(table: &str, to: Ipv4Addr, device: &str) -> Option<IpAddr> {
     let address =
         |text: &str| Some(Ipv4Addr::from(u32::from_str_radix(text, 16).ok()?.to_ne_bytes()));
@@ -54,8 +55,8 @@ fn find_next_hop_v4(table: &str, to: Ipv4Addr, device: &str) -> Option<IpAddr> {
     best?.2.map(IpAddr::V4)
 }
 
-/// Columns: destination, its prefix length, source, its prefix length, next hop, metric,
-/// references, uses, flags, device.
+/// Finds the next hop in an IPv6 table. Columns: destination, its prefix length, source, its prefix
+/// length, next hop, metric, references, uses, flags, device.
 fn find_next_hop_v6(table: &str, to: Ipv6Addr, device: &str) -> Option<IpAddr> {
     let address = |text: &str| Some(Ipv6Addr::from(u128::from_str_radix(text, 16).ok()?));
     let mut best: Option<(u32, u32, Option<Ipv6Addr>)> = None;

@@ -1,4 +1,4 @@
-//! What is said about a peer, from answers that were written down.
+//! Tests the findings about a peer, from recorded answers.
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;

@@ -14,7 +14,7 @@ use crate::transport::{CallEvent, CallService, IncomingCall, ReplySender};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
-/// One way, and the hand on it.
+/// One way, and the handle on it.
 pub struct Line {
     pub faults: FaultHandle,
     watch: Arc<Watch>,
@@ -57,7 +57,7 @@ impl Line {
         if away { self.cut() } else { self.up() }
     }
 
-    /// From now on a tcp connection tells these ways.
+    /// Makes tcp connections tell these ways from now on.
     pub fn tells(&self, ways: TransportWays) {
         let echo = Arc::new(Echo(self.watch.clone()));
         *self.watch.instead.lock() = Some(InProcess::posing_as(
@@ -173,7 +173,7 @@ impl Bed {
         let _ = std::fs::remove_file(&self.socket);
     }
 
-    /// One call: what it went over.
+    /// Makes one call. Returns its transport.
     pub async fn ask(&self) -> Result<TransportKind, TransportError> {
         let mut call = self.peer.start_call("hello".into(), None);
         match call.next().await? {
@@ -185,8 +185,8 @@ impl Bed {
         Ok(call.transport_kind().unwrap())
     }
 
-    /// As the tier's client asks for what may be asked twice: a broken connection is followed by
-    /// another try.
+    /// Makes a call like the tier's client does for repeatable requests: after a broken connection
+    /// it tries again.
     pub async fn ask_surely(&self) -> Result<TransportKind, TransportError> {
         let mut tries = 0;
         loop {
@@ -214,7 +214,7 @@ fn fake(kind: TransportKind, ways: TransportWays) -> (Arc<dyn PeerTransport>, Li
     (Arc::new(Fake { inner, watch }), line)
 }
 
-/// Of the whole process; tests that compare are the only ones with their labels.
+/// Reads a metric of the whole process. Tests that compare it are the only ones with their labels.
 pub fn fallbacks(from: &str, to: &str, reason: &str) -> u64 {
     transport_metrics().fallbacks.with_label_values(&[from, to, reason]).get()
 }

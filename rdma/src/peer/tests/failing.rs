@@ -1,11 +1,11 @@
-//! What happens when ways fail: nothing is lost, attempts are bounded, and traffic comes back.
+//! Tests failing ways: nothing is lost, attempts are bounded, and traffic comes back.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
 
-/// Calls once a second for as long; what the last one went over.
+/// Calls once a second for `seconds`. Returns the transport of the last call.
 async fn ask_for(bed: &Bed, seconds: u32) -> TransportKind {
     let mut last = Tcp;
     for _ in 0..seconds {

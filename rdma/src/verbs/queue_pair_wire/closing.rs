@@ -1,5 +1,5 @@
-//! The end of a queue pair, and of the windows that landings are lent through: what must be closed
-//! before what goes back.
+//! Owns the end of a queue pair, and of the windows that landings are lent through: what must be
+//! closed before which memory goes back.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::calls::MemorySegment;
 use crate::landing::Landing;
 
 impl QueuePairWire {
-    /// Opens a landing to the peer of this queue pair alone; what the peer is to be told.
+    /// Opens a landing to the peer of this queue pair alone. Returns the segments to tell the peer.
     pub(in crate::verbs) fn open_windows(
         self: &Arc<Self>,
         landing: &mut Landing,
@@ -42,8 +42,7 @@ impl QueuePairWire {
         segments
     }
 
-    /// Closes the windows over a landing; `held` is let go of when no peer can write to it any
-    /// more.
+    /// Closes the windows over a landing. Drops `held` once no peer can write to it any more.
     pub(in crate::verbs) fn close_windows(&self, number: u64, held: Vec<CellHold>) {
         let mut state = self.state.lock();
         if let Some(bound) = state.bound.remove(&number) {
@@ -68,7 +67,7 @@ impl QueuePairWire {
         }
     }
 
-    /// Destroys the queue pair, and then lets go of what it could touch.
+    /// Destroys the queue pair, and then frees what it could touch.
     pub(in crate::verbs) fn close(&self) {
         let (id, unread, bound, closing) = {
             let mut state = self.state.lock();
@@ -106,7 +105,8 @@ impl QueuePairWire {
         id.stop_traffic();
         drop(windows);
         if self.receives.shared_queue().is_some() {
-            // Before its end, because some devices forget then what completed and was not taken.
+            // Take them before the destruction: some devices then forget completions that were not
+            // taken.
             self.take_back();
         }
         drop(id);

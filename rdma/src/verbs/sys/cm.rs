@@ -1,7 +1,7 @@
-//! Connections by rdma_cm: the address selects device, port, GID and P_Key.
+//! Owns connections by rdma_cm: ids, their event channels and queue pairs, and the order of their
+//! ends. The address selects device, port, GID and P_Key.
 //!
-//! Owns ids, their event channels and queue pairs, and the order of their ends. Knows no frame and
-//! no credit.
+//! Knows no frame and no credit.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,17 +19,17 @@ use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkRequest};
 use super::shared_queue::SharedQueue;
 use super::{TRANSPORT_IWARP, check_result, last_error, states};
 
-/// What an InfiniBand connection request has room for.
+/// Private bytes that an InfiniBand connection request has room for.
 pub(in crate::verbs) const PRIVATE_BYTES_MAX: usize = 56;
 
-/// `RDMA_OPTION_ID` and its options, of <rdma/rdma_cma.h>; macros and anonymous enums, which the
-/// bindings leave out.
+/// `RDMA_OPTION_ID` and its options, of <rdma/rdma_cma.h>. The bindings leave macros and anonymous
+/// enums out.
 const OPTION_ID: libc::c_int = 0;
 const OPTION_ID_TOS: libc::c_int = 0;
 const OPTION_ID_REUSEADDR: libc::c_int = 1;
 const OPTION_ID_ACK_TIMEOUT: libc::c_int = 3;
 
-/// Where the events of one or more ids arrive.
+/// The channel of events for one or more ids.
 pub(in crate::verbs) struct EventChannel {
     channel: NonNull<ffi::rdma_event_channel>,
 }
@@ -44,17 +44,17 @@ pub(in crate::verbs) enum EventKind {
     AddressResolved,
     RouteResolved,
     ConnectRequest,
-    /// The peer accepts; a queue pair whose states this side moves becomes ready, and then
-    /// `establish_connection` is due.
+    /// The peer accepts. A queue pair whose states this side moves becomes ready; call
+    /// `establish_connection` next.
     Accepted,
     Established,
     Disconnected,
     DeviceRemoved,
     /// The peer did not accept.
     Refused,
-    /// Connecting failed in the way that the text names.
+    /// Connecting failed; the text says how.
     Failed(&'static str),
-    /// Nothing to act on.
+    /// An event that needs no action.
     Other,
 }
 
@@ -64,7 +64,7 @@ pub(in crate::verbs) struct CmEvent {
     pub(in crate::verbs) status: i32,
     /// The new id of a connect request.
     pub(in crate::verbs) request: Option<CmId>,
-    /// What the peer said with its request, acceptance or refusal, padded with zeroes.
+    /// Private data of the peer's request, acceptance or refusal, padded with zeroes.
     pub(in crate::verbs) private: [u8; PRIVATE_BYTES_MAX],
 }
 
@@ -79,7 +79,7 @@ impl EventChannel {
         Ok(Arc::new(channel))
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     pub(in crate::verbs) fn next(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
         let mut event = ptr::null_mut();
         // SAFETY: the channel is alive and does not block.
@@ -176,12 +176,12 @@ pub(in crate::verbs) struct QueueSizes {
     pub(in crate::verbs) inline_bytes: u32,
 }
 
-/// What a queue pair refers to.
+/// Everything that a queue pair refers to.
 struct QueuePairQueues {
     /// A queue pair that rdma_cm does not know of, since this side moves its states.
     own: Option<NonNull<ffi::ibv_qp>>,
     _completions: Arc<CompletionQueue>,
-    /// Where it takes receive buffers from, if not from a ring of its own.
+    /// Source of receive buffers, where the queue pair has no ring of its own.
     shared: Option<Arc<SharedQueue>>,
     _domain: Arc<ProtectionDomain>,
 }
@@ -214,7 +214,7 @@ impl CmId {
         Ok(Self { id, channel: channel.clone(), queues: None, own_states: false })
     }
 
-    /// Binds to a local address, and thereby to the device that has it, if one has.
+    /// Binds to a local address, and thereby to its device, if it has one.
     pub(in crate::verbs) fn bind(&self, address: SocketAddr) -> io::Result<()> {
         let one: libc::c_int = 1;
         // SAFETY: the option takes an int.
@@ -242,14 +242,14 @@ impl CmId {
         )
     }
 
-    /// The port that a listener got, where it asked for any.
+    /// Returns a listener's port, also where it asked for any.
     pub(in crate::verbs) fn local_port(&self) -> u16 {
         // The port lies at the same place in addresses of both families.
         // SAFETY: the id is alive and bound, so its address is set.
         u16::from_be(unsafe { (*self.id.as_ptr()).route.addr.src_addr_union.src_sin.sin_port })
     }
 
-    /// Where a connection request comes from. `None`: from no IP address.
+    /// Returns the source of a connection request. `None` means that it is no IP address.
     pub(in crate::verbs) fn peer_ip(&self) -> Option<IpAddr> {
         // SAFETY: the id is alive; librdmacm has written the peer's address, or left zeros.
         let peer = unsafe { &(*self.id.as_ptr()).route.addr.dst_addr_union };
@@ -311,13 +311,13 @@ impl CmId {
         )
     }
 
-    /// The device's context; `None` while bound to none.
+    /// Returns the device's context; `None` while the id is bound to no device.
     pub(in crate::verbs) fn device_context(&self) -> Option<NonNull<ffi::ibv_context>> {
         // SAFETY: the id is alive; the field is set by bind and resolve.
         NonNull::new(unsafe { (*self.id.as_ptr()).verbs })
     }
 
-    /// Name of the device and number of the port; `None` while bound to none.
+    /// Returns the device's name and the port's number; `None` while the id is bound to no device.
     pub(in crate::verbs) fn device_port(&self) -> Option<(String, u8)> {
         let context = self.device_context()?;
         // SAFETY: an open context has its device.
@@ -331,7 +331,7 @@ impl CmId {
         Some((name, unsafe { (*self.id.as_ptr()).port_num }))
     }
 
-    /// Moves the id to a channel of its own, as a new connection of a listener needs.
+    /// Moves the id to a channel of its own, as a listener's new connection needs.
     pub(in crate::verbs) fn move_to_channel(
         &mut self,
         channel: &Arc<EventChannel>,
@@ -345,8 +345,8 @@ impl CmId {
         Ok(())
     }
 
-    /// Makes the queue pair, with a receive queue of its own or a shared one; returns how many
-    /// bytes its device takes inline.
+    /// Makes the queue pair, with its own receive queue or a shared one. Returns how many bytes its
+    /// device takes inline.
     pub(in crate::verbs) fn create_queue_pair(
         &mut self,
         domain: &Arc<ProtectionDomain>,
@@ -416,19 +416,19 @@ impl CmId {
         Ok(None)
     }
 
-    /// Leaves the states of the queue pair, which must not be made yet, to this side: see
-    /// [`CmId::get_ready`].
+    /// Lets this side move the states of the queue pair: see [`CmId::get_ready`]. Call it before
+    /// the queue pair is made.
     pub(in crate::verbs) fn move_states(&mut self) {
         self.own_states = true;
     }
 
-    /// Whether this side moves the states of the queue pair.
+    /// Returns true if this side moves the states of the queue pair.
     pub(in crate::verbs) fn moves_states(&self) -> bool {
         self.own_states
     }
 
-    /// Makes the queue pair ready, with a path MTU of at most so many bytes: before `accept`, or
-    /// after [`EventKind::Accepted`].
+    /// Makes the queue pair ready, with a path MTU of at most `path_mtu_max` bytes. Call it before
+    /// `accept`, or after [`EventKind::Accepted`].
     pub(in crate::verbs) fn get_ready(&self, path_mtu_max: u16) -> io::Result<()> {
         let context = self
             .device_context()
@@ -450,13 +450,13 @@ impl CmId {
         )
     }
 
-    /// The path MTU in bytes, once the queue pair is ready.
+    /// Returns the path MTU in bytes, once the queue pair is ready.
     pub(in crate::verbs) fn path_mtu(&self) -> io::Result<u16> {
         // SAFETY: the queue pair lives as long as the id.
         unsafe { states::path_mtu(self.queue_pair()?) }
     }
 
-    /// Whether the device speaks iWARP, whose packets are TCP's business.
+    /// Returns true if the device speaks iWARP, where TCP decides on packets.
     pub(in crate::verbs) fn is_iwarp(&self) -> bool {
         // SAFETY: an open context has its device, whose kind nobody writes to.
         self.device_context().is_some_and(|context| unsafe {
@@ -490,7 +490,7 @@ impl CmId {
         )
     }
 
-    /// Refuses a connect request, and tells `private`.
+    /// Refuses a connect request and sends `private` with the refusal.
     pub(in crate::verbs) fn reject_request(&self, private: &[u8]) {
         let bytes = private.len().min(PRIVATE_BYTES_MAX) as u8;
         // SAFETY: the id is alive; the data lives through the call.
@@ -512,8 +512,7 @@ impl CmId {
         Ok(parameters)
     }
 
-    /// Ends all traffic. Receive buffers that were taken for what did not arrive whole are
-    /// completed, with an error.
+    /// Ends all traffic. Receive buffers taken for incomplete messages are completed with an error.
     pub(in crate::verbs) fn stop_traffic(&self) {
         if let Ok(qp) = self.queue_pair() {
             // SAFETY: the queue pair lives as long as the id.
@@ -561,7 +560,7 @@ impl Drop for CmId {
             // Tells the peer; fails harmlessly where there is no connection any more.
             // SAFETY: the id is alive.
             let _ = unsafe { ffi::rdma_disconnect(self.id.as_ptr()) };
-            // From its return on, neither this NIC nor the peer's touches memory for this
+            // Once the destruction returns, neither this NIC nor the peer's touches memory for this
             // connection.
             match queues.own {
                 Some(qp) => {

@@ -1,7 +1,7 @@
-//! Protection domains and registered memory.
+//! Owns protection domains and registered memory, and the order of their ends. A region goes before
+//! its domain, and a domain before the device's context.
 //!
-//! Owns the order of their ends: a region goes before its domain, a domain before the device's
-//! context. Who may use which bytes of a region is not decided here.
+//! Does not decide who may use which bytes of a region.
 
 use std::io;
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use rdma_mummy_sys as ffi;
 use super::cm::CmId;
 use super::{check_result, last_error};
 
-/// What some devices lack.
+/// Capabilities that some devices lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::verbs) struct DeviceCapabilities {
     /// Places of a shared receive queue; 0 where there is none.
@@ -34,7 +34,7 @@ unsafe impl Send for ProtectionDomain {}
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
-    /// On the device that `anchor` is bound to.
+    /// Makes a domain on the device that `anchor` is bound to.
     pub(in crate::verbs) fn new(anchor: CmId) -> io::Result<Self> {
         let context = anchor
             .device_context()
@@ -54,7 +54,7 @@ impl ProtectionDomain {
         self.pd.as_ptr()
     }
 
-    /// What the device has beyond what every device has.
+    /// Queries the capabilities that not every device has.
     pub(in crate::verbs) fn query_capabilities(&self) -> io::Result<DeviceCapabilities> {
         // SAFETY: plain data, for which zeroes are valid.
         let mut told: ffi::ibv_device_attr = unsafe { std::mem::zeroed() };
@@ -72,7 +72,7 @@ impl ProtectionDomain {
         })
     }
 
-    /// Name of the device, port of the rail.
+    /// Returns the name of the device and the port of the rail.
     pub(in crate::verbs) fn device_port(&self) -> (String, u8) {
         self.anchor.device_port().expect("a domain's anchor is bound to a device")
     }
@@ -85,16 +85,16 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// What a region opens, and to whom.
+/// The access that a region grants, and to whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::verbs) enum RegionAccess {
-    /// The own NIC reads from it. No remote right at all.
+    /// This host's NIC reads from it. No remote right at all.
     Source,
-    /// The own NIC writes messages into it. No remote right at all.
+    /// This host's NIC writes messages into it. No remote right at all.
     Receive,
-    /// The peer that is told the key writes into it.
+    /// A peer that is told the key writes into it.
     RemoteWrite,
-    /// Windows over it can be given such a right. No remote right of its own.
+    /// Windows over it can be given that right. It has no remote right itself.
     Windows,
 }
 
@@ -114,7 +114,7 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// Registers `len_bytes` from `base`.
+    /// Registers `bytes` from `base`.
     ///
     /// # Safety
     /// The memory stays mapped until the region is dropped.
@@ -151,7 +151,7 @@ impl MemoryRegion {
         Ok(Self { mr, lkey, rkey, base: base.as_ptr() as usize, bytes, _domain: domain })
     }
 
-    /// Whether the region covers all of `len_bytes` from `address_at`.
+    /// Returns true if the region covers all of `bytes` from `address`.
     pub(in crate::verbs) fn covers_range(&self, address: usize, bytes: usize) -> bool {
         address >= self.base && bytes <= self.bytes && address - self.base <= self.bytes - bytes
     }
@@ -160,7 +160,7 @@ impl MemoryRegion {
         self.bytes
     }
 
-    /// What a request that binds a window names it by.
+    /// Returns the handle that names this region in a bind request.
     pub(super) fn raw_handle(&self) -> usize {
         self.mr.as_ptr() as usize
     }
@@ -173,8 +173,8 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// Memory of its own, registered for messages of one connection: they come in and go out through
-/// equal pieces of it.
+/// Memory registered for the messages of one connection. They come in and go out through equal
+/// pieces of it.
 pub(in crate::verbs) struct RegisteredBuffer {
     region: Option<MemoryRegion>,
     base: NonNull<u8>,
@@ -198,7 +198,7 @@ impl RegisteredBuffer {
         }
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("memory at address 0"))?;
-        // A child process would share, and after its first write move, what the NIC writes to.
+        // A forked child would share the NIC's memory. Its first write would then move the page.
         // SAFETY: the range is exactly this mapping.
         let _ = unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_DONTFORK) };
         let mut buffer = Self { region: None, base, bytes };

@@ -1,4 +1,4 @@
-//! What a device says of one of its ports, beside what sysfs does.
+//! Owns what a device reports of its ports beyond sysfs.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,15 +9,14 @@ use rdma_mummy_sys as ffi;
 use super::states::mtu_bytes;
 use super::{check_result, last_error};
 
-/// `IBV_LINK_LAYER_INFINIBAND` of <infiniband/verbs.h>; an anonymous enum, which the bindings leave
-/// out.
+/// `IBV_LINK_LAYER_INFINIBAND` of <infiniband/verbs.h>. The bindings leave this anonymous enum out.
 const LINK_LAYER_INFINIBAND: u8 = 1;
 
-/// A port, as its device sees it.
+/// Attributes of a port, as its device reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::verbs) struct PortAttributes {
     pub(in crate::verbs) infiniband: bool,
-    /// In bytes; 0 where the device says none.
+    /// In bytes; 0 where the device reports none.
     pub(in crate::verbs) active_mtu: u16,
 }
 
@@ -39,7 +38,7 @@ impl PortAttributes {
         })
     }
 
-    /// Opens the device of that name for the question.
+    /// Opens the device named `device` and queries its port `number`.
     pub(in crate::verbs) fn open_and_query(device: &str, number: u8) -> io::Result<Self> {
         let mut count = 0;
         // SAFETY: `count` is a valid place for an int.

@@ -1,4 +1,4 @@
-//! Completion queues, and posting to a queue pair.
+//! Owns completion queues, and posting to a queue pair.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
@@ -10,13 +10,13 @@ use rdma_mummy_sys as ffi;
 use super::memory::ProtectionDomain;
 use super::{check_result, last_error};
 
-/// Pieces of memory that one work request gathers. Every device has as many.
+/// Pieces of memory that one work request gathers. Every device supports this many.
 pub(in crate::verbs) const SGES_MAX: usize = 4;
 
 /// Work requests that one call posts.
 const POST_MAX: usize = 32;
 
-/// Where completions of one connection arrive.
+/// The completion queue of one connection.
 pub(in crate::verbs) struct CompletionQueue {
     cq: NonNull<ffi::ibv_cq>,
     channel: NonNull<ffi::ibv_comp_channel>,
@@ -40,12 +40,13 @@ pub(in crate::verbs) struct WorkCompletion {
 impl WorkCompletion {
     pub(in crate::verbs) const NONE: Self = Self { id: 0, bytes: 0, status: Ok(()) };
 
-    /// The queue pair was in error before this request was looked at: not the cause.
+    /// Returns true when the queue pair was in error before this request ran. Such a status is not
+    /// the cause.
     pub(in crate::verbs) fn is_flush(status: u32) -> bool {
         status == ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR
     }
 
-    /// The metric label of a status.
+    /// Returns the metric label of a status.
     pub(in crate::verbs) fn status_label(status: u32) -> &'static str {
         match status {
             ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => "retry",
@@ -110,7 +111,7 @@ impl CompletionQueue {
         self.cq.as_ptr()
     }
 
-    /// Takes finished requests; returns how many.
+    /// Takes finished requests. Returns how many.
     pub(in crate::verbs) fn poll(&self, into: &mut [WorkCompletion]) -> io::Result<usize> {
         const BATCH: usize = 16;
         // SAFETY: a work completion is plain data, for which zeroes are valid.
@@ -141,7 +142,8 @@ impl CompletionQueue {
         )
     }
 
-    /// Takes the event that made the channel readable. One: the queue was armed once.
+    /// Takes the event that made the channel readable. There is one, because the queue was armed
+    /// once.
     pub(in crate::verbs) fn take_event(&self) {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is alive and does not block; both places are valid.
@@ -196,13 +198,13 @@ pub(in crate::verbs) struct GatherElement {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::verbs) enum WorkOperation {
-    /// Into the peer's memory.
+    /// Writes into the peer's memory.
     Write { address: u64, key: u32 },
-    /// Into the peer's next receive buffer.
+    /// Sends into the peer's next receive buffer.
     Send,
     /// Opens `bytes` from `address` of a region to the peer that is told `key`.
     Bind { window: usize, region: usize, address: u64, bytes: u32, key: u32 },
-    /// Ends what `key` opens.
+    /// Closes what `key` opens.
     Invalidate { key: u32 },
 }
 
@@ -218,7 +220,7 @@ pub(in crate::verbs) struct WorkRequest {
     pub(in crate::verbs) inline: bool,
 }
 
-/// Posts `works` in order, in as few calls as it takes.
+/// Posts `works` in order, in as few calls as possible.
 ///
 /// # Safety
 /// `qp` is alive. The memory of every piece stays valid and unchanged until its request is
@@ -269,16 +271,17 @@ pub(super) unsafe fn post_send(qp: NonNull<ffi::ibv_qp>, works: &[WorkRequest]) 
         }
         let mut bad = ptr::null_mut();
         check_result(
-            // SAFETY: the chain ends with a null pointer and lives through the call; the caller vouches
-            // for the rest.
+            // SAFETY: the chain ends with a null pointer and lives through the call; the caller
+            // vouches for the rest.
             unsafe { ffi::ibv_post_send(qp.as_ptr(), next, &raw mut bad) },
             "can't post to the send queue",
         )?;
         for work in batch {
             if let WorkOperation::Bind { window, key, .. } = work.op {
-                // The next binding of a window names the key of this one; for type 2 that is the
-                // caller's to note. SAFETY: the caller vouches for the window, which nobody else
-                // uses while it is bound.
+                // The next binding of a window names the key of this one. For type 2 the caller
+                // of libibverbs must record it.
+                // SAFETY: the caller vouches for the window, which nobody else uses while it is
+                // bound.
                 unsafe { (*(window as *mut ffi::ibv_mw)).rkey = key };
             }
         }

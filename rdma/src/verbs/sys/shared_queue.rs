@@ -1,7 +1,7 @@
-//! Shared receive queues: buffers that whichever queue pair of a rail takes for what arrives.
+//! Owns shared receive queues: any queue pair of a rail takes buffers from them for arriving
+//! messages.
 //!
-//! Owns the queue. Which memory is posted, and how much of it each connection may use, is not
-//! decided here.
+//! Does not decide which memory is posted, or how much of it each connection may use.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -13,7 +13,7 @@ use super::memory::ProtectionDomain;
 use super::queue::GatherElement;
 use super::{check_result, last_error};
 
-/// A shared receive queue. Queue pairs that take from it hold it.
+/// A shared receive queue. The queue pairs that take from it hold it.
 pub(in crate::verbs) struct SharedQueue {
     srq: NonNull<ffi::ibv_srq>,
     _domain: Arc<ProtectionDomain>,
@@ -25,7 +25,7 @@ unsafe impl Send for SharedQueue {}
 unsafe impl Sync for SharedQueue {}
 
 impl SharedQueue {
-    /// With room for `depth` buffers.
+    /// Makes a queue with room for `depth` buffers.
     pub(in crate::verbs) fn new(domain: Arc<ProtectionDomain>, depth: u32) -> io::Result<Self> {
         let has = domain.query_capabilities()?.shared_buffers_max;
         if has < depth {

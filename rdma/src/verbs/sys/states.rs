@@ -1,9 +1,9 @@
-//! The states of a queue pair that this side moves by itself: rdma_cm's own way leaves no room for
-//! a smaller path MTU.
+//! Owns the states of a queue pair that this side moves by itself. rdma_cm's own way leaves no room
+//! for a smaller path MTU.
 //!
-//! Owns the attributes of each step, which come from rdma_cm, and the one that is changed. Makes no
-//! queue pair and no event. What librdmacm 44 does for queue pairs of its own
-//! (`ucma_modify_qp_rtr`, `ucma_modify_qp_rts`) is the model.
+//! Owns the attributes of each step, which come from rdma_cm, and the one attribute that is
+//! changed. Makes no queue pair and no event. The model is what librdmacm 44 does for its own queue
+//! pairs (`ucma_modify_qp_rtr`, `ucma_modify_qp_rts`).
 
 use std::io;
 use std::ptr::NonNull;
@@ -12,11 +12,11 @@ use rdma_mummy_sys as ffi;
 
 use super::check_result;
 
-/// Bits of the mask that rdma_cm sets for RoCE, and by mistake for InfiniBand too, which then
-/// refuses them.
+/// Mask bits that rdma_cm sets for RoCE. It sets them for InfiniBand too, by mistake, and
+/// InfiniBand refuses them.
 const ROCE_BITS: libc::c_int = 0x00e0_0000;
 
-/// A path MTU in bytes as verbs name it; the next smaller one for what is none.
+/// Maps a path MTU in bytes to verbs' name for it. Other values map to the next smaller MTU.
 fn mtu_of(bytes: u16) -> ffi::ibv_mtu::Type {
     match bytes {
         4096.. => ffi::ibv_mtu::IBV_MTU_4096,
@@ -27,7 +27,7 @@ fn mtu_of(bytes: u16) -> ffi::ibv_mtu::Type {
     }
 }
 
-/// Bytes of a path MTU; 0 for none that is known.
+/// Returns the bytes of a path MTU; 0 for an unknown one.
 pub(in crate::verbs) fn mtu_bytes(mtu: ffi::ibv_mtu::Type) -> u16 {
     match mtu {
         1..=5 => 128 << mtu,
@@ -35,7 +35,7 @@ pub(in crate::verbs) fn mtu_bytes(mtu: ffi::ibv_mtu::Type) -> u16 {
     }
 }
 
-/// What rdma_cm says that the queue pair needs to enter `state`.
+/// Returns the attributes that rdma_cm demands for entering `state`.
 ///
 /// # Safety
 /// `id` is alive.
@@ -67,7 +67,7 @@ unsafe fn modify_state(
     )
 }
 
-/// Receive buffers can be posted from here on.
+/// Moves the queue pair to INIT. Receive buffers can be posted from here on.
 ///
 /// # Safety
 /// `id` and `qp` are alive.
@@ -81,7 +81,7 @@ pub(super) unsafe fn to_init(
     unsafe { modify_state(qp, to, mask) }
 }
 
-/// Nothing is sent or received from here on.
+/// Moves the queue pair to ERR. Nothing is sent or received from here on.
 ///
 /// # Safety
 /// `qp` is alive.
@@ -93,9 +93,9 @@ pub(super) unsafe fn to_error(qp: NonNull<ffi::ibv_qp>) -> io::Result<()> {
     unsafe { modify_state(qp, to, ffi::ibv_qp_attr_mask::IBV_QP_STATE.0 as libc::c_int) }
 }
 
-/// Ready to receive and to send, in packets of at most `path_mtu_max` bytes; returns the path MTU.
-/// Both sides must come to the same one: a receiver refuses packets that are not as long as its
-/// own.
+/// Makes the queue pair ready to receive and to send, in packets of at most `path_mtu_max` bytes.
+/// Returns the path MTU. Both sides must come to the same value: a receiver refuses packets of
+/// another length than its own.
 ///
 /// # Safety
 /// `id` and `qp` are alive.
@@ -124,7 +124,7 @@ pub(super) unsafe fn to_ready(
     Ok(mtu_bytes(path_mtu))
 }
 
-/// The path MTU in bytes as the device has it; 0 where it says none.
+/// Returns the path MTU in bytes, as the device has it; 0 where it reports none.
 ///
 /// # Safety
 /// `qp` is alive.

@@ -1,7 +1,8 @@
-//! Memory windows of type 2: a range of a registration, opened for the peer of one queue pair.
+//! Owns memory windows of type 2 and their keys. A window opens a range of a registration for the
+//! peer of one queue pair.
 //!
-//! Owns the windows and their keys. Binding and invalidating are work requests (`queue`); who asks
-//! for them, and when, is not decided here.
+//! Binding and invalidating are work requests (`queue`). Does not decide who asks for them, and
+//! when.
 
 use std::io;
 use std::ptr::NonNull;
@@ -13,10 +14,10 @@ use super::last_error;
 use super::memory::{MemoryRegion, ProtectionDomain};
 use super::queue::WorkOperation;
 
-/// A window, bound or not. Dropping it closes it at once, bound or not.
+/// A memory window. Dropping it closes it at once, bound or not.
 pub(in crate::verbs) struct MemoryWindow {
     mw: NonNull<ffi::ibv_mw>,
-    /// The key that opens it while it is bound.
+    /// The key that opens the range while the window is bound.
     key: u32,
     _domain: Arc<ProtectionDomain>,
 }
@@ -34,7 +35,8 @@ impl MemoryWindow {
         Ok(Self { mw, key, _domain: domain })
     }
 
-    /// What binds it to `bytes` from `address`, for writing; the key is another one than last time.
+    /// Returns the request that binds the window to `bytes` from `address`, for writing. Each
+    /// binding has another key.
     pub(in crate::verbs) fn bind_operation(
         &mut self,
         region: &MemoryRegion,
@@ -56,7 +58,7 @@ impl MemoryWindow {
         self.key
     }
 
-    /// What ends its binding.
+    /// Returns the request that ends the binding.
     pub(in crate::verbs) fn invalidate_operation(&self) -> WorkOperation {
         WorkOperation::Invalidate { key: self.key }
     }

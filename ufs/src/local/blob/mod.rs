@@ -1,5 +1,5 @@
-//! Blobs: the plain files that hold bytes. Written once, read by position, removed when nothing
-//! refers to them. Knows neither keys nor buckets.
+//! Owns blobs, the plain files that hold bytes. They are written once, read by position, and
+//! removed when nothing refers to them. Knows neither keys nor buckets.
 
 mod pins;
 mod read;
@@ -19,14 +19,14 @@ pub use read::{ExtentReader, ObjectBody};
 pub use reclaimer::{BlobReclaimer, ReclaimSignal, sweep_generation};
 pub use write::{BlobWriter, UnfinishedBlob};
 
-/// Bits of a [`BlobId`] that count blobs within one generation: 10^12 of them, and 16 million
-/// starts.
+/// Bits of a [`BlobId`] that count blobs within one generation: 10^12 of them. The other bits allow
+/// 16 million starts.
 const COUNT_BITS: u32 = 40;
 /// Blobs in one folder, as a power of two. 4096 keeps a folder's own file small on every common
 /// file system.
 const FOLDER_BITS: u32 = 12;
 
-/// Names a blob file: the generation (which start of the store wrote it) and a count within it.
+/// The id of a blob file: the generation (which start of the store wrote it) and a count within it.
 /// Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlobId(pub u64);
@@ -46,26 +46,26 @@ pub struct BlobDir {
     generation: u64,
     next: AtomicU64,
     sync: bool,
-    /// Blobs that are not the index's yet.
+    /// Blobs that do not belong to the index yet.
     unfinished: AtomicUsize,
     /// The folder number up to which folders exist, durably.
     made: Mutex<Option<u64>>,
 }
 
 impl BlobDir {
-    /// Owns the folder `root` for the blobs of this `generation`. `sync`: finished blobs survive a
-    /// power loss.
+    /// Takes the folder `root` for the blobs of this `generation`. With `sync`, finished blobs
+    /// survive a power loss.
     pub fn new(root: PathBuf, generation: u64, sync: bool) -> Arc<Self> {
         let (next, unfinished, made) = (AtomicU64::new(0), AtomicUsize::new(0), Mutex::new(None));
         Arc::new(BlobDir { root, generation, next, sync, unfinished, made })
     }
 
-    /// Blobs being written, or written and not committed.
+    /// Returns the count of blobs that are being written, or written and not committed.
     pub fn unfinished_blobs(&self) -> usize {
         self.unfinished.load(Ordering::Relaxed)
     }
 
-    /// The file of a blob: generation folder, subfolder, counter, all in hexadecimal.
+    /// Returns the file of a blob: generation folder, subfolder, counter, all in hexadecimal.
     pub fn blob_path(&self, id: BlobId) -> PathBuf {
         let count = id.0 & ((1 << COUNT_BITS) - 1);
         let mut path = self.generation_path(id.0 >> COUNT_BITS);
@@ -74,12 +74,12 @@ impl BlobDir {
         path
     }
 
-    /// The folder of all blobs that one run of the process wrote.
+    /// Returns the folder of all blobs that one run of the process wrote.
     pub fn generation_path(&self, generation: u64) -> PathBuf {
         self.root.join(format!("{generation:06x}"))
     }
 
-    /// The id that a file of a generation's folder stands for, if it is a blob's.
+    /// Returns the blob id of a file in a generation's folder, if the file is a blob's.
     pub fn id_of(generation: u64, file_name: &str) -> Option<BlobId> {
         let count = u64::from_str_radix(file_name, 16).ok().filter(|_| file_name.len() == 10)?;
         Some(BlobId(generation << COUNT_BITS | count))

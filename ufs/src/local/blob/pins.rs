@@ -1,5 +1,5 @@
-//! Which blobs are being read, so that a reader of an overwritten object reads the old bytes to
-//! their end. Removes nothing itself.
+//! Owns the pins of blobs that are being read. With them, a reader of an overwritten object reads
+//! the old bytes to their end. Removes nothing itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use parking_lot::{Mutex, RwLock};
 
 use super::BlobId;
 
-/// Readers per blob. A reader holds [`look_up`](Pins::look_up)'s guard from before it reads the
-/// index until its pin is in place; the reclaimer waits for such readers once
-/// ([`wait_for_lookups`](Pins::wait_for_lookups)) after it has seen a blob become garbage, so no
-/// reader can be about to open what it removes.
+/// Counts of readers per blob. A reader takes [`look_up`](Self::look_up)'s guard before it reads
+/// the index, and holds it until its pin is in place. The reclaimer sees a blob become garbage. It
+/// then waits for such readers once ([`wait_for_lookups`](Self::wait_for_lookups)). So no reader
+/// can be about to open what the reclaimer removes.
 #[derive(Debug, Default)]
 pub struct BlobPins {
     gate: RwLock<()>,
@@ -26,13 +26,12 @@ impl BlobPins {
         self.gate.read()
     }
 
-    /// Blocks until every look-up that is under way now has its pin.
+    /// Blocks until every look-up in progress has its pin.
     pub fn wait_for_lookups(&self) {
         drop(self.gate.write());
     }
 
-    /// Keeps these blobs from being removed until the guard is dropped. Pins of one blob are
-    /// counted.
+    /// Keeps `blobs` from being removed until the guard is dropped. Pins of one blob are counted.
     pub fn pin_blobs(self: &Arc<Self>, blobs: Vec<BlobId>) -> PinGuard {
         let mut held = self.held.lock();
         for blob in &blobs {
@@ -43,18 +42,18 @@ impl BlobPins {
         PinGuard { pins: self.clone(), blobs }
     }
 
-    /// Whether at least one reader holds this blob.
+    /// Returns true if at least one reader holds this blob.
     pub fn is_pinned(&self, blob: BlobId) -> bool {
         self.held.lock().contains_key(&blob)
     }
 
-    /// Bodies and copies under way.
+    /// Returns the count of bodies and copies in progress.
     pub fn reader_count(&self) -> usize {
         self.readers.load(Ordering::Relaxed)
     }
 }
 
-/// Keeps blobs from being removed until it is dropped.
+/// A guard that keeps blobs from being removed until it is dropped.
 #[derive(Debug)]
 pub struct PinGuard {
     pins: Arc<BlobPins>,

@@ -1,5 +1,6 @@
-//! Reads an object's extents as a body: in bounded pieces, off the async threads, one piece ahead
-//! of the client. Knows no ranges of objects and no headers; the caller cuts the extents.
+//! Owns the read of an object's extents as a body: in bounded pieces, off the async threads, one
+//! piece ahead of the client. Knows no ranges of objects and no headers; the caller cuts the
+//! extents.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,8 +18,8 @@ use tokio::task::JoinHandle;
 
 use super::{BlobDir, BlobExtent, PinGuard};
 
-/// A position in a list of extents. Blobs are opened as they are reached, so that an object of
-/// 10,000 parts does not hold 10,000 files open; the pin keeps the later ones in place.
+/// A position in a list of extents. Blobs are opened when they are reached, so that an object of
+/// 10,000 parts does not hold 10,000 files open. The pin keeps the later blobs in place.
 pub struct ExtentReader {
     dir: Arc<BlobDir>,
     extents: VecDeque<BlobExtent>,
@@ -39,7 +40,7 @@ impl ExtentReader {
         ExtentReader { dir, extents, file: None, chunk_bytes, _pin: pin }
     }
 
-    /// The next piece, empty at the end. Blocks.
+    /// Returns the next piece, empty at the end. Blocks.
     pub fn next_piece(&mut self) -> io::Result<Bytes> {
         let Some(extent) = self.extents.front_mut() else { return Ok(Bytes::new()) };
         let file = match &self.file {
@@ -73,8 +74,8 @@ impl ExtentReader {
 
 type PieceTask = JoinHandle<io::Result<(ExtentReader, Bytes)>>;
 
-/// A body of known length. The first piece is already read when it is made, so that an unreadable
-/// object is an error before the first byte.
+/// A body of known length. Its first piece is read when it is made, so that an unreadable object
+/// fails before the first byte.
 pub struct ObjectBody {
     first: Option<Bytes>,
     next: Option<PieceTask>,

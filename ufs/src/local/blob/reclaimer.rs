@@ -1,5 +1,5 @@
-//! Removes the files of blobs that nothing refers to: those in the index's garbage table, and those
-//! that a killed process left behind. The table is the queue, so nothing is forgotten by a crash.
+//! Owns the removal of blob files that nothing refers to: those in the index's garbage table, and
+//! those that a killed process left behind. The table is the queue, so a crash forgets nothing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::local::index::{IndexError, IndexView};
 
 /// Garbage rows held in memory at once.
 const PAGE_ROWS: usize = 4096;
-/// How often garbage that readers held is looked at again.
+/// Pause before garbage that readers held is checked again.
 const RETRY: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ struct ReclaimState {
     gone: HashSet<BlobId>,
 }
 
-/// What the committer and the reclaiming thread tell each other.
+/// The signal between the committer and the reclaiming thread.
 #[derive(Debug, Default)]
 pub struct ReclaimSignal {
     state: Mutex<ReclaimState>,
@@ -34,14 +34,14 @@ pub struct ReclaimSignal {
 }
 
 impl ReclaimSignal {
-    /// There is new garbage.
+    /// Wakes the reclaimer for new garbage.
     pub fn wake_reclaimer(&self) {
         self.state.lock().wake = true;
         self.changed.notify_all();
     }
 
-    /// The blobs whose garbage rows can go with the next commit. If that commit fails, their rows
-    /// are met again and their files found absent, which does no harm.
+    /// Takes the blobs whose garbage rows can go with the next commit. If that commit fails, the
+    /// reclaimer meets their rows again and finds no files. This does no harm.
     pub fn take_gone(&self) -> Vec<BlobId> {
         self.state.lock().gone.drain().collect()
     }
@@ -52,14 +52,14 @@ impl ReclaimSignal {
     }
 }
 
-/// Owns the reclaiming thread; dropping it joins the thread.
+/// The owner of the reclaiming thread; dropping it joins the thread.
 pub struct BlobReclaimer {
     reclaim: Arc<ReclaimSignal>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl BlobReclaimer {
-    /// Starts the thread, which waits until it is woken. Errors when no thread can be started.
+    /// Starts the thread, which waits until it is woken. Fails when no thread can be started.
     pub fn start(
         db: Arc<Database>,
         dir: Arc<BlobDir>,
@@ -122,7 +122,7 @@ impl ReclaimWorker {
         }
     }
 
-    /// Removes what can be removed; says whether something has to wait for its readers.
+    /// Removes what can be removed. Returns true if some garbage has to wait for its readers.
     fn reclaim_garbage(&self) -> Result<bool, IndexError> {
         let mut waiting = false;
         let mut after = None;
@@ -140,7 +140,7 @@ impl ReclaimWorker {
         }
     }
 
-    /// Says whether the blob's file is gone.
+    /// Removes a blob's file. Returns true once the file is gone.
     fn remove_blob(&self, id: BlobId) -> bool {
         if self.reclaim.state.lock().gone.contains(&id) {
             return true;
@@ -164,8 +164,8 @@ impl ReclaimWorker {
     }
 }
 
-/// Removes the files of one finished generation that no record refers to: bodies that were being
-/// written, or were written but not committed, when the process ended. Returns how many.
+/// Removes the files of one finished generation that no record refers to. When the process ended,
+/// their bodies were being written, or were not committed. Returns how many were removed.
 pub fn sweep_generation(dir: &BlobDir, generation: u64, view: &IndexView) -> io::Result<usize> {
     let mut removed = 0;
     let folders = match fs::read_dir(dir.generation_path(generation)) {

@@ -1,6 +1,7 @@
-//! Writes one blob: gathers a body's pieces, hashes and writes them off the async threads, makes
-//! the file durable. Does not decide whether the bytes are wanted; a blob that is not kept removes
-//! its own file.
+//! Owns the write of one blob. It gathers a body's pieces, hashes and writes them off the async
+//! threads, and makes the file durable.
+//!
+//! Does not decide whether the bytes are wanted. A blob that is not kept removes its own file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -29,7 +30,7 @@ impl UnfinishedBlob {
         UnfinishedBlob { id, dir, path, keep: false }
     }
 
-    /// The blob now belongs to the index.
+    /// Hands the blob over to the index.
     pub fn keep_blob(mut self) {
         self.keep = true;
     }
@@ -38,8 +39,8 @@ impl UnfinishedBlob {
 impl Drop for UnfinishedBlob {
     fn drop(&mut self) {
         self.dir.unfinished.fetch_sub(1, Ordering::Relaxed);
-        // The file is small work to remove, and a failure leaves an orphan that the next start
-        // sweeps away.
+        // Removing the file is little work. A failure leaves an orphan that the next start sweeps
+        // away.
         if !self.keep
             && let Err(e) = std::fs::remove_file(&self.path)
         {
@@ -57,7 +58,7 @@ struct BlobSink {
     blob: UnfinishedBlob,
 }
 
-/// Takes a body's pieces in order.
+/// A writer that takes a body's pieces in order.
 pub struct BlobWriter {
     dir: Arc<BlobDir>,
     idle: Option<BlobSink>,
@@ -76,7 +77,7 @@ pub struct FinishedBlob {
 }
 
 impl BlobWriter {
-    /// Makes a new file. `chunk_bytes`: how much is gathered before a write.
+    /// Makes a new file. `chunk_bytes` are gathered before a write.
     pub async fn create_blob(
         dir: Arc<BlobDir>,
         hasher: BodyHasher,
@@ -102,12 +103,12 @@ impl BlobWriter {
         })
     }
 
-    /// Bytes pushed so far, written or not.
+    /// Returns the bytes pushed so far, written or not.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Appends a piece. Waits for the write before, once a chunk is gathered.
+    /// Appends a piece. Once a chunk is gathered, waits for the previous write.
     pub async fn push(&mut self, piece: Bytes) -> io::Result<()> {
         self.len += piece.len() as u64;
         self.gathered_bytes += piece.len();
@@ -135,7 +136,7 @@ impl BlobWriter {
         .await
     }
 
-    /// Starts writing what is gathered. While that goes on, the next pieces may arrive.
+    /// Starts to write what is gathered. The next pieces may arrive meanwhile.
     async fn flush_gathered(&mut self) -> io::Result<()> {
         if self.gathered.is_empty() {
             return Ok(());

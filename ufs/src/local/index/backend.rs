@@ -1,4 +1,4 @@
-//! Opens the index file, with or without `fsync`. Knows nothing of what is stored in it.
+//! Owns the opening of the index file, with or without `fsync`. Knows nothing of its content.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -23,8 +23,7 @@ pub fn open_database(
     builder.create_with_backend(UnsyncedFile(file))
 }
 
-/// A file whose writes reach the page cache and no further: they outlive the process, but not the
-/// machine.
+/// A file whose writes reach only the page cache. They outlive the process, but not the machine.
 #[derive(Debug)]
 struct UnsyncedFile(File);
 

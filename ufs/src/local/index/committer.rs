@@ -1,6 +1,6 @@
-//! The one writer of the index: gathers waiting changes into a commit, applies each in turn,
-//! commits once and tells everybody. That is what makes many small writes share one `fsync`. Knows
-//! no operation.
+//! Owns the one writer of the index. It gathers waiting changes into a commit, applies each in
+//! turn, commits once and answers every caller. So many small writes share one `fsync`. Knows no
+//! operation.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,23 +14,23 @@ use super::{IndexError, IndexTransaction, TxError};
 use crate::local::blob::{ReclaimSignal, UnfinishedBlob};
 use crate::local::metrics::LocalMetrics;
 
-/// Tells an operation's caller how its commit ended.
+/// A callback that tells an operation's caller how its commit ended.
 type SettleCallback = Box<dyn FnOnce(CommitOutcome) + Send>;
-/// Applies one operation; `Err` gives the whole commit up.
+/// A callback that applies one operation; `Err` aborts the whole commit.
 type ApplyCallback = Box<
     dyn FnOnce(&mut IndexTransaction<'_>) -> (SettleCallback, Result<(), CommitAborted>) + Send,
 >;
 
-/// The commit under way cannot be finished.
+/// Error: the current commit cannot be finished.
 struct CommitAborted;
 
-/// How a commit ended.
+/// Outcome of a commit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CommitOutcome {
     Committed,
     /// Nothing was changed.
     GivenUp,
-    /// The index failed while committing: the change may be there after a restart, or not.
+    /// The index failed while committing. After a restart the change may or may not be there.
     Unknown,
 }
 
@@ -40,15 +40,15 @@ pub struct CommitLimits {
     pub batch_max: usize,
 }
 
-/// Hands changes to the committing thread, which it owns: dropping it finishes what waits and joins
-/// the thread.
+/// The handle that sends changes to the committing thread, which it owns. Dropping it finishes the
+/// queued changes and joins the thread.
 pub struct IndexCommitter {
     jobs: Option<mpsc::Sender<ApplyCallback>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl IndexCommitter {
-    /// Starts the committing thread. Errors when no thread can be started.
+    /// Starts the committing thread. Fails when no thread can be started.
     pub fn start(
         db: Arc<Database>,
         limits: &CommitLimits,
@@ -62,7 +62,7 @@ impl IndexCommitter {
         Ok(IndexCommitter { jobs: Some(jobs), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Changes that wait for their commit.
+    /// Returns the count of changes that wait for their commit.
     pub fn queued_changes(&self) -> usize {
         self.jobs.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
     }
@@ -70,8 +70,8 @@ impl IndexCommitter {
     /// Applies `change` atomically and returns once it is committed (durably, if the store is). If
     /// the caller goes away meanwhile, the change still happens as a whole or not at all.
     ///
-    /// `blob` is the new blob that the change refers to, if any: it is kept if the change is
-    /// committed, even if the caller has gone by then, and removed if it is not.
+    /// `blob` is the new blob that the change refers to, if any. It is kept if the change is
+    /// committed, even if the caller has gone, and removed otherwise.
     pub async fn commit_change<T, F>(&self, blob: Option<UnfinishedBlob>, change: F) -> S3Result<T>
     where
         T: Send + 'static,
@@ -120,14 +120,14 @@ where
         Err(TxError::Index(e)) => (Err(index_failed_error(e)), Err(CommitAborted)),
     };
     let settle = move |outcome: CommitOutcome| {
-        // A refusal or failure is told as it is; only a success depends on the commit.
+        // A refusal or failure goes to the caller unchanged; only a success depends on the commit.
         let answer = if outcome == CommitOutcome::Committed {
             answer
         } else {
             answer.and_then(|_| Err(not_committed()))
         };
-        // When the outcome is unknown the file stays: an orphan is swept at the next start, a hole
-        // could not be mended.
+        // When the outcome is unknown the file stays. The next start sweeps an orphan; a missing
+        // file could not be mended.
         let wanted = outcome == CommitOutcome::Unknown || answer.is_ok();
         if wanted && let Some(blob) = blob {
             blob.keep_blob();
@@ -165,8 +165,8 @@ impl IndexWriter {
         let mut batch = Vec::with_capacity(self.batch_max);
         while self.queue.blocking_recv_many(&mut batch, self.batch_max) > 0 {
             let mut jobs = batch.drain(..);
-            // One failing operation takes its commit with it; those that came after it get one of
-            // their own.
+            // A failing operation aborts its whole commit. The operations after it get their own
+            // commit.
             while jobs.len() > 0 {
                 let mut settles = Vec::with_capacity(jobs.len());
                 let result = self.write(&mut jobs, &mut settles);

@@ -1,8 +1,8 @@
-//! The index: ordered tables in one ACID file, their keys, and the reads that need no change. Opens
-//! no blob.
+//! Owns the index: ordered tables in one ACID file, their keys, and the reads that need no change.
+//! Opens no blob.
 //!
-//! Reads take a snapshot and block nobody. Every change goes through [`IndexCommitter`], which applies
-//! many in one commit; conditions are checked there, so nothing can slip in between check and
+//! Reads take a snapshot and block nobody. Every change goes through [`IndexCommitter`], which
+//! applies many in one commit. It also checks conditions, so nothing can slip in between check and
 //! change.
 
 mod backend;
@@ -44,14 +44,14 @@ pub const GARBAGE: TableDefinition<'_, u64, ()> = TableDefinition::new("garbage"
 /// Counters by name.
 pub const META: TableDefinition<'_, &'static str, u64> = TableDefinition::new("meta");
 
-/// Upload ids are 32 hex digits, so that they can stand at the end of a key.
+/// Length of an upload id in hex digits; fixed, so that the id can stand at the end of a key.
 pub const UPLOAD_ID_LEN: usize = 32;
-/// The bytes behind the key in an [`upload_key`]: a NUL and the upload id.
+/// Bytes behind the key in an [`upload_key`]: a NUL and the upload id.
 pub const UPLOAD_TAIL: usize = UPLOAD_ID_LEN + 1;
-/// The bytes before the key in [`object_key`] and [`upload_key`].
+/// Bytes before the key in [`object_key`] and [`upload_key`].
 pub const BUCKET_HEAD: usize = 8;
 
-/// Sorts by bucket, then by the key's UTF-8 bytes, which is S3's order.
+/// Makes a table key that sorts by bucket, then by the key's UTF-8 bytes, which is S3's order.
 pub fn object_key(bucket: BucketId, key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(BUCKET_HEAD + key.len());
     out.extend_from_slice(&bucket.0.to_be_bytes());
@@ -59,7 +59,7 @@ pub fn object_key(bucket: BucketId, key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Sorts by bucket, key, and time of creation (upload ids begin with it).
+/// Makes a table key that sorts by bucket, key, and time of creation (upload ids begin with it).
 pub fn upload_key(bucket: BucketId, key: &[u8], upload_id: &str) -> Vec<u8> {
     let mut out = object_key(bucket, key);
     out.push(0);
@@ -67,14 +67,15 @@ pub fn upload_key(bucket: BucketId, key: &[u8], upload_id: &str) -> Vec<u8> {
     out
 }
 
-/// The key of a part: the upload's id, then the number in big-endian order. Parts sort by number.
+/// Makes the key of a part: the upload's id, then the number in big-endian order. Parts sort by
+/// number.
 pub fn part_key(upload_id: &str, number: u16) -> Vec<u8> {
     let mut out = upload_id.as_bytes().to_vec();
     out.extend_from_slice(&number.to_be_bytes());
     out
 }
 
-/// Takes an [`upload_key`] apart: bucket, key, upload id.
+/// Splits an [`upload_key`] into bucket, key and upload id.
 pub fn split_upload_key(bytes: &[u8]) -> Result<(BucketId, &[u8], &str), RecordError> {
     let damaged = || RecordError::missing_record("upload key");
     let (head, rest) = bytes.split_first_chunk::<BUCKET_HEAD>().ok_or_else(damaged)?;
@@ -91,7 +92,7 @@ pub fn part_number_of(key: &[u8]) -> u16 {
     }
 }
 
-/// Why the index could not answer.
+/// Reason why the index could not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     #[error("the index file failed")]
@@ -111,7 +112,7 @@ macro_rules! from_redb {
 }
 from_redb!(redb::StorageError, redb::TableError, redb::TransactionError, redb::CommitError);
 
-/// Rows by table.
+/// Count of rows by table.
 pub struct RowCounts {
     pub objects: u64,
     pub uploads: u64,
@@ -129,12 +130,12 @@ impl IndexView {
         IndexView(tx)
     }
 
-    /// A bucket by its name. `None` where there is none.
+    /// Returns a bucket by its name. `None` where there is none.
     pub fn bucket_record(&self, name: &str) -> Result<Option<BucketRecord>, IndexError> {
         get(&self.open_table(BUCKETS)?, "bucket", name.as_bytes())
     }
 
-    /// Buckets by name, from a bound on. Their rows are decoded lazily.
+    /// Returns buckets by name, from a bound on. Their rows are decoded lazily.
     pub fn buckets_from(
         &self,
         after: Bound<&[u8]>,
@@ -143,7 +144,7 @@ impl IndexView {
         Ok(IndexRowCursor::new("bucket", range))
     }
 
-    /// An object by bucket and key. `None` where there is none.
+    /// Returns an object by bucket and key. `None` where there is none.
     pub fn object_record(
         &self,
         bucket: BucketId,
@@ -152,7 +153,7 @@ impl IndexView {
         get(&self.open_table(OBJECTS)?, "object", &object_key(bucket, key.as_bytes()))
     }
 
-    /// Where the bytes of an object are. Errors when a long layout has no row of its own.
+    /// Returns the place of an object's bytes. Fails when a long layout has no row of its own.
     pub fn layout_record(&self, record: &ObjectRecord) -> Result<LayoutRecord, IndexError> {
         let extents = match &record.layout {
             ObjectLayout::Empty => Vec::new(),
@@ -168,7 +169,7 @@ impl IndexView {
         Ok(LayoutRecord { extents, parts: Vec::new() })
     }
 
-    /// A multipart upload by its id. An id of a wrong length finds none.
+    /// Returns a multipart upload by its id. An id of a wrong length finds none.
     pub fn upload_record(
         &self,
         bucket: BucketId,
@@ -181,7 +182,7 @@ impl IndexView {
         get(&self.open_table(UPLOADS)?, "upload", &upload_key(bucket, key.as_bytes(), id))
     }
 
-    /// An upload's parts with numbers above `after`, in order.
+    /// Returns an upload's parts with numbers above `after`, in order.
     pub fn parts_after(
         &self,
         upload_id: &str,
@@ -193,7 +194,7 @@ impl IndexView {
         Ok(IndexRowCursor::new("part", self.open_table(PARTS)?.range::<&[u8]>(bounds)?))
     }
 
-    /// Everything in `open_table` that belongs to `bucket_record`, from `from` (a whole table key) on.
+    /// Returns all rows of `table` that belong to `bucket`, from `from` (a whole table key) on.
     pub fn scan_bucket<T>(
         &self,
         table: IndexTable<'static>,
@@ -207,7 +208,7 @@ impl IndexView {
         Ok(IndexRowCursor::new(what, range))
     }
 
-    /// Up to `max` garbage blobs above `after`, in order.
+    /// Returns up to `max` garbage blobs above `after`, in order.
     pub fn garbage_page(&self, after: Option<u64>, max: usize) -> Result<Vec<u64>, IndexError> {
         let table = self.0.open_table(GARBAGE)?;
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -218,7 +219,7 @@ impl IndexView {
         Ok(ids.collect::<Result<_, _>>()?)
     }
 
-    /// How many rows the tables have. Costs a look at each table's root.
+    /// Returns how many rows the tables have. Costs a look at each table's root.
     pub fn count_rows(&self) -> Result<RowCounts, IndexError> {
         Ok(RowCounts {
             objects: self.open_table(OBJECTS)?.len()?,
@@ -229,7 +230,7 @@ impl IndexView {
         })
     }
 
-    /// Whether an object or a part refers to the blob.
+    /// Returns true if an object or a part refers to the blob.
     pub fn blob_is_referenced(&self, id: u64) -> Result<bool, IndexError> {
         Ok(self.0.open_table(BLOBS)?.get(id)?.is_some())
     }
@@ -242,7 +243,7 @@ impl IndexView {
     }
 }
 
-/// Rows in key order, each decoded only when asked for.
+/// A cursor over rows in key order. Each row is decoded only when asked for.
 pub struct IndexRowCursor<T> {
     what: &'static str,
     range: redb::Range<'static, &'static [u8], &'static [u8]>,
@@ -257,7 +258,7 @@ pub struct UndecodedRow {
 }
 
 impl UndecodedRow {
-    /// Reads the record. Errors when its version or form is unknown.
+    /// Reads the record. Fails when its version or form is unknown.
     pub fn decode<T: serde::de::DeserializeOwned>(&self) -> Result<T, IndexError> {
         Ok(decode_record(self.what, self.value.value())?)
     }
@@ -268,7 +269,7 @@ impl<T> IndexRowCursor<T> {
         IndexRowCursor { what, range, record: std::marker::PhantomData }
     }
 
-    /// The next row in key order. `None` at the end.
+    /// Returns the next row in key order. `None` at the end.
     pub fn next_entry(&mut self) -> Result<Option<UndecodedRow>, IndexError> {
         match self.range.next() {
             None => Ok(None),

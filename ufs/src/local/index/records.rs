@@ -1,5 +1,5 @@
-//! What the index stores, and how it is written: a version byte, then postcard. Knows no table and
-//! no file.
+//! Owns the records of the index and their encoding: a version byte, then postcard. Knows no table
+//! and no file.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,16 @@ use serde::{Deserialize, Serialize};
 use crate::local::blob::{BlobExtent, BlobId};
 use crate::local::checksum::{ChecksumKind, ChecksumSet, S3ChecksumAlgorithm};
 
-/// The first byte of every value. A change of any record's shape needs a new one, and code that
-/// reads the old.
+/// The first byte of every value. A change of any record's shape needs a new number, and code that
+/// reads the old one.
 const RECORD_VERSION: u8 = 1;
 
-/// Numbers every object record ever written, so that two records of the same content differ.
+/// A sequence number of every object record ever written, so that two records of the same content
+/// differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectSeq(pub u64);
 
-/// Tells a bucket from an earlier one of the same name.
+/// The id that tells a bucket from an earlier one of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BucketId(pub u64);
 
@@ -30,7 +31,7 @@ pub struct BucketRecord {
     pub tags: Vec<(String, String)>,
 }
 
-/// What a client says about an object besides its bytes, and gets back with them.
+/// Attributes that a client gives an object besides its bytes, and gets back with them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredAttributes {
     pub cache_control: Option<String>,
@@ -43,13 +44,13 @@ pub struct StoredAttributes {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Where an object's bytes are. Long lists live in a table of their own, so that listings stay
+/// The place of an object's bytes. Long lists are in a table of their own, so that listings stay
 /// cheap.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ObjectLayout {
     Empty,
     One(BlobExtent),
-    /// In the layouts table, under the record's [`ObjectSeq`].
+    /// The list is in the layouts table, under the record's [`ObjectSeq`].
     Many,
 }
 
@@ -69,7 +70,7 @@ pub struct ObjectRecord {
     pub tags: Vec<(String, String)>,
 }
 
-/// What one part of a completed object was.
+/// A summary of one part of a completed object.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PartSummary {
     pub number: u16,
@@ -93,7 +94,7 @@ pub struct UploadRecord {
     pub tags: Vec<(String, String)>,
     pub algorithm: S3ChecksumAlgorithm,
     pub kind: ChecksumKind,
-    /// Whether the client named the algorithm; if not, S3 does not speak of it in the upload's
+    /// True if the client named the algorithm. Otherwise S3 does not mention it in the upload's
     /// answers.
     pub algorithm_named: bool,
 }
@@ -108,7 +109,7 @@ pub struct PartRecord {
     pub checksums: ChecksumSet,
 }
 
-/// A value that could not be understood.
+/// Error for a value that could not be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "an index record is damaged or of an unknown version ({what}); restore the store from a backup"
@@ -120,19 +121,19 @@ pub struct RecordError {
 }
 
 impl RecordError {
-    /// The error for a row that another row refers to and that is not there.
+    /// Makes the error for a missing row that another row refers to.
     pub fn missing_record(what: &'static str) -> Self {
         RecordError { what, source: None }
     }
 }
 
-/// The version byte, then postcard.
+/// Encodes a record: the version byte, then postcard.
 pub fn encode_record<T: Serialize>(value: &T) -> Vec<u8> {
     postcard::to_extend(value, vec![RECORD_VERSION])
         .expect("records hold nothing that postcard cannot write to memory")
 }
 
-/// Reads a record back. Errors on another version or a wrong form; `what` names the record in the
+/// Reads a record back. Fails on another version or a wrong form; `what` names the record in the
 /// error.
 pub fn decode_record<T: DeserializeOwned>(
     what: &'static str,
@@ -145,7 +146,7 @@ pub fn decode_record<T: DeserializeOwned>(
 }
 
 impl LayoutRecord {
-    /// The blobs of all extents, in order. A blob may come several times.
+    /// Returns the blobs of all extents, in order. A blob may come several times.
     pub fn blob_ids(&self) -> impl Iterator<Item = BlobId> + '_ {
         self.extents.iter().map(|e| e.blob)
     }

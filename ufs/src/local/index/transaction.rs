@@ -1,5 +1,5 @@
-//! The changes that an operation may make inside a commit, and the reference counting of blobs that
-//! goes with them. Does not decide when to commit.
+//! Owns the changes that an operation may make inside a commit, and the reference counting of blobs
+//! that goes with them. Does not decide when to commit.
 
 use redb::{ReadableTable, WriteTransaction};
 use s3s::S3Error;
@@ -13,12 +13,12 @@ use super::{
 };
 use crate::local::blob::{BlobExtent, BlobId};
 
-/// Why an operation changed nothing.
+/// Reason why an operation changed nothing.
 #[derive(Debug)]
 pub enum TxError {
-    /// S3 says no; other operations of the same commit go on.
+    /// S3's rules refuse it; other operations of the same commit go on.
     Refused(S3Error),
-    /// The index failed; the whole commit is given up.
+    /// The index failed; the whole commit is aborted.
     Index(IndexError),
 }
 
@@ -39,11 +39,11 @@ macro_rules! from_index {
 }
 from_index!(IndexError, RecordError, redb::StorageError, redb::TableError);
 
-/// One operation's hold on the commit under way.
+/// One operation's access to the current commit.
 ///
 /// An operation must finish its checks before its first change: a refusal after a change would
-/// leave half of it behind, so [`has_changed`](Tx::changed) tells the committer to give the whole
-/// commit up in that case.
+/// leave half of it behind. In that case [`has_changed`](Self::has_changed) makes the committer
+/// abort the whole commit.
 pub struct IndexTransaction<'a> {
     write: &'a WriteTransaction,
     changed: bool,
@@ -51,22 +51,22 @@ pub struct IndexTransaction<'a> {
 }
 
 impl<'a> IndexTransaction<'a> {
-    /// Begins one operation within a commit that is under way.
+    /// Begins one operation within the current commit.
     pub fn new(write: &'a WriteTransaction) -> Self {
         IndexTransaction { write, changed: false, freed: false }
     }
 
-    /// Whether this operation has changed the index already.
+    /// Returns true if this operation has changed the index already.
     pub fn has_changed(&self) -> bool {
         self.changed
     }
 
-    /// Whether this operation left blobs without a reference.
+    /// Returns true if this operation left blobs without a reference.
     pub fn has_freed(&self) -> bool {
         self.freed
     }
 
-    /// Adds one to a counter and returns what it was before.
+    /// Adds one to a counter and returns its value before.
     pub fn increment_counter(&mut self, name: &'static str) -> Result<u64, TxError> {
         self.changed = true;
         let mut table = self.write.open_table(META)?;
@@ -75,7 +75,7 @@ impl<'a> IndexTransaction<'a> {
         Ok(old)
     }
 
-    /// A counter of the meta table. 0 where it was never set.
+    /// Returns a counter of the meta table; 0 where it was never set.
     pub fn meta_value(&self, name: &'static str) -> Result<u64, TxError> {
         Ok(self.write.open_table(META)?.get(name)?.map_or(0, |v| v.value()))
     }
@@ -87,7 +87,7 @@ impl<'a> IndexTransaction<'a> {
         Ok(())
     }
 
-    /// A bucket by its name, with the changes of this commit. `None` where there is none.
+    /// Returns a bucket by its name, with the changes of this commit. `None` where there is none.
     pub fn bucket_record(&self, name: &str) -> Result<Option<BucketRecord>, TxError> {
         Ok(get(&self.write.open_table(BUCKETS)?, "bucket", name.as_bytes())?)
     }
@@ -97,7 +97,7 @@ impl<'a> IndexTransaction<'a> {
         self.insert_row(BUCKETS, name.as_bytes(), &encode_record(record))
     }
 
-    /// Whether the bucket has no object. Open uploads do not count.
+    /// Returns true if the bucket has no object. Open uploads do not count.
     pub fn bucket_is_empty(&self, bucket: BucketId) -> Result<bool, TxError> {
         let table = self.write.open_table(OBJECTS)?;
         let (from, to) = (object_key(bucket, b""), object_key(BucketId(bucket.0 + 1), b""));
@@ -113,7 +113,7 @@ impl<'a> IndexTransaction<'a> {
         self.remove_row(BUCKETS, name.as_bytes())
     }
 
-    /// Key and id of every unfinished upload of a bucket.
+    /// Returns key and id of every unfinished upload of a bucket.
     pub fn uploads_of(&self, bucket: BucketId) -> Result<Vec<(Vec<u8>, String)>, TxError> {
         let table = self.write.open_table(UPLOADS)?;
         let (from, to) = (object_key(bucket, b""), object_key(BucketId(bucket.0 + 1), b""));
@@ -126,7 +126,7 @@ impl<'a> IndexTransaction<'a> {
         Ok(out)
     }
 
-    /// Aborts every upload that began before a time; says how many.
+    /// Aborts every upload that began before a time. Returns how many.
     pub fn remove_uploads_before(&mut self, before_ms: i64) -> Result<usize, TxError> {
         let mut old = Vec::new();
         for row in self.write.open_table(UPLOADS)?.iter()? {
@@ -143,7 +143,8 @@ impl<'a> IndexTransaction<'a> {
         Ok(old.len())
     }
 
-    /// An object by bucket and key, with the changes of this commit. `None` where there is none.
+    /// Returns an object by bucket and key, with the changes of this commit. `None` where there is
+    /// none.
     pub fn object_record(
         &self,
         bucket: BucketId,
@@ -205,7 +206,7 @@ impl<'a> IndexTransaction<'a> {
         self.remove_row(OBJECTS, &object_key(bucket, key.as_bytes()))
     }
 
-    /// A multipart upload by its id. An id of a wrong length finds none.
+    /// Returns a multipart upload by its id. An id of a wrong length finds none.
     pub fn upload_record(
         &self,
         bucket: BucketId,
@@ -238,7 +239,7 @@ impl<'a> IndexTransaction<'a> {
         self.remove_row(UPLOADS, &upload_key(bucket, key, id))
     }
 
-    /// A part of a multipart upload by its number. `None` where there is none.
+    /// Returns a part of a multipart upload by its number. `None` where there is none.
     pub fn part_record(&self, upload_id: &str, number: u16) -> Result<Option<PartRecord>, TxError> {
         Ok(get(&self.write.open_table(PARTS)?, "part", &part_key(upload_id, number))?)
     }
@@ -257,7 +258,7 @@ impl<'a> IndexTransaction<'a> {
         self.insert_row(PARTS, &part_key(upload_id, number), &encode_record(record))
     }
 
-    /// Forgets an upload's parts. The blobs of parts in `kept` (in ascending order) stay counted:
+    /// Removes an upload's parts. The blobs of parts in `kept` (in ascending order) stay counted:
     /// they now belong to an object.
     pub fn remove_parts(&mut self, upload_id: &str, kept: &[u16]) -> Result<(), TxError> {
         self.changed = true;
@@ -291,7 +292,7 @@ impl<'a> IndexTransaction<'a> {
         Ok(())
     }
 
-    /// Counts one reference fewer to each extent's blob; a blob without any becomes garbage.
+    /// Counts one reference less to each extent's blob. A blob without any becomes garbage.
     fn release_references(&mut self, extents: &[BlobExtent]) -> Result<(), TxError> {
         self.changed = true;
         let mut blobs = self.write.open_table(BLOBS)?;
@@ -309,7 +310,7 @@ impl<'a> IndexTransaction<'a> {
         Ok(())
     }
 
-    /// Forgets garbage whose files are gone.
+    /// Removes the rows of garbage whose files are gone.
     pub fn forget_garbage(&mut self, ids: &[BlobId]) -> Result<(), TxError> {
         self.changed = true;
         let mut table = self.write.open_table(GARBAGE)?;

@@ -1,5 +1,5 @@
-//! Bucket configurations that this store does not have: reads get the code with which S3 says that
-//! none is set, and deleting what is not there succeeds. Setting one is not implemented.
+//! Owns bucket configurations that this store does not have. Reads get the code with which S3 says
+//! that none is set. Deleting succeeds. Setting one is not implemented.
 
 use http::StatusCode;
 use s3s::{S3Error, S3Result, s3_error};
@@ -76,7 +76,7 @@ impl AbsentConfiguration {
     }
 }
 
-/// Says that a bucket lacks a configuration, or that there is no such bucket.
+/// Answers that a bucket lacks a configuration, or that there is no such bucket.
 pub async fn refuse_read<T>(
     store: &LocalStore,
     bucket: String,
@@ -86,7 +86,7 @@ pub async fn refuse_read<T>(
     Err(configuration.absence_error())
 }
 
-/// Errors with NoSuchBucket where there is no such bucket.
+/// Fails with NoSuchBucket where there is no such bucket.
 pub async fn require_bucket(store: &LocalStore, bucket: String) -> S3Result<()> {
     store.run_blocking(move |s| find_bucket(&s.open_view()?, &bucket)).await.map(drop)
 }

@@ -1,4 +1,4 @@
-//! Access control lists, which grant everything to the one owner and cannot be changed.
+//! Owns access control lists. They grant everything to the one owner and cannot be changed.
 
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
@@ -37,7 +37,7 @@ pub async fn get_bucket_acl(
     }))
 }
 
-/// Answers that the owner has full control. Errors where there is no such object.
+/// Answers that the owner has full control. Fails where there is no such object.
 pub async fn get_object_acl(
     store: &LocalStore,
     req: S3Request<GetObjectAclInput>,
@@ -54,7 +54,7 @@ pub async fn get_object_acl(
     Ok(S3Response::new(output))
 }
 
-/// Takes only what changes nothing: the canned ACL `private`.
+/// Accepts only what changes nothing: the canned ACL `private`.
 pub async fn put_bucket_acl(
     store: &LocalStore,
     req: S3Request<PutBucketAclInput>,
@@ -71,7 +71,8 @@ pub async fn put_bucket_acl(
     Ok(S3Response::new(PutBucketAclOutput::default()))
 }
 
-/// Takes only what changes nothing: the canned ACL `private`. Errors where there is no such object.
+/// Accepts only what changes nothing: the canned ACL `private`. Fails where there is no such
+/// object.
 pub async fn put_object_acl(
     store: &LocalStore,
     req: S3Request<PutObjectAclInput>,

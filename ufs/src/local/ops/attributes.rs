@@ -1,4 +1,4 @@
-//! GetObjectAttributes.
+//! Owns GetObjectAttributes.
 
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -13,7 +13,7 @@ use crate::local::store::LocalStore;
 /// Parts in one answer (S3 API reference).
 const PARTS_MAX: i32 = 1000;
 
-/// Answers those attributes of an object that the request names.
+/// Answers the attributes of an object that the request names.
 pub async fn get_object_attributes(
     store: &LocalStore,
     req: S3Request<GetObjectAttributesInput>,
@@ -79,7 +79,7 @@ fn object_parts(
         total_parts_count: i32::try_from(record.parts_count).ok(),
         ..Default::default()
     };
-    // S3 lists the parts of objects with a composite checksum only.
+    // S3 lists the parts only of objects with a composite checksum.
     if record.checksums.kind != Some(ChecksumKind::Composite) {
         output.is_truncated = Some(false);
         return Ok(output);

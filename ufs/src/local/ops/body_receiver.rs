@@ -1,6 +1,7 @@
-//! Takes a request's body into a blob: counts, hashes and verifies it against everything the client
-//! claimed, in the headers and behind the body. Commits nothing; what it returns is removed again
-//! unless somebody does.
+//! Owns the transfer of a request's body into a blob. It counts and hashes the body. It verifies
+//! every claim of the client, in the headers and behind the body.
+//!
+//! Commits nothing. The blob that it returns is removed unless somebody commits it.
 
 use futures::StreamExt;
 use http::HeaderMap;
@@ -13,7 +14,7 @@ use crate::local::store::{LocalStore, disk_failed};
 
 use super::not_implemented;
 
-/// What the client says of its body.
+/// The client's claims about its body.
 pub struct BodyClaims {
     pub length: Option<i64>,
     pub md5: Option<String>,
@@ -24,7 +25,7 @@ pub struct BodyClaims {
     pub trailers: Option<TrailingHeaders>,
 }
 
-/// A body that is on disk, durable, and what it claimed to be.
+/// A durable body on disk, with its computed digests.
 pub struct ReceivedBody {
     /// `None` for an empty body.
     pub blob: Option<(BlobExtent, UnfinishedBlob)>,
@@ -34,7 +35,8 @@ pub struct ReceivedBody {
 }
 
 impl ReceivedBody {
-    /// The extents for the record, and the blob for the commit. Both are empty for an empty body.
+    /// Returns the extents for the record, and the blob for the commit. Both are empty for an empty
+    /// body.
     pub fn into_parts(self) -> (Vec<BlobExtent>, Option<UnfinishedBlob>) {
         match self.blob {
             Some((extent, blob)) => (vec![extent], Some(blob)),
@@ -43,8 +45,8 @@ impl ReceivedBody {
     }
 }
 
-/// Stores the body in a blob and verifies every claim. Errors when one does not hold, or the body
-/// is too large.
+/// Stores the body in a blob and verifies every claim. Fails when a claim does not hold, or when
+/// the body is too large.
 pub async fn receive_body(
     store: &LocalStore,
     body: Option<StreamingBlob>,
@@ -62,7 +64,7 @@ pub async fn receive_body(
         claims.checksums.known_algorithms().chain(claims.wanted.iter().copied()).collect();
     algorithms.extend(&promised);
     if algorithms.is_empty() {
-        // S3 gives this one to objects that came without a checksum.
+        // S3 gives this checksum to objects that came without one.
         algorithms.push(S3ChecksumAlgorithm::Crc64Nvme);
     }
     let hasher = BodyHasher::new(algorithms);
@@ -135,8 +137,8 @@ impl BodyClaims {
         self.length.map(|n| u64::try_from(n).map_err(|_| bad())).transpose()
     }
 
-    /// A checksum that nobody has verified must not be acknowledged. The gateway verifies all
-    /// others that this store does not keep.
+    /// Refuses a checksum that nobody has verified: it must not be acknowledged. The gateway
+    /// verifies all others that this store does not keep.
     fn refuse_unverified(&self) -> S3Result<()> {
         match self.headers.keys().find(|name| name.as_str().starts_with("x-amz-checksum-xxhash")) {
             Some(name) => Err(not_implemented(&format!("the checksum {name}"))),
@@ -144,7 +146,7 @@ impl BodyClaims {
         }
     }
 
-    /// The checksums that `x-amz-trailer` promises.
+    /// Returns the checksums that `x-amz-trailer` promises.
     fn promised_trailers(&self) -> S3Result<Vec<S3ChecksumAlgorithm>> {
         let mut promised = Vec::new();
         for value in self.headers.get_all("x-amz-trailer") {
@@ -160,7 +162,7 @@ impl BodyClaims {
         Ok(promised)
     }
 
-    /// What stood behind the body. Everything promised must be there.
+    /// Returns the checksums behind the body. Every promised one must be there.
     fn trailing_checksums(&self, promised: &[S3ChecksumAlgorithm]) -> S3Result<ChecksumSet> {
         let read = |headers: &HeaderMap| ChecksumSet::from_headers(headers);
         let found =
@@ -189,8 +191,8 @@ fn too_large() -> S3Error {
     s3_error!(EntityTooLarge, "Your proposed upload exceeds the maximum allowed object size.")
 }
 
-/// A body that broke off. s3s tells its own refusals apart by text only, because the types are
-/// private.
+/// Makes the error for a body that broke off. s3s's own refusals differ by text only, because their
+/// types are private.
 fn body_failed(e: StdError) -> S3Error {
     let text = e.to_string();
     if text.contains("SignatureMismatch") {

@@ -1,4 +1,4 @@
-//! Buckets themselves: create, delete, head, list, location, versioning.
+//! Owns the operations on buckets: create, delete, head, list, location, versioning.
 
 use std::ops::Bound;
 
@@ -9,7 +9,7 @@ use super::{check_canned_acl, not_implemented, refuse_unkept_promises, s3_timest
 use crate::local::index::{BucketId, BucketRecord};
 use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
-/// Makes a bucket. Errors with BucketAlreadyOwnedByYou where there is one of that name.
+/// Makes a bucket. Fails with BucketAlreadyOwnedByYou where one has that name.
 pub async fn create_bucket(
     store: &LocalStore,
     req: S3Request<CreateBucketInput>,
@@ -44,7 +44,7 @@ pub async fn create_bucket(
     Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{name}")) }))
 }
 
-/// Removes an empty bucket. Errors with BucketNotEmpty while it has objects.
+/// Removes an empty bucket. Fails with BucketNotEmpty while it has objects.
 pub async fn delete_bucket(
     store: &LocalStore,
     req: S3Request<DeleteBucketInput>,
@@ -139,7 +139,7 @@ pub async fn get_bucket_location(
     Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
 }
 
-/// Never versioned, which S3 says by saying nothing.
+/// Answers that versioning was never enabled. S3 says so by an empty answer.
 pub async fn get_bucket_versioning(
     store: &LocalStore,
     req: S3Request<GetBucketVersioningInput>,

@@ -1,5 +1,6 @@
-//! CopyObject, and what it shares with UploadPartCopy: the source. Copies share the source's blobs,
-//! so they move no bytes; what has to be computed anew (an MD5, another checksum) is read once.
+//! Owns CopyObject, and the copy source that it shares with UploadPartCopy. Copies share the
+//! source's blobs, so they move no bytes. Bytes are read once where a digest must be computed (an
+//! MD5, another checksum).
 
 use std::ops::Range as ByteRange;
 
@@ -35,7 +36,7 @@ macro_rules! copy_conditions {
 }
 pub(super) use copy_conditions;
 
-/// The object that is copied from, with its bytes held in place.
+/// The source object of a copy, with its bytes pinned.
 pub struct CopySourceObject {
     bucket: String,
     key: String,
@@ -61,7 +62,7 @@ impl CopySourceObject {
         Ok(CopySourceObject { bucket, key, found })
     }
 
-    /// A copy's range is only ever `bytes=first-last`, within the source.
+    /// Parses a copy's range. It must be `bytes=first-last`, within the source.
     pub fn parse_range(&self, given: Option<&str>) -> S3Result<ByteRange<u64>> {
         let size = self.found.record.size;
         let Some(given) = given else { return Ok(0..size) };
@@ -78,12 +79,12 @@ impl CopySourceObject {
         }
     }
 
-    /// The extents that hold these bytes of the source.
+    /// Returns the extents that hold `bytes` of the source.
     pub fn source_extents(&self, bytes: &ByteRange<u64>) -> Vec<BlobExtent> {
         cut_extents(&self.found.layout.extents, bytes)
     }
 
-    /// Reads some of the source's bytes for their digests.
+    /// Reads `bytes` of the source for their digests.
     pub async fn digest_range(
         &self,
         store: &LocalStore,
@@ -117,8 +118,8 @@ impl CopySourceObject {
             .await
     }
 
-    /// Blobs can only be shared while somebody owns them: if the source was replaced meanwhile, its
-    /// blobs are on their way out.
+    /// Checks that the source was not replaced meanwhile. Its blobs can only be shared while
+    /// somebody owns them; a replaced source's blobs are about to be removed.
     pub fn still_there(&self, tx: &IndexTransaction<'_>) -> Result<(), TxError> {
         let bucket = tx.bucket_record(&self.bucket)?.ok_or_else(|| no_such_bucket(&self.bucket))?;
         match tx.object_record(bucket.id, &self.key)? {
@@ -128,7 +129,7 @@ impl CopySourceObject {
     }
 }
 
-/// S3's code for an operation that lost a race.
+/// Makes S3's error for an operation that lost a race.
 fn source_changed() -> s3s::S3Error {
     s3_error!(
         OperationAborted,
@@ -207,7 +208,8 @@ pub async fn copy_object(
         .commit_change(move |tx| {
             let bucket = tx.bucket_record(&bucket)?.ok_or_else(|| no_such_bucket(&bucket))?;
             source.still_there(tx)?;
-            // Held before the old object lets go, because the two may be the same.
+            // References are added before the old object's are released, because the two may be the
+            // same.
             tx.add_references(&extents)?;
             tx.put_object(bucket.id, &key, record, &LayoutRecord { extents, parts: Vec::new() })
         })
@@ -226,9 +228,9 @@ fn copy_output(record: &ObjectRecord) -> CopyObjectOutput {
     CopyObjectOutput { copy_object_result: Some(result), ..Default::default() }
 }
 
-/// A copy is one object even of a source that was uploaded in parts: its ETag is the MD5 of its
-/// bytes, and its checksum is of the whole. The bytes are read only if the source does not know
-/// these.
+/// Returns a copy's digests. A copy is one object, even if its source was uploaded in parts. So its
+/// ETag is the MD5 of its bytes, and its checksum covers the whole. The bytes are read only if the
+/// source does not know these digests.
 async fn copy_digests(
     store: &LocalStore,
     source: &CopySourceObject,
@@ -264,7 +266,7 @@ async fn copy_digests(
     Ok((hex::encode(md5), checksums))
 }
 
-/// Both directives say COPY or REPLACE, and mean COPY when absent.
+/// Returns true for REPLACE. Both directives say COPY or REPLACE, and mean COPY when absent.
 fn directive_replaces(directive: Option<&str>) -> S3Result<bool> {
     match directive {
         None | Some("COPY") => Ok(false),

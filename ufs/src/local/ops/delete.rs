@@ -1,4 +1,4 @@
-//! DeleteObject and DeleteObjects.
+//! Owns DeleteObject and DeleteObjects.
 
 use http::StatusCode;
 use s3s::dto::*;
@@ -10,10 +10,10 @@ use crate::local::condition::{matches_strongly, precondition_failed};
 use crate::local::index::{ObjectRecord, TxError};
 use crate::local::store::{LocalStore, no_such_bucket};
 
-/// Keys in one DeleteObjects request (S3 API reference).
+/// Most keys in one DeleteObjects request (S3 API reference).
 const BATCH_MAX: usize = 1000;
 
-/// What must hold of the object for it to be deleted.
+/// The conditions under which an object may be deleted.
 #[derive(Debug, Default)]
 struct DeleteConditions {
     etag: Option<ETagCondition>,
@@ -22,8 +22,8 @@ struct DeleteConditions {
 }
 
 impl DeleteConditions {
-    /// An absent object is already deleted, so conditions on what it is do not apply; `*` asks for
-    /// one to be there.
+    /// Judges the conditions. An absent object is already deleted, so conditions on its state do
+    /// not apply. `*` demands that an object exists.
     fn judge_delete(&self, current: Option<&ObjectRecord>) -> S3Result<()> {
         let Some(record) = current else {
             let must_exist = matches!(self.etag, Some(ETagCondition::Any));
@@ -77,7 +77,7 @@ async fn delete_one(
         .await
 }
 
-/// Removes 1 to 1000 objects. Each has a result of its own.
+/// Removes 1 to 1000 objects. Each has its own result.
 pub async fn delete_objects(
     store: &LocalStore,
     req: S3Request<DeleteObjectsInput>,

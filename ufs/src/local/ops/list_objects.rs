@@ -1,4 +1,4 @@
-//! ListObjects, ListObjectsV2 and ListObjectVersions.
+//! Owns ListObjects, ListObjectsV2 and ListObjectVersions.
 
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -10,12 +10,12 @@ use crate::local::listing::{
 };
 use crate::local::store::{LocalStore, find_bucket, index_failed};
 
-/// Whether and how names are encoded in the answer.
+/// The encoding of names in an answer: none, or `url`.
 #[derive(Clone, Copy)]
 pub struct NameEncoding(bool);
 
 impl NameEncoding {
-    /// Reads `encoding-type`. Errors with InvalidArgument for anything but `url`.
+    /// Reads `encoding-type`. Fails with InvalidArgument for anything but `url`.
     pub fn parse(given: Option<&EncodingType>) -> S3Result<Self> {
         match given.map(EncodingType::as_str) {
             None => Ok(NameEncoding(false)),
@@ -26,24 +26,24 @@ impl NameEncoding {
         }
     }
 
-    /// The name as the answer has it.
+    /// Encodes a name for the answer.
     pub fn encode_name(self, text: String) -> String {
         if self.0 { url_encode(&text) } else { text }
     }
 
-    /// A name that the request gave and the answer repeats.
+    /// Encodes a name that the answer repeats from the request.
     pub fn echo_name(self, text: Option<String>) -> Option<String> {
         text.map(|t| self.encode_name(t))
     }
 
-    /// The common prefixes as the answer has them. `None` where there are none.
+    /// Encodes the common prefixes for the answer. Returns `None` where there are none.
     pub fn encode_prefixes(self, prefixes: Vec<String>) -> Option<CommonPrefixList> {
         let one = |p| CommonPrefix { prefix: Some(self.encode_name(p)) };
         (!prefixes.is_empty()).then(|| prefixes.into_iter().map(one).collect())
     }
 }
 
-/// How many entries a request may have.
+/// Returns how many entries a request may have.
 pub fn page_size(asked: Option<i32>, page_max: usize) -> S3Result<usize> {
     let asked = asked.unwrap_or(1000);
     let asked = usize::try_from(asked)
@@ -51,7 +51,7 @@ pub fn page_size(asked: Option<i32>, page_max: usize) -> S3Result<usize> {
     Ok(asked.min(page_max))
 }
 
-/// What the three operations are asked alike.
+/// The fields that the requests of the three operations share.
 struct LocalListRequest<'a> {
     bucket: &'a str,
     prefix: &'a Option<String>,
@@ -60,7 +60,7 @@ struct LocalListRequest<'a> {
     max_keys: Option<i32>,
 }
 
-/// Their inputs have these fields in common, under the same names, but no type.
+/// Collects the fields that their inputs share. They have the same names there, but no common type.
 macro_rules! ask {
     ($input:expr) => {
         LocalListRequest {
@@ -81,12 +81,12 @@ struct LocalListPage {
     /// The last name of the page, entry or prefix.
     last: Option<String>,
     encoding: NameEncoding,
-    /// Entries that the page might have had.
+    /// Most entries that the page might have.
     max: i32,
 }
 
 impl LocalListRequest<'_> {
-    /// Where the page after a marker begins.
+    /// Returns where the page after a marker begins.
     fn start_after(&self, marker: &Option<String>) -> ListingStart {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         ListingStart::from_marker(&text(marker), &text(self.prefix), &text(self.delimiter))
@@ -177,7 +177,7 @@ pub async fn list_objects(
         contents: Some(contents),
         common_prefixes: encoding.encode_prefixes(listed.prefixes),
         delimiter: encoding.echo_name(input.delimiter),
-        // S3 gives it with a delimiter only; without one the last key is the marker.
+        // S3 sends it with a delimiter only. Without one the last key is the marker.
         next_marker: listed
             .last
             .filter(|_| truncated && delimited)
@@ -223,7 +223,7 @@ pub async fn list_objects_v2(
     }))
 }
 
-/// Every object is the one version, `null`, of its key.
+/// Lists every object as the one version, `null`, of its key.
 pub async fn list_object_versions(
     store: &LocalStore,
     req: S3Request<ListObjectVersionsInput>,

@@ -1,5 +1,5 @@
-//! S3's operations, one file a family. What several families need is here: the checks of a request,
-//! and the translation between records and answers.
+//! Owns S3's operations, one file per family. This file has what several families need: checks of a
+//! request, and the translation between records and answers.
 
 pub mod absent_configuration;
 pub mod acl;
@@ -27,10 +27,10 @@ const KEY_BYTES_MAX: usize = 1024;
 /// The most user metadata, in bytes of names and values (S3 user guide, "Working with object
 /// metadata").
 const METADATA_BYTES_MAX: usize = 2048;
-/// The one owner of everything here; 64 hexadecimal digits like AWS's canonical user ids.
+/// Id of the one owner of everything here; 64 hexadecimal digits like AWS's canonical user ids.
 const OWNER_ID: &str = "7665726273337665726273337665726273337665726273337665726273337665";
 
-/// The classes that S3 knows. Here they are a label: reads never need a restore.
+/// The storage classes of S3. Here they are a label: reads never need a restore.
 const STORAGE_CLASSES: [&str; 11] = [
     "STANDARD",
     "REDUCED_REDUNDANCY",
@@ -45,36 +45,36 @@ const STORAGE_CLASSES: [&str; 11] = [
     "EXPRESS_ONEZONE",
 ];
 
-/// The one owner of everything in this store.
+/// Returns the one owner of everything in this store.
 pub fn store_owner() -> Owner {
     Owner { display_name: Some("verbs3".to_owned()), id: Some(OWNER_ID.to_owned()) }
 }
 
-/// Times are shown in whole seconds, like S3's.
+/// Returns a time in whole seconds, like S3's.
 pub fn s3_timestamp(ms: i64) -> Timestamp {
     OffsetDateTime::from_unix_timestamp(ms.div_euclid(1000))
         .unwrap_or(OffsetDateTime::UNIX_EPOCH)
         .into()
 }
 
-/// The tag in strong form. `value` has no quotes.
+/// Returns the tag in strong form. `value` has no quotes.
 pub fn strong_etag(value: &str) -> ETag {
     ETag::Strong(value.to_owned())
 }
 
-/// S3's 501 answer. `what` completes the sentence "does not implement".
+/// Makes S3's 501 answer. `what` completes the sentence "does not implement".
 pub fn not_implemented(what: &str) -> S3Error {
     s3_error!(NotImplemented, "The embedded store does not implement {what}.")
 }
 
-/// An error code that s3s has no name for.
+/// Makes an error with a code that s3s has no name for.
 pub fn custom_error(code: &str, status: http::StatusCode, message: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.to_owned().into()), message);
     error.set_status_code(status);
     error
 }
 
-/// Refuses an empty key and one that is longer than S3 allows.
+/// Refuses an empty key, and one that is longer than S3 allows.
 pub fn check_key(key: &str) -> S3Result<()> {
     match key.len() {
         0 => Err(s3_error!(InvalidArgument, "Object keys cannot be empty.")),
@@ -86,7 +86,7 @@ pub fn check_key(key: &str) -> S3Result<()> {
     }
 }
 
-/// Buckets here are unversioned, so the only version is `null`.
+/// Refuses every version but `null`: buckets here are unversioned.
 pub fn check_version(version_id: Option<&str>) -> S3Result<()> {
     match version_id {
         None | Some("null") => Ok(()),
@@ -94,7 +94,7 @@ pub fn check_version(version_id: Option<&str>) -> S3Result<()> {
     }
 }
 
-/// Reads a storage class of S3. `None` stands for STANDARD; the class has no effect.
+/// Reads a storage class of S3. `None` means STANDARD; the class has no effect.
 pub fn check_storage_class(class: Option<&str>) -> S3Result<Option<String>> {
     match class {
         None | Some("STANDARD") => Ok(None),
@@ -105,7 +105,7 @@ pub fn check_storage_class(class: Option<&str>) -> S3Result<Option<String>> {
     }
 }
 
-/// Access is not decided here, so only the canned lists that change nothing are accepted.
+/// Accepts only the canned ACLs that change nothing. Access is not decided here.
 pub fn check_canned_acl(acl: Option<&str>) -> S3Result<()> {
     match acl {
         None | Some("private" | "bucket-owner-full-control" | "bucket-owner-read") => Ok(()),
@@ -123,7 +123,7 @@ macro_rules! refuse_unkept_promises {
 }
 pub(super) use refuse_unkept_promises;
 
-/// Sorts the user metadata. Errors when names and values are longer in sum than S3 allows.
+/// Sorts the user metadata. Fails when names and values together are longer than S3 allows.
 pub fn check_metadata(
     metadata: Option<HashMap<String, String>>,
 ) -> S3Result<BTreeMap<String, String>> {
@@ -160,7 +160,8 @@ macro_rules! given_attributes {
 }
 pub(super) use given_attributes;
 
-/// `aws-chunked` says how the request was sent, not what the object is; S3 does not store it.
+/// Removes `aws-chunked`. It says how the request was sent, not what the object is; S3 does not
+/// store it.
 pub fn without_aws_chunked(encoding: Option<String>) -> Option<String> {
     let encoding = encoding?;
     let kept: Vec<_> = encoding
@@ -188,12 +189,12 @@ macro_rules! put_attributes {
 }
 pub(super) use put_attributes;
 
-/// S3 gives this type to objects that came without one.
+/// Returns the content type. An object without one gets S3's default.
 pub fn content_type(given: Option<String>) -> String {
     given.unwrap_or_else(|| "binary/octet-stream".to_owned())
 }
 
-/// Sizes fit: an object of more than 2^63 bytes cannot be written.
+/// Converts a size. It always fits: an object of more than 2^63 bytes cannot be written.
 pub fn signed_size(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }

@@ -1,5 +1,5 @@
-//! Multipart uploads as a whole: create, complete, abort, expiry. Completing moves no bytes: the
-//! object is the list of its parts' blobs.
+//! Owns multipart uploads as a whole: create, complete, abort, expiry. Completing moves no bytes:
+//! the object is the list of its parts' blobs.
 
 use std::sync::atomic::Ordering;
 
@@ -22,12 +22,12 @@ use crate::local::index::{
 };
 use crate::local::store::{LocalStore, no_such_bucket, now_ms};
 
-/// Part numbers go from 1 to this (S3 user guide, "Amazon S3 multipart upload limits").
+/// The highest part number; the lowest is 1 (S3 user guide, "Amazon S3 multipart upload limits").
 pub const PART_NUMBER_MAX: u16 = 10_000;
-/// How often expired uploads are looked for.
+/// Milliseconds between two searches for expired uploads.
 const EXPIRY_EVERY_MS: i64 = 3_600_000;
 
-/// S3's 404 answer for an upload that is not there, or not any more.
+/// Makes S3's 404 answer for an upload that does not exist, or no longer exists.
 pub fn no_such_upload() -> S3Error {
     s3_error!(
         NoSuchUpload,
@@ -79,8 +79,8 @@ pub async fn create_upload(
         algorithm_named: named.is_some(),
     };
     expire_uploads(store).await?;
-    // The time first, so that uploads of one key sort by it; then chance, so that ids cannot be
-    // guessed.
+    // The time comes first, so that uploads of one key sort by it. Random digits follow, so that
+    // ids cannot be guessed.
     let upload_id = format!("{:012x}{:020x}", record.initiated_ms, rand::random::<u128>() >> 48);
     let (bucket, key, id) = (input.bucket.clone(), input.key.clone(), upload_id.clone());
     store
@@ -117,8 +117,7 @@ pub async fn abort_upload(
     Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), status))
 }
 
-/// Aborts uploads past their time, if that is configured and an hour has gone by since the last
-/// look.
+/// Aborts expired uploads, if an expiry is configured and an hour has passed since the last search.
 async fn expire_uploads(store: &LocalStore) -> S3Result<()> {
     let Some(ttl) = store.inner.options.multipart_ttl else { return Ok(()) };
     let now = now_ms();
@@ -142,7 +141,7 @@ struct ClaimedPart {
     checksums: ChecksumSet,
 }
 
-/// What a completion must fit.
+/// The checked input of a completion.
 struct UploadCompletion {
     parts: Vec<ClaimedPart>,
     part_bytes_min: u64,
@@ -152,7 +151,7 @@ struct UploadCompletion {
     conditions: WriteConditions,
 }
 
-/// Makes the object out of the listed parts. Parts that are not listed are removed.
+/// Makes the object from the listed parts. Removes unlisted parts.
 pub async fn complete_upload(
     store: &LocalStore,
     req: S3Request<CompleteMultipartUploadInput>,
@@ -180,7 +179,7 @@ pub async fn complete_upload(
             completion.conditions.judge_write(current.as_ref().map(|o| o.etag.as_str()))?;
             let parts = completion.uploaded_parts(tx, &id)?;
             let (record, layout) = completion.assemble_object(upload, parts)?;
-            // From here on nothing refuses.
+            // No check refuses from here on.
             let kept: Vec<_> = completion.parts.iter().map(|p| p.number).collect();
             tx.remove_upload(bucket.id, key.as_bytes(), &id)?;
             tx.remove_parts(&id, &kept)?;
@@ -308,7 +307,7 @@ impl UploadCompletion {
         Ok((record, layout))
     }
 
-    /// A claim of a composite checksum may come with or without its `-N`.
+    /// Verifies claimed checksums. A claim of a composite one may come with or without its `-N`.
     fn verify_checksums(&self, computed: &ChecksumSet) -> S3Result<()> {
         for algorithm in self.claimed.known_algorithms() {
             let (claimed, computed) = (self.claimed.get(algorithm), computed.get(algorithm));

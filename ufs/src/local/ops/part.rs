@@ -1,4 +1,4 @@
-//! Parts: upload, copy from an object, list.
+//! Owns parts: upload, copy from an object, list.
 
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result, s3_error};
@@ -13,7 +13,7 @@ use crate::local::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums
 use crate::local::index::{IndexTransaction, PartRecord, TxError, UploadRecord, part_number_of};
 use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
 
-/// Reads a part number. Errors with InvalidArgument outside 1 to 10,000.
+/// Reads a part number. Fails with InvalidArgument outside 1 to 10,000.
 pub fn check_number(number: i32) -> S3Result<u16> {
     u16::try_from(number).ok().filter(|n| (1..=PART_NUMBER_MAX).contains(n)).ok_or_else(|| {
         s3_error!(
@@ -23,7 +23,7 @@ pub fn check_number(number: i32) -> S3Result<u16> {
     })
 }
 
-/// Names an upload, for a look at it.
+/// The identity of an upload, for a look-up.
 #[derive(Clone)]
 struct UploadIdentity {
     bucket: String,
@@ -51,7 +51,7 @@ impl UploadIdentity {
     }
 }
 
-/// Stores one part. A part of the same number is replaced.
+/// Stores one part. Replaces a part of the same number.
 pub async fn upload_part(
     store: &LocalStore,
     req: S3Request<UploadPartInput>,
@@ -205,7 +205,7 @@ pub async fn list_parts(
     }))
 }
 
-/// The one owner, in the role of an upload's initiator.
+/// Returns the one owner, as an upload's initiator.
 pub fn upload_initiator() -> Initiator {
     let Owner { display_name, id } = store_owner();
     Initiator { display_name, id }

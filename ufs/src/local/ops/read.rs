@@ -1,4 +1,4 @@
-//! GetObject and HeadObject: conditions, ranges, parts, and the body.
+//! Owns GetObject and HeadObject: conditions, ranges, parts, and the body.
 
 use std::ops::Range as ByteRange;
 
@@ -18,7 +18,7 @@ use crate::local::condition::{
 use crate::local::index::{LayoutRecord, ObjectRecord};
 use crate::local::store::{LocalStore, LocalStoreInner, PinnedObject, disk_failed};
 
-/// What a read asks of an object.
+/// A read request on an object.
 struct LocalReadRequest {
     conditions: ReadConditions,
     range: Option<Range>,
@@ -26,7 +26,7 @@ struct LocalReadRequest {
     checksums: bool,
 }
 
-/// What it gets.
+/// The answer to such a request.
 struct LocalReadAnswer {
     bytes: ByteRange<u64>,
     content_range: Option<String>,
@@ -54,7 +54,7 @@ macro_rules! ask {
     }};
 }
 
-/// Fills what GetObject and HeadObject both say.
+/// Fills the fields that GetObject and HeadObject share.
 macro_rules! answer {
     ($output:expr, $record:expr, $served:expr) => {{
         let (record, served) = ($record, $served);
@@ -144,8 +144,8 @@ fn resolve_read(
         }),
         (Some(range), None) => {
             let bytes = resolve_range(range, record.size)?;
-            // A checksum of the whole says nothing of a piece; clients would verify the piece
-            // against it and fail.
+            // A checksum of the whole does not fit a piece: clients would verify the piece against
+            // it and fail.
             let checksums = if bytes == (0..record.size) { whole } else { ChecksumSet::default() };
             Ok(LocalReadAnswer {
                 checksums,
@@ -187,7 +187,7 @@ fn partial_answer(bytes: ByteRange<u64>, size: u64) -> LocalReadAnswer {
     }
 }
 
-/// The bytes and checksums of a part. Any object has a part 1.
+/// Finds the bytes and checksums of a part. Any object has a part 1.
 fn find_part(
     record: &ObjectRecord,
     layout: &LayoutRecord,
@@ -207,7 +207,7 @@ fn find_part(
     Err(custom_error("InvalidPartNumber", StatusCode::RANGE_NOT_SATISFIABLE, message))
 }
 
-/// The extents that hold some bytes of an object.
+/// Returns the extents that hold `bytes` of an object.
 pub fn cut_extents(extents: &[BlobExtent], bytes: &ByteRange<u64>) -> Vec<BlobExtent> {
     let mut out = Vec::new();
     let mut start = 0;

@@ -1,4 +1,4 @@
-//! Tags of objects and buckets, and their rules.
+//! Owns the tags of objects and buckets, and their rules.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 use super::{check_key, check_version};
 use crate::local::store::{LocalStore, find_bucket, find_record, no_such_bucket, no_such_key};
 
-/// Tags of an object (S3 user guide, "Categorizing your objects using tags").
+/// Most tags of an object (S3 user guide, "Categorizing your objects using tags").
 const OBJECT_TAGS_MAX: usize = 10;
-/// Tags of a bucket (S3 user guide, "Using cost allocation S3 bucket tags").
+/// Most tags of a bucket (S3 user guide, "Using cost allocation S3 bucket tags").
 const BUCKET_TAGS_MAX: usize = 50;
-/// Characters of a tag's key, and of its value (same source).
+/// Most characters of a tag's key, and below it of its value (same source).
 const KEY_CHARS_MAX: usize = 128;
 const VALUE_CHARS_MAX: usize = 256;
 
@@ -110,7 +110,7 @@ pub async fn delete_object_tagging(
     Ok(S3Response::with_status(DeleteObjectTaggingOutput::default(), StatusCode::NO_CONTENT))
 }
 
-/// Tags are not part of a version: ETag and Last-Modified stay.
+/// Sets the tags. They are not part of a version: ETag and Last-Modified stay.
 async fn set_object_tags(
     store: &LocalStore,
     bucket: String,
@@ -127,7 +127,7 @@ async fn set_object_tags(
         .await
 }
 
-/// Answers the tags of a bucket. Errors with NoSuchTagSet where it has none.
+/// Answers the tags of a bucket. Fails with NoSuchTagSet where it has none.
 pub async fn get_bucket_tagging(
     store: &LocalStore,
     req: S3Request<GetBucketTaggingInput>,

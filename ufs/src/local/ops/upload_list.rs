@@ -1,4 +1,4 @@
-//! ListMultipartUploads.
+//! Owns ListMultipartUploads.
 
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};

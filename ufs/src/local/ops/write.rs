@@ -1,4 +1,4 @@
-//! PutObject, and the commit that makes a new object visible.
+//! Owns PutObject, and the commit that makes a new object visible.
 
 use s3s::dto::*;
 use s3s::{S3Request, S3Response, S3Result};
@@ -37,7 +37,7 @@ pub async fn put_object(
         check_storage_class(input.storage_class.as_ref().map(StorageClass::as_str))?;
     let tags = input.tagging.as_deref().map(parse_tagging_header).transpose()?.unwrap_or_default();
     let attributes = given_attributes!(input);
-    // Before the body: a bucket that is not there should not cost the client an upload.
+    // Before the body: a missing bucket should not cost the client an upload.
     let bucket = input.bucket.clone();
     store.run_blocking(move |s| find_bucket(&s.open_view()?, &bucket)).await?;
 

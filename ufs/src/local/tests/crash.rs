@@ -1,5 +1,5 @@
-//! A process that is killed at any moment: what it acknowledged is there, what it did not finish is
-//! not, and its leftovers are cleared away.
+//! Tests a process that is killed at any moment. What it acknowledged is there, what it did not
+//! finish is not, and its leftovers are cleared away.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -99,7 +99,7 @@ async fn acknowledged_writes_survive_kill_9() {
                     0
                 }
             };
-            // Of a write under way either outcome is right, and no third.
+            // A write in flight may have either outcome, and no third.
             let allowed = found == *acknowledged || Some(found) == *under_way;
             assert!(
                 allowed,
@@ -131,8 +131,7 @@ fn run_and_kill(root: &Path, seed: u64, lines: usize) -> Vec<String> {
     let mut out: Vec<String> = said.by_ref().take(lines).map(Result::unwrap).collect();
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it said before it died but we had not read yet; a torn last line has no newline and may
-    // be cut.
+    // Read what it printed before it died. A torn last line has no newline and may be cut.
     out.extend(said.map_while(Result::ok));
     out
 }
@@ -145,7 +144,7 @@ async fn leftovers_of_a_killed_process_are_swept() {
     let kept = blobs(folder.path());
     let beside = kept[0].parent().unwrap().to_owned();
     drop(store);
-    // As if the process had died before these were committed.
+    // Simulates a death before these were committed.
     fs::write(beside.join("00000000aa"), b"half a body").unwrap();
     fs::write(beside.join("00000000ab"), b"").unwrap();
 

@@ -1,4 +1,4 @@
-//! What is on disk, and what the store says when it is not what it should be.
+//! Tests what is on disk, and what the store reports when the disk is wrong.
 
 use std::fs;
 
@@ -103,7 +103,7 @@ async fn overwritten_deleted_and_aborted_bytes_leave_the_disk() {
 async fn more_garbage_than_one_page_leaves_without_another_commit() {
     let folder = tempfile::tempdir().unwrap();
     drop(open_with_bucket(folder.path()).await);
-    // Of the second generation, so that its ids are above the phantoms'.
+    // Blobs of the second generation, so that their ids are above the phantoms'.
     let store = open(folder.path());
     put(&store, "k", content(1, 10)).await.unwrap();
     let extents = move |tx: &mut crate::local::index::IndexTransaction<'_>| {

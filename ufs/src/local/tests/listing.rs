@@ -1,4 +1,4 @@
-//! What a page costs.
+//! Tests the cost of a page.
 
 use super::*;
 use crate::local::blob::{BlobExtent, BlobId};

@@ -1,4 +1,4 @@
-//! What a store's metrics say of it.
+//! Tests a store's metrics.
 
 use prometheus::Registry;
 

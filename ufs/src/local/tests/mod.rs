@@ -1,5 +1,5 @@
-//! Tests of what only this store promises: crashes, files, readers beside writers. What every store
-//! has to do is in `tests/store_conformance`.
+//! Tests of promises that only this store makes: crashes, files, readers beside writers.
+//! `tests/store_conformance` has the duties of every store.
 #![allow(clippy::unwrap_used)]
 
 mod crash;

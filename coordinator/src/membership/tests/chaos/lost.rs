@@ -1,17 +1,17 @@
-//! Writes in such histories that are announced to a home and never reported: whoever is their key's
-//! home meanwhile must ask the UFS, until each one's time is over.
+//! Writes in such histories that are announced to a home and never reported. Whichever worker is
+//! then their key's home must ask the UFS until each write's time is over.
 //!
-//! What a home does with maps is as the worker's `standing.rs` and `membership.rs` do it.
+//! A home handles maps like the worker's `standing.rs` and `membership.rs`.
 
 use super::*;
 
 /// How long a write without a report stays open, and how long that of an unknown home may.
 const UNCERTAIN: Duration = Duration::from_secs(300);
 pub(super) const KEYS: usize = 4;
-/// Another than that of [`writing`].
+/// A gateway other than that of [`writing`].
 const GATEWAY: u64 = 2;
 
-/// A key's home. It moves as little as those of slots do.
+/// Returns a key's home. It moves as little as the owners of slots do.
 fn home(map: &MemberRoster, key: usize) -> Option<&ClusterMember> {
     let rank = |id: &WorkerId| {
         IDS.iter().position(|known| *known == id.0).map(|at| (at + key) % IDS.len())
@@ -19,13 +19,13 @@ fn home(map: &MemberRoster, key: usize) -> Option<&ClusterMember> {
     map.members.iter().filter(|member| !member.draining).min_by_key(|member| rank(&member.id))
 }
 
-/// What one process knows of the keys.
+/// One process's knowledge of the keys.
 #[derive(Default)]
 pub(super) struct Homes {
     last: Epoch,
-    /// By sequence: the key, and the end.
+    /// The key and the end of each open write, by sequence.
     open: BTreeMap<u64, (usize, LeaseInstant)>,
-    /// What was asked from then on is good.
+    /// Answers to questions that were asked from then on are good.
     valid_from: [Option<LeaseInstant>; KEYS],
 }
 
@@ -77,17 +77,17 @@ impl Homes {
     }
 }
 
-/// Its writer is gone.
+/// Write whose writer is gone.
 pub(super) struct Lost {
     sequence: u64,
     key: usize,
     end: LeaseInstant,
-    /// Whom it was announced to.
+    /// Worker that it was announced to.
     told: String,
 }
 
 impl World {
-    /// A writer announces a write, is told that it may go on, and is never heard of again.
+    /// A writer announces a write, gets permission to go on, and is never heard of again.
     pub(super) fn lose(&mut self, worker: usize, key: usize) {
         let process = &self.workers[worker];
         let Some(map) = &process.active else { return };
@@ -102,8 +102,8 @@ impl World {
         self.lost.push(Lost { sequence, key, end, told });
     }
 
-    /// The homes of lost writes that answer from what they know, each with whether it is another
-    /// than was told; and whether the write is uncertain there.
+    /// Returns the homes of lost writes that answer from what they know. For each: whether it is
+    /// another than the one that was told, and whether the write is uncertain there.
     fn answering(&self) -> Vec<(&Lost, bool, bool)> {
         let mut found = Vec::new();
         for process in self.processes() {
@@ -133,8 +133,8 @@ impl World {
     }
 }
 
-/// The property means something: in such histories lost writes have other homes than were told of
-/// them.
+/// Shows that the property means something: in such histories lost writes get other homes than
+/// those that were told.
 #[test]
 fn histories_have_lost_writes_whose_homes_move() {
     use proptest::strategy::ValueTree;

@@ -1,4 +1,4 @@
-//! What maps of such histories do to workers' shares of the slots.
+//! Checks how the maps of such histories move workers' shares of the slots.
 
 use super::*;
 
@@ -13,13 +13,13 @@ pub(super) struct Shares {
     stepped: BTreeMap<WorkerId, LeaseInstant>,
     /// Maps that moved some.
     pub(super) maps: u64,
-    /// For the next check.
+    /// Violation for the next check.
     too_far: Option<String>,
 }
 
 impl Shares {
-    /// `after` comes into force in place of `before`. `begins`: who joins may have its share at
-    /// once.
+    /// Counts that `after` comes into force in place of `before`. `begins`: joining workers may get
+    /// their share at once.
     pub(super) fn count(
         &mut self,
         [before, after]: [&ClusterDocument; 2],
@@ -33,7 +33,7 @@ impl Shares {
             if had == has || has == share_pacing::STEPS && begins {
                 continue;
             }
-            // Who was there a moment ago may come back with what it had.
+            // A worker that was there a moment ago may come back with what it had.
             let joins = before.active.get(id).is_none();
             let last = self.stepped.insert(id.clone(), now).filter(|_| !joins);
             let soon = last

@@ -1,9 +1,9 @@
-//! One key in such histories: a gateway that writes it and can't reach worker `a`, whose words go
-//! there by way of the leaders, and readers that ask its homes.
+//! One key in such histories: a gateway writes it and can't reach worker `a`. Its notices go there
+//! by way of the leaders, and readers ask the key's homes.
 //!
-//! What a home does with announcements, reports and maps is as the worker's `standing.rs` and
-//! `attributes/coherence_table.rs` do it; what carries words is the leader's real
-//! [`RelayQueues`](crate::relays::Relays) and the worker's real `Tenure`.
+//! A home handles announcements, reports and maps like the worker's `standing.rs` and
+//! `attributes/coherence_table.rs`. The leader's real [`RelayQueues`] and the worker's real
+//! [`WorkerLease`] carry the notices.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::relay_queues::{RelayQueueOptions, RelayQueues};
 
 /// How long a write without a report stays open.
 pub(super) const UNCERTAIN: Duration = Duration::from_secs(60);
-/// Whom the writing gateway can't reach.
+/// Worker that the writing gateway can't reach.
 pub(super) const CUT_OFF: &str = "a";
 pub(super) const RELAYS: RelayQueueOptions = RelayQueueOptions { words_max: 8, bytes_max: 1 << 20 };
 
@@ -29,17 +29,17 @@ pub(super) fn home(map: &MemberRoster) -> Option<&ClusterMember> {
     owners.get(usize::try_from(map.epoch.0).unwrap() % owners.len().max(1)).copied()
 }
 
-/// What one process knows of the key.
+/// One process's knowledge of the key.
 #[derive(Default)]
 pub(super) struct KeyState {
     generation: u64,
-    /// Version, under which generation, and when its check was sent.
+    /// Version, its generation, and when its check was sent.
     known: Option<(u64, u64, LeaseInstant)>,
     /// A check at the UFS that is under way.
     checking: Option<(u64, u64, LeaseInstant)>,
     /// Announced writes, and when they are given up.
     open: BTreeMap<u64, LeaseInstant>,
-    /// What was asked from then on is good.
+    /// Answers to questions that were asked from then on are good.
     valid_from: Option<LeaseInstant>,
     last: Epoch,
 }
@@ -110,7 +110,7 @@ impl KeyState {
     }
 }
 
-/// Whose answer is waited for.
+/// Whoever waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asker {
     version: u64,
@@ -132,15 +132,15 @@ pub(super) struct Writer {
     map: MemberRoster,
     version: u64,
     phase: Phase,
-    /// What the UFS has.
+    /// Version in the UFS.
     stored: u64,
-    /// What the client was told of.
+    /// Version that the client was told of.
     acknowledged: u64,
-    /// On their way to it.
+    /// Answers in flight to the gateway.
     pub(super) answers: Vec<(Asker, NoticeAnswer)>,
-    /// Ever sent: any of them may arrive once more, however late.
+    /// Every notice ever sent: any of them may arrive once more, however late.
     sent: Vec<WriteNotice>,
-    /// Writes whose report the home that can't be reached has acknowledged.
+    /// Writes whose report was acknowledged by the unreachable home.
     pub(super) relayed: u64,
     /// Reads that were answered from what a home knew.
     pub(super) known_reads: u64,
@@ -164,7 +164,7 @@ impl Writer {
         }
     }
 
-    /// What is to be said now, to whom.
+    /// Returns the notice that must be sent now, and its receiver.
     fn word(&self) -> Option<(ClusterMember, WriteNotice)> {
         let (epoch, home) = (self.map.epoch, home(&self.map)?.clone());
         let (volume, keys) = (ObjectVolume("store/bucket".into()), vec!["k".to_owned()]);
@@ -194,7 +194,7 @@ impl Writer {
     }
 }
 
-/// A process hears a word.
+/// A process hears a notice.
 pub(super) fn hear(process: &mut Worker, word: &WriteNotice, now: LeaseInstant) -> NoticeAnswer {
     let refused = |kind| NoticeAnswer::Refused(WorkerRefusal { kind, reason: String::new() });
     if process.active.as_ref().is_none_or(|active| active.epoch != word.map_epoch()) {
@@ -223,7 +223,7 @@ impl World {
         RelayQueues::new(RELAYS, term << 32)
     }
 
-    /// The gateway begins a write, or goes on with the one that it has.
+    /// The gateway begins a write, or continues the present one.
     pub(super) fn write(&mut self) {
         let writer = &mut self.writer;
         match writer.phase {
@@ -237,8 +237,8 @@ impl World {
         self.writer.map = self.document.active.clone();
     }
 
-    /// The gateway tells the home, directly or by way of the leader; `lost`: the direct answer is.
-    /// `older`: of several processes at its address, that one is told.
+    /// The gateway tells the home, directly or through the leader. `lost`: the direct answer is
+    /// lost. `older`: the older of several processes at the address is told.
     pub(super) fn tell(&mut self, lost: bool, older: bool) {
         let Some((home, word)) = self.writer.word() else { return };
         self.writer.sent.push(word.clone());
@@ -270,7 +270,7 @@ impl World {
         };
         let relayed = home(&self.writer.map).is_some_and(|home| home.id.0 == CUT_OFF);
         let writer = &mut self.writer;
-        // A gateway that has followed another map has begun anew.
+        // A gateway that has followed another map has started anew.
         if !counts || asker != writer.asker() {
             return;
         }
@@ -284,13 +284,13 @@ impl World {
         }
     }
 
-    /// As far as the gateway can ask them.
+    /// Returns whether all members that the gateway can ask confirm the map.
     fn all_stand_by(&self) -> bool {
         let map = &self.writer.map;
         map.members.iter().all(|member| member.id.0 != CUT_OFF && self.stands_by(member, map))
     }
 
-    /// A word that was sent once arrives again, at some process of the worker.
+    /// A notice that was sent once arrives again, at any process of the worker.
     pub(super) fn hear_late(&mut self, worker: usize, which: usize) {
         let sent = &self.writer.sent;
         let Some(word) = sent.get(which % sent.len().max(1)).cloned() else { return };
@@ -301,8 +301,8 @@ impl World {
         }
     }
 
-    /// Readers whose maps name this process or that as the home ask it. `slow`: the answer of the
-    /// UFS is a while on its way.
+    /// Readers ask the process that their maps name as the home. `slow`: the UFS's answer is
+    /// delayed.
     pub(super) fn read(&mut self, slow: bool) -> Result<(), TestCaseError> {
         let (now, stored, acknowledged) = (self.now, self.writer.stored, self.writer.acknowledged);
         for process in self.workers.iter_mut().chain(&mut self.ghosts) {
@@ -315,7 +315,7 @@ impl World {
     }
 }
 
-/// What the process answers from what it knows; `None`: it asks the UFS, or is not asked.
+/// Returns what the process answers from what it knows; `None`: it asks the UFS, or is not asked.
 fn read_at(process: &mut Worker, now: LeaseInstant, stored: u64, slow: bool) -> Option<u64> {
     let map = process.active.as_ref()?;
     if home(map).is_none_or(|home| home.address != process.address) {
@@ -331,8 +331,8 @@ fn read_at(process: &mut Worker, now: LeaseInstant, stored: u64, slow: bool) -> 
     {
         return Some(version);
     }
-    // It asks the UFS, which is right by itself. What it says may be kept, under the generation of
-    // the question.
+    // It asks the UFS, which is always right. Its answer may be kept under the generation of the
+    // question.
     let checked = (stored, key.generation, now);
     let ended = if slow { key.checking.replace(checked) } else { Some(checked) };
     if let Some(checked @ (_, generation, _)) = ended
