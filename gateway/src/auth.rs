@@ -1,5 +1,5 @@
-//! Who may do what: the identities file, its rules, and their enforcement. Owns secrets. Signatures
-//! are s3s's to verify.
+//! Owns who may do what: the identities file, its rules, their enforcement, and the secrets. s3s
+//! verifies signatures.
 
 mod access;
 pub(crate) mod decoders;

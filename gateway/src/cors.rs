@@ -1,8 +1,9 @@
-//! Cross-origin requests, as the UFS's own configuration of the bucket has them: the preflights of
-//! browsers, which nobody signs, and the headers of the answers that follow. Owns what is
-//! remembered of configurations, for a short time, and the bounds on asking for them: strangers
-//! have places of their own, and each address a share of these. Grants no access: it says which
-//! origins may read the answers that others get.
+//! Answers cross-origin requests by the UFS's own CORS configuration of the bucket: browsers'
+//! preflights, which are unsigned, and the CORS headers of other answers.
+//!
+//! Owns a short-lived cache of configurations, and the bounds on asking for them. Strangers have
+//! places of their own, and each address gets a share of these. Grants no access: it only says
+//! which origins may read an answer.
 
 mod rules;
 
@@ -26,39 +27,40 @@ use self::rules::CorsRuleList;
 use crate::metrics::GatewayHttpMetrics;
 use crate::mount::{MountTable, MountedBucket};
 
-/// Configurations that are remembered; a browser's application uses a handful of buckets.
+/// Most configurations in the cache; a browser's application uses a handful of buckets.
 const REMEMBERED_MAX: u64 = 1024;
-/// One address of strangers has one part in so many of their places.
+/// One address may hold one part in this many of the strangers' places.
 const ADDRESSES_MIN: usize = 4;
 
-/// What the UFS says of a bucket.
+/// The UFS's answer about a bucket.
 #[derive(Debug, Clone)]
 enum CorsConfiguration {
     Rules(Arc<CorsRuleList>),
     NoBucket,
 }
 
-/// Who wants to know.
+/// The sender of a cross-origin request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CorsRequester {
     /// Its signature holds.
     Known,
-    /// Anyone can send a preflight.
+    /// Unknown; anyone can send a preflight.
     Stranger(IpAddr),
 }
 
 /// Bounds of the questions to the UFS.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CorsOptions {
-    /// How long a configuration is believed.
+    /// How long a configuration stays in the cache.
     pub ttl: Duration,
-    /// Configurations that strangers have asked for at once; as many are for those who are known.
+    /// Most configurations asked for at once on behalf of strangers. Known callers have as many of
+    /// their own.
     pub lookups_max: usize,
-    /// For the answer to one.
+    /// Longest wait for one configuration.
     pub lookup_max: Duration,
 }
 
-/// See the module.
+/// The cache of CORS configurations, and the answers by them.
 pub(crate) struct CorsResponder {
     mounts: MountTable,
     known: Cache<String, CorsConfiguration>,
@@ -69,14 +71,14 @@ pub(crate) struct CorsResponder {
     metrics: Arc<GatewayHttpMetrics>,
 }
 
-/// The store could not be asked, or too many ask it.
+/// The store could not be asked, or too many callers ask it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the bucket's configuration can't be asked for: {0}")]
 struct CorsLookupError(String);
 
 impl CorsResponder {
-    /// Remembers nothing yet. `lookups_max` bounds the questions of known callers and of strangers,
-    /// each by itself.
+    /// Makes a responder with an empty cache. `lookups_max` bounds the questions of known callers
+    /// and of strangers, each by itself.
     pub fn new(mounts: MountTable, options: CorsOptions, metrics: Arc<GatewayHttpMetrics>) -> Self {
         let known = Cache::builder().max_capacity(REMEMBERED_MAX).time_to_live(options.ttl).build();
         let places = || Semaphore::new(options.lookups_max);
@@ -84,12 +86,12 @@ impl CorsResponder {
         Self { mounts, known, options, lookups: places(), strangers: places(), by_address, metrics }
     }
 
-    /// Forgets a bucket's configuration, because it changes or the bucket does.
+    /// Drops a bucket's configuration, because it or the bucket changes.
     pub async fn forget_bucket(&self, mount: &MountedBucket) {
         self.known.invalidate(&cache_key(mount)).await;
     }
 
-    /// The answer to `OPTIONS`.
+    /// Answers `OPTIONS`.
     pub async fn answer_preflight(
         &self,
         bucket: &str,
@@ -132,8 +134,8 @@ impl CorsResponder {
         })
     }
 
-    /// Adds to an answer what lets a page of `origin` read it. An answer for which the
-    /// configuration can't be had goes without.
+    /// Adds the headers that let a page of `origin` read an answer. Without a configuration it adds
+    /// none.
     pub async fn decorate_answer(
         &self,
         bucket: &str,
@@ -147,7 +149,7 @@ impl CorsResponder {
                 for (name, value) in
                     &rules.answer_headers(origin, method.as_str(), &[]).unwrap_or_default()
                 {
-                    // The object's own `Vary` counts as well.
+                    // The object may have a `Vary` of its own, which stays.
                     if name == header::VARY {
                         answer.append(name, value.clone());
                     } else {
@@ -160,7 +162,7 @@ impl CorsResponder {
         }
     }
 
-    /// Asked of the UFS once for all who wait for it.
+    /// Returns a bucket's configuration. All who wait for it share one question to the UFS.
     async fn find_configuration(
         &self,
         bucket: &str,
@@ -173,7 +175,7 @@ impl CorsResponder {
         found.map_err(|error| CorsLookupError::clone(&error))
     }
 
-    /// Asks in a place, and for a bounded time.
+    /// Asks the UFS, within the places and the time limit.
     async fn look_up(
         &self,
         mount: &MountedBucket,
@@ -211,7 +213,7 @@ impl CorsResponder {
             Err(failure) => failure,
         };
         match raw_answer::remote_failure(&failure) {
-            // It does not know the operation, so it has no rules.
+            // A store that does not know the operation has no rules.
             Some(RemoteFailure::Unintelligible(_)) => {
                 return Ok(known_rules(CorsRuleList::default()));
             }
@@ -238,7 +240,7 @@ fn cache_key(mount: &MountedBucket) -> String {
     format!("{}/{}", mount.ufs.ufs_name(), mount.bucket)
 }
 
-/// Codes that s3s does not know.
+/// Makes an error with a code that s3s may not know.
 fn cors_error(code: &'static str, status: u16, message: impl Into<String>) -> S3Error {
     let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InvalidRequest);
     let mut error = S3Error::new(code);

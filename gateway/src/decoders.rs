@@ -1,4 +1,4 @@
-//! What is read of a client's bytes by code of ours, as functions of bytes alone: for the fuzz
+//! Exports the gateway's own parsers of clients' bytes as functions of bytes alone, for the fuzz
 //! targets in `fuzz/`. Not an API.
 
 pub use crate::auth::decoders::decode_identities;

@@ -1,6 +1,6 @@
-//! What the front of the gateway knows of one request, beside what `request` keeps for all: the
-//! operation, who asks, what it is about, why its body was refused, and which of the gateway's
-//! bounds it counts against. Put into the request's extensions by `http` as `Arc<HttpExchange>`.
+//! Owns what the front of the gateway knows of one request, besides what `request` keeps for all:
+//! the operation, who asks, the target, why its body was refused, and which bounds it counts
+//! against. `http` puts it into the request's extensions as `Arc<HttpExchange>`.
 
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
@@ -22,35 +22,34 @@ use crate::write::verified_body::FaultSlot;
 
 pub(crate) struct HttpExchange {
     pub cx: Arc<RequestContext>,
-    /// Whose connection it came over.
+    /// The caller of the request's connection.
     pub caller: Arc<ConnectionCaller>,
-    /// Set once the request has been parsed and its signature verified.
-    /// Its place in the table.
+    /// Index in the operation table. Set once the request is parsed and its signature verified.
     pub row: OnceLock<usize>,
     identity: OnceLock<Arc<AuthIdentity>>,
     /// Bucket and key for the log.
     pub target: OnceLock<(Box<str>, Box<str>)>,
     pub fault: FaultSlot,
-    /// An aws-chunked body as it comes, for whoever unwraps it.
+    /// An aws-chunked body, raw, for whoever unwraps it.
     pub chunked: Mutex<Option<InboundBody>>,
-    /// Memory for the body. Not set: the request has none, or a form took it.
+    /// Memory for the body. Not set: the request has no body, or a form took it.
     pub body: OnceLock<Arc<BodyReservation>>,
-    /// The operation's own code was reached: its input was read whole.
+    /// True once the operation's own code was reached: its input was read whole.
     pub entered: AtomicBool,
-    /// Its refusal has been counted, under a reason that its code does not tell.
+    /// True if its refusal has been counted already, under a reason that its code does not tell.
     pub counted: AtomicBool,
     place: Mutex<Option<RequestPlace>>,
     shares: Arc<IdentityShares>,
     share: Mutex<Option<KeyShare<String>>>,
 }
 
-/// What one of several identities may hold of what all share, so that it can't keep the others out.
-/// One that is alone has all.
+/// The shares of identities in common bounds, so that one of several can't keep the others out. A
+/// single identity may use everything.
 pub(crate) struct IdentityShares {
     pub identities: Arc<IdentityStore>,
     /// Requests under way, by identity.
     pub requests: Arc<KeyShares<String>>,
-    /// Uploads under way, by UFS and identity: each holds a connection to the UFS for as long as
+    /// Uploads under way, by UFS and identity. Each holds a connection to the UFS for as long as
     /// its client likes.
     pub uploads: Arc<KeyShares<(String, String)>>,
     pub metrics: Arc<GatewayHttpMetrics>,
@@ -67,7 +66,7 @@ impl IdentityShares {
     }
 }
 
-/// Never none of them.
+/// Returns `percent` of the places, at least one.
 pub(crate) fn share_of(places: usize, percent: u32) -> usize {
     (places.saturating_mul(percent as usize) / 100).max(1)
 }
@@ -80,31 +79,31 @@ pub(crate) struct RequestPlaces {
     taken: IntGauge,
 }
 
-/// One address has one part in so many of the places, where they are counted by address.
+/// One address may hold one part in this many of the places, where places are counted by address.
 const ADDRESSES_MIN: usize = 4;
 
-/// A request's place among those under way; given back on drop.
+/// A request's place among those under way. Dropping it gives it back.
 pub(crate) struct RequestPlace {
     _permit: OwnedSemaphorePermit,
     share: Option<KeyShare<IpAddr>>,
     taken: IntGauge,
 }
 
-/// What a request counts against; given back on drop.
+/// A request's place and share. Dropping it gives them back.
 pub(crate) struct RequestPlaceAndShare {
     _place: Option<RequestPlace>,
     _share: Option<KeyShare<String>>,
 }
 
 impl RequestPlaces {
-    /// `taken` counts the places in use. One address may hold a quarter of `places_max`, rounded
-    /// up.
+    /// Makes the places; `taken` counts those in use. One address may hold a quarter of
+    /// `places_max`, rounded up.
     pub fn new(places_max: usize, taken: IntGauge) -> Self {
         let places = Arc::new(Semaphore::new(places_max.min(Semaphore::MAX_PERMITS)));
         Self { places, by_address: KeyShares::new(places_max.div_ceil(ADDRESSES_MIN)), taken }
     }
 
-    /// `None`: all are taken, or as many as this address may hold.
+    /// Takes a place for an address. `None`: all are taken, or this address holds its share.
     pub fn take_place_of(&self, address: IpAddr) -> Option<RequestPlace> {
         let share = self.by_address.take_share(&address)?;
         let mut place = self.take_place()?;
@@ -112,7 +111,7 @@ impl RequestPlaces {
         Some(place)
     }
 
-    /// `None`: all are taken.
+    /// Takes a place. `None`: all are taken.
     pub fn take_place(&self) -> Option<RequestPlace> {
         let permit = self.places.clone().try_acquire_owned().ok()?;
         self.taken.inc();
@@ -127,7 +126,7 @@ impl Drop for RequestPlace {
 }
 
 impl HttpExchange {
-    /// An exchange with no identity, no place and no body memory yet.
+    /// Makes an exchange with no identity, no place and no body memory yet.
     pub fn new(
         cx: Arc<RequestContext>,
         caller: Arc<ConnectionCaller>,
@@ -150,12 +149,12 @@ impl HttpExchange {
         }
     }
 
-    /// Takes memory for the body, if it has none yet. False: there is none left.
+    /// Takes memory for the body, if it has none yet. `false`: there is none left.
     pub fn reserve_body(&self) -> bool {
         self.body.get().is_none_or(|body| body.ensure_place())
     }
 
-    /// The operation is over, and with it whatever there was of its body.
+    /// Drops the body and its memory, because the operation is over.
     pub fn drop_body(&self) {
         self.chunked.lock().take();
         if let Some(body) = self.body.get() {
@@ -163,13 +162,13 @@ impl HttpExchange {
         }
     }
 
-    /// Who asks; `None`: nobody has proven that yet.
+    /// Returns the identity that sent the request. `None`: it is not proven yet.
     pub fn proven_identity(&self) -> Option<&Arc<AuthIdentity>> {
         self.identity.get()
     }
 
-    /// The request's signature holds: so is its connection's caller known. `Err`: this identity has
-    /// too many under way.
+    /// Notes that the request's signature holds, which also proves the connection's caller. `Err`:
+    /// this identity has too many requests under way.
     pub fn recognise_identity(&self, identity: Arc<AuthIdentity>) -> S3Result<()> {
         self.caller.mark_proven();
         let name = identity.identity_name().to_owned();
@@ -184,24 +183,25 @@ impl HttpExchange {
         Ok(())
     }
 
-    /// For as long as an upload takes. `Err`: this identity has too many under way to this UFS.
+    /// Takes an upload share; hold it as long as the upload takes. `Err`: this identity has too
+    /// many uploads under way to this UFS.
     pub fn take_upload_share(&self, ufs: &Ufs) -> S3Result<Option<KeyShare<(String, String)>>> {
         let Some(name) = self.cx.principal_name() else { return Ok(None) };
         let share = self.shares.uploads.take_share(&(ufs.ufs_name().to_owned(), name.to_owned()));
         share.map(Some).ok_or_else(|| self.shares.over_share_error())
     }
 
-    /// Counts against one bound, and no more against the one before.
+    /// Counts the request against one bound, instead of the one before.
     pub fn hold_place(&self, place: RequestPlace) {
         *self.place.lock() = Some(place);
     }
 
-    /// Counts against none: the request is over, or what is left of it costs nothing.
+    /// Counts the request against no bound: it is over, or what is left of it costs nothing.
     pub fn release_places(&self) {
         drop(self.take_places());
     }
 
-    /// What the request counts against, for who outlives it.
+    /// Returns what the request counts against, for an owner that outlives it.
     pub fn take_places(&self) -> RequestPlaceAndShare {
         RequestPlaceAndShare { _place: self.place.lock().take(), _share: self.share.lock().take() }
     }

@@ -1,5 +1,4 @@
-//! The gateway as a whole: what it is made of, when it starts and how it ends. Owns its tasks. Does
-//! none of the work.
+//! Owns the gateway as a whole: its parts, its tasks, start and shutdown. Does none of the work.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -30,66 +29,67 @@ use crate::write::body_budget::BodyBudget;
 /// Bounds and choices of a gateway.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GatewayOptions {
-    /// Domains under which `bucket.domain` is a bucket. Other hosts are path style.
+    /// Domains under which `bucket.domain` names a bucket. Other hosts are path style.
     pub domains: Vec<String>,
-    /// Requests under way, until their body's last byte; beyond it 503 SlowDown.
+    /// Most requests under way, until their body's last byte; beyond it 503 SlowDown.
     pub requests_in_flight_max: usize,
     pub connections_max: usize,
-    /// Of one address.
+    /// Most connections of one address.
     pub connections_per_address_max: usize,
-    /// Connections over which no signature has held yet. Beyond it the oldest gives way.
+    /// Most connections over which no signature has held yet. Beyond it the oldest gives way.
     pub unproven_connections_max: usize,
-    /// The same of one address.
+    /// Most connections of one address over which no signature has held yet.
     pub unproven_per_address_max: usize,
-    /// Requests that wait for something before their signature is known to be right: forms and
+    /// Most requests that wait for something before their signature is verified: forms and
     /// preflights. Beyond it 503 SlowDown.
     pub unproven_requests_max: usize,
-    /// From a connection's beginning until a signature holds; nothing renews it.
+    /// Longest time from a connection's beginning until a signature holds. Nothing renews it.
     pub proof_max: Duration,
-    /// For a request's head, also on a connection kept open between requests.
+    /// Longest wait for a request's head, also on a connection kept open between requests.
     pub header_read_max: Duration,
     pub header_bytes_max: usize,
-    /// Between two frames of a request's body.
+    /// Longest time between two frames of a request's body.
     pub body_idle_max: Duration,
-    /// For a client that does not read its answer.
+    /// Longest stall of a client that does not read its answer.
     pub write_stall_max: Duration,
-    /// The slowest that a request's body may come, of the time in which it is waited for.
+    /// Lowest rate of a request's body. Only the time in which the gateway waits for it counts.
     pub upload_rate_min: RateMin,
-    /// The slowest that an answer's body may be taken, each of those that are the client's to take.
+    /// Lowest rate of an answer's body. It applies to each body that waits for the client.
     pub download_rate_min: RateMin,
-    /// What one of several identities may hold of requests under way.
+    /// Part of the requests under way that one of several identities may hold.
     pub identity_share_percent: u32,
-    /// Uploads of one of several identities to one UFS.
+    /// Most uploads of one of several identities to one UFS.
     pub uploads_per_identity_max: usize,
     pub tls_handshake_max: Duration,
     /// Memory for the bodies of all requests under way, without forms; beyond it 503 SlowDown.
     pub bodies_bytes_max: u64,
-    /// What an HTTP/2 connection may send of bodies before they are read; one request may send a
-    /// quarter.
+    /// Bytes of bodies that an HTTP/2 connection may send before they are read. One request may
+    /// send a quarter.
     pub http2_window_bytes: u32,
-    /// Memory of small answers that wait for HTTP/2 clients; beyond it they stay requests under
+    /// Memory of small answers that wait for HTTP/2 clients. Beyond it they stay requests under
     /// way.
     pub http2_answers_bytes_max: u64,
     /// Largest XML document in a request.
     pub xml_bytes_max: usize,
-    /// Largest form upload: held whole in memory.
+    /// Largest form upload; it is held whole in memory.
     pub post_object_bytes_max: u64,
-    /// All form uploads at once; beyond it 503 SlowDown.
+    /// Memory for all form uploads at once; beyond it 503 SlowDown.
     pub post_objects_bytes_max: u64,
-    /// Whether requests signed by version 2 are taken.
+    /// Whether requests signed by version 2 are accepted.
     pub sigv2: bool,
-    /// Between a client's clock and this host's.
+    /// Largest difference between a client's clock and this host's.
     pub clock_skew_max: Duration,
-    /// How long a bucket's CORS configuration is believed.
+    /// How long a bucket's CORS configuration stays in the cache.
     pub cors_ttl: Duration,
-    /// Configurations that are asked of UFSs at once for strangers; and as many for others.
+    /// Most CORS configurations asked of UFSs at once for strangers. Known callers have as many of
+    /// their own.
     pub cors_lookups_max: usize,
-    /// For the answer to one.
+    /// Longest wait for one CORS configuration.
     pub cors_lookup_max: Duration,
     pub admin: AdminLimits,
 }
 
-/// 1 MiB in a minute.
+/// About 1 MiB in a minute.
 const RATE_MIN: RateMin = RateMin { bytes_per_second: 16 << 10, window: Duration::from_secs(30) };
 
 impl Default for GatewayOptions {
@@ -121,7 +121,7 @@ impl Default for GatewayOptions {
             post_object_bytes_max: 64 * 1024 * 1024,
             post_objects_bytes_max: 128 * 1024 * 1024,
             sigv2: false,
-            // As S3.
+            // S3's own limit.
             clock_skew_max: Duration::from_secs(15 * 60),
             cors_ttl: Duration::from_secs(5),
             cors_lookups_max: 8,
@@ -138,7 +138,7 @@ pub struct GatewayService {
     registry: Registry,
     /// Ends the server's and the gateway's own tasks.
     stop: CancellationToken,
-    /// Ends the admin endpoints, which outlive the others to tell of their end.
+    /// Ends the admin endpoints. They outlive the rest, to report its shutdown.
     stop_admin: CancellationToken,
     tasks: TaskTracker,
     admin_tasks: TaskTracker,
@@ -146,8 +146,8 @@ pub struct GatewayService {
 }
 
 impl GatewayService {
-    /// A gateway in front of a tier. Must be called within a tokio runtime. Fails if a metric's
-    /// name is taken in the registry.
+    /// Makes a gateway in front of a tier. Must be called within a tokio runtime. Fails if a
+    /// metric's name is taken in the registry.
     pub fn new(
         options: GatewayOptions,
         mounts: MountTable,
@@ -159,7 +159,8 @@ impl GatewayService {
         Self::from_parts(options, mounts, Some(reader), Arc::new(tier), identities, registry)
     }
 
-    /// A gateway whose reads go to the UFS, and whose writes are told to homes of another kind.
+    /// Makes a gateway whose reads go to the UFS, and which tells another kind of homes of its
+    /// writes.
     pub fn without_tier(
         options: GatewayOptions,
         mounts: MountTable,
@@ -269,7 +270,7 @@ impl GatewayService {
         let _ = self.front.tracer.set(tracer);
     }
 
-    /// Serves S3 on a listener, beside those served already.
+    /// Serves S3 on a listener, besides those served already.
     pub fn serve_s3(&self, listener: HttpListener) {
         self.server.serve_listener(listener);
     }
@@ -282,8 +283,8 @@ impl GatewayService {
         self.admin_tasks.spawn(admin.serve_endpoints(socket));
     }
 
-    /// Takes no more connections, and lets requests under way end for up to `drain_max`. The
-    /// reports of abandoned writes are the tier's client's to wait for.
+    /// Accepts no more connections, and lets requests under way end for up to `drain_max`. The
+    /// tier's client waits for the reports of abandoned writes.
     pub async fn shutdown(&self, drain_max: Duration) {
         self.stop.cancel();
         self.server.drain_requests(drain_max).await;
@@ -295,16 +296,16 @@ impl GatewayService {
     }
 }
 
-/// Most that the UFS's client queues of a body before the connection takes it: hyper's buffer of
-/// 408 KiB, and one frame.
+/// Most bytes of a body that the UFS's client queues before its connection takes them: hyper's
+/// buffer of 408 KiB, and one frame.
 const STORE_QUEUE_BYTES: u64 = 480 * 1024;
 
-/// HTTP/2's frames, as hyper takes them.
+/// Size of an HTTP/2 frame, by hyper's setting.
 const FRAME_BYTES: u64 = 16 * 1024;
 
-/// What each body may hold. Of an object's: what the socket's buffer or the HTTP/2 window takes
-/// ahead, the frame that is held back (as long as that buffer at most, or one of HTTP/2's), and
-/// what waits for the UFS.
+/// Returns how much memory each body may hold. An object's body holds three parts: what the
+/// socket's buffer or the HTTP/2 window takes ahead; one frame that is held back (at most that
+/// buffer, or one of HTTP/2's frames); and what waits for the UFS.
 fn inbound_bounds(options: &GatewayOptions, metrics: &GatewayHttpMetrics) -> InboundBounds {
     metrics.body_memory_max.set(i64::try_from(options.bodies_bytes_max).unwrap_or(i64::MAX));
     let ahead = (2 * options.header_bytes_max as u64)

@@ -1,5 +1,5 @@
 //! HTTP in front of s3s: listeners, TLS, connections, limits, request ids, the access log, the
-//! admin endpoints. Owns everything that is about connections and messages. Knows no operation.
+//! admin endpoints. Owns everything about connections and messages. Knows no operation.
 
 mod admin;
 mod body_loan;

@@ -1,5 +1,5 @@
-//! S3 over HTTP on every node: parses and authorises requests, reads through the cache tier, passes
-//! the rest to the UFS. The only crate that knows XML and S3 status codes.
+//! The S3 gateway on every node: parses and authorises HTTP requests, reads through the cache tier,
+//! passes the rest to the UFS. The only crate that knows XML and S3 status codes.
 #![forbid(unsafe_code)]
 
 pub mod auth;

@@ -1,5 +1,5 @@
-//! The gateway's front in numbers: name, labels and meaning in one table. The read path has a table
-//! of its own, and so has the tier's client.
+//! Owns the metrics of the gateway's front: name, labels and meaning in one table. The read path
+//! and the tier's client have tables of their own.
 
 use std::sync::OnceLock;
 
@@ -16,8 +16,8 @@ const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 const SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0];
 
-/// Declares one table of this crate's metrics: its rows as fields of `GatewayMetricRows`, which registers them
-/// all, and as `TABLE`.
+/// Declares one table of this crate's metrics: as fields of `GatewayMetricRows`, which registers
+/// them all, and as `TABLE`.
 macro_rules! table {
     ($($field:ident: $kind:ident, $name:literal, [$($label:literal),*], $help:literal;)*) => {
         /// One value for each row.
@@ -106,8 +106,7 @@ table! {
 
 pub(crate) struct GatewayHttpMetrics {
     requests: IntCounterVec,
-    /// Counters of `requests`, by operation and class: looking them up by their labels costs 100 ns
-    /// each.
+    /// Counters of `requests`, by operation and class. A lookup by label costs 100 ns.
     by_operation: Vec<[OnceLock<IntCounter>; CLASSES.len()]>,
     pub seconds: Histogram,
     bytes_out: IntCounterVec,
@@ -137,7 +136,7 @@ pub(crate) struct GatewayHttpMetrics {
 }
 
 impl GatewayHttpMetrics {
-    /// Fails if the names are taken in this registry.
+    /// Registers the metrics. Fails if their names are taken in this registry.
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let GatewayMetricRows {
             requests,
@@ -198,8 +197,8 @@ impl GatewayHttpMetrics {
         })
     }
 
-    /// An answered request. `operation`: its index in the table; `None` for what never became an
-    /// operation.
+    /// Counts an answered request. `operation`: its index in the table; `None` if it never became
+    /// an operation.
     pub fn count_answer(&self, operation: Option<usize>, status: u16) {
         let operation = operation.unwrap_or(operations::TABLE.len());
         let class = usize::from(status / 100).min(CLASSES.len() - 1);
@@ -222,7 +221,7 @@ impl GatewayHttpMetrics {
         self.denied.with_label_values(&[reason]).inc();
     }
 
-    /// A connection, for another reason than that its client does not read.
+    /// Counts a cut connection, for any reason but a client that does not read.
     pub fn count_cut(&self, reason: &str) {
         self.connections_cut.with_label_values(&[reason]).inc();
     }

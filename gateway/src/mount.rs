@@ -1,7 +1,6 @@
-//! Mounts: the bucket names that clients see, and the UFS, bucket and prefix behind each.
-//!
-//! Owns the table and the rewriting of keys. Does not decide who may use a mount (`auth`), and
-//! reads nothing.
+//! Owns the mount table: the bucket names that clients see, and the UFS, bucket and prefix behind
+//! each. Also owns the rewriting of keys. Does not decide who may use a mount (`auth`), and reads
+//! nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ mod open_store;
 
 pub use verbs3_ufs::Ufs;
 
-/// S3's own bound on the length of a key in bytes ("Naming Amazon S3 objects").
+/// Longest key in bytes, by S3 ("Naming Amazon S3 objects").
 pub const KEY_BYTES_MAX: usize = 1024;
 
 /// How old cached attributes may be before the UFS is asked again.
@@ -24,12 +23,12 @@ pub enum AttributeFreshness {
     Ttl(Duration),
     /// Every read asks the UFS with `If-None-Match`.
     AlwaysAsk,
-    /// Objects never change behind the gateways' back; only writes through a gateway invalidate.
+    /// Objects never change except through a gateway; only such writes invalidate.
     Immutable,
 }
 
 impl AttributeFreshness {
-    /// The bound that requests carry: 0 asks every time, `u64::MAX` never.
+    /// Returns the age limit that requests carry: 0 asks every time, `u64::MAX` never.
     pub fn age_ms_max(self) -> u64 {
         match self {
             Self::Ttl(ttl) => {
@@ -44,14 +43,14 @@ impl AttributeFreshness {
 /// What a write does when the home of its key can't be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteCoherence {
-    /// The write gets 503: no read may see the older version after a write's acknowledgement.
+    /// The write gets 503: after a write's acknowledgement no read may see the older version.
     Strict,
-    /// The write goes on; readers see it after the attributes' time is over.
+    /// The write goes on; readers see it when their attributes expire.
     Ttl,
 }
 
 impl WriteCoherence {
-    /// What holds where two mounts show the same: the stricter.
+    /// Returns the stricter of two promises, for two mounts of the same data.
     fn stricter_with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Ttl, Self::Ttl) => Self::Ttl,
@@ -63,27 +62,26 @@ impl WriteCoherence {
 /// One bucket name that clients see.
 #[derive(Clone)]
 pub struct MountedBucket {
-    /// The bucket's name as clients see it.
+    /// The bucket's name for clients.
     pub name: String,
-    /// What blocks, attributes and coherence are keyed by: mounts over the same UFS bucket share
-    /// it.
+    /// The key of blocks, attributes and coherence. Mounts over the same UFS bucket share it.
     pub volume: ObjectVolume,
     pub ufs: Ufs,
-    /// The UFS's name of the bucket.
+    /// The bucket's name in the UFS.
     pub bucket: String,
-    /// Put before each key; empty, or ending in `/`.
+    /// Prepended to each key; empty, or ends in `/`.
     pub prefix: String,
     pub attributes: AttributeFreshness,
     pub absence_ttl: Duration,
     pub coherence: WriteCoherence,
     pub read_only: bool,
-    /// `false`: everything goes to the UFS, and nothing is asked of the tier. Its homes are told of
-    /// writes nevertheless.
+    /// `false`: everything goes to the UFS, and nothing is asked of the tier. Homes are still told
+    /// of writes.
     pub cached: bool,
 }
 
 impl MountedBucket {
-    /// The key in the UFS for a client's key.
+    /// Returns the UFS's key for a client's key.
     pub fn ufs_key(&self, client_key: &str) -> String {
         let mut key = String::with_capacity(self.prefix.len() + client_key.len());
         key.push_str(&self.prefix);
@@ -91,17 +89,17 @@ impl MountedBucket {
         key
     }
 
-    /// The client's key for a key in the UFS; `None` if it lies outside the mount.
+    /// Returns the client's key for a UFS key; `None` if it lies outside the mount.
     pub fn client_key<'a>(&self, ufs_key: &'a str) -> Option<&'a str> {
         ufs_key.strip_prefix(self.prefix.as_str())
     }
 
-    /// The identity of a client's key in the tier.
+    /// Returns the identity of a client's key in the tier.
     pub fn object_key(&self, client_key: &str) -> ObjectKey {
         ObjectKey { volume: self.volume.clone(), key: self.ufs_key(client_key) }
     }
 
-    /// A mount of a part of a bucket: bucket administration is refused on it.
+    /// Returns whether this mounts a part of a bucket. Bucket administration is refused on it.
     pub fn is_prefix(&self) -> bool {
         !self.prefix.is_empty()
     }
@@ -138,7 +136,7 @@ impl MountedBucket {
     }
 }
 
-/// Why a mount table can't be used.
+/// Reason why a mount table can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
     #[error(
@@ -179,7 +177,7 @@ pub struct MountTable {
 }
 
 impl MountTable {
-    /// Checks each mount. Fails at the first that can't be used, or whose name another has.
+    /// Checks each mount. Fails at the first that can't be used, or whose name is taken.
     pub fn new(mounts: impl IntoIterator<Item = MountedBucket>) -> Result<Self, MountError> {
         let (mut by_name, mut cached) = (BTreeMap::new(), HashMap::new());
         for mount in mounts {
@@ -196,23 +194,23 @@ impl MountTable {
         Ok(Self { by_name, cached, open: None })
     }
 
-    /// Makes every bucket of one store visible under its own name, besides the named mounts. Of
-    /// `mount_pattern`, the name, bucket, volume and prefix are not used.
+    /// Makes every bucket of one store visible under its own name, besides the named mounts. The
+    /// pattern's name, bucket, volume and prefix are not used.
     pub fn with_open(mut self, pattern: MountedBucket) -> Self {
         self.open =
             Some(Arc::new(OpenStore::new(MountedBucket { prefix: String::new(), ..pattern })));
         self
     }
 
-    /// The mount behind a bucket name: a named one, else a bucket of the store that is mounted as a
-    /// whole.
+    /// Returns the mount of a bucket name: a named mount, or else a bucket of the store that is
+    /// mounted as a whole.
     pub fn resolve_bucket(&self, name: &str) -> Option<Arc<MountedBucket>> {
         self.by_name.get(name).cloned().or_else(|| self.open.as_ref()?.mount_bucket(name))
     }
 
-    /// What a write through this mount owes to readers through all others: it is always announced,
-    /// because other gateways may cache what this one does not; and this says if it may go on when
-    /// it can't be. The store that is mounted as a whole shows every volume of its.
+    /// Returns the promise to readers through all mounts of the volume. It decides whether a write
+    /// may go on if it can't be announced. Every write is announced: other gateways may cache what
+    /// this one does not. A store that is mounted as a whole shows all of its volumes.
     pub fn promised_coherence(&self, mount: &MountedBucket) -> WriteCoherence {
         let open = self.open.as_ref().map(|open| open.mount_pattern());
         let open = open
@@ -222,7 +220,7 @@ impl MountTable {
         [named, open].into_iter().flatten().fold(mount.coherence, WriteCoherence::stricter_with)
     }
 
-    /// Every store behind the mounts, once each.
+    /// Returns every store behind the mounts, once each.
     pub fn distinct_stores(&self) -> impl Iterator<Item = &Ufs> {
         let open = self.open.as_ref().map(|open| &open.mount_pattern().ufs);
         let all: BTreeMap<&str, &Ufs> = self
@@ -235,12 +233,12 @@ impl MountTable {
         all.into_values()
     }
 
-    /// A mount by its configured name.
+    /// Returns a mount by its configured name.
     pub fn get(&self, name: &str) -> Option<&Arc<MountedBucket>> {
         self.by_name.get(name)
     }
 
-    /// By name, in order: what ListBuckets answers.
+    /// Returns the named mounts in order, for ListBuckets.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<MountedBucket>> {
         self.by_name.values()
     }

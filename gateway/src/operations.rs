@@ -1,22 +1,21 @@
-//! The operation table: every method of [`s3s::S3`], and for each what the gateway does with it.
-//! Owns which right an operation needs, which keys it announces, which way it takes and how its
-//! names are rewritten. A method of s3s's trait that is missing here is refused by clippy (stage
-//! `lint`), one that stands here twice or is none of the trait's by the compiler. Does not do any
-//! of it: see `pass`, `batch`, `copy`, `buckets`, `put`.
+//! The operation table: every method of [`s3s::S3`], and what the gateway does with it. Owns which
+//! right an operation needs, which keys it announces, which way it takes and how its names are
+//! rewritten. Clippy refuses a missing method of s3s's trait (stage `lint`). The compiler refuses
+//! one that stands here twice or is not in the trait. Executes nothing: see `operation_core`,
+//! `batch`, `copy`, `buckets`, `put`.
 //!
 //! Columns:
-//! - *right*: what the identity must be allowed to do; `seen` is any right on the mount. A copy's
-//!   source needs `read` besides; what headers and destinations need besides stands in `rights`.
-//! - *scope*: what the right is asked for. `object`: the key. `listing`: the prefix that is listed.
-//!   `bucket`: the mount. `settings`: the mount, and refused where the mount is a part of a bucket.
-//!   `service`: nothing.
-//! - *announces*: the keys that the home is told of before the operation can be seen, and after.
-//!   Whatever changes an object's bytes, existence or attributes announces.
-//! - *way*: `bypass` straight to the UFS; `cached` through the cache tier; `verified` with a body
-//!   that is checked on its way; `listed` tells the homes what the answer showed; `copied`, `batch`
-//!   and `mounts` have code of their own; `refused` is not possible through a gateway.
-//! - *names*: which names besides bucket and key are rewritten, and which other buckets are named:
-//!   a module of `rewrite`.
+//! - *right*: the right that the identity needs; `seen` is any right on the mount. A copy's source
+//!   needs `read` as well. `rights` has what headers and destinations need.
+//! - *scope*: the subject of the right. `object`: the key. `listing`: the listed prefix. `bucket`:
+//!   the mount. `settings`: the mount, refused if it is a part of a bucket. `service`: nothing.
+//! - *announces*: the keys whose homes are told before the operation can be seen, and after. Every
+//!   change of an object's bytes, existence or attributes is announced.
+//! - *way*: `bypass` goes straight to the UFS; `cached` through the cache tier; `verified` has a
+//!   body that is checked on its way; `listed` tells the homes what the answer showed; `copied`,
+//!   `batch` and `mounts` have code of their own; `refused` is not possible through a gateway.
+//! - *names*: the module of `rewrite` that rewrites names besides bucket and key, and finds other
+//!   buckets that are named.
 
 use async_trait::async_trait;
 use s3s::dto::*;
@@ -43,7 +42,7 @@ pub(crate) use table_operation::{
 
 use table_operation::operation_name;
 
-/// The gateway as s3s sees it.
+/// The gateway's implementation of s3s's trait.
 #[derive(Clone)]
 pub(crate) struct S3Implementation(pub(crate) std::sync::Arc<OperationCore>);
 
@@ -144,8 +143,7 @@ macro_rules! operations {
             }
         })*
 
-        // The trait answers NotImplemented for whatever is left out, which nobody would see before
-        // a client does.
+        // The trait answers NotImplemented for each method left out; only a client would notice.
         #[deny(clippy::missing_trait_methods)]
         #[async_trait]
         impl S3 for S3Implementation {

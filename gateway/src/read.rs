@@ -1,8 +1,8 @@
-//! GET and HEAD through the cache tier. `plan` says what is asked, `ObjectReader` asks the object's home,
-//! `fetch` brings the bytes that the home did not send along, `assemble` makes a body of them;
-//! `bypass` is the way past the tier.
+//! Serves GET and HEAD through the cache tier. `request_plan` reads what is wanted. `ObjectReader`
+//! asks the object's home. `object_fetch` brings the bytes that the home did not send along, and
+//! `assembled_body` makes a body of them. `bypass` is the way past the tier.
 //!
-//! Parses no HTTP and decides no right: that is done before.
+//! Parses no HTTP and checks no right: that is done before.
 
 mod admission;
 mod answers;
@@ -49,7 +49,7 @@ pub struct ObjectReader {
     shared: Arc<ObjectReaderInner>,
 }
 
-/// What all reads of this gateway share.
+/// The state that all reads of this gateway share.
 struct ObjectReaderInner {
     tier: Arc<CacheTierClient>,
     options: ReaderOptions,
@@ -65,8 +65,8 @@ impl ObjectReaderInner {
     }
 }
 
-/// Opens of one read: the first, and those after the version was gone before its first byte was
-/// sent.
+/// Most opens of one read: the first, and repeats because the version was gone before its first
+/// byte was sent.
 const OPENS_MAX: usize = 3;
 
 /// An object that is open.
@@ -86,7 +86,7 @@ enum ReadOpenOutcome {
 }
 
 impl ObjectReader {
-    /// Fails if a metric's name is taken in the registry.
+    /// Makes a reader. Fails if a metric's name is taken in the registry.
     pub fn new(
         options: ReaderOptions,
         tier: Arc<CacheTierClient>,
@@ -117,7 +117,7 @@ impl ObjectReader {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// GET. `input` names bucket and key as the client does.
+    /// Answers a GET. `input` has the client's bucket and key.
     pub(crate) async fn get(
         &self,
         cx: &Arc<RequestContext>,
@@ -152,7 +152,7 @@ impl ObjectReader {
         Ok(self.build_response(cx, &ask, opened, admitted))
     }
 
-    /// HEAD. `input` names bucket and key as the client does.
+    /// Answers a HEAD. `input` has the client's bucket and key.
     pub async fn head_object(
         &self,
         cx: &Arc<RequestContext>,
@@ -181,7 +181,7 @@ impl ObjectReader {
         Ok(response)
     }
 
-    /// Bytes to be admitted before anything is asked: the first landing.
+    /// Returns the bytes to admit before anything is asked: the first landing.
     fn first_bytes(&self, ask: &ReadRequestPlan) -> u64 {
         let open = u64::from(self.shared.tier.tier_options().open_landing_bytes);
         match ask.range {
@@ -193,7 +193,7 @@ impl ObjectReader {
         }
     }
 
-    /// `want`: bytes to bring along; `None` for HEAD.
+    /// Opens an object. `want`: bytes to bring along; `None` for HEAD.
     async fn open_object(
         &self,
         cx: &Arc<RequestContext>,
@@ -235,7 +235,7 @@ impl ObjectReader {
                 Err(ReadOpenFailure::Answer(error)) => return Err(error),
                 Err(ReadOpenFailure::VersionGone) => {
                     self.shared.metrics.reopens.inc();
-                    // What the home knows is old: it has to ask.
+                    // The home's attributes are old: have it ask the UFS.
                     (request.attributes_age_ms_max, request.absence_age_ms_max) = (0, 0);
                 }
             }
@@ -243,7 +243,7 @@ impl ObjectReader {
         Ok(ReadOpenOutcome::Bypass)
     }
 
-    /// Judges what was found against conditions and range, and waits for the first byte.
+    /// Judges an object against conditions and range, and waits for the first byte.
     async fn judge_opened(
         &self,
         cx: &Arc<RequestContext>,
@@ -268,7 +268,7 @@ impl ObjectReader {
             }
         }
         let range = ask.range_of(&attributes);
-        // What came along is of a range that the client has no use for any more.
+        // The bytes that came along belong to a range that the client can no longer use.
         let (data, rest, covered) =
             if range == ask.range { (data, rest, covered) } else { (Vec::new(), None, 0..0) };
         let (extent, part) = match AnswerExtent::from_range(range, attributes.version.bytes) {
@@ -324,7 +324,7 @@ impl ObjectReader {
         cx.note_outcome(verdict, via);
     }
 
-    /// Before the first byte, an error is an answer.
+    /// Turns an error before the first byte into an answer.
     fn open_failure(
         &self,
         cx: &RequestContext,
@@ -380,7 +380,7 @@ impl ObjectReader {
     }
 }
 
-/// Notes what the home answered, for the trace.
+/// Notes the home's answer, for the trace.
 fn trace_outcome(span: Option<&mut ActiveTraceSpan>, outcome: &OpenOutcome) {
     let Some(span) = span else { return };
     let (what, failed) = match outcome {
@@ -398,7 +398,7 @@ fn trace_outcome(span: Option<&mut ActiveTraceSpan>, outcome: &OpenOutcome) {
     }
 }
 
-/// Why an object that was found is not the answer.
+/// Reason why an object that was found is not the answer.
 enum ReadOpenFailure {
     Answer(S3Error),
     VersionGone,
@@ -415,7 +415,8 @@ fn attributes_verdict(cached: bool) -> CacheVerdict {
     if cached { CacheVerdict::Hit } else { CacheVerdict::Miss }
 }
 
-/// A mount that asks for attributes every time asks for absences, too.
+/// Returns the age limit of absences. A mount that always asks for attributes asks for absences,
+/// too.
 fn absence_age_ms_max(mount: &MountedBucket) -> u64 {
     match mount.attributes {
         AttributeFreshness::AlwaysAsk => 0,

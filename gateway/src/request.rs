@@ -1,8 +1,8 @@
-//! What is known of one client request while it is served: who, since when, and what became of it.
+//! Owns what is known of one client request while it is served: its caller, its start, its outcome.
 //!
-//! Made by `http` for each request and put into its extensions as `Arc<RequestContext>`; `read` and
-//! `write` note what they did; `http` writes headers, the access log, metrics and the trace from
-//! it. Decides nothing.
+//! `http` makes it for each request and puts it into its extensions as `Arc<RequestContext>`.
+//! `read` and `write` note what they did. `http` writes headers, the access log, metrics and the
+//! trace from it. Decides nothing.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,8 +18,8 @@ use verbs3_ufs::trace_propagation::{StoreTraceContext, propagate_trace};
 
 use crate::write::NoticeRoute;
 
-/// Names one request in headers, logs and traces: 16 upper-case hexadecimal digits, as S3's own ids
-/// look.
+/// Name of one request in headers, logs and traces: 16 upper-case hexadecimal digits, like S3's own
+/// ids.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
@@ -42,7 +42,7 @@ impl fmt::Debug for RequestId {
     }
 }
 
-/// How the cache took part: the value of `x-verbs3-cache`.
+/// The cache's part in a read: the value of `x-verbs3-cache`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReadVerdict {
     Hit,
@@ -52,7 +52,7 @@ pub enum ReadVerdict {
 }
 
 impl ReadVerdict {
-    /// The value of the header and of the metric's label.
+    /// Returns the value of the header and of the metric's label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -63,7 +63,7 @@ impl ReadVerdict {
     }
 }
 
-/// How the first bytes reached this gateway: the value of `x-verbs3-transport`.
+/// The source of the first bytes: the value of `x-verbs3-transport`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BytesOrigin {
     Tier(TransportKind),
@@ -71,7 +71,7 @@ pub enum BytesOrigin {
 }
 
 impl BytesOrigin {
-    /// The value of the header and of the metric's label: a transport's name, or `ufs`.
+    /// Returns the value of the header and of the metric's label: a transport's name, or `ufs`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Tier(kind) => kind.as_str(),
@@ -91,14 +91,14 @@ pub struct RequestContext {
     answer: Mutex<Option<RawAnswer>>,
     verdict: OnceLock<ReadVerdict>,
     via: OnceLock<BytesOrigin>,
-    /// Whether a home was told of this write by way of the coordinators.
+    /// True if a home was told of this write through the coordinators.
     relayed: AtomicBool,
     body_bytes: AtomicU64,
     ufs_bytes: AtomicU64,
 }
 
 impl RequestContext {
-    /// A request of which nothing is known but its id and its beginning. It is not traced.
+    /// Makes an untraced request with its id and its start alone.
     pub fn new(id: RequestId, started: Instant) -> Self {
         Self {
             id,
@@ -114,7 +114,7 @@ impl RequestContext {
         }
     }
 
-    /// The same, traced.
+    /// Sets the trace; `None` leaves the request untraced.
     #[must_use]
     pub fn with_trace(self, trace: Option<Arc<RequestTrace>>) -> Self {
         Self { trace, ..self }
@@ -124,13 +124,13 @@ impl RequestContext {
         self.trace.as_ref()
     }
 
-    /// A part of the work, for the trace if there is one.
+    /// Begins a span of the trace, if there is one.
     pub(crate) fn begin_span(&self, name: &'static str) -> Option<ActiveTraceSpan> {
         self.trace.as_ref()?.begin_child(name)
     }
 
-    /// What workers are told of the trace: on behalf of `begin_span`, or of the request itself where that
-    /// is none.
+    /// Returns the trace context for workers: under `span`, or under the request itself without
+    /// one.
     pub(crate) fn outgoing_trace(&self, span: Option<&ActiveTraceSpan>) -> Option<TraceContext> {
         let TraceParent { trace, span, sampled, state } =
             self.trace.as_ref()?.outgoing_parent(span);
@@ -138,8 +138,8 @@ impl RequestContext {
         Some(TraceContext { trace: trace.0, span: span.0, sampled, state })
     }
 
-    /// A request to the UFS: a span, which the UFS is told of. `failed`: what the outcome says went
-    /// wrong.
+    /// Sends a request to the UFS under a trace span, which the UFS is told of. `failed`: returns
+    /// what went wrong by the outcome.
     pub(crate) async fn ask_ufs<F: Future>(
         &self,
         ufs: &str,
@@ -160,28 +160,29 @@ impl RequestContext {
         output
     }
 
-    /// The id that headers, logs and traces show.
+    /// Returns the id that headers, logs and traces show.
     pub fn request_id(&self) -> RequestId {
         self.id
     }
 
-    /// When the request's head had been read.
+    /// Returns when the request's head had been read.
     pub fn started_at(&self) -> Instant {
         self.started
     }
 
-    /// Who asks, once the signature has been verified, where there is more than one who can. Set
-    /// once; later calls are ignored.
+    /// Sets the identity's name, once the signature is verified, if there are several identities.
+    /// Later calls are ignored.
     pub fn set_principal(&self, name: &str) {
         let _ = self.principal.set(name.to_owned());
     }
 
-    /// Who asks, where several identities can. `None`: only one can, or no signature has held yet.
+    /// Returns the identity's name, if there are several. `None`: there is one, or no signature has
+    /// held yet.
     pub fn principal_name(&self) -> Option<&str> {
         self.principal.get().map(String::as_str)
     }
 
-    /// Keeps the UFS's own answer to be sent in place of what s3s would make of the error.
+    /// Keeps the UFS's own answer, to be sent instead of s3s's error.
     pub fn put_answer(&self, answer: RawAnswer) {
         *self.answer.lock() = Some(answer);
     }
@@ -191,7 +192,7 @@ impl RequestContext {
         self.answer.lock().take()
     }
 
-    /// The first outcome counts: it is what the headers say.
+    /// Notes the outcome. The first one counts: it is what the headers say.
     pub fn note_outcome(&self, verdict: ReadVerdict, via: BytesOrigin) {
         let _ = self.verdict.set(verdict);
         let _ = self.via.set(via);
@@ -202,17 +203,17 @@ impl RequestContext {
         self.relayed.fetch_or(way == NoticeRoute::Relayed, Ordering::Relaxed);
     }
 
-    /// Whether a home was told of this write by way of the coordinators.
+    /// Returns whether a home was told of this write through the coordinators.
     pub fn is_relayed(&self) -> bool {
         self.relayed.load(Ordering::Relaxed)
     }
 
-    /// How the cache took part. `None`: the request read no object.
+    /// Returns the cache's part. `None`: the request read no object.
     pub fn cache_verdict(&self) -> Option<ReadVerdict> {
         self.verdict.get().copied()
     }
 
-    /// How the first bytes came. `None`: the request read no object.
+    /// Returns the source of the first bytes. `None`: the request read no object.
     pub fn bytes_origin(&self) -> Option<BytesOrigin> {
         self.via.get().copied()
     }
@@ -222,7 +223,7 @@ impl RequestContext {
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of the answer's body that were handed to the socket.
+    /// Returns the bytes of the answer's body that were handed to the socket.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes.load(Ordering::Relaxed)
     }
@@ -232,7 +233,7 @@ impl RequestContext {
         self.ufs_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that this gateway itself read from the UFS for this request.
+    /// Returns the bytes that this gateway itself read from the UFS for this request.
     pub fn ufs_bytes(&self) -> u64 {
         self.ufs_bytes.load(Ordering::Relaxed)
     }

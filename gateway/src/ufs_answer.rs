@@ -1,5 +1,5 @@
-//! The UFS's own answers on their way to the client. Owns which of their headers pass, and what a
-//! UFS's error becomes. The only place that turns an error of a store into a client's.
+//! Passes the UFS's own answers to the client. Owns which of their headers pass, and what a UFS's
+//! error becomes. The only place that turns a store's error into a client's.
 
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue};
@@ -11,12 +11,12 @@ use verbs3_ufs::raw_answer::{self, RemoteFailure};
 use crate::operations::MountNamePair;
 use crate::request::RequestContext;
 
-/// The UFS's own id of the request, for its operator. `x-amz-request-request_id` is this gateway's.
+/// The UFS's own id of the request, for its operator. `x-amz-request-id` is this gateway's.
 pub(crate) const UFS_REQUEST_ID: HeaderName = HeaderName::from_static("x-verbs3-ufs-request-id");
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 
-/// Headers that this gateway's own HTTP server sets, or that speak of the connection to the UFS
-/// (RFC 9110, 7.6.1).
+/// Returns whether a header is set by this gateway's own HTTP server, or speaks of the connection
+/// to the UFS (RFC 9110, 7.6.1).
 fn is_ours(name: &HeaderName) -> bool {
     const OURS: [HeaderName; 13] = [
         header::CONNECTION,
@@ -36,7 +36,7 @@ fn is_ours(name: &HeaderName) -> bool {
     OURS.contains(name) || name == "keep-alive" || name == "alt-svc"
 }
 
-/// Headers of the UFS's answer as the client gets them.
+/// Returns the UFS's headers for the client.
 pub(crate) fn pass_headers(from: &HeaderMap) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(from.len());
     for (name, value) in from.iter().filter(|(name, _)| !is_ours(name)) {
@@ -49,16 +49,16 @@ pub(crate) fn pass_headers(from: &HeaderMap) -> HeaderMap {
 /// Keeps the headers of a success that the typed answer does not know.
 pub(crate) fn keep_headers(headers: &mut HeaderMap, raw: Option<&RawAnswer>) {
     let Some(raw) = raw else {
-        // A store within this process names its requests too; the client's id is the gateway's.
+        // A store within this process also sets an id; the client's id is the gateway's.
         headers.remove(REQUEST_ID);
         return;
     };
     *headers = pass_headers(&raw.headers);
 }
 
-/// What a client is told of a UFS's error: the UFS's own document where names are the same on both
-/// sides; else its code, message, status and headers in a new one, since its own would show the
-/// bucket and prefix behind the mount.
+/// Turns a UFS's error into the client's. Where names are the same on both sides, the client gets
+/// the UFS's own document. Otherwise a new document gets its code, message, status and headers: the
+/// UFS's own would show the bucket and prefix behind the mount.
 pub(crate) fn of_ufs(
     cx: &RequestContext,
     names: &MountNamePair<'_>,
@@ -74,8 +74,7 @@ pub(crate) fn of_ufs(
             );
             let message = "the store behind this endpoint gave an answer to this operation that is not S3's: it does not know the \
                            operation, or not this form of it; trying again won't help";
-            // The only status of a server's failure that no client takes for an invitation to try
-            // again.
+            // The only 5xx status that no client retries.
             return S3Error::with_message(s3s::S3ErrorCode::NotImplemented, message);
         }
         Some(RemoteFailure::NoAnswer(_)) => {
@@ -86,7 +85,7 @@ pub(crate) fn of_ufs(
             unavailable.set_headers(headers);
             return unavailable;
         }
-        // A store within this process: its error is whole as it is.
+        // The error of a store within this process is complete.
         None if raw.is_none() => return error,
         None => {}
     }

@@ -1,6 +1,5 @@
-//! The write path: bodies that are verified on their way, and the word to the home before and after
-//! a write. Owns the order of these steps. Does not hold bodies, does not retry, and does not know
-//! the cache.
+//! The write path: verifies bodies on their way, and tells the homes before and after a write. Owns
+//! the order of these steps. Does not hold bodies, does not retry, and does not know the cache.
 
 pub(crate) mod body_budget;
 pub(crate) mod checks;

@@ -1,4 +1,4 @@
-//! One call to one worker, decoded and checked: order, bounds and checksums of what it answers.
+//! Owns one call to one worker: decodes its answer and checks order, bounds and checksums.
 //!
 //! Decides nothing about other workers and knows no deadline.
 
@@ -15,10 +15,10 @@ use verbs3_rdma::transport::{CallEvent, OutgoingCall, ReplyPart, TransportError,
 use crate::piece_check::{PieceCheckError, verify_piece};
 use crate::worker_map::{OutstandingBytes, TierWorker};
 
-/// What a call said.
+/// One event of a call.
 #[derive(Debug)]
 pub(crate) enum AttemptStep {
-    /// A live fill: the worker is at work, no bytes yet. On the wire, a piece of no bytes.
+    /// The worker is busy with a fill and has sent no bytes yet. On the wire: a piece of no bytes.
     Progress,
     Bytes {
         data: Vec<Bytes>,
@@ -34,7 +34,7 @@ pub(crate) enum AttemptStep {
     Refused(WorkerRefusal),
 }
 
-/// Why a call can't be trusted to go on.
+/// Reason why a call can't be trusted to go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AttemptError {
     #[error(transparent)]
@@ -46,20 +46,20 @@ pub(crate) enum AttemptError {
     Malformed { worker: String, reason: String },
     #[error("worker {worker} sent bad bytes: {flaw}")]
     Corrupt { worker: String, flaw: PieceCheckError },
-    /// `by_way`: nothing came over what the call went over, which is not the last way to the
-    /// worker.
+    /// Nothing came in time. `by_way`: the silent transport is not the last way to the worker, so
+    /// the worker is not blamed.
     #[error("worker {worker} was silent for too long")]
     Silent { worker: String, by_way: bool },
 }
 
 impl AttemptError {
-    /// Whether it says something of the worker itself.
+    /// Returns whether the error is the worker's own fault.
     pub(crate) fn blames_worker(&self) -> bool {
         !matches!(self, Self::Silent { by_way: true, .. })
     }
 }
 
-/// A call to `for_open` or `read` under way. Dropping it cancels.
+/// An open or read call under way. Dropping it cancels the call.
 pub(crate) struct TierAttempt {
     pub(crate) worker: Arc<TierWorker>,
     call: OutgoingCall,
@@ -69,11 +69,11 @@ pub(crate) struct TierAttempt {
     pub(crate) at: u32,
     pub(crate) end: u32,
     due: OutstandingBytes,
-    /// For `for_open`, until its answer has come: what was asked for.
+    /// What an open asked for. `None` for reads, and once the answer to an open has come.
     opening: Option<OpenExpectation>,
 }
 
-/// What an `for_open` asked for, to hold its answer against.
+/// What an open asked for; its answer is checked against it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenExpectation {
     pub(crate) want: Option<ByteRange>,
@@ -98,7 +98,7 @@ impl TierAttempt {
         geometry: BlockGeometry,
         opening: OpenExpectation,
     ) -> Self {
-        // How much it will be is not known yet.
+        // The length is not known before the answer.
         let due = OutstandingBytes::new(worker.clone(), 0);
         Self {
             worker,
@@ -112,12 +112,12 @@ impl TierAttempt {
         }
     }
 
-    /// What its parts come over; known once one has come.
+    /// Returns the transport of the call's parts. It is known once a part has come.
     pub(crate) fn transport_kind(&self) -> TransportKind {
         self.call.transport_kind().unwrap_or(TransportKind::Tcp)
     }
 
-    /// The caller has waited long enough for a sign of life.
+    /// Returns the error for a caller that waited too long for a sign of life.
     pub(crate) fn silence_error(&self) -> AttemptError {
         let by_way = self.worker.peer.blames_way(&self.call);
         AttemptError::Silent { worker: self.worker.id.0.clone(), by_way }
@@ -191,8 +191,7 @@ impl TierAttempt {
         }
     }
 
-    /// The last part may be empty when all bytes went before it, or when the worker could give
-    /// none.
+    /// Accepts an empty last part: all bytes went before it, or the worker could give none.
     fn nothing_more(&self, verdict: CacheVerdict) -> Result<AttemptStep, AttemptError> {
         if self.opening.is_some() {
             return Err(self.malformed_error("an open that ended without attributes"));
@@ -200,7 +199,7 @@ impl TierAttempt {
         Ok(AttemptStep::Bytes { data: Vec::new(), verdict, last: true })
     }
 
-    /// Sets the bytes of block 0 that have to follow.
+    /// Checks the answer to an open. Sets which bytes of block 0 have to follow.
     fn accept_opened(
         &mut self,
         opened: &OpenObjectReply,

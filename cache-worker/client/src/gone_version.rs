@@ -1,4 +1,5 @@
-//! Telling a home that a version of its object is gone at the UFS, so that the next read asks anew.
+//! Tells a home that the UFS no longer has a version of its object, so that the next read asks
+//! again.
 
 use std::sync::Arc;
 
@@ -8,9 +9,12 @@ use verbs3_protocol::{ContentVersion, GoneVersion, ObjectKey, WorkerRequest};
 use crate::tier::CacheTierClient;
 
 impl CacheTierClient {
-    /// Has the object's home drop what it knows of this version, and drops what this process has
-    /// leased. Sent once; ends with the answer, or after `first_progress`. A home that can't be
-    /// told, or rests, is left out: its readers see the change when their attributes' time is over.
+    /// Has the home drop what it knows of this version. Also drops this process's leases on the
+    /// object.
+    ///
+    /// The message is sent once. The call ends with the answer, or after `first_progress`. A home
+    /// that can't be told, or rests, is left out: its readers see the change when their attributes
+    /// expire.
     pub async fn tell_version_gone(self: &Arc<Self>, object: &ObjectKey, version: &ContentVersion) {
         self.leases.drop_keys([object.hash()]);
         let map = self.map.load_full();

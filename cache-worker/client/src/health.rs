@@ -1,7 +1,7 @@
-//! Whether a worker is asked: a pure state machine over outcomes and time.
+//! Decides whether a worker may be asked: a pure state machine over outcomes and time.
 //!
-//! A worker that failed several times in a row rests. When its rest is over, one caller tries it;
-//! the others wait for what comes of that. Owns no clock and no connection.
+//! A worker that failed several times in a row rests. After its rest, one caller tries it; the
+//! others wait for the outcome. Owns no clock and no connection.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::time::Instant;
 
-/// When a worker is left alone, and for how long.
+/// When a worker rests after failures, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthOptions {
     /// Failures in a row before the first rest.
     pub failures_max: u32,
     pub rest_min: Duration,
-    /// The rest doubles with each failed trial up to this.
+    /// Upper bound of a rest. The rest doubles with each failed trial.
     pub rest_max: Duration,
 }
 
@@ -38,8 +38,8 @@ enum HealthState {
         until: Instant,
         rest: Duration,
     },
-    /// One caller tries the worker since `since`. If nothing is heard of the trial for a whole
-    /// rest, another may.
+    /// One caller has been trying the worker since `since`. If no outcome is known after a whole
+    /// rest, another caller may try.
     Trying {
         since: Instant,
         rest: Duration,
@@ -55,7 +55,7 @@ pub(crate) struct WorkerHealth {
 impl WorkerHealth {
     pub(crate) const NEW: Self = Self { state: HealthState::Up { failures: 0 } };
 
-    /// Whether this caller may ask the worker now.
+    /// Returns whether this caller may ask the worker now.
     pub(crate) fn admit_call(&mut self, now: Instant) -> bool {
         match self.state {
             HealthState::Up { .. } => true,
@@ -75,7 +75,7 @@ impl WorkerHealth {
         *self = Self::NEW;
     }
 
-    /// Returns the rest that begins now, if one does.
+    /// Notes a failure. Returns the length of the rest that begins now, if one does.
     pub(crate) fn note_failure(
         &mut self,
         now: Instant,
@@ -87,7 +87,7 @@ impl WorkerHealth {
                 return None;
             }
             HealthState::Up { .. } => options.rest_min,
-            // A call that began before the rest did: it says nothing new.
+            // The call began before the rest, so its failure is no news.
             HealthState::Resting { .. } => return None,
             HealthState::Trying { rest, .. } => (rest * 2).min(options.rest_max),
         };
@@ -100,7 +100,7 @@ impl WorkerHealth {
     }
 }
 
-/// [`WorkerHealth`] shared by all callers; a worker that never failed costs one atomic load.
+/// A [`WorkerHealth`] shared by all callers. A worker that never failed costs one atomic load.
 #[derive(Debug)]
 pub(crate) struct SharedWorkerHealth {
     /// True while `health` is [`WorkerHealth::NEW`]. Written under the lock.

@@ -1,4 +1,4 @@
-//! Keys by their homes, in messages of bounded length.
+//! Groups keys by their homes, into messages of bounded length.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use verbs3_protocol::{ListedEntry, ObjectKey, ObjectVolume};
 
 use crate::worker_map::{TierWorker, TierWorkerMap};
 
-/// Keys in one message; what workers accept at most by default, and what S3 allows in a batch
+/// Most keys in one message. Workers accept that many by default, and S3 allows as many in a batch
 /// delete.
 const KEYS_PER_MESSAGE_MAX: usize = 1000;
-/// Bytes in one message: half of the frames that transports hold by default (64 KiB), for what
-/// stands beside the keys. A key has 1 KiB at most, so a thousand would not fit.
+/// Most bytes in one message: half of a transport's default frame (64 KiB); the rest is for what
+/// stands beside the keys. A key has up to 1 KiB, so a thousand long ones would not fit.
 const BYTES_PER_MESSAGE_MAX: usize = 32 << 10;
 
-/// A home, and what it is to be told in one message.
+/// A home, and the items of one message to it.
 pub(crate) type HomeKeyBatch<T> = (Arc<TierWorker>, Vec<T>);
 
-/// What a message carries of one key.
+/// An item of a message that belongs to one key.
 pub(crate) trait OfKey {
     fn entry_key(&self) -> &str;
-    /// At most, on the wire.
+    /// Returns an upper bound of the item's bytes on the wire.
     fn wire_bytes(&self) -> usize;
 }
 
@@ -40,20 +40,20 @@ impl OfKey for ListedEntry {
 
     fn wire_bytes(&self) -> usize {
         let etag = self.shown.as_ref().and_then(|shown| shown.etag.as_ref()).map_or(0, String::len);
-        // Lengths, options, and two numbers of ten bytes each.
+        // The 32 bytes are for lengths, options, and two numbers of ten bytes each.
         self.key.len() + etag + 32
     }
 }
 
 impl TierWorkerMap {
-    /// Without a map, nobody is to be told.
+    /// Groups items by home. Without a map there are no groups.
     pub(crate) fn by_home<T: OfKey>(
         &self,
         volume: &ObjectVolume,
         items: Vec<T>,
     ) -> Vec<HomeKeyBatch<T>> {
         let mut groups: Vec<HomeKeyBatch<T>> = Vec::new();
-        // Bytes of each group.
+        // Bytes of each group, in the order of `groups`.
         let mut sizes: Vec<usize> = Vec::new();
         let mut object = ObjectKey { volume: volume.clone(), key: String::new() };
         for item in items {

@@ -1,8 +1,8 @@
-//! Hot blocks: which have more workers than their owner, as the coordinator says, and who these are
-//! by the map.
+//! Owns the hot blocks: the coordinator says which have more workers than their owner; the map says
+//! which workers these are.
 //!
-//! Changes nobody's answers: what a replica gives belongs to a version that the reader names.
-//! Attributes stay with the home.
+//! Changes no answer: a replica serves a version that the reader names. Attributes stay with the
+//! home.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use verbs3_protocol::{BlockHash, PlacementMap};
 
 use crate::tier::CacheTierClient;
 
-/// Hot blocks, and how many workers each is to have, its owner included.
+/// Hot blocks, and how many workers each should have, its owner included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HotBlockReplicas(pub HashMap<BlockHash, u16>);
 
@@ -36,15 +36,15 @@ impl HotBlockSpread {
         self.0.len()
     }
 
-    /// At least two.
+    /// Returns a hot block's workers: at least two. `None`: the block is not hot.
     pub(crate) fn workers_of(&self, block: BlockHash) -> Option<&[u16]> {
         self.0.get(&block).map(Vec::as_slice)
     }
 }
 
 impl CacheTierClient {
-    /// These blocks are hot from here on, and no others: reads of them are spread over as many
-    /// workers. Costs some milliseconds for hundreds of blocks and a thousand workers.
+    /// Replaces the list of hot blocks and spreads their reads over as many workers. Takes some
+    /// milliseconds for hundreds of blocks and a thousand workers.
     pub fn adopt_hot(&self, hot: HotBlockReplicas) {
         let mut known = self.hot.lock();
         if *known == hot {
@@ -55,7 +55,7 @@ impl CacheTierClient {
         self.install_map(map.placement.clone(), map.workers.clone(), &known);
     }
 
-    /// Blocks that reads are spread of.
+    /// Returns how many blocks have their reads spread.
     pub fn hot_blocks(&self) -> usize {
         self.map.load().spread.len()
     }

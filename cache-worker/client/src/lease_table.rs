@@ -1,16 +1,16 @@
-//! Leases on attributes that homes have granted this process: what it may answer by itself, and
-//! until when.
+//! Owns the leases on attributes that homes have granted this process: what it may answer by
+//! itself, and until when. `recalls` receives what homes recall.
 //!
-//! # Why nothing stale is answered
-//! A home acknowledges a write once all that hold a lease on its key have said that they dropped
-//! it, or their leases are over. Here a lease is over no later than the home believes: its time
-//! counts from when the question was *sent*, on a clock that goes on while the host sleeps, and a
-//! tenth of it is left away for the drift of clocks. To drop a key is to raise a counter, which it
-//! shares with some others; a lease holds while its counter is what it was when the question was
-//! sent. So a recall also ends what is granted and still on its way. A read is judged once, when it
-//! begins: what passes later, passes beside it.
+//! # Why no answer is stale
+//! A home acknowledges a write only when each holder of a lease on the key has dropped it, or the
+//! lease has expired. Here a lease expires no later than at the home. Its time counts from when the
+//! question was *sent*, on a clock that runs while the host sleeps. A tenth of it is given up for
+//! clock drift.
 //!
-//! Owns what is held. How homes say what they recall is `recalls`'.
+//! To drop a key, its counter is raised; several keys share a counter. A lease is valid while its
+//! counter has the value it had when the question was sent. A recall therefore also ends a grant
+//! that is still on its way. A read is judged once, when it begins. Writes that complete later are
+//! concurrent with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,40 +32,42 @@ use crate::metrics::TierMetrics;
 use crate::open::OpenRequest;
 use crate::worker_map::{TierWorker, TierWorkerMap};
 
-/// Counters that keys share: 128 KiB. A recall of one key costs those that share its counter a
-/// question each.
+/// Counters that keys share: 128 KiB. A recall of one key makes the others of its counter ask their
+/// homes once.
 const COUNTERS: usize = 1 << 14;
-/// Bytes that one place of the store stands for: attributes with usual headers take about as many.
+/// Bytes of headers per unit of cache capacity. Attributes with usual headers take about as many.
 const PLACE_BYTES: usize = 512;
-/// What is over is kept for as long, because of the reads that it has answered: the home counts
-/// them.
+/// How long an entry is kept, even after its lease: the home still has to hear how many reads it
+/// answered.
 const KEPT: Duration = Duration::from_secs(60);
-/// Part of a lease by which this host's clock may be slow against the home's.
+/// The lease is shortened by one part in `DRIFT`: this clock may run that much slower than the
+/// home's.
 const DRIFT: u32 = 10;
 
-/// Since this host was started, sleep included.
+/// A clock that returns the time since this host was started, sleep included.
 pub type TierBootClock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// What a lease's counters were when its question was sent.
+/// A lease's counters at the time when its question was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LeaseStamp {
     key: u64,
     all: u64,
 }
 
-/// Attributes that are, or were, leased.
+/// Attributes under a lease that may have expired.
 pub(crate) struct LeasedAttributes {
     pub(crate) attributes: HeadAttributes,
     pub(crate) generation: KeyGeneration,
-    /// Of the answer that brought them.
+    /// The transport of the answer that brought them.
     pub(crate) transport: TransportKind,
     home: WorkerId,
     epoch: Epoch,
-    /// For who accepts attributes as old as that, or older.
+    /// The age limit that the granting request accepted. Requests with a lower limit can't use the
+    /// lease.
     age_ms_max: u64,
     stamp: LeaseStamp,
     end: Duration,
-    /// Reads that it has answered, and the home has not heard of.
+    /// Reads that it has answered and the home does not know of.
     answered: AtomicU32,
 }
 
@@ -81,25 +83,25 @@ pub(crate) struct LeaseQuestion {
 /// A home that is polled for recalls.
 pub(crate) struct PolledHome {
     pub(crate) home: Arc<TierWorker>,
-    /// It is reached in another way by now.
+    /// A newer entry exists: the home is reached in another way by now.
     pub(crate) replaced: AtomicBool,
     /// Its last poll was answered.
     pub(crate) live: AtomicBool,
-    /// When it had anything to do with leases last: milliseconds since the host was started.
+    /// Last use for leases: milliseconds since the host was started.
     wanted_ms: AtomicU64,
 }
 
 pub(crate) struct TierLeaseTable {
     pub(crate) holder: HolderId,
-    /// `None`: no leases are wanted.
+    /// `None`: leases are off.
     held: Option<Cache<Arc<ObjectKey>, Arc<LeasedAttributes>>>,
-    /// Something was granted once: until then nothing is looked for.
+    /// Set with the first grant. Until then no lookup is made.
     any: AtomicBool,
     counters: Box<[AtomicU64]>,
     all: AtomicU64,
     pub(crate) homes: Mutex<HashMap<WorkerId, Arc<PolledHome>>>,
     pub(crate) clock: TierBootClock,
-    /// Where polls run: the runtime that this was made on, if any.
+    /// The runtime on which polls run: the one that this was made on, if any.
     pub(crate) runtime: Option<Handle>,
     pub(crate) stop: CancellationToken,
 }
@@ -131,7 +133,7 @@ impl TierLeaseTable {
         self.held.is_some()
     }
 
-    /// Attributes by which a read that begins now may be answered. `None`: the home is to be asked.
+    /// Returns leased attributes that may answer a read that begins now. `None`: ask the home.
     pub(crate) async fn find_valid(
         &self,
         map: &TierWorkerMap,
@@ -151,7 +153,7 @@ impl TierLeaseTable {
         (fits && holds).then_some(held)
     }
 
-    /// To be made before the question is sent. `None`: no lease can come of it.
+    /// Begins a question; call it before the question is sent. `None`: no lease can come of it.
     pub(crate) async fn begin_question(
         &self,
         home: &TierWorker,
@@ -171,8 +173,8 @@ impl TierLeaseTable {
         Some(LeaseQuestion { hash, stamp: self.current_stamp(hash), sent: (self.clock)(), holder })
     }
 
-    /// Keeps what was granted, unless it was recalled meanwhile. `true`: the home grants, and is to
-    /// be polled.
+    /// Keeps a grant, unless it was recalled meanwhile. Returns `true` if the home grants leases
+    /// and has to be polled.
     pub(crate) async fn record_grant(
         &self,
         question: LeaseQuestion,
@@ -191,7 +193,7 @@ impl TierLeaseTable {
         }
         let LeaseQuestion { hash, stamp, sent, holder: _ } = question;
         if stamp != self.current_stamp(hash) {
-            // It would not be used in any case: see `find_valid`.
+            // `find_valid` would reject it in any case.
             metrics.count_lease_event("overtaken");
             return true;
         }
@@ -212,14 +214,14 @@ impl TierLeaseTable {
         true
     }
 
-    /// What is held of these keys, or on its way, is used no more once this returns.
+    /// Drops these keys. Once this returns, neither their leases nor grants on their way are used.
     pub(crate) fn drop_keys(&self, hashes: impl IntoIterator<Item = KeyHash>) {
         for hash in hashes {
             self.key_counter(hash).fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// The same of all that is held.
+    /// Drops all leases, and all grants on their way.
     pub(crate) fn drop_all(&self) {
         self.all.fetch_add(1, Ordering::SeqCst);
     }
@@ -268,11 +270,11 @@ impl PolledHome {
     }
 }
 
-/// Of this process.
+/// Watches this process for pauses of its host.
 static PAUSES: PauseWatch = PauseWatch::new();
 
-/// What this host's clock has missed, as far as that is known, is counted: leases are rights, and
-/// nobody is waited for by this clock.
+/// Returns the time since boot, plus known time that the host's clock has missed. Adding it is
+/// safe: it only ends leases sooner, and nobody waits by this clock.
 pub(crate) fn since_boot() -> Duration {
     let (wall, own) = (read(ClockId::Realtime), read(ClockId::Boottime));
     own + PAUSES.missed_time(own, wall)
@@ -297,7 +299,7 @@ mod tests {
     use verbs3_rdma::peer::{PeerOptions, TransportPeer};
     use verbs3_rdma::transport::PeerAddress;
 
-    /// Of a lease of a second, asked for at 100 s: on a clock that stands where it is told to.
+    /// Tests a lease of one second, asked for at 100 s, on a clock that the test sets.
     #[tokio::test]
     async fn a_lease_counts_from_its_question_and_ends_a_tenth_early() {
         let now = Arc::new(AtomicU64::new(0));

@@ -1,6 +1,6 @@
-//! The gateway's side of the cache tier: which worker to ask, how long to wait for it, whom to ask
-//! next, and whether the bytes are right. Knows no HTTP and no UFS: where the tier can't help it
-//! says so, and the gateway goes to the UFS.
+//! The gateway's side of the cache tier. Decides which worker to ask, how long to wait, whom to ask
+//! next, and whether the bytes are right. Knows no HTTP and no UFS: where the tier can't help, it
+//! says so, and the gateway asks the UFS.
 #![forbid(unsafe_code)]
 
 mod attempt;

@@ -1,4 +1,4 @@
-//! Telling homes what a listing showed, so that nobody reads on from attributes that it
+//! Tells homes what a listing showed, so that nobody keeps reading from attributes that it
 //! contradicts.
 
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use crate::worker_map::TierWorker;
 use crate::write_announcement::ask_worker;
 
 impl CacheTierClient {
-    /// Has each home hold what it knows of these keys against what a listing showed of them. One
-    /// message for each home that has some, all at once, sent once; ends when all have answered, or
-    /// after `first_progress`. A home that can't be told, or rests, is left out: its readers see
-    /// the change when their attributes' time is over.
+    /// Has each home check what it knows of these keys against what a listing showed of them.
+    ///
+    /// All messages go out at once, each is sent once. The call ends when all homes have answered,
+    /// or after `first_progress`. A home that can't be told, or rests, is left out: its readers see
+    /// the change when their attributes expire.
     pub async fn report_listing(
         self: &Arc<Self>,
         volume: &ObjectVolume,
@@ -36,8 +37,7 @@ impl CacheTierClient {
         join_all(told).await;
     }
 
-    /// Tells a home something that its readers find out by themselves later, if it can't be told
-    /// now.
+    /// Tells a home something once. If that fails, its readers find out by themselves later.
     pub(crate) async fn tell_once(
         &self,
         kind: &'static str,

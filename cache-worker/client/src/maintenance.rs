@@ -1,5 +1,5 @@
-//! What people want of the tier: changes made behind its back are to be seen, blocks looked at,
-//! given up, let go of.
+//! Serves an operator's requests: invalidates what changed behind the tier's back; inspects, drops
+//! and unpins blocks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use verbs3_rdma::transport::{CallEvent, TransportError};
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
 
-/// Pause before what failed is tried again.
+/// Pause before a failed try is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Objects of a volume whose attributes are void.
+/// Objects of a volume whose attributes are invalid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InvalidObjects {
     Keys(Vec<String>),
-    /// All whose names begin so.
+    /// All objects whose keys begin with this.
     Prefix(String),
 }
 
-/// Why something was not done.
+/// Reason why a request was not carried out.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TendError {
     #[error("there is no placement map yet")]
@@ -41,16 +41,16 @@ pub enum TendError {
 }
 
 impl CacheTierClient {
-    /// The workers that the map gives a block, its owner first.
+    /// Returns the workers that the map gives a block, its owner first.
     pub fn owner_ids(&self, object: &ObjectKey, block: BlockIndex) -> Vec<WorkerId> {
         let map = self.map.load();
         let owners = map.placement.slot_owners(object.block_slot(block)).iter();
         owners.map(|&owner| map.workers[usize::from(owner)].id.clone()).collect()
     }
 
-    /// Has the homes ask the UFS before they answer for these objects again. `Ok`: every read that
-    /// begins from now on sees what the UFS has now, or later. Tries for `patience`, also over a
-    /// change of the map.
+    /// Has the homes ask the UFS before they answer for these objects again. After `Ok`, every read
+    /// that begins sees what the UFS has now, or later. Tries for `patience`, also across a change
+    /// of the map.
     pub async fn invalidate_objects(
         &self,
         volume: &ObjectVolume,
@@ -89,7 +89,7 @@ impl CacheTierClient {
                     })
                     .collect()
             }
-            // Any of them may be the home of some.
+            // Any worker may be the home of some keys with the prefix.
             InvalidObjects::Prefix(prefix) => {
                 let message = || ForgetPrefix { volume: volume.clone(), prefix: prefix.clone() };
                 map.workers
@@ -108,9 +108,9 @@ impl CacheTierClient {
         join_all(told).await.into_iter().collect()
     }
 
-    /// Told, and still in force afterwards: a worker that answers under the map's epoch with a
-    /// lease is the home of its slots at that moment, and whoever is it later asks the UFS later.
-    /// Where maps never change, the epoch is that of the list of workers.
+    /// Tells a worker, then checks that the map is still in force. A worker that answers under the
+    /// map's epoch with a lease is the home of its slots at that moment. A later home asks the UFS
+    /// later. Where maps never change, the epoch is that of the list of workers.
     async fn forget_at_home(
         &self,
         map: &TierWorkerMap,
@@ -130,7 +130,7 @@ impl CacheTierClient {
             .await?
         {
             WorkerReply::Standing { epoch: theirs, leased: true } if theirs == epoch => Ok(()),
-            // Without a list of its own, it answers whoever asks.
+            // A worker without a list of its own answers for every key.
             WorkerReply::Standing { epoch: Epoch(0), leased: true } if fixed => Ok(()),
             WorkerReply::Standing { .. } if fixed => {
                 let same = "give both the same cluster.workers and cluster.replicas";
@@ -150,8 +150,8 @@ impl CacheTierClient {
         }
     }
 
-    /// What one worker has of up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version,
-    /// whether or not the map gives them to it; with `act` done to it.
+    /// Applies `act` to up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version at one
+    /// worker, and returns what it has of them. The map need not give it these blocks.
     pub async fn tend_blocks(
         &self,
         worker: &WorkerId,
@@ -184,7 +184,8 @@ impl CacheTierClient {
         }
     }
 
-    /// One question without bytes. Waits through signs of life.
+    /// Asks one question without bytes, again where the connection broke. Signs of life don't end
+    /// the wait.
     async fn ask_with_repeats(
         &self,
         kind: &'static str,
@@ -217,7 +218,7 @@ impl CacheTierClient {
     }
 }
 
-/// Signs of life are pieces of no bytes.
+/// Waits for the answer and skips signs of life, which are pieces of no bytes.
 async fn ask_patiently(worker: &TierWorker, message: Bytes) -> Result<WorkerReply, TransportError> {
     let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
     let mut call = worker.peer.start_call(message, None);

@@ -1,10 +1,11 @@
-//! What becomes of an open that meets a worker with another placement map: it waits until the maps
-//! may agree, within a bound, and is asked again by the map that there is then.
+//! Handles an open that meets a worker with another placement map. The open waits, within a bound,
+//! until the maps may agree. Then it asks again by the map that is current.
 //!
-//! The gateway's map comes by its follower, which is watched. Where the worker's is the older one,
-//! nothing tells when it has followed, and it is asked again after a pause. Who has waited in vain
-//! for a worker under a map is the last one to wait for it under that map: a worker that lags
-//! behind, or a change that waits for a lease to end, costs a few opens a delay, and not all.
+//! The gateway's map comes through its follower, so a change of it ends the wait. Where the
+//! worker's map is the older one, nothing tells when it has caught up; the gateway asks again after
+//! a pause. After one wait in vain for a worker under a map, no new open waits for it under that
+//! map. A worker that lags, or a map change that waits for a lease to end, therefore delays only a
+//! few opens.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,12 +16,12 @@ use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::tier::CacheTierClient;
 
-/// First pause before a worker is asked again that has yet to follow, or is between two maps;
-/// doubles up to [`PAUSE_MAX`].
+/// First pause before the gateway asks again a worker that lags or is between two maps. Doubles up
+/// to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// Workers for which somebody has waited in vain, and under which map.
+/// Workers for which an open has waited in vain, and under which map.
 #[derive(Default)]
 pub(crate) struct InVain(Mutex<HashMap<WorkerId, Epoch>>);
 
@@ -29,7 +30,7 @@ impl InVain {
         self.0.lock().get(worker) == Some(&epoch)
     }
 
-    /// Remembers no more than the workers of one map.
+    /// Notes a wait in vain. Remembers no more than the workers of one map.
     fn note_wait(&self, worker: &WorkerId, epoch: Epoch) {
         let mut known = self.0.lock();
         known.retain(|_, under| *under == epoch);
@@ -50,8 +51,8 @@ impl MapAgreementWait {
 }
 
 impl CacheTierClient {
-    /// Of a worker that has the map `theirs` (0: none for now) and was asked by `ours`. Whether it
-    /// is worth asking again.
+    /// Waits for the maps to agree. Returns whether it is worth asking again. `theirs`: the
+    /// worker's epoch, 0 if it has no map now; `ours`: the epoch under which it was asked.
     pub(crate) async fn may_agree_soon(
         &self,
         between: &mut MapAgreementWait,

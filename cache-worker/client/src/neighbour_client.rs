@@ -1,9 +1,9 @@
-//! Other workers, as a worker asks them for pages that they hold: before the UFS is asked for what
-//! has moved here.
+//! Owns a worker's questions to other workers: it asks them for pages of blocks that have moved
+//! here, before it asks the UFS.
 //!
-//! Owns the memory for what they send, and the bounds: on what is under way, on silence, on the
-//! time of one question. Asks whom it is told to, once; who does not answer in time has nothing.
-//! Holds no bytes against their checksums: who keeps them does.
+//! Owns the memory for the answers and three bounds: on what is under way, on silence, and on the
+//! time of one question. Asks each neighbour once; one that does not answer in time counts as
+//! holding nothing. Checks no page checksums: whoever keeps the bytes does.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,21 +26,21 @@ use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
 use crate::health::HealthOptions;
 use crate::worker_map::TierWorker;
 
-/// Bounds of what neighbours are asked.
+/// Bounds of the questions to neighbours.
 #[derive(Debug, Clone)]
 pub struct NeighbourOptions {
     pub geometry: BlockGeometry,
-    /// How long a question waits for its turn, which is memory for the answer.
+    /// Longest wait of a question for memory for its answer.
     pub wait_max: Duration,
     /// Longest wait for the next part of an answer.
     pub silence_max: Duration,
     /// Longest time for one answer.
     pub deadline: Duration,
-    /// When a neighbour is left alone, and for how long.
+    /// When a neighbour rests after failures, and for how long.
     pub health: HealthOptions,
 }
 
-/// Why a neighbour gave nothing, or nothing more.
+/// Reason why a neighbour gave nothing, or nothing more.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum NeighbourError {
     #[error("worker {0} is not reached from here, or rests after failures")]
@@ -62,19 +62,19 @@ pub enum NeighbourError {
     Corrupt { worker: WorkerId, page: u16 },
 }
 
-/// The workers that can be asked.
+/// The client of the workers that can be asked for pages.
 pub struct NeighbourClient {
     options: NeighbourOptions,
-    /// What is sent lies here until it has been copied: nothing that is cached can take its place,
-    /// and it takes no page's.
+    /// Memory for answers until they are copied. It is separate from the cache: cached pages can't
+    /// take it, and answers take no page's memory.
     arena: Arena,
-    /// Memory that is not promised to a question, in KiB.
+    /// Memory that no question has reserved, in KiB.
     turns: Arc<Semaphore>,
     workers: ArcSwap<HashMap<WorkerId, Arc<TierWorker>>>,
 }
 
-/// Pages of one block that a neighbour may hold. The range begins and ends at borders of pages, or
-/// with the block.
+/// Pages of one block that a neighbour may hold. The range begins and ends at page borders, or at
+/// the block's end.
 #[derive(Debug, Clone)]
 pub struct HeldRequest {
     pub object: ObjectKey,
@@ -83,24 +83,24 @@ pub struct HeldRequest {
     pub range: Range<u32>,
 }
 
-/// What a new owner says of a block that it is to take over.
+/// A new owner's answer about a block that it should take over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TakeOverOutcome {
     Taken {
         bytes: u64,
     },
-    /// It follows another map.
+    /// The new owner follows another map.
     OtherMap,
     Refused(String),
 }
 
-/// An answer under way. Dropping it cancels.
+/// An answer under way. Dropping it cancels the call.
 pub struct HeldRead {
     worker: Arc<TierWorker>,
     call: OutgoingCall,
     geometry: BlockGeometry,
     block: BlockIndex,
-    /// Before it, nothing more can come.
+    /// Next byte; an answer must not send bytes before it.
     at: u32,
     end: u32,
     silence_max: Duration,
@@ -111,7 +111,7 @@ pub struct HeldRead {
 }
 
 impl NeighbourClient {
-    /// Landings are leased from `arena`, which should be nobody else's.
+    /// Makes a client. Landings are lent from `arena`, which nobody else should use.
     pub fn new(options: NeighbourOptions, arena: Arena) -> Arc<Self> {
         let kibibytes =
             (arena.arena_usage().capacity_bytes >> 10).min(Semaphore::MAX_PERMITS as u64 >> 1);
@@ -119,7 +119,8 @@ impl NeighbourClient {
         Arc::new(Self { options, arena, turns, workers: ArcSwap::default() })
     }
 
-    /// These from here on. Who is known under the same peer stays what it is, health included.
+    /// Replaces the set of workers. A worker that is already known under the same peer keeps its
+    /// state, health included.
     pub fn adopt_peers(&self, peers: &HashMap<WorkerId, Arc<TransportPeer>>) {
         let before = self.workers.load_full();
         let worker = |(id, peer): (&WorkerId, &Arc<TransportPeer>)| {
@@ -130,7 +131,7 @@ impl NeighbourClient {
         self.workers.store(Arc::new(peers.iter().map(worker).collect()));
     }
 
-    /// Whether it can be asked at all.
+    /// Returns whether this worker can be asked at all.
     pub fn knows_worker(&self, id: &WorkerId) -> bool {
         self.workers.load().contains_key(id)
     }
@@ -141,8 +142,8 @@ impl NeighbourClient {
         id: &WorkerId,
         request: HeldRequest,
     ) -> Result<HeldRead, NeighbourError> {
-        // The turn first: nobody who has found a neighbour well, perhaps as the one that tries it,
-        // then waits.
+        // Reserve memory first. A caller that `admit_worker` has let through may be the one that
+        // tries a resting worker; it must not wait after that.
         let turn = self.reserve_memory(&request.range).await?;
         let worker = self.admit_worker(id)?;
         let HeldRequest { object, version, block, range } = request;
@@ -176,7 +177,8 @@ impl NeighbourClient {
         })
     }
 
-    /// Whether `id` seems to hold the page of block 0. A hint; no answer in time is a no.
+    /// Returns whether `id` seems to hold the page of block 0. A hint; no answer in time counts as
+    /// no.
     pub async fn likely_holds(&self, id: &WorkerId, holds: HoldsMessage) -> bool {
         let Ok(worker) = self.admit_worker(id) else { return false };
         let mut call = worker.peer.start_call(WorkerRequest::Holds(holds).encode(), None);
@@ -186,7 +188,7 @@ impl NeighbourClient {
                     worker.health.note_success();
                     return likely;
                 }
-                // Of an earlier release, or configured otherwise.
+                // A worker of an earlier release, or with another configuration.
                 Ok(_) => return false,
                 Err(error) => {
                     NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
@@ -209,7 +211,7 @@ impl NeighbourClient {
     ) -> Result<TakeOverOutcome, NeighbourError> {
         let worker = self.admit_worker(id)?;
         let mut call = worker.peer.start_call(WorkerRequest::TakeOver(asked).encode(), None);
-        // It waits for its turn and for an answer of its own.
+        // The new owner waits for its turn, and then for an answer of its own.
         let patience = self.options.wait_max + self.options.deadline + self.options.deadline;
         let error = match timeout(patience, call.next()).await {
             Ok(Ok(CallEvent::Part(part))) => match WorkerReply::decode(&part.message) {
@@ -247,7 +249,7 @@ impl NeighbourClient {
         &self,
         range: &Range<u32>,
     ) -> Result<OwnedSemaphorePermit, NeighbourError> {
-        // Cells are as wide as classes of sizes are: up to twice what is asked, for small pages.
+        // Arena cells have the width of size classes: up to twice what is asked, for small pages.
         let bytes: u64 = self
             .options
             .geometry
@@ -270,8 +272,8 @@ impl NeighbourClient {
 }
 
 impl HeldRead {
-    /// The next pages, in order, with gaps; `None`: that was all. After that, or an error, nothing
-    /// more comes.
+    /// Returns the next pages, in order, with gaps. `None` ends the answer. After `None` or an
+    /// error nothing more comes.
     pub async fn next(&mut self) -> Result<Option<(BlockPiece, Vec<Bytes>)>, NeighbourError> {
         if self.over {
             return Ok(None);
@@ -291,7 +293,7 @@ impl HeldRead {
         next
     }
 
-    /// What came was not what its checksum says: nothing more is taken.
+    /// Ends the answer because a page did not match its checksum. Returns the error.
     pub fn reject_corrupt(&mut self, page: u16) -> NeighbourError {
         self.over = true;
         let error = NeighbourError::Corrupt { worker: self.worker.id.clone(), page };
@@ -307,7 +309,7 @@ impl HeldRead {
                 Ok(Ok(CallEvent::Wanted { .. })) => return Err(wants_bytes(&self.worker.id)),
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => {
-                    // A way that is silent is left, and says nothing of the worker; this answer is
+                    // The silent transport is left, which does not blame the worker. This answer is
                     // lost all the same.
                     self.worker.peer.blames_way(&self.call);
                     return Err(NeighbourError::Silent(self.worker.id.clone()));
@@ -327,20 +329,22 @@ impl HeldRead {
                     self.check_piece(&piece, &part.data)?;
                     self.at = piece.start + piece.length;
                     if part.last {
-                        // Not how it is said, and no reason to throw it away.
+                        // Data should not come in the last part. The bytes are good, so they are
+                        // kept.
                         self.over = true;
                     }
                     return Ok(Some((piece, part.data)));
                 }
-                // It knows no such volume, or cuts blocks otherwise: nothing to be had.
+                // The worker does not know the volume, or has another block size: it has nothing
+                // for us.
                 WorkerReply::Refused(_) => return Ok(None),
                 _ => return Err(self.malformed_error("not an answer to what was asked".into())),
             }
         }
     }
 
-    /// Whole pages, after those that came, within what was asked; as many bytes and checksums as it
-    /// says.
+    /// Checks that a piece has whole pages, follows the earlier ones, lies within the range, and
+    /// has as many bytes and checksums as it says.
     fn check_piece(&self, piece: &BlockPiece, data: &[Bytes]) -> Result<(), NeighbourError> {
         let BlockPiece { block, start, length, checksums, verdict: _ } = piece;
         let page_bytes = self.geometry.page_bytes;

@@ -1,5 +1,5 @@
-//! Asking homes what they have of many objects, in few messages. Sent once: who is not answered
-//! asks again, or otherwise.
+//! Asks homes what they have of many objects, in few messages. Each message is sent once; a caller
+//! without an answer asks again, or in another way.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
 use crate::write_announcement::ask_worker;
 
-/// What a home says of one object.
+/// A home's answer about one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectLookOutcome {
     Known {
-        /// `None`: the home knows no attributes of it.
+        /// `None`: the home knows no attributes of the object.
         here: Option<ObjectHoldings>,
         worker: WorkerId,
-        /// As [`ObjectLookReply`] has it.
+        /// The home's life number, see [`ObjectLookReply`].
         life: u64,
-        /// Of the map by which it was asked.
+        /// Epoch of the map by which the home was asked.
         epoch: Epoch,
     },
     /// The home can't be asked now, or does not answer.
     Away(String),
 }
 
-/// One of the objects, and its place among them.
+/// One of the objects, and its position in the request.
 struct NumberedObject(usize, LookedFor);
 
 impl OfKey for NumberedObject {
@@ -40,13 +40,14 @@ impl OfKey for NumberedObject {
     }
 
     fn wire_bytes(&self) -> usize {
-        // A length, and two numbers of three bytes each.
+        // The 10 bytes are for a length, and two numbers of three bytes each.
         self.1.key.len() + 10
     }
 }
 
 impl CacheTierClient {
-    /// What their homes have of these objects, in their order.
+    /// Asks the homes of these objects what they have of them. Returns the outcomes in the same
+    /// order.
     pub async fn look_up_objects(
         &self,
         volume: &ObjectVolume,

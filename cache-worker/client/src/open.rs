@@ -1,7 +1,8 @@
-//! Opening an object: attributes, and in the same round trip the first bytes. One call to the home,
-//! and to nobody else: a second worker that answered for attributes would not hear of writes. Of a
-//! hot first block the bytes may come from a replica, by a read of their own once the home has said
-//! of which version; and where the home has leased the attributes, it is not asked at all.
+//! Opens an object: attributes, and in the same round trip the first bytes.
+//!
+//! Asks the home alone: a second worker that answered for attributes would not hear of writes. The
+//! bytes of a hot first block may come from a replica, by a read of their own, once the home has
+//! named the version. Where the home has leased the attributes, it is not asked at all.
 
 use std::future::poll_fn;
 use std::ops::Range;
@@ -24,7 +25,7 @@ use crate::span_read::{BypassReason, NoMemory, SpanRead};
 use crate::tier::{CacheTierClient, SpanRequest};
 use crate::worker_map::{HotBlockDraw, REPEATS_MAX, TierWorker, TierWorkerMap};
 
-/// What to open, and how fresh its attributes have to be.
+/// An object to open, and how fresh its attributes have to be.
 #[derive(Debug, Clone)]
 pub struct OpenRequest {
     pub object: Arc<ObjectKey>,
@@ -35,17 +36,17 @@ pub struct OpenRequest {
     pub checksums: bool,
     /// The bytes that the client wants; `None` for HEAD.
     pub want: Option<ByteRange>,
-    /// On whose behalf, where it is traced.
+    /// Trace context of the client's request, where it is traced.
     pub trace: Option<TraceContext>,
 }
 
-/// What an open found.
+/// Outcome of an open.
 pub enum OpenOutcome {
     Found(Box<OpenedObject>),
     Absent(AbsentReply),
     /// The UFS answered the home with an error; the client gets exactly that.
     Ufs(UfsAnswer),
-    /// Ask the UFS instead.
+    /// The gateway has to ask the UFS instead.
     Bypass(BypassReason),
 }
 
@@ -55,15 +56,15 @@ pub struct OpenedObject {
     /// Verified bytes of the opened piece.
     pub data: Vec<Bytes>,
     pub transport: TransportKind,
-    /// What follows `data` within `covered`; `None` if that is all.
+    /// The read of what follows `data` within `covered`; `None` if nothing does.
     pub rest: Option<SpanRead>,
-    /// The bytes of the object that `data` and `rest` give. Empty where the wanted ones are in
+    /// The bytes of the object that `data` and `rest` give. Empty where all wanted bytes are in
     /// later blocks.
     pub covered: Range<u64>,
 }
 
 impl OpenedObject {
-    /// How the first bytes were found; without any, how the attributes were.
+    /// Returns how the first bytes were found or, without any, how the attributes were.
     pub fn cache_verdict(&self) -> CacheVerdict {
         let attributes =
             if self.opened.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
@@ -71,18 +72,19 @@ impl OpenedObject {
     }
 }
 
-/// Opens that are tried again because the object changed between its attributes and its bytes.
+/// Tries of an open whose object keeps changing between its attributes and its bytes.
 const CHANGES_MAX: usize = 3;
 
 impl CacheTierClient {
-    /// Opens an object at its home, or by a lease of it.
+    /// Opens an object at its home, or by a lease on its attributes.
     pub async fn open_object(self: &Arc<Self>, request: &OpenRequest) -> OpenOutcome {
         if let Some(found) = self.open_leased(request).await {
             return OpenOutcome::Found(Box::new(found));
         }
         let mut between = MapAgreementWait::new();
         loop {
-            // One map for all of it: another one's home must not be asked under this one's epoch.
+            // One map serves the whole try. Another map's home must not be asked under this map's
+            // epoch.
             let map = self.map.load_full();
             let home = map
                 .home_worker(&request.object)
@@ -107,9 +109,9 @@ impl CacheTierClient {
         }
     }
 
-    /// By attributes that the home has leased, judged now; the bytes by spans, as those of later
-    /// blocks are. `None`: the home is to be asked, also for a few bytes of the first block, which
-    /// come in that very round trip.
+    /// Opens an object by leased attributes, judged now. Spans bring the bytes, as in later blocks.
+    /// `None`: ask the home. A few bytes of the first block also come from the home: they fit into
+    /// the same round trip.
     async fn open_leased(self: &Arc<Self>, request: &OpenRequest) -> Option<OpenedObject> {
         if !self.leases.are_wanted() {
             return None;
@@ -136,7 +138,8 @@ impl CacheTierClient {
         Some(self.found_by_span(request, opened, held.transport, &map, drawn))
     }
 
-    /// The wanted bytes of the first block, of an object of so many; empty where there are none.
+    /// Returns the wanted bytes of the first block of an object with `object_bytes` bytes. May be
+    /// empty.
     fn of_first_block(&self, request: &OpenRequest, object_bytes: u64) -> Range<u64> {
         let wanted = request.want.and_then(|want| want.resolve_range(object_bytes)).unwrap_or(0..0);
         wanted.start..wanted.end.min(u64::from(self.options.geometry.block_bytes))
@@ -182,8 +185,8 @@ impl CacheTierClient {
         self.passed_by(BypassReason::Changing)
     }
 
-    /// Who gives the bytes of the first block in the home's place, if it is hot and there are
-    /// enough of them.
+    /// Returns the replica that gives the bytes of the first block instead of the home, if the
+    /// block is hot and enough bytes are wanted.
     fn replica_of(&self, map: &TierWorkerMap, request: &OpenRequest) -> Option<Arc<TierWorker>> {
         let bytes = match request.want? {
             ByteRange::All => u64::MAX,
@@ -192,7 +195,7 @@ impl CacheTierClient {
             {
                 last.map_or(u64::MAX, |last| last.saturating_sub(first).saturating_add(1))
             }
-            // Of most objects, the end of another block.
+            // A suffix of most objects lies in another block.
             ByteRange::From { .. } | ByteRange::Suffix { .. } => return None,
         };
         if bytes < u64::from(SPREAD_BYTES_MIN) {
@@ -207,7 +210,7 @@ impl CacheTierClient {
         }
     }
 
-    /// `None`: the object changed meanwhile.
+    /// Sends one open and waits for its outcome. `None`: the object changed meanwhile.
     async fn open_at(
         self: &Arc<Self>,
         asking: &OpenRecipients<'_>,
@@ -226,7 +229,7 @@ impl CacheTierClient {
             home.health.note_success();
             match step {
                 AttemptStep::Progress => {}
-                // The attempt lets no bytes pass before attributes.
+                // The attempt rejects bytes before attributes.
                 AttemptStep::Bytes { .. } => {}
                 AttemptStep::Opened { opened, data, last } => {
                     self.metrics.open_ok.inc();
@@ -270,8 +273,8 @@ impl CacheTierClient {
         question: Option<&LeaseQuestion>,
     ) -> Option<TierAttempt> {
         let (geometry, home) = (self.options.geometry, asking.home);
-        // That it is a GET is said in any case: then the UFS's errors come with their bodies, which
-        // a client of HEAD is not owed.
+        // `request.want` is sent even if no bytes are. It marks a GET, and a GET needs the UFS's
+        // errors with their bodies; a HEAD does not.
         let gives =
             |&want: &ByteRange| asking.replica.is_none() && touches_first_block(geometry, want);
         let want = request.want.filter(gives);
@@ -337,7 +340,7 @@ impl CacheTierClient {
         OpenedObject { opened, data, transport, rest, covered }
     }
 
-    /// The home has given attributes alone; the bytes are asked of a replica.
+    /// Returns an object whose home gave attributes alone; a replica is asked for the bytes.
     fn found_apart(
         self: &Arc<Self>,
         request: &OpenRequest,
@@ -355,8 +358,8 @@ impl CacheTierClient {
         )
     }
 
-    /// The attributes are there; the bytes of the first block are asked of whom was `draw_worker`, or
-    /// else of its owner.
+    /// Returns an object whose attributes are there. The bytes of the first block come from the
+    /// `drawn` worker, or else from the owner.
     fn found_by_span(
         self: &Arc<Self>,
         request: &OpenRequest,
@@ -383,7 +386,7 @@ impl CacheTierClient {
         OpenedObject { opened, data: Vec::new(), transport, rest, covered }
     }
 
-    /// `None`: the object changed meanwhile.
+    /// Translates a refusal. `None`: the object changed meanwhile.
     fn open_refused(
         &self,
         home: &TierWorker,
@@ -399,7 +402,7 @@ impl CacheTierClient {
             RefusalKind::Busy => BypassReason::Busy,
             RefusalKind::Uncacheable => BypassReason::Uncacheable,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
-            // A map on its way: the other side, or this one, follows within a moment.
+            // A new map is on its way: the worker, or this process, follows within a moment.
             RefusalKind::WrongEpoch(theirs) if self.options.coordinated => {
                 return Some(MapOpenOutcome::OtherMap(theirs));
             }
@@ -410,9 +413,9 @@ impl CacheTierClient {
                 );
                 BypassReason::Epoch
             }
-            // Said of writes alone.
+            // Workers say this of writes alone.
             RefusalKind::NoLease => BypassReason::Epoch,
-            // Said by replicas of blocks alone.
+            // Replicas say this of blocks alone.
             RefusalKind::NotHeld => BypassReason::Busy,
             RefusalKind::UnknownVolume
             | RefusalKind::GeometryMismatch(_)
@@ -431,22 +434,23 @@ impl CacheTierClient {
     }
 }
 
-/// What became of an open by one map.
+/// Outcome of an open by one map.
 enum MapOpenOutcome {
     Answered(OpenOutcome),
-    /// The home has another map, of this epoch; 0: it is between two.
+    /// The home has a map of this epoch instead. 0: it is between two maps.
     OtherMap(Epoch),
 }
 
-/// Whom an open asks.
+/// The workers that an open asks, and the map that named them.
 struct OpenRecipients<'a> {
     home: &'a Arc<TierWorker>,
-    /// Who gives the bytes; `None`: the home does.
+    /// The worker that gives the bytes; `None`: the home does.
     replica: Option<Arc<TierWorker>>,
     map: &'a TierWorkerMap,
 }
 
-/// Whether a range may have bytes in block 0. A suffix may, as long as the length is not known.
+/// Returns whether a range may have bytes in block 0. A suffix may, as long as the length is
+/// unknown.
 fn touches_first_block(geometry: BlockGeometry, want: ByteRange) -> bool {
     match want {
         ByteRange::All | ByteRange::Suffix { .. } => true,
@@ -454,8 +458,8 @@ fn touches_first_block(geometry: BlockGeometry, want: ByteRange) -> bool {
     }
 }
 
-/// Segments to lend for a range of block 0: cut at page borders where its start is known, and no
-/// longer than the range.
+/// Returns the segments to lend for a range of block 0. They end at page borders where the start is
+/// known, and are no longer than the range.
 fn landing_cut(geometry: BlockGeometry, want: ByteRange, bytes_max: u32) -> Vec<usize> {
     let (start, length) = match want {
         ByteRange::All => (0, u64::from(bytes_max)),

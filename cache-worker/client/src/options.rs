@@ -1,4 +1,4 @@
-//! Deadlines and bounds of the tier's client.
+//! Owns the deadlines and bounds of the tier's client.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use verbs3_protocol::BlockGeometry;
 
 use crate::health::HealthOptions;
 
-/// How the tier is asked.
+/// Options of the tier's client.
 #[derive(Debug, Clone)]
 pub struct TierOptions {
     /// Block and page size; the same in the whole cluster.
     pub geometry: BlockGeometry,
-    /// Memory lent with the first request for an object, whose length is not known yet: larger
-    /// objects come in one round trip, smaller ones waste it for the length of a call.
+    /// Memory lent with the first request for an object, whose length is not known yet. Larger
+    /// objects still come in one round trip; smaller ones waste memory for the length of a call.
     pub open_landing_bytes: u32,
     /// Longest wait for the first sign of life of a call: bytes, an answer, or news of a live fill.
     pub first_progress: Duration,
@@ -20,22 +20,22 @@ pub struct TierOptions {
     pub idle: Duration,
     /// How long a worker may be silent before a replica is asked as well.
     pub hedge_after: Duration,
-    /// How long the reads of an announced key ask the UFS if no report follows.
+    /// How long reads of an announced key ask the UFS if no report follows.
     pub uncertain: Duration,
     /// Longest wait for a home's acknowledgement of an announcement.
     pub announce_deadline: Duration,
     /// How long a report is tried before the writer is told that it failed.
     pub report_deadline: Duration,
-    /// How long an open waits, where its worker has another placement map, for the maps to agree.
-    /// 0: not at all.
+    /// How long an open waits for the maps to agree, where its worker has another placement map. 0:
+    /// not at all.
     pub map_wait: Duration,
-    /// Objects whose attributes may be held by leases of their homes, those with long headers
-    /// counting as several; 0: none.
+    /// Objects whose attributes may be held by leases; objects with long headers count as several.
+    /// 0: no leases.
     pub leases_max: usize,
-    /// When a worker is left alone, and for how long.
+    /// When a worker rests after failures, and for how long.
     pub health: HealthOptions,
-    /// The map is a coordinator's, and may change: who disagrees about it is asked again, until the
-    /// deadlines.
+    /// The map comes from a coordinator, and may change. A worker that disagrees about it is asked
+    /// again, until the deadlines.
     pub coordinated: bool,
 }
 
@@ -44,8 +44,8 @@ impl Default for TierOptions {
         Self {
             geometry: BlockGeometry::DEFAULT,
             open_landing_bytes: 1 << 20,
-            // Workers send a sign of life 100 ms after a request came, and every 500 ms from then
-            // on, however slow the UFS is.
+            // Workers send a sign of life 100 ms after a request came, and then every 500 ms,
+            // however slow the UFS is.
             first_progress: Duration::from_secs(2),
             idle: Duration::from_secs(15),
             hedge_after: Duration::from_millis(250),
@@ -60,7 +60,7 @@ impl Default for TierOptions {
     }
 }
 
-/// Why a tier's client can't run with its options.
+/// Reason why the client can't run with its options.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TierOptionsError {
     #[error(
@@ -78,7 +78,7 @@ pub enum TierOptionsError {
 }
 
 impl TierOptions {
-    /// Every value that can't work.
+    /// Returns every value that can't work.
     pub fn find_problems(&self) -> Vec<TierOptionsError> {
         let BlockGeometry { block_bytes, page_bytes } = self.geometry;
         let mut problems = Vec::new();

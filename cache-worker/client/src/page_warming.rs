@@ -1,7 +1,6 @@
-//! Having workers load pages before anybody reads them: one question to one owner, and what it says
-//! of it.
+//! Has workers load pages before anybody reads them: one question to one owner, and its answer.
 //!
-//! Tries nothing twice but over another connection: who warms has time, and comes back.
+//! Repeats a question only where the connection broke. The caller has time, and comes back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,21 +16,21 @@ use verbs3_rdma::transport::{CallEvent, TransportError};
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker};
 
-/// Pages of one block that are to be ready.
+/// Pages of one block that should be cached.
 #[derive(Debug, Clone)]
 pub struct WarmRequest {
     pub object: Arc<ObjectKey>,
-    /// `None`: of what the UFS has now, with its attributes; only of block 0.
+    /// `None`: the version that the UFS has now, with its attributes; only for block 0.
     pub version: Option<Arc<ContentVersion>>,
     pub block: BlockIndex,
     /// Pages past the block's end are left out.
     pub pages: Range<u16>,
     pub attributes_age_ms_max: u64,
-    /// Without a version: how long a listing says that the object is. One that fits into the pages
-    /// is then asked for as a whole, so that one answer of the UFS has all that is to be known of
-    /// it.
+    /// Used without a version: the object's length by a listing. If it fits into the pages, the
+    /// worker asks for the whole object, so that one answer of the UFS brings bytes and attributes.
     pub listed_bytes: Option<u64>,
-    /// Which of the block's owners is asked: 0, or a replica below [`CacheTierClient::owners`].
+    /// Which of the block's owners is asked: 0, or a replica below
+    /// [`CacheTierClient::owners_count`].
     pub replica: usize,
     pub tier: WarmTier,
     /// Milliseconds since 1970; 0: not pinned.
@@ -39,22 +38,22 @@ pub struct WarmRequest {
     pub look_only: bool,
 }
 
-/// What the owner says.
+/// The owner's answer.
 #[derive(Debug, Clone)]
 pub enum WarmOutcome {
     Warmed {
         worker: WorkerId,
-        /// Of the map by which it was asked.
+        /// Epoch of the map by which the owner was asked.
         epoch: Epoch,
         warmed: WarmPagesReply,
     },
     Absent(AbsentReply),
-    /// It answers, and does not do it.
+    /// The owner answers, and does not load the pages.
     Refused {
         worker: WorkerId,
         refusal: WorkerRefusal,
     },
-    /// It does not answer.
+    /// The owner does not answer.
     Away {
         worker: WorkerId,
         reason: String,
@@ -62,7 +61,7 @@ pub enum WarmOutcome {
 }
 
 impl CacheTierClient {
-    /// How many workers the map gives a block.
+    /// Returns how many workers the map gives a block.
     pub fn owners_count(&self, object: &ObjectKey, block: BlockIndex) -> usize {
         self.map.load().placement.slot_owners(object.block_slot(block)).len()
     }

@@ -1,10 +1,10 @@
-//! Holds a piece's bytes against the checksums that vouch for them, before anybody else sees them.
+//! Checks a piece's bytes against its checksums, before anybody else sees them.
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use verbs3_protocol::{BlockGeometry, BlockPiece};
 
-/// What is wrong with a piece.
+/// Reason why a piece is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PieceCheckError {
     #[error("a piece of {length} bytes came with {got} bytes")]
@@ -15,7 +15,7 @@ pub(crate) enum PieceCheckError {
     Corrupt { page: u16 },
 }
 
-/// Checks all of `data`, however it is cut.
+/// Checks all of `data`, however it is cut into chunks.
 pub(crate) fn verify_piece(
     geometry: BlockGeometry,
     piece: &BlockPiece,
@@ -61,7 +61,7 @@ fn page_checksum<'a>(
     let mut digest = Digest::new(CrcAlgorithm::Crc64Nvme);
     while length > 0 {
         if chunk.is_empty() {
-            // The sum of lengths was checked, so a chunk follows as long as bytes are missing.
+            // The sum of the lengths was checked, so another chunk follows while bytes are missing.
             *chunk = chunks.next().unwrap_or_default();
             continue;
         }

@@ -1,8 +1,8 @@
-//! Polls homes for what they recall: one question under way at each home that grants this process
+//! Polls homes for their recalls: one question at a time to each home that grants this process
 //! leases, or would.
 //!
-//! A gateway of which no home says so polls nobody. Without an answer nothing new is asked for, and
-//! what is held ends by itself.
+//! Polls nobody until a home says that it grants leases. If a home does not answer, no new lease is
+//! asked of it, and those held expire by themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,14 +18,14 @@ use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
 use crate::write_announcement::ask_worker;
 
-/// A home that had nothing to do with leases for as long is polled no more.
+/// A home is polled no more if it has had nothing to do with leases for this long.
 const IDLE: Duration = Duration::from_secs(30);
-/// Pause after a poll that was not answered; doubles.
+/// Pause after a poll that was not answered; doubles up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 impl CacheTierClient {
-    /// The home grants leases: it is polled from here on, as long as there is use for that.
+    /// Polls a home that grants leases from now on, as long as leases are in use.
     pub(crate) fn follow_recalls(self: &Arc<Self>, home: &Arc<TierWorker>) {
         let leases = &self.leases;
         let now = (leases.clock)();
@@ -40,7 +40,7 @@ impl CacheTierClient {
         self.metrics.lease_homes.set(homes.len() as i64);
         drop(homes);
         let (tier, stop) = (self.clone(), leases.stop.clone());
-        // Ends by itself, or with the tier. What was not acknowledged is waited for by the home.
+        // Ends by itself, or with the tier. The home waits for recalls that were not acknowledged.
         let polling = async move {
             stop.run_until_cancelled(tier.poll_recalls(&polled)).await;
             let mut homes = tier.leases.homes.lock();
@@ -49,7 +49,7 @@ impl CacheTierClient {
             }
             tier.metrics.lease_homes.set(homes.len() as i64);
         };
-        // The thread that asks may serve one connection and nothing else.
+        // The calling thread may serve one connection and nothing else.
         match &leases.runtime {
             Some(runtime) => drop(self.tasks.spawn_on(polling, runtime)),
             None => drop(self.tasks.spawn(polling)),
@@ -67,7 +67,7 @@ impl CacheTierClient {
                 .await
             {
                 Ok(Ok(WorkerReply::Recalled(recalled))) => {
-                    // Before it is polled again, which acknowledges.
+                    // Drop first: the next poll acknowledges these recalls.
                     self.drop_recalled(&recalled, life);
                     (life, through, pause) = (recalled.life, recalled.through, PAUSE_MIN);
                     polled.live.store(true, Ordering::SeqCst);

@@ -1,11 +1,11 @@
-//! The way around to a home that this process can't reach: the coordinators have it hear
-//! announcements and reports by the renewals of its lease.
+//! Owns the fallback to a home that this process can't reach: the coordinators pass it
+//! announcements and reports with the renewals of its lease. Decides when to take this way, and how
+//! much is on it at once.
 //!
-//! Owns when that way is taken, and how much is on it at once. It changes nothing of what counts:
-//! only the home's own word that it has noted the write, under the epoch of the message, does;
-//! whoever carried it. A message may go both ways, and may arrive twice, which is harmless: see
-//! [`crate::write`]. A home that the coordinators don't reach either loses its lease, and the next
-//! map is without it.
+//! The rules of coherence stay the same. Only the home's own acknowledgement counts, under the
+//! epoch of the message, whoever carried it. A message may go both ways and arrive twice, which is
+//! harmless: see [`crate::write_announcement`]. A home that the coordinators can't reach either
+//! loses its lease, and is not in the next map.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,18 +26,17 @@ use crate::write_announcement::{
     CoherenceError, HomeAcknowledgement, HomeLifeSigns, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN,
 };
 
-/// Longest wait of one question for the home's answer; then it is put again, to whoever leads by
+/// Longest wait of one question for the home's answer. Then it is asked again, of whoever leads by
 /// then.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// Of [`TierRelayOptions::after`], where the worker rests: so long it may still answer before others
-/// are asked to help.
+/// The wait before the relay, for a resting worker: [`TierRelayOptions::after`] divided by this.
 const RESTING_PART: u32 = 20;
 
-/// Who speaks with the coordinators.
+/// The connection to the coordinators.
 #[async_trait]
 pub trait NoticeRelay: Send + Sync + 'static {
-    /// Has a worker hear a word, and waits for its answer for about `wait`. May be cancelled at any
-    /// time.
+    /// Has a worker receive a notice, and waits for its answer for about `wait`. May be cancelled
+    /// at any time.
     async fn relay_notice(
         &self,
         worker: &WorkerId,
@@ -46,33 +45,33 @@ pub trait NoticeRelay: Send + Sync + 'static {
     ) -> Result<NoticeRelayOutcome, RelayError>;
 }
 
-/// No coordinator has said anything.
+/// No coordinator has answered.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the coordinators can't be asked: {0}")]
 pub struct RelayError(pub String);
 
-/// Bounds of telling homes by way of the coordinators.
+/// Bounds of the relay through the coordinators.
 #[derive(Debug, Clone, Copy)]
 pub struct TierRelayOptions {
     /// How long a home may be silent before the coordinators are asked as well.
     pub after: Duration,
-    /// Messages that are relayed at once; others wait for their turn, and for the home.
+    /// Most messages relayed at once. Others wait for their turn, and still try the home directly.
     pub relays_max: usize,
 }
 
-/// The way around, where there is one.
+/// The relay through the coordinators, where there is one.
 pub(crate) struct RelayFallback {
     relay: Arc<dyn NoticeRelay>,
     options: TierRelayOptions,
     places: Semaphore,
-    /// Homes that were reached this way, and have not been directly since.
+    /// Homes that the relay has reached, and that have not answered directly since.
     around: Mutex<HashSet<WorkerId>>,
-    /// Whether there are any.
+    /// True if `around` has any home.
     any: AtomicBool,
 }
 
 impl RelayFallback {
-    /// The home has answered by itself.
+    /// Notes that the home has answered by itself.
     fn note_direct_answer(&self, worker: &WorkerId) {
         if !self.any.load(Ordering::Relaxed) {
             return;
@@ -84,7 +83,7 @@ impl RelayFallback {
         self.any.store(!around.is_empty(), Ordering::Relaxed);
     }
 
-    /// Whether this is news.
+    /// Notes that a home was reached by the relay. Returns whether this is new.
     fn went_around(&self, worker: &WorkerId) -> bool {
         let new = self.around.lock().insert(worker.clone());
         self.any.store(true, Ordering::Relaxed);
@@ -93,8 +92,8 @@ impl RelayFallback {
 }
 
 impl CacheTierClient {
-    /// From here on, homes that can't be reached are told of writes by way of the coordinators.
-    /// Once; only of use where the map is theirs.
+    /// Has the coordinators relay notices to homes that can't be reached. Call it once. Has an
+    /// effect only where the map comes from coordinators.
     pub fn relay_with(&self, relay: Arc<dyn NoticeRelay>, options: TierRelayOptions) {
         if !self.options.coordinated || options.relays_max == 0 {
             return;
@@ -104,8 +103,8 @@ impl CacheTierClient {
         let _ = self.relaying.set(RelayFallback { relay, options, places, around, any });
     }
 
-    /// Tells a home until it has acknowledged; gives up as soon as there is another map.
-    /// `by_relay`: set if that was by way of the coordinators.
+    /// Tells a home until it has acknowledged. Gives up as soon as there is another map. Sets
+    /// `by_relay` if the coordinators carried the acknowledged message.
     pub(crate) async fn tell_home(
         &self,
         kind: &'static str,
@@ -139,7 +138,7 @@ impl CacheTierClient {
                 },
                 told = &mut around => return told,
             };
-            // Directly, the last pause would have been longer than what is left.
+            // The direct way gave up because its next pause would pass the deadline.
             timeout_at(until, around).await.unwrap_or_else(|_| {
                 let around =
                     last.lock().take().unwrap_or_else(|| "it was not asked in time".to_owned());
@@ -150,13 +149,13 @@ impl CacheTierClient {
         tokio::select! {
             biased;
             told = either => told,
-            // What is on its way may still arrive, and is harmless.
+            // A message on its way may still arrive, and is harmless.
             _ = epochs.wait_for(|now| *now != epoch) => Err(CoherenceError::Moved { worker: worker.id.clone() }),
         }
     }
 
-    /// Tries until the home has answered; not while it shows directly that it is at work. `last`:
-    /// why it has not.
+    /// Relays until the home has answered, and waits while the home shows directly that it is at
+    /// work. `last` receives the reason of the last failure.
     async fn tell_around(
         &self,
         relaying: &RelayFallback,
@@ -172,8 +171,8 @@ impl CacheTierClient {
         let mut pause = RETRY_PAUSE_MIN;
         loop {
             let relayed = {
-                // For one question alone: what is for other homes has its turn after it, though
-                // this one stays silent.
+                // A place is held for one question alone. Messages to other homes get their turn
+                // even if this home stays silent.
                 let _place = relaying.places.acquire().await;
                 let _relaying = self.metrics.track_relay();
                 relaying.relay.relay_notice(&worker.id, word, WAIT_MAX).await
@@ -181,8 +180,8 @@ impl CacheTierClient {
             let (outcome, reason) = describe_outcome(&relayed);
             self.metrics.count_relay(kind, outcome);
             match relayed {
-                // It has no place for a write of which it knew nothing, or gateways hold leases on
-                // its keys, for a moment: as where it says so itself.
+                // The home has no room for a write that it did not know of, or waits for gateways
+                // to drop leases. Both last a moment; a direct refusal is repeated likewise.
                 Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(WorkerRefusal {
                     kind: RefusalKind::Busy,
                     reason,
@@ -214,7 +213,7 @@ impl CacheTierClient {
         worker: &Arc<TierWorker>,
         heard: NoticeAnswer,
     ) -> Result<HomeAcknowledgement, CoherenceError> {
-        // It lives, and this process does not reach it.
+        // The home lives, but this process does not reach it.
         self.note_failure(worker);
         if relaying.went_around(&worker.id) {
             tracing::warn!(
@@ -231,7 +230,7 @@ impl CacheTierClient {
     }
 }
 
-/// For the metrics, and for people.
+/// Returns the outcome's metric label, and a reason for people.
 fn describe_outcome(relayed: &Result<NoticeRelayOutcome, RelayError>) -> (&'static str, String) {
     match relayed {
         Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)) => ("done", String::new()),

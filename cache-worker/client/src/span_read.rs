@@ -1,10 +1,10 @@
-//! The read of one span: verified bytes in order, from whichever worker gives them first.
+//! Owns the read of one span: verified bytes in order, from whichever worker gives them first.
 //!
-//! Owner, then replicas, then "ask the UFS". A worker that shows no life within `hedge_after` is
-//! joined by a replica (in a landing of its own); the first to show life goes on alone. A failure
-//! in the middle goes on elsewhere from the byte that was handed out last; where only the
-//! connection broke, at the same worker over the next way. Driven by its poller: no task, no
-//! channel.
+//! Asks the owner, then replicas, then says "ask the UFS". If a worker shows no life within
+//! `hedge_after`, a replica is asked as well, with a landing of its own. The first to show life
+//! goes on alone. After a failure, another worker goes on from the next byte to hand out. If only
+//! the connection broke, the same worker goes on over the next transport. The poller drives it:
+//! there is no task and no channel.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,26 +23,26 @@ use crate::attempt::{AttemptError, AttemptStep, TierAttempt};
 use crate::tier::{CacheTierClient, SpanRequest};
 use crate::worker_map::{CandidateQueue, REPEATS_MAX, SpanCandidate};
 
-/// Why the gateway has to ask the UFS itself.
+/// Reason why the gateway has to ask the UFS itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BypassReason {
     /// No memory for a landing.
     Arena,
-    /// No worker for it can be reached, or all that can be failed.
+    /// No worker of the block can be reached, or all of them failed.
     Workers,
     /// The workers have no memory, or too many fills.
     Busy,
-    /// A write is under way, or was lost sight of.
+    /// A write is under way, or its end is unknown.
     Uncertain,
-    /// Has no strong ETag, or is encrypted with a client's key.
+    /// The object has no strong ETag, or is encrypted with a client's key.
     Uncacheable,
     /// The object changes faster than it can be opened.
     Changing,
-    /// The worker could not reach the UFS; perhaps the gateway can, and if not its error is the
-    /// right one.
+    /// The worker could not reach the UFS. Perhaps the gateway can; if not, the client gets the
+    /// gateway's error.
     UfsUnreachable,
-    /// The worker got an error from the UFS in the middle of a body; asked again for the UFS's own
-    /// answer.
+    /// The worker got an error from the UFS in the middle of a body. The gateway asks again for the
+    /// UFS's own answer.
     UfsError,
     /// Gateway and worker are configured differently.
     Misconfigured,
@@ -51,7 +51,7 @@ pub enum BypassReason {
 }
 
 impl BypassReason {
-    /// The value of the metric's label.
+    /// Returns the value of the metric's label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Arena => "arena",
@@ -68,7 +68,7 @@ impl BypassReason {
     }
 }
 
-/// What a span's read gives next. After anything but `Bytes` it gives nothing more.
+/// Next item of a span's read. After anything but `Bytes` nothing more comes.
 #[derive(Debug)]
 pub enum SpanItem {
     /// The next bytes, verified.
@@ -80,11 +80,11 @@ pub enum SpanItem {
     VersionGone,
 }
 
-/// Calls that only continue a short answer of the same worker.
+/// Most calls that only continue a short answer of the same worker.
 const SHORT_ANSWERS_MAX: u8 = 8;
 
-/// A poll that comes this much after a deadline says that nobody drove the call (a slow client),
-/// not that a worker is slow.
+/// A poll this much after a deadline means that nobody drove the call (a slow client), not that the
+/// worker is slow.
 const LATE: Duration = Duration::from_millis(200);
 
 /// The read of one span. Dropping it cancels its calls.
@@ -92,10 +92,10 @@ pub struct SpanRead {
     tier: Arc<CacheTierClient>,
     request: SpanRequest,
     candidates: CandidateQueue,
-    /// The worker at work, and its hedge.
+    /// The worker in use, and its hedge.
     legs: [Option<SpanReadLeg>; 2],
     hedged: bool,
-    /// Continue with the worker that gave a short answer, or whose connection broke.
+    /// Next to ask: the worker that gave a short answer, or whose connection broke.
     again: Option<SpanCandidate>,
     short_answers: u8,
     repeats: u8,
@@ -108,9 +108,9 @@ pub struct SpanRead {
 
 struct SpanReadLeg {
     attempt: TierAttempt,
-    /// As in [`SpanCandidate`].
+    /// See [`SpanCandidate`].
     replica: bool,
-    /// Of the start, or of the last sign of life.
+    /// Time of the start, or of the last sign of life.
     since: Instant,
     live: bool,
 }
@@ -141,30 +141,31 @@ impl SpanRead {
         }
     }
 
-    /// Goes on with a call that has begun already.
+    /// Continues a call that has already begun.
     pub(crate) fn with_attempt(mut self, attempt: TierAttempt) -> Self {
         self.legs[0] =
             Some(SpanReadLeg { attempt, replica: false, since: Instant::now(), live: true });
         self
     }
 
-    /// Next byte of the block that has not been handed out.
+    /// Returns the next byte of the block to hand out.
     pub fn next_byte(&self) -> u32 {
         self.at
     }
 
-    /// What this read was asked for, unchanged. `SpanRead::next_byte` says how far it is.
+    /// Returns what this read was asked for, unchanged. [`SpanRead::next_byte`] says how far it is.
     pub fn span_request(&self) -> &SpanRequest {
         &self.request
     }
 
-    /// How the first bytes were found and came, once they have.
+    /// Returns how the first bytes were found, and over which transport they came. `None` before
+    /// that.
     pub fn bytes_origin(&self) -> Option<(CacheVerdict, TransportKind)> {
         self.origin
     }
 
-    /// Asks the first worker now. `false`: there is no memory for the reply, nothing was asked; try
-    /// again later.
+    /// Asks the first worker now. `false`: there was no memory for the reply, and nothing was
+    /// asked; try again later.
     pub fn start(&mut self) -> bool {
         if self.legs[0].is_some() || self.over {
             return true;
@@ -177,7 +178,7 @@ impl SpanRead {
         self.legs[0].is_some()
     }
 
-    /// The next bytes, or how the read ended.
+    /// Returns the next bytes, or how the read ended.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<SpanItem> {
         loop {
             if self.at == self.request.span.range.end || self.over {
@@ -209,7 +210,7 @@ impl SpanRead {
         }
     }
 
-    /// As [`SpanRead::poll_next`].
+    /// Waits for [`SpanRead::poll_next`].
     pub async fn next(&mut self) -> SpanItem {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -279,7 +280,7 @@ impl SpanRead {
             }
             Ok(AttemptStep::Refused(refusal)) => self.on_refusal(index, refusal),
             Ok(AttemptStep::Opened { .. } | AttemptStep::Absent(_)) => {
-                // The attempt lets neither pass in a read.
+                // The attempt rejects both in a read.
                 let (worker, reason) = (String::new(), "attributes in a read".into());
                 self.on_failure(index, &AttemptError::Malformed { worker, reason });
                 None
@@ -291,7 +292,7 @@ impl SpanRead {
         }
     }
 
-    /// A leg has shown life: it goes on alone.
+    /// Ends the other leg, because this one has shown life.
     fn keep_only_leg(&mut self, index: usize) {
         self.legs.swap(0, index);
         self.legs[1] = None;
@@ -311,7 +312,7 @@ impl SpanRead {
         let transport =
             self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport_kind());
         self.tier.metrics.count_bytes(transport, bytes as u64);
-        // The attempt has held the piece against the span: it does not go past its end.
+        // The attempt has checked that the piece ends within the span.
         self.at += bytes as u32;
         let missing = self.at < self.request.span.range.end;
         if last || !missing {
@@ -337,7 +338,7 @@ impl SpanRead {
 
     fn on_refusal(&mut self, index: usize, refusal: WorkerRefusal) -> Option<SpanItem> {
         let leg = self.legs[index].take()?;
-        // It answered: it lives.
+        // An answer proves that the worker lives.
         leg.attempt.worker.health.note_success();
         self.tier.metrics.count_call("read", "refused");
         let misconfigured = |what| {
@@ -349,8 +350,8 @@ impl SpanRead {
             BypassReason::Misconfigured
         };
         self.reason = match &refusal.kind {
-            // Its question to the UFS, if it was one, was not the owner's: who may have the whole
-            // version all the same.
+            // The replica may have asked the UFS, but the owner has not. The owner may still hold
+            // the whole version.
             RefusalKind::VersionGone if leg.replica => BypassReason::Busy,
             RefusalKind::VersionGone => {
                 self.tier.leases.drop_keys([self.request.object.hash()]);
@@ -367,16 +368,17 @@ impl SpanRead {
             RefusalKind::GeometryMismatch(_) => misconfigured(
                 "a worker has another block or page size; configure the same everywhere",
             ),
-            // Of a later release: blocks belong to versions, and any worker may serve them.
+            // Only a later release says this: blocks belong to versions, and any worker may serve
+            // them.
             RefusalKind::WrongEpoch(_) | RefusalKind::NoLease => BypassReason::Epoch,
-            // Of an earlier release: the owner is asked as ever.
+            // A replica of an earlier release; the owner is asked next.
             RefusalKind::Malformed if leg.replica => BypassReason::Busy,
             RefusalKind::Malformed => {
                 misconfigured("a worker could not read a request; do both run the same version?")
             }
             RefusalKind::NotHeld => BypassReason::Busy,
         };
-        // A replica speaks for itself alone.
+        // A replica's refusal says nothing of the others.
         let elsewhere = leg.replica
             || matches!(
                 self.reason,
@@ -417,7 +419,7 @@ impl SpanRead {
         leg.since + if leg.live { self.tier.options.idle } else { self.tier.options.first_progress }
     }
 
-    /// Ready when time has changed something.
+    /// Returns ready when a deadline has changed something.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let legs = self.legs.iter().flatten().map(|leg| self.silent_at(leg));
         let Some(deadline) = legs.chain(self.hedge_at()).min() else { return Poll::Ready(()) };

@@ -1,4 +1,4 @@
-//! The client of the cache tier: owns the map, the memory for landings, and the tasks that outlive
+//! Owns the client of the cache tier: the map, the memory for landings, and the tasks that outlive
 //! a request.
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use crate::relay_fallback::RelayFallback;
 use crate::span_read::{BypassReason, SpanRead};
 use crate::worker_map::{HotBlockDraw, TierWorker, TierWorkerMap};
 
-/// Why no client of the tier can be made.
+/// Reason why the tier's client can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TierError {
     #[error(
@@ -54,7 +54,7 @@ pub struct SpanRequest {
     pub span: BlockSpan,
     /// Bytes after the span, in its block, that the reader is likely to want next.
     pub ahead_bytes: u32,
-    /// On whose behalf, where it is traced.
+    /// Trace context of the client's request, where it is traced.
     pub trace: Option<TraceContext>,
 }
 
@@ -64,24 +64,25 @@ pub struct CacheTierClient {
     pub(crate) arena: Arena,
     pub(crate) metrics: TierMetrics,
     pub(crate) map: ArcSwap<TierWorkerMap>,
-    /// What is hot, by whatever map. Held while another map, or another list, is put in place.
+    /// The hot blocks, whatever the map is. Locked while another map or another list is installed.
     pub(crate) hot: Mutex<HotBlockReplicas>,
-    /// Of the map, for who waits for another.
+    /// Epoch of the map, for callers that wait for another one.
     pub(crate) epochs: watch::Sender<Epoch>,
     pub(crate) in_vain: InVain,
-    /// This process among all writers of the cluster.
+    /// Number of this process among all writers of the cluster.
     pub(crate) gateway: u64,
     pub(crate) writes: std::sync::atomic::AtomicU64,
-    /// Attributes that this process may answer by itself.
+    /// Leases on attributes that this process may answer with.
     pub(crate) leases: TierLeaseTable,
-    /// Where coordinators tell homes that can't be reached from here.
+    /// The relay to homes that can't be reached from here.
     pub(crate) relaying: OnceLock<RelayFallback>,
     /// Reports, renewals and invalidations that outlive the request which caused them.
     pub(crate) tasks: TaskTracker,
 }
 
 impl CacheTierClient {
-    /// `peers` must reach every member of `placement`; landings are leased from `arena`.
+    /// Makes a client. `peers` must reach every member of `placement`; landings are lent from
+    /// `arena`.
     pub fn new(
         options: TierOptions,
         placement: PlacementMap,
@@ -99,7 +100,8 @@ impl CacheTierClient {
         )
     }
 
-    /// As [`CacheTierClient::new`], with a clock of the caller's by which leases on attributes end.
+    /// Makes a client whose leases on attributes end by the caller's clock. Otherwise like
+    /// [`CacheTierClient::new`].
     pub fn with_clock(
         options: TierOptions,
         placement: PlacementMap,
@@ -122,7 +124,7 @@ impl CacheTierClient {
             spread: HotBlockSpread::default(),
         };
         let gateway = rand::random();
-        // Homes of a map that never changes grant none.
+        // Without coordinators homes grant no leases.
         let leases_max = if options.coordinated { options.leases_max } else { 0 };
         let leases = TierLeaseTable::new(gateway, leases_max, clock);
         Ok(Arc::new(Self {
@@ -141,8 +143,8 @@ impl CacheTierClient {
         }))
     }
 
-    /// Another map from here on. Workers that both maps have under the same peer stay what they
-    /// are, health included; the calls under way to others end by themselves.
+    /// Replaces the map. Workers that both maps have under the same peer keep their state, health
+    /// included. Calls under way to others end by themselves.
     pub fn adopt_map(
         &self,
         placement: PlacementMap,
@@ -163,7 +165,7 @@ impl CacheTierClient {
         Ok(())
     }
 
-    /// `hot` is [`CacheTierClient::hot`], locked.
+    /// Stores a map with its spread of hot blocks. `hot` is [`CacheTierClient::hot`], locked.
     pub(crate) fn install_map(
         &self,
         placement: Arc<PlacementMap>,
@@ -175,22 +177,22 @@ impl CacheTierClient {
         self.map.store(Arc::new(TierWorkerMap { placement, workers, spread }));
     }
 
-    /// The options this client was made with. They never change.
+    /// Returns the options this client was made with. They never change.
     pub fn tier_options(&self) -> &TierOptions {
         &self.options
     }
 
-    /// Opens that were answered by a lease on attributes.
+    /// Returns how many opens a lease on attributes has answered.
     pub fn leased_opens_count(&self) -> u64 {
         self.metrics.leased_head.get() + self.metrics.leased_read.get()
     }
 
-    /// Leases that homes have recalled, all at once or one by one.
+    /// Returns how many leases homes have recalled, all at once or one by one.
     pub fn leases_recalled(&self) -> u64 {
         self.metrics.leases_recalled()
     }
 
-    /// Workers that are not resting, and all workers: for readiness.
+    /// Returns the number of workers that are not resting, and of all workers. For readiness.
     pub fn workers_up(&self) -> (usize, usize) {
         let map = self.map.load();
         (map.workers.iter().filter(|worker| worker.health.is_up()).count(), map.workers.len())
@@ -204,7 +206,7 @@ impl CacheTierClient {
         self.read_span_at(request, &map, drawn)
     }
 
-    /// `draw_worker`: by `map`.
+    /// Prepares the read of one span by `map`, which also gave `drawn`.
     pub(crate) fn read_span_at(
         self: &Arc<Self>,
         request: SpanRequest,
@@ -223,8 +225,8 @@ impl CacheTierClient {
         SpanRead::new(self.clone(), request, candidates)
     }
 
-    /// Has the homes drop what they hold of `keys`. Best effort, in the background: nothing that
-    /// must not be stale may rest on it.
+    /// Has the homes drop what they hold of `keys`. Best effort, in the background: correctness
+    /// must not depend on it.
     pub fn forget_keys(self: &Arc<Self>, volume: &ObjectVolume, keys: Vec<String>) {
         self.drop_leases(volume, &keys);
         for (worker, keys) in self.map.load_full().by_home(volume, keys) {
@@ -239,7 +241,7 @@ impl CacheTierClient {
         self.tasks.wait().await;
     }
 
-    /// What this process holds of these keys is used no more.
+    /// Drops this process's leases on these keys.
     pub(crate) fn drop_leases(&self, volume: &ObjectVolume, keys: &[String]) {
         if self.leases.are_wanted() {
             let hash = |key: &String| ObjectKey { volume: volume.clone(), key: key.clone() }.hash();
@@ -254,7 +256,7 @@ impl CacheTierClient {
         keys: Vec<String>,
     ) {
         let tier = self.clone();
-        // May be cancelled at any time: an invalidation of this kind is a service, not a promise.
+        // May be cancelled at any time: this kind of invalidation is best effort.
         self.tasks.spawn(async move {
             let message =
                 WorkerRequest::Forget(verbs3_protocol::ForgetMessage { volume, keys }).encode();
@@ -270,8 +272,8 @@ impl CacheTierClient {
         reason
     }
 
-    /// Notes that a worker failed a call, logs it once, and has it drop what it holds of an object
-    /// that came corrupted.
+    /// Notes that a worker failed a call, and logs it once. If the bytes were corrupt, has the
+    /// worker drop what it holds of the object.
     pub(crate) fn note_call_failure(
         self: &Arc<Self>,
         kind: &'static str,
@@ -292,8 +294,8 @@ impl CacheTierClient {
         }
     }
 
-    /// Notes that a question is put to the same worker again. Why its connection broke is the
-    /// peer's to log.
+    /// Notes that a question is repeated to the same worker. The peer logs why its connection
+    /// broke.
     pub(crate) fn note_repeat(
         &self,
         kind: &'static str,

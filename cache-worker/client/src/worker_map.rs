@@ -1,5 +1,5 @@
-//! Which workers to ask, in which order: the placement map joined with the list of hot blocks, the
-//! ways to its members and their health.
+//! Owns which workers to ask, in which order: the placement map joined with the hot blocks, and
+//! with its members' peers and health.
 //!
 //! Asks nobody. Attributes come from the home alone: a second worker that answered for them would
 //! not hear of writes.
@@ -15,7 +15,7 @@ use verbs3_rdma::transport::TransportError;
 use crate::health::SharedWorkerHealth;
 use crate::hot_blocks::HotBlockSpread;
 
-/// One worker as its askers share it.
+/// One worker, shared by all its callers.
 pub(crate) struct TierWorker {
     pub(crate) id: WorkerId,
     pub(crate) peer: Arc<TransportPeer>,
@@ -24,7 +24,7 @@ pub(crate) struct TierWorker {
     pub(crate) due_bytes: AtomicU64,
 }
 
-/// Bytes that a call has asked of a worker, until they have come or the call has ended.
+/// Bytes that a call has asked of a worker. They count until they have come or the call has ended.
 pub(crate) struct OutstandingBytes {
     worker: Arc<TierWorker>,
     bytes: u32,
@@ -54,9 +54,9 @@ impl Drop for OutstandingBytes {
     }
 }
 
-/// Times that one question is put to the same worker again because its connection broke: each of a
-/// host's ways (shared memory, some rails, tcp) may break under it once. A worker that dies is
-/// found out sooner, because nothing connects.
+/// Most times that one question is repeated to the same worker because its connection broke. Each
+/// of a host's transports (shared memory, some rails, tcp) may break once. A dead worker is found
+/// sooner, because no connection succeeds.
 pub(crate) const REPEATS_MAX: u8 = 8;
 
 impl TierWorker {
@@ -64,14 +64,14 @@ impl TierWorker {
         Self { id, peer, health: SharedWorkerHealth::new(), due_bytes: AtomicU64::new(0) }
     }
 
-    /// Whether the same question may be put to this worker again after `error`, which then says
-    /// nothing of the worker itself: its peer goes the next way. For questions that may be asked
-    /// twice, which all of the protocol's are.
+    /// Returns whether the question may be repeated to this worker after `error`. If so, the error
+    /// says nothing of the worker itself, and its peer takes the next transport. The question must
+    /// be idempotent; all of the protocol's are.
     pub(crate) fn may_be_asked_again(&self, error: &TransportError) -> bool {
         match error {
             TransportError::Lost { .. } => true,
-            // The connection was over before the question was sent. Of use only where there is
-            // another.
+            // The connection was over before the question was sent. A repeat helps only if there is
+            // another connection.
             TransportError::Unreachable { .. } => self.peer.is_connected(),
             TransportError::Handshake { .. }
             | TransportError::Protocol { .. }
@@ -86,33 +86,33 @@ impl TierWorker {
 pub(crate) struct TierWorkerMap {
     pub(crate) placement: Arc<PlacementMap>,
     pub(crate) workers: Vec<Arc<TierWorker>>,
-    /// Who serves the hot blocks, by this placement.
+    /// The workers that serve hot blocks, by this placement.
     pub(crate) spread: HotBlockSpread,
 }
 
-/// Replicas that one span tries at most; more would only delay the way to the UFS.
+/// Most owners that one span tries. More would only delay the way to the UFS.
 const CANDIDATES_MAX: usize = 4;
 
 /// A worker to be asked for bytes of a block.
 #[derive(Clone)]
 pub(crate) struct SpanCandidate {
     pub(crate) worker: Arc<TierWorker>,
-    /// Only because the block is hot: it is to give what it or the owner holds, and to fill
-    /// nothing.
+    /// The worker is asked only because the block is hot. It gives what it or the owner holds, and
+    /// fills nothing.
     pub(crate) replica: bool,
 }
 
 /// Workers to try for one block, best first.
 #[derive(Default)]
 pub(crate) struct CandidateQueue {
-    /// Who serves a hot block beside its owner; before all others.
+    /// The worker that serves a hot block beside its owner. It is tried first.
     pub(crate) replica: Option<Arc<TierWorker>>,
     workers: [Option<Arc<TierWorker>>; CANDIDATES_MAX],
     next: usize,
 }
 
 impl CandidateQueue {
-    /// The next worker that may be asked now.
+    /// Returns the next worker that may be asked now.
     pub(crate) fn next(&mut self, now: Instant) -> Option<SpanCandidate> {
         if let Some(worker) = self.replica.take().filter(|worker| worker.health.admit_call(now)) {
             return Some(SpanCandidate { worker, replica: true });
@@ -136,14 +136,14 @@ impl CandidateQueue {
 }
 
 impl TierWorkerMap {
-    /// The one worker that answers for an object's attributes and orders its writes. `None`: there
-    /// is no map yet.
+    /// Returns the one worker that answers for an object's attributes and orders its writes.
+    /// `None`: there is no map yet.
     pub(crate) fn home_worker(&self, object: &ObjectKey) -> Option<&Arc<TierWorker>> {
         let owner = self.placement.slot_owners(object.home_slot()).first()?;
         self.workers.get(usize::from(*owner))
     }
 
-    /// The owner of a block, then its replicas.
+    /// Returns the owner of a block, then its replicas.
     pub(crate) fn block_candidates(&self, block: BlockHash) -> CandidateQueue {
         let mut candidates = CandidateQueue::default();
         let owners = self.placement.slot_owners(block.hash_slot());
@@ -153,20 +153,20 @@ impl TierWorkerMap {
         candidates
     }
 
-    /// Who is to serve a hot block now: of two of its workers, drawn at random, the one that has
-    /// fewer bytes to send to this gateway. `None`: the block is not hot.
+    /// Draws the worker that serves a hot block now: of two of its workers, chosen at random, the
+    /// one that has fewer bytes to send to this gateway. `None`: the block is not hot.
     pub(crate) fn draw_worker(
         &self,
         object: &ObjectKey,
         block: BlockIndex,
     ) -> Option<HotBlockDraw> {
-        // Most of the time nothing is hot, and nobody's name is hashed for it.
+        // Usually nothing is hot; then no key is hashed.
         if self.spread.is_empty() {
             return None;
         }
         let workers = self.spread.workers_of(object.block_hash(block))?;
         let first = rand::random_range(0..workers.len());
-        // Any but the first, each as likely as the others.
+        // Any worker but the first, all equally likely.
         let second = (first + rand::random_range(1..workers.len())) % workers.len();
         let due =
             |at: usize| self.workers[usize::from(workers[at])].due_bytes.load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl TierWorkerMap {
     }
 }
 
-/// The worker of a hot block that a read was given.
+/// The worker of a hot block that serves a read.
 pub(crate) enum HotBlockDraw {
     Owner,
     Replica(Arc<TierWorker>),

@@ -1,28 +1,30 @@
-//! Telling homes of writes: announce before one can become visible, renew while it is under way,
-//! report when it is over.
+//! Tells homes of writes: announces a write before it can become visible, renews while it is under
+//! way, reports when it is over.
 //!
-//! A write whose [`TierWriteGuard`] is dropped without a report (the client hung up) is reported as
-//! unknown: its keys stay uncertain, and reads ask the UFS, until their time is over.
+//! If a [`TierWriteGuard`] is dropped without a report (the client hung up), the write is reported
+//! as unknown. Its keys stay uncertain, and reads ask the UFS, until their time is over.
 //!
 //! # Why these messages may be sent twice
-//! When a connection breaks, nobody knows whether the home has acted, and the message is sent again
-//! over the next way; where a home is silent, it also goes around ([`crate::relay`]). Both messages
-//! name their [`WriteId`], and doing either twice is doing it once: a second announcement renews
-//! the first, a second report raises the generation once more and finds nothing left to close. What
-//! can come *late* is the copy on the broken connection, or on the other way, which the home may
-//! still be working on. A late report only invalidates. A late announcement, after its own report,
-//! opens the write again until its time is over: reads of the key ask the UFS for that long, which
-//! is slow and never stale. What would be stale, a write that is visible before its home knows,
-//! can't come of it: the write is sent only after an acknowledgement, and no copy of an
-//! announcement undoes the one that was acknowledged.
+//! When a connection breaks, nobody knows whether the home has acted. The message is sent again
+//! over the next transport. To a silent home it also goes through [`crate::relay_fallback`]. Both
+//! messages name their [`WriteId`], and both are idempotent: a second announcement renews the
+//! first; a second report raises the generation once more and finds nothing left to close.
+//!
+//! A copy on the broken connection, or on the relay, may arrive *late*. A late report only
+//! invalidates. A late announcement, after its own report, opens the write again until its time is
+//! over: until then reads of the key ask the UFS, which is slow but never stale. Stale would be a
+//! write that is visible before its home knows. That can't happen: the write is sent only after an
+//! acknowledgement, and no copy of an announcement undoes the acknowledged one.
 //!
 //! # While the map changes
-//! A home acknowledges under its own epoch alone. Who is refused for another waits for the next
-//! map, or for the worker to follow, and announces again, to the homes of the map that it then has;
-//! what is told to the client is that the homes of one map, which was in force, have acknowledged
-//! the report. A home whose lease is over ([`WorkerReply::Unleased`]) can't vouch for that: then every
-//! member of the map has to say, after the home did, that it still stands at this epoch. A map that
-//! replaces it comes into force only once one of them has given it up.
+//! A home acknowledges under its own epoch alone. A gateway refused for another epoch waits for the
+//! next map, or for the worker to follow. It then announces again to the homes of its current map.
+//! The client's answer means that all homes of one map, which was in force, have acknowledged the
+//! report.
+//!
+//! A home whose lease is over ([`WorkerReply::Unleased`]) can't vouch for that. Then every member
+//! of the map has to say, after the home did, that it still stands at this epoch. A newer map comes
+//! into force only once one of them has given up the old one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +44,7 @@ use verbs3_rdma::transport::{CallEvent, TransportError};
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
 
-/// Why a home does not know of a write.
+/// Reason why a home does not know of a write.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CoherenceError {
     #[error(
@@ -70,34 +72,34 @@ pub enum CoherenceError {
 /// First pause between two tries of the same message; doubles up to [`RETRY_PAUSE_MAX`].
 pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
 pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Keys in a message to a former home: with keys of 1 KiB, half of a frame.
+/// Most keys in a message to a former home: with keys of 1 KiB, half of a frame.
 const KEYS_TO_FORMER: usize = 25;
 
 pub(crate) const REPORT: &str = "report";
 
-/// Time between two signs of life of a home, which sends one every 500 ms.
+/// Longest time between two signs of life of a home, which sends one every 500 ms.
 const SIGN_EVERY_MAX: Duration = Duration::from_secs(1);
 
-/// What is known of one write.
+/// A write that is announced and not reported yet.
 struct TierWriteRecord {
     id: WriteId,
     volume: ObjectVolume,
     keys: Vec<String>,
-    /// Whom it was announced to. Homes of older maps among them are told of its end, too, as far as
-    /// they care.
+    /// Homes that got the announcement. Homes of older maps among them are told of its end, too, by
+    /// best effort.
     told: Mutex<Vec<Arc<TierWorker>>>,
-    /// Whether a home was told by way of the coordinators.
+    /// True if the coordinators carried a message to a home.
     around: Arc<AtomicBool>,
 }
 
-/// What the home is told.
+/// An event of a write that its homes are told.
 #[derive(Clone, Copy)]
 enum WriteEvent {
     Announce,
     Report(WriteOutcome),
 }
 
-/// By which right a home has acknowledged.
+/// The right by which a home has acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HomeAcknowledgement {
     Leased,
@@ -113,8 +115,8 @@ pub struct TierWriteGuard {
 }
 
 impl TierWriteGuard {
-    /// Announces again, which starts the keys' uncertain time anew. Happens by itself every third
-    /// of that time.
+    /// Announces again, which restarts the keys' uncertain time. Happens by itself every third of
+    /// that time.
     pub async fn renew_announcement(&self) -> Result<(), CoherenceError> {
         match &self.write {
             Some(write) => self.tier.announce_to(write).await,
@@ -122,7 +124,8 @@ impl TierWriteGuard {
         }
     }
 
-    /// Says, once the write is reported, whether a home was told by way of the coordinators.
+    /// Returns a flag that says, once the write is reported, whether the coordinators carried a
+    /// message.
     pub fn relay_flag(&self) -> Arc<AtomicBool> {
         self.write.as_ref().map(|write| write.around.clone()).unwrap_or_default()
     }
@@ -155,7 +158,7 @@ impl CacheTierClient {
         volume: &ObjectVolume,
         keys: &[String],
     ) -> Result<TierWriteGuard, CoherenceError> {
-        // Its own reads see it no later than those of others.
+        // This process's own reads must see the write no later than others do.
         self.drop_leases(volume, keys);
         let id = WriteId {
             gateway: self.gateway,
@@ -170,8 +173,8 @@ impl CacheTierClient {
             around,
         });
         self.metrics.writes_open.inc();
-        // From here on, so that a caller who goes away during the announcement leaves no home
-        // without a report.
+        // The guard exists from here on, so that every home gets a report even if the caller goes
+        // away during the announcement.
         let mut announced =
             TierWriteGuard { tier: self.clone(), write: Some(write.clone()), renewal: None };
         if let Err(error) = self.announce_to(&write).await {
@@ -205,8 +208,8 @@ impl CacheTierClient {
         })
     }
 
-    /// The same of a batch: of `unknown` keys nobody knows how their writes ended, the others are
-    /// done.
+    /// Tells the homes that a batch is over. The outcome of the `unknown` keys is unknown; the
+    /// others are done.
     pub async fn report_batch(
         self: &Arc<Self>,
         mut announced: TierWriteGuard,
@@ -215,11 +218,11 @@ impl CacheTierClient {
         let Some(write) = announced.take_record() else { return Ok(()) };
         let (lost, done): (Vec<_>, Vec<_>) =
             write.keys.iter().cloned().partition(|key| unknown.contains(key));
-        // Each is reported, and its renewal was one.
+        // The batch was one announced write; its two reports count as two.
         self.metrics.writes_open.inc();
         let part = |keys, outcome| {
-            // Homes of the other keys are not former homes of the lost ones: they would take them
-            // for writes of their own.
+            // The lost keys' report gets no former homes. Homes of the other keys would take the
+            // lost keys for writes of their own.
             let told = if outcome == WriteOutcome::Unknown {
                 Vec::new()
             } else {
@@ -275,8 +278,8 @@ impl CacheTierClient {
         result
     }
 
-    /// Until the homes of one map have all acknowledged. Where maps change, what has failed under
-    /// one is tried under the next.
+    /// Tells until the homes of one map have all acknowledged. Where maps change, a failure under
+    /// one map is tried again under the next.
     async fn tell_homes(
         &self,
         write: &TierWriteRecord,
@@ -292,12 +295,13 @@ impl CacheTierClient {
                 Err(error) => error,
             };
             let now = Instant::now();
-            // Anything else would be said again under the next map.
+            // A refusal for any other reason would come again under the next map.
             let passes = !matches!(failed, CoherenceError::HomeRefused { .. });
             if !self.options.coordinated || !passes || now + pause >= until {
                 return Err(failed);
             }
-            // The other side may follow as well as this one.
+            // A new map here ends the wait early. The worker may follow, too, so a pause ends it as
+            // well.
             let newer = epochs.wait_for(|epoch| *epoch != map.placement.map_epoch());
             let _ = timeout_at((now + pause).min(until), newer).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
@@ -350,7 +354,8 @@ impl CacheTierClient {
             join_all(told).await.into_iter().collect::<Result<_, _>>()?;
         let unleased = told.into_iter().find(|(_, told)| *told == HomeAcknowledgement::Unleased);
         match (unleased, news) {
-            // Of what did not happen, or may not have, nobody is told that it has.
+            // A failed or unknown write was never confirmed to its client, so the map need not be
+            // in force.
             (None, _) | (_, WriteEvent::Report(WriteOutcome::Refused | WriteOutcome::Unknown)) => {
                 Ok(())
             }
@@ -358,8 +363,8 @@ impl CacheTierClient {
         }
     }
 
-    /// A home of an older map need not know any more, but would ask the UFS for these keys until
-    /// their time is over.
+    /// Tells a home of an older map that the write is over. It need not know, but would ask the UFS
+    /// for these keys until their time is over.
     fn tell_former(
         &self,
         worker: &Arc<TierWorker>,
@@ -398,8 +403,8 @@ impl CacheTierClient {
         }
     }
 
-    /// Whether every member of the map says, now, that it answers under its epoch: then no other is
-    /// in force.
+    /// Checks that every member of the map answers under its epoch now. Then no other map is in
+    /// force.
     async fn all_stand_by(
         &self,
         map: &TierWorkerMap,
@@ -428,8 +433,8 @@ impl CacheTierClient {
     }
 
     /// Sends one message until it is acknowledged; the message may arrive more than once. A resting
-    /// worker is asked, too: whether a write may go on is worth a try. `map_epoch`: gives up as soon as
-    /// there is a map of another one.
+    /// worker is asked, too: whether a write may go on is worth a try. With an `epoch`, gives up as
+    /// soon as there is a map of another one.
     pub(crate) async fn tell_worker(
         &self,
         kind: &'static str,
@@ -446,7 +451,7 @@ impl CacheTierClient {
         tokio::select! {
             biased;
             told = self.tell_on(kind, worker, message, until, &signs) => told,
-            // What was sent may still arrive, and is harmless: see above.
+            // A message that was sent may still arrive, and is harmless: see the header.
             _ = epochs.wait_for(|now| *now != epoch) => Err(CoherenceError::Moved { worker: worker.id.clone() }),
         }
     }
@@ -472,7 +477,7 @@ impl CacheTierClient {
                         HomeAcknowledgement::Unleased
                     });
                 }
-                // It has no place for a write of which it knew nothing, and may have one in a
+                // The home has no room for a write that it did not know of. It may have room in a
                 // moment.
                 Ok(Ok(WorkerReply::Refused(WorkerRefusal { kind: RefusalKind::Busy, .. })))
                     if kind == REPORT && Instant::now() + pause < until =>
@@ -507,7 +512,7 @@ impl CacheTierClient {
         }
     }
 
-    /// Where maps change, the next one may be worth another try.
+    /// Translates a refusal. Where maps change, the next map may be worth another try.
     pub(crate) fn refusal_error(
         &self,
         worker: &TierWorker,
@@ -533,7 +538,7 @@ impl WriteEvent {
     }
 }
 
-/// One call without bytes.
+/// Asks a worker with one call without bytes.
 pub(crate) async fn ask_worker(
     worker: &TierWorker,
     message: Bytes,
@@ -541,7 +546,7 @@ pub(crate) async fn ask_worker(
     ask_noting(worker, message, &HomeLifeSigns::default()).await
 }
 
-/// The same; signs of life, which are pieces of no bytes, are noted.
+/// Asks like [`ask_worker`], and notes signs of life, which are pieces of no bytes.
 async fn ask_noting(
     worker: &TierWorker,
     message: Bytes,
@@ -560,8 +565,8 @@ async fn ask_noting(
     }
 }
 
-/// When a home that has not answered yet last showed that it is at work: it waits for gateways to
-/// drop their leases.
+/// The last sign of life of a home that has not answered yet: it is waiting for gateways to drop
+/// their leases.
 #[derive(Default)]
 pub(crate) struct HomeLifeSigns(Mutex<Option<Instant>>);
 
@@ -570,7 +575,7 @@ impl HomeLifeSigns {
         *self.0.lock() = Some(Instant::now());
     }
 
-    /// The next sign is due by then, if there was one.
+    /// Returns when the next sign is due, if there was one.
     pub(crate) fn live_until(&self) -> Option<Instant> {
         self.0.lock().map(|last| last + SIGN_EVERY_MAX)
     }

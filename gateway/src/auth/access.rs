@@ -1,6 +1,7 @@
-//! s3s's two questions: the secret of an access key, and whether a request may go on. Owns the
-//! first gate: no identity, no request. What the identity may do with which key is asked where the
-//! input is known (`operations::pass`).
+//! Answers s3s's two questions: the secret of an access key, and whether a request may go on.
+//!
+//! Owns the first gate: without an identity there is no request. What the identity may do with
+//! which key is checked where the input is known (`operations::operation_core`).
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ impl S3Auth for AuthKeyProvider {
     }
 }
 
-/// Lets no request pass that nobody has signed, and notes who asks for what.
+/// The gate for requests: refuses unsigned ones, and notes who asks for what.
 pub(crate) struct AuthAccessGate {
     pub identities: Arc<IdentityStore>,
     pub metrics: Arc<GatewayHttpMetrics>,
@@ -51,10 +52,11 @@ impl S3Access for AuthAccessGate {
             S3Path::Object { bucket, key } => (bucket.clone(), key.clone()),
         };
         let _ = exchange.target.set(target);
-        // A form has been authorised by its policy; the PUT that it has become carries no signature
-        // (`http::form`). Nor does a mended request, whose first form did (`http::lenient`).
+        // A form was authorised by its policy; the PUT made from it carries no signature
+        // (`http::form`). A mended request carries none either; its original was signed
+        // (`http::lenient_headers`).
         if exchange.proven_identity().is_none() {
-            // The key may have been withdrawn between the signature's check and now.
+            // The key may have been withdrawn since the signature was checked.
             let identity = cx
                 .credentials()
                 .and_then(|credentials| self.identities.get(&credentials.access_key));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// An identities file's text: a table, or a list of what is wrong.
+/// Reads an identities file's text: gives a table, or a list of problems.
 pub fn decode_identities(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Err(problems) = super::file::parse_identities(text, Path::new("/nowhere")) {

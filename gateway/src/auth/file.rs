@@ -1,15 +1,15 @@
-//! The identities file: TOML, read by hand so that every problem is reported at once with its
-//! place. Owns the format:
+//! Reads the identities file. The TOML is read by hand, so that every problem is reported at once,
+//! with its place. Owns the format:
 //!
 //! ```toml
 //! [[identity]]
 //! name = "trainer"            # for the log; default: the access key
 //! access_key = "AKTRAINER"
-//! secret_key = "…"            # or: secret_file = "trainer.secret", its first line, beside this file
+//! secret_key = "…"            # or: secret_file = "trainer.secret": first line of a file beside
 //! [[identity.allow]]
 //! mount = "datasets"          # "*" for all
-//! prefix = "imagenet/"        # a folder; "imagenet-*": all keys that begin so; default: everything
-//! rights = ["read", "list"]   # of those below
+//! prefix = "imagenet/"        # a folder; "imagenet-*": all keys that begin so; default: all keys
+//! rights = ["read", "list"]   # see the table
 //! ```
 //!
 //! | right | opens |
@@ -18,9 +18,11 @@
 //! | `write` | objects, parts, tags, copies, restores; no access to others and no locks |
 //! | `list` | listings of keys, versions and uploads under the prefix |
 //! | `delete` | objects and versions |
-//! | `acl` | ACLs: PutObjectAcl; with `write`, `x-amz-acl` (but `private`, `bucket-owner-full-control`) and `x-amz-grant-*` |
+//! | `acl` | PutObjectAcl; with `write`, `x-amz-grant-*` and non-private `x-amz-acl` [^acl] |
 //! | `lock` | PutObjectRetention, PutObjectLegalHold; with `write`, `x-amz-object-lock-*` |
-//! | `admin` | the bucket's settings, a bypass of governance retention, `acl` and `lock`; only without a prefix |
+//! | `admin` | bucket settings, governance bypass, `acl` and `lock`; only without a prefix |
+//!
+//! [^acl]: `private` and `bucket-owner-full-control` need no `acl` right.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +35,7 @@ use zeroize::Zeroizing;
 use super::identities::{AuthIdentity, IdentityFileProblem, IdentityRule, IdentityTable};
 use crate::operations::AccessRight;
 
-/// A larger file is taken for a mistake.
+/// Largest file; a larger one is taken for a mistake.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 const RIGHTS: [(&str, AccessRight); 7] = [
@@ -46,14 +48,14 @@ const RIGHTS: [(&str, AccessRight); 7] = [
     ("admin", AccessRight::admin),
 ];
 
-/// Reads a file whole, or says everything that is wrong with it.
+/// Reads a whole file, or returns all of its problems.
 pub(super) fn read(path: &Path) -> Result<IdentityTable, Vec<IdentityFileProblem>> {
     let text = text_of(path)
         .map_err(|what| vec![IdentityFileProblem { place: path.display().to_string(), what }])?;
     parse_identities(&text, path.parent().unwrap_or(Path::new(".")))
 }
 
-/// The files that a table depends on, to be watched beside the identities file itself.
+/// Returns the secret files of an identities file. They are watched, too.
 pub(super) fn secret_files(path: &Path) -> Vec<PathBuf> {
     let Ok(text) = text_of(path) else { return Vec::new() };
     let Ok(toml) = text.parse::<Toml>() else { return Vec::new() };
@@ -76,8 +78,8 @@ pub(super) fn parse_identities(
     text: &str,
     folder: &Path,
 ) -> Result<IdentityTable, Vec<IdentityFileProblem>> {
-    // The error's display would quote the line, which may hold a secret: only its place and message
-    // are kept.
+    // The error's display would quote the line, which may hold a secret. Only place and message are
+    // kept.
     let toml: Toml = text.parse().map_err(|error: toml::de::Error| {
         let line = error
             .span()
@@ -244,8 +246,8 @@ impl IdentityFileReader<'_> {
         Some(IdentityRule { mount: mount?, prefix, rights })
     }
 
-    /// What keys must start with. A prefix that ends anywhere would open `training/` to a rule
-    /// about `train`, unnoticed: it ends in a slash, or says by a star that it does not.
+    /// Reads the prefix of a rule. A prefix `train` without an end would also open `training/`,
+    /// unnoticed. So it has to end in a slash, or in a star to mean that.
     fn read_prefix(&mut self, place: &str, item: &Toml) -> String {
         let text = self.read_text(place, item, "prefix").unwrap_or_default();
         if !text.is_empty() && !text.ends_with(['/', '*']) {

@@ -1,4 +1,4 @@
-//! Identities and their rules. Owns the decision whether an identity may do something: denied
+//! Owns identities and their rules, and the decision whether an identity may do something: denied
 //! unless a rule allows it. Does not read files (`file`) and does not watch them (`reload`).
 
 use std::collections::HashMap;
@@ -12,13 +12,13 @@ use s3s::auth::SecretKey;
 use super::file;
 use crate::operations::AccessRight;
 
-/// What one rule allows.
+/// One rule of an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdentityRule {
-    /// The mount's name; `*` for all.
+    /// The mount's name; `*` for all mounts.
     pub mount: String,
-    /// Keys that start with it, whatever it ends in; empty for all. Of a file's prefix `a*` it is
-    /// `a`.
+    /// The rule applies to keys that start with this; empty for all. A file's prefix `a*` is `a`
+    /// here.
     pub prefix: String,
     pub rights: Vec<AccessRight>,
 }
@@ -32,24 +32,24 @@ pub struct AuthIdentity {
 }
 
 impl AuthIdentity {
-    /// For logs: never the secret.
+    /// Returns the name for logs. It never is the secret.
     pub fn identity_name(&self) -> &str {
         &self.name
     }
 
-    /// For signatures: never for logs.
+    /// Returns the secret for signatures. Never log it.
     pub(crate) fn secret_key(&self) -> &str {
         self.secret.expose()
     }
 
-    /// `subject` is a key, or the prefix that is listed; `AccessRight::seen` asks whether any rule speaks
-    /// of the mount.
+    /// Returns whether a rule allows this. `subject` is a key, or the listed prefix.
+    /// `AccessRight::seen` asks whether any rule names the mount.
     pub fn allows_right(&self, mount: &str, subject: &str, right: AccessRight) -> bool {
         self.rules.iter().filter(|rule| rule.mount == mount || rule.mount == "*").any(|rule| {
             match right {
                 AccessRight::seen => !rule.rights.is_empty(),
-                // Administration concerns the bucket as a whole: a rule about a part of it does not
-                // give it.
+                // Administration concerns the whole bucket. A rule about a part of it does not
+                // grant it.
                 AccessRight::admin => rule.prefix.is_empty() && rule.rights.contains(&right),
                 AccessRight::read
                 | AccessRight::write
@@ -57,8 +57,8 @@ impl AuthIdentity {
                 | AccessRight::delete => {
                     rule.rights.contains(&right) && subject.starts_with(&rule.prefix)
                 }
-                // Who administers the bucket could open or lock all of it anyway, by its policy and
-                // its lock configuration.
+                // An administrator of the bucket could open or lock all of it anyway, by its policy
+                // and lock configuration.
                 AccessRight::acl | AccessRight::lock => {
                     (rule.rights.contains(&right) && subject.starts_with(&rule.prefix))
                         || (rule.prefix.is_empty() && rule.rights.contains(&AccessRight::admin))
@@ -85,16 +85,16 @@ pub struct IdentityStore {
     source: Option<PathBuf>,
 }
 
-/// One thing that is wrong with an identities file.
+/// One problem of an identities file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct IdentityFileProblem {
-    /// `identity[1].allow[0].rights`, or a line.
+    /// A path such as `identity[1].allow[0].rights`, or a line.
     pub place: String,
     pub what: String,
 }
 
-/// Everything that is wrong with an identities file.
+/// All problems of an identities file.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("identities file {}: {}", .path.display(), join_problems(.problems))]
 pub struct IdentitiesError {
@@ -107,14 +107,15 @@ fn join_problems(problems: &[IdentityFileProblem]) -> String {
 }
 
 impl IdentityStore {
-    /// Reads an identities file. `secret_file`s are looked for beside it.
+    /// Reads an identities file. Looks for `secret_file`s beside it.
     pub fn load_file(path: &Path) -> Result<Arc<Self>, IdentitiesError> {
         let table = file::read(path)
             .map_err(|problems| IdentitiesError { path: path.to_owned(), problems })?;
         Ok(Arc::new(Self { table: ArcSwap::from_pointee(table), source: Some(path.to_owned()) }))
     }
 
-    /// One identity that may do everything on every mount: for `verbs3 dev` and tests.
+    /// Makes a store with one identity that may do everything on every mount. For `verbs3 dev` and
+    /// tests.
     pub fn with_single(access_key: &str, secret_key: &str) -> Arc<Self> {
         let rights = vec![
             AccessRight::read,
@@ -135,7 +136,7 @@ impl IdentityStore {
         Arc::new(Self { table: ArcSwap::from_pointee(table), source: None })
     }
 
-    /// Identities of the file that is in force.
+    /// Returns the number of identities in force.
     pub fn identities_count(&self) -> usize {
         self.table.load().len()
     }

@@ -1,5 +1,5 @@
-//! Watches the identities file and its secret files, and takes changes over. Owns the rhythm and
-//! the rule that a bad file changes nothing: the identities read last stay.
+//! Watches the identities file and its secret files, and puts changes into force. Owns the
+//! interval, and the rule that a bad file changes nothing: the identities read last stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,10 @@ use tracing::{info, warn};
 use super::file;
 use super::identities::IdentityStore;
 
-/// How often the files are looked at. A stat each: cheap, and independent of what a file system can
-/// notify of.
+/// Time between two looks at the files. One stat per file: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What tells one state of the files from another.
+/// The files' state, to notice changes: modification time and length of each.
 type IdentityFileStamp = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
 
 fn stamp_files(path: &Path) -> IdentityFileStamp {
@@ -33,7 +32,7 @@ impl IdentityStore {
     pub(crate) async fn follow_file(self: Arc<Self>, stop: CancellationToken) {
         let Some(path) = self.source_path().map(Path::to_owned) else { return };
         let mut seen = stamp_files(&path);
-        // The file may have changed between its reading and now.
+        // The file may have changed since it was first read.
         self.reread_file(&path);
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
             let now = stamp_files(&path);

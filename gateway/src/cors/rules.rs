@@ -1,15 +1,15 @@
-//! A bucket's CORS rules: which one a request meets, and what it says (S3 User Guide, "Using
-//! cross-origin resource sharing"). Pure.
+//! Decides which of a bucket's CORS rules applies to a request, and what it allows (S3 User Guide,
+//! "Using cross-origin resource sharing"). Pure.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use s3s::dto::CORSRule;
 
-/// What an answer depends on, for caches between here and the browser.
+/// The request headers that an answer depends on, for caches on the way to the browser.
 const VARY: HeaderValue = HeaderValue::from_static(
     "Origin, Access-Control-Request-Headers, Access-Control-Request-Method",
 );
 
-/// Of one bucket, in the order in which they are tried.
+/// The rules of one bucket, in the order in which they are tried.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct CorsRuleList(Vec<CorsRuleEntry>);
 
@@ -24,8 +24,8 @@ struct CorsRuleEntry {
 }
 
 impl CorsRuleList {
-    /// The rules of a bucket's configuration, in its order. Names of allowed headers become lower
-    /// case.
+    /// Takes the rules of a bucket's configuration, in its order. Names of allowed headers become
+    /// lower case.
     pub fn from_config(rules: Vec<CORSRule>) -> Self {
         let rule = |rule: CORSRule| CorsRuleEntry {
             origins: rule.allowed_origins,
@@ -42,14 +42,14 @@ impl CorsRuleList {
         Self(rules.into_iter().map(rule).collect())
     }
 
-    /// Whether the bucket allows no other origin anything.
+    /// Returns whether the bucket has no rules, so that no other origin is allowed anything.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The headers of the answer to a request from another origin: those of the first rule that
-    /// allows the origin, the method and all of the headers. `None`: no rule does. `requested_headers`: the
-    /// headers that a preflight names, lower case.
+    /// Returns the headers of the answer to a cross-origin request. The first rule that allows
+    /// origin, method and all headers gives them. `None`: no rule does. `asked`: the headers that a
+    /// preflight names, lower case.
     pub fn answer_headers(
         &self,
         origin: &HeaderValue,
@@ -66,8 +66,8 @@ impl CorsRuleList {
         };
         let rule = self.0.iter().find(meets)?;
         let mut headers = HeaderMap::new();
-        // A rule for everyone says so, and then browsers send no credentials (Fetch Standard, "CORS
-        // check").
+        // A rule for everyone answers `*`, for which browsers send no credentials (Fetch Standard,
+        // "CORS check").
         if rule.origins.iter().any(|pattern| pattern == "*") {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
         } else {
@@ -86,7 +86,7 @@ impl CorsRuleList {
     }
 }
 
-/// A value that can't be a header (the store let one in) is left out.
+/// Inserts a comma-separated list. Leaves out a value that can't be a header (the store let it in).
 fn insert_list(headers: &mut HeaderMap, name: HeaderName, values: &[String]) {
     if let Ok(value) = HeaderValue::try_from(values.join(", "))
         && !values.is_empty()
@@ -95,7 +95,7 @@ fn insert_list(headers: &mut HeaderMap, name: HeaderName, values: &[String]) {
     }
 }
 
-/// A pattern has one `*` at most, which stands for anything.
+/// Returns whether a text matches a pattern, which may have one `*` for any text.
 fn matches_pattern(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
@@ -103,7 +103,7 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// The names in `Access-Control-Request-Headers`, lower case.
+/// Returns the names in `Access-Control-Request-Headers`, lower case.
 pub(super) fn requested_headers(headers: &HeaderMap) -> Vec<String> {
     let lists = headers
         .get_all(header::ACCESS_CONTROL_REQUEST_HEADERS)

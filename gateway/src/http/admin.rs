@@ -1,8 +1,8 @@
-//! The admin endpoints of any process: `/metrics`, `/healthz` and `/readyz`, on an address of their
-//! own. Owns no state; asks others for theirs.
+//! Serves the admin endpoints of any process: `/metrics`, `/healthz` and `/readyz`, on an address
+//! of their own. Owns no state; asks others for theirs.
 //!
-//! Nobody proves anything here, so nobody may keep a probe out: a connection is for one question,
-//! ends soon, and gives way to newer ones, first those of the same address.
+//! Callers are unauthenticated, so none of them may keep a probe out. A connection carries one
+//! request, ends soon, and gives way to newer ones, first of all to those of its own address.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use verbs3_doors::{RoomLimits, WaitingRoom};
 /// Bounds of the admin endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdminLimits {
-    /// Connections at once; a scraper and a kubelet need two. Beyond it the oldest of the busiest
-    /// address gives way.
+    /// Most connections at once; a scraper and a kubelet need two. Beyond it the oldest of the
+    /// busiest address gives way.
     pub connections_max: usize,
-    /// Of one address; beyond it its oldest gives way.
+    /// Most connections of one address; beyond it its oldest gives way.
     pub per_address_max: usize,
-    /// For a connection, from its beginning to its answer's last byte.
+    /// Longest life of a connection, from its beginning to its answer's last byte.
     pub deadline: Duration,
 }
 
@@ -41,14 +41,15 @@ impl Default for AdminLimits {
     }
 }
 
-/// One thing that must hold before traffic is sent here: a name, and why it does not hold.
+/// One condition of readiness: a name, and a check that says why it does not hold.
 pub struct ReadinessCheck {
     name: &'static str,
     check: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
 impl ReadinessCheck {
-    /// `check` is asked for each `/readyz`. It must not block; its error is shown after the name.
+    /// Makes a condition. `check` runs for each `/readyz` and must not block. Its error is shown
+    /// after the name.
     pub fn new(
         name: &'static str,
         check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
@@ -56,7 +57,7 @@ impl ReadinessCheck {
         Self { name, check: Box::new(check) }
     }
 
-    /// Fails once the process has been told to end.
+    /// Makes a condition that fails once the process has been told to end.
     pub fn until_shutdown(stop: CancellationToken) -> Self {
         Self::new("shutdown", move || {
             if stop.is_cancelled() { Err("is under way".to_owned()) } else { Ok(()) }
@@ -64,13 +65,13 @@ impl ReadinessCheck {
     }
 }
 
-/// What is served.
+/// The admin endpoints' state and limits.
 pub struct AdminEndpoints {
     pub registry: Registry,
-    /// All must hold for `/readyz`.
+    /// Conditions that must all hold for `/readyz`.
     pub readiness: Vec<ReadinessCheck>,
-    /// Ends the endpoints, with their connections. Not the process's own stop: they outlive the
-    /// rest, to tell of its end.
+    /// Ends the endpoints, with their connections. It is not the process's own stop: they outlive
+    /// the rest, to report its shutdown.
     pub stop: CancellationToken,
     pub limits: AdminLimits,
 }
@@ -79,7 +80,7 @@ impl AdminEndpoints {
     /// Serves until the stop token is cancelled, then ends with its connections.
     pub async fn serve_endpoints(self, socket: TcpListener) {
         let AdminLimits { connections_max: places_max, per_address_max, deadline } = self.limits;
-        // A probe is answered at once, so that nobody needs time before it gives way.
+        // A probe is answered at once, so a connection needs no time before it may give way.
         let room =
             WaitingRoom::new(RoomLimits { places_max, per_address_max, grace: Duration::ZERO });
         let (admin, tasks) = (Arc::new(self), TaskTracker::new());

@@ -1,7 +1,8 @@
-//! An aws-chunked body as s3s gets it. Owns the loan: the body stays in the exchange, from where
-//! PutObject and UploadPart take it and unwrap it as it comes (`write::chunked`). For other
-//! operations, whose documents s3s reads whole, it is read through here, with its framing scanned:
-//! s3s would believe a body that ends between two chunks.
+//! Lends an aws-chunked body to s3s. The body stays in the exchange. PutObject and UploadPart take
+//! it from there and unwrap it as it comes (`write::chunked`).
+//!
+//! Other operations carry documents, which s3s reads whole. They read through this loan, which
+//! scans the framing: s3s would accept a body that ends between two chunks.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,15 +17,15 @@ use crate::exchange::HttpExchange;
 use crate::write::checks::BodyFault;
 use crate::write::chunk_guard::ChunkScanner;
 
-/// See the module.
+/// An aws-chunked body in the exchange, read through a framing scan.
 pub(crate) struct BodyLoan {
     exchange: Arc<HttpExchange>,
     scanner: ChunkScanner,
     over: bool,
 }
 
-/// What an aws-chunked body will hold; `None` if this is not one. No body that s3s may unwrap goes
-/// unscanned: s3s reads `5x` as 5.
+/// Returns the decoded length of an aws-chunked body; `None` if it is not one. Every body that s3s
+/// may unwrap must be scanned: s3s reads `5x` as 5.
 pub(super) fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
     let forms = headers.get_all("x-amz-content-sha256");
     if !forms.iter().any(|form| form.as_bytes().starts_with(b"STREAMING-")) {
@@ -46,7 +47,7 @@ pub(super) fn decoded_length(headers: &HeaderMap) -> S3Result<Option<u64>> {
 }
 
 impl BodyLoan {
-    /// Of the body in `exchange`. `chunk_bytes_max`: s3s holds a chunk whole.
+    /// Lends the body in `exchange`. `chunk_bytes_max` bounds a chunk, because s3s holds it whole.
     pub fn new(exchange: Arc<HttpExchange>, declared: u64, chunk_bytes_max: u64) -> Self {
         Self { exchange, scanner: ChunkScanner::new(declared, chunk_bytes_max), over: false }
     }

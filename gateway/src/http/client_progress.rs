@@ -1,9 +1,10 @@
-//! Whether a connection's client takes what it asked for, and the wait for that to have been untrue
-//! for too long; and whether it was answered before it had sent all. Owns these two facts.
+//! Owns two facts about a connection: whether its client takes the answers it asked for, and
+//! whether it was answered before it had sent everything. Also waits for the first to be false for
+//! too long.
 //!
-//! Over HTTP/2 a client that reads nothing need not fill its socket: it grants no window, answers
-//! pings, and its answers wait with all that they hold. Bodies tell here whose turn it is; one
-//! whose bytes the UFS or the tier owes does not count.
+//! Over HTTP/2 a client that reads nothing need not fill its socket. It grants no window, answers
+//! pings, and its answers wait with all that they hold. Each body tells here whose turn it is; a
+//! body that waits for the UFS or the tier does not count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,30 +14,31 @@ use tokio::time::{Instant, sleep};
 
 use super::rate_floor::RateMin;
 
-/// Bytes written to the socket that count as an answer's progress: more than pings and other words
-/// about the connection.
+/// Bytes written to the socket that count as an answer's progress: more than pings and other
+/// control frames.
 const WRITTEN_MIN: u64 = 4096;
 
-/// Looks at a connection in one window of its slowness.
+/// How often a connection is looked at in one window of its rate.
 const LOOKS: u32 = 8;
 
-/// Of one connection.
+/// The progress of one connection's client.
 pub(crate) struct ClientProgress {
     began: Instant,
-    /// When there last was some, in milliseconds since the beginning.
+    /// Time of the last progress, in milliseconds since the beginning.
     last_ms: AtomicU64,
-    /// Written since then.
+    /// Bytes written since then.
     written: AtomicU64,
-    /// Written in all.
+    /// Bytes written in all.
     total: AtomicU64,
-    /// Bodies whose next step is the client's.
+    /// Bodies that wait for the client.
     owed: AtomicUsize,
-    /// Nobody reads the rest of the last request's body.
+    /// True if nobody reads the rest of the last request's body.
     unread: AtomicBool,
 }
 
 impl ClientProgress {
-    /// A connection on which nothing is owed or written yet. Its time starts now.
+    /// Makes the progress of a connection on which nothing is owed or written yet. Its time starts
+    /// now.
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             began: Instant::now(),
@@ -57,7 +59,7 @@ impl ClientProgress {
         self.last_ms.store(self.now_ms(), Ordering::Relaxed);
     }
 
-    /// The socket took so many bytes.
+    /// Notes bytes that the socket took.
     pub fn note_written(&self, bytes: usize) {
         self.total.fetch_add(bytes as u64, Ordering::Relaxed);
         if self.written.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64 >= WRITTEN_MIN {
@@ -70,14 +72,14 @@ impl ClientProgress {
         self.unread.store(unread, Ordering::Relaxed);
     }
 
-    /// Whether the client may be sending what nobody reads.
+    /// Returns whether the client may be sending what nobody reads.
     pub fn is_unread(&self) -> bool {
         self.unread.load(Ordering::Relaxed)
     }
 
-    /// Returns once the client has taken less than it must, for each body that was its to take, in
-    /// a window of such waiting. Whether it is waited for is looked at now and then: that is enough
-    /// to see who is always waited for.
+    /// Returns once the client has taken less than the minimum rate, for each body that waited for
+    /// it, in one window of such waiting. Samples the waiting now and then, which is enough to find
+    /// a client that is always waited for.
     pub async fn wait_for_crawl(&self, min: RateMin) {
         if min.bytes_per_second == 0 {
             return std::future::pending().await;
@@ -88,7 +90,7 @@ impl ClientProgress {
         let mut owed = 0;
         loop {
             sleep(look_every).await;
-            // At both ends of the stretch, or something has moved within it.
+            // The body waited at both ends of the interval, or there was progress within it.
             let owed_before = std::mem::replace(&mut owed, self.owed.load(Ordering::Relaxed));
             let bodies = u32::try_from(owed.min(owed_before)).unwrap_or(u32::MAX);
             if bodies > 0 {
@@ -105,7 +107,7 @@ impl ClientProgress {
         }
     }
 
-    /// Returns once a body has been the client's to take, and none was taken of, for `stall_max`.
+    /// Returns once bodies have waited for the client without any progress for `stall_max`.
     pub async fn wait_for_stall(&self, stall_max: Duration) {
         let stall_max_ms = u64::try_from(stall_max.as_millis()).unwrap_or(u64::MAX);
         let mut wait = stall_max;
@@ -119,25 +121,25 @@ impl ClientProgress {
             if since_ms >= stall_max_ms {
                 return;
             }
-            // At least 1 ms: the clock is finer than what is kept of it.
+            // At least 1 ms: the clock is finer than the stored milliseconds.
             wait = Duration::from_millis((stall_max_ms - since_ms).max(1));
         }
     }
 }
 
-/// One body's part in its connection's progress.
+/// One body's share in its connection's progress.
 pub(crate) struct ProgressTurn {
     progress: Arc<ClientProgress>,
     client: bool,
 }
 
 impl ProgressTurn {
-    /// Of a body that nobody has asked for bytes yet.
+    /// Makes the turn of a body that nobody has asked for bytes yet.
     pub fn new(progress: Arc<ClientProgress>) -> Self {
         Self { progress, client: false }
     }
 
-    /// The client has taken what there was, and may take more.
+    /// Gives the turn to the client: it has taken what there was, and may take more.
     pub fn of_client(&mut self) {
         self.progress.note_progress();
         if !self.client {
@@ -146,7 +148,7 @@ impl ProgressTurn {
         }
     }
 
-    /// The client waits, or has all.
+    /// Gives the turn to the server: the client waits, or has everything.
     pub fn of_server(&mut self) {
         if self.client {
             self.client = false;

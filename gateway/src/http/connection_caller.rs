@@ -1,6 +1,5 @@
-//! Who is at the other end of a connection, as far as that is known. Owns two facts: whether a
-//! signature has ever held over it, and since when it carries no request. Cuts nothing: `server`
-//! does.
+//! Owns two facts about a connection's caller: whether a signature has ever held over it, and since
+//! when it carries no request. Cuts nothing: `server` does.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use verbs3_doors::{WaitingGuest, address_group};
 
-/// Of one connection.
+/// The caller of one connection.
 pub(crate) struct ConnectionCaller {
     address: IpAddr,
     guest: WaitingGuest,
@@ -23,23 +22,23 @@ pub(crate) struct ConnectionCaller {
     began: Instant,
     /// Requests under way.
     active: AtomicUsize,
-    /// When the last one ended, in milliseconds since the beginning.
+    /// When the last request ended, in milliseconds since the beginning.
     rested_ms: AtomicU64,
-    /// It speaks HTTP/2, of which hyper bounds no silence.
+    /// True for HTTP/2, where hyper bounds no silence.
     multiplexed: AtomicBool,
 }
 
-/// Why a connection of somebody unknown ends.
+/// Reason why an unknown caller's connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OverstayReason {
     /// No signature has held in time.
     Unproven,
-    /// Others wanted the place.
+    /// Other connections needed the place.
     Displaced,
 }
 
 impl OverstayReason {
-    /// The value of the metric's label.
+    /// Returns the value of the metric's label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unproven => "unproven",
@@ -49,8 +48,8 @@ impl OverstayReason {
 }
 
 impl ConnectionCaller {
-    /// A caller without a proof. Counts in `unproven` until a signature holds or the connection
-    /// ends.
+    /// Makes a caller without a proof. It counts in `unproven` until a signature holds or the
+    /// connection ends.
     pub fn new(address: IpAddr, guest: WaitingGuest, unproven: IntGauge) -> Arc<Self> {
         unproven.inc();
         Arc::new(Self {
@@ -66,12 +65,12 @@ impl ConnectionCaller {
         })
     }
 
-    /// The address, or the network that counts as one.
+    /// Returns the address, or the network that counts as one.
     pub fn counted_address(&self) -> IpAddr {
         self.address
     }
 
-    /// A signature holds.
+    /// Notes that a signature holds.
     pub fn mark_proven(&self) {
         if !self.proven.swap(true, Ordering::Relaxed) {
             self.guest.let_in();
@@ -80,8 +79,7 @@ impl ConnectionCaller {
         }
     }
 
-    /// Returns when a caller that nobody knows has been here for too long. Never for one that is
-    /// known.
+    /// Returns when an unknown caller has been here for too long. Never returns for a known one.
     pub async fn wait_for_overstay(&self, proof_max: Duration) -> OverstayReason {
         tokio::select! {
             () = self.let_in.cancelled() => std::future::pending().await,
@@ -94,7 +92,7 @@ impl ConnectionCaller {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Counts one request more, until the returned visit is dropped. `version` tells whether the
+    /// Counts one more request, until the returned visit is dropped. `version` tells whether the
     /// connection is HTTP/2.
     pub fn begin_request(self: &Arc<Self>, version: Version) -> CallerVisit {
         self.multiplexed.store(version >= Version::HTTP_2, Ordering::Relaxed);
@@ -102,13 +100,13 @@ impl ConnectionCaller {
         CallerVisit(self.clone())
     }
 
-    /// Whether any request of this connection is under way.
+    /// Returns whether any request of this connection is under way.
     pub fn is_busy(&self) -> bool {
         self.active.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns once an HTTP/2 connection has carried no request for `idle_max`. Pings and heads
-    /// that never end are none.
+    /// Returns once an HTTP/2 connection has carried no request for `idle_max`. Pings and
+    /// unfinished heads don't count as requests.
     pub async fn wait_for_idle(&self, idle_max: Duration) {
         let idle_max_ms = u64::try_from(idle_max.as_millis()).unwrap_or(u64::MAX);
         let mut wait = idle_max;
@@ -122,7 +120,7 @@ impl ConnectionCaller {
             if since_ms >= idle_max_ms {
                 return;
             }
-            // At least 1 ms: the clock is finer than what is kept of it.
+            // At least 1 ms: the clock is finer than the stored milliseconds.
             wait = Duration::from_millis((idle_max_ms - since_ms).max(1));
         }
     }

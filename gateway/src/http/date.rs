@@ -1,6 +1,6 @@
-//! The Date of an answer. hyper would add one, but keeps it until the second after has come: a
-//! clock that is put back leaves it in the future for as long, and SDKs that sign by the server's
-//! time (aws-sdk-rust, Java) then sign wrongly.
+//! Writes the Date of an answer. hyper would add one, but reuses it until the next second has come.
+//! If the clock is put back, hyper's date stays in the future that long, and SDKs that sign by the
+//! server's time (aws-sdk-rust, Java) then sign wrongly.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::HeaderValue;
 
 thread_local! {
-    /// The second that was written last, and its text: answers of one second share it.
+    /// The second written last, and its text. Answers of the same second share it.
     static LAST: RefCell<(u64, HeaderValue)> = RefCell::new(format_date(0));
 }
 
-/// Now, as RFC 9110 has it (section 5.6.7).
+/// Returns the current time in the format of RFC 9110 section 5.6.7.
 pub(super) fn current_date() -> HeaderValue {
     date_at(SystemTime::now())
 }

@@ -7,12 +7,12 @@ use http::{HeaderMap, HeaderValue, Uri};
 use super::form::decoders::read;
 use super::{lenient_headers, presigned, sigv2, sigv4};
 
-/// A form upload: the document, and its policy held against it.
+/// Reads a form upload, and checks it against its policy.
 pub fn decode_form(bytes: &[u8]) {
     read(&Bytes::copy_from_slice(bytes), "boundary");
 }
 
-/// A request's target, and its Authorization header behind the first line's end.
+/// Reads a request's target, and the Authorization header after the first line's end.
 pub fn decode_signatures(bytes: &[u8]) {
     let (target, header) =
         bytes.split_at(bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len()));
@@ -22,7 +22,7 @@ pub fn decode_signatures(bytes: &[u8]) {
         headers.insert("x-amz-date", value.clone());
         headers.insert(AUTHORIZATION, value);
     }
-    // A refusal is as good as a reading: neither may panic, and what is left of a URL is one.
+    // A refusal is fine. But nothing may panic, and a URL without its signature must stay a URL.
     let _ = presigned::check_expiry(&uri);
     let _ = sigv4::check_coverage(&uri, &headers);
     if let Ok(unsigned) = presigned::strip_signature(&uri) {
@@ -35,7 +35,7 @@ pub fn decode_signatures(bytes: &[u8]) {
     }
 }
 
-/// `Range` and the dates of conditions: what comes out of mending needs none.
+/// Mends `Range` and the dates of conditions. Mended headers must need no more mending.
 pub fn decode_lenient_headers(bytes: &[u8]) {
     let Ok(value) = HeaderValue::from_bytes(bytes) else { return };
     let mut headers = HeaderMap::new();

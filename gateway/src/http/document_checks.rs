@@ -1,17 +1,16 @@
-//! Which requests carry a document (XML, JSON) in their body rather than an object's bytes. Owns
-//! that distinction, so that a document's Content-MD5 and checksums can be checked as it comes in:
-//! s3s reads documents whole and checks none of them. The bytes of objects are checked on their way
-//! to the UFS (`write::verified`).
+//! Decides which requests carry a document (XML, JSON) in their body rather than an object's bytes.
+//! s3s reads documents whole and checks neither Content-MD5 nor checksums; here they are checked as
+//! they come in. The bytes of objects are checked on their way to the UFS (`write::verified_body`).
 
 use http::{HeaderMap, Method, Uri};
 use s3s::S3Result;
 
 use crate::write::checks::BodyChecks;
 
-/// Queries of a PUT that say where an object's bytes go, not which of its properties the body is.
+/// Query names of a PUT that name the place of an object's bytes, not a sub-resource.
 const OF_UPLOADS: [&str; 3] = ["partNumber", "uploadId", "x-id"];
 
-/// What a document's headers promise. `None`: no document, or nothing promised.
+/// Returns the checks that a document's headers promise. `None`: no document, or nothing promised.
 pub(super) fn promised_checks(
     method: &Method,
     uri: &Uri,
@@ -31,7 +30,7 @@ pub(super) fn promised_checks(
     length.map(|length| BodyChecks::from_headers(length, headers, None)).transpose()
 }
 
-/// Whether a body is an object's, or a part's.
+/// Returns whether a body is an object's, or a part's.
 pub(super) fn is_upload(method: &Method, uri: &Uri) -> bool {
     *method == Method::PUT && !is_document(method, uri.query().unwrap_or_default())
 }
@@ -49,7 +48,7 @@ fn is_document(method: &Method, query: &str) -> bool {
     }
 }
 
-/// S3's sub-resources that are put with a document.
+/// Returns whether S3 has a sub-resource of this name that is put with a document.
 fn is_subresource(name: &str) -> bool {
     const PUT: [&str; 23] = [
         "accelerate",

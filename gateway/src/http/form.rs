@@ -1,10 +1,10 @@
-//! Uploads by an HTML form (POST Object): their fields are read and authorised by their policy,
-//! then their file is read whole, then they are sent on as the PUT that they stand for. Before the
-//! signature holds, nothing is held but the fields.
+//! Turns uploads by an HTML form (POST Object) into PUTs. First the fields are read and authorised
+//! by their policy, then the file is read whole, then the PUT is sent on. Before the signature
+//! holds, only the fields are in memory.
 //!
-//! Owns the way from a form to a PUT and from the PUT's answer to a form's. What a PUT does
-//! (rights, checks, announcing) is that operation's. s3s reads forms too, but wrongly in ways that
-//! can't be mended behind it (`fields`, `policy`).
+//! Owns the way from a form to a PUT, and from the PUT's answer to a form's. The PUT operation does
+//! the rest (rights, checks, announcing). s3s reads forms, too, but wrongly in ways that can't be
+//! mended afterwards (`fields`, `policy`).
 
 pub(super) mod decoders;
 mod fields;
@@ -34,18 +34,19 @@ use crate::auth::IdentityStore;
 use crate::exchange::{HttpExchange, RequestPlaces};
 use crate::operations::TABLE;
 
-/// All that stands before the file. S3 takes 20 KB of fields ("POST Object", S3 reference);
-/// boundaries and headers come on top.
+/// Most bytes before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries
+/// and headers come on top.
 const FIELDS_BYTES_MAX: usize = 64 * 1024;
-/// The unit in which memory for forms is counted.
+/// Unit in which memory for forms is counted.
 const PERMIT_BYTES: u64 = 1024;
 
-/// In a path everything but these is escaped (RFC 3986 section 2.3, and the separator).
+/// Characters to escape in a path: all but RFC 3986's unreserved ones (section 2.3) and the
+/// separator.
 const IN_PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 const IN_QUERY: &AsciiSet = &IN_PATH.add(b'/');
 
-/// Fields that become a header of the same name. Others are the form's own, or of no use.
+/// Fields that become a header of the same name. Others belong to the form itself, or have no use.
 const HEADERS: [&str; 8] = [
     "cache-control",
     "content-disposition",
@@ -68,23 +69,23 @@ const HEADER_FAMILIES: [&str; 9] = [
     "x-amz-website-redirect-location",
 ];
 
-/// What forms are read and authorised with.
+/// What is needed to read and authorise forms.
 pub(crate) struct FormUploads {
     pub identities: Arc<IdentityStore>,
     pub domains: HostDomains,
     pub sigv2: bool,
-    /// Of one file.
+    /// Largest file.
     pub file_bytes_max: u64,
-    /// Of all forms together, in units of [`PERMIT_BYTES`].
+    /// Memory for all forms together, in units of [`PERMIT_BYTES`].
     pub memory: Arc<Semaphore>,
     pub held: IntGauge,
-    /// For the fields, all of them together.
+    /// Longest wait for all of the fields together.
     pub proof_max: Duration,
-    /// Where a form is held once its signature is known to be right.
+    /// Places for forms whose signature is verified.
     pub requests: RequestPlaces,
 }
 
-/// What the client wants to hear of a form that has become a PUT. Holds the form's place in memory.
+/// The answer that a form's client wants once the PUT is done. Holds the form's memory.
 pub(crate) struct FormResponsePlan {
     bucket: String,
     key: String,
@@ -106,13 +107,13 @@ impl Drop for FormMemoryPermit {
     }
 }
 
-/// Memory for `bytes_max` of forms at once.
+/// Makes the memory for `bytes_max` of forms at once.
 pub(crate) fn form_memory(bytes_max: u64) -> Arc<Semaphore> {
     let permits = usize::try_from(bytes_max.div_ceil(PERMIT_BYTES)).unwrap_or(usize::MAX);
     Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
 }
 
-/// Whether a request is a form upload.
+/// Returns whether a request is a form upload.
 pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
     const FORM: &[u8] = b"multipart/form-data";
     let is_form = |kind: &HeaderValue| {
@@ -122,7 +123,7 @@ pub(super) fn is_form(method: &Method, headers: &HeaderMap) -> bool {
 }
 
 impl FormUploads {
-    /// The bytes that a form's body has, by its own word.
+    /// Returns the declared length of a form's body.
     fn declared_length(&self, headers: &HeaderMap) -> S3Result<usize> {
         let length = headers
             .get(header::CONTENT_LENGTH)
@@ -134,7 +135,7 @@ impl FormUploads {
         usize::try_from(length).map_err(|_| policy::too_large())
     }
 
-    /// Memory for a form of so many bytes: taken before its file is read.
+    /// Takes memory for a form of this length. Call it before the file is read.
     fn take_memory(&self, length: usize) -> S3Result<FormMemoryPermit> {
         let length = length as u64;
         let permits =
@@ -149,8 +150,8 @@ impl FormUploads {
         Ok(FormMemoryPermit { _permit: permit, held: self.held.clone(), bytes })
     }
 
-    /// Reads a form and authorises it. The request that comes back is not signed: who sent it
-    /// stands in the exchange.
+    /// Reads a form and authorises it. The returned request is not signed: its identity stands in
+    /// the exchange.
     pub async fn read(
         &self,
         parts: Parts,
@@ -175,7 +176,7 @@ impl FormUploads {
         if let Some(row) = TABLE.iter().position(|row| row.name == "PostObject") {
             let _ = exchange.row.set(row);
         }
-        // From here on it is held as any request is, and no more among those of strangers.
+        // From here on the form holds a place like any known request, not a stranger's.
         exchange.recognise_identity(identity)?;
         exchange
             .hold_place(self.requests.take_place().ok_or_else(super::gateway_front::slow_down)?);
@@ -199,7 +200,7 @@ impl FormUploads {
         Ok((build_put(parts, &path, form)?, posted))
     }
 
-    /// The bucket that the form is sent to, and whether its name is in the host.
+    /// Returns the form's bucket, and whether its name is in the host.
     fn find_bucket(&self, parts: &Parts) -> S3Result<(String, bool)> {
         let path = parts.uri.path().trim_matches('/');
         let named = find_host(parts).and_then(|host| self.domains.parse_host_header(host).ok());
@@ -218,17 +219,17 @@ impl FormUploads {
     }
 }
 
-/// A form's bytes, as far as they have come.
+/// The bytes of a form that have come so far.
 struct FormDocument {
     body: InboundBody,
     boundary: String,
     bytes: BytesMut,
-    /// All of them.
+    /// Declared length of the whole form.
     length: usize,
 }
 
 impl FormDocument {
-    /// Takes the next bytes. `false`: there are none.
+    /// Reads the next bytes. `false`: there are none.
     async fn read_piece(&mut self, exchange: &HttpExchange) -> S3Result<bool> {
         match self.body.frame().await {
             None => Ok(false),
@@ -253,8 +254,8 @@ impl FormDocument {
         loop {
             let before = self.bytes.len();
             let more = self.read_piece(exchange).await?;
-            // A head ends with an empty line: else it would be parsed anew for every byte of one
-            // that comes byte by byte.
+            // A head ends with an empty line. Parse only then: a head that comes byte by byte would
+            // otherwise be parsed for every byte.
             let ended =
                 memmem::find(&self.bytes[before.saturating_sub(3)..], b"\r\n\r\n").is_some();
             let too_long = self.bytes.len() > fields::head_bytes_max(FIELDS_BYTES_MAX);
@@ -274,7 +275,7 @@ impl FormDocument {
         }
     }
 
-    /// Reads the rest.
+    /// Reads the rest, which is the file.
     async fn read_file(
         mut self,
         head: FormHead,
@@ -298,8 +299,8 @@ fn form_error(error: FormError) -> S3Error {
     }
 }
 
-/// `find_boundary=` of the Content-Type, plain or quoted; 70 characters at most (RFC 2046 section
-/// 5.1.1).
+/// Returns the `boundary=` of the Content-Type, plain or quoted, with up to 70 characters (RFC 2046
+/// section 5.1.1).
 fn find_boundary(headers: &HeaderMap) -> Option<String> {
     let kind = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let mut parameters = kind.split(';').skip(1).filter_map(|parameter| parameter.split_once('='));
@@ -317,7 +318,7 @@ fn malformed_error(why: &'static str) -> S3Error {
     S3Error::with_message(S3ErrorCode::MalformedPOSTRequest, FormError::Malformed(why).to_string())
 }
 
-/// A redirect that is no URL is as if it were not there.
+/// Returns the redirect of a form. Ignores one that is no URL.
 fn redirect_uri(form: &MultipartForm) -> Option<Uri> {
     let text = form.get("success_action_redirect").or_else(|| form.get("redirect"))?;
     text.parse::<Uri>().ok().filter(|uri| {
@@ -333,7 +334,7 @@ fn success_status(form: &MultipartForm) -> StatusCode {
     }
 }
 
-/// The PUT that a form stands for.
+/// Builds the PUT that a form stands for.
 fn build_put(mut parts: Parts, path: &str, form: MultipartForm) -> S3Result<Request<Body>> {
     let mut headers = HeaderMap::new();
     if let Some(host) = parts.headers.remove(header::HOST) {
@@ -362,7 +363,7 @@ fn build_put(mut parts: Parts, path: &str, form: MultipartForm) -> S3Result<Requ
     Ok(Request::from_parts(parts, Body::from(form.file)))
 }
 
-/// A form has tags as a document, a PUT as a query.
+/// Turns a form's tags, which are a document, into a PUT's, which are a query.
 fn tags_query(document: &str) -> S3Result<String> {
     use s3s::xml::{Deserialize as _, Deserializer};
     let mut reader = Deserializer::new(document.as_bytes());
@@ -378,7 +379,7 @@ fn tags_query(document: &str) -> S3Result<String> {
 }
 
 impl FormResponsePlan {
-    /// What a form's client is told of the PUT. Errors stay as they are.
+    /// Turns the PUT's answer into the form's. Errors stay as they are.
     pub fn answer_form(self, put: HttpResponse) -> HttpResponse {
         if put.status() != StatusCode::OK {
             return put;
@@ -411,7 +412,7 @@ impl FormResponsePlan {
             ));
             parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         }
-        // Escaped, or what the client itself has sent as a host and a URL.
+        // The value is escaped, or the client itself sent it as a host and a URL.
         if let Ok(location) = HeaderValue::try_from(location) {
             parts.headers.insert(header::LOCATION, location);
         }

@@ -1,6 +1,6 @@
-//! One request through s3s and back. Owns admission, the request's id, the headers that every
-//! answer carries, and the replacement of s3s's answer where the UFS gave one or a body was
-//! refused. Spawns nothing.
+//! Takes one request through s3s and back. Owns admission, the request's id, and the headers that
+//! every answer carries. Replaces s3s's answer where the UFS gave one, or a body was refused.
+//! Spawns nothing.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -41,26 +41,26 @@ const CACHE: HeaderName = HeaderName::from_static("x-verbs3-cache");
 const TRANSPORT: HeaderName = HeaderName::from_static("x-verbs3-transport");
 const HOME: HeaderName = HeaderName::from_static("x-verbs3-home");
 
-/// A request of a page from another origin.
+/// A request from a page of another origin, or its preflight.
 struct CrossOriginRequest {
     bucket: String,
-    /// The page's origin. `None`: a preflight, whose answer is all about it.
+    /// The page's origin. `None`: a preflight, which is answered from the CORS configuration alone.
     page: Option<HeaderValue>,
 }
 
-/// What all connections of a gateway share.
+/// The state that all connections of a gateway share.
 pub(crate) struct GatewayFront {
     pub service: S3Service,
     pub metrics: Arc<GatewayHttpMetrics>,
     pub in_flight: RequestPlaces,
-    /// Where requests are held that wait for something before their signature is known to be right.
+    /// Places for requests that wait for something before their signature is verified.
     pub unproven: RequestPlaces,
     pub bodies: InboundBounds,
-    /// Memory for answers that wait for HTTP/2 and are no requests under way any more.
+    /// Memory for answers that wait for HTTP/2 and no longer count as requests under way.
     pub answers: Arc<BodyBudget>,
     pub shares: Arc<IdentityShares>,
     pub forms: FormUploads,
-    /// Of signatures that s3s does not measure itself.
+    /// Largest clock difference for signatures whose time s3s does not check itself.
     pub clock_skew_max: Duration,
     /// Set before the first request where requests are traced.
     pub tracer: OnceLock<Arc<RequestTracer>>,
@@ -139,9 +139,8 @@ impl GatewayFront {
             self.note_denial(&exchange, ending.code.as_deref());
         }
         strip_body(&mut response, &ending.method);
-        // A client that was promised 100 Continue and got another answer instead may take that
-        // answer for the next request's (botocore does, and then waits for a minute): it gets a new
-        // connection.
+        // A client that expects 100 Continue may take another answer for the next request's.
+        // botocore does, and then waits for a minute. Closing the connection gives it a new one.
         if unasked || (expects && ending.status >= 400) {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
@@ -160,8 +159,8 @@ impl GatewayFront {
         Ok(Response::from_parts(parts, outbound))
     }
 
-    /// Whether an answer may wait for the bucket's CORS configuration. To strangers it goes
-    /// without, where too many of them wait.
+    /// Returns whether an answer may wait for the bucket's CORS configuration. If too many
+    /// strangers wait, a stranger's answer goes without.
     fn may_look_up(&self, exchange: &HttpExchange) -> bool {
         if exchange.proven_identity().is_some() {
             return true;
@@ -174,7 +173,7 @@ impl GatewayFront {
         has_place
     }
 
-    /// An admitted request through s3s.
+    /// Answers an admitted request through s3s.
     async fn answer_request(
         &self,
         request: Request<HttpRequestBody>,
@@ -187,7 +186,7 @@ impl GatewayFront {
         }
         let signed_body = has_sha256(&request);
         let prepared = if form::is_form(request.method(), request.headers()) {
-            // In a box: every other request's future would carry its room.
+            // In a box: otherwise every request's future would be as large as a form's.
             Box::pin(self.prepare_form(request, exchange, scheme)).await
         } else {
             self.prepare_request(request, exchange).map(|request| (request, None))
@@ -206,8 +205,8 @@ impl GatewayFront {
         }
     }
 
-    /// What the request of a browser's page is about. Looks no further where there is neither
-    /// `Origin` nor `OPTIONS`.
+    /// Returns the request's cross-origin part. `None` at once if there is neither `Origin` nor
+    /// `OPTIONS`.
     fn cross_origin_request(
         &self,
         request: &Request<HttpRequestBody>,
@@ -221,7 +220,7 @@ impl GatewayFront {
         Some(CrossOriginRequest { bucket, page: page.filter(|_| !preflight) })
     }
 
-    /// By host or path; `None`: it is about the service.
+    /// Returns the bucket by host or path; `None` if the request is about the service.
     fn bucket_of(&self, uri: &Uri, headers: &HeaderMap) -> Option<String> {
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).or(uri.host());
         let named = host.and_then(|host| self.forms.domains.parse_host_header(host).ok());
@@ -229,11 +228,12 @@ impl GatewayFront {
         named.as_ref().and_then(|named| named.bucket()).or_else(in_path).map(str::to_owned)
     }
 
-    /// What no operation of S3's has is 405, as S3 has it; s3s calls it not implemented.
+    /// Refuses a method that no S3 operation has with 405, as S3 does. s3s would answer "not
+    /// implemented".
     fn check_method(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         if *method == Method::POST && uri.path() == "/WriteGetObjectResponse" {
-            // An object lambda's answer, for which there is nobody here; s3s would look for a
-            // bucket of that name.
+            // An object lambda's answer. Nobody here waits for one, and s3s would look for a bucket
+            // of that name.
             return Err(S3ErrorCode::NotImplemented.into());
         }
         let known = match *method {
@@ -250,8 +250,8 @@ impl GatewayFront {
         Err(S3Error::with_message(S3ErrorCode::MethodNotAllowed, message))
     }
 
-    /// May a page send what it asks about? Nobody signs this question, and nothing but the bucket's
-    /// configuration is in the answer.
+    /// Answers whether a page may send the request it asks about. Nobody signs this question; only
+    /// the bucket's configuration decides the answer.
     async fn answer_preflight(
         &self,
         bucket: &str,
@@ -307,7 +307,7 @@ impl GatewayFront {
         Ok(Request::from_parts(parts, body))
     }
 
-    /// A form, as the request that it stands for.
+    /// Turns a form into the request that it stands for.
     async fn prepare_form(
         &self,
         request: Request<HttpRequestBody>,
@@ -349,8 +349,8 @@ impl GatewayFront {
         } else if response.status() == StatusCode::INTERNAL_SERVER_ERROR
             && !exchange.entered.load(Ordering::Relaxed)
         {
-            // s3s reads documents whole, and calls whatever goes wrong with their bodies an
-            // internal error.
+            // s3s reads documents whole, and reports any fault of their bodies as an internal
+            // error.
             let broken = exchange.proven_identity().is_some() && signed_body;
             let fault =
                 exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));
@@ -362,13 +362,13 @@ impl GatewayFront {
             && response.status() == StatusCode::OK
             && response.headers().contains_key(header::CONTENT_RANGE)
         {
-            // s3s takes a range into account for GET alone.
+            // s3s handles a range for GET alone.
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
         response
     }
 
-    /// The headers that every answer carries.
+    /// Adds the headers that every answer carries.
     fn add_headers(&self, response: &mut HttpResponse, exchange: &HttpExchange) {
         let cx = &exchange.cx;
         let headers = response.headers_mut();
@@ -407,8 +407,8 @@ impl GatewayFront {
     }
 }
 
-/// Takes the body from answers that have none, by their method or status. HTTP/1 drops it by
-/// itself, HTTP/2 sends it. The other headers stay as the UFS gave them.
+/// Removes the body from answers that have none, by method or status. HTTP/1 drops it by itself,
+/// HTTP/2 would send it. The other headers stay as the UFS gave them.
 fn strip_body(response: &mut HttpResponse, method: &Method) {
     let status = response.status();
     let bodiless = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
@@ -417,19 +417,20 @@ fn strip_body(response: &mut HttpResponse, method: &Method) {
     }
     *response.body_mut() = Body::empty();
     if !status.is_success() || bodiless {
-        // It is of the body that is not sent; a HEAD's success keeps it, since it is the object's.
+        // The length belongs to the body that is not sent. A successful HEAD keeps it: it is the
+        // object's.
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
 }
 
-/// Whether a request keeps its place for a while though nobody knows whom it is from: all others
+/// Returns whether a request may keep its place for a while before its sender is known. All others
 /// are refused at once.
 fn may_wait_unproven(request: &Request<HttpRequestBody>) -> bool {
     let (method, headers) = (request.method(), request.headers());
     *method == Method::OPTIONS || form::is_form(method, headers) || is_for_sts(headers)
 }
 
-/// s3s reads the body of a request for this service before it checks the signature.
+/// Returns whether a request is for STS: s3s reads its body before it checks the signature.
 fn is_for_sts(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     values.any(|value| memmem::find(value.as_bytes(), b"/sts/").is_some())
@@ -458,7 +459,7 @@ pub(crate) fn slow_down() -> S3Error {
     error
 }
 
-/// An error as S3 writes it.
+/// Turns an error into an answer in S3's format.
 fn answer_of(error: S3Error) -> HttpResponse {
     let unsigned =
         error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
@@ -472,7 +473,7 @@ fn answer_of(error: S3Error) -> HttpResponse {
     })
 }
 
-/// The code in an error document. s3s keeps only the document.
+/// Returns the code in an error document. s3s keeps only the document.
 fn code_of(body: &Body) -> Option<Box<str>> {
     let document = body.bytes()?;
     let text = std::str::from_utf8(&document).ok()?;

@@ -1,8 +1,8 @@
-//! Which bucket a Host header names. Owns the rule: `bucket.domain` for configured domains; any
-//! other host is path style. And that a request names one host.
+//! Owns the rule which bucket a Host header names: `bucket.domain` for configured domains; any
+//! other host is path style. Also checks that a request names one host.
 //!
-//! s3s's own parsers take every unknown host name for a bucket, which breaks path style through
-//! `localhost` or a service name as soon as one domain is configured.
+//! s3s's own parsers take every unknown host name for a bucket. With one domain configured, path
+//! style through `localhost` or a service name would break.
 
 use http::{HeaderMap, Uri, header};
 use s3s::host::{S3Host, VirtualHost};
@@ -12,7 +12,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 pub(crate) struct HostDomains(Vec<String>);
 
 impl HostDomains {
-    /// Domains lose dots at their ends and become lower case.
+    /// Takes the domains. They lose dots at their ends and become lower case.
     pub fn new(domains: &[String]) -> Self {
         Self(domains.iter().map(|domain| domain.trim_matches('.').to_ascii_lowercase()).collect())
     }
@@ -40,9 +40,9 @@ impl S3Host for HostDomains {
     }
 }
 
-/// Refuses a request that names two hosts: HTTP/2 says it by `:authority`, HTTP/1 in the target,
-/// too, and each reader here would choose for itself which of them was signed and which names the
-/// bucket (RFC 9113 section 8.3.1, RFC 9112 section 3.2).
+/// Refuses a request that names two hosts. HTTP/2 has `:authority`, and HTTP/1 may name one in the
+/// target. Otherwise each reader would choose for itself which one was signed and which one names
+/// the bucket (RFC 9113 section 8.3.1, RFC 9112 section 3.2).
 pub(super) fn check_single_host(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, other) = (hosts.next(), hosts.next());

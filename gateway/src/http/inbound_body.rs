@@ -1,6 +1,5 @@
-//! A request's body as it comes from the socket: counted, bounded in time between frames, in
-//! slowness and in memory, and checked if it is a document. Owns the fault slot's writing. Does not
-//! verify the bytes of objects.
+//! Owns a request's body as it comes from the socket. Counts it, bounds its idle time, rate and
+//! memory, and checks documents. Writes the fault slot. Does not verify the bytes of objects.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -25,21 +24,21 @@ use crate::write::verified_body::FaultSlot;
 
 /// Bounds of all bodies of a gateway.
 pub(crate) struct InboundBounds {
-    /// Between two frames.
+    /// Longest time between two frames.
     pub idle_max: Duration,
     pub rate_min: RateMin,
     pub budget: Arc<BodyBudget>,
-    /// Of an object's body, whatever its length: in the socket's buffer, held back, and on its way
-    /// to the UFS.
+    /// Memory of an object's body, whatever its length: the socket's buffer, the frame held back,
+    /// and what is on its way to the UFS.
     pub upload_bytes: u64,
-    /// Of a document, which s3s holds whole.
+    /// Memory of a document, which s3s holds whole.
     pub document_bytes_max: u64,
 }
 
-/// See the module.
+/// A request's body, bounded and counted.
 pub(crate) struct InboundBody {
     inner: HttpRequestBody,
-    /// Of a document.
+    /// Set for documents.
     checks: Option<BodyChecks>,
     got: u64,
     idle_max: Duration,
@@ -48,15 +47,15 @@ pub(crate) struct InboundBody {
     waiting: bool,
     floor: RateFloor,
     fault: FaultSlot,
-    /// `None`: memory was taken elsewhere, or is already.
+    /// `None`: memory is counted elsewhere, or is taken already.
     reservation: Option<Arc<BodyReservation>>,
     metrics: Arc<GatewayHttpMetrics>,
     over: bool,
 }
 
 impl InboundBounds {
-    /// The memory that a request's body needs. An aws-chunked document may be held twice:
-    /// unwrapped, and a chunk of it.
+    /// Returns the reservation for a request's body. An aws-chunked document may be in memory
+    /// twice: unwrapped, and a chunk of it.
     pub fn make_reservation(&self, parts: &Parts) -> Arc<BodyReservation> {
         let length = parts
             .headers
@@ -74,7 +73,7 @@ impl InboundBounds {
 }
 
 impl InboundBody {
-    /// `exchange` gets its faults, and has its memory if that is counted here.
+    /// Wraps a body. `exchange` receives its faults, and gives its memory if that is counted here.
     pub fn new(
         inner: HttpRequestBody,
         checks: Option<BodyChecks>,
@@ -152,7 +151,7 @@ impl Body for InboundBody {
         if this.over {
             return Poll::Ready(None);
         }
-        // Nobody asks for a frame before the request's signature was verified.
+        // Nobody asks for a frame before the request's signature is verified.
         if let Some(reservation) = this.reservation.take()
             && !reservation.ensure_place()
         {
@@ -181,7 +180,7 @@ impl Body for InboundBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        // A checked body is not over before it was found complete.
+        // A checked body is over only once it was found complete.
         self.over || (self.checks.is_none() && self.inner.is_end_stream())
     }
 

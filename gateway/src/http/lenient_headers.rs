@@ -1,7 +1,7 @@
-//! Headers of reads that S3 ignores when they make no sense: `Range`, `If-Modified-Since`,
-//! `If-Unmodified-Since`. s3s refuses the whole request instead, and the client has signed them, so
-//! that they can't be taken away before. Owns the way around: a request that carries one is taken
-//! out of s3s after its signature was verified, mended, and given to s3s anew.
+//! Handles headers of reads that S3 ignores when they make no sense: `Range`, `If-Modified-Since`,
+//! `If-Unmodified-Since`. s3s refuses the whole request instead. The client may have signed them,
+//! so they can't be removed before s3s. Owns the workaround: such a request is taken out of s3s
+//! after its signature is verified, mended, and given to s3s again.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::auth::IdentityStore;
 use crate::exchange::HttpExchange;
 use crate::operations::access_denied;
 
-/// How the value of a header is read.
+/// A function that reads the value of a header.
 type HeaderValueReader = fn(&str) -> HeaderTreatment;
 
-/// The headers, and how each is read.
+/// The headers, and the reader of each.
 const HEADERS: [(HeaderName, HeaderValueReader); 3] =
     [(RANGE, treat_range), (IF_MODIFIED_SINCE, treat_date), (IF_UNMODIFIED_SINCE, treat_date)];
 
-/// What is to be done with a header.
+/// What to do with a header.
 #[derive(Debug, PartialEq, Eq)]
 enum HeaderTreatment {
-    /// s3s reads it as S3 does.
+    /// Keep it: s3s reads it as S3 does.
     Plain,
-    /// It makes sense, but not to s3s.
+    /// Rewrite it: it makes sense, but not to s3s.
     Rewritten(String),
-    /// S3 answers as if it were not there.
+    /// Drop it: S3 ignores it.
     Ignored,
 }
 
-/// See the module.
+/// A route that mends such requests and calls s3s again.
 pub(crate) struct LenientRoute {
     /// s3s over the same operations.
     pub inner: S3Service,
@@ -53,8 +53,8 @@ impl S3Route for LenientRoute {
                 .any(|(name, read)| treat_header(headers, name, *read) != HeaderTreatment::Plain)
     }
 
-    /// Notes who has signed, because nothing in the mended request says so. If nobody has, that is
-    /// refused as any other.
+    /// Notes who has signed, because the mended request does not say so. An unsigned request is
+    /// refused later, like any other.
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
         let exchange = request.extensions.get::<Arc<HttpExchange>>().ok_or_else(access_denied)?;
         let signed = request.credentials.as_ref();
@@ -100,7 +100,8 @@ pub(super) fn mend_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// A header that comes twice reads as a list (RFC 9110, 5.3), which none of these may be.
+/// Decides what to do with a header. One that comes twice reads as a list (RFC 9110, 5.3), which
+/// none of these may be.
 fn treat_header(
     headers: &HeaderMap,
     name: &HeaderName,
@@ -114,11 +115,11 @@ fn treat_header(
     }
 }
 
-/// Numbers above are refused by s3s. No object is as long.
+/// Largest number that s3s accepts. No object is as long.
 const POSITION_MAX: u64 = i64::MAX as u64;
 
-/// RFC 9110 section 14.1.2. S3 answers one range, and several as if none were asked (S3 reference,
-/// GetObject, "Range").
+/// Reads a range (RFC 9110 section 14.1.2). S3 answers one range, and ignores several (S3
+/// reference, GetObject, "Range").
 fn treat_range(text: &str) -> HeaderTreatment {
     let Some((first, last)) = text.strip_prefix("bytes=").and_then(|spec| spec.split_once('-'))
     else {
@@ -142,8 +143,8 @@ fn treat_range(text: &str) -> HeaderTreatment {
     }
 }
 
-/// RFC 9110 section 5.6.7: one form that senders use, and two old ones that recipients have to
-/// take.
+/// Reads a date (RFC 9110 section 5.6.7): one form that senders use, and two old ones that
+/// recipients have to accept.
 fn treat_date(text: &str) -> HeaderTreatment {
     if Timestamp::parse(TimestampFormat::HttpDate, text).is_ok() {
         return HeaderTreatment::Plain;

@@ -1,6 +1,6 @@
-//! An answer's body on its way to the socket. Owns the request's end: when the body is over, or its
-//! connection is, the request is counted, logged, and leaves the admission. Changes no byte and
-//! copies none.
+//! Owns an answer's body on its way to the socket, and the request's end. When the body or its
+//! connection is over, the request is counted, logged, and leaves the admission. Changes no byte
+//! and copies none.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::metrics::GatewayHttpMetrics;
 use crate::operations::TABLE;
 use crate::write::body_budget::{BodyBudget, BodyPlace};
 
-/// Bodies of this length at most, in memory whole, hold no admission: they cost no more than the
-/// connection that they wait for.
+/// Largest body in memory that holds no admission: it costs no more than the connection that it
+/// waits for.
 const SMALL_BYTES: usize = 64 * 1024;
 
-/// What is counted and logged of a request when it ends: when this is dropped, be it that the
+/// What to count and log of a request when it ends. It ends when this is dropped, even if the
 /// client went away before there was an answer.
 pub(crate) struct RequestEnding {
     pub exchange: Arc<HttpExchange>,
@@ -34,27 +34,27 @@ pub(crate) struct RequestEnding {
     pub uri: Uri,
     /// 0 without an answer.
     pub status: u16,
-    /// S3's code of an error.
+    /// S3's error code.
     pub code: Option<Box<str>>,
     pub bytes: u64,
     pub complete: bool,
-    /// Taken by what is left of an answer over HTTP/2.
+    /// Moves into what is left of an answer over HTTP/2.
     pub visit: Option<CallerVisit>,
 }
 
-/// See the module.
+/// An answer's body, with the end of its request.
 pub(crate) struct OutboundBody {
     inner: s3s::Body,
     turn: Option<ProgressTurn>,
-    /// Over HTTP/2.
+    /// Set over HTTP/2.
     queued: Option<Arc<QueuedAnswer>>,
     place: Option<BodyPlace>,
     ending: RequestEnding,
 }
 
 impl OutboundBody {
-    /// For HTTP/1. An answer of at most 64 KiB in memory gives up its place among the requests
-    /// under way.
+    /// Makes a body for HTTP/1. An answer in memory of up to 64 KiB gives up its place among the
+    /// requests under way.
     pub fn new(inner: s3s::Body, ending: RequestEnding, progress: Arc<ClientProgress>) -> Self {
         if small_bytes(&inner).is_some() {
             ending.exchange.release_places();
@@ -62,8 +62,8 @@ impl OutboundBody {
         Self::begin_answer(inner, ending, progress)
     }
 
-    /// Over HTTP/2, where many answers may wait on one connection: what holds no admission holds
-    /// `place` (of [`place_for_http2`]).
+    /// Makes a body for HTTP/2, where many answers may wait on one connection. An answer without
+    /// admission holds `place` instead (from [`place_for_http2`]).
     pub fn over_http2(
         inner: s3s::Body,
         ending: RequestEnding,
@@ -100,8 +100,8 @@ impl OutboundBody {
     }
 }
 
-/// Memory of `budget` for an answer over HTTP/2 that holds no admission while it waits. `None`: it
-/// needs none, or there is none left. What is left then is a stranger's answer without its body:
+/// Takes memory of `budget` for an answer over HTTP/2 that holds no admission while it waits.
+/// `None`: it needs none, or none is left. If none is left, a stranger's answer loses its body:
 /// strangers must not hold the places of others.
 pub(super) fn place_for_http2(
     body: &mut s3s::Body,
@@ -123,7 +123,7 @@ fn small_bytes(body: &s3s::Body) -> Option<usize> {
 }
 
 impl RequestEnding {
-    /// The request for its trace: OpenTelemetry's names where it has some.
+    /// Returns the request's trace attributes, by OpenTelemetry's names where there are some.
     fn trace_facts(&self) -> RequestFacts {
         let cx = &self.exchange.cx;
         let operation =
@@ -191,7 +191,7 @@ impl Body for OutboundBody {
             }
             Poll::Ready(None) => {
                 this.ending.complete = true;
-                // What is queued is the client's to take.
+                // Queued frames wait for the client.
                 this.pass_turn(this.queued.is_some());
             }
             Poll::Ready(Some(Err(_))) | Poll::Pending => this.pass_turn(false),
@@ -215,7 +215,7 @@ impl Body for OutboundBody {
 
 impl Drop for OutboundBody {
     fn drop(&mut self) {
-        // hyper does not ask for the end of a body whose length it knows.
+        // hyper does not poll for the end of a body whose length it knows.
         self.ending.complete |= self.inner.is_end_stream() || self.ending.method == Method::HEAD;
         if let (Some(queued), Some(turn)) = (self.queued.take(), self.turn.take()) {
             queued.hold_rest(AnswerRest {
@@ -244,7 +244,7 @@ impl Drop for RequestEnding {
         if let Some(trace) = cx.request_trace() {
             trace.finish_trace(|| self.trace_facts());
         }
-        // A macro, since the level is part of a line's static description.
+        // A macro, because the level is part of a log line's static description.
         macro_rules! line {
             ($level:ident) => {{
                 let (bucket, key) = self.exchange.target.get().map_or(("", ""), |(bucket, key)| (bucket, key));
@@ -278,7 +278,8 @@ impl Drop for RequestEnding {
     }
 }
 
-/// What went well is not logged by default: a line for each hot GET costs more than the GET.
+/// Returns the level of a log line. Successes are not logged by default: a line for each hot GET
+/// costs more than the GET.
 fn log_level(status: u16, complete: bool) -> Level {
     match status {
         500.. => Level::WARN,

@@ -1,10 +1,10 @@
-//! Answers that HTTP/2 has taken and not yet sent. Owns what such an answer holds until its last
-//! byte has left: its place among the requests under way, its turn in the connection's progress,
-//! and the body with the memory that is counted for it.
+//! Owns what an answer holds while HTTP/2 has taken its frames and not sent them yet: its place
+//! among the requests under way, its turn in the connection's progress, and the body with its
+//! memory.
 //!
-//! Over HTTP/1 hyper drops a frame's bytes when the socket has them, and asks for the next one
-//! then. Over HTTP/2 it gives them to a queue, which waits for the client's window for as long as
-//! that takes; the body is dropped while its last frame waits there.
+//! Over HTTP/1 hyper drops a frame's bytes once the socket has them, and only then asks for the
+//! next frame. Over HTTP/2 hyper queues the frames until the client's window takes them. The body
+//! is dropped while its last frame still waits there.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use super::connection_caller::CallerVisit;
 use crate::exchange::RequestPlaceAndShare;
 use crate::write::body_budget::BodyPlace;
 
-/// One answer.
+/// One answer in the queue.
 pub(super) struct QueuedAnswer {
     left: Mutex<Option<AnswerRest>>,
     queued: IntGauge,
 }
 
-/// What is held for it once its body has ended.
+/// What the answer holds after its body has ended.
 pub(super) struct AnswerRest {
     pub _body: s3s::Body,
     pub _turn: ProgressTurn,
@@ -32,25 +32,26 @@ pub(super) struct AnswerRest {
     pub _place: Option<BodyPlace>,
 }
 
-/// Bytes in the queue.
+/// A frame in the queue.
 struct QueuedFrame {
     data: Bytes,
     answer: Arc<QueuedAnswer>,
 }
 
 impl QueuedAnswer {
-    /// `queued` counts the bytes that wait for the client's window.
+    /// Makes an answer. `queued` counts the bytes that wait for the client's window.
     pub fn new(queued: IntGauge) -> Arc<Self> {
         Arc::new(Self { left: Mutex::new(None), queued })
     }
 
-    /// The same bytes, counted until they are dropped.
+    /// Returns the same bytes, counted until they are dropped.
     pub fn enqueue_frame(self: &Arc<Self>, data: Bytes) -> Bytes {
         self.queued.add(bytes_of(&data));
         Bytes::from_owner(QueuedFrame { data, answer: self.clone() })
     }
 
-    /// The body has ended or was given up: `rest` is held until the last of its frames is dropped.
+    /// Holds `rest` until the last frame is dropped. Called when the body has ended or was given
+    /// up.
     pub fn hold_rest(self: Arc<Self>, rest: AnswerRest) {
         *self.left.lock() = Some(rest);
     }

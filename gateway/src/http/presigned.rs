@@ -1,5 +1,5 @@
-//! The parameters that sign a URL: what s3s does not check of them, and the URL without them.
-//! Verifies no signature.
+//! Owns the parameters that sign a URL: checks what s3s does not, and strips them. Verifies no
+//! signature.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,12 @@ use http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-/// A week ("Authenticating Requests: Using Query Parameters", S3 reference).
+/// Longest validity: a week ("Authenticating Requests: Using Query Parameters", S3 reference).
 const EXPIRES_S_MAX: u64 = 7 * 24 * 60 * 60;
 
 const EXPIRES: &str = "X-Amz-Expires";
 
-/// Of both versions of signatures. Version 4 comes first, and cannot do without any of its six.
+/// Parameters of both signature versions. Version 4 comes first; its first six are mandatory.
 const OF_SIGNATURES: [&str; 10] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -26,7 +26,7 @@ const OF_SIGNATURES: [&str; 10] = [
     "Signature",
     "Expires",
 ];
-/// Places in it.
+/// Indexes into it.
 const ALGORITHM: usize = 0;
 const CREDENTIAL: usize = 1;
 const SIGNATURE: usize = 2;
@@ -35,20 +35,20 @@ const V4_NEEDS: usize = 6;
 const V2_KEY: usize = 7;
 const V2_SIGNATURE: usize = 8;
 
-/// How a URL is signed.
+/// A URL's signature parameters.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SignedUrl {
     V2,
     V4 {
-        /// `KEY/DATE/REGION/SERVICE/aws4_request`, by its own word.
+        /// The claimed `KEY/DATE/REGION/SERVICE/aws4_request`.
         credential: String,
-        /// The headers that are signed, divided by semicolons.
+        /// The signed headers, separated by semicolons.
         headers: String,
     },
 }
 
-/// How a URL is signed, if it is. Refuses one in which a parameter of its signature comes twice, in
-/// any spelling, or is missing.
+/// Returns how a URL is signed, if it is. Refuses a URL in which a signature parameter is missing,
+/// or comes twice in any spelling.
 pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
     let Some(query) = uri.query() else { return Ok(None) };
     let (mut values, mut counts) = ([None; OF_SIGNATURES.len()], [0u32; OF_SIGNATURES.len()]);
@@ -59,7 +59,7 @@ pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
             continue;
         };
         counts[at] += 1;
-        // s3s knows the one spelling alone.
+        // s3s knows this one spelling alone.
         if name == OF_SIGNATURES[at] {
             values[at] = Some(value);
         }
@@ -92,7 +92,7 @@ fn parameters_error(message: String) -> S3Error {
     S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, message)
 }
 
-/// Refuses a URL that is signed for longer than S3 lets one be.
+/// Refuses a URL that is signed for longer than S3 allows.
 pub(super) fn check_expiry(uri: &Uri) -> S3Result<()> {
     let Some(query) = uri.query().filter(|query| query.contains("Expires") || query.contains('%'))
     else {
@@ -115,7 +115,7 @@ pub(super) fn check_expiry(uri: &Uri) -> S3Result<()> {
     Ok(())
 }
 
-/// The same without what signs it.
+/// Returns the URL without its signature parameters.
 pub(super) fn strip_signature(uri: &Uri) -> S3Result<Uri> {
     let Some(query) = uri.query() else { return Ok(uri.clone()) };
     let kept: Vec<&str> = query
@@ -136,12 +136,12 @@ fn query_pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
-/// As s3s decodes names and values; what is not text is none of ours.
+/// Decodes names and values as s3s does. Text that is not UTF-8 is no name of ours.
 pub(super) fn percent_decode(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
 }
 
-/// The same where a plus matters, which s3s takes for a space.
+/// Decodes where a plus matters: s3s reads it as a space.
 fn form_decoded(text: &str) -> String {
     percent_decode(&text.replace('+', " ")).into_owned()
 }

@@ -1,27 +1,27 @@
-//! The slowest that a sender may be. Owns the count of bytes against the time that was waited for
-//! them: what somebody else is slow at does not count. Pure: the clock is the caller's.
+//! Owns the minimum rate of a sender: counts its bytes against the time that was spent waiting for
+//! them. Others' delays don't count. Pure: the caller gives the clock.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What is demanded.
+/// A minimum rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateMin {
-    /// 0: nothing.
+    /// 0: no minimum.
     pub bytes_per_second: u64,
-    /// Of waiting, after which it is looked at.
+    /// Time of waiting after which the rate is checked.
     pub window: Duration,
 }
 
 impl RateMin {
-    /// Whether so many bytes in so much time of waiting are too few.
+    /// Returns whether this many bytes are too few for this time of waiting.
     pub(super) fn is_missed(&self, bytes: u64, waited: Duration) -> bool {
         (bytes as f64) < self.bytes_per_second as f64 * waited.as_secs_f64()
     }
 }
 
-/// Of one body.
+/// The rate of one body.
 #[derive(Debug)]
 pub(super) struct RateFloor {
     min: RateMin,
@@ -31,17 +31,17 @@ pub(super) struct RateFloor {
 }
 
 impl RateFloor {
-    /// Nothing has come and nobody is waited for yet.
+    /// Makes the rate of a body of which nothing has come, and for which nobody waits yet.
     pub fn new(min: RateMin) -> Self {
         Self { min, waited: Duration::ZERO, bytes: 0, since: None }
     }
 
-    /// The sender is waited for.
+    /// Notes that somebody waits for the sender from now on.
     pub fn begin_wait(&mut self, now: Instant) {
         self.since.get_or_insert(now);
     }
 
-    /// Some bytes have come. Says whether the sender is too slow.
+    /// Notes bytes that have come. Returns whether the sender is too slow.
     pub fn note_arrival(&mut self, bytes: u64, now: Instant) -> bool {
         self.bytes += bytes;
         let Some(since) = self.since.take() else { return false };
@@ -62,8 +62,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const MIN: RateMin = RateMin { bytes_per_second: 100, window: Duration::from_secs(10) };
 
-    /// Pieces of so many bytes, each waited for `begin_wait` and then used for `used`. How many came
-    /// before it was too slow.
+    /// Gives pieces of `bytes`, each after a wait of `wait` and followed by `used`. Returns how
+    /// many came before the sender was too slow.
     fn pieces(bytes: u64, wait: Duration, used: Duration) -> Option<usize> {
         let (mut floor, mut now) = (RateFloor::new(MIN), Instant::now());
         (0..1000).find(|_| {

@@ -1,5 +1,5 @@
-//! A request's body on its way in. Owns one fact: whether its sender may still be at it when nobody
-//! reads it any more.
+//! Wraps a request's incoming body. Owns one fact: whether its sender may still be sending when
+//! nobody reads any more.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::client_progress::ClientProgress;
 pub(crate) struct HttpRequestBody {
     inner: Incoming,
     over: bool,
-    /// Over HTTP/2 one body says nothing about the others of its connection.
+    /// `None` over HTTP/2, where one body says nothing about the others of its connection.
     progress: Option<Arc<ClientProgress>>,
 }
 

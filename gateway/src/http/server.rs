@@ -1,8 +1,8 @@
-//! Listeners and connections. Owns sockets, the bounds on connections, handshakes, and the order of
-//! a shutdown: no new connections, then requests under way end, then what is left is cut.
+//! Owns listeners and connections: sockets, the bounds on connections, handshakes, and the order of
+//! a shutdown. First no new connections; then requests under way end; then the rest is cut.
 //!
-//! Who has not sent a signature that holds is a stranger. Strangers have a deadline that nothing
-//! renews, and give way when places are wanted (`verbs3_doors`).
+//! A caller is a stranger until one of its signatures holds. Strangers have a deadline that nothing
+//! renews, and give way when places are needed (`verbs3_doors`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -33,25 +33,25 @@ use super::stall_guard::StallGuard;
 use super::tls::{TlsCertificates, TlsError, TlsFiles};
 use crate::gateway::GatewayOptions;
 
-/// After an error of `accept_connections` (out of file descriptors), before the next.
+/// Pause after an error of `accept` (out of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Streams of one HTTP/2 connection; S3 clients use a handful.
+/// Most streams of one HTTP/2 connection; S3 clients use a handful.
 const STREAMS_MAX: u32 = 256;
-/// A stranger that came less than this ago gives way to nobody: a whole node's ranks may come in
-/// one second.
+/// A stranger does not give way for this long after it came: all ranks of a node may come in one
+/// second.
 const STRANGER_GRACE: Duration = Duration::from_secs(1);
-/// For the end of a connection whose place another one has been given.
+/// Longest wait for the end of a connection that had to give way.
 const DISPLACE_MAX: Duration = Duration::from_secs(1);
-/// For an idle client to hear that its connection ends.
+/// Longest wait for an idle client to learn that its connection ends.
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
-/// An address that takes connections.
+/// An address that accepts connections.
 pub struct HttpListener {
     socket: TcpListener,
     tls: Option<Arc<TlsCertificates>>,
 }
 
-/// Why an address can't be listened on.
+/// Reason why an address can't be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error(
@@ -67,8 +67,8 @@ pub enum ListenError {
 }
 
 impl HttpListener {
-    /// Listens on an address; port 0 takes any free one. Fails if it is taken, or its TLS files
-    /// can't be used.
+    /// Listens on an address; port 0 takes any free one. Fails if the address is taken, or its TLS
+    /// files can't be used.
     pub async fn bind(address: SocketAddr, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
         let socket = TcpListener::bind(address)
             .await
@@ -76,13 +76,13 @@ impl HttpListener {
         Self::from_socket(socket, tls)
     }
 
-    /// Takes connections from a socket that its caller made: bound to a device, say.
+    /// Accepts connections from a socket that the caller made, for example one bound to a device.
     pub fn from_socket(socket: TcpListener, tls: Option<&TlsFiles>) -> Result<Self, ListenError> {
         let tls = tls.map(TlsCertificates::read).transpose()?.map(Arc::new);
         Ok(Self { socket, tls })
     }
 
-    /// The address in use, where port 0 was asked for.
+    /// Returns the address in use, for callers that asked for port 0.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
@@ -105,15 +105,15 @@ struct HttpServerInner {
     handshake_max: Duration,
     stall_max: Duration,
     download_min: RateMin,
-    /// No new connections and requests.
+    /// Ends the acceptance of connections and requests.
     stop: CancellationToken,
-    /// No connections.
+    /// Ends all connections.
     cut: CancellationToken,
 }
 
 impl HttpServer {
-    /// `stop` ends listeners and lets connections finish their requests. Takes no connection before
-    /// `serve_listener`.
+    /// Makes a server that accepts no connection before `serve_listener`. `stop` ends listeners and
+    /// lets connections finish their requests.
     pub fn new(
         front: Arc<GatewayFront>,
         options: &GatewayOptions,
@@ -157,7 +157,7 @@ impl HttpServer {
         Self { shared: Arc::new(shared), tasks: TaskTracker::new() }
     }
 
-    /// Takes connections until the shutdown. The tasks end by the stop token.
+    /// Accepts connections until the shutdown. The stop token ends the tasks.
     pub fn serve_listener(&self, listener: HttpListener) {
         let (shared, tasks) = (self.shared.clone(), self.tasks.clone());
         if let Some(tls) = &listener.tls {
@@ -208,15 +208,15 @@ async fn accept_connections(
     }
 }
 
-/// What a connection holds of the bounds.
+/// The places that a connection holds.
 struct ConnectionAdmission {
-    /// `None`: that of a stranger, who is on the way out.
+    /// `None`: it gets the permit of a stranger that is being displaced.
     permit: Option<OwnedSemaphorePermit>,
     _share: KeyShare<IpAddr>,
     caller: Arc<ConnectionCaller>,
 }
 
-/// `None`: too many are here, of that address or at all, and none of them gives way.
+/// Admits a connection. `None`: there are too many, of that address or in all, and none gives way.
 fn admit_connection(shared: &HttpServerInner, address: IpAddr) -> Option<ConnectionAdmission> {
     let share = shared.by_address.take_share(&address_group(address))?;
     let permit = shared.connections.clone().try_acquire_owned().ok();
@@ -291,7 +291,7 @@ async fn serve_connection(
     metrics.connections.dec();
 }
 
-/// What all requests of a connection share.
+/// The state that all requests of a connection share.
 #[derive(Clone)]
 pub(crate) struct ConnectionPeer {
     pub progress: Arc<ClientProgress>,

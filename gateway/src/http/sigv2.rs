@@ -1,5 +1,5 @@
-//! Signature version 2: whether it is taken at all, and what s3s does not check of it. Verifies no
-//! signature.
+//! Decides whether signature version 2 is accepted, and checks what s3s does not check of it.
+//! Verifies no signature.
 
 use http::{HeaderMap, HeaderName, Uri, header};
 use s3s::dto::{Timestamp, TimestampFormat};
@@ -8,20 +8,20 @@ use time::{Duration, OffsetDateTime};
 
 use super::presigned::percent_decode;
 
-/// S3's answer in every region that has come up since 2014.
+/// Refuses with S3's answer in every region opened since 2014.
 pub(super) fn ensure_enabled(enabled: bool) -> S3Result<()> {
     if enabled {
         return Ok(());
     }
-    // botocore signs URLs and forms so where the region is an old one or none, unless it is told
+    // botocore signs URLs and forms by version 2 for old regions or without one, unless it is told
     // otherwise.
     let message = "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256; with boto3, \
                    Config(signature_version=\"s3v4\"). (gateway.sigv2 is off.)";
     Err(S3Error::with_message(S3ErrorCode::InvalidRequest, message))
 }
 
-/// Refuses a request that is signed so, where it is not taken or its clock is off; puts the path of
-/// others as clients sign it. Forms are seen to where they are read.
+/// Refuses a request signed by version 2 if it is disabled or its clock is off. Otherwise changes
+/// the path to what clients sign. Forms are checked where they are read.
 pub(super) fn check_sigv2(
     uri: &mut Uri,
     headers: &HeaderMap,
@@ -30,7 +30,7 @@ pub(super) fn check_sigv2(
 ) -> S3Result<()> {
     let mut parameters =
         uri.query().unwrap_or_default().split('&').filter_map(|pair| pair.split('=').next());
-    // Decoded, as s3s compares them.
+    // Decoded, because s3s compares them so.
     if parameters.any(|name| matches!(&*percent_decode(name), "Signature" | "AWSAccessKeyId")) {
         ensure_enabled(enabled)?;
         check_covered(uri, headers)?;
@@ -44,7 +44,7 @@ pub(super) fn check_sigv2(
         return Ok(());
     }
     ensure_enabled(enabled)?;
-    // A URL has an end; a signed request without one would be good for ever.
+    // A URL has an expiry; a signed request without a date would be valid for ever.
     let date = headers
         .get("x-amz-date")
         .or_else(|| headers.get(header::DATE))
@@ -63,7 +63,7 @@ pub(super) fn check_sigv2(
     as_signed(uri)
 }
 
-/// Sub-resources that stand outside what version 2 signs: they could be put behind any signed URL.
+/// Sub-resources that version 2 does not sign: they could be added to any signed URL.
 const UNSIGNED: [&str; 10] = [
     "attributes",
     "encryption",
@@ -76,12 +76,12 @@ const UNSIGNED: [&str; 10] = [
     "retention",
     "session",
 ];
-/// Of headers besides `x-amz-*`, those that version 2 signs.
+/// Headers other than `x-amz-*` that version 2 signs.
 const SIGNED_HEADERS: [HeaderName; 3] =
     [header::CONTENT_TYPE, HeaderName::from_static("content-md5"), header::DATE];
 
-/// Refuses what s3s would obey and not verify: sub-resources that are not signed, and whatever
-/// comes twice, which it takes for absent when it verifies.
+/// Refuses what s3s would obey without verifying: unsigned sub-resources, and anything that comes
+/// twice, which its verification takes for absent.
 fn check_covered(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let open = |what: &str| {
         let message =
@@ -104,8 +104,8 @@ fn check_covered(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     }
 }
 
-/// A bucket's path is signed with a slash at its end, also where it is sent without: so do botocore
-/// (`authPath`), s3cmd and the SDK for Java. s3s signs what was sent.
+/// Adds a slash to a bucket's path. Clients sign it so even if they send it without: botocore
+/// (`authPath`), s3cmd and the SDK for Java. s3s verifies what was sent.
 fn as_signed(uri: &mut Uri) -> S3Result<()> {
     let path = uri.path();
     if path.is_empty() || path.trim_start_matches('/').contains('/') || path.ends_with('/') {
@@ -118,7 +118,7 @@ fn as_signed(uri: &mut Uri) -> S3Result<()> {
     Ok(())
 }
 
-/// `Tue, 27 Mar 2007 19:36:42 GMT`, or with `+0000`, as clients of that time write it.
+/// Parses `Tue, 27 Mar 2007 19:36:42 GMT`, also with `+0000`, as old clients write it.
 fn parse_moment(text: &str) -> Option<OffsetDateTime> {
     let text = text.replace("+0000", "GMT");
     Timestamp::parse(TimestampFormat::HttpDate, &text).ok().map(OffsetDateTime::from)

@@ -1,11 +1,11 @@
-//! What a signature of version 4 has to cover, and what it has to be for. s3s verifies a signature
-//! over the headers that its sender lists, and obeys the others, too. Owns the demand that `host`
-//! and every `x-amz-*` header is listed, that the scope is S3's, and that a request is signed in
-//! one way ("Authenticating Requests", S3 reference). Verifies no signature.
+//! Owns the demands on a signature of version 4: `host` and every `x-amz-*` header is listed, the
+//! scope is S3's, and a request is signed in one way ("Authenticating Requests", S3 reference). s3s
+//! verifies a signature over the headers that its sender lists, and obeys the others, too. Verifies
+//! no signature.
 //!
-//! All of it comes before s3s, so that requests signed by header and by URL pass one place. A
-//! form's fields are held against its policy (`form::policy`), and the headers that a form comes
-//! with are dropped.
+//! These checks come before s3s, so that requests signed by header and by URL pass one place. A
+//! form's fields are checked against its policy (`form::policy`), and its request headers are
+//! dropped.
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
@@ -16,19 +16,18 @@ use super::presigned::{self, SignedUrl};
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const AMZ: &str = "x-amz-";
 /// Need not be listed: its value is the last line of what a header signs. In a URL's request it
-/// only narrows what body is taken.
+/// only narrows which body is accepted.
 const PAYLOAD_HASH: &str = "x-amz-content-sha256";
 
-/// Headers that nobody has signed, in S3's form: `x-amz-acl, x-amz-meta-a`. The source of an
-/// [`S3Error`].
+/// Unsigned headers, in S3's format: `x-amz-acl, x-amz-meta-a`. The source of an [`S3Error`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("headers that were not signed: {names}")]
 pub(super) struct UnsignedHeaders {
     pub names: String,
 }
 
-/// Refuses a request whose signature leaves open what S3 wants covered. A request that nobody has
-/// signed passes: s3s refuses it.
+/// Refuses a request whose signature does not cover what S3 demands. An unsigned request passes:
+/// s3s refuses it.
 pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let by_url = presigned::read(uri)?;
     let mut values = headers.get_all(AUTHORIZATION).iter();
@@ -56,8 +55,8 @@ pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     }
 }
 
-/// Credential and listed headers of an Authorization header. Takes less than s3s does, never more:
-/// what is read here as listed must be what s3s puts under the signature.
+/// Returns the credential and the listed headers of an Authorization header. May accept less than
+/// s3s, never more: what counts as listed here must be under the signature in s3s.
 fn read_header(value: &HeaderValue) -> S3Result<(&str, &str)> {
     let text = value.to_str().map_err(|_| malformed_error("it is not text"))?;
     let Some(rest) = text.strip_prefix(ALGORITHM) else {
@@ -81,8 +80,8 @@ fn read_header(value: &HeaderValue) -> S3Result<(&str, &str)> {
     }
 }
 
-/// `KEY/DATE/REGION/s3/aws4_request`. Any region is taken: clients of one endpoint are configured
-/// with many, and a key of the identities file is good in all of them.
+/// Checks `KEY/DATE/REGION/s3/aws4_request`. Accepts any region: clients of one endpoint are
+/// configured with many, and a key of the identities file is valid in all of them.
 fn check_scope(credential: &str) -> Result<(), String> {
     let mut parts = credential.split('/');
     let mut next = || parts.next();
@@ -101,9 +100,9 @@ fn check_scope(credential: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `listed`: the names that the signature covers, divided by semicolons; `None`: all of them, and
-/// no host. s3s passes over values that are not UTF-8 when it verifies, so those are covered by
-/// nothing.
+/// Checks that the headers are signed. `listed`: the covered names, separated by semicolons;
+/// `None`: all are covered, and no host is needed. s3s skips values that are not UTF-8 when it
+/// verifies, so these are never covered.
 fn check_listed(headers: &HeaderMap, listed: Option<&str>) -> S3Result<()> {
     let covers =
         |name: &str| listed.is_none_or(|listed| listed.split(';').any(|found| found == name));
@@ -132,10 +131,10 @@ fn check_listed(headers: &HeaderMap, listed: Option<&str>) -> S3Result<()> {
     Err(error)
 }
 
-/// A refusal with S3's element for the names, which s3s's errors have no room for.
+/// Writes a refusal with S3's element for the names; s3s's errors have no place for it.
 pub(super) fn unsigned_headers_response(error: &S3Error, names: &str) -> HttpResponse {
     let (code, message) = (error.code().as_str(), error.message().unwrap_or_default());
-    // A header's name may have an ampersand, but no other character that XML minds.
+    // A header's name may have an ampersand, but no other character that XML escapes.
     let names = names.replace('&', "&amp;");
     let mut response = HttpResponse::new(Body::from(format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message>\

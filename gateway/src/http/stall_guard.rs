@@ -1,10 +1,9 @@
-//! A socket whose writes must not stall: a client that stops reading would hold memory and an
-//! admission for ever. Owns that deadline. Reads are bounded elsewhere (`inbound`, and hyper's
-//! header timeout).
+//! Owns the write deadline of a socket: a client that stops reading would hold memory and an
+//! admission for ever. Reads are bounded elsewhere (`inbound_body`, and hyper's header timeout).
 //!
-//! And one that lingers: who is answered before it has sent all (the store refused a PUT, say)
-//! would find its connection reset while it sends, and many clients then never see the answer. What
-//! it sends is taken and dropped until it ends, within bounds.
+//! Also lingers before it closes. A client may get its answer before it has sent everything (the
+//! store refused a PUT, for example). A reset would then hide the answer from many clients. The
+//! guard reads and drops what such a client sends until it ends, within bounds.
 
 use std::future::Future as _;
 use std::io::{self, IoSlice};
@@ -20,10 +19,9 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::client_progress::ClientProgress;
 
-/// A client that sends nothing for so long has read its answer, or is gone.
+/// A client that sends nothing for this long has read its answer, or is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
-/// And one that goes on for so long does not look at it before it has sent all: it need not send
-/// the rest.
+/// A client that sends for this long reads no answer before it has sent everything; it is cut.
 const LINGER_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) struct StallGuard {
@@ -34,7 +32,7 @@ pub(crate) struct StallGuard {
     stalled: bool,
     cut: IntCounter,
     progress: Arc<ClientProgress>,
-    /// All was written, and that was told to the client.
+    /// True once everything is written and the client was told so.
     shut: bool,
     linger: Option<LingerState>,
 }
@@ -45,8 +43,8 @@ struct LingerState {
 }
 
 impl StallGuard {
-    /// `stall_max` bounds one write that the socket does not take. `cut` counts connections that it
-    /// ends.
+    /// Wraps a socket. `stall_max` bounds one write that the socket does not take. `cut` counts the
+    /// connections that it ends.
     pub fn new(
         inner: TcpStream,
         stall_max: Duration,
@@ -88,7 +86,7 @@ impl StallGuard {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
     }
 
-    /// Takes what the client sends, until it ends its side, is silent, or has had its time.
+    /// Drops what the client sends, until it ends its side, is silent, or has used up its time.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let linger = self.linger.get_or_insert_with(|| LingerState {
             until: Instant::now() + LINGER_MAX,

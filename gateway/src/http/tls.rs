@@ -1,5 +1,5 @@
-//! TLS of a listener: certificate and key from PEM files, read again when they change. Owns their
-//! reading, and the rule that a pair that can't be used changes nothing. Handshakes are `server`'s.
+//! Owns the TLS of a listener: certificate and key from PEM files, read again when they change. A
+//! pair that can't be used changes nothing. Handshakes are done by `server`.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -16,8 +16,7 @@ use tracing::{error, info};
 
 use crate::metrics::GatewayHttpMetrics;
 
-/// How often the files are looked at. Two stats: cheap, and independent of what a file system can
-/// notify of.
+/// Time between two looks at the files. Two stats: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The files of one listener.
@@ -29,7 +28,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Why a listener can't speak TLS.
+/// Reason why a listener can't speak TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{} can't be read", .path.display())]
@@ -48,36 +47,35 @@ pub enum TlsError {
     },
 }
 
-/// What tells one state of a file from another; its inode, because certificates are often changed
-/// by moving a link.
+/// The files' state, to notice changes. It has the inode, because certificates are often changed by
+/// moving a link.
 type TlsFileStamp = [Option<(SystemTime, u64, u64)>; 2];
 
-/// A pair that can be used.
+/// A certificate and key that can be used.
 struct CertificatePair {
     config: Arc<ServerConfig>,
-    /// When the certificate ends, in seconds since 1970. 0: it does not say so in a way that is
-    /// understood.
+    /// End of the certificate's validity, in seconds since 1970. 0: it can't be parsed.
     not_after: i64,
 }
 
-/// The pair of a listener. Handshakes take what is in force when they begin; connections keep
+/// The pair of a listener. Handshakes use the pair in force when they begin; connections keep
 /// theirs.
 pub(super) struct TlsCertificates {
     files: TlsFiles,
     in_force: ArcSwap<CertificatePair>,
-    /// Of the files when the pair in force was read.
+    /// State of the files when the pair in force was read.
     seen: TlsFileStamp,
 }
 
 impl TlsCertificates {
     /// Reads both files. Fails if one can't be read, or the pair can't be used.
     pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        // Before the files are: what changes in between is then read again.
+        // Stamp before reading: a change in between is then read again.
         let seen = stamp_files(files);
         Ok(Self { files: files.clone(), in_force: ArcSwap::from_pointee(read(files)?), seen })
     }
 
-    /// An acceptor with the pair that is in force now. Make one for each connection.
+    /// Returns an acceptor with the pair that is in force now. Make one for each connection.
     pub fn tls_acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.in_force.load().config.clone())
     }
@@ -93,8 +91,8 @@ impl TlsCertificates {
         let mut complained = None;
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
             let now = stamp_files(&self.files);
-            // Two files are not changed at once: they are read when they have been the same for two
-            // looks.
+            // The two files don't change at the same moment. They are read once two looks in a row
+            // find the same.
             let at_rest = std::mem::replace(&mut before, now) == now;
             if now == taken || !at_rest {
                 continue;
@@ -110,8 +108,8 @@ impl TlsCertificates {
                     );
                     self.in_force.store(Arc::new(pair));
                 }
-                // Tried again with each look, since a file may become readable without a change;
-                // told once.
+                // Retried with each look, because a file may become readable without a change.
+                // Logged once.
                 Err(_) if complained == Some(now) => {}
                 Err(error) => {
                     complained = Some(now);
@@ -152,7 +150,7 @@ fn read(files: &TlsFiles) -> Result<CertificatePair, TlsError> {
         .ok_or_else(|| TlsError::Empty { path: files.key.clone(), what: "private key" })?;
     let not_after = not_after(&certificates[0]);
     let unusable = |source| TlsError::Unusable { path: files.certificate.clone(), source };
-    // The provider is named: a process-wide default may not be there, or be another crate's choice.
+    // The provider is named: a process-wide default may be missing, or another crate's choice.
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(unusable)?

@@ -1,5 +1,5 @@
-//! A UFS mounted as a whole: every bucket of it is visible under its own name. Owns the mounts that
-//! come and go with such buckets. Named mounts go before.
+//! Owns the mounts of a UFS that is mounted as a whole: every bucket is visible under its own name.
+//! Mounts are made when needed. Named mounts take precedence.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use verbs3_protocol::ObjectVolume;
 
 use super::MountedBucket;
 
-/// Mounts that are remembered; beyond it they are made anew.
+/// Most mounts in the cache; others are made again each time.
 const REMEMBERED_MAX: usize = 1024;
 
 /// The mounts of one store's buckets, made when they are first named.
 pub(super) struct OpenStore {
-    /// What the mounts have in common; its name, bucket and volume stand for none.
+    /// The settings that the mounts share. Its name, bucket and volume mean nothing.
     pattern: MountedBucket,
     made: RwLock<HashMap<String, Arc<MountedBucket>>>,
 }
 
 impl OpenStore {
-    /// No mount is made yet. `pattern` says what all of them have in common.
+    /// Makes a store without mounts. `pattern` has the settings that they will share.
     pub fn new(pattern: MountedBucket) -> Self {
         Self { pattern, made: RwLock::default() }
     }
 
-    /// What all mounts of this store share. Its name, bucket and volume mean nothing.
+    /// Returns the settings that the mounts share. The name, bucket and volume in it mean nothing.
     pub fn mount_pattern(&self) -> &MountedBucket {
         &self.pattern
     }
 
-    /// The mount for a bucket of that name, whether or not the store has one: it is the store that
-    /// says so.
+    /// Returns the mount of a bucket name, whether or not the store has such a bucket: the store's
+    /// answer will tell.
     pub fn mount_bucket(&self, bucket: &str) -> Option<Arc<MountedBucket>> {
         if let Some(mount) = self.made.read().get(bucket) {
             return Some(mount.clone());

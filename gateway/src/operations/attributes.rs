@@ -1,6 +1,6 @@
-//! GetObjectAttributes' answer: a document of which s3s writes the ETag as no S3 does (in quotes),
-//! and of which its types hold a part. Owns the document that is sent instead: the UFS's own, or
-//! s3s's put right. No name of bucket or key is in it.
+//! Owns the document that answers GetObjectAttributes: the UFS's own, or s3s's corrected. s3s
+//! writes the ETag in quotes, which no S3 does, and its types hold only a part of the document. It
+//! names no bucket or key.
 
 use std::any::Any;
 
@@ -11,7 +11,7 @@ use s3s::dto::{ETag, GetObjectAttributesOutput, TimestampFormat};
 use s3s::xml::{Serialize as _, Serializer};
 use verbs3_ufs::RawAnswer;
 
-/// The answer to send in place of the typed one; `None` for all other operations.
+/// Returns the answer to send instead of the typed one; `None` for all other operations.
 pub(super) fn whole_answer<T: Any>(
     response: &S3Response<T>,
     raw: Option<RawAnswer>,
@@ -23,7 +23,7 @@ pub(super) fn whole_answer<T: Any>(
     }
 }
 
-/// Of a store within this process.
+/// Writes the document of a store within this process.
 fn write_document(output: &GetObjectAttributesOutput, headers: &HeaderMap) -> Option<RawAnswer> {
     let mut document = Vec::with_capacity(256);
     let mut writer = Serializer::new(&mut document);

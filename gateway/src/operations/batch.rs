@@ -1,5 +1,5 @@
-//! DeleteObjects: the right is asked for each key. Keys that may not be deleted are answered one by
-//! one, as S3 does; the others are deleted. Owns the split.
+//! Handles DeleteObjects: checks the right for each key, and deletes the allowed ones. Denied keys
+//! are answered one by one, as S3 does. Owns the split.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use verbs3_protocol::WriteOutcome;
 use super::{AccessRight, OperationCore};
 use crate::write::home_notifier::WriteEnd;
 
-/// S3's own bound on a batch.
+/// Most keys in a batch, by S3.
 const KEYS_MAX: usize = 1000;
 
 pub(super) async fn delete_objects(
@@ -45,10 +45,12 @@ pub(super) async fn delete_objects(
     Ok(response)
 }
 
-/// A key that the UFS itself stumbled over may be deleted yet, or has been: an attempt may go on
-/// behind its answer. That says nothing of the others. Stores say `SlowDown` of a key also where
-/// some of their disks have deleted it. `quiet`: the UFS was asked to name errors alone; else a key
-/// that its answer does not name may be deleted yet.
+/// Decides how the writes of a batch ended.
+///
+/// A key on which the UFS itself failed is unknown: it may be deleted, or an attempt may go on
+/// after the answer. Stores also answer `SlowDown` for a key that some of their disks have deleted.
+/// One key's failure says nothing of the others. `quiet`: the UFS was asked to name errors alone;
+/// otherwise a key that the answer does not name is unknown, too.
 fn batch_write_end(output: &DeleteObjectsOutput, keys: &[String], quiet: bool) -> WriteEnd {
     let refused = |error: &Error| {
         let code = error.code.as_ref().and_then(|code| S3ErrorCode::from_bytes(code.as_bytes()));
@@ -59,7 +61,7 @@ fn batch_write_end(output: &DeleteObjectsOutput, keys: &[String], quiet: bool) -
     let stumbled = output.errors.iter().flatten().filter(|error| !refused(error));
     let unknown: Option<Vec<String>> =
         stumbled.map(|error| error.key.clone().filter(|key| keys.contains(key))).collect();
-    // Of whichever key it speaks.
+    // The failure may concern any of the keys.
     let Some(mut unknown) = unknown else { return WriteEnd::Whole(WriteOutcome::Unknown) };
     if !quiet {
         let errors = output.errors.iter().flatten().filter_map(|error| error.key.as_deref());

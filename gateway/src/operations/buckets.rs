@@ -1,5 +1,5 @@
-//! ListBuckets: the mounts that the asking identity has any right on, with the dates of the buckets
-//! behind them. Owns the merge of several stores' answers.
+//! Answers ListBuckets: the mounts on which the identity has any right, with the dates of the
+//! buckets behind them. Owns the merge of several stores' answers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use tracing::warn;
 use super::{AccessRight, OperationCore};
 use crate::mount::Ufs;
 
-/// Most names in one answer; S3's own bound.
+/// Most names in one answer, by S3.
 const BUCKETS_MAX: usize = 10_000;
 
 pub(super) async fn list_buckets(
@@ -24,8 +24,8 @@ pub(super) async fn list_buckets(
     for ufs in core.mounts.distinct_stores() {
         stores.insert(ufs.ufs_name().to_owned(), buckets_of(ufs).await);
     }
-    // A store that does not tell (a key without the right to list buckets is common) leaves the
-    // epoch: clients need a date.
+    // Clients need a date. A store that gives none (a key without the right to list buckets is
+    // common) leaves the epoch.
     let unknown = || Timestamp::from(SystemTime::UNIX_EPOCH + Duration::ZERO);
     let mut seen: BTreeMap<String, Timestamp> = BTreeMap::new();
     for (ufs, buckets) in &stores {

@@ -1,4 +1,4 @@
-//! `COMPATIBILITY.md`, made of its template, the operation table, and what the S3 suite found:
+//! Makes `COMPATIBILITY.md` of its template, the operation table, and the S3 suite's results:
 //! `BLESS=1 cargo test -p verbs3-gateway compatibility` writes it. The prose is in
 //! `compatibility.template.md`.
 #![allow(clippy::unwrap_used)]
@@ -121,7 +121,7 @@ fn differences_list(results: &SuiteResults) -> String {
     text
 }
 
-/// Each reason once, with the files of the cases that have it.
+/// Lists each reason once, with the files of the cases that have it.
 fn reasons_list(entries: &[SuiteDifference]) -> String {
     let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for entry in entries {
@@ -138,7 +138,7 @@ fn reasons_list(entries: &[SuiteDifference]) -> String {
     items.map(|(reason, files)| list_item(&format!("{reason} ({})", shown(files)))).collect()
 }
 
-/// An item of a list, wrapped at 100 columns.
+/// Formats an item of a list, wrapped at 100 columns.
 fn list_item(text: &str) -> String {
     let (mut item, mut columns) = ("-".to_owned(), 1);
     for word in text.split_whitespace() {

@@ -1,5 +1,5 @@
-//! CopyObject and UploadPartCopy: the source has a mount and a right of its own. Owns the source's
-//! check and rewriting.
+//! Handles CopyObject and UploadPartCopy, whose source has a mount and a right of its own. Owns the
+//! source's check and rewriting.
 
 use s3s::dto::{
     CopyObjectInput, CopyObjectOutput, CopySource, UploadPartCopyInput, UploadPartCopyOutput,
@@ -33,7 +33,7 @@ fn rewrite_source(
     source: &mut CopySource,
 ) -> S3Result<()> {
     let CopySource::Bucket { bucket, key, .. } = source else {
-        // An ARN names a bucket that no rule here speaks of.
+        // An ARN names a bucket that no rule here covers.
         let message = "the copy source is an access point or an outpost; name its bucket and key";
         return Err(S3Error::with_message(S3ErrorCode::NotImplemented, message));
     };

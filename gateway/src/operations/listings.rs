@@ -1,6 +1,6 @@
-//! Listings: passed on, and what they show is told to the keys' homes, which drop attributes and
-//! absences that it contradicts. Owns what an entry says of its object. Only listings of objects
-//! are here: one of uploads says nothing about any.
+//! Passes listings on, and tells the keys' homes what they show. The homes drop attributes and
+//! absences that a listing contradicts. Owns what an entry says of its object. Listings of uploads
+//! are not handled here: they say nothing about objects.
 
 use percent_encoding::percent_decode_str;
 use s3s::dto::{
@@ -15,7 +15,7 @@ use super::{OperationCore, TableOperation};
 
 /// A listing of objects.
 pub(super) trait ObjectListing: TableOperation {
-    /// Its entries, as the UFS names them.
+    /// Returns its entries, with the UFS's names.
     fn listed_entries(output: &Self::Output) -> Vec<ListedEntry>;
 }
 
@@ -29,7 +29,8 @@ pub(super) async fn pass_listing<R: ObjectListing>(
     if let Ok(response) = &result {
         let entries = R::listed_entries(&response.output);
         if !entries.is_empty() {
-            // Before the client has the listing, so that what it reads next is not older.
+            // Tell the homes before the client has the listing, so that its next reads are not
+            // older.
             core.homes.report_listing(&entry.mount.volume, entries).await;
         }
     }
@@ -49,7 +50,7 @@ impl ObjectListing for ListObjectsV2Input {
 }
 
 impl ObjectListing for ListObjectVersionsInput {
-    /// Of each key, its newest version alone.
+    /// Returns the newest version of each key.
     fn listed_entries(output: &ListObjectVersionsOutput) -> Vec<ListedEntry> {
         let encoding = output.encoding_type.as_ref();
         let versions =
@@ -79,7 +80,7 @@ fn object_entries(objects: Option<&[Object]>, encoding: Option<&EncodingType>) -
     objects.unwrap_or_default().iter().filter_map(entry).collect()
 }
 
-/// `None`: it names no key that could be cached.
+/// Makes an entry. `None`: it names no key that could be cached.
 fn listed_entry(
     key: Option<&str>,
     encoding: Option<&EncodingType>,
@@ -107,7 +108,7 @@ fn listed_attributes(
         .ok()
     };
     ListedAttributes {
-        // What has a weak one is not cached.
+        // Objects with a weak ETag are not cached.
         etag: etag.and_then(|etag| match etag {
             ETag::Strong(value) => Some(format!("\"{value}\"")),
             ETag::Weak(_) => None,

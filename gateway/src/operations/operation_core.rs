@@ -1,6 +1,6 @@
-//! The way of an operation through the gateway: authorise → rewrite → announce → ask the UFS →
-//! report → rewrite back. Owns the order and the parts that all operations share. What each
-//! operation needs stands in the table.
+//! Takes an operation through the gateway: authorise → rewrite → announce → ask the UFS → report →
+//! rewrite back. Owns this order and the parts that all operations share. The table says what each
+//! operation needs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use crate::write::HomeNotifier;
 use crate::write::home_notifier::{GatewayWrite, WriteEnd};
 use crate::write::verified_body::FaultSlot;
 
-/// What all requests of a gateway share.
+/// The state that all requests of a gateway share.
 pub(crate) struct OperationCore {
     pub mounts: MountTable,
     pub homes: Arc<dyn HomeNotifier>,
@@ -36,7 +36,7 @@ pub(crate) struct OperationCore {
     pub cors: Arc<CorsResponder>,
 }
 
-/// An authorised request: who asks, and through which mount.
+/// An authorised request: its identity, and its mount.
 pub(crate) struct AuthorizedRequest {
     pub exchange: Arc<HttpExchange>,
     pub identity: Arc<AuthIdentity>,
@@ -44,19 +44,19 @@ pub(crate) struct AuthorizedRequest {
 }
 
 impl AuthorizedRequest {
-    /// The names on both sides of the request's mount.
+    /// Returns the names on both sides of the request's mount.
     pub fn mount_names(&self) -> MountNamePair<'_> {
         MountNamePair::for_mount(&self.mount)
     }
 
-    /// Where the inbound body leaves its faults.
+    /// Returns the slot in which the inbound body leaves its faults.
     pub fn fault_slot(&self) -> FaultSlot {
         self.exchange.fault.clone()
     }
 }
 
 impl OperationCore {
-    /// Straight to the UFS and back.
+    /// Authorises a request and sends it straight to the UFS.
     pub async fn pass_to_ufs<R: TableOperation>(
         &self,
         mut request: S3Request<R>,
@@ -65,7 +65,7 @@ impl OperationCore {
         self.forward_authorized(&entry, request).await
     }
 
-    /// The same, for a request that has been authorised.
+    /// Sends an authorised request straight to the UFS.
     pub async fn forward_authorized<R: TableOperation>(
         &self,
         entry: &AuthorizedRequest,
@@ -79,8 +79,8 @@ impl OperationCore {
         self.send_announced(entry, request, keys, |_| WriteEnd::Whole(WriteOutcome::Done)).await
     }
 
-    /// A rewritten request that changes `keys` (as the UFS names them). `judge`: what a success's
-    /// document says of them.
+    /// Sends a rewritten request that changes `keys` (the UFS's names). `judge` reads from a
+    /// success's document how the writes ended.
     pub async fn send_announced<R: TableOperation>(
         &self,
         entry: &AuthorizedRequest,
@@ -102,8 +102,8 @@ impl OperationCore {
         if let Some(write) = write {
             let end = match &result {
                 Ok(response) => judge(&response.output),
-                // A batch is slowed down as a whole before its first key; what happened to each is
-                // in a success's document.
+                // A store slows a batch down as a whole, before its first key. Outcomes of single
+                // keys stand in a success's document.
                 Err(error)
                     if R::table_row().announces == HomeNoticeScope::keys
                         && is_slowed_down(error) =>
@@ -120,7 +120,7 @@ impl OperationCore {
         self.conclude_response::<R>(entry, result, raw)
     }
 
-    /// Finds the mount and asks the identity's rules. Default: denied.
+    /// Finds the mount and checks the identity's rules. Default: denied.
     pub fn authorize_request<R: TableOperation>(
         &self,
         request: &mut S3Request<R>,
@@ -139,7 +139,7 @@ impl OperationCore {
             AccessScope::listing => request.input.listing_prefix(),
             AccessScope::bucket | AccessScope::settings | AccessScope::service => "",
         };
-        // A batch delete asks for each of its keys (`batch`), and needs to see the mount.
+        // A batch delete checks each of its keys (`batch`), and needs to see the mount.
         let right =
             if row.announces == HomeNoticeScope::keys { AccessRight::seen } else { row.right };
         self.require_right(&identity, &mount, subject, right)?;
@@ -163,7 +163,8 @@ impl OperationCore {
         Ok(AuthorizedRequest { exchange, identity, mount })
     }
 
-    /// Who asks: put into the request's extensions by `http` and `auth`.
+    /// Returns the exchange and the identity that `http` and `auth` put into the request's
+    /// extensions.
     pub fn identify_caller<T>(
         &self,
         request: &S3Request<T>,
@@ -176,7 +177,7 @@ impl OperationCore {
     }
 
     /// Fails with 403, and counts it, unless a rule of the identity gives the right. `subject` is a
-    /// client's key, or the prefix that is listed.
+    /// client's key, or the listed prefix.
     pub fn require_right(
         &self,
         identity: &AuthIdentity,
@@ -191,7 +192,7 @@ impl OperationCore {
         Err(super::rights::denial_error(identity, mount, subject, right))
     }
 
-    /// From the client's names to the UFS's.
+    /// Rewrites the client's names to the UFS's.
     pub fn rewrite_names<R: TableOperation>(
         &self,
         entry: &AuthorizedRequest,
@@ -211,14 +212,14 @@ impl OperationCore {
         Ok(())
     }
 
-    /// A write to be announced; `None` of no keys.
+    /// Makes a write to announce; `None` if there are no keys.
     pub fn write(&self, entry: &AuthorizedRequest, keys: Vec<String>) -> Option<GatewayWrite> {
         let coherence = self.mounts.promised_coherence(&entry.mount);
         (!keys.is_empty())
             .then(|| GatewayWrite::new(self.homes.clone(), &entry.mount, coherence, keys))
     }
 
-    /// Sends a request once, and keeps the UFS's own answer beside the typed one.
+    /// Sends a request once, and keeps the UFS's raw answer besides the typed one.
     pub async fn send_to_ufs<R: TableOperation>(
         &self,
         entry: &AuthorizedRequest,
@@ -230,9 +231,9 @@ impl OperationCore {
         entry.exchange.cx.ask_ufs(ufs, operation, call, |(result, _)| failure_code(result)).await
     }
 
-    /// What the homes are told. An answered write is `Done` also when the answer is a refusal:
-    /// forgetting attributes that did not change costs one check, and keeping ones that did,
-    /// because an attempt before the refused one went through, is stale.
+    /// Returns the outcome for the homes. An answered write is `Done`, even if the answer is a
+    /// refusal: an earlier attempt may have succeeded. Dropping unchanged attributes costs one
+    /// check; keeping changed ones would be stale.
     pub fn write_outcome<T>(&self, result: &S3Result<T>) -> WriteOutcome {
         let Err(error) = result else { return WriteOutcome::Done };
         let status = match raw_answer::remote_failure(error) {
@@ -248,7 +249,7 @@ impl OperationCore {
         }
     }
 
-    /// From the UFS's answer to the client's.
+    /// Turns the UFS's answer into the client's.
     pub fn conclude_response<R: TableOperation>(
         &self,
         entry: &AuthorizedRequest,
@@ -270,7 +271,7 @@ impl OperationCore {
         }
     }
 
-    /// For operations that no gateway can do.
+    /// Refuses an operation that no gateway can do.
     pub fn refuse_operation<R: TableOperation>(&self, _: S3Request<R>) -> S3Error {
         self.metrics.count_denial("unsupported");
         let message = format!("{} is not about a bucket of this endpoint", R::table_row().name);
@@ -278,12 +279,13 @@ impl OperationCore {
     }
 }
 
-/// For the trace.
+/// Returns an error's code for the trace.
 fn failure_code<T>(result: &S3Result<T>) -> Option<String> {
     result.as_ref().err().map(|error| error.code().as_str().to_owned())
 }
 
-/// Whether the store itself has said that it does nothing of a request, because there are too many.
+/// Returns whether the store itself answered that it did nothing because there are too many
+/// requests.
 fn is_slowed_down(error: &S3Error) -> bool {
     let answered = matches!(raw_answer::remote_failure(error), Some(RemoteFailure::Answer(answer)) if answer.status.as_u16() == 503);
     answered && *error.code() == S3ErrorCode::SlowDown

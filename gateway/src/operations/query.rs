@@ -1,12 +1,12 @@
-//! Which query parameters a write may carry. Owns the refusal of those that nobody here knows: s3s
-//! takes a PUT or DELETE with a sub-resource it has no name for as one of the object or bucket
-//! itself, so that `PUT /b/k?encryption` would store the document in place of the object, and
-//! `DELETE /b?abac` would delete the bucket.
+//! Owns which query parameters a write may carry, and refuses unknown ones. s3s ignores a
+//! sub-resource that it does not know, and would treat the request as one for the object or bucket
+//! itself. `PUT /b/k?encryption` would then store the document in place of the object, and `DELETE
+//! /b?abac` would delete the bucket.
 
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-/// Parameters of the operations that s3s falls back to, or whose input is an object's bytes. Others
-/// are chosen by the sub-resource they name, and change nothing but it.
+/// Returns the parameters of operations that s3s falls back to, or whose input is an object's
+/// bytes. `None`: other operations are chosen by their sub-resource, and change nothing else.
 fn known_parameters(operation: &str) -> Option<&'static [&'static str]> {
     Some(match operation {
         "PutObject" | "CopyObject" | "PostObject" | "CreateBucket" | "DeleteBucket" => &[],
@@ -19,8 +19,8 @@ fn known_parameters(operation: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Parameters of every operation: its name, signatures of both versions, and headers that were
-/// signed into a URL.
+/// Returns whether every operation may have this parameter: its name, signatures of both versions,
+/// and headers that were signed into a URL.
 fn is_common(name: &str) -> bool {
     let starts = |prefix: &str| {
         name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
@@ -30,8 +30,8 @@ fn is_common(name: &str) -> bool {
         || starts("response-")
 }
 
-/// Refuses a write that names what it does not have. Names are compared as they stand: no client
-/// encodes those allowed.
+/// Refuses a write with a parameter it does not have. Names are compared without decoding: no
+/// client encodes the allowed ones.
 pub(crate) fn check_parameters(operation: &str, query: &str) -> S3Result<()> {
     let Some(known) = known_parameters(operation) else { return Ok(()) };
     let names = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));

@@ -1,5 +1,5 @@
-//! GetObject and HeadObject: authorised here, read through the cache tier. What the tier has no
-//! part in, `read` passes on.
+//! Handles GetObject and HeadObject: authorises them, and reads through the cache tier. `read`
+//! passes on what the tier can't serve.
 
 use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};

@@ -1,11 +1,12 @@
-//! Names between clients and the UFS: a mount's name ↔ its bucket, a client's key ↔ the key with
-//! the mount's prefix. Owns the fields in which inputs and outputs carry names. Does not know who
-//! may see what.
+//! Rewrites names between clients and the UFS: a mount's name ↔ its bucket, a client's key ↔ the
+//! key with the mount's prefix. Owns the fields in which inputs and outputs carry names. Does not
+//! know who may see what.
 //!
-//! Each module here is the *names* column of the table: `listing_prefix` is the prefix that a listing is
-//! about, `rewrite_inward` rewrites what the client sent (beyond bucket and key, which `pass` rewrites for
-//! all), `outward` what the UFS answered. `find_destinations` are other buckets that the input names;
-//! `rights` judges and rewrites them.
+//! Each module here is a value of the table's *names* column. `listing_prefix` returns the prefix
+//! of a listing. `rewrite_inward` rewrites what the client sent, beyond bucket and key, which
+//! `operation_core` rewrites for all. `rewrite_outward` rewrites what the UFS answered.
+//! `find_destinations` returns other buckets that the input names; `rights` judges and rewrites
+//! them.
 
 use percent_encoding::percent_decode_str;
 use s3s::dto::{CommonPrefix, EncodingType};
@@ -22,49 +23,49 @@ pub(super) use destinations::{
 
 /// The two sides of a mount.
 pub(crate) struct MountNamePair<'a> {
-    /// The bucket's name as clients see it.
+    /// The bucket's name for clients.
     pub outside: &'a str,
-    /// As the UFS sees it.
+    /// The bucket's name in the UFS.
     pub inside: &'a str,
-    /// Of the mount.
+    /// The mount's prefix.
     pub prefix: &'a str,
 }
 
 impl<'a> MountNamePair<'a> {
-    /// Both sides of a mount. Borrows the mount's own strings.
+    /// Returns both sides of a mount. Borrows the mount's own strings.
     pub fn for_mount(mount: &'a MountedBucket) -> Self {
         Self { outside: &mount.name, inside: &mount.bucket, prefix: &mount.prefix }
     }
 
-    /// Whether clients see other names than the UFS. If not, nothing is rewritten, and a UFS's
-    /// error documents are passed on.
+    /// Returns whether clients see other names than the UFS. If not, nothing is rewritten, and a
+    /// UFS's error documents are passed on.
     pub fn names_differ(&self) -> bool {
         self.outside != self.inside || !self.prefix.is_empty()
     }
 
-    /// Puts the mount's prefix before a client's key, in place.
+    /// Prepends the mount's prefix to a client's key, in place.
     pub fn key_inward(&self, key: &mut String) {
         if !self.prefix.is_empty() {
             key.insert_str(0, self.prefix);
         }
     }
 
-    /// For markers: an absent or empty one means "from the start" and stays so.
+    /// Rewrites a marker. An absent or empty one means "from the start" and stays so.
     fn marker_inward(&self, marker: &mut Option<String>) {
         if let Some(marker) = marker.as_mut().filter(|marker| !marker.is_empty()) {
             self.key_inward(marker);
         }
     }
 
-    /// For prefixes: an absent one becomes the mount's.
+    /// Rewrites a prefix. An absent one becomes the mount's.
     fn prefix_inward(&self, prefix: &mut Option<String>) {
         if !self.prefix.is_empty() {
             self.key_inward(prefix.get_or_insert_default());
         }
     }
 
-    /// What a client sees of a name in the UFS; `None`: it lies outside the mount. `encoded` names
-    /// are percent-encoded (`encoding-type=url`), and what is left stays encoded as the UFS encoded
+    /// Returns the client's name for a UFS name; `None` if it lies outside the mount. `encoded`
+    /// names are percent-encoded (`encoding-type=url`); the rest stays encoded as the UFS encoded
     /// it.
     pub fn client_name<'n>(&self, name: &'n str, encoded: bool) -> Option<&'n str> {
         if !encoded {
@@ -81,8 +82,8 @@ impl<'a> MountNamePair<'a> {
         name.get(at..)
     }
 
-    /// Rewrites in place; what lies outside the mount (a marker of the UFS's own making) is
-    /// emptied.
+    /// Rewrites a name in place. A name outside the mount (a marker of the UFS's own making)
+    /// becomes empty.
     fn name_outward(&self, name: &mut Option<String>, encoded: bool) {
         if let Some(name) = name.as_mut().filter(|name| !name.is_empty() && !self.prefix.is_empty())
         {
@@ -125,8 +126,8 @@ impl<'a> MountNamePair<'a> {
     }
 }
 
-/// The byte at `at` of a percent-encoded name, and how many characters spell it. S3 writes a space
-/// as `+`.
+/// Returns the byte at `at` of a percent-encoded name, and how many characters spell it. S3 writes
+/// a space as `+`.
 fn decoded_at(name: &str, at: usize) -> Option<(u8, usize)> {
     match *name.as_bytes().get(at)? {
         b'%' => Some((percent_decode_str(name.get(at..at + 3)?).next()?, 3)),
@@ -139,7 +140,7 @@ fn is_url(encoding: &Option<EncodingType>) -> bool {
     encoding.as_ref().is_some_and(|encoding| encoding.as_str() == EncodingType::URL)
 }
 
-/// Nothing but bucket and key.
+/// Operations whose only names are bucket and key.
 pub(super) mod plain {
     use super::{MountNamePair, NamedDestination};
     /// Names no other bucket.
@@ -187,7 +188,7 @@ pub(super) mod complete_multipart_upload {
     use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
     use s3s::dto::CompleteMultipartUploadOutput;
 
-    /// What RFC 3986 leaves unreserved, and the slash.
+    /// Characters to escape: all but RFC 3986's unreserved ones and the slash.
     const KEY: &AsciiSet =
         &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
@@ -213,8 +214,8 @@ pub(super) mod get_object_attributes {
     pub use super::plain::{find_destinations, listing_prefix, rewrite_outward};
     use s3s::dto::{GetObjectAttributesInput, ObjectAttributes};
 
-    /// The names of the wanted attributes, one by one: s3s takes each header for one name, and SDKs
-    /// write all into one header.
+    /// Splits the names of the wanted attributes. s3s takes each header for one name, but SDKs
+    /// write all names into one header.
     pub fn rewrite_inward(input: &mut GetObjectAttributesInput, _: &MountNamePair<'_>) {
         let names = input.object_attributes.iter().flat_map(|header| header.as_str().split(','));
         let names = names.map(str::trim).filter(|name| !name.is_empty());
@@ -245,7 +246,7 @@ pub(super) mod delete_objects {
         input.delete.objects.iter_mut().for_each(|object| names.key_inward(&mut object.key));
     }
 
-    /// Takes the mount's prefix from the deleted keys and from those with errors.
+    /// Removes the mount's prefix from the deleted keys and from those with errors.
     pub fn rewrite_outward(output: &mut DeleteObjectsOutput, names: &MountNamePair<'_>) {
         names.entries_outward(&mut output.deleted, |entry| &mut entry.key, false);
         names.entries_outward(&mut output.errors, |entry| &mut entry.key, false);
@@ -257,12 +258,12 @@ pub(super) mod list_objects {
     use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectsInput, ListObjectsOutput};
 
-    /// The prefix as the client wrote it; empty for the whole bucket.
+    /// Returns the client's prefix; empty for the whole bucket.
     pub fn listing_prefix(input: &ListObjectsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
-    /// Puts the mount's prefix before the prefix and the marker.
+    /// Prepends the mount's prefix to the prefix and the marker.
     pub fn rewrite_inward(input: &mut ListObjectsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.marker);
@@ -285,18 +286,19 @@ pub(super) mod list_objects_v2 {
     use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectsV2Input, ListObjectsV2Output};
 
-    /// The prefix as the client wrote it; empty for the whole bucket.
+    /// Returns the client's prefix; empty for the whole bucket.
     pub fn listing_prefix(input: &ListObjectsV2Input) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
-    /// Puts the mount's prefix before the prefix and `start-after`.
+    /// Prepends the mount's prefix to the prefix and `start-after`.
     pub fn rewrite_inward(input: &mut ListObjectsV2Input, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.start_after);
     }
 
-    /// Continuation tokens are the UFS's own and opaque: they travel untouched.
+    /// Rewrites bucket, markers and entries. Drops entries outside the mount. Continuation tokens
+    /// are the UFS's own and opaque: they stay.
     pub fn rewrite_outward(output: &mut ListObjectsV2Output, names: &MountNamePair<'_>) {
         let encoded = is_url(&output.encoding_type);
         names.bucket_outward(&mut output.name);
@@ -314,12 +316,12 @@ pub(super) mod list_object_versions {
     use super::{MountNamePair, is_url};
     use s3s::dto::{ListObjectVersionsInput, ListObjectVersionsOutput};
 
-    /// The prefix as the client wrote it; empty for the whole bucket.
+    /// Returns the client's prefix; empty for the whole bucket.
     pub fn listing_prefix(input: &ListObjectVersionsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
-    /// Puts the mount's prefix before the prefix and the key marker.
+    /// Prepends the mount's prefix to the prefix and the key marker.
     pub fn rewrite_inward(input: &mut ListObjectVersionsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.key_marker);
@@ -344,12 +346,12 @@ pub(super) mod list_multipart_uploads {
     use super::{MountNamePair, is_url};
     use s3s::dto::{ListMultipartUploadsInput, ListMultipartUploadsOutput};
 
-    /// The prefix as the client wrote it; empty for the whole bucket.
+    /// Returns the client's prefix; empty for the whole bucket.
     pub fn listing_prefix(input: &ListMultipartUploadsInput) -> &str {
         input.prefix.as_deref().unwrap_or_default()
     }
 
-    /// Puts the mount's prefix before the prefix and the key marker.
+    /// Prepends the mount's prefix to the prefix and the key marker.
     pub fn rewrite_inward(input: &mut ListMultipartUploadsInput, names: &MountNamePair<'_>) {
         names.prefix_inward(&mut input.prefix);
         names.marker_inward(&mut input.key_marker);

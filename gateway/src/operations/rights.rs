@@ -1,7 +1,7 @@
-//! Rights that a request needs besides its row's: for headers that do more than write, and for
-//! other buckets that its document names. Owns which header needs which right, and that a named
-//! bucket is a mount of the asking identity. The row's own right is asked by `pass`, a copy's
-//! source by `copy`.
+//! Checks rights that a request needs besides its row's: for headers that do more than write, and
+//! for other buckets that its document names. Owns which header needs which right, and that a named
+//! bucket must be a mount of the same identity. `operation_core` checks the row's own right, `copy`
+//! a copy's source.
 
 use http::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
@@ -11,12 +11,12 @@ use super::{AccessRight, NamedDestination, OperationCore, TableOperation};
 use crate::auth::AuthIdentity;
 use crate::mount::MountedBucket;
 
-/// Canned ACLs that open an object to nobody but its writer and the bucket's owner. Clients send
-/// them by default (s3fs, rclone).
+/// Canned ACLs that give access to nobody but the writer and the bucket's owner. Clients send them
+/// by default (s3fs, rclone).
 const CLOSED_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
 
 impl OperationCore {
-    /// Asks for the rights that headers of a write need.
+    /// Checks the rights that a write's headers need.
     pub(super) fn allow_headers(
         &self,
         identity: &AuthIdentity,
@@ -30,8 +30,8 @@ impl OperationCore {
         needed.try_for_each(|right| self.require_right(identity, mount, key, right))
     }
 
-    /// Takes the buckets that the input names for mounts: asks for the rights on them, and puts the
-    /// UFS's names in their place.
+    /// Resolves the buckets that the input names as mounts, checks the rights on them, and replaces
+    /// them by the UFS's names.
     pub(super) fn allow_destinations<R: TableOperation>(
         &self,
         identity: &AuthIdentity,
@@ -44,7 +44,7 @@ impl OperationCore {
                     let (arn, bucket) =
                         parts_of(name).ok_or_else(|| self.refuse_destination::<R>("no bucket"))?;
                     let target = self.mounts.resolve_bucket(bucket).ok_or_else(no_such_bucket)?;
-                    // All keys: the store chooses them.
+                    // On all keys, because the store chooses them.
                     self.require_right(identity, &target, "", AccessRight::write)?;
                     if deletes {
                         self.require_right(identity, &target, "", AccessRight::delete)?;
@@ -80,7 +80,7 @@ fn right_of_header(name: &str, value: &[u8]) -> Option<AccessRight> {
         "acl" => (!CLOSED_ACLS.contains(&value)).then_some(AccessRight::acl),
         name if name.starts_with("grant-") => Some(AccessRight::acl),
         name if name.starts_with("object-lock-") => Some(AccessRight::lock),
-        // Who may lock an object should not thereby be able to unlock it.
+        // An identity that may lock an object should not thereby be able to unlock it.
         "bypass-governance-retention" => {
             (!value.eq_ignore_ascii_case(b"false")).then_some(AccessRight::admin)
         }
@@ -88,7 +88,8 @@ fn right_of_header(name: &str, value: &[u8]) -> Option<AccessRight> {
     }
 }
 
-/// What stands before a bucket's name, and the name: of `arn:aws:s3:::ufs_name`, or of a name alone.
+/// Splits `arn:aws:s3:::bucket`, or a bare name, into what stands before the bucket, and the
+/// bucket.
 fn parts_of(text: &str) -> Option<(String, &str)> {
     if !text.starts_with("arn:") {
         return Some((String::new(), text));
@@ -101,7 +102,8 @@ fn parts_of(text: &str) -> Option<(String, &str)> {
     plain.then(|| (format!("arn:{partition}:s3:::"), bucket))
 }
 
-/// A denial. Who may write and lacks a right that `write` once included is told which.
+/// Makes a denial. An identity that may write, but lacks a right that `write` once included, is
+/// told which.
 pub(super) fn denial_error(
     identity: &AuthIdentity,
     mount: &MountedBucket,

@@ -1,11 +1,12 @@
-//! What a row of the table says, and the trait that gives all inputs one shape. Owns no behaviour.
+//! Owns the types of the table's columns, and the trait that gives all inputs one shape. Owns no
+//! behaviour.
 
 use async_trait::async_trait;
 use s3s::{S3, S3Request, S3Response, S3Result};
 
 use super::rewrite::{MountNamePair, NamedDestination};
 
-/// What an identity may be allowed to do.
+/// A right that an identity may have.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AccessRight {
@@ -13,17 +14,17 @@ pub enum AccessRight {
     write,
     list,
     delete,
-    /// To say who else may do what with an object.
+    /// May grant others access to an object.
     acl,
-    /// To say until when an object may not be changed.
+    /// May forbid changes of an object until a date.
     lock,
-    /// Of the bucket as a whole. Includes `acl` and `lock`.
+    /// May administer the whole bucket. Includes `acl` and `lock`.
     admin,
     /// Any right on the mount.
     seen,
 }
 
-/// What the right is asked for.
+/// The subject of a right.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AccessScope {
@@ -34,7 +35,7 @@ pub(crate) enum AccessScope {
     service,
 }
 
-/// Which keys are announced to their home.
+/// The keys that are announced to their homes.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HomeNoticeScope {
@@ -58,23 +59,23 @@ pub(crate) enum OperationRoute {
     refused,
 }
 
-/// One operation.
+/// A row of the table: one operation.
 #[derive(Debug)]
 pub(crate) struct OperationRow {
-    /// As s3s's trait spells it.
+    /// Name in s3s's trait.
     pub method: &'static str,
-    /// As S3 spells it.
+    /// Name in S3.
     pub name: &'static str,
     pub right: AccessRight,
     pub scope: AccessScope,
     pub announces: HomeNoticeScope,
-    /// Taken where the table is expanded; kept for the tests, which hold the columns against each
-    /// other and make `COMPATIBILITY.md`.
+    /// The table's expansion uses it. The field is kept for the tests, which check the columns
+    /// against each other and make `COMPATIBILITY.md`.
     #[cfg_attr(not(test), allow(dead_code))]
     pub way: OperationRoute,
 }
 
-/// `GetObjectInput` → `GetObject`.
+/// Returns the operation of an input: `GetObjectInput` → `GetObject`.
 pub(super) const fn operation_name(input: &'static str) -> &'static str {
     input.split_at(input.len() - "Input".len()).0
 }
@@ -82,7 +83,7 @@ pub(super) const fn operation_name(input: &'static str) -> &'static str {
 /// An operation's input, with what the table knows of it.
 #[async_trait]
 pub(crate) trait TableOperation: Sized + Send + 'static {
-    /// Its place in the table.
+    /// Index in the table.
     const INDEX: usize;
     type Output: Send + 'static;
 
@@ -90,12 +91,12 @@ pub(crate) trait TableOperation: Sized + Send + 'static {
         &super::TABLE[Self::INDEX]
     }
 
-    /// The bucket that the client named. `None`: the operation is about no bucket.
+    /// Returns the bucket that the client named. `None`: the operation is about no bucket.
     fn bucket_field(&mut self) -> Option<&mut String>;
     fn key_field(&mut self) -> Option<&mut String>;
-    /// The prefix that a listing is about.
+    /// Returns the prefix of a listing.
     fn listing_prefix(&self) -> &str;
-    /// The buckets that the input has the store write to, besides its own.
+    /// Returns the buckets that the input has the store write to, besides its own.
     fn find_destinations(&mut self) -> Vec<NamedDestination<'_>>;
     /// Rewrites names other than bucket and key from the client's to the UFS's.
     fn rewrite_inward(&mut self, names: &MountNamePair<'_>);

@@ -1,7 +1,8 @@
-//! Bounds of a gateway's reads: bytes in flight, and reads that go to the UFS past the tier.
+//! Owns the bounds of a gateway's reads: bytes in flight, and reads that go to the UFS past the
+//! tier.
 //!
-//! A request waits for its first bytes before it holds any memory, and for no more than a bounded
-//! time; growing is tried, never waited for.
+//! A request waits for its first bytes before it holds any memory, and only for a bounded time. It
+//! tries to grow, but never waits for that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::exchange::share_of;
 /// Unit of a semaphore that counts bytes: 1 KiB, so that 4 TiB fit its 32-bit count.
 const UNIT_BYTES: u64 = 1 << 10;
 
-/// Bytes in flight of all reads.
+/// The bound on bytes in flight of all reads.
 pub(super) struct ReadAdmission {
     bytes: Arc<Semaphore>,
     bytes_max: u64,
@@ -24,7 +25,7 @@ pub(super) struct ReadAdmission {
     in_flight: IntGauge,
 }
 
-/// Admitted bytes; given back on drop.
+/// Admitted bytes. Dropping it gives them back.
 pub(super) struct ReadBytesPermit {
     permit: OwnedSemaphorePermit,
     in_flight: IntGauge,
@@ -43,7 +44,7 @@ impl ReadAdmission {
         u32::try_from(units).unwrap_or(u32::MAX)
     }
 
-    /// Waits up to the configured time. `None`: overloaded.
+    /// Admits bytes; waits up to the configured time. `None`: overloaded.
     pub(super) async fn admit_bytes(&self, bytes: u64) -> Option<ReadBytesPermit> {
         if let Some(admitted) = self.try_enter(bytes) {
             return Some(admitted);
@@ -75,8 +76,8 @@ impl Drop for ReadBytesPermit {
 }
 
 impl ReadBytesPermit {
-    /// Holds `bytes` from now on: gives the rest back, or takes what is missing if it is free right
-    /// now. A first span goes on in any case, since it has a landing or the UFS.
+    /// Changes the held bytes to `bytes`: gives the rest back, or takes what is missing if it is
+    /// free now. The first span goes on in any case: it has a landing or the UFS.
     pub(super) fn resize_permit(&mut self, admission: &ReadAdmission, bytes: u64) {
         let before = bytes_of(&self.permit);
         let (wanted, held) = (admission.byte_units(bytes) as usize, self.permit.num_permits());
@@ -91,17 +92,17 @@ impl ReadBytesPermit {
     }
 }
 
-/// Reads of this gateway that go past the tier.
+/// The places of this gateway's reads past the tier.
 #[derive(Clone)]
 pub(super) struct BypassPlaces {
     places: Arc<Semaphore>,
-    /// Of one of several identities.
+    /// Places that one of several identities may hold.
     shares: Arc<KeyShares<String>>,
     wait_max: Duration,
     in_flight: IntGauge,
 }
 
-/// A place among them; given back on drop.
+/// A place among them. Dropping it gives it back.
 pub(super) struct BypassPermit {
     _permit: OwnedSemaphorePermit,
     _share: Option<KeyShare<String>>,
@@ -109,7 +110,7 @@ pub(super) struct BypassPermit {
 }
 
 impl BypassPlaces {
-    /// `share_percent`: of the places, for one of several identities.
+    /// Makes the places. `share_percent`: part that one of several identities may hold.
     pub(super) fn new(
         in_flight_max: usize,
         share_percent: u32,
@@ -126,8 +127,8 @@ impl BypassPlaces {
         }
     }
 
-    /// `None`: none became free in time, or `principal` holds all that it may. Who is alone is not
-    /// named.
+    /// Takes a place. `None`: none became free in time, or `principal` holds its share. A single
+    /// identity is not named.
     pub(super) async fn take_permit(&self, principal: Option<&str>) -> Option<BypassPermit> {
         let share = match principal {
             Some(name) => Some(self.shares.take_share(&name.to_owned())?),

@@ -1,4 +1,4 @@
-//! What a client is told: the headers of an object, and the answers that are no object. Asks
+//! Builds what a client is told: the headers of an object, and the answers that are no object. Asks
 //! nobody.
 
 use http::StatusCode;
@@ -26,7 +26,7 @@ const OF_NOT_MODIFIED: [HeaderName; 6] = [
 
 const CHECKSUM_PREFIX: &str = "x-amz-checksum-";
 
-/// The object's headers as the UFS sent them. Without `checksums`, not even those that are known:
+/// Returns the object's headers as the UFS sent them. Without `checksums` it omits even known ones:
 /// S3 sends them on request, and for whole objects alone.
 pub(super) fn object_headers(
     attributes: HeadAttributes,
@@ -39,8 +39,8 @@ pub(super) fn object_headers(
             continue;
         }
         let name = HeaderName::from_bytes(name.as_bytes());
-        // Takes the value over without a copy. What is no header came through a broken worker; the
-        // object's bytes are still right, so it is left out.
+        // Takes the value without a copy. An invalid header came through a broken worker. The
+        // object's bytes are still right, so only the header is left out.
         let value = HeaderValue::from_maybe_shared(bytes::Bytes::from(value));
         if let (Ok(name), Ok(value)) = (name, value) {
             headers.append(name, value);
@@ -50,8 +50,8 @@ pub(super) fn object_headers(
     headers
 }
 
-/// s3s puts `response-*` values below the response's own headers, and knows them for GET alone: so
-/// they are set here.
+/// Applies `response-*` values. s3s would give the response's own headers precedence, and knows
+/// these values for GET alone.
 fn override_headers(headers: &mut HeaderMap, overrides: &HeaderOverrides) {
     let HeaderOverrides {
         cache_control,
@@ -69,7 +69,7 @@ fn override_headers(headers: &mut HeaderMap, overrides: &HeaderOverrides) {
         (header::CONTENT_TYPE, content_type),
     ];
     for (name, value) in texts {
-        // A value that can't be a header was refused by s3s with 400 for GET.
+        // s3s refused a value that can't be a header, with 400 for GET.
         if let Some(value) = value.as_ref().and_then(|value| HeaderValue::from_str(value).ok()) {
             headers.insert(name, value);
         }
@@ -83,7 +83,8 @@ fn override_headers(headers: &mut HeaderMap, overrides: &HeaderOverrides) {
     }
 }
 
-/// 304, with the headers that describe the client's own copy. Sent raw: s3s would give it a body.
+/// Makes a 304, with the headers that describe the client's own copy. Sent raw: s3s would give it a
+/// body.
 pub(super) fn not_modified(cx: &RequestContext, attributes: HeadAttributes) -> S3Error {
     let all = object_headers(attributes, false, &HeaderOverrides::default());
     let mut kept = HeaderMap::new();
@@ -120,7 +121,7 @@ pub(super) fn invalid_range(object_bytes: u64) -> S3Error {
     error
 }
 
-/// This gateway has no room: the client is to slow down.
+/// Makes a SlowDown: this gateway has no room.
 pub(super) fn slow_down(message: &'static str) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::SlowDown, message);
     let mut headers = xml_headers();
@@ -129,7 +130,7 @@ pub(super) fn slow_down(message: &'static str) -> S3Error {
     error
 }
 
-/// The error that a worker got from the UFS.
+/// Turns a worker's error from the UFS into the client's.
 pub(super) fn of_worker(cx: &RequestContext, mount: &MountedBucket, answer: UfsAnswer) -> S3Error {
     let mut headers = HeaderMap::with_capacity(answer.headers.len());
     for (name, value) in answer.headers {
@@ -143,7 +144,7 @@ pub(super) fn of_worker(cx: &RequestContext, mount: &MountedBucket, answer: UfsA
     of_raw(cx, mount, RawAnswer { status, headers, body: answer.body.into() })
 }
 
-/// The error of a read that this gateway did itself.
+/// Turns the error of this gateway's own read into the client's.
 pub(super) fn of_ufs_error(cx: &RequestContext, mount: &MountedBucket, error: UfsError) -> S3Error {
     match error {
         UfsError::Answer { answer, .. } => of_raw(cx, mount, *answer),
@@ -167,8 +168,8 @@ pub(super) fn of_ufs_error(cx: &RequestContext, mount: &MountedBucket, error: Uf
     }
 }
 
-/// The UFS's own answer goes to the client as it is, unless its document would show names behind
-/// the mount.
+/// Passes the UFS's own answer to the client, unless its document would show names behind the
+/// mount.
 fn of_raw(cx: &RequestContext, mount: &MountedBucket, answer: RawAnswer) -> S3Error {
     let body = String::from_utf8_lossy(&answer.body);
     let code = xml_element(&body, "Code").map_or_else(
@@ -182,7 +183,7 @@ fn of_raw(cx: &RequestContext, mount: &MountedBucket, answer: RawAnswer) -> S3Er
     ufs_answer::of_ufs(cx, &MountNamePair::for_mount(mount), error, Some(answer))
 }
 
-/// For answers without a document (HEAD).
+/// Returns the code of an answer without a document (HEAD).
 fn code_of(status: StatusCode) -> S3ErrorCode {
     match status {
         StatusCode::NOT_FOUND => S3ErrorCode::NoSuchKey,
@@ -195,7 +196,7 @@ fn code_of(status: StatusCode) -> S3ErrorCode {
     }
 }
 
-/// The text of an element of an S3 error document: flat, without attributes.
+/// Returns the text of an element of an S3 error document: flat, without attributes.
 fn xml_element<'a>(document: &'a str, name: &str) -> Option<&'a str> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     rest.split_once('<').map(|(text, _)| text)

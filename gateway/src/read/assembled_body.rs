@@ -1,7 +1,7 @@
-//! The body of a response: what is there already, then what is fetched, of an exact length.
+//! Owns the body of a response: the bytes at hand, then the fetched ones, of an exact length.
 //!
-//! Bytes are handed on as they lie in the arena; dropping them after the socket has them gives the
-//! memory back.
+//! Bytes are passed on as they lie in the arena. Dropping them after the socket has them frees the
+//! memory.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -26,13 +26,13 @@ pub(super) struct AssembledBody {
     pub(super) cx: Arc<RequestContext>,
     /// Bytes at hand.
     pub(super) ready: VecDeque<Bytes>,
-    /// In a lock that is never locked: a response's body has to be `Sync`, a fetch is not.
+    /// The lock is never locked: a response's body has to be `Sync`, and a fetch is not.
     pub(super) fetch: Option<Mutex<Box<ObjectFetch>>>,
     pub(super) remaining: u64,
     pub(super) _admitted: ReadBytesPermit,
 }
 
-/// The body ended before its announced length: nothing of this kind may pass for a whole one.
+/// The body ended before its declared length. It must not pass for a whole one.
 #[derive(Debug, thiserror::Error)]
 #[error("the body ended {missing} bytes before its end")]
 struct ShortBodyError {
@@ -91,7 +91,7 @@ impl Stream for AssembledBody {
 
 impl ByteStream for AssembledBody {
     fn remaining_length(&self) -> RemainingLength {
-        // A target without 64-bit addresses has no use for objects that it can't count.
+        // A target without 64-bit addresses can't use objects that are too large for it to count.
         RemainingLength::new_exact(usize::try_from(self.remaining).unwrap_or(usize::MAX))
     }
 }

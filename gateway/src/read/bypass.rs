@@ -1,5 +1,5 @@
-//! Whole GETs and HEADs straight to the UFS: what is never cached, and what the tier can't answer
-//! now.
+//! Sends whole GETs and HEADs straight to the UFS: those that are never cached, and those that the
+//! tier can't answer now.
 
 use std::sync::Arc;
 
@@ -83,8 +83,8 @@ impl ObjectReader {
     }
 }
 
-/// Asks the UFS until its answer is the client's, within its budget of retries: reading twice does
-/// no harm.
+/// Asks the UFS until an answer is fit for the client, within the UFS's retry budget. Reading twice
+/// is harmless.
 async fn ask_patiently<T, F>(
     cx: &RequestContext,
     mount: &MountedBucket,
@@ -107,7 +107,7 @@ where
     }
 }
 
-/// For the trace.
+/// Returns an error's code for the trace.
 fn failure_code<T>(result: &S3Result<T>) -> Option<String> {
     result.as_ref().err().map(|error| error.code().as_str().to_owned())
 }
@@ -122,7 +122,7 @@ fn no_place(shared: &ObjectReaderInner) -> S3Error {
     answers::slow_down("too many reads past the cache are under way")
 }
 
-/// Bucket and key as the UFS names them.
+/// Returns the UFS's bucket and key.
 pub(super) fn ufs_names(mount: &MountedBucket, key: &str) -> S3Result<(String, String)> {
     let key = mount.ufs_key(key);
     if key.len() > KEY_BYTES_MAX {

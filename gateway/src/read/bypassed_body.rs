@@ -1,5 +1,5 @@
-//! A body that the UFS streams past the tier. Where it breaks off, its rest is asked for under the
-//! ETag that its head named: bytes of two versions never follow each other.
+//! Owns a body that the UFS streams past the tier. If it breaks off, the rest is asked for under
+//! the ETag of its head: bytes of two versions never follow each other.
 
 use std::ops;
 use std::pin::Pin;
@@ -27,37 +27,37 @@ use super::resumption_backoff::ResumptionBackoff;
 use crate::mount::MountedBucket;
 use crate::request::RequestContext;
 
-/// See the file's head.
+/// A body past the tier that can ask for its rest.
 pub(super) struct BypassedBody {
     shared: Arc<ObjectReaderInner>,
     cx: Arc<RequestContext>,
     inner: StreamingBlob,
-    /// `None`: the answer does not say what its rest is.
+    /// `None`: the rest can't be asked for.
     rest: Option<BypassBodyRest>,
-    /// In a lock that is never locked: a response's body has to be `Sync`, a call is not.
+    /// The lock is never locked: a response's body has to be `Sync`, and a call is not.
     asking: Option<Mutex<BoxFuture<'static, Result<StreamingBlob, RestRefusal>>>>,
     _place: BypassPermit,
 }
 
-/// What a body has still to bring, and how it is asked for.
+/// What a body still has to bring, and how to ask for it.
 pub(super) struct BypassBodyRest {
     mount: Arc<MountedBucket>,
-    /// Of the same version, and without any other condition.
+    /// Asks for the same version, without any other condition.
     input: GetObjectInput,
     etag: ETag,
     bytes: ops::Range<u64>,
     resumption: ResumptionBackoff,
 }
 
-/// Why the rest did not come.
+/// Reason why the rest did not come.
 struct RestRefusal {
     reason: String,
     is_final: bool,
 }
 
 impl BypassBodyRest {
-    /// `input`, as the UFS was asked, was answered with `output`. `None`: its rest can't be asked
-    /// for by itself.
+    /// Reads the rest from `input`, which the UFS was asked, and its answer `output`. `None`: the
+    /// rest can't be asked for by itself.
     pub(super) fn from_answer(
         mount: &Arc<MountedBucket>,
         input: GetObjectInput,
@@ -129,7 +129,7 @@ impl BypassBodyRest {
     }
 }
 
-/// Of a `Content-Range`.
+/// Returns the first byte of a `Content-Range`.
 fn first_byte(range: &str) -> Option<u64> {
     range.strip_prefix("bytes ")?.split_once('-')?.0.parse().ok()
 }
@@ -145,7 +145,7 @@ impl BypassedBody {
         Self { shared: shared.clone(), cx: cx.clone(), inner, rest, asking: None, _place: place }
     }
 
-    /// Another try to get the rest, if one is left.
+    /// Tries again to get the rest. Returns whether a try was left.
     fn resume_body(&mut self, reason: &str) -> bool {
         let wait_max = self.shared.options.resume_wait_max;
         let Some(rest) = self.rest.as_mut().filter(|rest| !rest.bytes.is_empty()) else {

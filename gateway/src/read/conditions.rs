@@ -1,5 +1,5 @@
-//! Whether a conditional GET or HEAD is answered with the object, 304 or 412: RFC 9110 section
-//! 13.2.2, as S3 applies it. Pure.
+//! Decides whether a conditional GET or HEAD is answered with the object, 304 or 412: RFC 9110
+//! section 13.2.2, as S3 applies it. Pure.
 
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use time::OffsetDateTime;
@@ -24,7 +24,7 @@ pub(super) enum ConditionVerdict {
     Failed,
 }
 
-/// HTTP dates have whole seconds.
+/// Returns a time in whole seconds, like HTTP dates.
 pub(super) fn whole_seconds(timestamp: &Timestamp) -> i64 {
     OffsetDateTime::from(timestamp.clone()).unix_timestamp()
 }
@@ -33,8 +33,8 @@ impl RequestConditions {
     pub(super) fn judge_attributes(&self, attributes: &HeadAttributes) -> ConditionVerdict {
         let etag = attributes.version.etag.as_str();
         let modified = attributes.last_modified;
-        // A matching If-Match makes If-Unmodified-Since void, as S3 documents for GetObject; the
-        // same for the other two.
+        // If-Match overrides If-Unmodified-Since, as S3 documents for GetObject. Likewise
+        // If-None-Match overrides If-Modified-Since.
         let holds = match (&self.if_match, self.if_unmodified_since, modified) {
             (Some(condition), ..) => matches_etag(condition, etag, ETagComparison::Strong),
             (None, Some(since), Some(modified)) => modified <= since,
@@ -58,7 +58,7 @@ enum ETagComparison {
     Weak,
 }
 
-/// `etag` is strong and quoted: nothing else is ever cached.
+/// Returns whether a condition matches `etag`, which is strong and quoted: nothing else is cached.
 fn matches_etag(condition: &ETagCondition, etag: &str, comparison: ETagComparison) -> bool {
     let value = etag.trim_matches('"');
     match condition {
@@ -70,7 +70,7 @@ fn matches_etag(condition: &ETagCondition, etag: &str, comparison: ETagCompariso
     }
 }
 
-/// s3s reads a list of quoted ETags as one: `a", "b`.
+/// Splits a list of quoted ETags, which s3s reads as one: `a", "b`.
 fn split_etags(value: &str) -> impl Iterator<Item = &str> {
     value.split(',').map(|one| one.trim().trim_matches('"'))
 }

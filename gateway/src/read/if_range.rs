@@ -1,7 +1,9 @@
-//! `If-Range` (RFC 9110, 13.1.5): a client that has a part of a version wants a range of that
-//! version, or else the whole object. Owns the validator, and the way of such a GET at a store,
-//! which is not trusted with the header: AWS honours it without documenting it, Ceph RGW sends the
-//! range of whatever version is there. GET alone: no bytes are joined after a HEAD.
+//! Handles `If-Range` (RFC 9110, 13.1.5): a client that has a part of a version wants a range of
+//! that version, or else the whole object. Owns the validator, and how such a GET is sent to a
+//! store.
+//!
+//! Stores are not trusted with the header: AWS honours it without documenting it, and Ceph RGW
+//! sends the range of any version. For GET alone: no bytes are joined after a HEAD.
 
 use std::time::UNIX_EPOCH;
 
@@ -13,20 +15,20 @@ use s3s::{S3ErrorCode, S3Response, S3Result};
 use super::conditions::whole_seconds;
 use crate::request::RequestContext;
 
-/// What the client knows of the version that it has a part of.
+/// The client's validator of the version that it has a part of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum IfRange {
-    /// Without its quotes.
+    /// The ETag without its quotes.
     ETag(String),
-    /// Seconds since 1970. S3 has no finer dates, so that two versions of one second look alike: an
-    /// ETag is the better validator.
+    /// Seconds since 1970. S3 has no finer dates, so two versions of one second look alike; an ETag
+    /// is the better validator.
     Modified(i64),
-    /// A weak ETag, or nothing that can be read: no range is ever answered.
+    /// A weak ETag, or an unreadable value: no range is ever answered.
     Nothing,
 }
 
 impl IfRange {
-    /// `None`: the header is not there. One that comes twice says nothing.
+    /// Reads the header. `None`: it is absent. One that comes twice is unreadable.
     pub(crate) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(IF_RANGE).iter();
         match (values.next(), values.next()) {
@@ -47,7 +49,7 @@ impl IfRange {
         second.and_then(|second| i64::try_from(second).ok()).map_or(Self::Nothing, Self::Modified)
     }
 
-    /// Whether a version is the one that the client has a part of. `etag`: a strong one.
+    /// Returns whether a version is the one that the client has a part of. `etag`: a strong one.
     pub(super) fn names_version(&self, etag: Option<&str>, modified: Option<i64>) -> bool {
         match self {
             Self::ETag(wanted) => etag.is_some_and(|etag| etag.trim_matches('"') == wanted),
@@ -65,8 +67,8 @@ impl IfRange {
     }
 }
 
-/// A GET that a store answers; `ask` sends it. Where the range is of another version than the
-/// client's, nothing of it is passed on, and the store is asked for the whole object.
+/// Sends a GET to a store by `ask`. If the range is of another version than the client's, the
+/// answer is dropped, and the store is asked for the whole object.
 pub(crate) async fn ask_store<F: Future<Output = S3Result<S3Response<GetObjectOutput>>>>(
     cx: &RequestContext,
     if_range: Option<&IfRange>,
@@ -85,13 +87,13 @@ pub(crate) async fn ask_store<F: Future<Output = S3Result<S3Response<GetObjectOu
             Ok(first)
         }
         Ok(first) => {
-            // Its body holds one of the places for reads past the tier.
+            // Drop it first: its body holds one of the places for reads past the tier.
             drop(first);
             ask(whole).await
         }
-        // Of which version it is past the end is not said.
+        // The answer does not say which version ends before the range.
         Err(refusal) if *refusal.code() == S3ErrorCode::InvalidRange => {
-            // The store's own answer, which is sent in place of the error, or not at all.
+            // The store's own answer is sent in place of the error, or not at all.
             let kept = cx.take_answer();
             match ask(whole).await {
                 Ok(second) if if_range.names_answer(&second.output) => {

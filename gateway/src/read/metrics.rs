@@ -1,4 +1,4 @@
-//! Every metric of the read path: name, labels and meaning in one table.
+//! Owns every metric of the read path: name, labels and meaning in one table.
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 

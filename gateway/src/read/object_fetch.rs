@@ -1,11 +1,11 @@
-//! The bytes of one body, in order: a window of spans in flight, each from the tier or, where that
-//! can't help, from the UFS.
+//! Owns the bytes of one body, in order: a window of spans in flight, each from the tier or, where
+//! the tier can't help, from the UFS.
 //!
-//! The first span is the client's; those behind it begin only where memory is free right now, and
-//! are driven by the same poll: no task, no channel. A version that is gone ends the body; bytes of
-//! two versions are never mixed, since every span names the version, and every read of the UFS is
-//! held against it. Any other failure after the first byte is followed by another source, from the
-//! byte reached on ([`ResumptionBackoff`]).
+//! The client waits for the first span. Later ones begin only where memory is free now, and the
+//! same poll drives them: no task, no channel. If the version is gone, the body ends. Bytes of two
+//! versions are never mixed: every span names the version, and every read of the UFS is checked
+//! against it. After any other failure behind the first byte, another source goes on from the byte
+//! reached ([`ResumptionBackoff`]).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -29,7 +29,7 @@ use super::resumption_backoff::ResumptionBackoff;
 use crate::mount::MountedBucket;
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
 
-/// Why a body can't go on.
+/// Reason why a body can't go on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("the object was replaced or deleted while it was read")]
@@ -42,7 +42,7 @@ pub(super) enum FetchError {
     NoPlace,
 }
 
-/// What a body is of.
+/// The object and version of a body, and what its reads need.
 #[derive(Clone)]
 pub(super) struct FetchSubject {
     pub(super) shared: Arc<ObjectReaderInner>,
@@ -50,7 +50,7 @@ pub(super) struct FetchSubject {
     pub(super) mount: Arc<MountedBucket>,
     pub(super) object: Arc<ObjectKey>,
     pub(super) version: Arc<ContentVersion>,
-    /// The client itself named the version.
+    /// True if the client itself named the version.
     pub(super) version_named: bool,
 }
 
@@ -58,42 +58,43 @@ pub(super) struct FetchSubject {
 pub(super) struct ObjectFetch {
     subject: FetchSubject,
     flights: VecDeque<FetchFlight>,
-    /// First byte for which no flight was begun.
+    /// First byte for which no flight has begun.
     next: u64,
     end: u64,
-    /// Flights at once: grows as the client drains.
+    /// Flights at once; it grows as the client drains.
     window: usize,
     window_max: usize,
-    /// The reader goes on where others stopped.
+    /// Bytes of readahead, because the reader goes on where others stopped.
     ahead_bytes_max: u32,
     ready: VecDeque<Bytes>,
     origin: Option<(ReadVerdict, BytesOrigin)>,
-    /// The client has, or is about to have, the head of the answer: a failure can no longer be one.
+    /// True once the client has, or is about to get, the head of the answer. A failure can't be an
+    /// answer any more.
     answer_left: bool,
-    /// The home is told that its version is gone, before the body is cut: who reads again then sees
-    /// the new one.
+    /// Tells the home that its version is gone, before the body is cut. The next read then sees the
+    /// new version.
     telling: Option<BoxFuture<'static, ()>>,
 }
 
 struct FetchFlight {
-    /// Bytes of the object that it has still to give.
+    /// Bytes of the object that it still has to give.
     range: Range<u64>,
     from: FlightSource,
     resumption: ResumptionBackoff,
-    /// Came before it was this flight's turn; no more than the range.
+    /// Bytes that came before it was this flight's turn; no more than the range.
     early: VecDeque<Bytes>,
     ended: Option<FlightStep>,
-    /// From its beginning to its end; in a box, since most reads have none.
+    /// Trace span from its beginning to its end. In a box, because most reads have none.
     span: Option<Box<ActiveTraceSpan>>,
-    /// For flights that were begun ahead.
+    /// Set for flights that began ahead.
     _admitted: Option<ReadBytesPermit>,
 }
 
 enum FlightSource {
-    /// Boxed: one a span, and flights move within their queue.
+    /// Boxed: flights move within their queue, and a span has only one.
     Tier(Box<SpanRead>),
     Ufs(UfsRest),
-    /// Nobody: what gave it has failed, and the next source is asked after a pause.
+    /// No source: the last one failed, and the next is asked after a pause.
     Pause(BoxFuture<'static, ()>),
 }
 
@@ -102,23 +103,23 @@ enum FlightStep {
     End,
     /// The rest has to come from the UFS.
     Bypass(BypassReason),
-    /// The pause is over: the rest is asked of the tier again.
+    /// The pause is over: ask the tier for the rest.
     Resume,
     Failed(FetchError),
 }
 
-/// The rest of a span, read at the UFS.
+/// The rest of a span, read from the UFS.
 enum UfsRest {
     Opening(BoxFuture<'static, Result<(ObjectStream, BypassPermit), FetchError>>),
     Streaming { body: BoxStream<'static, Result<Bytes, UfsError>>, _place: BypassPermit },
 }
 
-/// Flights of a body at its beginning: one for the client, and one so that the next bytes are on
-/// their way meanwhile.
+/// Flights of a body at its beginning: one for the client, and one so that the next bytes are
+/// already on their way.
 const WINDOW_MIN: usize = 2;
 
 impl ObjectFetch {
-    /// Bytes `range` of the object; `begun` is a read of its beginning that is under way.
+    /// Fetches bytes `range` of the object. `begun`: a read of its beginning that is under way.
     pub(super) fn new(
         subject: FetchSubject,
         range: Range<u64>,
@@ -152,24 +153,24 @@ impl ObjectFetch {
         fetch
     }
 
-    /// How the first bytes were found and came, once there are some.
+    /// Returns how the first bytes were found, and over what they came. `None` before that.
     pub(super) fn bytes_origin(&self) -> Option<(ReadVerdict, BytesOrigin)> {
         self.origin
     }
 
-    /// Waits for the first bytes. A failure is an answer until they are there.
+    /// Waits for the first bytes. Until then a failure can be an answer.
     pub(super) async fn await_first_bytes(&mut self) -> Result<(), FetchError> {
         std::future::poll_fn(|cx| self.poll_ready(cx)).await?;
         self.note_answer_left();
         Ok(())
     }
 
-    /// The answer goes to the client now.
+    /// Notes that the answer goes to the client now.
     pub(super) fn note_answer_left(&mut self) {
         self.answer_left = true;
     }
 
-    /// The next bytes. `None` after the last.
+    /// Returns the next bytes. `None` after the last.
     pub(super) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
@@ -221,7 +222,7 @@ impl ObjectFetch {
                     Some(read) => front.from = FlightSource::Tier(Box::new(read)),
                     None => front.ended = Some(FlightStep::End),
                 },
-                // All of it is there: what its source says afterwards is of no use to anybody.
+                // All bytes are there, so a later failure of the source does not matter.
                 Poll::Ready(FlightStep::Failed(_)) if front.range.is_empty() => {
                     front.ended = Some(FlightStep::End)
                 }
@@ -249,8 +250,8 @@ impl ObjectFetch {
         }
     }
 
-    /// Begins flights up to the window. The first always begins; others only if there is room for
-    /// them now.
+    /// Begins flights up to the window. The first always begins; others only if there is memory
+    /// now.
     fn launch_flights(&mut self, cx: &mut Context<'_>) {
         while self.flights.len() < self.window && self.next < self.end {
             let geometry = self.subject.shared.block_geometry();
@@ -316,7 +317,7 @@ impl FetchFlight {
         }
     }
 
-    /// Notes how it came, for the trace.
+    /// Notes in the trace how the bytes came.
     fn trace_origin(mut self) {
         let (Some(mut span), origin) = (self.span.take(), self.bytes_origin()) else { return };
         if let Some((verdict, via)) = origin {
@@ -345,7 +346,7 @@ impl FetchFlight {
         }
     }
 
-    /// Lets a flight go on whose turn has not come.
+    /// Drives a flight whose turn has not come.
     fn drive_ahead(&mut self, cx: &mut Context<'_>) {
         while self.ended.is_none() {
             match self.poll_source(cx) {
@@ -399,7 +400,7 @@ impl UfsRest {
 }
 
 impl FetchSubject {
-    /// A part of the trace, if there is one.
+    /// Begins a span of the trace, if the request is traced.
     fn begin_trace_span(&self, bytes: &Range<u64>) -> Option<Box<ActiveTraceSpan>> {
         let mut span = self.cx.begin_span("verbs3.span")?;
         span.set_attribute("verbs3.first_byte", TraceValue::from(bytes.start));
@@ -407,7 +408,7 @@ impl FetchSubject {
         Some(Box::new(span))
     }
 
-    /// Asks the tier anew for what a flight has still to give. `None`: it has given all.
+    /// Asks the tier for what a flight still has to give. `None`: it has given everything.
     fn read_rest(&self, flight: &FetchFlight) -> Option<SpanRead> {
         let span = self.shared.block_geometry().cut_spans(flight.range.clone()).next()?;
         let trace = self.cx.outgoing_trace(flight.span.as_deref());
@@ -421,8 +422,8 @@ impl FetchSubject {
         }))
     }
 
-    /// How long to wait before another source is asked for the rest of a flight. `None`: the
-    /// failure is final.
+    /// Returns a pause before another source is asked for the rest of a flight. `None`: the failure
+    /// is final.
     fn pause_after(
         &self,
         flight: &mut FetchFlight,
@@ -445,7 +446,8 @@ impl FetchSubject {
         Box::pin(async move { shared.tier.tell_version_gone(&object, &version).await })
     }
 
-    /// Bounded by `ufs_bypass_in_flight_max`; the answer is held against the version.
+    /// Reads a range from the UFS, bounded by `ufs_bypass_in_flight_max`. The answer is checked
+    /// against the version.
     fn read_at_ufs(&self, range: Range<u64>) -> UfsRest {
         let Self { shared, cx, mount, object, version, version_named } = self.clone();
         shared.metrics.fallback_spans.inc();
@@ -473,8 +475,8 @@ impl FetchSubject {
                 && version.version_id.is_some()
                 && read.as_ref().is_err_and(is_forbidden)
             {
-                // Naming a version takes a right of its own (s3:GetObjectVersion), which reading
-                // the object does not.
+                // Naming a version needs a right of its own (s3:GetObjectVersion); reading the
+                // object does not.
                 read = ask(ReadObject { version_id: None, ..wanted }).await;
             }
             let mut stream = read.map_err(FetchError::from_ufs)?;
@@ -500,7 +502,7 @@ impl FetchError {
     fn from_ufs(error: UfsError) -> Self {
         let gone = match &error {
             UfsError::Changed { .. } => true,
-            // A range of the version itself is within it.
+            // The range lies within the version, so a 416 means another version.
             UfsError::Answer { answer, .. } => matches!(
                 answer.status,
                 StatusCode::PRECONDITION_FAILED
@@ -515,7 +517,7 @@ impl FetchError {
         if gone { Self::VersionGone } else { Self::Ufs(error) }
     }
 
-    /// Whether the rest may come from elsewhere, or from the same store a moment later.
+    /// Returns whether the rest may come from elsewhere, or from the same store a moment later.
     fn leaves_other_sources(&self) -> bool {
         match self {
             Self::VersionGone => false,

@@ -1,27 +1,27 @@
-//! Bounds of the read path.
+//! Owns the bounds of the read path.
 
 use std::time::Duration;
 
 /// Bounds of the read path.
 #[derive(Debug, Clone)]
 pub struct ReaderOptions {
-    /// Bytes of one response that are fetched ahead of the client at most.
+    /// Most bytes of one response that are fetched ahead of the client.
     pub window_bytes: u64,
-    /// The same over all responses; over it, requests get 503 SlowDown.
+    /// Most bytes fetched ahead over all responses; beyond it requests get 503 SlowDown.
     pub bytes_in_flight_max: u64,
-    /// How long a request waits for its turn under `bytes_in_flight_max`.
+    /// Longest wait of a request for its turn under `bytes_in_flight_max`.
     pub admission_wait_max: Duration,
-    /// Reads that this gateway does at the UFS past the tier, at once.
+    /// Most reads past the tier that this gateway has at the UFS at once.
     pub ufs_bypass_in_flight_max: usize,
-    /// What one of several identities may hold of these.
+    /// Part of these reads that one of several identities may hold.
     pub ufs_bypass_share_percent: u32,
-    /// How long a read waits for its turn under `ufs_bypass_in_flight_max`.
+    /// Longest wait of a read for its turn under `ufs_bypass_in_flight_max`.
     pub ufs_bypass_wait_max: Duration,
-    /// How long a body that has begun waits for another source of its next byte, before it is cut.
+    /// Longest wait of a body that has begun for another source of its next byte. Then it is cut.
     pub resume_wait_max: Duration,
-    /// Bytes after a sequential reader's range that workers are told of.
+    /// Bytes of readahead after a sequential reader's range.
     pub read_ahead_bytes_max: u32,
-    /// Object versions whose readers are watched for sequences.
+    /// Object versions that are watched for sequential readers.
     pub sequences_max: usize,
 }
 

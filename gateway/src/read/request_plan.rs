@@ -1,5 +1,5 @@
-//! What a GET or HEAD asks for: through the tier or straight to the UFS, which bytes, under which
-//! conditions. Pure.
+//! Decides what a GET or HEAD asks for: through the tier or straight to the UFS, which bytes, under
+//! which conditions. Pure.
 
 use std::ops::Range;
 
@@ -10,21 +10,21 @@ use super::conditions::{RequestConditions, whole_seconds};
 use super::if_range::IfRange;
 use crate::mount::MountedBucket;
 
-/// What the tier is asked for.
+/// The request to the tier.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ReadRequestPlan {
     pub(super) key: String,
     pub(super) version_id: Option<String>,
     /// `None`: the whole object. An invalid `Range` never comes this far; S3 ignores it.
     pub(super) range: Option<ByteRange>,
-    /// Of which version the range is wanted; `None`: of any.
+    /// The version of which the range is wanted; `None`: any.
     pub(super) if_range: Option<IfRange>,
     pub(super) checksums: bool,
     pub(super) conditions: RequestConditions,
     pub(super) overrides: HeaderOverrides,
 }
 
-/// `response-*` parameters: headers that the client wants in place of the object's own.
+/// Values of `response-*` parameters: headers that the client wants instead of the object's own.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct HeaderOverrides {
     pub(super) cache_control: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct HeaderOverrides {
     pub(super) expires: Option<Timestamp>,
 }
 
-/// Which bytes of an object are the answer.
+/// The bytes of an object that are the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AnswerExtent {
     /// 200
@@ -60,8 +60,7 @@ impl AnswerExtent {
 macro_rules! ask {
     ($input:expr, $mount:expr) => {{
         let input = $input;
-        // Parts, client keys, owners and payers are the UFS's to judge; `null` names no fixed
-        // version.
+        // The UFS judges parts, client keys, owners and payers; `null` names no fixed version.
         let bypass = !$mount.cached
             || input.part_number.is_some()
             || input.sse_customer_algorithm.is_some()
@@ -98,7 +97,7 @@ macro_rules! ask {
 }
 
 impl ReadRequestPlan {
-    /// `None`: straight to the UFS.
+    /// Plans a GET. `None`: send it straight to the UFS.
     pub(super) fn of_get(
         input: &GetObjectInput,
         mount: &MountedBucket,
@@ -107,12 +106,12 @@ impl ReadRequestPlan {
         ask!(input, mount).map(|ask| Self { if_range: if_range.cloned(), ..ask })
     }
 
-    /// `None`: straight to the UFS.
+    /// Plans a HEAD. `None`: send it straight to the UFS.
     pub(super) fn of_head(input: &HeadObjectInput, mount: &MountedBucket) -> Option<Self> {
         ask!(input, mount)
     }
 
-    /// The range to answer with; `None` also where the client has a part of another version.
+    /// Returns the range to answer with. `None`, too, if the client has a part of another version.
     pub(super) fn range_of(&self, attributes: &HeadAttributes) -> Option<ByteRange> {
         let names = |if_range: &IfRange| {
             if_range.names_version(Some(&attributes.version.etag), attributes.last_modified)

@@ -1,19 +1,19 @@
-//! When a body that has begun asks another source for its rest, and when it gives up. Pure: time
-//! comes in as an argument.
+//! Decides when a body that has begun asks another source for its rest, and when it gives up. Pure:
+//! the caller gives the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The first pause; each one without a byte in between is twice the last.
+/// First pause. Each pause without a byte in between doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// The longest pause: a store that is back is found again within it.
+/// Longest pause: a store that is back is found within it.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Failures of one part of a body since bytes of it came last.
+/// Failures of one part of a body since its last bytes came.
 #[derive(Debug, Default)]
 pub(super) struct ResumptionBackoff {
-    /// When the first of them was, and the pause that followed the last.
+    /// Time of the first failure, and the pause after the last.
     failing: Option<(Instant, Duration)>,
 }
 
@@ -22,7 +22,8 @@ impl ResumptionBackoff {
         self.failing = None;
     }
 
-    /// How long to wait before the next source is asked. `None`: nothing has come for `wait_max`.
+    /// Returns how long to wait before the next source is asked. `None`: nothing has come for
+    /// `wait_max`.
     pub(super) fn next_pause(&mut self, now: Instant, wait_max: Duration) -> Option<Duration> {
         let (since, pause) = match self.failing {
             None => (now, PAUSE_MIN),

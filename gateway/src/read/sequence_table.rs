@@ -1,8 +1,8 @@
-//! Finds readers that go through an object from front to back in many requests, over whatever
+//! Detects readers that go through an object from front to back in many requests, over any
 //! connections.
 //!
-//! A bounded table with one entry per hash of an object version: two versions that share an entry
-//! cost each other read-ahead, nothing else.
+//! A bounded table with one entry per hash of an object version. Two versions that share an entry
+//! only cost each other readahead.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -17,25 +17,25 @@ struct SequenceEntry {
     in_order: u8,
 }
 
-/// Which object versions are read in sequence.
+/// The object versions that are read sequentially.
 pub(super) struct SequenceTable {
     entries: Box<[Mutex<SequenceEntry>]>,
     hasher: RandomState,
     slack_bytes: u64,
 }
 
-/// Reads in order before ahead is read.
+/// Reads in order before readahead begins.
 const IN_ORDER_MIN: u8 = 1;
 
 impl SequenceTable {
-    /// `slack_bytes`: how far from the expected byte a read may begin, since several connections
-    /// overtake each other.
+    /// Makes a table. `slack_bytes`: how far from the expected byte a read may begin, because
+    /// several connections overtake each other.
     pub(super) fn new(entries: usize, slack_bytes: u64) -> Self {
         let entries = (0..entries.max(1)).map(|_| Mutex::default()).collect();
         Self { entries, hasher: RandomState::new(), slack_bytes }
     }
 
-    /// Notes a read; `true` if it goes on where others stopped.
+    /// Notes a read. Returns `true` if it goes on where others stopped.
     pub(super) fn note_read(
         &self,
         object: &ObjectKey,

@@ -1,6 +1,6 @@
-//! Memory for the bodies of requests. Owns the bound on all of them together: a body takes its
-//! place before the first of it is read and gives it back with the request's end. Nobody waits:
-//! over the bound the request is answered SlowDown.
+//! Owns the bound on the memory of all requests' bodies. A body takes its memory before its first
+//! byte is read, and gives it back with the request's end. Nobody waits: over the bound the request
+//! is answered SlowDown.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Unit of the semaphore that counts bytes, so that 4 TiB fit its 32-bit count.
 const UNIT_BYTES: u64 = 1024;
 
-/// Of a gateway.
+/// The memory for bodies of a gateway.
 pub(crate) struct BodyBudget {
     memory: Arc<Semaphore>,
     bytes_max: u64,
     held: IntGauge,
 }
 
-/// Taken memory; given back on drop.
+/// Taken memory. Dropping it gives it back.
 pub(crate) struct BodyPlace {
     _permit: OwnedSemaphorePermit,
     held: IntGauge,
@@ -26,7 +26,8 @@ pub(crate) struct BodyPlace {
 }
 
 impl BodyBudget {
-    /// `held` counts the bytes that are taken. The bound is counted in KiB, and is 1 KiB at least.
+    /// Makes a budget. `held` counts the taken bytes. The bound is counted in KiB, and is at least
+    /// 1 KiB.
     pub fn new(bytes_max: u64, held: IntGauge) -> Arc<Self> {
         let units = usize::try_from(bytes_max / UNIT_BYTES)
             .unwrap_or(usize::MAX)
@@ -34,7 +35,7 @@ impl BodyBudget {
         Arc::new(Self { memory: Arc::new(Semaphore::new(units)), bytes_max, held })
     }
 
-    /// `None`: there is not so much left. What is larger than all of it is alone.
+    /// Takes memory. `None`: not enough is left. A body larger than the budget takes all of it.
     pub fn take_memory(&self, bytes: u64) -> Option<BodyPlace> {
         let units = u32::try_from(bytes.min(self.bytes_max).div_ceil(UNIT_BYTES).max(1)).ok()?;
         let permit = self.memory.clone().try_acquire_many_owned(units).ok()?;
@@ -50,7 +51,7 @@ impl Drop for BodyPlace {
     }
 }
 
-/// One request's part of it.
+/// One request's part of the budget.
 pub(crate) struct BodyReservation {
     budget: Arc<BodyBudget>,
     bytes: u64,
@@ -58,12 +59,12 @@ pub(crate) struct BodyReservation {
 }
 
 impl BodyReservation {
-    /// Takes nothing yet: whoever has not proven who they are holds none of it.
+    /// Makes a reservation that takes nothing yet: an unproven caller holds no memory.
     pub fn new(budget: Arc<BodyBudget>, bytes: u64) -> Arc<Self> {
         Arc::new(Self { budget, bytes, place: Mutex::new(None) })
     }
 
-    /// Whether the body has its place, which is taken now if it has not.
+    /// Takes the memory if the body has none yet. Returns whether it has it now.
     pub fn ensure_place(&self) -> bool {
         let mut place = self.place.lock();
         if place.is_none() {
@@ -72,7 +73,7 @@ impl BodyReservation {
         place.is_some()
     }
 
-    /// Nothing of the body is held any more.
+    /// Gives the memory back, because the body is gone.
     pub fn release_place(&self) {
         *self.place.lock() = None;
     }

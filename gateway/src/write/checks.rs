@@ -1,7 +1,7 @@
-//! What a body must turn out to be: its length, Content-MD5, `x-amz-checksum-*` headers and
-//! trailing checksums. Owns the reading of these promises and the comparison. Does not read bodies.
+//! Owns the promises about a body and their check: its length, Content-MD5, `x-amz-checksum-*`
+//! headers and trailing checksums. Does not read bodies.
 //!
-//! s3s verifies signatures and the payload's SHA-256, none of these (FACTS 3.2).
+//! s3s verifies signatures and the payload's SHA-256, and none of these (FACTS 3.2).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,7 +13,7 @@ use sha2::Sha512;
 
 use super::chunked::ProvenTrailers;
 
-/// Checksum algorithms that are verified here, by header name, and the length of their digests.
+/// Checksum algorithms that are verified here, by header name, with the length of their digests.
 const ALGORITHMS: [(&str, usize); 7] = [
     ("x-amz-checksum-crc32", 4),
     ("x-amz-checksum-crc32c", 4),
@@ -24,7 +24,7 @@ const ALGORITHMS: [(&str, usize); 7] = [
     (MD5_SUM, 16),
 ];
 const MD5_SUM: &str = "x-amz-checksum-md5";
-/// Checksums that only the UFS can verify: they are passed on as they come, in headers alone.
+/// Checksums that only the UFS can verify. They are passed on unchanged, in headers alone.
 const OF_UFS: [(&str, usize); 3] = [
     ("x-amz-checksum-xxhash3", 8),
     ("x-amz-checksum-xxhash64", 8),
@@ -34,7 +34,7 @@ const OF_UFS: [(&str, usize); 3] = [
 const NOT_DIGESTS: [&str; 3] =
     ["x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode"];
 
-/// Why a body is not what was promised. The S3 code is in [`BodyFault::into_error`].
+/// Reason why a body is not what was promised. [`BodyFault::into_error`] has the S3 code.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFault {
     #[error("the body has {got} bytes, {declared} were announced")]
@@ -62,7 +62,7 @@ pub enum BodyFault {
 }
 
 impl BodyFault {
-    /// The label of the metric.
+    /// Returns the label of the metric.
     pub fn metric_label(&self) -> &'static str {
         match self {
             Self::Length { .. } => "length",
@@ -79,7 +79,7 @@ impl BodyFault {
         }
     }
 
-    /// The answer that S3 gives.
+    /// Returns the answer that S3 gives.
     pub fn into_error(self) -> S3Error {
         use super::chunk_guard::ChunkRefusal as Refusal;
         let code = match &self {
@@ -115,7 +115,7 @@ pub struct BodyChecks {
     md5: Option<(Md5, Vec<u8>)>,
     hasher: ChecksumHasher,
     hashes: bool,
-    /// Of algorithms that s3s has no hasher for.
+    /// Algorithms that s3s has no hasher for.
     sha512: Option<Sha512>,
     md5_sum: Option<Md5>,
     expected: Vec<(&'static str, Vec<u8>)>,
@@ -124,7 +124,7 @@ pub struct BodyChecks {
 }
 
 impl BodyChecks {
-    /// Reads the promises from the headers. A promise that can't be understood is refused at once.
+    /// Reads the promises from the headers. Refuses a promise that can't be understood at once.
     pub fn from_headers(
         declared: u64,
         headers: &HeaderMap,
@@ -191,9 +191,9 @@ impl BodyChecks {
         Ok(())
     }
 
-    /// The algorithm that trailing checksums use, as `x-amz-sdk-checksum-find_algorithm` spells it.
-    /// `None` also for those that the UFS's client can't compute on the way: they are proven here,
-    /// and not stored.
+    /// Returns the algorithm of trailing checksums, by its name in `x-amz-sdk-checksum-algorithm`.
+    /// `None`, too, for those that the UFS's client can't compute on the way: they are checked
+    /// here, and not stored.
     pub fn trailing_algorithm(&self) -> Option<&'static str> {
         self.trailers.iter().find_map(|name| match *name {
             "x-amz-checksum-crc32" => Some("CRC32"),
@@ -219,7 +219,7 @@ impl BodyChecks {
         }
     }
 
-    /// Takes the next bytes of the body.
+    /// Hashes the next bytes of the body.
     pub fn update(&mut self, bytes: &[u8]) {
         if let Some((md5, _)) = &mut self.md5 {
             md5.update(bytes);
@@ -235,7 +235,7 @@ impl BodyChecks {
         }
     }
 
-    /// Compares, at the body's end.
+    /// Compares the hashes, at the body's end.
     pub fn finish(mut self, got: u64) -> Result<(), BodyFault> {
         if got != self.declared {
             return Err(BodyFault::Length { got, declared: self.declared });
@@ -275,8 +275,8 @@ impl BodyChecks {
 }
 
 fn find_algorithm(name: &str) -> S3Result<(&'static str, usize)> {
-    // An unknown digest would be neither checked here nor sent on: refusing beats dropping it in
-    // silence.
+    // An unknown digest would be neither checked here nor sent on. Refusing it is better than
+    // dropping it silently.
     ALGORITHMS.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
         S3Error::with_message(
             S3ErrorCode::NotImplemented,

@@ -1,20 +1,20 @@
-//! The framing of aws-chunked bodies: sizes, total, trailers, end. Owns the scan, piece by piece as
-//! bytes come. Does not verify signatures or checksums (`chunked`), changes no byte, and holds no
-//! more than one line of framing.
+//! Scans the framing of aws-chunked bodies, as bytes come: sizes, total, trailers, end. Does not
+//! verify signatures or checksums (`chunked`), changes no byte, and holds no more than one line of
+//! framing.
 //!
-//! s3s takes a body that ends between two chunks for complete, so 5 bytes could be stored of 11,000
-//! that a client announced (FACTS 3.3): documents are scanned here before s3s unwraps them, objects
-//! are unwrapped by `chunked`.
+//! s3s accepts a body that ends between two chunks, so 5 bytes could be stored of 11,000 that a
+//! client declared (FACTS 3.3). Documents are scanned here before s3s unwraps them; `chunked`
+//! unwraps objects.
 
 use bytes::{Buf as _, Bytes};
 
 /// Longest line of framing: a chunk header or a trailer. s3s allows 1 KiB for a header; trailers
 /// are a name and a digest.
 const LINE_BYTES_MAX: usize = 1024;
-/// All trailers together. s3s allows the same.
+/// Most bytes of all trailers together; s3s allows as many.
 const TRAILERS_BYTES_MAX: usize = 16 * 1024;
 
-/// The header of a chunk's signature, and how many hexadecimal digits follow it.
+/// The prefix of a chunk's signature, and how many hexadecimal digits follow it.
 const SIGNATURE: &[u8] = b"chunk-signature=";
 const SIGNATURE_DIGITS: usize = 64;
 /// The one line that may follow the empty line after the trailers: minio-go writes it there.
@@ -23,18 +23,18 @@ const TRAILER_SIGNATURE: &[u8] = b"x-amz-trailer-signature:";
 /// A chunk's signature as the client wrote it: hexadecimal digits.
 pub(super) type ChunkSignature = [u8; SIGNATURE_DIGITS];
 
-/// What the scan comes upon, in the order of the body.
+/// A step of the scan, in the order of the body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ChunkStep {
-    /// A chunk begins. One of no bytes is the last.
+    /// A chunk begins. A chunk without bytes is the last.
     Begin { bytes: u64, signature: Option<ChunkSignature> },
-    /// Some of the chunk's data; `ends`: its last.
+    /// Some of the chunk's data. `ends`: this piece is its last.
     Data { piece: Bytes, ends: bool },
     /// A trailer's line, which is not empty.
     Trailer(Vec<u8>),
 }
 
-/// Why a chunked body was refused.
+/// Reason why a chunked body was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkRefusal {
     #[error(
@@ -59,7 +59,7 @@ impl ChunkRefusal {
     pub const REASONS: [&str; 5] =
         ["chunk_too_large", "malformed", "too_long", "too_short", "ended_early"];
 
-    /// The label of the metric.
+    /// Returns the label of the metric.
     pub fn metric_label(&self) -> &'static str {
         match self {
             Self::ChunkTooLarge { .. } => "chunk_too_large",
@@ -75,13 +75,13 @@ impl ChunkRefusal {
 enum FramingPosition {
     /// In the line that opens a chunk.
     Header,
-    /// In a chunk's data, with so many bytes to come.
+    /// In a chunk's data; the number of bytes to come.
     Data(u64),
-    /// In the CR LF after a chunk's data; bytes of it seen.
+    /// In the CR LF after a chunk's data; the number of its bytes seen.
     DataEnd(u8),
     /// After the final chunk: trailer lines up to an empty one.
     Trailer,
-    /// After the empty line: nothing may follow but more of them and the trailers' signature.
+    /// After the empty line. Only empty lines and the trailers' signature may follow.
     End,
 }
 
@@ -97,7 +97,7 @@ pub struct ChunkScanner {
 }
 
 impl ChunkScanner {
-    /// `declared` is `x-amz-decoded-content-length`.
+    /// Makes a scanner. `declared` is `x-amz-decoded-content-length`.
     pub fn new(declared: u64, chunk_bytes_max: u64) -> Self {
         Self {
             place: FramingPosition::Header,
@@ -114,14 +114,14 @@ impl ChunkScanner {
         self.line.len()
     }
 
-    /// Looks at the next bytes of the body, in order.
+    /// Scans the next bytes of the body, in order.
     pub fn scan_bytes(&mut self, bytes: &Bytes) -> Result<(), ChunkRefusal> {
         let mut rest = bytes.clone();
         while self.next_step(&mut rest)?.is_some() {}
         Ok(())
     }
 
-    /// Takes from the next bytes of the body up to something worth telling. `None`: all were taken.
+    /// Takes bytes up to the next step. `None`: all were taken.
     pub(super) fn next_step(
         &mut self,
         rest: &mut Bytes,
@@ -168,7 +168,7 @@ impl ChunkScanner {
         Ok(None)
     }
 
-    /// To be called at the body's end.
+    /// Checks that the body may end here. Call it at the body's end.
     pub fn finish(&self) -> Result<(), ChunkRefusal> {
         match self.place {
             // The final empty line is optional: AWS's own example of a signed trailer ends with the
@@ -178,7 +178,7 @@ impl ChunkScanner {
         }
     }
 
-    /// Takes bytes up to a line's end, LF, which stays on it; `None` while the line goes on.
+    /// Takes bytes up to a line's end (LF), which is kept. `None`: the line is not complete.
     fn take_line(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
         let end = memchr::memchr(b'\n', rest);
         let part = rest.split_to(end.map_or(rest.len(), |at| at + 1));
@@ -230,8 +230,8 @@ impl ChunkScanner {
         Ok(ChunkStep::Begin { bytes, signature })
     }
 
-    /// Lines end by CR LF, or by LF alone: minio-go writes `name:value\n\r\n`, and then the
-    /// trailers' signature.
+    /// Takes a line of trailers. Lines end by CR LF or by LF alone: minio-go writes
+    /// `name:value\n\r\n`, and then the trailers' signature.
     fn take_trailer(&mut self, rest: &mut Bytes) -> Result<Option<Vec<u8>>, ChunkRefusal> {
         let before = rest.len();
         let line = self.take_line(rest)?;
@@ -257,7 +257,7 @@ impl ChunkScanner {
     }
 }
 
-/// Whether a line, or what there is of it, is empty or the trailers' signature.
+/// Returns whether a line, or its beginning, is empty or the trailers' signature.
 fn may_follow_end(line: &[u8]) -> bool {
     let length = line.len().min(TRAILER_SIGNATURE.len());
     b"\r\n".starts_with(line)

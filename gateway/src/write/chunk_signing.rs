@@ -1,6 +1,6 @@
-//! Signatures of the chunks and trailers of an aws-chunked body: each signs the one before it, the
-//! first the request's own ("Signature calculations for transferring a payload in multiple chunks",
-//! S3 reference). Owns the chain. The request's own signature has been verified by s3s.
+//! Owns the chain of signatures over the chunks and trailers of an aws-chunked body. Each signs the
+//! one before it, and the first the request's own ("Signature calculations for transferring a
+//! payload in multiple chunks", S3 reference). s3s has verified the request's own signature.
 
 use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
@@ -9,12 +9,12 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-/// SHA-256 of nothing, which stands in a chunk's string to sign for headers that chunks don't have.
+/// SHA-256 of nothing. In a chunk's string to sign it stands for headers, which chunks don't have.
 const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// The chain so far.
 pub(super) struct ChunkSigner {
-    /// Of `x-amz-date`.
+    /// Value of `x-amz-date`.
     stamp: String,
     /// `DAY/REGION/SERVICE/aws4_request`.
     scope: String,
@@ -24,8 +24,8 @@ pub(super) struct ChunkSigner {
 }
 
 impl ChunkSigner {
-    /// Of a request whose Authorization header proved true with this secret. `None`: it has none of
-    /// version 4.
+    /// Begins the chain of a request whose Authorization header is verified with this secret.
+    /// `None`: it has no header of version 4.
     pub fn from_headers(headers: &HeaderMap, secret: &str) -> Option<Self> {
         let authorization =
             headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("AWS4-HMAC-SHA256")?;
@@ -46,14 +46,15 @@ impl ChunkSigner {
         })
     }
 
-    /// Whether the next chunk, whose data has this SHA-256, is signed so. The chain goes on from
-    /// it.
+    /// Returns whether the signature of the next chunk, whose data has this SHA-256, is right.
+    /// Moves the chain on.
     pub fn accept_chunk(&mut self, digest: &[u8], given: &[u8]) -> bool {
         let rest = format!("{EMPTY_SHA256}\n{}", hex::encode(digest));
         self.accept_signature("AWS4-HMAC-SHA256-PAYLOAD", &rest, given)
     }
 
-    /// The same for the trailers: `name:value\n` of each, in the order of their names.
+    /// Returns whether the trailers' signature is right. `trailers`: `name:value\n` of each, in the
+    /// order of their names.
     pub fn accept_trailers(&mut self, trailers: &[u8], given: &[u8]) -> bool {
         let rest = hex::encode(Sha256::digest(trailers));
         self.accept_signature("AWS4-HMAC-SHA256-TRAILER", &rest, given)

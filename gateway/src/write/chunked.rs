@@ -1,10 +1,10 @@
-//! aws-chunked bodies of objects, unwrapped as they come. Owns the order of proof: a chunk's data
-//! is passed on while its SHA-256 is computed, and its signature is compared at its end. s3s would
+//! Unwraps aws-chunked bodies of objects as they come. Owns the order of proof: a chunk's data is
+//! passed on while its SHA-256 is computed, and its signature is compared at its end. s3s would
 //! hold each chunk whole until then, whatever its size.
 //!
-//! So bytes go on to the UFS before they are proven. Nothing is stored of them if a later proof
-//! fails: `verified` holds the body's last frame back until this stream has ended well, and the
-//! stream ends well only after every signature, the final chunk and the trailers were right.
+//! Bytes therefore go to the UFS before they are proven. If a later proof fails, nothing is stored:
+//! `verified_body` holds the body's last frame back until this stream has ended well. That takes
+//! every signature, the final chunk and the trailers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,16 +23,17 @@ use super::checks::BodyFault;
 use super::chunk_guard::{ChunkRefusal, ChunkScanner, ChunkSignature, ChunkStep};
 use super::chunk_signing::ChunkSigner;
 
-/// What s3s says of a body of unsigned chunks. All other forms that it lets through are signed.
+/// Value of `x-amz-content-sha256` for unsigned chunks. All other values that s3s accepts are
+/// signed.
 const UNSIGNED: &[u8] = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER";
 
-/// Trailers, once the body has ended well.
+/// The trailers, set once the body has ended well.
 pub(crate) type ProvenTrailers = Arc<Mutex<Option<HeaderMap>>>;
 
-/// See the module.
+/// An aws-chunked body that is unwrapped as it comes.
 pub(crate) struct ChunkedBody<B> {
     inner: Option<B>,
-    /// Bytes of the last frame that were not looked at yet.
+    /// Bytes of the last frame that are not scanned yet.
     rest: Bytes,
     declared: u64,
     passed: u64,
@@ -41,12 +42,12 @@ pub(crate) struct ChunkedBody<B> {
     over: bool,
 }
 
-/// What is proven of the chunks so far.
+/// The proof of the chunks so far.
 struct ChunkProof {
     signer: ChunkSigner,
-    /// Chunks without a signature are refused.
+    /// True if chunks without a signature are refused.
     signed: bool,
-    /// Of the chunk under way.
+    /// Hash of the chunk under way.
     hash: Sha256,
     expected: Option<ChunkSignature>,
     trailers: Vec<(String, String)>,
@@ -55,8 +56,8 @@ struct ChunkProof {
 }
 
 impl<B> ChunkedBody<B> {
-    /// Of a request whose own signature was verified. `inner`: its body as it came; `None` if that
-    /// is empty.
+    /// Unwraps the body of a request whose own signature is verified. `inner`: its raw body; `None`
+    /// if that is empty.
     pub fn new<T>(
         inner: Option<B>,
         request: &S3Request<T>,
@@ -87,7 +88,7 @@ impl<B> ChunkedBody<B> {
         Ok((body, proven))
     }
 
-    /// The next piece of data in what has come.
+    /// Returns the next piece of data in the bytes that have come.
     fn unwrap_rest(&mut self) -> Result<Option<Bytes>, BodyFault> {
         while let Some(step) = self.scanner.next_step(&mut self.rest)? {
             match step {
@@ -131,7 +132,7 @@ impl ChunkProof {
         if ends { self.compare_signature() } else { Ok(()) }
     }
 
-    /// At a chunk's end.
+    /// Compares the signature at a chunk's end.
     fn compare_signature(&mut self) -> Result<(), BodyFault> {
         let Some(expected) = self.expected.take() else { return Ok(()) };
         let digest = self.hash.finalize_reset();
@@ -155,7 +156,7 @@ impl ChunkProof {
         Ok(())
     }
 
-    /// At the body's end: the trailers' signature, and what they say.
+    /// Checks the trailers' signature at the body's end, and publishes the trailers.
     fn finish_trailers(&mut self) -> Result<(), BodyFault> {
         self.trailers.sort_by(|one, other| one.0.cmp(&other.0));
         if let Some(given) = &self.trailers_signature {

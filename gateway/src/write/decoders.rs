@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::chunk_guard::{ChunkScanner, ChunkStep};
 
-/// The framing of an aws-chunked body, its first two bytes apart: the length that it announces.
-/// Where it is cut into packets makes no difference.
+/// Scans the framing of an aws-chunked body. The first two bytes are its declared length. Where the
+/// body is cut into packets must make no difference.
 pub fn decode_chunks(bytes: &[u8]) {
     let Some((declared, body)) = bytes.split_first_chunk::<2>() else { return };
     let declared = u64::from(u16::from_le_bytes(*declared));

@@ -1,6 +1,6 @@
-//! One write's word to the homes of its keys: announced before it can be seen, reported when it is
-//! over, also when its client goes away. Owns that sequence. Who the homes are, and renewing, is
-//! the tier's client's.
+//! Tells the homes of one write's keys: announces it before it can be seen, and reports when it is
+//! over, even if its client goes away. Owns that sequence. The tier's client finds the homes and
+//! renews.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use verbs3_protocol::{ListedEntry, ObjectVolume, WriteOutcome};
 
 use crate::mount::{MountedBucket, WriteCoherence};
 
-/// The homes of all keys, as the write path needs them. The tier's client is one; tests bring
+/// The write path's interface to the homes of all keys. The tier's client implements it; tests have
 /// others.
 #[async_trait]
 pub trait HomeNotifier: Send + Sync + 'static {
@@ -27,47 +27,48 @@ pub trait HomeNotifier: Send + Sync + 'static {
         keys: &[String],
     ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable>;
 
-    /// Has the homes that can be reached drop what they hold of these keys, after a write that none
-    /// was told of. Best effort, in the background.
+    /// Has the reachable homes drop what they hold of these keys, after a write that none was told
+    /// of. Best effort, in the background.
     fn forget_keys(&self, volume: &ObjectVolume, keys: &[String]);
 
-    /// Has the homes drop what they hold of keys that a listing shows otherwise. Best effort,
-    /// bounded in time; what is read after it has returned is not older than the listing, as far as
-    /// the homes could be reached.
+    /// Has the homes drop what they hold of keys that a listing contradicts. Best effort, bounded
+    /// in time. Later reads are not older than the listing, as far as the homes could be reached.
     async fn report_listing(&self, volume: &ObjectVolume, entries: Vec<ListedEntry>);
 }
 
-/// A write that the homes know of, for as long as it takes: renewing it is the implementation's
-/// part. Dropped without a report, it reports by itself that its outcome is unknown.
+/// A write that the homes know of. The implementation renews it. Dropping it without a report
+/// reports an unknown outcome.
 #[async_trait]
 pub trait WriteAnnouncement: Send + Sync + 'static {
-    /// Says how it ended; `Ok` when the homes have acknowledged. Bounded in time, and goes on if
-    /// its caller goes away.
+    /// Reports how the write ended; `Ok` once the homes have acknowledged. Bounded in time, and
+    /// goes on if its caller goes away.
     async fn report_outcome(
         self: Box<Self>,
         outcome: WriteOutcome,
     ) -> Result<NoticeRoute, HomeUnreachable>;
 
-    /// The same of a batch: of `unknown` keys nobody knows, the others are done.
+    /// Reports how a batch ended: the outcome of the `unknown` keys is unknown, the others are
+    /// done.
     async fn report_batch(
         self: Box<Self>,
         unknown: Vec<String>,
     ) -> Result<NoticeRoute, HomeUnreachable>;
 }
 
-/// How a write ended.
+/// Outcome of a write or a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum WriteEnd {
     Whole(WriteOutcome),
-    /// Of these keys of a batch nobody knows; the others are done.
+    /// The outcome of these keys of a batch is unknown; the others are done.
     AllBut(Vec<String>),
 }
 
-/// How the homes of a write were told.
+/// The way by which the homes of a write were told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoticeRoute {
     Direct,
-    /// One of them, at least, by way of the coordinators: the answer says `x-verbs3-home: relay_flag`.
+    /// At least one home was told through the coordinators: the answer says `x-verbs3-home:
+    /// relayed`.
     Relayed,
 }
 
@@ -94,14 +95,14 @@ impl HomeUnreachable {
 enum AnnouncementState {
     Idle,
     Announced(Box<dyn WriteAnnouncement>),
-    /// The homes could not be told, and the write goes on nevertheless.
+    /// The homes could not be told, and the write goes on without.
     Untold,
-    /// Over: nothing may be announced or sent any more.
+    /// The write is over: nothing may be announced or sent any more.
     Closed,
 }
 
-/// One write. Dropped without [`GatewayWrite::finish_write`] (its client went away), its outcome is unknown, and
-/// so reported.
+/// One write. If it is dropped without [`GatewayWrite::finish_write`] (its client went away), its
+/// outcome is reported as unknown.
 pub(crate) struct GatewayWrite {
     shared: Arc<GatewayWriteInner>,
 }
@@ -114,12 +115,12 @@ struct GatewayWriteInner {
     state: Mutex<AnnouncementState>,
 }
 
-/// The part of a write that a body holds.
+/// A body's part in a write.
 #[derive(Clone)]
 pub(crate) struct BodyWriteHandle(Arc<GatewayWriteInner>);
 
 impl GatewayWrite {
-    /// Nothing is said before [`BodyWriteHandle::announce_write`].
+    /// Makes a write. Nothing is sent before [`BodyWriteHandle::announce_write`].
     pub fn new(
         homes: Arc<dyn HomeNotifier>,
         mount: &MountedBucket,
@@ -138,17 +139,17 @@ impl GatewayWrite {
         }
     }
 
-    /// The part that a body holds to announce the write before its last frame goes.
+    /// Returns the handle by which a body announces the write before its last frame goes.
     pub fn body_handle(&self) -> BodyWriteHandle {
         BodyWriteHandle(self.shared.clone())
     }
 
-    /// Reports, if the write was announced. `Ok` once the homes have acknowledged.
+    /// Reports the outcome, if the write was announced. `Ok` once the homes have acknowledged.
     pub async fn finish_write(self, outcome: WriteOutcome) -> S3Result<NoticeRoute> {
         self.report_end(WriteEnd::Whole(outcome)).await
     }
 
-    /// The same, of a write whose keys may have ended differently.
+    /// Reports the end of a write whose keys may have different outcomes.
     pub async fn report_end(self, end: WriteEnd) -> S3Result<NoticeRoute> {
         let announced = match self.close_state() {
             AnnouncementState::Announced(announced) => announced,
@@ -182,8 +183,7 @@ impl GatewayWrite {
 
 impl Drop for GatewayWrite {
     fn drop(&mut self) {
-        // The body may live on in a connection to the UFS: the announcement must not live on with
-        // it.
+        // The body may live on in a connection to the UFS; the announcement must not.
         match self.close_state() {
             AnnouncementState::Untold => {
                 self.shared.homes.forget_keys(&self.shared.volume, &self.shared.keys)

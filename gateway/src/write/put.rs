@@ -1,6 +1,6 @@
-//! PutObject and UploadPart: a body goes to the UFS as it comes, once, and is never sent again.
-//! Owns the steps from the request's headers to the report. Does not verify (`checks`, `verified`)
-//! or announce (`announce`) by itself.
+//! Handles PutObject and UploadPart: a body goes to the UFS as it comes, once, and is never sent
+//! again. Owns the steps from the request's headers to the report. Others verify (`checks`,
+//! `verified_body`) and announce (`home_notifier`).
 
 use http::HeaderMap;
 use s3s::dto::{
@@ -16,7 +16,7 @@ use super::home_notifier::GatewayWrite;
 use super::verified_body::VerifiedBody;
 use crate::operations::{AuthorizedRequest, HomeNoticeScope, OperationCore, TableOperation};
 
-/// What the two operations have in common.
+/// The common interface of the two operations' inputs.
 pub(crate) trait UploadOperation: TableOperation {
     fn body_field(&mut self) -> &mut Option<StreamingBlob>;
     fn content_length(&mut self) -> &mut Option<i64>;
@@ -71,14 +71,14 @@ async fn upload_body<R: UploadOperation>(
     let declared = declared_length(&request)?;
     let (body, trailers) = take_body(&entry, &mut request, declared)?;
     let checks = BodyChecks::from_headers(declared, &request.headers, trailers)?;
-    // Proven here, and not sent on: the UFS gets a plain body.
+    // The trailers are checked here and not sent on: the UFS gets a plain body.
     request.headers.remove("x-amz-trailer");
     request.trailing_headers = None;
     *request.input.content_length() =
         Some(i64::try_from(declared).map_err(|_| S3ErrorCode::EntityTooLarge)?);
     request.input.content_encoding().map(strip_aws_chunked);
     if let Some(algorithm) = checks.trailing_algorithm() {
-        // Whether it is sent on is for the store to know (`trailing_checksums` of its UFS).
+        // The store decides whether it is sent on (`trailing_checksums` of its UFS).
         *request.input.checksum_algorithm() = Some(ChecksumAlgorithm::from_static(algorithm));
     }
     core.rewrite_names(&entry, &mut request)?;
@@ -130,8 +130,8 @@ async fn upload_body<R: UploadOperation>(
     core.conclude_response::<R>(&entry, result, raw)
 }
 
-/// The body, and the trailers that it will have had. What s3s makes of an aws-chunked one is not
-/// read: it would hold chunks whole.
+/// Returns the body, and its trailers to come. An aws-chunked body is not read through s3s, which
+/// would hold chunks whole.
 fn take_body<R: UploadOperation>(
     entry: &AuthorizedRequest,
     request: &mut S3Request<R>,
@@ -155,8 +155,7 @@ fn is_streaming(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.as_bytes().starts_with(b"STREAMING-"))
 }
 
-/// How many bytes the object will have, by what the client says. S3 takes no body of unknown
-/// length: 411.
+/// Returns the object's declared length. S3 accepts no body of unknown length: 411.
 fn declared_length<R: UploadOperation>(request: &S3Request<R>) -> S3Result<u64> {
     let header = |name: &str| request.headers.get(name).and_then(|value| value.to_str().ok());
     let streaming = is_streaming(&request.headers);
@@ -173,8 +172,8 @@ fn declared_length<R: UploadOperation>(request: &S3Request<R>) -> S3Result<u64> 
         .ok_or_else(|| S3ErrorCode::MissingContentLength.into())
 }
 
-/// `aws-chunked` says how the body travelled, not how the object is encoded; left in, the UFS's
-/// client would send the header twice and fail (FACTS 3.1).
+/// Removes `aws-chunked`, which says how the body travelled, not how the object is encoded.
+/// Otherwise the UFS's client would send the header twice and fail (FACTS 3.1).
 fn strip_aws_chunked(encoding: &mut Option<String>) {
     let Some(value) = encoding else { return };
     let is_chunked = |token: &str| token.eq_ignore_ascii_case("aws-chunked");

@@ -1,7 +1,7 @@
-//! A request body on its way to the UFS, which holds its last frame back until everything promised
-//! about it has proved true and the homes know of the write. Owns that order. On failure the body
-//! errors, which cuts the connection to the UFS: with bytes missing from its Content-Length,
-//! nothing is stored. Does not buffer more than one frame.
+//! Owns a request body on its way to the UFS. Holds its last frame back until every promise about
+//! it has proved true and the homes know of the write. On failure the body errors, which cuts the
+//! connection to the UFS: bytes are missing from its Content-Length, so nothing is stored. Buffers
+//! one frame at most.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use s3s::{S3Error, S3Result, StdError};
 use super::checks::{BodyChecks, BodyFault};
 use super::home_notifier::BodyWriteHandle;
 
-/// Where a body leaves why it failed: the UFS client above only knows that it did.
+/// The place where a body leaves the reason of its failure: the UFS client above only knows that it
+/// failed.
 #[derive(Clone, Default)]
 pub(crate) struct BodyVerdict(Arc<Mutex<BodyOutcome>>);
 
@@ -30,24 +31,24 @@ struct BodyOutcome {
 }
 
 impl BodyVerdict {
-    /// Why the body was not let through, if it was not.
+    /// Takes the reason why the body was not let through, if it was not.
     pub fn take_error(&self) -> Option<S3Error> {
         let mut outcome = self.0.lock();
         outcome.fault.take().map(BodyFault::into_error).or_else(|| outcome.refused.take())
     }
 
-    /// The label of the body's fault, if one was found. The fault stays for `take_error`.
+    /// Returns the label of the body's fault, if one was found. The fault stays for `take_error`.
     pub fn fault_label(&self) -> Option<&'static str> {
         self.0.lock().fault.as_ref().map(BodyFault::metric_label)
     }
 
-    /// Whether the whole body was let through.
+    /// Returns whether the whole body was let through.
     pub fn is_released(&self) -> bool {
         self.0.lock().released
     }
 }
 
-/// A fault that was found below s3s, by the inbound body: s3s would only say that something broke.
+/// A fault that the inbound body found below s3s; s3s would only say that something broke.
 pub(crate) type FaultSlot = Arc<Mutex<Option<BodyFault>>>;
 
 enum VerifyState {
@@ -58,7 +59,7 @@ enum VerifyState {
     Over,
 }
 
-/// See the module.
+/// A body that is verified before its last frame goes.
 pub(crate) struct VerifiedBody {
     inner: StreamingBlob,
     held: Option<Bytes>,
@@ -73,7 +74,8 @@ pub(crate) struct VerifiedBody {
 }
 
 impl VerifiedBody {
-    /// `announcer`: told before the last frame is let go. `None` for what no reader can see yet.
+    /// Wraps a body. `announcer` is told before the last frame goes; `None` for a write that no
+    /// reader can see yet.
     pub fn new(
         inner: StreamingBlob,
         declared: u64,
@@ -99,7 +101,7 @@ impl VerifiedBody {
     }
 
     fn fail_body(&mut self, fault: BodyFault) -> Poll<Option<Result<Bytes, StdError>>> {
-        // The cause below s3s is the true one; what s3s makes of it is a consequence.
+        // The cause below s3s is the true one; s3s's own error is a consequence.
         let fault = self.below.lock().take().unwrap_or(fault);
         self.state = VerifyState::Over;
         self.held = None;
@@ -113,7 +115,7 @@ impl VerifiedBody {
         Poll::Ready(Some(Ok(frame)))
     }
 
-    /// Takes a frame in and lets the one before it go.
+    /// Holds a frame back and passes the one before it.
     fn hold_frame(&mut self, frame: Bytes) -> Option<Poll<Option<Result<Bytes, StdError>>>> {
         if frame.is_empty() {
             return None;
@@ -129,7 +131,7 @@ impl VerifiedBody {
         self.held.replace(frame).map(|before| self.pass_frame(before))
     }
 
-    /// The body's end: compares, and begins to announce.
+    /// Checks the body at its end, and begins to announce.
     fn finish_checks(&mut self) -> Result<(), BodyFault> {
         if let Some(fault) = self.below.lock().take() {
             return Err(fault);
@@ -203,9 +205,8 @@ impl ByteStream for VerifiedBody {
     }
 }
 
-/// What an error of the stream above the socket means. s3s keeps its types to itself, so their
-/// texts are read; a test drives each through s3s, so that a change of the texts does not pass
-/// unnoticed.
+/// Translates an error of the stream above the socket. s3s keeps its error types private, so their
+/// texts are read. A test drives each through s3s, so that a change of the texts is noticed.
 fn fault_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> BodyFault {
     if let Some(fault) = error.downcast_ref::<BodyFault>() {
         return fault.clone();

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::{fields, policy};
 
-/// Reads a form and holds its policy against it; a refusal is as good as a reading.
+/// Reads a form and checks it against its policy. A refusal is fine.
 pub(in crate::http) fn read(document: &Bytes, boundary: &str) {
     let Ok(mut form) = fields::parse_form(document, boundary, super::FIELDS_BYTES_MAX) else {
         return;

@@ -1,14 +1,14 @@
-//! The multipart/form-data document of a form upload, read from memory: its fields, and the file
-//! behind them. Owns the syntax (RFC 7578, RFC 2046 section 5.1). Knows no S3 field. The fields can
+//! Parses the multipart/form-data document of a form upload in memory: its fields, and the file
+//! after them. Owns the syntax (RFC 7578, RFC 2046 section 5.1). Knows no S3 field. The fields can
 //! be read before the file is there.
 //!
-//! s3s's own parser takes a boundary that is cut by a packet for a wrong one, fails on files whose
-//! packets end in a carriage return, and drops the file's name.
+//! s3s's own parser is not used: it takes a boundary cut by a packet for a wrong one, fails on
+//! files whose packets end in a carriage return, and drops the file's name.
 
 use bytes::Bytes;
 use memchr::memmem;
 
-/// Header bytes of one part; more is no form.
+/// Most header bytes of one part; a longer head is refused.
 const PART_HEAD_BYTES_MAX: usize = 8 * 1024;
 
 /// A form that ends in a file.
@@ -17,11 +17,11 @@ pub(super) struct MultipartForm {
     /// Names in lower case, in the form's order, none twice.
     pub fields: Vec<(String, String)>,
     pub file: Bytes,
-    /// As the client gave it, without folders.
+    /// The client's name of the file, without folders.
     pub file_name: String,
 }
 
-/// Why a document is no form.
+/// Reason why a document is no form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FormError {
     #[error("the body of your POST request is not well-formed multipart/form-data: {0}")]
@@ -37,12 +37,12 @@ pub(super) enum FormError {
 }
 
 impl MultipartForm {
-    /// The value of a field by its lower-case name; `None` if the form has no such field.
+    /// Returns the value of a field by its lower-case name; `None` if the form has no such field.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
 
-    /// Puts the file's name where fields ask for it: S3 does so before it looks at the policy.
+    /// Replaces `${filename}` in the fields. S3 does so before it looks at the policy.
     pub fn name_file(&mut self) {
         for (_, value) in &mut self.fields {
             if value.contains("${filename}") {
@@ -52,21 +52,21 @@ impl MultipartForm {
     }
 }
 
-/// What stands before the file's bytes.
+/// A form up to the first byte of its file.
 #[derive(Debug)]
 pub(super) struct FormHead {
-    /// Without its file.
+    /// The form without its file.
     pub form: MultipartForm,
-    /// Where the file begins in the document.
+    /// Offset of the file in the document.
     file_at: usize,
 }
 
-/// Bytes in which a head ends, if it is one at all.
+/// Returns the bytes within which a head must end.
 pub(super) fn head_bytes_max(fields_bytes_max: usize) -> usize {
     fields_bytes_max + 2 * PART_HEAD_BYTES_MAX
 }
 
-/// What lies behind the file is ignored, as S3 does.
+/// Parses a whole form. Ignores what follows the file, as S3 does.
 pub(super) fn parse_form(
     document: &Bytes,
     boundary: &str,
@@ -76,22 +76,22 @@ pub(super) fn parse_form(
     complete_form(head, document, boundary)
 }
 
-/// The form of a head and of the whole document that begins with it.
+/// Adds the file to a head. `document` is the whole document that begins with the head.
 pub(super) fn complete_form(
     head: FormHead,
     document: &Bytes,
     boundary: &str,
 ) -> Result<MultipartForm, FormError> {
     let FormHead { mut form, file_at } = head;
-    // The delimiter's line break may be the one that ends the headers, where a part is empty.
+    // In an empty part, the delimiter's line break may be the one that ends the headers.
     let length = memmem::find(&document[file_at - 2..], format!("\r\n--{boundary}").as_bytes());
     let end = file_at - 2 + length.ok_or(FormError::Malformed("it ends within a part"))?;
     form.file = document.slice(file_at..end.max(file_at));
     Ok(form)
 }
 
-/// Reads up to the file, of which no byte need be there. The inner error: it ends too early, and
-/// what is missing may yet come.
+/// Parses up to the file, of which no byte need be there. The inner error means that the document
+/// ends too early, and the rest may still come.
 pub(super) fn parse_head(
     document: &[u8],
     boundary: &str,
@@ -100,7 +100,7 @@ pub(super) fn parse_head(
     let first = format!("--{boundary}");
     let delimiter = format!("\r\n--{boundary}");
     let finder = memmem::Finder::new(delimiter.as_bytes());
-    // Before the first boundary there may be a preamble.
+    // A preamble may come before the first boundary.
     let mut at = match document.starts_with(first.as_bytes()) {
         true => first.len(),
         false => match finder.find(document) {
@@ -114,7 +114,7 @@ pub(super) fn parse_head(
         if rest.starts_with(b"--") {
             return Err(FormError::NoFile);
         }
-        // Blanks may stand behind a boundary.
+        // Blanks may follow a boundary.
         let Some(line) = memmem::find(rest, b"\r\n") else {
             return Ok(Err("it ends within a boundary"));
         };
@@ -149,7 +149,7 @@ pub(super) fn parse_head(
             return Err(FormError::FieldsTooLarge { max: fields_bytes_max });
         }
         if fields.iter().any(|(name, _)| *name == part.name) {
-            // The policy could be held against one of them and the other be used.
+            // The policy could be checked against one of them, and the other be used.
             return Err(FormError::Twice { name: part.name });
         }
         at = content - 2 + length + delimiter.len();
@@ -164,7 +164,7 @@ struct FormPartHead {
     file_name: Option<String>,
 }
 
-/// The headers of a part. All but Content-Disposition are of no use here.
+/// Parses the headers of a part. Only Content-Disposition is used.
 fn parse_part_head(head: &[u8]) -> Result<FormPartHead, FormError> {
     let head = std::str::from_utf8(head)
         .map_err(|_| FormError::Malformed("a part's headers are not UTF-8"))?;
@@ -194,9 +194,9 @@ fn parse_part_head(head: &[u8]) -> Result<FormPartHead, FormError> {
     Err(FormError::Malformed("a part has no Content-Disposition with a name"))
 }
 
-/// The next `name=value` or `name="value"`, and what is left. Browsers write a quote in a name as
-/// `%22` (WHATWG) or `\"`; other backslashes stand for themselves, since file names of Windows have
-/// them.
+/// Returns the next `name=value` or `name="value"`, and the rest. Browsers write a quote in a name
+/// as `%22` (WHATWG) or `\"`. Other backslashes stand for themselves, because file names of Windows
+/// have them.
 fn parse_parameter(text: &str) -> Option<(&str, String, &str)> {
     let text = text.trim_start_matches([';', ' ', '\t']);
     let (name, rest) = text.split_once('=')?;

@@ -1,9 +1,9 @@
-//! Who may upload by a form, and what: the signature over the form's policy, and the policy's
-//! conditions. Owns these checks ("Creating a POST Policy", S3 reference). Does not ask what the
-//! identity may do: that is the operation's, as for any write.
+//! Decides who may upload by a form, and what: checks the signature over the form's policy, and the
+//! policy's conditions ("Creating a POST Policy", S3 reference). Does not check the identity's
+//! rights: the operation does, as for any write.
 //!
-//! s3s's own check measures the age of the signature by the clock and so ends every form after 15
-//! minutes; a form lasts as long as its policy says.
+//! s3s's own check is not used: it ends every form 15 minutes after its signature. A form is valid
+//! as long as its policy says.
 
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ const DATE: &[FormatItem<'_>] = format_description!("[year][month][day]T[hour][m
 const DATE_BYTES: usize = 16;
 const DAY_BYTES: usize = 8;
 
-/// Fields that a policy need not speak of.
+/// Fields that need no condition in the policy.
 const EXEMPT: [&str; 4] = ["policy", "x-amz-signature", "signature", "awsaccesskeyid"];
 
-/// Finds out who has signed the form.
+/// Returns the identity that has signed the form.
 pub(super) fn find_signer(
     form: &MultipartForm,
     identities: &IdentityStore,
@@ -107,12 +107,12 @@ fn sign_policy_v4(secret: &str, day: &str, region: &str, policy: &str) -> String
     hex::encode(compute_hmac::<Hmac<Sha256>>(&key, policy))
 }
 
-/// Holds the whole form against its policy.
+/// Checks the whole form against its policy.
 pub(super) fn check_form(form: &MultipartForm, bucket: &str, now: OffsetDateTime) -> S3Result<()> {
     check_size(&check_fields(form, bucket, now)?, form.file.len() as u64)
 }
 
-/// Holds the file's length against the policy.
+/// Checks the file's length against the policy.
 pub(super) fn check_size(policy: &PostPolicy, size: u64) -> S3Result<()> {
     for condition in &policy.conditions {
         match condition {
@@ -129,8 +129,8 @@ pub(super) fn check_size(policy: &PostPolicy, size: u64) -> S3Result<()> {
     Ok(())
 }
 
-/// Holds the form against its policy, but for the file, which need not be there. `bucket` is the
-/// one that the form was sent to.
+/// Checks the form against its policy, except for the file, which need not be there. `bucket` is
+/// the one that the form was sent to.
 pub(super) fn check_fields(
     form: &MultipartForm,
     bucket: &str,
@@ -181,8 +181,8 @@ pub(super) fn check_fields(
     }
 }
 
-/// s3s takes any character between day and time, and small letters: `2030-01-01 00:00:00z`. S3
-/// takes ISO 8601 alone.
+/// Checks the expiration's format: S3 takes ISO 8601 alone. s3s also takes any character between
+/// day and time, and small letters: `2030-01-01 00:00:00z`.
 fn check_expiration(policy: &str) -> S3Result<()> {
     #[derive(Deserialize)]
     struct PolicyExpiration {
@@ -201,7 +201,7 @@ fn invalid_policy(why: &str) -> S3Error {
     S3Error::with_message(S3ErrorCode::InvalidPolicyDocument, format!("Invalid Policy: {why}"))
 }
 
-/// Of a Content-Type that is a list, each part has to begin so.
+/// Checks a prefix condition. In a Content-Type that is a list, each part has to have the prefix.
 fn starts_with(field: &str, value: &str, prefix: &str) -> bool {
     match field {
         "content-type" => value.split(',').all(|part| part.trim_start().starts_with(prefix)),

@@ -1,16 +1,16 @@
-//! Inputs that name other buckets: those that the store is to write to. Owns where in a document
-//! they stand. Whether they may be named is `rights`' to judge.
+//! Finds the other buckets that an input names: those that the store should write to. Owns where
+//! they stand in a document. `rights` judges whether they may be named.
 
-/// Where an operation has the store write, besides its own bucket.
+/// A place that an operation has the store write to, besides its own bucket.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NamedDestination<'a> {
-    /// By its name or its ARN.
+    /// A bucket by its name or its ARN.
     Bucket {
         name: &'a mut String,
-        /// What is deleted here is deleted there.
+        /// Deletions here are repeated there.
         deletes: bool,
     },
-    /// What no mount can be.
+    /// A destination that can't be a mount.
     Foreign(&'static str),
 }
 
@@ -19,7 +19,7 @@ pub(in crate::operations) mod put_bucket_replication {
     use super::NamedDestination;
     use s3s::dto::PutBucketReplicationInput;
 
-    /// The bucket of each replication rule. Deletions may be replicated to it.
+    /// Returns the bucket of each replication rule. Deletions may be replicated to it.
     pub fn find_destinations(input: &mut PutBucketReplicationInput) -> Vec<NamedDestination<'_>> {
         let rules = input.replication_configuration.rules.iter_mut();
         rules
@@ -36,7 +36,7 @@ pub(in crate::operations) mod put_bucket_logging {
     use super::NamedDestination;
     use s3s::dto::PutBucketLoggingInput;
 
-    /// The bucket that access logs are written to, if logging is switched on.
+    /// Returns the bucket for access logs, if logging is enabled.
     pub fn find_destinations(input: &mut PutBucketLoggingInput) -> Vec<NamedDestination<'_>> {
         let target = input.bucket_logging_status.logging_enabled.iter_mut();
         target
@@ -53,7 +53,7 @@ pub(in crate::operations) mod put_bucket_inventory_configuration {
     use super::NamedDestination;
     use s3s::dto::PutBucketInventoryConfigurationInput;
 
-    /// The bucket that inventory lists are written to.
+    /// Returns the bucket for inventory lists.
     pub fn find_destinations(
         input: &mut PutBucketInventoryConfigurationInput,
     ) -> Vec<NamedDestination<'_>> {
@@ -67,7 +67,7 @@ pub(in crate::operations) mod put_bucket_analytics_configuration {
     use super::NamedDestination;
     use s3s::dto::PutBucketAnalyticsConfigurationInput;
 
-    /// The bucket that the analysis is exported to, if it is.
+    /// Returns the bucket that the analysis is exported to, if any.
     pub fn find_destinations(
         input: &mut PutBucketAnalyticsConfigurationInput,
     ) -> Vec<NamedDestination<'_>> {
@@ -82,7 +82,7 @@ pub(in crate::operations) mod create_bucket_metadata_table_configuration {
     use super::NamedDestination;
     use s3s::dto::CreateBucketMetadataTableConfigurationInput;
 
-    /// A table bucket, which no mount can be: the operation is refused.
+    /// Returns a table bucket, which can't be a mount: the operation is refused.
     pub fn find_destinations(
         _: &mut CreateBucketMetadataTableConfigurationInput,
     ) -> Vec<NamedDestination<'_>> {
@@ -95,8 +95,8 @@ pub(in crate::operations) mod restore_object {
     use super::NamedDestination;
     use s3s::dto::RestoreObjectInput;
 
-    /// The results of a query over an archived object: they would be written past the homes of
-    /// their keys, with an ACL of their own.
+    /// Returns the place for results of a query over an archived object. They would be written
+    /// without telling the homes of their keys, and with an ACL of their own.
     pub fn find_destinations(input: &mut RestoreObjectInput) -> Vec<NamedDestination<'_>> {
         let location =
             input.restore_request.as_ref().and_then(|request| request.output_location.as_ref());
