@@ -259,7 +259,7 @@ pub struct ConfigArguments {
     pub set: Vec<(String, String)>,
 }
 
-/// A role as it is named on the command line. See [`Role`].
+/// A role as it is named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RoleArgument {
     Gateway,
