@@ -1,84 +1,25 @@
-//! What must hold between settings, and the range of each. Every problem is collected; nothing is
-//! changed.
+//! What must hold between settings. The range of each is declared beside it. Every problem is
+//! collected; nothing is changed.
 
 mod cluster;
 mod coordinator;
 mod disk;
 mod gateway;
 mod host_files;
-mod hot;
 mod mount;
-mod preload;
 mod store_identity;
 mod telemetry;
 mod ufs;
 mod verbs;
 mod worker;
 
-use std::fmt::{self, Display};
-use std::path::Path;
-
 use crate::environment::EnvironmentLayer;
+use crate::findings::CheckFindings;
 use crate::problem::ConfigProblem;
-use crate::process::{LogSettings, MemorySettings, ProcessSettings};
-use crate::quantity::{ByteSize, TimePeriod};
+use crate::process_role::ProcessRole;
+use crate::quantity::ByteSize;
 use crate::root::RootSettings;
-
-/// What a process is; decides which sections must be complete, and which files must be there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessRole {
-    Gateway,
-    Worker,
-    Coordinator,
-    Dev,
-}
-
-impl Display for ProcessRole {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gateway => "gateway",
-            Self::Worker => "worker",
-            Self::Coordinator => "coordinator",
-            Self::Dev => "dev",
-        })
-    }
-}
-
-/// Collects what is wrong.
-#[derive(Default)]
-pub(crate) struct CheckFindings {
-    problems: Vec<ConfigProblem>,
-}
-
-impl CheckFindings {
-    fn add_error(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.problems.push(ConfigProblem::new_error(path, message));
-    }
-
-    fn add_warning(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.problems.push(ConfigProblem::new_warning(path, message));
-    }
-
-    fn check_range<T: PartialOrd + Display + Copy>(
-        &mut self,
-        path: impl Into<String>,
-        value: T,
-        min: T,
-        max: T,
-    ) {
-        if !(min..=max).contains(&value) {
-            self.add_error(path, format!("{value} is not between {min} and {max}"));
-        }
-    }
-
-    fn check_readable(&mut self, path: impl Into<String>, file: &Path) {
-        match std::fs::File::open(file).and_then(|file| file.metadata()) {
-            Ok(metadata) if metadata.is_file() => {}
-            Ok(_) => self.add_error(path, format!("{} is not a file", file.display())),
-            Err(source) => self.add_error(path, format!("can't read {}: {source}", file.display())),
-        }
-    }
-}
+use crate::settings_table::SettingsTable as _;
 
 /// Everything that is wrong with `config` for a process that plays `roles` in `environment`.
 /// Without a role: what is wrong whoever reads it.
@@ -88,6 +29,7 @@ pub(crate) fn check_config(
     environment: &EnvironmentLayer,
 ) -> Vec<ConfigProblem> {
     let mut findings = CheckFindings::default();
+    config.check_ranges("", &mut findings);
     let RootSettings {
         cluster,
         ufs,
@@ -98,7 +40,7 @@ pub(crate) fn check_config(
         tcp,
         verbs,
         dev,
-        process,
+        process: _,
         log,
         telemetry,
     } = config;
@@ -112,10 +54,8 @@ pub(crate) fn check_config(
     gateway::check_gateway(gateway, cluster, roles, &mut findings);
     worker::check_worker(worker, cluster, roles, &mut findings);
     coordinator::check_coordinator(coordinator, roles, &mut findings);
-    worker::check_tcp(tcp, &mut findings);
+    check_device("tcp.bind_device", tcp.bind_device.as_deref(), &mut findings);
     verbs::check_verbs(verbs, worker, gateway, &mut findings);
-    findings.check_range("dev.workers", dev.workers, 1, 64);
-    findings.check_range("dev.disk", dev.disk, ByteSize(0), ByteSize(1 << 40));
     let disk_min = ByteSize::from_mib(16 * u64::from(dev.workers));
     if dev.disk > ByteSize(0) && dev.disk < disk_min {
         findings.add_error(
@@ -129,45 +69,12 @@ pub(crate) fn check_config(
     if dev.dir.as_os_str().is_empty() {
         findings.add_error("dev.dir", "is empty; name a folder");
     }
-    let ProcessSettings {
-        threads,
-        drain_for,
-        admin_connections_max,
-        admin_per_address_max,
-        admin_deadline,
-    } = process;
-    findings.check_range("process.threads", *threads, 0, 1024);
-    findings.check_range(
-        "process.drain_for",
-        *drain_for,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range("process.admin_connections_max", *admin_connections_max, 4, 65_536);
-    findings.check_range("process.admin_per_address_max", *admin_per_address_max, 1, 65_536);
-    findings.check_range(
-        "process.admin_deadline",
-        *admin_deadline,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(300),
-    );
-    let LogSettings { level, format: _ } = log;
-    if level.trim().is_empty() {
+    if log.level.trim().is_empty() {
         findings.add_error("log.level", "is empty; write a level, such as \"info\"");
     }
     telemetry::check_telemetry(telemetry, &mut findings);
     host_files::check_surroundings(config, roles, environment, &mut findings);
     findings.problems
-}
-
-fn check_memory(path: &str, memory: &MemorySettings, findings: &mut CheckFindings) {
-    let MemorySettings { capacity, populate: _ } = memory;
-    findings.check_range(
-        format!("{path}.capacity"),
-        *capacity,
-        ByteSize::from_mib(16),
-        ByteSize(16 << 40),
-    );
 }
 
 /// The name of a network device. Whether this host has it shows when it is used: that of another

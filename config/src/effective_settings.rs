@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use figment::value::Value;
 
-use crate::layers::{LoadedConfig, SettingOrigin};
+use crate::layers::LoadedConfig;
 use crate::schema;
+use crate::setting_origin::SettingOrigin;
 
 impl LoadedConfig {
     /// One line per setting: `gateway.listen = "127.0.0.1:9000"  # default`.

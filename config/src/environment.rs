@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 
-use crate::layers::SettingOrigin;
+use crate::setting_origin::SettingOrigin;
 
 /// Settings as an environment gives them.
 #[derive(Debug, Clone, Default)]

@@ -1,18 +1,19 @@
 //! Defaults, under the file, under the environment, under flags: merged, read, checked.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use figment::providers::Serialized;
 use figment::value::{Dict, Tag, Value};
 use figment::{Figment, Profile, Provider};
 
-use crate::check::{self, ProcessRole};
+use crate::check;
 use crate::environment::{EnvironmentLayer, SettingOverride};
 use crate::problem::{ConfigError, ConfigProblem, ProblemSeverity};
+use crate::process_role::ProcessRole;
 use crate::root::RootSettings;
 use crate::schema;
+use crate::setting_origin::SettingOrigin;
 
 /// Where the settings of a process come from; each layer wins over those before it.
 #[derive(Debug, Clone, Default)]
@@ -32,32 +33,12 @@ pub struct CommandFlag {
     pub value: String,
 }
 
-/// Where a value came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SettingOrigin {
-    Default,
-    File(PathBuf),
-    Environment(String),
-    Flag(String),
-}
-
 /// A configuration that can be started.
 #[derive(Debug, Clone)]
 pub struct LoadedConfig {
     pub config: RootSettings,
     pub warnings: Vec<ConfigProblem>,
     pub(crate) origins: BTreeMap<String, SettingOrigin>,
-}
-
-impl fmt::Display for SettingOrigin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File(path) => write!(f, "{}", path.display()),
-            Self::Environment(name) => write!(f, "environment variable {name}"),
-            Self::Flag(name) => write!(f, "flag {name}"),
-        }
-    }
 }
 
 /// Merges the layers, reads them and checks the result for `roles`. Without a role it may be

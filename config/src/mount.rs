@@ -5,37 +5,46 @@ use std::time::Duration;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use verbs3_config_derive::SettingsTable;
 
 use crate::quantity::TimePeriod;
 
 /// One `[[mount]]` entry.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct MountSettings {
     /// Bucket name that clients use; `"*"` for every bucket of the UFS under its own name, those
-    /// made later included. Required.
+    /// made later included.
+    #[setting(required, example = "*")]
     pub name: String,
-    /// Name of a `[[ufs]]`. Required.
+    /// Name of a `[[ufs]]`.
+    #[setting(required, example = "ceph")]
     pub ufs: String,
-    /// Bucket in the UFS; none means the mount's own name. Default: none.
+    /// Bucket in the UFS; none means the mount's own name.
+    #[setting(example = "training-data")]
     pub bucket: Option<String>,
     /// Only keys under this prefix are seen, without it; empty or ending in `/`. Bucket
-    /// administration is refused on such a mount. Default: `""`.
+    /// administration is refused on such a mount.
+    #[setting(default = "")]
     pub prefix: String,
     /// How long attributes (length, ETag, headers) are believed without asking the UFS, where
     /// objects may change behind the gateways' back: a duration, `"0"` to ask on every read, or
-    /// `"immutable"` if that never happens. Default: `"10s"`.
+    /// `"immutable"` if that never happens.
+    #[setting(default = "10s")]
     pub attributes_ttl: AttributesTtl,
-    /// How long "there is no such object" is believed. Default: `"1s"`. Range: `"0"` to `"1h"`.
+    /// How long "there is no such object" is believed.
+    #[setting(default = "1s", range = "0"..="1h")]
     pub absence_ttl: TimePeriod,
     /// What a write does while the worker that guards its key can't be told: `"strict"` refuses it
     /// (503), `"ttl"` lets it through, and readers may see the old version for `attributes_ttl`.
-    /// Default: `"strict"`.
+    #[setting(default = "strict")]
     pub coherence: CoherenceSetting,
-    /// Refuse every write. Default: `false`.
+    /// Refuse every write.
+    #[setting(default = false)]
     pub read_only: bool,
     /// `false`: everything goes to the UFS and nothing is cached. Writes are told to the workers
-    /// all the same, for gateways that cache what this mount shows. Default: `true`.
+    /// all the same, for gateways that cache what this mount shows.
+    #[setting(default = true)]
     pub cached: bool,
 }
 
@@ -55,22 +64,6 @@ pub enum AttributesTtl {
 pub enum CoherenceSetting {
     Strict,
     Ttl,
-}
-
-impl Default for MountSettings {
-    fn default() -> Self {
-        Self {
-            name: String::new(),
-            ufs: String::new(),
-            bucket: None,
-            prefix: String::new(),
-            attributes_ttl: AttributesTtl::For(Duration::from_secs(10)),
-            absence_ttl: TimePeriod::from_seconds(1),
-            coherence: CoherenceSetting::Strict,
-            read_only: false,
-            cached: true,
-        }
-    }
 }
 
 impl MountSettings {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::layers::SettingOrigin;
+use crate::setting_origin::SettingOrigin;
 
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

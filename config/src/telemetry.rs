@@ -3,51 +3,61 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use verbs3_config_derive::SettingsTable;
 
 use crate::quantity::TimePeriod;
 use crate::secret::ConfigSecret;
 
 /// The `[telemetry]` section.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetrySettings {
     /// Traces and metrics by OTLP.
+    #[setting(table)]
     pub otlp: TelemetryOtlpSettings,
 }
 
 /// The `[telemetry.otlp]` table. Without an endpoint nothing is exported, and nothing traced.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryOtlpSettings {
-    /// URL of a receiver; `/v1/traces` and `/v1/metrics` are appended. Default: none.
+    /// URL of a receiver; `/v1/traces` and `/v1/metrics` are appended.
+    #[setting(example = "http://127.0.0.1:4318")]
     pub endpoint: Option<String>,
-    /// How it is spoken to; there is `"http/protobuf"` alone. Default: `"http/protobuf"`.
+    /// How it is spoken to; there is `"http/protobuf"` alone.
+    #[setting(default = "http/protobuf")]
     pub protocol: OtlpProtocol,
     /// Certificates in PEM that an https receiver's has to come from; none means the system's.
-    /// Default: none.
+    #[setting(example = "/etc/verbs3/store-ca.pem")]
     pub ca_file: Option<PathBuf>,
-    /// Sent with each message, `"name: value"` each, and shown nowhere. Default: `[]`.
+    /// Sent with each message, `"name: value"` each, and shown nowhere.
     pub headers: Vec<ConfigSecret>,
-    /// Export spans of requests; a worker's are parts of its gateways' traces. Default: `true`.
+    /// Export spans of requests; a worker's are parts of its gateways' traces.
+    #[setting(default = true)]
     pub traces: bool,
-    /// Export what `/metrics` shows. Default: `true`.
+    /// Export what `/metrics` shows.
+    #[setting(default = true)]
     pub metrics: bool,
     /// Part of the requests that are traced where their client does not say (`traceparent`).
-    /// Default: `0.01`. Range: `0.0` to `1.0`.
+    #[setting(default = 0.01, range = 0.0..=1.0)]
     pub sample_ratio: f64,
-    /// Between two exports. Default: `"10s"`. Range: `"100ms"` to `"1h"`.
+    /// Between two exports.
+    #[setting(default = "10s", range = "100ms"..="1h")]
     pub interval: TimePeriod,
-    /// For the receiver's answer to one message. Default: `"10s"`. Range: `"100ms"` to `"5m"`.
+    /// For the receiver's answer to one message.
+    #[setting(default = "10s", range = "100ms"..="5m")]
     pub timeout: TimePeriod,
     /// Traced requests that wait for their export; beyond it their spans are dropped and counted.
-    /// Default: `2048`. Range: `1` to `1000000`.
+    #[setting(default = 2048, range = 1..=1_000_000)]
     pub queue_max: u32,
-    /// Requests in one message; a full one is sent before the interval is over. Default: `256`.
-    /// Range: `1` to `100000`.
+    /// Requests in one message; a full one is sent before the interval is over.
+    #[setting(default = 256, range = 1..=100_000)]
     pub batch_max: u32,
-    /// Spans of one request besides its own. Default: `32`. Range: `0` to `1000`.
+    /// Spans of one request besides its own.
+    #[setting(default = 32, range = 0..=1000)]
     pub spans_max: u32,
-    /// For what is left when the process ends. Default: `"5s"`. Range: `"0"` to `"5m"`.
+    /// For what is left when the process ends.
+    #[setting(default = "5s", range = "0"..="5m")]
     pub flush_max: TimePeriod,
 }
 
@@ -56,24 +66,4 @@ pub struct TelemetryOtlpSettings {
 pub enum OtlpProtocol {
     #[serde(rename = "http/protobuf")]
     HttpProtobuf,
-}
-
-impl Default for TelemetryOtlpSettings {
-    fn default() -> Self {
-        Self {
-            endpoint: None,
-            protocol: OtlpProtocol::HttpProtobuf,
-            ca_file: None,
-            headers: Vec::new(),
-            traces: true,
-            metrics: true,
-            sample_ratio: 0.01,
-            interval: TimePeriod::from_seconds(10),
-            timeout: TimePeriod::from_seconds(10),
-            queue_max: 2048,
-            batch_max: 256,
-            spans_max: 32,
-            flush_max: TimePeriod::from_seconds(5),
-        }
-    }
 }

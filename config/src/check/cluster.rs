@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{CheckFindings, ProcessRole};
 use crate::cluster::{ClusterSettings, ClusterWorkerSettings};
+use crate::findings::CheckFindings;
 use crate::mount::{CoherenceSetting, MountSettings};
+use crate::process_role::ProcessRole;
 use crate::quantity::ByteSize;
 use crate::secret::ConfigSecret;
 
@@ -16,24 +17,12 @@ pub(super) fn check_cluster(
     roles: &[ProcessRole],
     findings: &mut CheckFindings,
 ) {
-    let ClusterSettings {
-        name,
-        secret: _,
-        secret_file: _,
-        block,
-        page,
-        replicas,
-        workers,
-        // `check_list` has it.
-        workers_fixed: _,
-        coordinators,
-    } = cluster;
+    let ClusterSettings { name, block, page, workers, coordinators, .. } = cluster;
     if name.trim().is_empty() {
         findings.add_error("cluster.name", "is empty; name the cluster");
     }
     check_secret(cluster, roles, findings);
     check_geometry(*block, *page, findings);
-    findings.check_range("cluster.replicas", *replicas, 1, 8);
     check_workers(workers, findings);
     for (index, url) in coordinators.iter().enumerate() {
         super::coordinator::check_url(
@@ -129,8 +118,6 @@ fn check_secret(cluster: &ClusterSettings, roles: &[ProcessRole], findings: &mut
 }
 
 fn check_geometry(block: ByteSize, page: ByteSize, findings: &mut CheckFindings) {
-    findings.check_range("cluster.block", block, ByteSize::from_mib(1), ByteSize::from_mib(16));
-    findings.check_range("cluster.page", page, ByteSize::from_kib(64), ByteSize::from_mib(1));
     if !page.0.is_power_of_two() {
         findings.add_error("cluster.page", format!("{page} is not a power of two"));
     } else if !block.0.is_multiple_of(page.0) {
@@ -147,9 +134,7 @@ const WORKER_ID_BYTES_MAX: usize = 64;
 fn check_workers(workers: &[ClusterWorkerSettings], findings: &mut CheckFindings) {
     let mut ids = BTreeMap::new();
     let mut addresses = BTreeMap::new();
-    for (index, ClusterWorkerSettings { id, address, weight, zone: _ }) in
-        workers.iter().enumerate()
-    {
+    for (index, ClusterWorkerSettings { id, address, .. }) in workers.iter().enumerate() {
         let path = |field: &str| format!("cluster.workers[{index}].{field}");
         if id.trim().is_empty() {
             findings.add_error(
@@ -181,14 +166,6 @@ fn check_workers(workers: &[ClusterWorkerSettings], findings: &mut CheckFindings
                     );
                 }
             }
-        }
-        if !weight.is_finite() {
-            findings.add_error(
-                path("weight"),
-                format!("{weight} is not a number that weights can be compared with"),
-            );
-        } else {
-            findings.check_range(path("weight"), *weight, 0.001, 1_000_000.0);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Checks of `[coordinator]`.
 
-use super::{CheckFindings, ProcessRole};
 use crate::coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
-use crate::quantity::{ByteSize, TimePeriod};
+use crate::findings::CheckFindings;
+use crate::process_role::ProcessRole;
 
 pub(super) fn check_coordinator(
     coordinator: &CoordinatorSettings,
@@ -14,23 +14,10 @@ pub(super) fn check_coordinator(
         admin_listen,
         advertise,
         lease,
-        outage,
-        gather,
-        move_for,
         leadership,
-        clock_skew,
-        workers_max,
-        connections_max,
-        unproven_connections_max,
-        unproven_per_address_max,
-        proof_deadline,
-        notification_token_file: _,
-        wait_max,
-        relays_max,
-        relays_memory,
         store,
         preload,
-        hot,
+        ..
     } = coordinator;
     if listen == admin_listen && listen.port() != 0 {
         findings.add_error(
@@ -41,71 +28,11 @@ pub(super) fn check_coordinator(
     if let Some(url) = advertise {
         check_url("coordinator.advertise", url, &["http://"], findings);
     }
-    let at = |name: &str| format!("coordinator.{name}");
-    findings.check_range(
-        at("lease"),
-        *lease,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(
-        at("outage"),
-        *outage,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(86_400),
-    );
-    findings.check_range(
-        at("gather"),
-        *gather,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(60),
-    );
-    findings.check_range(
-        at("move_for"),
-        *move_for,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(
-        at("leadership"),
-        *leadership,
-        TimePeriod::from_seconds(2),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(
-        at("clock_skew"),
-        *clock_skew,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(at("workers_max"), *workers_max, 1, 4000);
-    findings.check_range(at("connections_max"), *connections_max, 16, 1_000_000);
-    findings.check_range(at("unproven_connections_max"), *unproven_connections_max, 16, 1_000_000);
-    findings.check_range(at("unproven_per_address_max"), *unproven_per_address_max, 1, 1_000_000);
-    findings.check_range(
-        at("proof_deadline"),
-        *proof_deadline,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(
-        at("wait_max"),
-        *wait_max,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(600),
-    );
-    findings.check_range(at("relays_max"), *relays_max, 0, 1_000_000);
-    findings.check_range(
-        at("relays_memory"),
-        *relays_memory,
-        ByteSize::from_mib(2),
-        ByteSize::from_mib(1024),
-    );
     // Until then nobody leads who could renew a lease. The rest is for noticing, for the election,
     // and for coming back.
     if store.kind == CoordinatorStoreKind::Etcd && lease.0 < 3 * leadership.0 {
         findings.add_warning(
-            at("lease"),
+            "coordinator.lease",
             format!(
                 "{lease} is less than three times leadership ({leadership}): when a leader \
                 dies, workers lose their leases, and reads ask the store"
@@ -113,8 +40,9 @@ pub(super) fn check_coordinator(
         );
     }
     check_store(store, roles, findings);
-    super::preload::check_preload(preload, findings);
-    super::hot::check_hot(hot, findings);
+    if preload.failures.as_os_str().is_empty() {
+        findings.add_error("coordinator.preload.failures", "is empty; name a folder");
+    }
 }
 
 fn check_store(
@@ -127,19 +55,12 @@ fn check_store(
         path,
         endpoints,
         prefix,
-        ca_file: _,
         certificate,
         key,
         user,
         password_file,
-        deadline,
+        ..
     } = store;
-    findings.check_range(
-        "coordinator.store.deadline",
-        *deadline,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(60),
-    );
     if path.as_os_str().is_empty() {
         findings.add_error("coordinator.store.path", "is empty; name a folder");
     }

@@ -1,13 +1,15 @@
 //! Checks of `[gateway]`.
 
-use super::{CheckFindings, ProcessRole, check_device, check_memory};
+use super::check_device;
 use crate::cluster::ClusterSettings;
+use crate::findings::CheckFindings;
 use crate::gateway::{
     GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
-    GatewayTierSettings, GatewayTimeoutsSettings, GatewayTlsSettings,
+    GatewayTierSettings, GatewayTlsSettings,
 };
 use crate::process::MemorySettings;
-use crate::quantity::{ByteSize, TimePeriod};
+use crate::process_role::ProcessRole;
+use crate::quantity::TimePeriod;
 
 pub(super) fn check_gateway(
     gateway: &GatewaySettings,
@@ -22,15 +24,13 @@ pub(super) fn check_gateway(
         admin_bind_device,
         domains,
         identities,
-        sigv2: _,
-        cors_ttl,
         memory,
         tls,
         limits,
-        timeouts,
         read,
         tier,
         peers,
+        ..
     } = gateway;
     if listen == admin_listen && listen.port() != 0 {
         findings.add_error(
@@ -58,16 +58,8 @@ pub(super) fn check_gateway(
             "is missing; it names the file of access keys and what they may do",
         );
     }
-    findings.check_range(
-        "gateway.cors_ttl",
-        *cors_ttl,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(3600),
-    );
-    check_memory("gateway.memory", memory, findings);
     check_tls(tls, findings);
     check_limits(limits, findings);
-    check_timeouts(timeouts, findings);
     check_read(read, findings);
     // Where worker and gateway share a process, replies need no memory of the gateway.
     if roles.contains(&ProcessRole::Gateway) {
@@ -78,70 +70,7 @@ pub(super) fn check_gateway(
 }
 
 fn check_peers(peers: &GatewayPeersSettings, findings: &mut CheckFindings) {
-    let GatewayPeersSettings {
-        connections_max,
-        calls_per_connection,
-        idle_max,
-        upgrade_wait,
-        pause_min,
-        pause_max,
-        stable_after,
-        rest_errors_max,
-        rest_window,
-        rest_min,
-        rest_max,
-    } = peers;
-    findings.check_range(
-        "gateway.peers.upgrade_wait",
-        *upgrade_wait,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(60),
-    );
-    findings.check_range("gateway.peers.rest_errors_max", *rest_errors_max, 1, 1000);
-    findings.check_range(
-        "gateway.peers.rest_window",
-        *rest_window,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(
-        "gateway.peers.rest_min",
-        *rest_min,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(
-        "gateway.peers.rest_max",
-        *rest_max,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(86_400),
-    );
-    findings.check_range("gateway.peers.connections_max", *connections_max, 1, 64);
-    findings.check_range("gateway.peers.calls_per_connection", *calls_per_connection, 1, 65_536);
-    findings.check_range(
-        "gateway.peers.idle_max",
-        *idle_max,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(86_400),
-    );
-    findings.check_range(
-        "gateway.peers.pause_min",
-        *pause_min,
-        TimePeriod::from_millis(1),
-        TimePeriod::from_seconds(60),
-    );
-    findings.check_range(
-        "gateway.peers.pause_max",
-        *pause_max,
-        TimePeriod::from_millis(1),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(
-        "gateway.peers.stable_after",
-        *stable_after,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(3600),
-    );
+    let GatewayPeersSettings { pause_min, pause_max, .. } = peers;
     if pause_min > pause_max {
         findings.add_error(
             "gateway.peers.pause_min",
@@ -163,96 +92,14 @@ fn check_tls(tls: &GatewayTlsSettings, findings: &mut CheckFindings) {
 }
 
 fn check_limits(limits: &GatewayLimitsSettings, findings: &mut CheckFindings) {
-    let GatewayLimitsSettings {
-        connections_max,
-        connections_per_address_max,
-        unproven_connections_max,
-        unproven_per_address_max,
-        unproven_requests_max,
-        identity_share_percent,
-        uploads_per_identity_max,
-        upload_rate_min,
-        download_rate_min,
-        cors_lookups_max,
-        requests_in_flight_max,
-        header_max,
-        bodies_max,
-        http2_window,
-        http2_answers_max,
-        xml_max,
-        form_max,
-        forms_max,
-    } = limits;
+    let GatewayLimitsSettings { bodies_max, xml_max, form_max, forms_max, .. } = limits;
     let at = |field: &str| format!("gateway.limits.{field}");
-    findings.check_range(at("connections_max"), *connections_max, 1, 1_000_000);
-    findings.check_range(
-        at("connections_per_address_max"),
-        *connections_per_address_max,
-        1,
-        1_000_000,
-    );
-    findings.check_range(at("unproven_connections_max"), *unproven_connections_max, 1, 1_000_000);
-    findings.check_range(at("unproven_per_address_max"), *unproven_per_address_max, 1, 1_000_000);
-    findings.check_range(at("unproven_requests_max"), *unproven_requests_max, 1, 65_536);
-    findings.check_range(at("identity_share_percent"), *identity_share_percent, 1, 100);
-    findings.check_range(at("uploads_per_identity_max"), *uploads_per_identity_max, 1, 65_536);
-    findings.check_range(
-        at("upload_rate_min"),
-        *upload_rate_min,
-        ByteSize(0),
-        ByteSize::from_mib(1024),
-    );
-    findings.check_range(
-        at("download_rate_min"),
-        *download_rate_min,
-        ByteSize(0),
-        ByteSize::from_mib(1024),
-    );
-    findings.check_range(at("cors_lookups_max"), *cors_lookups_max, 1, 1024);
-    findings.check_range(at("requests_in_flight_max"), *requests_in_flight_max, 1, 1_000_000);
-    findings.check_range(
-        at("header_max"),
-        *header_max,
-        ByteSize::from_kib(8),
-        ByteSize::from_mib(1),
-    );
-    findings.check_range(
-        at("bodies_max"),
-        *bodies_max,
-        ByteSize::from_mib(1),
-        ByteSize::from_mib(64 * 1024),
-    );
-    findings.check_range(
-        at("http2_window"),
-        *http2_window,
-        ByteSize::from_kib(256),
-        ByteSize::from_mib(64),
-    );
-    findings.check_range(
-        at("http2_answers_max"),
-        *http2_answers_max,
-        ByteSize::from_kib(64),
-        ByteSize::from_mib(64 * 1024),
-    );
     if bodies_max.0 / 2 < xml_max.0 {
         let why = format!(
             "{bodies_max} is less than twice xml_max ({xml_max}): such a document would not fit"
         );
         findings.add_error(at("bodies_max"), why);
     }
-    findings.check_range(at("xml_max"), *xml_max, ByteSize::from_kib(64), ByteSize::from_mib(64));
-    findings.check_range(
-        at("form_max"),
-        *form_max,
-        ByteSize::from_kib(64),
-        ByteSize::from_mib(1024),
-    );
-    findings.check_range(
-        at("forms_max"),
-        *forms_max,
-        ByteSize::from_kib(64),
-        ByteSize::from_mib(64 * 1024),
-    );
     if forms_max < form_max {
         findings.add_error(
             at("forms_max"),
@@ -261,87 +108,9 @@ fn check_limits(limits: &GatewayLimitsSettings, findings: &mut CheckFindings) {
     }
 }
 
-fn check_timeouts(timeouts: &GatewayTimeoutsSettings, findings: &mut CheckFindings) {
-    let GatewayTimeoutsSettings {
-        header,
-        proof,
-        tls_handshake,
-        body_idle,
-        write_stall,
-        rate_window,
-        cors_lookup,
-        clock_skew,
-    } = timeouts;
-    let (second, hour) = (TimePeriod::from_seconds(1), TimePeriod::from_seconds(3600));
-    findings.check_range("gateway.timeouts.header", *header, second, hour);
-    findings.check_range("gateway.timeouts.proof", *proof, second, hour);
-    findings.check_range(
-        "gateway.timeouts.rate_window",
-        *rate_window,
-        second,
-        TimePeriod::from_seconds(600),
-    );
-    findings.check_range(
-        "gateway.timeouts.cors_lookup",
-        *cors_lookup,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(60),
-    );
-    findings.check_range(
-        "gateway.timeouts.tls_handshake",
-        *tls_handshake,
-        second,
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range("gateway.timeouts.body_idle", *body_idle, second, hour);
-    findings.check_range("gateway.timeouts.write_stall", *write_stall, second, hour);
-    findings.check_range(
-        "gateway.timeouts.clock_skew",
-        *clock_skew,
-        second,
-        TimePeriod::from_seconds(86_400),
-    );
-}
-
 fn check_read(read: &GatewayReadSettings, findings: &mut CheckFindings) {
-    let GatewayReadSettings {
-        window,
-        bytes_in_flight_max,
-        admission_wait_max,
-        bypass_in_flight_max,
-        bypass_wait_max,
-        resume_wait_max,
-        read_ahead_max,
-        sequences_max,
-    } = read;
+    let GatewayReadSettings { window, bytes_in_flight_max, .. } = read;
     let at = |field: &str| format!("gateway.read.{field}");
-    findings.check_range(at("window"), *window, ByteSize::from_mib(1), ByteSize::from_mib(256));
-    findings.check_range(
-        at("admission_wait_max"),
-        *admission_wait_max,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(at("bypass_in_flight_max"), *bypass_in_flight_max, 1, 65_536);
-    findings.check_range(
-        at("bypass_wait_max"),
-        *bypass_wait_max,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(
-        at("resume_wait_max"),
-        *resume_wait_max,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(600),
-    );
-    findings.check_range(
-        at("read_ahead_max"),
-        *read_ahead_max,
-        ByteSize(0),
-        ByteSize::from_mib(1024),
-    );
-    findings.check_range(at("sequences_max"), *sequences_max, 1, 1_000_000);
     if let Some(bytes) = bytes_in_flight_max.filter(|bytes| window > bytes) {
         findings.add_error(
             at("window"),
@@ -379,89 +148,15 @@ fn check_tier(tier: &GatewayTierSettings, cluster: &ClusterSettings, findings: &
     let GatewayTierSettings {
         open_landing,
         first_progress,
-        idle,
         hedge_after,
-        write_uncertain_for,
         announce_deadline,
-        report_deadline,
-        map_wait,
         relay_after,
         relays_max,
-        leases_max,
-        failures_max,
         rest_min,
         rest_max,
+        ..
     } = tier;
     let at = |field: &str| format!("gateway.tier.{field}");
-    findings.check_range(
-        at("open_landing"),
-        *open_landing,
-        ByteSize::from_kib(64),
-        ByteSize::from_mib(16),
-    );
-    findings.check_range(
-        at("first_progress"),
-        *first_progress,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(
-        at("idle"),
-        *idle,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(600),
-    );
-    findings.check_range(
-        at("hedge_after"),
-        *hedge_after,
-        TimePeriod::from_millis(1),
-        TimePeriod::from_seconds(60),
-    );
-    findings.check_range(
-        at("write_uncertain_for"),
-        *write_uncertain_for,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(
-        at("announce_deadline"),
-        *announce_deadline,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(
-        at("report_deadline"),
-        *report_deadline,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(600),
-    );
-    findings.check_range(
-        at("map_wait"),
-        *map_wait,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(30),
-    );
-    findings.check_range(
-        at("relay_after"),
-        *relay_after,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(60),
-    );
-    findings.check_range(at("relays_max"), *relays_max, 0, 65536);
-    findings.check_range(at("leases_max"), *leases_max, 0, 10_000_000);
-    findings.check_range(at("failures_max"), *failures_max, 1, 1000);
-    findings.check_range(
-        at("rest_min"),
-        *rest_min,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(600),
-    );
-    findings.check_range(
-        at("rest_max"),
-        *rest_max,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(3600),
-    );
     if *open_landing < cluster.page {
         findings.add_error(
             at("open_landing"),

@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
-use super::{CheckFindings, ProcessRole};
 use crate::coordinator::CoordinatorStoreSettings;
 use crate::environment::EnvironmentLayer;
+use crate::findings::CheckFindings;
 use crate::gateway::GatewaySettings;
+use crate::process_role::ProcessRole;
 use crate::root::RootSettings;
 use crate::telemetry::TelemetrySettings;
 use crate::ufs::{CredentialsKind, CredentialsSettings, UfsKind, UfsSettings};
@@ -36,7 +37,7 @@ pub(super) fn check_surroundings(
         check_coordinators_store(&config.coordinator.store, findings);
     }
     if !roles.is_empty() {
-        let TelemetrySettings { otlp } = &config.telemetry;
+        let TelemetrySettings { otlp, .. } = &config.telemetry;
         check_optional_file("telemetry.otlp.ca_file", otlp.ca_file.as_deref(), findings);
     }
 }

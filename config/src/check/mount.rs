@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{CheckFindings, ProcessRole};
+use crate::findings::CheckFindings;
 use crate::mount::{AttributesTtl, CoherenceSetting, MountSettings};
 use crate::problem::suggest_name;
-use crate::quantity::TimePeriod;
+use crate::process_role::ProcessRole;
 use crate::ufs::UfsSettings;
 
 pub(super) fn check_mounts(
@@ -64,17 +64,7 @@ fn check_target(
 }
 
 fn check_one(index: usize, mount: &MountSettings, findings: &mut CheckFindings) {
-    let MountSettings {
-        name,
-        ufs: _,
-        bucket,
-        prefix,
-        attributes_ttl,
-        absence_ttl,
-        coherence,
-        read_only: _,
-        cached: _,
-    } = mount;
+    let MountSettings { name, bucket, prefix, attributes_ttl, absence_ttl, coherence, .. } = mount;
     let path = |field: &str| format!("mount[{index}].{field}");
     if mount.is_wildcard() {
         if bucket.is_some() {
@@ -112,12 +102,6 @@ fn check_one(index: usize, mount: &MountSettings, findings: &mut CheckFindings) 
             "is as long as a key may be (1024 bytes); nothing fits below it",
         );
     }
-    findings.check_range(
-        path("absence_ttl"),
-        *absence_ttl,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(3600),
-    );
     if (*coherence, *attributes_ttl) == (CoherenceSetting::Ttl, AttributesTtl::Immutable) {
         findings.add_error(
             path("coherence"),

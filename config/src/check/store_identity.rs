@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::CheckFindings;
+use crate::findings::CheckFindings;
 use crate::ufs::{UfsKind, UfsSettings};
 
 /// Where a store is, however it is spelled. What name service or routing make of it is not known

@@ -1,26 +1,11 @@
 //! Checks of `[telemetry]`.
 
-use super::CheckFindings;
-use crate::quantity::TimePeriod;
+use crate::findings::CheckFindings;
 use crate::telemetry::{TelemetryOtlpSettings, TelemetrySettings};
 
 pub(super) fn check_telemetry(telemetry: &TelemetrySettings, findings: &mut CheckFindings) {
-    let TelemetrySettings { otlp } = telemetry;
-    let TelemetryOtlpSettings {
-        endpoint,
-        protocol: _,
-        ca_file: _,
-        headers,
-        traces: _,
-        metrics: _,
-        sample_ratio,
-        interval,
-        timeout,
-        queue_max,
-        batch_max,
-        spans_max,
-        flush_max,
-    } = otlp;
+    let TelemetrySettings { otlp, .. } = telemetry;
+    let TelemetryOtlpSettings { endpoint, headers, .. } = otlp;
     let at = |name: &str| format!("telemetry.otlp.{name}");
     if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {
         findings.add_error(at("endpoint"), message);
@@ -34,28 +19,6 @@ pub(super) fn check_telemetry(telemetry: &TelemetrySettings, findings: &mut Chec
             findings.add_error(format!("{}[{index}]", at("headers")), "is not \"name: value\"");
         }
     }
-    findings.check_range(at("sample_ratio"), *sample_ratio, 0.0, 1.0);
-    findings.check_range(
-        at("interval"),
-        *interval,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(
-        at("timeout"),
-        *timeout,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(at("queue_max"), *queue_max, 1, 1_000_000);
-    findings.check_range(at("batch_max"), *batch_max, 1, 100_000);
-    findings.check_range(at("spans_max"), *spans_max, 0, 1000);
-    findings.check_range(
-        at("flush_max"),
-        *flush_max,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(300),
-    );
 }
 
 /// A URL that may have a path, as receivers behind a gateway have.
@@ -86,11 +49,14 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SettingsTable as _;
     use crate::secret::ConfigSecret;
 
     fn problems(otlp: TelemetryOtlpSettings) -> Vec<String> {
         let mut findings = CheckFindings::default();
-        check_telemetry(&TelemetrySettings { otlp }, &mut findings);
+        let telemetry = TelemetrySettings { otlp };
+        telemetry.check_ranges("telemetry", &mut findings);
+        check_telemetry(&telemetry, &mut findings);
         findings.problems.iter().map(|problem| problem.path.clone()).collect()
     }
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{CheckFindings, ProcessRole};
-use crate::quantity::{ByteSize, TimePeriod};
+use crate::findings::CheckFindings;
+use crate::process_role::ProcessRole;
 use crate::ufs::{
-    CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsDeadlinesSettings, UfsKind,
-    UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
+    CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsKind, UfsLimitsSettings,
+    UfsRetriesSettings, UfsSettings,
 };
 
 pub(super) fn check_ufs_list(
@@ -57,22 +57,15 @@ pub(super) fn check_ufs_list(
 
 fn check_one(path: &str, ufs: &UfsSettings, findings: &mut CheckFindings) {
     let UfsSettings {
-        name: _,
         kind,
         path: folder,
-        sync: _,
         endpoint,
-        ca_file: _,
-        // `identity` has it.
-        namespace: _,
         region,
-        path_style: _,
-        trailing_checksums: _,
         credentials,
         limits,
-        deadlines,
         retries,
         circuit,
+        ..
     } = ufs;
     match kind {
         UfsKind::S3 => {
@@ -120,31 +113,11 @@ fn check_one(path: &str, ufs: &UfsSettings, findings: &mut CheckFindings) {
     }
     check_credentials(&format!("{path}.credentials"), credentials, findings);
     check_limits(&format!("{path}.limits"), limits, findings);
-    check_deadlines(&format!("{path}.deadlines"), deadlines, findings);
     check_retries(path, retries, circuit, findings);
 }
 
 fn check_limits(path: &str, limits: &UfsLimitsSettings, findings: &mut CheckFindings) {
-    let UfsLimitsSettings { connections_max, requests_in_flight_max, wait_max, skip_max } = limits;
-    findings.check_range(format!("{path}.connections_max"), *connections_max, 1, 65_536);
-    findings.check_range(
-        format!("{path}.requests_in_flight_max"),
-        *requests_in_flight_max,
-        1,
-        65_536,
-    );
-    findings.check_range(
-        format!("{path}.wait_max"),
-        *wait_max,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(300),
-    );
-    findings.check_range(
-        format!("{path}.skip_max"),
-        *skip_max,
-        ByteSize(0),
-        ByteSize::from_mib(1024),
-    );
+    let UfsLimitsSettings { connections_max, requests_in_flight_max, .. } = limits;
     if requests_in_flight_max > connections_max {
         findings.add_error(
             format!("{path}.requests_in_flight_max"),
@@ -153,79 +126,14 @@ fn check_limits(path: &str, limits: &UfsLimitsSettings, findings: &mut CheckFind
     }
 }
 
-fn check_deadlines(path: &str, deadlines: &UfsDeadlinesSettings, findings: &mut CheckFindings) {
-    let UfsDeadlinesSettings { connect, first_byte, answer, idle_body, keep_alive } = deadlines;
-    findings.check_range(
-        format!("{path}.connect"),
-        *connect,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(60),
-    );
-    findings.check_range(
-        format!("{path}.first_byte"),
-        *first_byte,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(600),
-    );
-    findings.check_range(
-        format!("{path}.answer"),
-        *answer,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(
-        format!("{path}.idle_body"),
-        *idle_body,
-        TimePeriod::from_millis(100),
-        TimePeriod::from_seconds(600),
-    );
-    findings.check_range(
-        format!("{path}.keep_alive"),
-        *keep_alive,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(600),
-    );
-}
-
 fn check_retries(
     path: &str,
     retries: &UfsRetriesSettings,
     circuit: &UfsCircuitSettings,
     findings: &mut CheckFindings,
 ) {
-    let UfsRetriesSettings { attempts_max, budget_max, budget_per_second, pause, pause_max } =
-        retries;
-    let at = |field: &str| format!("{path}.retries.{field}");
-    findings.check_range(at("attempts_max"), *attempts_max, 1, 10);
-    findings.check_range(at("budget_max"), *budget_max, 0, 10_000);
-    findings.check_range(at("budget_per_second"), *budget_per_second, 0.01, 1000.0);
-    findings.check_range(
-        at("pause"),
-        *pause,
-        TimePeriod::from_millis(1),
-        TimePeriod::from_seconds(10),
-    );
-    findings.check_range(
-        at("pause_max"),
-        *pause_max,
-        TimePeriod::from_millis(1),
-        TimePeriod::from_seconds(60),
-    );
-    let UfsCircuitSettings { failures_max, open_for, open_for_max } = circuit;
-    let at = |field: &str| format!("{path}.circuit.{field}");
-    findings.check_range(at("failures_max"), *failures_max, 1, 10_000);
-    findings.check_range(
-        at("open_for"),
-        *open_for,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(60),
-    );
-    findings.check_range(
-        at("open_for_max"),
-        *open_for_max,
-        TimePeriod::from_millis(10),
-        TimePeriod::from_seconds(600),
-    );
+    let UfsRetriesSettings { pause, pause_max, .. } = retries;
+    let UfsCircuitSettings { open_for, open_for_max, .. } = circuit;
     for (name, first, most) in
         [("retries.pause", pause, pause_max), ("circuit.open_for", open_for, open_for_max)]
     {
@@ -273,6 +181,7 @@ fn check_credentials(path: &str, credentials: &CredentialsSettings, findings: &m
         token_file,
         sts_endpoint,
         metadata_endpoint,
+        ..
     } = credentials;
     let settings: [(&str, bool, &[CredentialsKind]); 12] = [
         ("access_key_id", access_key_id.is_some(), &[Static]),

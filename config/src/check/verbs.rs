@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::CheckFindings;
+use crate::findings::CheckFindings;
 use crate::gateway::GatewaySettings;
-use crate::quantity::{ByteSize, TimePeriod};
 use crate::verbs::{VerbsMode, VerbsSettings};
 use crate::worker::{WorkerSettings, WorkerShmSettings};
 
@@ -21,66 +20,8 @@ pub(super) fn check_verbs(
     gateway: &GatewaySettings,
     findings: &mut CheckFindings,
 ) {
-    let VerbsSettings {
-        mode,
-        rails,
-        port,
-        connections_max,
-        handshakes_max,
-        handshakes_per_address_max,
-        receive_count,
-        receive_buffer,
-        shared_receive: _,
-        shared_receives,
-        windows: _,
-        send_queue,
-        inline_max,
-        ack_timeout,
-        retry_count,
-        rnr_retry,
-        path_mtu_max,
-        tos: _,
-        busy_poll,
-        poll_cpus,
-        heartbeat,
-        reopen_max,
-    } = verbs;
+    let VerbsSettings { mode, rails, port, path_mtu_max, poll_cpus, .. } = verbs;
     let at = |field: &str| format!("verbs.{field}");
-    findings.check_range(at("port"), *port, 1, 65_535);
-    findings.check_range(at("connections_max"), *connections_max, 1, 1_000_000);
-    findings.check_range(at("handshakes_max"), *handshakes_max, 1, 65_536);
-    findings.check_range(at("handshakes_per_address_max"), *handshakes_per_address_max, 1, 65_536);
-    findings.check_range(at("receive_count"), *receive_count, 4, 4096);
-    findings.check_range(
-        at("receive_buffer"),
-        *receive_buffer,
-        ByteSize::from_kib(1),
-        ByteSize::from_kib(64),
-    );
-    findings.check_range(at("shared_receives"), *shared_receives, 64, 32_768);
-    findings.check_range(at("send_queue"), *send_queue, 16, 16_384);
-    findings.check_range(at("inline_max"), *inline_max, ByteSize(0), ByteSize::from_kib(1));
-    findings.check_range(at("ack_timeout"), *ack_timeout, 0, 31);
-    findings.check_range(at("retry_count"), *retry_count, 0, 7);
-    findings.check_range(at("rnr_retry"), *rnr_retry, 0, 7);
-    findings.check_range(
-        at("busy_poll"),
-        *busy_poll,
-        TimePeriod::from_millis(0),
-        TimePeriod::from_seconds(1),
-    );
-    findings.check_range(
-        at("reopen_max"),
-        *reopen_max,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(3600),
-    );
-    findings.check_range(
-        at("heartbeat"),
-        *heartbeat,
-        TimePeriod::from_seconds(1),
-        TimePeriod::from_seconds(600),
-    );
     if let Some(bytes) = path_mtu_max.filter(|bytes| ![256, 512, 1024, 2048, 4096].contains(bytes))
     {
         findings.add_error(
@@ -163,8 +104,7 @@ fn check_rail(rail: &str) -> Result<(), &'static str> {
 }
 
 fn check_shm(shm: &WorkerShmSettings, findings: &mut CheckFindings) {
-    let WorkerShmSettings { enabled: _, socket, connections_max, pins_max, pinned_max, copy_max } =
-        shm;
+    let WorkerShmSettings { socket, .. } = shm;
     let at = |field: &str| format!("worker.shm.{field}");
     if let Some(socket) = socket {
         let fits = socket.to_str().is_some_and(|text| {
@@ -180,8 +120,4 @@ fn check_shm(shm: &WorkerShmSettings, findings: &mut CheckFindings) {
             );
         }
     }
-    findings.check_range(at("connections_max"), *connections_max, 1, 4096);
-    findings.check_range(at("pins_max"), *pins_max, 1, 1_000_000);
-    findings.check_range(at("pinned_max"), *pinned_max, ByteSize::from_mib(1), ByteSize(1 << 40));
-    findings.check_range(at("copy_max"), *copy_max, ByteSize(0), ByteSize::from_mib(16));
 }

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::{CommandFlag, ConfigLayers, LoadedConfig, load_config};
-use crate::check::ProcessRole;
 use crate::environment::EnvironmentLayer;
 use crate::problem::ConfigError;
+use crate::process_role::ProcessRole;
 use crate::quantity::ByteSize;
 
 fn environment(variables: &[(&str, &str)]) -> EnvironmentLayer {

@@ -1,0 +1,43 @@
+//! What a check has found so far.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use crate::problem::ConfigProblem;
+
+/// Collects what is wrong; nothing is changed.
+#[derive(Default)]
+pub struct CheckFindings {
+    pub(crate) problems: Vec<ConfigProblem>,
+}
+
+impl CheckFindings {
+    pub(crate) fn add_error(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.problems.push(ConfigProblem::new_error(path, message));
+    }
+
+    pub(crate) fn add_warning(&mut self, path: impl Into<String>, message: impl Into<String>) {
+        self.problems.push(ConfigProblem::new_warning(path, message));
+    }
+
+    /// Notes an error where `value` is not between `min` and `max`, both included.
+    pub fn check_range<T: PartialOrd + Display + Copy>(
+        &mut self,
+        path: impl Into<String>,
+        value: T,
+        min: T,
+        max: T,
+    ) {
+        if !(min..=max).contains(&value) {
+            self.add_error(path, format!("{value} is not between {min} and {max}"));
+        }
+    }
+
+    pub(crate) fn check_readable(&mut self, path: impl Into<String>, file: &Path) {
+        match std::fs::File::open(file).and_then(|file| file.metadata()) {
+            Ok(metadata) if metadata.is_file() => {}
+            Ok(_) => self.add_error(path, format!("{} is not a file", file.display())),
+            Err(source) => self.add_error(path, format!("can't read {}: {source}", file.display())),
+        }
+    }
+}
