@@ -5,9 +5,9 @@ mod access;
 pub(crate) mod decoders;
 mod file;
 mod identities;
+mod identity_store;
 mod reload;
 
 pub(crate) use access::{AuthAccessGate, AuthKeyProvider};
-pub use identities::{
-    AuthIdentity, IdentitiesError, IdentityFileProblem, IdentityRule, IdentityStore,
-};
+pub use identities::{AuthIdentity, IdentityFileProblem, IdentityRule};
+pub use identity_store::{IdentitiesError, IdentityStore};

@@ -117,7 +117,7 @@ impl CorsResponder {
         };
         let rules = match self.find_configuration(bucket, asker).await {
             Ok(CorsConfiguration::Rules(rules)) => rules,
-            Ok(CorsConfiguration::NoBucket) => return Err(crate::operations::no_such_bucket()),
+            Ok(CorsConfiguration::NoBucket) => return Err(crate::s3_errors::no_such_bucket()),
             Err(_) => return Err(unavailable_error()),
         };
         if rules.is_empty() {

@@ -14,11 +14,12 @@ use verbs3_doors::{KeyShare, KeyShares};
 use verbs3_ufs::Ufs;
 
 use crate::auth::{AuthIdentity, IdentityStore};
-use crate::http::{ConnectionCaller, InboundBody, slow_down};
+use crate::http::{ConnectionCaller, InboundBody};
 use crate::metrics::GatewayHttpMetrics;
 use crate::request::RequestContext;
+use crate::s3_errors::slow_down;
 use crate::write::body_budget::BodyReservation;
-use crate::write::verified_body::FaultSlot;
+use crate::write::body_fault::FaultSlot;
 
 pub(crate) struct HttpExchange {
     pub cx: Arc<RequestContext>,

@@ -8,12 +8,15 @@ mod cors;
 pub mod decoders;
 mod exchange;
 mod gateway;
+mod gateway_options;
 mod http;
 pub mod metrics;
 pub mod mount;
+mod operation_table;
 mod operations;
 pub mod read;
 pub mod request;
+mod s3_errors;
 mod ufs_answer;
 mod write;
 
@@ -21,6 +24,7 @@ pub use self::http::{
     AdminEndpoints, AdminLimits, HttpListener, ListenError, RateMin, ReadinessCheck, TlsError,
     TlsFiles,
 };
-pub use gateway::{GatewayOptions, GatewayService};
-pub use operations::AccessRight;
+pub use gateway::GatewayService;
+pub use gateway_options::GatewayOptions;
+pub use operation_table::AccessRight;
 pub use write::{HomeNotifier, HomeUnreachable, NoticeRoute, WriteAnnouncement};

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::operations;
+use crate::operation_table;
 pub use crate::read::metrics::TABLE as READ_TABLE;
 use crate::write::chunk_guard::ChunkRefusal;
 
@@ -168,7 +168,7 @@ impl GatewayHttpMetrics {
         } = GatewayMetricRows::new(registry)?;
         Ok(Self {
             requests,
-            by_operation: (0..=operations::TABLE.len()).map(|_| Default::default()).collect(),
+            by_operation: (0..=operation_table::TABLE.len()).map(|_| Default::default()).collect(),
             seconds,
             bytes_out,
             bytes_in,
@@ -200,9 +200,9 @@ impl GatewayHttpMetrics {
     /// Counts an answered request. `operation`: its index in the table; `None` if it never became
     /// an operation.
     pub fn count_answer(&self, operation: Option<usize>, status: u16) {
-        let operation = operation.unwrap_or(operations::TABLE.len());
+        let operation = operation.unwrap_or(operation_table::TABLE.len());
         let class = usize::from(status / 100).min(CLASSES.len() - 1);
-        let name = operations::TABLE.get(operation).map_or("none", |row| row.name);
+        let name = operation_table::TABLE.get(operation).map_or("none", |row| row.name);
         self.by_operation[operation][class]
             .get_or_init(|| self.requests.with_label_values(&[name, CLASSES[class]]))
             .inc();
@@ -244,7 +244,7 @@ mod tests {
     fn an_answer_is_counted_under_its_operation_and_class() {
         let registry = Registry::new();
         let metrics = GatewayHttpMetrics::new(&registry).unwrap();
-        let get = operations::TABLE.iter().position(|row| row.name == "GetObject");
+        let get = operation_table::TABLE.iter().position(|row| row.name == "GetObject");
         metrics.count_answer(get, 206);
         metrics.count_answer(get, 200);
         metrics.count_answer(None, 403);

@@ -10,8 +10,10 @@ use verbs3_protocol::{ObjectKey, ObjectVolume};
 
 use self::open_store::OpenStore;
 
+mod mount_names;
 mod open_store;
 
+pub(crate) use mount_names::MountNamePair;
 pub use verbs3_ufs::Ufs;
 
 /// Longest key in bytes, by S3 ("Naming Amazon S3 objects").

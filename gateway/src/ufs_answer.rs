@@ -8,7 +8,7 @@ use tracing::warn;
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::raw_answer::{self, RemoteFailure};
 
-use crate::operations::MountNamePair;
+use crate::mount::MountNamePair;
 use crate::request::RequestContext;
 
 /// The UFS's own id of the request, for its operator. `x-amz-request-id` is this gateway's.

@@ -2,13 +2,13 @@
 //! the order of these steps. Does not hold bodies, does not retry, and does not know the cache.
 
 pub(crate) mod body_budget;
+pub(crate) mod body_fault;
 pub(crate) mod checks;
 pub(crate) mod chunk_guard;
 mod chunk_signing;
 pub(crate) mod chunked;
 pub(crate) mod decoders;
 pub(crate) mod home_notifier;
-pub(crate) mod put;
 pub(crate) mod verified_body;
 
 pub use home_notifier::{HomeNotifier, HomeUnreachable, NoticeRoute, WriteAnnouncement};

@@ -14,7 +14,9 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use super::IdentityStore;
 use crate::exchange::HttpExchange;
 use crate::metrics::GatewayHttpMetrics;
-use crate::operations::{TABLE, access_denied, query};
+use crate::operation_table::TABLE;
+use crate::operations::query;
+use crate::s3_errors::access_denied;
 
 /// Gives s3s the secrets.
 pub(crate) struct AuthKeyProvider {

@@ -33,7 +33,7 @@ use toml::{Table as Toml, Value};
 use zeroize::Zeroizing;
 
 use super::identities::{AuthIdentity, IdentityFileProblem, IdentityRule, IdentityTable};
-use crate::operations::AccessRight;
+use crate::operation_table::AccessRight;
 
 /// Largest file; a larger one is taken for a mistake.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;

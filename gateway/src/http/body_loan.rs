@@ -14,7 +14,7 @@ use http_body::{Body, Frame};
 use s3s::{S3Error, S3ErrorCode, S3Result, StdError};
 
 use crate::exchange::HttpExchange;
-use crate::write::checks::BodyFault;
+use crate::write::body_fault::BodyFault;
 use crate::write::chunk_guard::ChunkScanner;
 
 /// An aws-chunked body in the exchange, read through a framing scan.

@@ -32,7 +32,7 @@ use super::HostDomains;
 use super::inbound_body::InboundBody;
 use crate::auth::IdentityStore;
 use crate::exchange::{HttpExchange, RequestPlaces};
-use crate::operations::TABLE;
+use crate::operation_table::TABLE;
 
 /// Most bytes before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries
 /// and headers come on top.
@@ -144,7 +144,7 @@ impl FormUploads {
             .memory
             .clone()
             .try_acquire_many_owned(permits)
-            .map_err(|_| super::gateway_front::slow_down())?;
+            .map_err(|_| crate::s3_errors::slow_down())?;
         let bytes = i64::try_from(length).unwrap_or(i64::MAX);
         self.held.add(bytes);
         Ok(FormMemoryPermit { _permit: permit, held: self.held.clone(), bytes })
@@ -178,8 +178,7 @@ impl FormUploads {
         }
         // From here on the form holds a place like any known request, not a stranger's.
         exchange.recognise_identity(identity)?;
-        exchange
-            .hold_place(self.requests.take_place().ok_or_else(super::gateway_front::slow_down)?);
+        exchange.hold_place(self.requests.take_place().ok_or_else(crate::s3_errors::slow_down)?);
         let place = self.take_memory(length)?;
         let form = document.read_file(head, exchange).await?;
         if form.file.len() as u64 > self.file_bytes_max {

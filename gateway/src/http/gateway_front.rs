@@ -18,6 +18,7 @@ use tracing::{Instrument, debug_span, error};
 use verbs3_telemetry::RequestTracer;
 
 use super::body_loan::{BodyLoan, decoded_length};
+use super::connection_peer::ConnectionPeer;
 use super::document_checks;
 use super::form::{self, FormResponsePlan, FormUploads};
 use super::host_domains;
@@ -25,16 +26,17 @@ use super::inbound_body::{InboundBody, InboundBounds};
 use super::outbound_body::{self, OutboundBody, RequestEnding};
 use super::presigned;
 use super::request_body::HttpRequestBody;
-use super::server::ConnectionPeer;
 use super::sigv2;
 use super::sigv4::{self, UnsignedHeaders};
 use crate::cors::{CorsRequester, CorsResponder};
 use crate::exchange::{HttpExchange, IdentityShares, RequestPlaces};
 use crate::metrics::GatewayHttpMetrics;
 use crate::request::{RequestContext, RequestId};
+use crate::s3_errors::slow_down;
 use crate::ufs_answer::{REQUEST_ID, pass_headers};
 use crate::write::body_budget::BodyBudget;
-use crate::write::checks::BodyFault;
+use crate::write::body_fault::BodyFault;
+use crate::write::checks::BodyChecks;
 
 const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 const CACHE: HeaderName = HeaderName::from_static("x-verbs3-cache");
@@ -291,8 +293,7 @@ impl GatewayFront {
                 document_checks::promised_checks(&parts.method, &parts.uri, &parts.headers)?;
             let declared = decoded_length(&parts.headers)?;
             let _ = exchange.body.set(self.bodies.make_reservation(&parts));
-            let inbound =
-                InboundBody::new(body, checks, &self.bodies, exchange, self.metrics.clone());
+            let inbound = self.bound_body(body, checks, exchange);
             match declared {
                 None => Body::http_body(inbound),
                 Some(declared) => {
@@ -307,6 +308,16 @@ impl GatewayFront {
         Ok(Request::from_parts(parts, body))
     }
 
+    fn bound_body(
+        &self,
+        body: HttpRequestBody,
+        checks: Option<BodyChecks>,
+        exchange: &HttpExchange,
+    ) -> InboundBody {
+        let (fault, reservation) = (exchange.fault.clone(), exchange.body.get().cloned());
+        InboundBody::new(body, checks, &self.bodies, fault, reservation, self.metrics.clone())
+    }
+
     /// Turns a form into the request that it stands for.
     async fn prepare_form(
         &self,
@@ -315,7 +326,7 @@ impl GatewayFront {
         scheme: &str,
     ) -> S3Result<(Request<Body>, Option<FormResponsePlan>)> {
         let (mut parts, body) = request.into_parts();
-        let body = InboundBody::new(body, None, &self.bodies, exchange, self.metrics.clone());
+        let body = self.bound_body(body, None, exchange);
         parts.extensions.insert(exchange.clone());
         parts.extensions.insert(exchange.cx.clone());
         let (put, posted) = self.forms.read(parts, body, exchange, scheme).await?;
@@ -445,18 +456,6 @@ fn asker_of(exchange: &HttpExchange) -> CorsRequester {
 
 fn has_sha256(request: &Request<HttpRequestBody>) -> bool {
     request.headers().get("x-amz-content-sha256").is_some_and(|value| value.len() == 64)
-}
-
-pub(crate) fn slow_down() -> S3Error {
-    let mut error =
-        S3Error::with_message(S3ErrorCode::SlowDown, "Please reduce your request rate.");
-    let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
-    error.set_headers(
-        [retry, (header::CONTENT_TYPE, HeaderValue::from_static("application/xml"))]
-            .into_iter()
-            .collect(),
-    );
-    error
 }
 
 /// Turns an error into an answer in S3's format.

@@ -16,11 +16,10 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::document_checks;
 use super::rate_floor::{RateFloor, RateMin};
 use super::request_body::HttpRequestBody;
-use crate::exchange::HttpExchange;
 use crate::metrics::GatewayHttpMetrics;
 use crate::write::body_budget::{BodyBudget, BodyReservation};
-use crate::write::checks::{BodyChecks, BodyFault};
-use crate::write::verified_body::FaultSlot;
+use crate::write::body_fault::{BodyFault, FaultSlot};
+use crate::write::checks::BodyChecks;
 
 /// Bounds of all bodies of a gateway.
 pub(crate) struct InboundBounds {
@@ -73,15 +72,16 @@ impl InboundBounds {
 }
 
 impl InboundBody {
-    /// Wraps a body. `exchange` receives its faults, and gives its memory if that is counted here.
+    /// Wraps a body. `fault` receives its fault. `reservation` gives its memory, if that is counted
+    /// here.
     pub fn new(
         inner: HttpRequestBody,
         checks: Option<BodyChecks>,
         bounds: &InboundBounds,
-        exchange: &HttpExchange,
+        fault: FaultSlot,
+        reservation: Option<Arc<BodyReservation>>,
         metrics: Arc<GatewayHttpMetrics>,
     ) -> Self {
-        let (fault, reservation) = (exchange.fault.clone(), exchange.body.get().cloned());
         let (idle_max, floor) = (bounds.idle_max, RateFloor::new(bounds.rate_min));
         let (got, idle, waiting, over) = (0, None, false, false);
         Self {
@@ -159,9 +159,7 @@ impl Body for InboundBody {
         }
         match Pin::new(&mut this.inner).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => this.accept_frame(frame),
-            Poll::Ready(Some(Err(error))) => {
-                this.fail_body(BodyFault::Broken { reason: error.to_string() })
-            }
+            Poll::Ready(Some(Err(error))) => this.fail_body(BodyFault::broken(error)),
             Poll::Ready(None) => match this.finish_checks() {
                 Err(fault) => this.fail_body(fault),
                 Ok(()) => {

@@ -16,7 +16,7 @@ use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use super::presigned;
 use crate::auth::IdentityStore;
 use crate::exchange::HttpExchange;
-use crate::operations::access_denied;
+use crate::s3_errors::access_denied;
 
 /// A function that reads the value of a header.
 type HeaderValueReader = fn(&str) -> HeaderTreatment;

@@ -18,7 +18,7 @@ use super::connection_caller::CallerVisit;
 use super::outbound_queue::{AnswerRest, QueuedAnswer};
 use crate::exchange::HttpExchange;
 use crate::metrics::GatewayHttpMetrics;
-use crate::operations::TABLE;
+use crate::operation_table::TABLE;
 use crate::write::body_budget::{BodyBudget, BodyPlace};
 
 /// Largest body in memory that holds no admission: it costs no more than the connection that it

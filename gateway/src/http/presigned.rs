@@ -67,7 +67,7 @@ pub(super) fn read(uri: &Uri) -> S3Result<Option<SignedUrl>> {
     let has = |at: usize| values[at].is_some();
     let (v4, v2) = (has(ALGORITHM) || has(SIGNATURE), has(V2_KEY) || has(V2_SIGNATURE));
     if v4 && v2 {
-        return Err(super::sigv4::signed_twice());
+        return Err(signed_twice());
     }
     if !v4 && !v2 {
         return Ok(None);
@@ -144,6 +144,13 @@ pub(super) fn percent_decode(text: &str) -> Cow<'_, str> {
 /// Decodes where a plus matters: s3s reads it as a space.
 fn form_decoded(text: &str) -> String {
     percent_decode(&text.replace('+', " ")).into_owned()
+}
+
+/// Returns the error for a request that is signed in two ways.
+pub(super) fn signed_twice() -> S3Error {
+    let message = "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string \
+                   parameter or the Authorization header should be specified";
+    S3Error::with_message(S3ErrorCode::InvalidArgument, message)
 }
 
 #[cfg(test)]

@@ -26,12 +26,13 @@ use verbs3_doors::{KeyShare, KeyShares, RoomLimits, WaitingRoom, address_group};
 
 use super::client_progress::ClientProgress;
 use super::connection_caller::ConnectionCaller;
+use super::connection_peer::ConnectionPeer;
 use super::gateway_front::GatewayFront;
 use super::rate_floor::RateMin;
 use super::request_body::HttpRequestBody;
 use super::stall_guard::StallGuard;
 use super::tls::{TlsCertificates, TlsError, TlsFiles};
-use crate::gateway::GatewayOptions;
+use crate::gateway_options::GatewayOptions;
 
 /// Pause after an error of `accept` (out of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -289,13 +290,6 @@ async fn serve_connection(
         }
     }
     metrics.connections.dec();
-}
-
-/// The state that all requests of a connection share.
-#[derive(Clone)]
-pub(crate) struct ConnectionPeer {
-    pub progress: Arc<ClientProgress>,
-    pub caller: Arc<ConnectionCaller>,
 }
 
 async fn serve_requests<S>(

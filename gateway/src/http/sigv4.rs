@@ -33,7 +33,7 @@ pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let by_header = values.next();
     if values.next().is_some() || (by_header.is_some() && by_url.is_some()) {
-        return Err(signed_twice());
+        return Err(presigned::signed_twice());
     }
     match (by_header, by_url) {
         (None, None) => Ok(()),
@@ -148,12 +148,6 @@ pub(super) fn unsigned_headers_response(error: &S3Error, names: &str) -> HttpRes
 fn malformed_error(why: &str) -> S3Error {
     let message = format!("The authorization header is malformed; {why}");
     S3Error::with_message(S3ErrorCode::AuthorizationHeaderMalformed, message)
-}
-
-pub(super) fn signed_twice() -> S3Error {
-    let message = "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string \
-                   parameter or the Authorization header should be specified";
-    S3Error::with_message(S3ErrorCode::InvalidArgument, message)
 }
 
 #[cfg(test)]

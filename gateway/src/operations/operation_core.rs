@@ -12,23 +12,25 @@ use verbs3_ufs::RawAnswer;
 use verbs3_ufs::raw_answer::{self, RemoteFailure};
 
 use super::attributes;
-use super::{
-    AccessRight, AccessScope, HomeNoticeScope, MountNamePair, OperationRow, TableOperation,
-};
+use super::rights::RightsJudge;
+use super::table_operation::TableOperation;
 use crate::auth::AuthIdentity;
 use crate::cors::CorsResponder;
 use crate::exchange::HttpExchange;
 use crate::metrics::GatewayHttpMetrics;
-use crate::mount::{KEY_BYTES_MAX, MountTable, MountedBucket};
+use crate::mount::{KEY_BYTES_MAX, MountNamePair, MountTable, MountedBucket};
+use crate::operation_table::{AccessRight, AccessScope, HomeNoticeScope, OperationRow};
 use crate::read::ObjectReader;
+use crate::s3_errors::{access_denied, no_such_bucket};
 use crate::ufs_answer;
 use crate::write::HomeNotifier;
+use crate::write::body_fault::FaultSlot;
 use crate::write::home_notifier::{GatewayWrite, WriteEnd};
-use crate::write::verified_body::FaultSlot;
 
 /// The state that all requests of a gateway share.
 pub(crate) struct OperationCore {
     pub mounts: MountTable,
+    pub rights: RightsJudge,
     pub homes: Arc<dyn HomeNotifier>,
     /// `None`: there is no tier, and reads go to the UFS.
     pub reader: Option<ObjectReader>,
@@ -142,9 +144,9 @@ impl OperationCore {
         // A batch delete checks each of its keys (`batch`), and needs to see the mount.
         let right =
             if row.announces == HomeNoticeScope::keys { AccessRight::seen } else { row.right };
-        self.require_right(&identity, &mount, subject, right)?;
+        self.rights.require_right(&identity, &mount, subject, right)?;
         if is_mutation(row) {
-            self.allow_headers(&identity, &mount, subject, &request.headers)?;
+            self.rights.allow_headers(&identity, &mount, subject, &request.headers)?;
         }
         if row.scope == AccessScope::settings && mount.is_prefix() {
             self.metrics.count_denial("prefix_mount");
@@ -159,7 +161,7 @@ impl OperationCore {
             let message = format!("the mount {} is read-only", mount.name);
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
-        self.allow_destinations(&identity, &mount, &mut request.input)?;
+        self.rights.allow_destinations(&identity, &mount, &mut request.input)?;
         Ok(AuthorizedRequest { exchange, identity, mount })
     }
 
@@ -174,22 +176,6 @@ impl OperationCore {
         exchange.entered.store(true, Ordering::Relaxed);
         let identity = exchange.proven_identity().cloned().ok_or_else(access_denied)?;
         Ok((exchange, identity))
-    }
-
-    /// Fails with 403, and counts it, unless a rule of the identity gives the right. `subject` is a
-    /// client's key, or the listed prefix.
-    pub fn require_right(
-        &self,
-        identity: &AuthIdentity,
-        mount: &MountedBucket,
-        subject: &str,
-        right: AccessRight,
-    ) -> S3Result<()> {
-        if identity.allows_right(&mount.name, subject, right) {
-            return Ok(());
-        }
-        self.metrics.count_denial("policy");
-        Err(super::rights::denial_error(identity, mount, subject, right))
     }
 
     /// Rewrites the client's names to the UFS's.
@@ -297,12 +283,4 @@ fn is_mutation(row: &OperationRow) -> bool {
         AccessRight::admin => !row.method.starts_with("get_") && !row.method.starts_with("list_"),
         AccessRight::read | AccessRight::list | AccessRight::seen => false,
     }
-}
-
-pub(crate) fn no_such_bucket() -> S3Error {
-    S3Error::with_message(S3ErrorCode::NoSuchBucket, "The specified bucket does not exist")
-}
-
-pub(crate) fn access_denied() -> S3Error {
-    S3Error::with_message(S3ErrorCode::AccessDenied, "Access Denied")
 }

@@ -3,19 +3,46 @@
 //! bucket must be a mount of the same identity. `operation_core` checks the row's own right, `copy`
 //! a copy's source.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 
-use super::operation_core::{access_denied, no_such_bucket};
-use super::{AccessRight, NamedDestination, OperationCore, TableOperation};
+use super::rewrite::NamedDestination;
+use super::table_operation::TableOperation;
 use crate::auth::AuthIdentity;
-use crate::mount::MountedBucket;
+use crate::metrics::GatewayHttpMetrics;
+use crate::mount::{MountTable, MountedBucket};
+use crate::operation_table::AccessRight;
+use crate::s3_errors::{access_denied, no_such_bucket};
 
 /// Canned ACLs that give access to nobody but the writer and the bucket's owner. Clients send them
 /// by default (s3fs, rclone).
 const CLOSED_ACLS: [&[u8]; 2] = [b"private", b"bucket-owner-full-control"];
 
-impl OperationCore {
+/// Judges what an identity may do, and counts denials.
+pub(crate) struct RightsJudge {
+    pub mounts: MountTable,
+    pub metrics: Arc<GatewayHttpMetrics>,
+}
+
+impl RightsJudge {
+    /// Fails with 403, and counts it, unless a rule of the identity gives the right. `subject` is a
+    /// client's key, or the listed prefix.
+    pub(super) fn require_right(
+        &self,
+        identity: &AuthIdentity,
+        mount: &MountedBucket,
+        subject: &str,
+        right: AccessRight,
+    ) -> S3Result<()> {
+        if identity.allows_right(&mount.name, subject, right) {
+            return Ok(());
+        }
+        self.metrics.count_denial("policy");
+        Err(denial_error(identity, mount, subject, right))
+    }
+
     /// Checks the rights that a write's headers need.
     pub(super) fn allow_headers(
         &self,
@@ -104,7 +131,7 @@ fn parts_of(text: &str) -> Option<(String, &str)> {
 
 /// Makes a denial. An identity that may write, but lacks a right that `write` once included, is
 /// told which.
-pub(super) fn denial_error(
+fn denial_error(
     identity: &AuthIdentity,
     mount: &MountedBucket,
     subject: &str,

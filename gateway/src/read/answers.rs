@@ -9,8 +9,8 @@ use verbs3_protocol::{HeadAttributes, UfsAnswer};
 use verbs3_ufs::{RawAnswer, UfsError};
 
 use super::request_plan::HeaderOverrides;
+use crate::mount::MountNamePair;
 use crate::mount::MountedBucket;
-use crate::operations::MountNamePair;
 use crate::request::RequestContext;
 use crate::ufs_answer;
 

@@ -13,8 +13,8 @@ use super::answers;
 use super::bypassed_body::{BypassBodyRest, BypassedBody};
 use super::if_range::{IfRange, ask_store};
 use super::{ObjectReader, ObjectReaderInner};
+use crate::mount::MountNamePair;
 use crate::mount::{KEY_BYTES_MAX, MountedBucket};
-use crate::operations::MountNamePair;
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
 use crate::ufs_answer;
 

@@ -1,6 +1,7 @@
 //! Owns a body that the UFS streams past the tier. If it breaks off, the rest is asked for under
 //! the ETag of its head: bytes of two versions never follow each other.
 
+use std::fmt::Display;
 use std::ops;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,11 +13,11 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use http::Method;
 use parking_lot::Mutex;
-use s3s::StdError;
 use s3s::dto::{
     ContentLength, ETag, ETagCondition, GetObjectInput, GetObjectOutput, Range, StreamingBlob,
 };
 use s3s::stream::{ByteStream, RemainingLength};
+use s3s::{S3Error, StdError};
 use tokio::time::Instant;
 use verbs3_ufs::raw_answer::observe_answer;
 use verbs3_ufs::{RetryAdvice, s3_request};
@@ -50,9 +51,22 @@ pub(super) struct BypassBodyRest {
 }
 
 /// Reason why the rest did not come.
-struct RestRefusal {
-    reason: String,
-    is_final: bool,
+#[derive(Debug, thiserror::Error)]
+enum RestRefusal {
+    #[error("{source}")]
+    Store { source: S3Error, is_final: bool },
+    #[error("the ufs answered with something else")]
+    OtherBytes,
+}
+
+impl RestRefusal {
+    /// Returns whether another try would get the same refusal.
+    fn is_final(&self) -> bool {
+        match self {
+            Self::Store { is_final, .. } => *is_final,
+            Self::OtherBytes => true,
+        }
+    }
 }
 
 impl BypassBodyRest {
@@ -108,8 +122,8 @@ impl BypassBodyRest {
                 result.as_ref().err().map(ToString::to_string)
             };
             let (result, raw) = cx.ask_ufs(mount.ufs.ufs_name(), "GetObject", call, failed).await;
-            let output = result.map_err(|error| RestRefusal {
-                reason: error.to_string(),
+            let output = result.map_err(|source| RestRefusal::Store {
+                source,
                 is_final: raw.is_some_and(|raw| {
                     raw.status.is_client_error() && raw.retry_advice() == RetryAdvice::Never
                 }),
@@ -120,10 +134,7 @@ impl BypassBodyRest {
                 && output.content_length == ContentLength::try_from(end - start).ok();
             match output.body.filter(|_| is_rest) {
                 Some(body) => Ok(body),
-                None => Err(RestRefusal {
-                    reason: "the ufs answered with something else".to_owned(),
-                    is_final: true,
-                }),
+                None => Err(RestRefusal::OtherBytes),
             }
         })
     }
@@ -146,7 +157,7 @@ impl BypassedBody {
     }
 
     /// Tries again to get the rest. Returns whether a try was left.
-    fn resume_body(&mut self, reason: &str) -> bool {
+    fn resume_body(&mut self, reason: &dyn Display) -> bool {
         let wait_max = self.shared.options.resume_wait_max;
         let Some(rest) = self.rest.as_mut().filter(|rest| !rest.bytes.is_empty()) else {
             return false;
@@ -155,7 +166,7 @@ impl BypassedBody {
             return false;
         };
         tracing::debug!(
-            request = %self.cx.request_id(), at = rest.bytes.start, reason,
+            request = %self.cx.request_id(), at = rest.bytes.start, %reason,
             "the rest of a body is asked for again"
         );
         self.shared.metrics.resumptions.inc();
@@ -185,9 +196,9 @@ impl Stream for BypassedBody {
                 this.asking = None;
                 match asked {
                     Ok(body) => this.inner = body,
-                    Err(RestRefusal { reason, is_final }) => {
-                        if is_final || !this.resume_body(&reason) {
-                            return this.cut_body(reason.into());
+                    Err(refusal) => {
+                        if refusal.is_final() || !this.resume_body(&refusal) {
+                            return this.cut_body(refusal.into());
                         }
                         continue;
                     }
@@ -207,7 +218,7 @@ impl Stream for BypassedBody {
                 None if this.is_short() => "the body ended early".into(),
                 None => return Poll::Ready(None),
             };
-            if !this.resume_body(&error.to_string()) {
+            if !this.resume_body(&error) {
                 return this.cut_body(error);
             }
         }

@@ -11,6 +11,7 @@ use s3s::checksum::ChecksumHasher;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use sha2::Sha512;
 
+use super::body_fault::BodyFault;
 use super::chunked::ProvenTrailers;
 
 /// Checksum algorithms that are verified here, by header name, with the length of their digests.
@@ -33,81 +34,6 @@ const OF_UFS: [(&str, usize); 3] = [
 /// Headers of the same family that carry no digest.
 const NOT_DIGESTS: [&str; 3] =
     ["x-amz-checksum-algorithm", "x-amz-checksum-type", "x-amz-checksum-mode"];
-
-/// Reason why a body is not what was promised. [`BodyFault::into_error`] has the S3 code.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
-    #[error("the body has {got} bytes, {declared} were announced")]
-    Length { got: u64, declared: u64 },
-    #[error("the Content-MD5 you specified did not match what we received")]
-    Md5,
-    #[error("the {name} you specified did not match the calculated checksum")]
-    Checksum { name: &'static str },
-    #[error("the trailer {name} that x-amz-trailer announced is missing or is no digest")]
-    Trailer { name: &'static str },
-    #[error("the signature of a chunk does not match")]
-    ChunkSignature,
-    #[error("the provided 'x-amz-content-sha256' header does not match what was computed")]
-    Sha256,
-    #[error(transparent)]
-    Chunks(#[from] super::chunk_guard::ChunkRefusal),
-    #[error("there is no memory for the body: please reduce your request rate")]
-    Busy,
-    #[error("the body did not arrive within {idle_ms} ms")]
-    Idle { idle_ms: u64 },
-    #[error("the body came more slowly than this endpoint waits for")]
-    Slow,
-    #[error("the body broke off: {reason}")]
-    Broken { reason: String },
-}
-
-impl BodyFault {
-    /// Returns the label of the metric.
-    pub fn metric_label(&self) -> &'static str {
-        match self {
-            Self::Length { .. } => "length",
-            Self::Md5 => "md5",
-            Self::Checksum { .. } => "checksum",
-            Self::Trailer { .. } => "trailer",
-            Self::ChunkSignature => "chunk_signature",
-            Self::Sha256 => "sha256",
-            Self::Chunks(refusal) => refusal.metric_label(),
-            Self::Busy => "busy",
-            Self::Idle { .. } => "idle",
-            Self::Slow => "slow",
-            Self::Broken { .. } => "broken",
-        }
-    }
-
-    /// Returns the answer that S3 gives.
-    pub fn into_error(self) -> S3Error {
-        use super::chunk_guard::ChunkRefusal as Refusal;
-        let code = match &self {
-            Self::Length { .. } | Self::Broken { .. } => S3ErrorCode::IncompleteBody,
-            Self::Md5 | Self::Checksum { .. } => S3ErrorCode::BadDigest,
-            Self::Trailer { .. } => custom_code("MalformedTrailerError"),
-            Self::ChunkSignature => S3ErrorCode::SignatureDoesNotMatch,
-            Self::Sha256 => custom_code("XAmzContentSHA256Mismatch"),
-            Self::Chunks(Refusal::ChunkTooLarge { .. } | Refusal::Malformed { .. }) => {
-                S3ErrorCode::InvalidRequest
-            }
-            Self::Chunks(
-                Refusal::TooLong { .. } | Refusal::TooShort { .. } | Refusal::EndedEarly,
-            ) => S3ErrorCode::IncompleteBody,
-            Self::Busy => return crate::http::slow_down(),
-            Self::Idle { .. } | Self::Slow => S3ErrorCode::RequestTimeout,
-        };
-        let mut error = S3Error::with_message(code, self.to_string());
-        if error.status_code().is_none() {
-            error.set_status_code(http::StatusCode::BAD_REQUEST);
-        }
-        error
-    }
-}
-
-fn custom_code(code: &'static str) -> S3ErrorCode {
-    S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InvalidRequest)
-}
 
 /// The promises of one request, with the running hashes.
 pub struct BodyChecks {

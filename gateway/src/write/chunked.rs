@@ -19,7 +19,7 @@ use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Result, StdError};
 use sha2::{Digest, Sha256};
 
-use super::checks::BodyFault;
+use super::body_fault::BodyFault;
 use super::chunk_guard::{ChunkRefusal, ChunkScanner, ChunkSignature, ChunkStep};
 use super::chunk_signing::ChunkSigner;
 

@@ -2,6 +2,7 @@
 //! over, even if its client goes away. Owns that sequence. The tier's client finds the homes and
 //! renews.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,14 +76,19 @@ pub enum NoticeRoute {
 /// A home did not acknowledge.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "the home of the key did not acknowledge: {reason}; check the workers, or set coherence = \
+    "the home of the key did not acknowledge: {source}; check the workers, or set coherence = \
     \"ttl\" on the mount"
 )]
 pub struct HomeUnreachable {
-    pub reason: String,
+    source: Arc<dyn Error + Send + Sync>,
 }
 
 impl HomeUnreachable {
+    /// Makes the error from what kept the home from acknowledging.
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { source: cause.into().into() }
+    }
+
     fn into_error(self) -> S3Error {
         let mut error = S3Error::with_message(S3ErrorCode::ServiceUnavailable, self.to_string());
         let retry = (header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -275,7 +281,7 @@ impl WriteAnnouncement for TierAnnouncement {
 
 impl From<CoherenceError> for HomeUnreachable {
     fn from(error: CoherenceError) -> Self {
-        Self { reason: error.to_string() }
+        Self::new(error)
     }
 }
 
@@ -304,7 +310,7 @@ mod tests {
             _: &[String],
         ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
             match self.away {
-                true => Err(HomeUnreachable { reason: "it is away".to_owned() }),
+                true => Err(HomeUnreachable::new("it is away")),
                 false => Ok(Box::new(Open(self.abandoned.clone()))),
             }
         }

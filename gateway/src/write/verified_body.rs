@@ -15,7 +15,8 @@ use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3Error, S3Result, StdError};
 
-use super::checks::{BodyChecks, BodyFault};
+use super::body_fault::{BodyFault, FaultSlot};
+use super::checks::BodyChecks;
 use super::home_notifier::BodyWriteHandle;
 
 /// The place where a body leaves the reason of its failure: the UFS client above only knows that it
@@ -47,9 +48,6 @@ impl BodyVerdict {
         self.0.lock().released
     }
 }
-
-/// A fault that the inbound body found below s3s; s3s would only say that something broke.
-pub(crate) type FaultSlot = Arc<Mutex<Option<BodyFault>>>;
 
 enum VerifyState {
     Reading,
@@ -212,10 +210,10 @@ fn fault_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> BodyFaul
         return fault.clone();
     }
     let text = error.to_string();
-    if text.contains("UploadStreamError: Sha256Mismatch") {
-        BodyFault::Sha256
-    } else {
-        BodyFault::Broken { reason: text }
+    match text.contains("UploadStreamError: Sha256Mismatch") {
+        true => BodyFault::Sha256,
+        // Only its text can be kept: s3s lends the error.
+        false => BodyFault::broken(text),
     }
 }
 

@@ -64,7 +64,7 @@ impl HomeNotifier for TestHomes {
         keys: &[String],
     ) -> Result<Box<dyn WriteAnnouncement>, HomeUnreachable> {
         if self.refuse_announce.load(Ordering::SeqCst) {
-            return Err(HomeUnreachable { reason: "worker w1 is away".to_owned() });
+            return Err(HomeUnreachable::new("worker w1 is away"));
         }
         let bucket = volume.0.split_once('/').unwrap().1;
         let visible = visible(&self.store, bucket, &keys[0]).await;
@@ -96,7 +96,7 @@ impl WriteAnnouncement for Told {
         self.reported.store(true, Ordering::SeqCst);
         self.told.lock().push(format!("report {} {outcome:?}", self.key));
         if self.refuse.load(Ordering::SeqCst) {
-            return Err(HomeUnreachable { reason: "worker w1 is away".to_owned() });
+            return Err(HomeUnreachable::new("worker w1 is away"));
         }
         Ok(if self.key.starts_with("around") { NoticeRoute::Relayed } else { NoticeRoute::Direct })
     }

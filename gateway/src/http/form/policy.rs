@@ -23,7 +23,7 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 use super::fields::MultipartForm;
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::http::sigv2;
-use crate::operations::access_denied;
+use crate::s3_errors::access_denied;
 
 /// `20260131T235959Z`.
 const DATE: &[FormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");

@@ -4,6 +4,8 @@
 use proptest::prelude::*;
 use s3s::dto::{ListObjectsV2Input, ListObjectsV2Output, Object};
 
+use percent_encoding::percent_decode_str;
+
 use super::*;
 
 const MOUNT: MountNamePair<'_> =

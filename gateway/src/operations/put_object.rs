@@ -10,11 +10,14 @@ use s3s::dto::{
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
-use super::checks::{BodyChecks, BodyFault};
-use super::chunked::{ChunkedBody, ProvenTrailers};
-use super::home_notifier::GatewayWrite;
-use super::verified_body::VerifiedBody;
-use crate::operations::{AuthorizedRequest, HomeNoticeScope, OperationCore, TableOperation};
+use super::operation_core::{AuthorizedRequest, OperationCore};
+use super::table_operation::TableOperation;
+use crate::operation_table::HomeNoticeScope;
+use crate::write::body_fault::BodyFault;
+use crate::write::checks::BodyChecks;
+use crate::write::chunked::{ChunkedBody, ProvenTrailers};
+use crate::write::home_notifier::GatewayWrite;
+use crate::write::verified_body::VerifiedBody;
 
 /// The common interface of the two operations' inputs.
 pub(crate) trait UploadOperation: TableOperation {
@@ -48,14 +51,14 @@ macro_rules! upload {
 upload!(PutObjectInput, content_encoding);
 upload!(UploadPartInput,);
 
-pub(crate) async fn put_object(
+pub(super) async fn put_object(
     core: &OperationCore,
     request: S3Request<PutObjectInput>,
 ) -> S3Result<S3Response<PutObjectOutput>> {
     upload_body(core, request).await
 }
 
-pub(crate) async fn upload_part(
+pub(super) async fn upload_part(
     core: &OperationCore,
     request: S3Request<UploadPartInput>,
 ) -> S3Result<S3Response<UploadPartOutput>> {

@@ -8,8 +8,9 @@ use s3s::dto::{Bucket, ListBucketsInput, ListBucketsOutput, Owner, Timestamp};
 use s3s::{S3Request, S3Response, S3Result};
 use tracing::warn;
 
-use super::{AccessRight, OperationCore};
+use super::operation_core::OperationCore;
 use crate::mount::Ufs;
+use crate::operation_table::AccessRight;
 
 /// Most names in one answer, by S3.
 const BUCKETS_MAX: usize = 10_000;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::*;
+use super::super::*;
 
 #[derive(Deserialize)]
 struct SuiteResults {

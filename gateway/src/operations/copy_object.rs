@@ -6,8 +6,9 @@ use s3s::dto::{
 };
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 
-use super::operation_core::{AuthorizedRequest, no_such_bucket};
-use super::{AccessRight, OperationCore};
+use super::operation_core::{AuthorizedRequest, OperationCore};
+use crate::operation_table::AccessRight;
+use crate::s3_errors::no_such_bucket;
 
 pub(super) async fn copy_object(
     core: &OperationCore,
@@ -38,7 +39,7 @@ fn rewrite_source(
         return Err(S3Error::with_message(S3ErrorCode::NotImplemented, message));
     };
     let mount = core.mounts.resolve_bucket(bucket).ok_or_else(no_such_bucket)?;
-    core.require_right(&entry.identity, &mount, key, AccessRight::read)?;
+    core.rights.require_right(&entry.identity, &mount, key, AccessRight::read)?;
     if mount.ufs.ufs_name() != entry.mount.ufs.ufs_name() {
         let message = format!(
             "{} and {} lie in different stores: copy by reading and writing",

@@ -2,6 +2,8 @@
 //! lint's affair.
 #![allow(clippy::unwrap_used)]
 
+mod compatibility;
+
 use super::*;
 
 #[test]

@@ -11,7 +11,8 @@ use s3s::{S3Request, S3Response, S3Result};
 use time::OffsetDateTime;
 use verbs3_protocol::{ListedAttributes, ListedEntry};
 
-use super::{OperationCore, TableOperation};
+use super::operation_core::OperationCore;
+use super::table_operation::TableOperation;
 
 /// A listing of objects.
 pub(super) trait ObjectListing: TableOperation {

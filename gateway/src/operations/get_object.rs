@@ -5,7 +5,7 @@ use http::Method;
 use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};
 use s3s::{S3Request, S3Response, S3Result};
 
-use super::OperationCore;
+use super::operation_core::OperationCore;
 use crate::read::if_range::{IfRange, ask_store};
 
 pub(super) async fn get_object(

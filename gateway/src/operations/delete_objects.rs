@@ -7,7 +7,8 @@ use s3s::dto::{DeleteObjectsInput, DeleteObjectsOutput, Error, ObjectIdentifier}
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use verbs3_protocol::WriteOutcome;
 
-use super::{AccessRight, OperationCore};
+use super::operation_core::OperationCore;
+use crate::operation_table::AccessRight;
 use crate::write::home_notifier::WriteEnd;
 
 /// Most keys in a batch, by S3.
@@ -23,7 +24,9 @@ pub(super) async fn delete_objects(
     }
     let asked = std::mem::take(&mut request.input.delete.objects);
     let may = |object: &ObjectIdentifier| {
-        core.require_right(&entry.identity, &entry.mount, &object.key, AccessRight::delete).is_ok()
+        core.rights
+            .require_right(&entry.identity, &entry.mount, &object.key, AccessRight::delete)
+            .is_ok()
     };
     let (allowed, denied): (Vec<_>, Vec<_>) = asked.into_iter().partition(may);
     let mut response = if allowed.is_empty() && !denied.is_empty() {
