@@ -14,12 +14,12 @@ mod verbs;
 mod worker;
 
 use crate::environment::EnvironmentLayer;
-use crate::findings::CheckFindings;
-use crate::problem::ConfigProblem;
 use crate::process_role::ProcessRole;
-use crate::quantity::ByteSize;
 use crate::root::RootSettings;
-use crate::settings_table::SettingsTable as _;
+use verbs3_settings::ByteSize;
+use verbs3_settings::CheckFindings;
+use verbs3_settings::ConfigProblem;
+use verbs3_settings::SettingsTable as _;
 
 /// Everything that is wrong with `config` for a process that plays `roles` in `environment`.
 /// Without a role: what is wrong whoever reads it.

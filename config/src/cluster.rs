@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
-use crate::quantity::ByteSize;
-use crate::secret::{ConfigSecret, SecretError};
+use verbs3_settings::ByteSize;
+use verbs3_settings::{ConfigSecret, SecretError};
 
 /// The `[cluster]` section. The same in every process of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

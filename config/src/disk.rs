@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
-use crate::quantity::{ByteSize, TimePeriod};
+use verbs3_settings::{ByteSize, TimePeriod};
 
 /// The `[worker.disk]` table.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

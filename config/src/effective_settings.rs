@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use figment::value::Value;
+use verbs3_settings::toml_literal;
 
 use crate::layers::LoadedConfig;
 use crate::schema;
-use crate::setting_origin::SettingOrigin;
+use verbs3_settings::SettingOrigin;
 
 impl LoadedConfig {
     /// One line per setting: `gateway.listen = "127.0.0.1:9000"  # default`.
@@ -56,25 +57,5 @@ impl LoadedConfig {
         }
         let origin = self.origins.get(&path).cloned().unwrap_or(SettingOrigin::Default);
         lines.push((format!("{path} = {}", toml_literal(value)), origin));
-    }
-}
-
-/// A plain value as TOML would have it; `none` for what is not set.
-pub(crate) fn toml_literal(value: &Value) -> String {
-    match value {
-        Value::String(_, text) => toml::Value::String(text.clone()).to_string(),
-        Value::Char(_, char) => toml::Value::String(char.to_string()).to_string(),
-        Value::Bool(_, bool) => bool.to_string(),
-        Value::Num(_, number) => match number.to_actual() {
-            figment::error::Actual::Float(float) => toml::Value::Float(float).to_string(),
-            figment::error::Actual::Unsigned(number) => number.to_string(),
-            figment::error::Actual::Signed(number) => number.to_string(),
-            other => other.to_string(),
-        },
-        Value::Empty(..) => "none".to_owned(),
-        Value::Array(_, list) => {
-            format!("[{}]", list.iter().map(toml_literal).collect::<Vec<_>>().join(", "))
-        }
-        Value::Dict(..) => "{…}".to_owned(),
     }
 }

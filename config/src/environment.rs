@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 
-use crate::setting_origin::SettingOrigin;
+use verbs3_settings::SettingOrigin;
 
 /// Settings as an environment gives them.
 #[derive(Debug, Clone, Default)]

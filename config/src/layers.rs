@@ -9,11 +9,11 @@ use figment::{Figment, Profile, Provider};
 
 use crate::check;
 use crate::environment::{EnvironmentLayer, SettingOverride};
-use crate::problem::{ConfigError, ConfigProblem, ProblemSeverity};
 use crate::process_role::ProcessRole;
 use crate::root::RootSettings;
 use crate::schema;
-use crate::setting_origin::SettingOrigin;
+use verbs3_settings::SettingOrigin;
+use verbs3_settings::{ConfigError, ConfigProblem, ProblemSeverity};
 
 /// Where the settings of a process come from; each layer wins over those before it.
 #[derive(Debug, Clone, Default)]

@@ -1,9 +1,6 @@
-//! Every setting of every process, its default and its check. Imported by the binary alone:
-//! libraries take `Options` of their own.
+//! The whole configuration: its layers, and what must hold between the settings of all crates.
+//! Imported by the binary alone. Each crate declares its own settings with `verbs3-settings`.
 #![forbid(unsafe_code)]
-
-// The code that `#[derive(SettingsTable)]` writes names this crate.
-extern crate self as verbs3_config;
 
 mod check;
 mod cluster;
@@ -12,21 +9,14 @@ mod dev;
 mod disk;
 mod effective_settings;
 mod environment;
-mod findings;
-mod gateway;
 mod hot;
 mod layers;
 mod mount;
 mod preload;
-mod problem;
 mod process;
 mod process_role;
-mod quantity;
 mod root;
 mod schema;
-mod secret;
-mod setting_origin;
-mod settings_table;
 mod tcp;
 mod telemetry;
 mod ufs;
@@ -38,26 +28,13 @@ pub use coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStor
 pub use dev::DevSettings;
 pub use disk::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
 pub use environment::EnvironmentLayer;
-pub use findings::CheckFindings;
-pub use gateway::{
-    GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
-    GatewayTierSettings, GatewayTimeoutsSettings, GatewayTlsSettings,
-};
 pub use hot::CoordinatorHotSettings;
 pub use layers::{CommandFlag, ConfigLayers, LoadedConfig, load_config, roles_in};
 pub use mount::{AttributesTtl, CoherenceSetting, MountSettings};
 pub use preload::CoordinatorPreloadSettings;
-pub use problem::{ConfigError, ConfigProblem, ProblemSeverity};
-pub use process::{LogFormat, LogSettings, MemorySettings, ProcessSettings};
+pub use process::{LogFormat, LogSettings, ProcessSettings};
 pub use process_role::ProcessRole;
-pub use quantity::{ByteSize, QuantityError, TimePeriod};
 pub use root::RootSettings;
-pub use secret::{ConfigSecret, SecretError};
-pub use setting_origin::SettingOrigin;
-pub use settings_table::{
-    PlainSetting, SettingContent, SettingDescription, SettingsTable, TableDescription, join_path,
-    read_literal, write_default, write_literal,
-};
 pub use tcp::TcpSettings;
 pub use telemetry::{OtlpProtocol, TelemetryOtlpSettings, TelemetrySettings};
 pub use ufs::{
@@ -65,7 +42,13 @@ pub use ufs::{
     UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
 };
 pub use verbs::{FeatureSwitch, VerbsMode, VerbsSettings};
-pub use verbs3_config_derive::SettingsTable;
+pub use verbs3_gateway::{
+    GatewayPeersSettings, GatewaySettings, GatewayTierSettings, GatewayTlsSettings,
+};
+pub use verbs3_settings::{
+    ByteSize, ConfigError, ConfigProblem, ConfigSecret, MemorySettings, ProblemSeverity,
+    SecretError, SettingOrigin, TimePeriod,
+};
 pub use worker::{
     WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerNeighboursSettings,
     WorkerSettings, WorkerShmSettings, WorkerWritesSettings,

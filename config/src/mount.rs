@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
-use crate::quantity::TimePeriod;
+use verbs3_settings::TimePeriod;
 
 /// One `[[mount]]` entry.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

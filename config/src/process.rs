@@ -1,9 +1,9 @@
-//! What every process has: threads, memory, logs, an end.
+//! What every process has: threads, logs, an end.
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
-use crate::quantity::{ByteSize, TimePeriod};
+use verbs3_settings::TimePeriod;
 
 /// The `[process]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
@@ -26,18 +26,6 @@ pub struct ProcessSettings {
     /// For such a connection, from its beginning to its answer's end.
     #[setting(default = "10s", range = "1s"..="5m")]
     pub admin_deadline: TimePeriod,
-}
-
-/// A `memory` table: an arena, mapped once at start.
-#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
-#[serde(default, deny_unknown_fields)]
-pub struct MemorySettings {
-    /// Bytes to map.
-    #[setting(default = "1GiB", range = "16MiB"..="16TiB")]
-    pub capacity: ByteSize,
-    /// Touch all of it at start: a lack of memory then shows at once, not under load.
-    #[setting(default = false)]
-    pub populate: bool,
 }
 
 /// The `[log]` section.

@@ -1,12 +1,11 @@
 //! The whole configuration: one file format, whose sections each process reads as it needs them.
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
 use crate::cluster::ClusterSettings;
 use crate::coordinator::CoordinatorSettings;
 use crate::dev::DevSettings;
-use crate::gateway::GatewaySettings;
 use crate::mount::MountSettings;
 use crate::process::{LogSettings, ProcessSettings};
 use crate::tcp::TcpSettings;
@@ -14,6 +13,7 @@ use crate::telemetry::TelemetrySettings;
 use crate::ufs::UfsSettings;
 use crate::verbs::VerbsSettings;
 use crate::worker::WorkerSettings;
+use verbs3_gateway::GatewaySettings;
 
 /// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but
 /// `gateway`, `coordinator` and `dev`; `coordinator` only `cluster` and its own; `dev` all but

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::ClusterWorkerSettings;
 use crate::disk::{DiskFolderSettings, DiskVolumeSettings};
 use crate::mount::MountSettings;
-use crate::problem::{ConfigProblem, suggest_name};
 use crate::root::RootSettings;
 use crate::ufs::UfsSettings;
+use verbs3_settings::{ConfigProblem, suggest_name};
 
 /// The tree of all defaults.
 pub(crate) fn default_tree() -> Value {

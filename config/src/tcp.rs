@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
-use crate::quantity::{ByteSize, TimePeriod};
+use verbs3_settings::{ByteSize, TimePeriod};
 
 /// The `[tcp]` section, read by both sides.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
-use crate::quantity::{ByteSize, TimePeriod};
-use crate::secret::ConfigSecret;
+use verbs3_settings::ConfigSecret;
+use verbs3_settings::{ByteSize, TimePeriod};
 
 /// One `[[ufs]]` entry: a remote object store, or a local folder.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

@@ -1,9 +1,9 @@
 //! The verbs transport between gateways and workers: InfiniBand, RoCE, iWARP.
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
-use crate::quantity::{ByteSize, TimePeriod};
+use verbs3_settings::{ByteSize, TimePeriod};
 
 /// The `[verbs]` section, read by both sides.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

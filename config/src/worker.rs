@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::SettingsTable;
 
 use crate::disk::WorkerDiskSettings;
-use crate::process::MemorySettings;
-use crate::quantity::{ByteSize, TimePeriod};
+use verbs3_settings::MemorySettings;
+use verbs3_settings::{ByteSize, TimePeriod};
 
 /// The `[worker]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

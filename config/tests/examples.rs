@@ -7,8 +7,11 @@
 use std::path::{Path, PathBuf};
 
 use verbs3_config::{
-    ByteSize, CommandFlag, ConfigLayers, EnvironmentLayer, PlainSetting, ProcessRole, RootSettings,
-    SettingContent, SettingDescription, SettingsTable, TableDescription, TimePeriod, load_config,
+    ByteSize, CommandFlag, ConfigLayers, EnvironmentLayer, ProcessRole, RootSettings, TimePeriod,
+    load_config,
+};
+use verbs3_settings::{
+    PlainSetting, SettingContent, SettingDescription, SettingsTable, TableDescription, join_path,
 };
 
 struct Example {
@@ -190,7 +193,7 @@ fn examples_have_every_setting_with_its_documentation() {
 
 fn write_reference(section: &SettingDescription) -> String {
     let mut text = format!(
-        "# `{0}`\n\n<!-- Written from config/src by the test `examples` of config. -->\n",
+        "# `{0}`\n\n<!-- Written from the declarations by the test `examples` of config. -->\n",
         section.name
     );
     write_reference_table(section.name, section, &mut text);
@@ -243,7 +246,7 @@ fn the_reference_has_every_setting() {
         hold_file(&docs.join(format!("{}.md", section.name)), &write_reference(section));
     }
     let mut list = String::from(
-        "# Configuration\n\n<!-- Written from config/src by the test `examples` of config. -->\n\n\
+        "# Configuration\n\n<!-- Written from the declarations by the test `examples` of config. -->\n\n\
          Every section of the file, with every setting of it.\n\
          [Operations](../operations.md) says how the file, the environment and flags go together.\n\n\
          | section | what it is about |\n|---|---|\n",
@@ -316,7 +319,7 @@ fn walk_settings(
     visit: &mut impl FnMut(&str, &PlainSetting),
 ) {
     for setting in &table.settings {
-        let path = verbs3_config::join_path(path, setting.name);
+        let path = join_path(path, setting.name);
         match &setting.content {
             SettingContent::Plain(plain) => visit(&path, plain),
             SettingContent::Table(table) => walk_settings(table, &path, visit),

@@ -15,7 +15,6 @@ use verbs3_telemetry::RequestTracer;
 use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
 use crate::cors::{CorsOptions, CorsResponder};
 use crate::exchange::{IdentityShares, RequestPlaces, share_of};
-use crate::gateway_options::GatewayOptions;
 use crate::http::{
     AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
     InboundBounds, LenientRoute, ReadinessCheck, form_memory,
@@ -24,6 +23,7 @@ use crate::metrics::GatewayHttpMetrics;
 use crate::mount::MountTable;
 use crate::operations::{OperationCore, RightsJudge, S3Implementation};
 use crate::read::ObjectReader;
+use crate::settings::GatewaySettings;
 use crate::write::HomeNotifier;
 use crate::write::body_budget::BodyBudget;
 
@@ -45,30 +45,34 @@ impl GatewayService {
     /// Makes a gateway in front of a tier. Must be called within a tokio runtime. Fails if a
     /// metric's name is taken in the registry.
     pub fn new(
-        options: GatewayOptions,
+        settings: &GatewaySettings,
+        admin_limits: AdminLimits,
         mounts: MountTable,
-        reader: ObjectReader,
         tier: Arc<CacheTierClient>,
         identities: Arc<IdentityStore>,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        Self::from_parts(options, mounts, Some(reader), Arc::new(tier), identities, registry)
+        let reader = ObjectReader::new(settings, tier.clone(), registry)?;
+        let homes = Arc::new(tier);
+        Self::from_parts(settings, admin_limits, mounts, Some(reader), homes, identities, registry)
     }
 
     /// Makes a gateway whose reads go to the UFS, and which tells another kind of homes of its
     /// writes.
     pub fn without_tier(
-        options: GatewayOptions,
+        settings: &GatewaySettings,
+        admin_limits: AdminLimits,
         mounts: MountTable,
         homes: Arc<dyn HomeNotifier>,
         identities: Arc<IdentityStore>,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        Self::from_parts(options, mounts, None, homes, identities, registry)
+        Self::from_parts(settings, admin_limits, mounts, None, homes, identities, registry)
     }
 
     fn from_parts(
-        options: GatewayOptions,
+        settings: &GatewaySettings,
+        admin_limits: AdminLimits,
         mounts: MountTable,
         reader: Option<ObjectReader>,
         homes: Arc<dyn HomeNotifier>,
@@ -76,17 +80,16 @@ impl GatewayService {
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
         let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
-        metrics
-            .in_flight_max
-            .set(i64::try_from(options.requests_in_flight_max).unwrap_or(i64::MAX));
-        metrics.connections_max.set(i64::try_from(options.connections_max).unwrap_or(i64::MAX));
+        let GatewaySettings { limits, timeouts, .. } = settings;
+        metrics.in_flight_max.set(limits.requests_in_flight_max.into());
+        metrics.connections_max.set(limits.connections_max.into());
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(identities.clone().follow_file(stop.clone()));
 
         let asking = CorsOptions {
-            ttl: options.cors_ttl,
-            lookups_max: options.cors_lookups_max,
-            lookup_max: options.cors_lookup_max,
+            ttl: settings.cors_ttl.0,
+            lookups_max: limits.cors_lookups_max as usize,
+            lookup_max: timeouts.cors_lookup.0,
         };
         let cors = Arc::new(CorsResponder::new(mounts.clone(), asking, metrics.clone()));
         let rights = RightsJudge { mounts: mounts.clone(), metrics: metrics.clone() };
@@ -100,7 +103,7 @@ impl GatewayService {
         };
         let operations = S3Implementation(Arc::new(core));
         let config: Arc<dyn S3ConfigProvider> =
-            Arc::new(StaticConfigProvider::new(Arc::new(s3_config(&options))));
+            Arc::new(StaticConfigProvider::new(Arc::new(s3_config(settings))));
         let service = || {
             let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(config.clone());
@@ -109,46 +112,45 @@ impl GatewayService {
                 identities: identities.clone(),
                 metrics: metrics.clone(),
             });
-            if !options.domains.is_empty() {
-                builder.set_host(HostDomains::new(&options.domains));
+            if !settings.domains.is_empty() {
+                builder.set_host(HostDomains::new(&settings.domains));
             }
             builder
         };
         let mut outer = service();
         outer.set_route(LenientRoute { inner: service().build(), identities: identities.clone() });
-        metrics
-            .form_bytes_max
-            .set(i64::try_from(options.post_objects_bytes_max).unwrap_or(i64::MAX));
+        let forms_bytes_max = limits.forms_max.0.saturating_add(FORM_EXTRA_BYTES);
+        metrics.form_bytes_max.set(i64::try_from(forms_bytes_max).unwrap_or(i64::MAX));
         let requests =
-            RequestPlaces::new(options.requests_in_flight_max, metrics.in_flight.clone());
-        let requests_max = share_of(options.requests_in_flight_max, options.identity_share_percent);
+            RequestPlaces::new(limits.requests_in_flight_max as usize, metrics.in_flight.clone());
+        let requests_max =
+            share_of(limits.requests_in_flight_max as usize, limits.identity_share_percent);
         let shares = IdentityShares {
             identities: identities.clone(),
             requests: KeyShares::new(requests_max),
-            uploads: KeyShares::new(options.uploads_per_identity_max),
+            uploads: KeyShares::new(limits.uploads_per_identity_max as usize),
             metrics: metrics.clone(),
         };
         let forms = FormUploads {
             identities,
-            domains: HostDomains::new(&options.domains),
-            sigv2: options.sigv2,
-            file_bytes_max: options.post_object_bytes_max,
-            memory: form_memory(options.post_objects_bytes_max),
+            domains: HostDomains::new(&settings.domains),
+            sigv2: settings.sigv2,
+            file_bytes_max: limits.form_max.0,
+            memory: form_memory(forms_bytes_max),
             held: metrics.form_bytes.clone(),
-            proof_max: options.proof_max,
+            proof_max: timeouts.proof.0,
             requests: requests.clone(),
         };
-        let bodies = inbound_bounds(&options, &metrics);
+        let bodies = inbound_bounds(settings, &metrics);
         metrics
             .http2_answers_max
-            .set(i64::try_from(options.http2_answers_bytes_max).unwrap_or(i64::MAX));
-        let answers =
-            BodyBudget::new(options.http2_answers_bytes_max, metrics.http2_answers.clone());
+            .set(i64::try_from(limits.http2_answers_max.0).unwrap_or(i64::MAX));
+        let answers = BodyBudget::new(limits.http2_answers_max.0, metrics.http2_answers.clone());
         let front = GatewayFront {
             service: outer.build(),
             in_flight: requests,
             unproven: RequestPlaces::new(
-                options.unproven_requests_max,
+                limits.unproven_requests_max as usize,
                 metrics.requests_unproven.clone(),
             ),
             metrics,
@@ -156,15 +158,15 @@ impl GatewayService {
             answers,
             shares: Arc::new(shares),
             forms,
-            clock_skew_max: options.clock_skew_max,
+            clock_skew_max: timeouts.clock_skew.0,
             tracer: OnceLock::new(),
             cors,
         };
         let front = Arc::new(front);
-        let server = HttpServer::new(front.clone(), &options, stop.clone());
+        let server = HttpServer::new(front.clone(), settings, stop.clone());
         let stop_admin = CancellationToken::new();
         let registry = registry.clone();
-        let (admin_tasks, admin_limits) = (TaskTracker::new(), options.admin);
+        let admin_tasks = TaskTracker::new();
         Ok(Self { server, front, registry, stop, stop_admin, tasks, admin_tasks, admin_limits })
     }
 
@@ -203,30 +205,33 @@ impl GatewayService {
 /// buffer of 408 KiB, and one frame.
 const STORE_QUEUE_BYTES: u64 = 480 * 1024;
 
+/// Fields and boundaries of forms, which come on top of their files.
+const FORM_EXTRA_BYTES: u64 = 1024 * 1024;
+
 /// Size of an HTTP/2 frame, by hyper's setting.
 const FRAME_BYTES: u64 = 16 * 1024;
 
 /// Returns how much memory each body may hold. An object's body holds three parts: what the
 /// socket's buffer or the HTTP/2 window takes ahead; one frame that is held back (at most that
 /// buffer, or one of HTTP/2's frames); and what waits for the UFS.
-fn inbound_bounds(options: &GatewayOptions, metrics: &GatewayHttpMetrics) -> InboundBounds {
-    metrics.body_memory_max.set(i64::try_from(options.bodies_bytes_max).unwrap_or(i64::MAX));
-    let ahead = (2 * options.header_bytes_max as u64)
-        .max(u64::from(options.http2_window_bytes / 4) + FRAME_BYTES);
+fn inbound_bounds(settings: &GatewaySettings, metrics: &GatewayHttpMetrics) -> InboundBounds {
+    let limits = &settings.limits;
+    metrics.body_memory_max.set(i64::try_from(limits.bodies_max.0).unwrap_or(i64::MAX));
+    let ahead = (2 * limits.header_max.0).max(limits.http2_window.0 / 4 + FRAME_BYTES);
     InboundBounds {
-        idle_max: options.body_idle_max,
-        rate_min: options.upload_rate_min,
-        budget: BodyBudget::new(options.bodies_bytes_max, metrics.body_memory.clone()),
+        idle_max: settings.timeouts.body_idle.0,
+        rate_min: settings.upload_rate_min(),
+        budget: BodyBudget::new(limits.bodies_max.0, metrics.body_memory.clone()),
         upload_bytes: ahead + STORE_QUEUE_BYTES,
-        document_bytes_max: options.xml_bytes_max as u64,
+        document_bytes_max: limits.xml_max.0,
     }
 }
 
-fn s3_config(options: &GatewayOptions) -> S3Config {
+fn s3_config(settings: &GatewaySettings) -> S3Config {
     let mut config = S3Config::default();
-    config.xml_max_body_size = options.xml_bytes_max;
-    config.post_object_max_file_size = options.post_object_bytes_max;
+    config.xml_max_body_size = settings.limits.xml_max.as_usize();
+    config.post_object_max_file_size = settings.limits.form_max.0;
     config.presigned_url_max_skew_time_secs =
-        u32::try_from(options.clock_skew_max.as_secs()).unwrap_or(u32::MAX);
+        u32::try_from(settings.timeouts.clock_skew.0.as_secs()).unwrap_or(u32::MAX);
     config
 }

@@ -8,7 +8,6 @@ mod cors;
 pub mod decoders;
 mod exchange;
 mod gateway;
-mod gateway_options;
 mod http;
 pub mod metrics;
 pub mod mount;
@@ -17,6 +16,7 @@ mod operations;
 pub mod read;
 pub mod request;
 mod s3_errors;
+mod settings;
 mod ufs_answer;
 mod write;
 
@@ -25,6 +25,9 @@ pub use self::http::{
     TlsFiles,
 };
 pub use gateway::GatewayService;
-pub use gateway_options::GatewayOptions;
 pub use operation_table::AccessRight;
+pub use settings::{
+    GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
+    GatewayTierSettings, GatewayTimeoutsSettings, GatewayTlsSettings,
+};
 pub use write::{HomeNotifier, HomeUnreachable, NoticeRoute, WriteAnnouncement};

@@ -13,7 +13,6 @@ mod conditions;
 pub(crate) mod if_range;
 pub(crate) mod metrics;
 mod object_fetch;
-mod options;
 mod request_plan;
 mod resumption_backoff;
 mod sequence_table;
@@ -33,13 +32,13 @@ use verbs3_telemetry::{ActiveTraceSpan, TraceValue};
 
 use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
+use crate::settings::{GatewayReadSettings, GatewaySettings};
 use admission::{BypassPlaces, ReadAdmission, ReadBytesPermit};
 use assembled_body::AssembledBody;
 use conditions::ConditionVerdict;
 use if_range::IfRange;
 use metrics::ReadMetrics;
 use object_fetch::{FetchError, FetchSubject, ObjectFetch, verdict_of};
-pub use options::ReaderOptions;
 use request_plan::{AnswerExtent, ReadRequestPlan};
 use sequence_table::SequenceTable;
 
@@ -52,7 +51,7 @@ pub struct ObjectReader {
 /// The state that all reads of this gateway share.
 struct ObjectReaderInner {
     tier: Arc<CacheTierClient>,
-    options: ReaderOptions,
+    settings: GatewayReadSettings,
     admission: ReadAdmission,
     places: BypassPlaces,
     sequences: SequenceTable,
@@ -88,32 +87,26 @@ enum ReadOpenOutcome {
 impl ObjectReader {
     /// Makes a reader. Fails if a metric's name is taken in the registry.
     pub fn new(
-        options: ReaderOptions,
+        gateway: &GatewaySettings,
         tier: Arc<CacheTierClient>,
         registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
+        let settings = gateway.read.clone();
         let metrics = ReadMetrics::new(registry)?;
-        let in_flight = (metrics.bytes_in_flight.clone(), metrics.bypasses_in_flight.clone());
-        let shared = ObjectReaderInner {
-            admission: ReadAdmission::new(
-                options.bytes_in_flight_max,
-                options.admission_wait_max,
-                in_flight.0,
-            ),
-            places: BypassPlaces::new(
-                options.ufs_bypass_in_flight_max,
-                options.ufs_bypass_share_percent,
-                options.ufs_bypass_wait_max,
-                in_flight.1,
-            ),
-            sequences: SequenceTable::new(
-                options.sequences_max,
-                u64::from(options.read_ahead_bytes_max),
-            ),
-            metrics,
-            tier,
-            options,
-        };
+        let admission = ReadAdmission::new(
+            settings.bytes_in_flight_max.unwrap_or(gateway.memory.capacity).0,
+            settings.admission_wait_max.0,
+            metrics.bytes_in_flight.clone(),
+        );
+        let places = BypassPlaces::new(
+            settings.bypass_in_flight_max as usize,
+            gateway.limits.identity_share_percent,
+            settings.bypass_wait_max.0,
+            metrics.bypasses_in_flight.clone(),
+        );
+        let sequences =
+            SequenceTable::new(settings.sequences_max as usize, settings.read_ahead_max.0);
+        let shared = ObjectReaderInner { admission, places, sequences, metrics, tier, settings };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -304,7 +297,7 @@ impl ObjectReader {
                 version: Arc::new(attributes.version.clone()),
                 version_named: ask.version_id.is_some(),
             };
-            let ahead = if sequential { self.shared.options.read_ahead_bytes_max } else { 0 };
+            let ahead = if sequential { self.shared.settings.read_ahead_bytes_max() } else { 0 };
             fetch = Some(Box::new(ObjectFetch::new(subject, fetched, rest, ahead)));
         }
         if !ready.is_empty() {

@@ -10,15 +10,12 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{
-    AttributesTtl, CoherenceSetting, GatewayLimitsSettings, GatewayReadSettings, GatewaySettings,
-    GatewayTimeoutsSettings, GatewayTlsSettings, MemorySettings, MountSettings, ProcessSettings,
-    RootSettings,
+    AttributesTtl, CoherenceSetting, MountSettings, ProcessSettings, RootSettings,
 };
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{self, AttributeFreshness, MountTable};
-use verbs3_gateway::read::{ObjectReader, ReaderOptions};
 use verbs3_gateway::{
-    AdminLimits, GatewayOptions, HttpListener, RateMin, ReadinessCheck, TlsFiles,
+    AdminLimits, GatewaySettings, GatewayTlsSettings, HttpListener, ReadinessCheck, TlsFiles,
 };
 use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
@@ -142,31 +139,7 @@ pub async fn serve_gateway(
     identities: Arc<IdentityStore>,
     GatewayObservability { registry, telemetry, admin: admin_limits }: GatewayObservability<'_>,
 ) -> anyhow::Result<ServingGateway> {
-    // Identities, memory, tier and peers have become arguments.
-    let GatewaySettings {
-        listen,
-        bind_device,
-        admin_listen,
-        admin_bind_device,
-        domains,
-        identities: _,
-        sigv2,
-        cors_ttl,
-        memory,
-        tls,
-        limits,
-        timeouts,
-        read,
-        tier: _,
-        peers: _,
-    } = config;
-    let reading = ReaderOptions {
-        ufs_bypass_share_percent: limits.identity_share_percent,
-        ..reader_options(read, memory)
-    };
-    let reader = ObjectReader::new(reading, tier.clone(), registry)?;
-    let options = gateway_options(domains, *sigv2, cors_ttl.0, limits, timeouts);
-    let options = GatewayOptions { admin: admin_limits, ..options };
+    let GatewaySettings { listen, bind_device, admin_listen, admin_bind_device, tls, .. } = config;
     let http = ListenEndpoint {
         address: *listen,
         address_setting: "gateway.listen",
@@ -184,9 +157,9 @@ pub async fn serve_gateway(
     let admin_socket = control.open_listener()?;
     let (listen, admin) = (listener.local_address()?, admin_socket.local_addr()?);
     let gateway = verbs3_gateway::GatewayService::new(
-        options,
+        config,
+        admin_limits,
         mounts,
-        reader,
         tier.clone(),
         identities,
         registry,
@@ -233,102 +206,6 @@ fn workers_are_up(tier: Arc<CacheTierClient>) -> ReadinessCheck {
         _ => Ok(()),
     };
     ReadinessCheck::new("workers", check)
-}
-
-fn gateway_options(
-    domains: &[String],
-    sigv2: bool,
-    cors_ttl: Duration,
-    limits: &GatewayLimitsSettings,
-    timeouts: &GatewayTimeoutsSettings,
-) -> GatewayOptions {
-    let GatewayLimitsSettings {
-        connections_max,
-        connections_per_address_max,
-        unproven_connections_max,
-        unproven_per_address_max,
-        unproven_requests_max,
-        identity_share_percent,
-        uploads_per_identity_max,
-        upload_rate_min,
-        download_rate_min,
-        cors_lookups_max,
-        requests_in_flight_max,
-        header_max,
-        bodies_max,
-        http2_window,
-        http2_answers_max,
-        xml_max,
-        form_max,
-        forms_max,
-    } = limits;
-    let GatewayTimeoutsSettings {
-        header,
-        proof,
-        tls_handshake,
-        body_idle,
-        write_stall,
-        rate_window,
-        cors_lookup,
-        clock_skew,
-    } = timeouts;
-    GatewayOptions {
-        domains: domains.to_vec(),
-        requests_in_flight_max: *requests_in_flight_max as usize,
-        connections_max: *connections_max as usize,
-        connections_per_address_max: *connections_per_address_max as usize,
-        unproven_connections_max: *unproven_connections_max as usize,
-        unproven_per_address_max: *unproven_per_address_max as usize,
-        unproven_requests_max: *unproven_requests_max as usize,
-        proof_max: proof.0,
-        header_read_max: header.0,
-        header_bytes_max: header_max.as_usize(),
-        body_idle_max: body_idle.0,
-        write_stall_max: write_stall.0,
-        upload_rate_min: RateMin { bytes_per_second: upload_rate_min.0, window: rate_window.0 },
-        download_rate_min: RateMin { bytes_per_second: download_rate_min.0, window: rate_window.0 },
-        identity_share_percent: *identity_share_percent,
-        uploads_per_identity_max: *uploads_per_identity_max as usize,
-        tls_handshake_max: tls_handshake.0,
-        bodies_bytes_max: bodies_max.0,
-        // Checked: 64 MiB at most.
-        http2_window_bytes: u32::try_from(http2_window.0).unwrap_or(u32::MAX),
-        http2_answers_bytes_max: http2_answers_max.0,
-        xml_bytes_max: xml_max.as_usize(),
-        post_object_bytes_max: form_max.0,
-        // Fields and boundaries come on top of a file.
-        post_objects_bytes_max: forms_max.0.saturating_add(1024 * 1024),
-        sigv2,
-        clock_skew_max: clock_skew.0,
-        cors_ttl,
-        cors_lookups_max: *cors_lookups_max as usize,
-        cors_lookup_max: cors_lookup.0,
-        admin: AdminLimits::default(),
-    }
-}
-
-fn reader_options(read: &GatewayReadSettings, memory: &MemorySettings) -> ReaderOptions {
-    let GatewayReadSettings {
-        window,
-        bytes_in_flight_max,
-        admission_wait_max,
-        bypass_in_flight_max,
-        bypass_wait_max,
-        resume_wait_max,
-        read_ahead_max,
-        sequences_max,
-    } = read;
-    ReaderOptions {
-        window_bytes: window.0,
-        bytes_in_flight_max: bytes_in_flight_max.unwrap_or(memory.capacity).0,
-        admission_wait_max: admission_wait_max.0,
-        ufs_bypass_in_flight_max: *bypass_in_flight_max as usize,
-        ufs_bypass_share_percent: 100,
-        ufs_bypass_wait_max: bypass_wait_max.0,
-        resume_wait_max: resume_wait_max.0,
-        read_ahead_bytes_max: u32::try_from(read_ahead_max.0).unwrap_or(u32::MAX),
-        sequences_max: *sequences_max as usize,
-    }
 }
 
 fn tls_files(tls: &GatewayTlsSettings) -> Option<TlsFiles> {

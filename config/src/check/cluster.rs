@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::{ClusterSettings, ClusterWorkerSettings};
-use crate::findings::CheckFindings;
 use crate::mount::{CoherenceSetting, MountSettings};
 use crate::process_role::ProcessRole;
-use crate::quantity::ByteSize;
-use crate::secret::ConfigSecret;
+use verbs3_settings::ByteSize;
+use verbs3_settings::CheckFindings;
+use verbs3_settings::ConfigSecret;
 
 /// Shorter secrets can be guessed off line from one recorded handshake.
 const SECRET_CHARS_MIN: usize = 16;

@@ -1,8 +1,8 @@
 //! Checks of `[coordinator]`.
 
 use crate::coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
-use crate::findings::CheckFindings;
 use crate::process_role::ProcessRole;
+use verbs3_settings::CheckFindings;
 
 pub(super) fn check_coordinator(
     coordinator: &CoordinatorSettings,

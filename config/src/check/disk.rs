@@ -1,7 +1,7 @@
 //! Checks of `[worker.disk]`.
 
 use crate::disk::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
-use crate::findings::CheckFindings;
+use verbs3_settings::CheckFindings;
 
 pub(super) fn check_disk(disk: &WorkerDiskSettings, findings: &mut CheckFindings) {
     let WorkerDiskSettings { folders, volumes, .. } = disk;

@@ -2,14 +2,14 @@
 
 use super::check_device;
 use crate::cluster::ClusterSettings;
-use crate::findings::CheckFindings;
-use crate::gateway::{
+use crate::process_role::ProcessRole;
+use verbs3_gateway::{
     GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
     GatewayTierSettings, GatewayTlsSettings,
 };
-use crate::process::MemorySettings;
-use crate::process_role::ProcessRole;
-use crate::quantity::TimePeriod;
+use verbs3_settings::CheckFindings;
+use verbs3_settings::MemorySettings;
+use verbs3_settings::TimePeriod;
 
 pub(super) fn check_gateway(
     gateway: &GatewaySettings,

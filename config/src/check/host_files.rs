@@ -6,12 +6,12 @@ use std::path::Path;
 
 use crate::coordinator::CoordinatorStoreSettings;
 use crate::environment::EnvironmentLayer;
-use crate::findings::CheckFindings;
-use crate::gateway::GatewaySettings;
 use crate::process_role::ProcessRole;
 use crate::root::RootSettings;
 use crate::telemetry::TelemetrySettings;
 use crate::ufs::{CredentialsKind, CredentialsSettings, UfsKind, UfsSettings};
+use verbs3_gateway::GatewaySettings;
+use verbs3_settings::CheckFindings;
 
 pub(super) fn check_surroundings(
     config: &RootSettings,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::findings::CheckFindings;
 use crate::mount::{AttributesTtl, CoherenceSetting, MountSettings};
-use crate::problem::suggest_name;
 use crate::process_role::ProcessRole;
 use crate::ufs::UfsSettings;
+use verbs3_settings::CheckFindings;
+use verbs3_settings::suggest_name;
 
 pub(super) fn check_mounts(
     mounts: &[MountSettings],

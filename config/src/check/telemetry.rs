@@ -1,7 +1,7 @@
 //! Checks of `[telemetry]`.
 
-use crate::findings::CheckFindings;
 use crate::telemetry::{TelemetryOtlpSettings, TelemetrySettings};
+use verbs3_settings::CheckFindings;
 
 pub(super) fn check_telemetry(telemetry: &TelemetrySettings, findings: &mut CheckFindings) {
     let TelemetrySettings { otlp, .. } = telemetry;
@@ -49,8 +49,8 @@ fn check_endpoint(endpoint: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SettingsTable as _;
-    use crate::secret::ConfigSecret;
+    use verbs3_settings::ConfigSecret;
+    use verbs3_settings::SettingsTable as _;
 
     fn problems(otlp: TelemetryOtlpSettings) -> Vec<String> {
         let mut findings = CheckFindings::default();

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::findings::CheckFindings;
 use crate::process_role::ProcessRole;
 use crate::ufs::{
     CredentialsKind, CredentialsSettings, UfsCircuitSettings, UfsKind, UfsLimitsSettings,
     UfsRetriesSettings, UfsSettings,
 };
+use verbs3_settings::CheckFindings;
 
 pub(super) fn check_ufs_list(
     list: &[UfsSettings],

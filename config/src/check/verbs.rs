@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::findings::CheckFindings;
-use crate::gateway::GatewaySettings;
 use crate::verbs::{VerbsMode, VerbsSettings};
 use crate::worker::{WorkerSettings, WorkerShmSettings};
+use verbs3_gateway::GatewaySettings;
+use verbs3_settings::CheckFindings;
 
 /// What a welcome has room for; more than any host has.
 const RAILS_MAX: usize = 32;

@@ -2,10 +2,10 @@
 
 use super::check_device;
 use crate::cluster::ClusterSettings;
-use crate::findings::CheckFindings;
-use crate::problem::suggest_name;
 use crate::process_role::ProcessRole;
 use crate::worker::{WorkerFillSettings, WorkerSettings};
+use verbs3_settings::CheckFindings;
+use verbs3_settings::suggest_name;
 
 pub(super) fn check_worker(
     worker: &WorkerSettings,

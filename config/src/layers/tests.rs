@@ -6,9 +6,9 @@ use std::path::Path;
 
 use super::{CommandFlag, ConfigLayers, LoadedConfig, load_config};
 use crate::environment::EnvironmentLayer;
-use crate::problem::ConfigError;
 use crate::process_role::ProcessRole;
-use crate::quantity::ByteSize;
+use verbs3_settings::ByteSize;
+use verbs3_settings::ConfigError;
 
 fn environment(variables: &[(&str, &str)]) -> EnvironmentLayer {
     EnvironmentLayer::from_variables(

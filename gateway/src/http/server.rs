@@ -32,7 +32,7 @@ use super::rate_floor::RateMin;
 use super::request_body::HttpRequestBody;
 use super::stall_guard::StallGuard;
 use super::tls::{TlsCertificates, TlsError, TlsFiles};
-use crate::gateway_options::GatewayOptions;
+use crate::settings::GatewaySettings;
 
 /// Pause after an error of `accept` (out of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -117,41 +117,45 @@ impl HttpServer {
     /// lets connections finish their requests.
     pub fn new(
         front: Arc<GatewayFront>,
-        options: &GatewayOptions,
+        settings: &GatewaySettings,
         stop: CancellationToken,
     ) -> Self {
+        let GatewaySettings { limits, timeouts, .. } = settings;
+        let header_bytes_max = limits.header_max.as_usize();
+        // The setting's range ends far below.
+        let http2_window = u32::try_from(limits.http2_window.0).unwrap_or(u32::MAX);
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(options.header_read_max)
-            .max_buf_size(options.header_bytes_max.max(8192));
+            .header_read_timeout(timeouts.header.0)
+            .max_buf_size(header_bytes_max.max(8192));
         builder
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
-            .initial_connection_window_size(options.http2_window_bytes)
-            .initial_stream_window_size(options.http2_window_bytes / 4)
-            .max_header_list_size(u32::try_from(options.header_bytes_max).unwrap_or(u32::MAX))
-            .keep_alive_interval(options.header_read_max)
-            .keep_alive_timeout(options.header_read_max);
-        let connections = Arc::new(Semaphore::new(options.connections_max));
-        let limits = RoomLimits {
-            places_max: options.unproven_connections_max,
-            per_address_max: options.unproven_per_address_max,
+            .initial_connection_window_size(http2_window)
+            .initial_stream_window_size(http2_window / 4)
+            .max_header_list_size(u32::try_from(header_bytes_max).unwrap_or(u32::MAX))
+            .keep_alive_interval(timeouts.header.0)
+            .keep_alive_timeout(timeouts.header.0);
+        let connections = Arc::new(Semaphore::new(limits.connections_max as usize));
+        let room = RoomLimits {
+            places_max: limits.unproven_connections_max as usize,
+            per_address_max: limits.unproven_per_address_max as usize,
             grace: STRANGER_GRACE,
         };
         let shared = HttpServerInner {
             front,
             builder,
             connections,
-            strangers: WaitingRoom::new(limits),
-            by_address: KeyShares::new(options.connections_per_address_max),
-            proof_max: options.proof_max,
-            idle_max: options.header_read_max,
-            handshake_max: options.tls_handshake_max,
-            stall_max: options.write_stall_max,
-            download_min: options.download_rate_min,
+            strangers: WaitingRoom::new(room),
+            by_address: KeyShares::new(limits.connections_per_address_max as usize),
+            proof_max: timeouts.proof.0,
+            idle_max: timeouts.header.0,
+            handshake_max: timeouts.tls_handshake.0,
+            stall_max: timeouts.write_stall.0,
+            download_min: settings.download_rate_min(),
             stop,
             cut: CancellationToken::new(),
         };

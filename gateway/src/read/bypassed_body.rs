@@ -158,7 +158,7 @@ impl BypassedBody {
 
     /// Tries again to get the rest. Returns whether a try was left.
     fn resume_body(&mut self, reason: &dyn Display) -> bool {
-        let wait_max = self.shared.options.resume_wait_max;
+        let wait_max = self.shared.settings.resume_wait_max.0;
         let Some(rest) = self.rest.as_mut().filter(|rest| !rest.bytes.is_empty()) else {
             return false;
         };

@@ -127,7 +127,7 @@ impl ObjectFetch {
         ahead_bytes_max: u32,
     ) -> Self {
         let block_bytes = u64::from(subject.shared.block_geometry().block_bytes);
-        let window_max = usize::try_from(subject.shared.options.window_bytes / block_bytes)
+        let window_max = usize::try_from(subject.shared.settings.window.0 / block_bytes)
             .unwrap_or(usize::MAX)
             .max(1);
         let mut fetch = Self {
@@ -434,7 +434,7 @@ impl FetchSubject {
             return None;
         }
         let pause =
-            flight.resumption.next_pause(Instant::now(), self.shared.options.resume_wait_max)?;
+            flight.resumption.next_pause(Instant::now(), self.shared.settings.resume_wait_max.0)?;
         self.shared.metrics.resumptions.inc();
         tracing::debug!(request = %self.cx.request_id(), object = %self.object, at = flight.range.start, %error,
             "a body goes on from another source");

@@ -33,6 +33,8 @@ use verbs3_rdma::transport::PeerAddress;
 use verbs3_ufs::local::{LocalOptions, LocalStore};
 use verbs3_ufs::{Ufs, UfsLimits};
 
+use verbs3_settings::ByteSize;
+
 use super::*;
 use crate::mount::WriteCoherence;
 use crate::request::RequestId;
@@ -65,7 +67,7 @@ struct Make {
     join: Join,
     workers: usize,
     attributes: AttributeFreshness,
-    reader: ReaderOptions,
+    reader: GatewayReadSettings,
     landings: usize,
 }
 
@@ -75,7 +77,10 @@ impl Default for Make {
             join: Join::Copy,
             workers: 1,
             attributes: AttributeFreshness::Immutable,
-            reader: ReaderOptions { window_bytes: 4 * BLOCK as u64, ..ReaderOptions::default() },
+            reader: GatewayReadSettings {
+                window: ByteSize(4 * BLOCK as u64),
+                ..GatewayReadSettings::default()
+            },
             landings: 32 << 20,
         }
     }
@@ -143,7 +148,8 @@ impl Make {
         let registry = Registry::new();
         let tier = CacheTierClient::new(options, placement, peers, arena(self.landings), &registry)
             .unwrap();
-        let reader = ObjectReader::new(self.reader, tier.clone(), &registry).unwrap();
+        let settings = GatewaySettings { read: self.reader, ..GatewaySettings::default() };
+        let reader = ObjectReader::new(&settings, tier.clone(), &registry).unwrap();
         let mount = Arc::new(MountedBucket {
             name: "train".into(),
             volume,

@@ -6,6 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::signing::{Request, sha256};
 use crate::stage::{Stage, until};
+use verbs3_settings::TimePeriod;
 
 fn put(body: &[u8]) -> Request {
     Request::new("PUT", "/data/key").header("content-length", &body.len().to_string())
@@ -88,7 +89,7 @@ async fn a_client_that_goes_away_in_the_middle_stores_and_announces_nothing() {
 #[tokio::test]
 async fn a_body_that_stalls_is_given_up() {
     let stage = Stage::start_with(|setup| {
-        setup.options.body_idle_max = std::time::Duration::from_millis(200)
+        setup.settings.timeouts.body_idle = TimePeriod(std::time::Duration::from_millis(200))
     })
     .await;
     let (head, _) = put(b"hello").signed(&stage.host());

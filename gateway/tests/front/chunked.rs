@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::signing::{Request, Seed};
 use crate::stage::{Answer, Stage};
+use verbs3_settings::ByteSize;
 
 const SIGNED: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
 const SIGNED_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
@@ -230,7 +231,7 @@ async fn the_trailer_framing_of_minio_go_is_accepted() {
 /// s3s reads documents, and holds a chunk of one whole.
 #[tokio::test]
 async fn a_document_in_chunks_is_bounded_and_must_end() {
-    let stage = Stage::start_with(|setup| setup.options.xml_bytes_max = 4096).await;
+    let stage = Stage::start_with(|setup| setup.settings.limits.xml_max = ByteSize(4096)).await;
     assert_eq!(stage.put("/data/key", b"hello").await.status, 200);
     let delete = |form: &str, declared: usize| {
         let request = Request::new("POST", "/data").query("delete=").payload(form);

@@ -16,6 +16,7 @@ use verbs3_ufs::{Ufs, UfsLimits};
 
 use crate::signing::Request;
 use crate::stage::{Answer, Stage, mount, until};
+use verbs3_settings::TimePeriod;
 
 #[tokio::test]
 async fn every_answer_carries_an_id_of_its_own() {
@@ -31,7 +32,8 @@ async fn every_answer_carries_an_id_of_its_own() {
 
 #[tokio::test]
 async fn a_bucket_may_stand_in_the_host_name() {
-    let stage = Stage::start_with(|setup| setup.options.domains = vec!["s3.test".to_owned()]).await;
+    let stage =
+        Stage::start_with(|setup| setup.settings.domains = vec!["s3.test".to_owned()]).await;
     stage.put("/data/x", b"hello").await;
     for (host, path) in
         [("data.s3.test:9000", "/x"), ("s3.test", "/data/x"), ("localhost", "/data/x")]
@@ -80,7 +82,7 @@ async fn tls_is_spoken_where_it_is_configured() {
 
 #[tokio::test]
 async fn beyond_the_bound_requests_are_told_to_slow_down() {
-    let stage = Stage::start_with(|setup| setup.options.requests_in_flight_max = 1).await;
+    let stage = Stage::start_with(|setup| setup.settings.limits.requests_in_flight_max = 1).await;
     let (head, _) =
         Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
     let mut slow = TcpStream::connect(stage.address).await.unwrap();
@@ -119,8 +121,10 @@ async fn a_client_that_sends_all_before_it_reads_sees_an_early_refusal() {
 
 #[tokio::test]
 async fn a_client_that_sends_no_head_is_cut() {
-    let stage =
-        Stage::start_with(|setup| setup.options.header_read_max = Duration::from_millis(200)).await;
+    let stage = Stage::start_with(|setup| {
+        setup.settings.timeouts.header = TimePeriod(Duration::from_millis(200))
+    })
+    .await;
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
     socket.write_all(b"GET / HT").await.unwrap();
     let mut rest = Vec::new();

@@ -13,6 +13,7 @@ use verbs3_ufs::{Ufs, UfsLimits};
 
 use crate::signing::Request;
 use crate::stage::{Answer, Stage, mount, until};
+use verbs3_settings::TimePeriod;
 
 const PAGE: &str = "https://page.test";
 
@@ -73,7 +74,7 @@ async fn stage(rules: Option<Vec<CORSRule>>) -> (Stage, Arc<Configured>) {
     let store = Arc::new(Configured { rules: Mutex::new(rules), ..Configured::default() });
     let ufs = Ufs::new("web".to_owned(), store.clone(), UfsLimits::default());
     let stage = Stage::start_with(|setup| {
-        setup.options.domains = vec!["s3.test".to_owned()];
+        setup.settings.domains = vec!["s3.test".to_owned()];
         setup.mounts = vec![
             mount("web", ufs.clone(), "web", ""),
             mount("part", ufs.clone(), "web", "p/"),
@@ -83,7 +84,7 @@ async fn stage(rules: Option<Vec<CORSRule>>) -> (Stage, Arc<Configured>) {
             let name = format!("silent{number}");
             setup.mounts.push(mount(&name, ufs.clone(), &name, ""));
         }
-        setup.options.cors_lookup_max = Duration::from_secs(2);
+        setup.settings.timeouts.cors_lookup = TimePeriod(Duration::from_secs(2));
     })
     .await;
     (stage, store)

@@ -8,6 +8,7 @@ use time::macros::format_description;
 
 use crate::signing::{ACCESS_KEY, REGION, SECRET_KEY};
 use crate::stage::{Answer, Stage, until};
+use verbs3_settings::ByteSize;
 
 fn hmac(key: &[u8], text: &str) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
@@ -121,17 +122,17 @@ async fn headers_around_a_form_are_not_obeyed() {
 #[tokio::test]
 async fn forms_share_a_bound_and_give_their_memory_back() {
     let stage = Stage::start_with(|setup| {
-        setup.options.post_object_bytes_max = 100_000;
-        setup.options.post_objects_bytes_max = 250_000;
+        setup.settings.limits.form_max = ByteSize(1_000_000);
+        setup.settings.limits.forms_max = ByteSize(1_400_000);
     })
     .await;
-    let whole = form("k", &"v".repeat(100_000));
+    let whole = form("k", &"v".repeat(1_000_000));
     assert_eq!(
-        post(&stage, "data", &form("k", &"v".repeat(100_001))).await.error(),
+        post(&stage, "data", &form("k", &"v".repeat(1_000_001))).await.error(),
         (400, "EntityTooLarge".to_owned())
     );
     assert_eq!(
-        post(&stage, "data", &"v".repeat(400_000)).await.error(),
+        post(&stage, "data", &"v".repeat(4_000_000)).await.error(),
         (400, "EntityTooLarge".to_owned())
     );
     // Two that never end hold their places.
@@ -175,7 +176,7 @@ async fn version_2_signatures_are_refused_unless_they_are_asked_for() {
         assert_eq!(answer.error(), (400, "InvalidRequest".to_owned()));
         assert!(answer.text().contains("Please use AWS4-HMAC-SHA256"), "{}", answer.text());
     }
-    let stage = Stage::start_with(|setup| setup.options.sigv2 = true).await;
+    let stage = Stage::start_with(|setup| setup.settings.sigv2 = true).await;
     let [by_url, by_header] = heads(&stage.host());
     assert_eq!(
         stage.exchange(&by_url, b"").await.error(),

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 
 use crate::signing::Request;
 use crate::stage::{Stage, until};
+use verbs3_settings::{ByteSize, TimePeriod};
 
 /// One connection; `window` is what each answer may send before it is read.
 async fn connect(stage: &Stage, window: u32) -> SendRequest<Empty<Bytes>> {
@@ -101,8 +102,10 @@ fn gauge(stage: &Stage, name: &str) -> f64 {
 
 #[tokio::test]
 async fn a_client_that_grants_no_window_is_cut_and_holds_nothing() {
-    let stage =
-        Stage::start_with(|setup| setup.options.write_stall_max = Duration::from_millis(500)).await;
+    let stage = Stage::start_with(|setup| {
+        setup.settings.timeouts.write_stall = TimePeriod(Duration::from_millis(500))
+    })
+    .await;
     stage.put("/data/x", &vec![7; 4 << 20]).await;
     let mut sender = connect(&stage, 1000).await;
     let unread = ask(&stage, &mut sender, Request::new("GET", "/data/x")).await;
@@ -115,7 +118,7 @@ async fn a_client_that_grants_no_window_is_cut_and_holds_nothing() {
 
 #[tokio::test]
 async fn answers_in_memory_hold_no_admission_while_their_client_waits() {
-    let stage = Stage::start_with(|setup| setup.options.requests_in_flight_max = 1).await;
+    let stage = Stage::start_with(|setup| setup.settings.limits.requests_in_flight_max = 1).await;
     let mut sender = connect(&stage, 0).await;
     let unread = ask(&stage, &mut sender, Request::new("GET", "/data/absent")).await;
     assert_eq!(unread.status(), StatusCode::NOT_FOUND);
@@ -143,8 +146,8 @@ async fn an_answer_is_under_way_until_its_queue_is_empty() {
 #[tokio::test]
 async fn small_answers_that_nobody_takes_are_bounded() {
     let stage = Stage::start_with(|setup| {
-        setup.options.requests_in_flight_max = 2;
-        setup.options.http2_answers_bytes_max = 1024;
+        setup.settings.limits.requests_in_flight_max = 2;
+        setup.settings.limits.http2_answers_max = ByteSize(1024);
     })
     .await;
     let mut sender = connect(&stage, 0).await;

@@ -7,6 +7,7 @@ use tokio::net::TcpStream;
 use crate::remote::stages;
 use crate::signing::Request;
 use crate::stage::{Answer, Stage, until};
+use verbs3_settings::ByteSize;
 
 pub fn value(stage: &Stage, name: &str) -> f64 {
     let families = stage.registry.gather();
@@ -56,7 +57,8 @@ async fn a_chunk_of_any_size_streams_through_and_is_cut_if_it_lies() {
 
 #[tokio::test]
 async fn over_the_bound_on_bodies_an_upload_is_told_to_slow_down() {
-    let stage = Stage::start_with(|setup| setup.options.bodies_bytes_max = 1 << 20).await;
+    let stage =
+        Stage::start_with(|setup| setup.settings.limits.bodies_max = ByteSize(1 << 20)).await;
     let body = vec![7; 1 << 20];
     let (head, _) =
         Request::new("PUT", "/data/slow").header("content-length", "1048576").signed(&stage.host());

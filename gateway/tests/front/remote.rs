@@ -60,7 +60,8 @@ async fn bodies_of_all_sizes_arrive_and_come_back() {
 
 #[tokio::test]
 async fn a_batch_that_is_slowed_down_as_a_whole_leaves_no_key_uncertain() {
-    let (front, _behind) = stages_with(|setup| setup.options.requests_in_flight_max = 0).await;
+    let (front, _behind) =
+        stages_with(|setup| setup.settings.limits.requests_in_flight_max = 0).await;
     let document = b"<Delete><Object><Key>a</Key></Object><Object><Key>b</Key></Object></Delete>";
     let length = document.len().to_string();
     let batch = Request::new("POST", "/far").query("delete=").header("content-length", &length);

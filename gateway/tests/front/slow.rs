@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use verbs3_gateway::RateMin;
 use verbs3_gateway::auth::IdentityStore;
 
 use crate::identities::rules;
 use crate::signing::Request;
 use crate::stage::{Answer, Stage, until};
+use verbs3_settings::{ByteSize, TimePeriod};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,8 +32,11 @@ async fn begin(stage: &Stage, request: &Request) -> TcpStream {
 
 #[tokio::test]
 async fn an_upload_that_trickles_is_refused_though_it_never_rests() {
-    let min = RateMin { bytes_per_second: 10_000, window: Duration::from_secs(1) };
-    let stage = Stage::start_with(|setup| setup.options.upload_rate_min = min).await;
+    let stage = Stage::start_with(|setup| {
+        setup.settings.limits.upload_rate_min = ByteSize(10_000);
+        setup.settings.timeouts.rate_window = TimePeriod::from_seconds(1);
+    })
+    .await;
     let socket = begin(&stage, &slow_put("/data/x")).await;
     let (read, mut write) = socket.into_split();
     let trickle = async {
@@ -58,8 +61,11 @@ async fn an_upload_that_trickles_is_refused_though_it_never_rests() {
 /// 4 KiB in a minute were progress once.
 #[tokio::test]
 async fn an_answer_that_is_taken_too_slowly_is_cut_and_holds_nothing() {
-    let min = RateMin { bytes_per_second: 1 << 20, window: Duration::from_secs(1) };
-    let stage = Stage::start_with(|setup| setup.options.download_rate_min = min).await;
+    let stage = Stage::start_with(|setup| {
+        setup.settings.limits.download_rate_min = ByteSize(1 << 20);
+        setup.settings.timeouts.rate_window = TimePeriod::from_seconds(1);
+    })
+    .await;
     stage.put("/data/x", &vec![7; 64 << 20]).await;
     let (head, _) = Request::new("GET", "/data/x").signed(&stage.host());
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
@@ -91,9 +97,9 @@ async fn one_of_two_identities_leaves_places_to_the_other() {
     let identities = IdentityStore::load_file(&path).unwrap();
     let stage = Stage::start_with(|setup| {
         setup.identities = identities;
-        setup.options.requests_in_flight_max = 4;
-        setup.options.identity_share_percent = 75;
-        setup.options.uploads_per_identity_max = 2;
+        setup.settings.limits.requests_in_flight_max = 4;
+        setup.settings.limits.identity_share_percent = 75;
+        setup.settings.limits.uploads_per_identity_max = 2;
     })
     .await;
     let greedy = |request: Request| request.by("AKOTHER", "other-secret");

@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{AttributeFreshness, MountTable, MountedBucket, WriteCoherence};
 use verbs3_gateway::{
-    GatewayOptions, GatewayService, HomeNotifier, HomeUnreachable, HttpListener, NoticeRoute,
-    TlsFiles, WriteAnnouncement,
+    AdminLimits, GatewayService, GatewaySettings, HomeNotifier, HomeUnreachable, HttpListener,
+    NoticeRoute, TlsFiles, WriteAnnouncement,
 };
 use verbs3_protocol::{ListedEntry, ObjectVolume, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
@@ -129,7 +129,8 @@ pub async fn visible(store: &LocalStore, bucket: &str, key: &str) -> bool {
 
 /// How a stage differs from the usual.
 pub struct Setup {
-    pub options: GatewayOptions,
+    pub settings: GatewaySettings,
+    pub admin: AdminLimits,
     pub identities: Arc<IdentityStore>,
     pub tls: Option<TlsFiles>,
     /// Mounts besides the usual: `data` (whole bucket), `sets` (`team/a/` of bucket `store`),
@@ -177,7 +178,8 @@ impl Stage {
             store.create_bucket(s3_request(input)).await.unwrap();
         }
         let mut setup = Setup {
-            options: GatewayOptions::default(),
+            settings: GatewaySettings::default(),
+            admin: AdminLimits::default(),
             identities: IdentityStore::with_single(ACCESS_KEY, SECRET_KEY),
             tls: None,
             mounts: Vec::new(),
@@ -212,7 +214,8 @@ impl Stage {
         });
         let registry = Registry::new();
         let gateway = GatewayService::without_tier(
-            setup.options,
+            &setup.settings,
+            setup.admin,
             mounts,
             homes.clone(),
             setup.identities,

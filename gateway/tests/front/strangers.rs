@@ -10,6 +10,7 @@ use verbs3_gateway::AdminLimits;
 
 use crate::signing::Request;
 use crate::stage::{Answer, Stage, until};
+use verbs3_settings::TimePeriod;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// An empty SETTINGS frame (RFC 9113, section 6.5).
@@ -45,8 +46,10 @@ async fn who_proves_nothing_is_cut_whatever_it_sends() {
         (unsigned, unsigned),
     ];
     // Nothing else ends them in this test's time.
-    let stage =
-        Stage::start_with(|setup| setup.options.proof_max = Duration::from_millis(800)).await;
+    let stage = Stage::start_with(|setup| {
+        setup.settings.timeouts.proof = TimePeriod(Duration::from_millis(800))
+    })
+    .await;
     for (opening, every) in openings {
         let socket = TcpStream::connect(stage.address).await.unwrap();
         let (read, mut write) = socket.into_split();
@@ -85,7 +88,7 @@ async fn a_tls_connection_without_requests_is_cut() {
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
     let stage = Stage::start_with(|setup| {
         setup.tls = Some(files);
-        setup.options.proof_max = Duration::from_millis(800);
+        setup.settings.timeouts.proof = TimePeriod(Duration::from_millis(800));
     })
     .await;
     // No handshake, and one that never ends: a record that is announced and does not come.
@@ -121,8 +124,10 @@ async fn a_tls_connection_without_requests_is_cut() {
 
 #[tokio::test]
 async fn who_has_signed_a_request_may_stay() {
-    let stage =
-        Stage::start_with(|setup| setup.options.proof_max = Duration::from_millis(300)).await;
+    let stage = Stage::start_with(|setup| {
+        setup.settings.timeouts.proof = TimePeriod(Duration::from_millis(300))
+    })
+    .await;
     let (head, _) =
         Request::new("PUT", "/data/x").header("content-length", "5").signed(&stage.host());
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
@@ -138,7 +143,7 @@ async fn who_has_signed_a_request_may_stay() {
 
 #[tokio::test]
 async fn strangers_keep_nobody_out() {
-    let stage = Stage::start_with(|setup| setup.options.connections_max = 8).await;
+    let stage = Stage::start_with(|setup| setup.settings.limits.connections_max = 8).await;
     assert_eq!(stage.put("/data/x", b"hello").await.status, 200);
     let mut silent = Vec::new();
     while let Ok(socket) = TcpStream::connect(stage.address).await {
@@ -168,7 +173,8 @@ async fn strangers_keep_nobody_out() {
 
 #[tokio::test]
 async fn one_address_has_its_share_of_connections() {
-    let stage = Stage::start_with(|setup| setup.options.connections_per_address_max = 2).await;
+    let stage =
+        Stage::start_with(|setup| setup.settings.limits.connections_per_address_max = 2).await;
     let mut held = Vec::new();
     for _ in 0..2 {
         held.push(TcpStream::connect(stage.address).await.unwrap());
@@ -193,10 +199,10 @@ fn form_head(stage: &Stage, length: usize) -> String {
 #[tokio::test]
 async fn unsigned_forms_hold_no_place_of_known_requests_and_no_memory() {
     let stage = Stage::start_with(|setup| {
-        setup.options.requests_in_flight_max = 2;
+        setup.settings.limits.requests_in_flight_max = 2;
         // A quarter for one address.
-        setup.options.unproven_requests_max = 12;
-        setup.options.proof_max = Duration::from_secs(5);
+        setup.settings.limits.unproven_requests_max = 12;
+        setup.settings.timeouts.proof = TimePeriod(Duration::from_secs(5));
     })
     .await;
     let mut slow = Vec::new();
@@ -252,7 +258,7 @@ async fn a_form_whose_signature_is_wrong_is_refused_before_its_file() {
 async fn probes_are_answered_while_strangers_hold_admin_connections() {
     let limits =
         AdminLimits { connections_max: 8, per_address_max: 6, deadline: Duration::from_secs(60) };
-    let stage = Stage::start_with(|setup| setup.options.admin = limits).await;
+    let stage = Stage::start_with(|setup| setup.admin = limits).await;
     let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = admin.local_addr().unwrap();
     stage.gateway.serve_admin(admin, Vec::new());
@@ -273,7 +279,7 @@ async fn probes_are_answered_while_strangers_hold_admin_connections() {
 #[tokio::test]
 async fn an_admin_connection_ends_in_time_whatever_it_sends() {
     let limits = AdminLimits { deadline: Duration::from_millis(500), ..AdminLimits::default() };
-    let stage = Stage::start_with(|setup| setup.options.admin = limits).await;
+    let stage = Stage::start_with(|setup| setup.admin = limits).await;
     let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = admin.local_addr().unwrap();
     stage.gateway.serve_admin(admin, Vec::new());
@@ -291,7 +297,10 @@ async fn an_admin_connection_ends_in_time_whatever_it_sends() {
 /// text.
 #[tokio::test]
 async fn a_form_behind_another_content_type_is_a_form() {
-    let stage = Stage::start_with(|setup| setup.options.proof_max = Duration::from_secs(600)).await;
+    let stage = Stage::start_with(|setup| {
+        setup.settings.timeouts.proof = TimePeriod(Duration::from_secs(600))
+    })
+    .await;
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
     let head = b"POST /data HTTP/1.1\r\nhost: x\r\ncontent-type: \xff\r\n\
                  content-type: multipart/form-data; boundary=x\r\ncontent-length: 1000000\r\n\r\n";

@@ -64,7 +64,8 @@ async fn a_version_that_is_gone_before_the_first_byte_is_opened_anew() {
 
 #[tokio::test]
 async fn an_object_that_changes_under_a_read_is_never_mixed() {
-    let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
+    let reader =
+        GatewayReadSettings { window: ByteSize(BLOCK as u64), ..GatewayReadSettings::default() };
     let bed = Make { reader, ..Make::default() }.bed().await;
     let (old, new) = (content(1, 12 * BLOCK), content(2, 12 * BLOCK));
     for taken in [1, 3 * BLOCK, 7 * BLOCK] {
@@ -92,7 +93,8 @@ async fn an_object_that_changes_under_a_read_is_never_mixed() {
 
 #[tokio::test]
 async fn an_object_deleted_under_a_read_cuts_the_body() {
-    let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
+    let reader =
+        GatewayReadSettings { window: ByteSize(BLOCK as u64), ..GatewayReadSettings::default() };
     let bed = Make { reader, ..Make::default() }.bed().await;
     bed.put("k", &content(1, 12 * BLOCK)).await;
     let mut got = bed.get(of("k")).await;

@@ -121,7 +121,7 @@ async fn a_range_is_of_the_clients_version_or_whole_from_the_cache() {
 #[tokio::test]
 async fn a_range_is_of_the_clients_version_or_whole_past_the_tier() {
     let expected = content(8, BYTES);
-    let one_place = || ReaderOptions { ufs_bypass_in_flight_max: 1, ..Make::default().reader };
+    let one_place = || GatewayReadSettings { bypass_in_flight_max: 1, ..Make::default().reader };
     let bed = Make { reader: one_place(), ..Make::default() }.bed().await;
     bed.put("k", &expected).await;
     each(&bed, "k", &expected, || GetObjectInput { version_id: Some("null".into()), ..of("k") })

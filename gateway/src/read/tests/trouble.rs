@@ -49,7 +49,10 @@ async fn without_memory_for_landings_reads_go_to_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn over_the_bytes_in_flight_a_read_is_told_to_slow_down() {
-    let reader = ReaderOptions { bytes_in_flight_max: BLOCK as u64, ..ReaderOptions::default() };
+    let reader = GatewayReadSettings {
+        bytes_in_flight_max: Some(ByteSize(BLOCK as u64)),
+        ..GatewayReadSettings::default()
+    };
     let bed = Make { reader, ..Make::default() }.bed().await;
     bed.put("k", &content(5, BLOCK)).await;
     let held = bed.get(of("k")).await;
@@ -62,7 +65,7 @@ async fn over_the_bytes_in_flight_a_read_is_told_to_slow_down() {
 
 #[tokio::test(start_paused = true)]
 async fn over_the_reads_past_the_tier_a_read_is_told_to_slow_down() {
-    let reader = ReaderOptions { ufs_bypass_in_flight_max: 1, ..ReaderOptions::default() };
+    let reader = GatewayReadSettings { bypass_in_flight_max: 1, ..GatewayReadSettings::default() };
     let mut bed = Make { reader, ..Make::default() }.bed().await;
     bed.mount = Arc::new(MountedBucket { cached: false, ..MountedBucket::clone(&bed.mount) });
     bed.put("k", &content(5, BLOCK)).await;
@@ -103,7 +106,8 @@ async fn workers_that_stop_leave_the_store() {
 /// The rest of a body past the tier is of the same version, or the body is cut.
 #[tokio::test]
 async fn a_body_that_goes_on_at_the_store_goes_on_with_the_same_version() {
-    let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
+    let reader =
+        GatewayReadSettings { window: ByteSize(BLOCK as u64), ..GatewayReadSettings::default() };
     let bed = Make { reader, ..Make::default() }.bed().await;
     let (old, new) = (content(1, 12 * BLOCK), content(2, 12 * BLOCK));
     bed.put("k", &old).await;
@@ -129,7 +133,8 @@ async fn a_body_that_goes_on_at_the_store_goes_on_with_the_same_version() {
 /// (s3:GetObjectVersion).
 #[tokio::test]
 async fn a_body_goes_on_at_a_store_that_lets_nobody_name_versions() {
-    let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
+    let reader =
+        GatewayReadSettings { window: ByteSize(BLOCK as u64), ..GatewayReadSettings::default() };
     for replaced in [false, true] {
         let bed = Make { reader: reader.clone(), ..Make::default() }.bed().await;
         *bed.store.version_id.lock() = Some("v1".to_owned());
@@ -209,7 +214,8 @@ async fn a_body_that_never_goes_on_is_cut_in_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_outlives_a_store_that_throttles() {
-    let reader = ReaderOptions { window_bytes: BLOCK as u64, ..ReaderOptions::default() };
+    let reader =
+        GatewayReadSettings { window: ByteSize(BLOCK as u64), ..GatewayReadSettings::default() };
     let bed = Make { reader, ..Make::default() }.bed().await;
     let expected = content(1, 6 * BLOCK);
     bed.put("k", &expected).await;
@@ -223,10 +229,10 @@ async fn a_body_outlives_a_store_that_throttles() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_waits_for_a_place_past_the_tier() {
-    let options = ReaderOptions::default();
-    let reader = ReaderOptions {
-        window_bytes: BLOCK as u64,
-        ufs_bypass_in_flight_max: 1,
+    let options = GatewayReadSettings::default();
+    let reader = GatewayReadSettings {
+        window: ByteSize(BLOCK as u64),
+        bypass_in_flight_max: 1,
         ..options.clone()
     };
     let bed = Make { reader, ..Make::default() }.bed().await;
@@ -236,7 +242,7 @@ async fn a_body_waits_for_a_place_past_the_tier() {
     let held = bed.reader.shared.places.take_permit(None).await.unwrap();
     bed.faults[0].refuse_connects(1000);
     bed.faults[0].drop_at_event(1);
-    let later = options.ufs_bypass_wait_max + options.ufs_bypass_wait_max / 2;
+    let later = options.bypass_wait_max.0 * 3 / 2;
     let release = async {
         tokio::time::sleep(later).await;
         drop(held)

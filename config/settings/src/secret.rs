@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Shown in place of a secret.
-pub(crate) const REDACTED: &str = "(redacted)";
+pub const REDACTED: &str = "(redacted)";
 
 /// A secret. `Debug`, `Display` by way of serialisation, and every error leave its text out;
 /// [`ConfigSecret::reveal_text`] is the only way to it.

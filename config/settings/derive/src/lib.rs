@@ -1,7 +1,7 @@
 //! Derives `SettingsTable`: a setting's default, range, example and meaning from the one place
 //! where it is declared.
 //!
-//! Owns the syntax of `#[setting(…)]`. What the generated code calls is in `verbs3-config`.
+//! Owns the syntax of `#[setting(…)]`. What the generated code calls is in `verbs3-settings`.
 #![forbid(unsafe_code)]
 
 mod declared_setting;
@@ -47,14 +47,14 @@ fn implement_table(input: &DeriveInput) -> syn::Result<TokenStream> {
             }
         }
 
-        impl ::verbs3_config::SettingsTable for #name {
-            fn check_ranges(&self, path: &str, findings: &mut ::verbs3_config::CheckFindings) {
+        impl ::verbs3_settings::SettingsTable for #name {
+            fn check_ranges(&self, path: &str, findings: &mut ::verbs3_settings::CheckFindings) {
                 #(#checks)*
             }
 
-            fn describe_table() -> ::verbs3_config::TableDescription {
+            fn describe_table() -> ::verbs3_settings::TableDescription {
                 let defaults = Self::default();
-                ::verbs3_config::TableDescription {
+                ::verbs3_settings::TableDescription {
                     documentation: #documentation,
                     settings: ::std::vec![#(#descriptions),*],
                 }
@@ -80,7 +80,7 @@ fn write_default(setting: &DeclaredSetting) -> TokenStream {
 fn write_literal(value: &Expr) -> TokenStream {
     match value {
         Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => {
-            quote!(::verbs3_config::read_literal(#text))
+            quote!(::verbs3_settings::read_literal(#text))
         }
         other => quote!(#other),
     }
@@ -91,11 +91,11 @@ fn write_check(setting: &DeclaredSetting) -> TokenStream {
     let text = name.to_string();
     match (&setting.shape, &setting.range) {
         (SettingShape::Table(_), _) => quote! {
-            self.#name.check_ranges(&::verbs3_config::join_path(path, #text), findings);
+            self.#name.check_ranges(&::verbs3_settings::join_path(path, #text), findings);
         },
         (SettingShape::List(_), _) => quote! {
             for (index, entry) in self.#name.iter().enumerate() {
-                let path = ::verbs3_config::join_path(path, #text);
+                let path = ::verbs3_settings::join_path(path, #text);
                 entry.check_ranges(&::std::format!("{path}[{index}]"), findings);
             }
         },
@@ -106,7 +106,7 @@ fn write_check(setting: &DeclaredSetting) -> TokenStream {
             let values = borrow_values(name, setting.is_option);
             quote! {
                 for #value in #values {
-                    let path = ::verbs3_config::join_path(path, #text);
+                    let path = ::verbs3_settings::join_path(path, #text);
                     findings.check_range(path, *#value, #low, #high);
                 }
             }
@@ -124,34 +124,34 @@ fn write_description(setting: &DeclaredSetting) -> TokenStream {
     let text = name.to_string();
     let content = match shape {
         SettingShape::Table(kind) => quote! {
-            ::verbs3_config::SettingContent::Table(
-                <#kind as ::verbs3_config::SettingsTable>::describe_table(),
+            ::verbs3_settings::SettingContent::Table(
+                <#kind as ::verbs3_settings::SettingsTable>::describe_table(),
             )
         },
         SettingShape::List(kind) => quote! {
-            ::verbs3_config::SettingContent::List(
-                <#kind as ::verbs3_config::SettingsTable>::describe_table(),
+            ::verbs3_settings::SettingContent::List(
+                <#kind as ::verbs3_settings::SettingsTable>::describe_table(),
             )
         },
         SettingShape::Plain => {
             let range = match range {
                 Some((low, high)) => quote! {
                     ::core::option::Option::Some((
-                        ::verbs3_config::write_literal(&#low),
-                        ::verbs3_config::write_literal(&#high),
+                        ::verbs3_settings::write_literal(&#low),
+                        ::verbs3_settings::write_literal(&#high),
                     ))
                 },
                 None => quote!(::core::option::Option::None),
             };
             let example = match example {
                 Some(example) => quote! {
-                    ::core::option::Option::Some(::verbs3_config::write_literal(&#example))
+                    ::core::option::Option::Some(::verbs3_settings::write_literal(&#example))
                 },
                 None => quote!(::core::option::Option::None),
             };
             quote! {
-                ::verbs3_config::SettingContent::Plain(::verbs3_config::PlainSetting {
-                    default: ::verbs3_config::write_default(&defaults.#name, #required),
+                ::verbs3_settings::SettingContent::Plain(::verbs3_settings::PlainSetting {
+                    default: ::verbs3_settings::write_default(&defaults.#name, #required),
                     range: #range,
                     required: #required,
                     example: #example,
@@ -160,7 +160,7 @@ fn write_description(setting: &DeclaredSetting) -> TokenStream {
         }
     };
     quote! {
-        ::verbs3_config::SettingDescription {
+        ::verbs3_settings::SettingDescription {
             name: #text,
             documentation: #documentation,
             content: #content,

@@ -1,13 +1,12 @@
-//! The S3 endpoint: where it listens, what it bounds, how long it waits.
+//! The settings of the S3 endpoint: where it listens, what it bounds, how long it waits.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_config_derive::SettingsTable;
+use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
-use crate::process::MemorySettings;
-use crate::quantity::{ByteSize, TimePeriod};
+use crate::http::RateMin;
 
 /// The `[gateway]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
@@ -312,4 +311,27 @@ pub struct GatewayPeersSettings {
     /// The longest rest.
     #[setting(default = "5m", range = "1s"..="1d")]
     pub rest_max: TimePeriod,
+}
+
+impl GatewaySettings {
+    /// The rate that a request's body must come at. Only the time in which it is waited for counts.
+    pub fn upload_rate_min(&self) -> RateMin {
+        self.rate_min(self.limits.upload_rate_min)
+    }
+
+    /// The rate that each answer's body must be taken at, while it is there to be taken.
+    pub fn download_rate_min(&self) -> RateMin {
+        self.rate_min(self.limits.download_rate_min)
+    }
+
+    fn rate_min(&self, per_second: ByteSize) -> RateMin {
+        RateMin { bytes_per_second: per_second.0, window: self.timeouts.rate_window.0 }
+    }
+}
+
+impl GatewayReadSettings {
+    /// `read_ahead_max`, as a read carries it.
+    pub fn read_ahead_bytes_max(&self) -> u32 {
+        u32::try_from(self.read_ahead_max.0).unwrap_or(u32::MAX)
+    }
 }

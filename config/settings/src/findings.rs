@@ -8,15 +8,15 @@ use crate::problem::ConfigProblem;
 /// Collects what is wrong; nothing is changed.
 #[derive(Default)]
 pub struct CheckFindings {
-    pub(crate) problems: Vec<ConfigProblem>,
+    pub problems: Vec<ConfigProblem>,
 }
 
 impl CheckFindings {
-    pub(crate) fn add_error(&mut self, path: impl Into<String>, message: impl Into<String>) {
+    pub fn add_error(&mut self, path: impl Into<String>, message: impl Into<String>) {
         self.problems.push(ConfigProblem::new_error(path, message));
     }
 
-    pub(crate) fn add_warning(&mut self, path: impl Into<String>, message: impl Into<String>) {
+    pub fn add_warning(&mut self, path: impl Into<String>, message: impl Into<String>) {
         self.problems.push(ConfigProblem::new_warning(path, message));
     }
 
@@ -33,7 +33,7 @@ impl CheckFindings {
         }
     }
 
-    pub(crate) fn check_readable(&mut self, path: impl Into<String>, file: &Path) {
+    pub fn check_readable(&mut self, path: impl Into<String>, file: &Path) {
         match std::fs::File::open(file).and_then(|file| file.metadata()) {
             Ok(metadata) if metadata.is_file() => {}
             Ok(_) => self.add_error(path, format!("{} is not a file", file.display())),

@@ -1,16 +1,16 @@
 //! What is declared of a setting, once, where it is declared: its default, its range, its meaning.
 //!
 //! Owns the trait that `#[derive(SettingsTable)]` implements, and what its code calls. Checks of
-//! ranges, example files and the reference come out of it. What must hold between settings is in
-//! `check`.
+//! ranges, example files and the reference come out of it. What must hold between settings is
+//! in `verbs3-config`.
 
 use figment::value::Value;
 use serde::Serialize;
 use serde::de::value::{Error as LiteralError, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 
-use crate::effective_settings::toml_literal;
 use crate::findings::CheckFindings;
+use crate::literal::toml_literal;
 
 /// A table of settings.
 pub trait SettingsTable: Default {

@@ -30,7 +30,7 @@ pub struct ConfigProblem {
 pub struct ConfigError(pub Vec<ConfigProblem>);
 
 impl ConfigProblem {
-    pub(crate) fn new_error(path: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new_error(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             severity: ProblemSeverity::Error,
             path: path.into(),
@@ -39,7 +39,7 @@ impl ConfigProblem {
         }
     }
 
-    pub(crate) fn new_warning(path: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new_warning(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: ProblemSeverity::Warning, ..Self::new_error(path, message) }
     }
 }
@@ -75,10 +75,7 @@ impl fmt::Display for ConfigError {
 }
 
 /// `; did you mean "x"?` for the closest candidate that is close at all, else nothing.
-pub(crate) fn suggest_name<'a>(
-    wrong: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> String {
+pub fn suggest_name<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let score = |candidate: &str| strsim::damerau_levenshtein(wrong, candidate);
     candidates
         .into_iter()
