@@ -1,13 +1,14 @@
 //! Owns the measurement of the ways between two hosts: how long one call takes, and how many bytes
 //! many calls move, over each transport.
 //!
-//! `host` serves, `requester` finds the ways to it, `measure` makes the calls. `plain_server` is
+//! `host` serves, `requester` finds the ways to it, `measure` times the calls. `plain_server` is
 //! the reference that tcp is compared with. Uses the transports like any caller, without shortcuts.
 //! The caller prints.
 //!
 //! Every reply is checked: the ends of each page always, all of it on request. Pages differ from
 //! call to call, so that bytes of an earlier call in a landing do not pass.
 
+mod checked_call;
 mod host;
 mod measure;
 mod message;

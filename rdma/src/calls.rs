@@ -7,6 +7,7 @@
 
 mod admission_gate;
 mod coalescing_waker;
+mod connection_start;
 #[doc(hidden)]
 pub mod decoders;
 mod frame;
@@ -29,6 +30,7 @@ use tokio_util::task::TaskTracker;
 pub use handshake::HandshakeSecret;
 
 pub(crate) use admission_gate::{AdmissionGate, GateCloser, GateLimits};
+pub(crate) use connection_start::start_connection;
 pub(crate) use frame::{
     FrameError, FrameHeader, FrameKind, HEADER_BYTES, MemorySegment, SEGMENT_BYTES, SEGMENTS_MAX,
 };
@@ -38,7 +40,6 @@ pub(crate) use handshake::{
 };
 pub(crate) use outgoing_frame::OutgoingFrame;
 pub(crate) use queued_bytes::{QueuedBytesBudget, QueuedBytesPermit};
-pub(crate) use requester::start_connection;
 pub(crate) use session::{ServerSession, serve_session};
 
 use crate::landing::{Landing, LandingFill};

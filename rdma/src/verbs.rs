@@ -19,6 +19,7 @@ mod rail;
 mod rail_connector;
 mod rail_metrics;
 mod rail_presence;
+mod readable_source;
 mod receive_buffers;
 mod server;
 #[cfg(test)]

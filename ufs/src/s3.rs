@@ -3,6 +3,7 @@
 //!
 //! `store` handles requests, `connection` connections, and `credentials` credentials.
 
+mod answer_error;
 mod answer_interceptor;
 mod blank_key;
 mod client_headers;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use super::BenchError;
+use super::checked_call::fetch_host_info;
 use super::message::BenchHostInfo;
 use super::pattern_pages::PatternPages;
 use crate::arena::{Arena, ArenaOptions};
@@ -85,7 +86,7 @@ impl BenchRequester {
         let address = PeerAddress::from(options.host);
         let tcp = open_connections(options.connections, || transport.connect(&address)).await?;
         let told = tcp[0].peer_ways().clone();
-        let about = super::measure::fetch_host_info(tcp[0].as_ref()).await?;
+        let about = fetch_host_info(tcp[0].as_ref()).await?;
         if about.page_bytes as usize != page_bytes {
             let reason = format!(
                 "pages of {} bytes, and this side has pages of {page_bytes}",

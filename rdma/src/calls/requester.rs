@@ -13,9 +13,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::ConnectionTasks;
-use super::coalescing_waker::coalesce_wakes;
-use super::line_call::{LineConnection, RequesterLineHandle};
 use super::{
     CallOptions, FrameBody, FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement,
     InletError, OutgoingFrame,
@@ -23,49 +20,11 @@ use super::{
 use crate::call_credits::CallCredits;
 use crate::landing::LandingFill;
 use crate::metrics::{GaugeGuard, transport_metrics};
-use crate::peer::TransportWays;
 use crate::pending_call::PendingCall;
-use crate::transport::{CallEvent, PeerConnection, ReplyPart, TransportError};
-
-/// Makes a connection from an inlet and an outlet whose handshake is done. Its task runs on
-/// `runtime` and belongs to `tasks`. The task ends when the last handle is dropped, or when the
-/// line breaks.
-pub(crate) fn start_connection<O: FrameOutlet, I: FrameInlet + 'static>(
-    outlet: O,
-    inlet: I,
-    agreed: &HandshakeAgreement,
-    address: &str,
-    options: &CallOptions,
-    runs_on: ConnectionTasks<'_>,
-) -> Arc<dyn PeerConnection> {
-    let ConnectionTasks { runtime, tasks } = runs_on;
-    let peer = format!("{} ({address})", agreed.peer_name);
-    let ways = TransportWays::parse(&agreed.ways).unwrap_or_else(|error| {
-        tracing::warn!(
-            peer, %error,
-            "what a peer says of other ways to it can't be used; it is reached over this one alone"
-        );
-        TransportWays::default()
-    });
-    let line = Arc::new(RequesterLine {
-        outlet,
-        peer,
-        message_bytes_max: agreed.frame_bytes_max,
-        cancel_ack_deadline: options.cancel_ack_deadline,
-        credits: CallCredits::new(agreed.calls_in_flight_max as usize),
-        heard: AtomicU64::new(0),
-        is_broken: AtomicBool::new(false),
-        calls: Mutex::new(RequesterCallTable::default()),
-        cancels: Mutex::new(VecDeque::new()),
-        cancelled: Notify::new(),
-    });
-    let hung_up = CancellationToken::new();
-    tasks.spawn_on(coalesce_wakes(run_connection(line.clone(), inlet, hung_up.clone())), runtime);
-    Arc::new(LineConnection { handle: Arc::new(RequesterLineHandle { line, hung_up }), ways })
-}
+use crate::transport::{CallEvent, ReplyPart, TransportError};
 
 /// Runs the reader, the writer and the cancel watchdog of one connection in one task.
-async fn run_connection<O: FrameOutlet>(
+pub(super) async fn run_connection<O: FrameOutlet>(
     line: Arc<RequesterLine<O>>,
     mut inlet: impl FrameInlet,
     hung_up: CancellationToken,
@@ -99,7 +58,7 @@ pub(super) struct RequesterLine<O: FrameOutlet> {
     pub(super) outlet: O,
     pub(super) peer: String,
     pub(super) message_bytes_max: u32,
-    pub(super) cancel_ack_deadline: Duration,
+    cancel_ack_deadline: Duration,
     pub(super) credits: Arc<CallCredits>,
     /// Count of frames received.
     pub(super) heard: AtomicU64,
@@ -107,8 +66,8 @@ pub(super) struct RequesterLine<O: FrameOutlet> {
     pub(super) is_broken: AtomicBool,
     pub(super) calls: Mutex<RequesterCallTable>,
     /// Cancels that may lack an acknowledgement, oldest first, each with its deadline.
-    pub(super) cancels: Mutex<VecDeque<(u64, Instant)>>,
-    pub(super) cancelled: Notify,
+    cancels: Mutex<VecDeque<(u64, Instant)>>,
+    cancelled: Notify,
 }
 
 #[derive(Default)]
@@ -119,6 +78,27 @@ pub(super) struct RequesterCallTable {
 }
 
 impl<O: FrameOutlet> RequesterLine<O> {
+    /// Makes the line to `peer`, with what the handshake agreed on and no call yet.
+    pub(super) fn new(
+        outlet: O,
+        peer: String,
+        agreed: &HandshakeAgreement,
+        options: &CallOptions,
+    ) -> Self {
+        Self {
+            outlet,
+            peer,
+            message_bytes_max: agreed.frame_bytes_max,
+            cancel_ack_deadline: options.cancel_ack_deadline,
+            credits: CallCredits::new(agreed.calls_in_flight_max as usize),
+            heard: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
+            calls: Mutex::new(RequesterCallTable::default()),
+            cancels: Mutex::new(VecDeque::new()),
+            cancelled: Notify::new(),
+        }
+    }
+
     async fn read(&self, inlet: &mut impl FrameInlet) -> TransportError {
         loop {
             let header = match inlet.next_header().await {

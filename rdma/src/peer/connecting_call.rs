@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::FutureExt;
 
-use super::connect_attempts::ConnectAttempt;
+use super::connect_attempt::ConnectAttempt;
 use crate::landing::Landing;
 use crate::transport::{CallConnection, CallDriver, CallEvent, OutgoingCall, TransportError};
 

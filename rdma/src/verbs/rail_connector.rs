@@ -13,10 +13,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::VerbsOptions;
-use super::queue_pair_wire::{QueuePairWire, next_event, watch_readable};
+use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail, RailIdentity};
 use super::rail_presence::{RailPlace, RailPresence};
+use super::readable_source::{next_event, watch_readable};
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
@@ -282,7 +283,7 @@ impl RailConnector {
         }
         let wire = QueuePairWire::new(id, events, rail, &self.options)?;
         let mine = QueueTerms { path_mtu_max, ..wire.queue_terms(&self.options) };
-        wire.with_id(|id| id.connect(&mine.encode(), connect_options(&self.options)))?;
+        wire.with_pair(|pair| pair.connect(&mine.encode(), connect_options(&self.options)))?;
         let answer = wire.next_cm_event().await?;
         let theirs = QueueTerms::decode(&answer.private);
         match theirs.as_ref().map(|theirs| theirs.path_mtu_max) {
@@ -294,7 +295,9 @@ impl RailConnector {
         }
         let theirs = theirs?;
         if let Some(path_mtu_max) = path_mtu_max.and_then(|_| mine.path_mtu_max(theirs)) {
-            wire.with_id(|id| id.get_ready(path_mtu_max).and_then(|()| id.establish_connection()))?;
+            wire.with_pair(|pair| {
+                pair.get_ready(path_mtu_max).and_then(|()| pair.establish_connection())
+            })?;
         }
         wire.tell_path_mtu("requester");
         wire.set_peer_terms(mine, theirs);
