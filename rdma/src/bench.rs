@@ -10,6 +10,7 @@
 
 mod checked_call;
 mod host;
+mod left_out;
 mod measure;
 mod message;
 mod pattern_pages;
@@ -19,9 +20,10 @@ mod service;
 mod transfer_cost;
 
 pub use host::{BenchHost, HostOptions};
+pub use left_out::{LeftOut, LeftOutCause};
 pub use measure::{BandwidthResult, RoundTrips, TransferDirection, TransferLoad};
 pub use message::ECHO_BYTES_MAX;
-pub use requester::{BenchRequester, DialOptions, LeftOut, MeasuredWay};
+pub use requester::{BenchRequester, DialOptions, MeasuredWay};
 pub use transfer_cost::TransferCost;
 
 use crate::transport::TransportError;

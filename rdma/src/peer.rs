@@ -43,6 +43,7 @@ pub use way_rest::RestOptions;
 use crate::landing::Landing;
 use crate::transport::{
     OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
+    UnreachableCause,
 };
 use connect_attempt::ConnectAttempt;
 use connecting_call::ConnectingCall;
@@ -347,14 +348,14 @@ impl TransportPeerInner {
         // Nothing was sent for this call, whatever error the peer rests for.
         ConnectionChoice::Refuse(match &state.last_error {
             Some(error @ TransportError::Lost { .. }) => {
-                self.unreachable_error(&format!("resting: {error}"))
+                self.unreachable_error(UnreachableCause::Resting(Arc::new(error.clone())))
             }
             Some(error) => error.clone(),
-            None => self.unreachable_error("it is closed here"),
+            None => self.unreachable_error(UnreachableCause::Closed),
         })
     }
 
-    fn unreachable_error(&self, reason: &str) -> TransportError {
-        TransportError::Unreachable { peer: self.name.clone(), reason: reason.into() }
+    fn unreachable_error(&self, cause: UnreachableCause) -> TransportError {
+        TransportError::Unreachable { peer: self.name.clone(), cause }
     }
 }

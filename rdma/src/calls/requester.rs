@@ -15,13 +15,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     CallOptions, FrameBody, FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement,
-    InletError, OutgoingFrame,
+    OutgoingFrame,
 };
 use crate::call_credits::CallCredits;
 use crate::landing::LandingFill;
 use crate::metrics::{GaugeGuard, transport_metrics};
 use crate::pending_call::PendingCall;
-use crate::transport::{CallEvent, ReplyPart, TransportError};
+use crate::transport::{
+    CallEvent, LossCause, NoReplyCause, ProtocolBreach, ReplyPart, TransportError, UnreachableCause,
+};
 
 /// Runs the reader, the writer and the cancel watchdog of one connection in one task.
 pub(super) async fn run_connection<O: FrameOutlet>(
@@ -32,21 +34,20 @@ pub(super) async fn run_connection<O: FrameOutlet>(
     let all = transport_metrics();
     let _open =
         GaugeGuard::add_to(&all.connections.with_label_values(&[O::KIND.as_str(), "requester"]), 1);
-    let lost = |reason: String| TransportError::Lost { peer: line.peer.clone(), reason };
     let error = tokio::select! {
         error = line.read(&mut inlet) => error,
         written = line.outlet.run() => match written {
-            Ok(()) => lost("closed here".into()),
-            Err(error) => lost(error.to_string()),
+            Ok(()) => line.lost_error(LossCause::ClosedHere),
+            Err(error) => line.lost_error(error.into()),
         },
-        () = line.wait_for_overdue_cancel() => lost(format!(
-            "no acknowledgement of a cancel in {:?}", line.cancel_ack_deadline
-        )),
-        () = hung_up.cancelled() => lost("closed here".into()),
+        () = line.wait_for_overdue_cancel() => {
+            line.lost_error(LossCause::CancelOverdue(line.cancel_ack_deadline))
+        }
+        () = hung_up.cancelled() => line.lost_error(LossCause::ClosedHere),
     };
-    if let TransportError::Protocol { peer, reason } = &error {
+    if let TransportError::Protocol { peer, breach } = &error {
         all.protocol_violations.with_label_values(&["requester"]).inc();
-        tracing::warn!(peer, reason, "cut a connection whose peer broke the protocol");
+        tracing::warn!(peer, reason = %breach, "cut a connection whose peer broke the protocol");
     }
     line.settle_all(error);
 }
@@ -103,8 +104,8 @@ impl<O: FrameOutlet> RequesterLine<O> {
         loop {
             let header = match inlet.next_header().await {
                 Ok(Some(header)) => header,
-                Ok(None) => return self.lost_error("the peer closed it".into()),
-                Err(error) => return self.read_error(error),
+                Ok(None) => return self.lost_error(LossCause::ClosedByPeer),
+                Err(error) => return error.into_transport_error(self.peer.clone()),
             };
             self.heard.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = self.handle_frame(&header, inlet).await {
@@ -122,27 +123,29 @@ impl<O: FrameOutlet> RequesterLine<O> {
             FrameKind::Part | FrameKind::Wanted | FrameKind::Fail => {}
             FrameKind::CancelAck => return self.settle_cancelled(header.call),
             FrameKind::Goodbye => {
-                let goodbye = TransportError::Lost {
-                    peer: self.peer.clone(),
-                    reason: "the peer is shutting down".into(),
-                };
+                let goodbye = self.lost_error(LossCause::ShuttingDown);
                 // Calls in flight go on; new calls go elsewhere.
                 self.calls.lock().broken.get_or_insert(goodbye);
                 self.is_broken.store(true, Ordering::Release);
                 return Ok(());
             }
-            kind => return Err(self.protocol_error(format!("{kind:?} frame to a requester"))),
+            kind => {
+                let to = "requester";
+                return Err(self.protocol_error(ProtocolBreach::WrongSide { kind, to }));
+            }
         }
         let pending = self.calls.lock().open.get(&header.call).cloned();
         let Some(pending) = pending else {
             let (kind, call) = (header.kind, header.call);
-            return Err(self.protocol_error(format!("{kind:?} for call {call}, which is not open")));
+            return Err(self.protocol_error(ProtocolBreach::NotOpen { kind, call }));
         };
         let mut fill = pending
             .claim_range(header.offset, header.data_bytes)
-            .map_err(|error| self.protocol_error(error.to_string()))?;
-        let body =
-            inlet.receive_body(header, &mut fill).await.map_err(|error| self.read_error(error))?;
+            .map_err(|error| self.protocol_error(error.into()))?;
+        let body = inlet
+            .receive_body(header, &mut fill)
+            .await
+            .map_err(|error| error.into_transport_error(self.peer.clone()))?;
         self.deliver_body(header, &pending, body, fill)
     }
 
@@ -156,8 +159,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
         let FrameBody { message, data, .. } = body;
         if header.placed && data.is_none() && !pending.is_described() {
             // The landing would still show an earlier call's data.
-            return Err(self
-                .protocol_error("data placed in a landing that the peer was not told of".into()));
+            return Err(self.protocol_error(ProtocolBreach::UndescribedLanding));
         }
         if header.last || header.kind == FrameKind::Fail {
             self.close_call(header);
@@ -166,7 +168,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
             FrameKind::Fail => {
                 pending.settle_with_error(TransportError::Failed {
                     peer: self.peer.clone(),
-                    reason: String::from_utf8_lossy(&message).into_owned(),
+                    cause: NoReplyCause::Told(String::from_utf8_lossy(&message).into_owned()),
                 });
                 return Ok(());
             }
@@ -181,7 +183,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
         if pending.deliver_event(event) {
             Ok(())
         } else {
-            Err(self.protocol_error("more parts than a requester can be made to hold".into()))
+            Err(self.protocol_error(ProtocolBreach::TooManyParts))
         }
     }
 
@@ -207,7 +209,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
             Some(pending) if pending.is_cancelled() => {}
             _ => {
                 drop(calls);
-                return Err(self.protocol_error(format!("acknowledged no cancel of call {call}")));
+                return Err(self.protocol_error(ProtocolBreach::NoCancel { call }));
             }
         }
         let pending = calls.open.remove(&call);
@@ -274,28 +276,20 @@ impl<O: FrameOutlet> RequesterLine<O> {
 
     pub(super) fn broken_error(&self) -> TransportError {
         let broken = self.calls.lock().broken.clone();
-        broken.unwrap_or_else(|| self.lost_error("it closed".into()))
+        broken.unwrap_or_else(|| self.lost_error(LossCause::Closed))
     }
 
     /// Returns the error of a call that was never sent because the connection is over.
-    pub(super) fn unreachable_error(&self, broken: &TransportError) -> TransportError {
-        TransportError::Unreachable { peer: self.peer.clone(), reason: broken.to_string() }
+    pub(super) fn unreachable_error(&self, broken: TransportError) -> TransportError {
+        let cause = UnreachableCause::Broken(Arc::new(broken));
+        TransportError::Unreachable { peer: self.peer.clone(), cause }
     }
 
-    fn lost_error(&self, reason: String) -> TransportError {
-        TransportError::Lost { peer: self.peer.clone(), reason }
+    fn lost_error(&self, cause: LossCause) -> TransportError {
+        TransportError::Lost { peer: self.peer.clone(), cause }
     }
 
-    fn protocol_error(&self, reason: String) -> TransportError {
-        TransportError::Protocol { peer: self.peer.clone(), reason }
-    }
-
-    fn read_error(&self, error: InletError) -> TransportError {
-        match error {
-            error @ (InletError::Frame(_) | InletError::Rules(_)) => {
-                self.protocol_error(error.to_string())
-            }
-            error => self.lost_error(error.to_string()),
-        }
+    fn protocol_error(&self, breach: ProtocolBreach) -> TransportError {
+        TransportError::Protocol { peer: self.peer.clone(), breach }
     }
 }

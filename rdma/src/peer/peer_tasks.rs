@@ -16,7 +16,7 @@ use super::connect_attempt::{ConnectAttempt, ConnectResult};
 use super::transport_lane::PooledConnection;
 use super::way_choice::WayChoice;
 use crate::metrics::transport_metrics;
-use crate::transport::{PeerConnection, TransportKind};
+use crate::transport::{PeerConnection, TransportKind, UnreachableCause};
 
 impl TransportPeerInner {
     /// Makes the first connection: over tcp, and then over the best way that both hosts have. Calls
@@ -53,18 +53,18 @@ impl TransportPeerInner {
         attempt: impl Future<Output = ConnectResult> + Send + 'static,
     ) -> ConnectAttempt {
         let task = self.tasks.spawn(attempt);
-        let panicked = self.unreachable_error("the attempt panicked");
+        let panicked = self.unreachable_error(UnreachableCause::Panicked);
         async move { task.await.unwrap_or(Err(panicked)) }.boxed().shared()
     }
 
     async fn over_tcp(&self) -> ConnectResult {
-        let mut error = self.unreachable_error("no tcp transport is configured for it");
+        let mut error = self.unreachable_error(UnreachableCause::NoTcp);
         let Some(address) = &self.address else {
             return Err(error);
         };
         for transport in &self.tcp {
             let made = self.over.run_until_cancelled(transport.connect(address)).await;
-            match made.unwrap_or_else(|| Err(self.unreachable_error("it is closed here"))) {
+            match made.unwrap_or_else(|| Err(self.unreachable_error(UnreachableCause::Closed))) {
                 Ok(connection) => return Ok(connection),
                 Err(failed) => {
                     if !self.over.is_cancelled() {
@@ -137,7 +137,8 @@ impl TransportPeerInner {
         // Ends like `connect_first`.
         let attempt = self.spawn_attempt(async move {
             let made = inner.over.run_until_cancelled(transport.connect(&address)).await;
-            let made = made.unwrap_or_else(|| Err(inner.unreachable_error("it is closed here")));
+            let made =
+                made.unwrap_or_else(|| Err(inner.unreachable_error(UnreachableCause::Closed)));
             inner.lane_connected(at, made, place)
         });
         lane.attempt = Some(attempt.clone());

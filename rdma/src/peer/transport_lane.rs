@@ -15,7 +15,9 @@ use super::route_monitor::reason_of;
 use super::transport_ways::TransportWays;
 use super::way_rest::WayRestTracker;
 use crate::metrics::{GaugeGuard, transport_metrics};
-use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
+use crate::transport::{
+    LossCause, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
+};
 
 /// Trouble of a way over which nothing comes.
 const SILENT: &str = "silent";
@@ -164,7 +166,7 @@ impl TransportLane {
         self.begin_rest(
             peer,
             rest,
-            &TransportError::Lost { peer: peer.to_owned(), reason: "nothing came over it".into() },
+            &TransportError::Lost { peer: peer.to_owned(), cause: LossCause::Silent },
         );
         true
     }

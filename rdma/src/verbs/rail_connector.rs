@@ -23,7 +23,9 @@ use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
 use crate::calls::{self, ConnectionTasks, HandshakeError};
 use crate::metrics::transport_metrics;
-use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
+use crate::transport::{
+    PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
+};
 
 /// A transport that connects to `VerbsServer`s over one rail, which may come and go.
 pub struct VerbsTransport {
@@ -137,8 +139,8 @@ impl VerbsTransport {
             .runtime_handle()
             .spawn(async move { dialer.connect_to_peer(to, name.as_deref()).await });
         attempt.await.unwrap_or_else(|_| {
-            let reason = "the attempt was given up".to_owned();
-            Err(TransportError::Unreachable { peer: to.to_string(), reason })
+            let cause = UnreachableCause::GivenUp;
+            Err(TransportError::Unreachable { peer: to.to_string(), cause })
         })
     }
 }
@@ -151,15 +153,13 @@ impl RailConnector {
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let peer = || format!("{to} from rail {}", self.place.rail_name());
         let deadline = Instant::now() + self.options.calls.connect_deadline;
-        let unreachable = |reason: String| TransportError::Unreachable { peer: peer(), reason };
+        let unreachable = |cause| TransportError::Unreachable { peer: peer(), cause };
         let wire = match tokio::time::timeout_at(deadline, self.establish_wire(to)).await {
             Ok(Ok(wire)) => wire,
-            Ok(Err(error)) => return Err(unreachable(error.to_string())),
+            Ok(Err(error)) => return Err(unreachable(error.into())),
             Err(_) => {
-                return Err(unreachable(format!(
-                    "no answer in {:?}",
-                    self.options.calls.connect_deadline
-                )));
+                let deadline = self.options.calls.connect_deadline;
+                return Err(unreachable(UnreachableCause::Deadline(deadline)));
             }
         };
         let mut inlet = WireInlet::new(wire.clone());
@@ -188,7 +188,7 @@ impl RailConnector {
                     .handshakes_failed
                     .with_label_values(&[error.metric_label()])
                     .inc();
-                Err(TransportError::Handshake { peer: peer(), reason: error.to_string() })
+                Err(TransportError::Handshake { peer: peer(), cause: Arc::new(error) })
             }
         }
     }
@@ -359,8 +359,8 @@ impl PeerTransport for VerbsTransport {
 
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let Some(to) = peer.ways.rails.first().copied().flatten() else {
-            let reason = "it has no rail".to_owned();
-            return Err(TransportError::Unreachable { peer: peer.tcp.to_string(), reason });
+            let cause = UnreachableCause::NoRail;
+            return Err(TransportError::Unreachable { peer: peer.tcp.to_string(), cause });
         };
         self.connect_to(to, peer.name.as_deref()).await
     }

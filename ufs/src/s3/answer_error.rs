@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use s3s::{S3Error, S3ErrorCode, s3_error};
 
 use super::connection::NoPlace;
-use crate::body::error_chain;
 use crate::error::RawAnswer;
+use crate::error_chain::error_chain;
 use crate::raw_answer::{RemoteFailure, is_error};
 
 /// Converts an error of the SDK like the proxy.
