@@ -8,15 +8,8 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, bail, ensure};
 
+use crate::credentials::BenchCredentials;
 use crate::sign::BenchSigner;
-
-/// Keys and region for signing requests.
-#[derive(Debug, Clone)]
-pub struct BenchCredentials {
-    pub access_key: String,
-    pub secret_key: String,
-    pub region: String,
-}
 
 /// Server that receives load.
 #[derive(Debug)]

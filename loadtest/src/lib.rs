@@ -11,6 +11,7 @@ mod connection;
 mod connection_loop;
 mod content;
 pub mod cpu_time;
+pub mod credentials;
 pub mod endpoint;
 mod exchange_error;
 mod histogram;

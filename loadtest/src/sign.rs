@@ -10,7 +10,7 @@ use aws_sigv4::http_request::{
 };
 use aws_sigv4::sign::v4;
 
-use crate::endpoint::BenchCredentials;
+use crate::credentials::BenchCredentials;
 
 /// Region for scenarios that name none: what single-region stores expect.
 const REGION: &str = "us-east-1";

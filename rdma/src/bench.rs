@@ -1,14 +1,16 @@
 //! Owns the measurement of the ways between two hosts: how long one call takes, and how many bytes
 //! many calls move, over each transport.
 //!
-//! `host` serves, `requester` finds the ways to it, `measure` makes the calls. `plain_server` is
+//! `host` serves, `requester` finds the ways to it, `measure` times the calls. `plain_server` is
 //! the reference that tcp is compared with. Uses the transports like any caller, without shortcuts.
 //! The caller prints.
 //!
 //! Every reply is checked: the ends of each page always, all of it on request. Pages differ from
 //! call to call, so that bytes of an earlier call in a landing do not pass.
 
+mod checked_call;
 mod host;
+mod left_out;
 mod measure;
 mod message;
 mod pattern_pages;
@@ -18,9 +20,10 @@ mod service;
 mod transfer_cost;
 
 pub use host::{BenchHost, HostOptions};
+pub use left_out::{LeftOut, LeftOutCause};
 pub use measure::{BandwidthResult, RoundTrips, TransferDirection, TransferLoad};
 pub use message::ECHO_BYTES_MAX;
-pub use requester::{BenchRequester, DialOptions, LeftOut, MeasuredWay};
+pub use requester::{BenchRequester, DialOptions, MeasuredWay};
 pub use transfer_cost::TransferCost;
 
 use crate::transport::TransportError;

@@ -7,6 +7,7 @@
 
 mod admission_gate;
 mod coalescing_waker;
+mod connection_start;
 #[doc(hidden)]
 pub mod decoders;
 mod frame;
@@ -26,23 +27,21 @@ use prometheus::Histogram;
 use tokio::runtime::Handle as Runtime;
 use tokio_util::task::TaskTracker;
 
-pub use handshake::HandshakeSecret;
+pub use frame::{FrameError, FrameKind, HeaderField};
+pub use handshake::{HandshakeError, HandshakeSecret};
 
 pub(crate) use admission_gate::{AdmissionGate, GateCloser, GateLimits};
-pub(crate) use frame::{
-    FrameError, FrameHeader, FrameKind, HEADER_BYTES, MemorySegment, SEGMENT_BYTES, SEGMENTS_MAX,
-};
+pub(crate) use connection_start::start_connection;
+pub(crate) use frame::{FrameHeader, HEADER_BYTES, MemorySegment, SEGMENT_BYTES, SEGMENTS_MAX};
 pub(crate) use handshake::{
-    HandshakeAgreement, HandshakeChannel, HandshakeError, HandshakeTerms, check_name,
-    request_handshake,
+    HandshakeAgreement, HandshakeChannel, HandshakeTerms, check_name, request_handshake,
 };
 pub(crate) use outgoing_frame::OutgoingFrame;
 pub(crate) use queued_bytes::{QueuedBytesBudget, QueuedBytesPermit};
-pub(crate) use requester::start_connection;
 pub(crate) use session::{ServerSession, serve_session};
 
 use crate::landing::{Landing, LandingFill};
-use crate::transport::TransportKind;
+use crate::transport::{LossCause, ProtocolBreach, TransportError, TransportKind};
 
 /// The runtime of a connection's tasks, and the tracker that waits for them at the end.
 #[derive(Clone, Copy)]
@@ -155,6 +154,23 @@ pub(crate) enum InletError {
     Truncated,
     #[error(transparent)]
     Read(#[from] io::Error),
+}
+
+impl InletError {
+    /// Returns how a connection to `peer` ends by this error.
+    pub(crate) fn into_transport_error(self, peer: String) -> TransportError {
+        let cause = match self {
+            Self::Frame(error) => {
+                return TransportError::Protocol { peer, breach: ProtocolBreach::Frame(error) };
+            }
+            Self::Rules(rule) => {
+                return TransportError::Protocol { peer, breach: ProtocolBreach::LineRules(rule) };
+            }
+            Self::Truncated => LossCause::Truncated,
+            Self::Read(error) => LossCause::from(error),
+        };
+        TransportError::Lost { peer, cause }
+    }
 }
 
 /// The descriptors, message and data that follow a header.

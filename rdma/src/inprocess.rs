@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use crate::peer::TransportWays;
 use crate::transport::{
     CallService, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
+    UnreachableCause,
 };
 
 pub use faults::{FaultHandle, InProcessFaults};
@@ -90,7 +91,7 @@ impl PeerTransport for InProcessTransport {
         {
             return Err(TransportError::Unreachable {
                 peer: peer.tcp.to_string(),
-                reason: "refused by an injected fault".into(),
+                cause: UnreachableCause::Injected,
             });
         }
         Ok(InProcess::open_connection(self.service.clone(), self.mode.clone()))

@@ -89,7 +89,7 @@ impl LentSegment {
 
 /// Reason why a range of a landing can't be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LandingClaimError {
+pub enum LandingClaimError {
     #[error("bytes {offset} to {end} lie outside the landing of {landing_bytes} bytes")]
     Outside { offset: u64, end: u64, landing_bytes: u64 },
     #[error("bytes {offset} to {end} of the landing were written before")]

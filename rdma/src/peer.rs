@@ -10,12 +10,14 @@
 //! itself. Every fallback in the meantime is reported (`route_monitor`).
 
 mod backoff;
-mod connect_attempts;
+mod connect_attempt;
 mod connecting_call;
-mod connection_state;
+mod peer_tasks;
 mod queue_pairs;
 mod route_monitor;
+mod transport_lane;
 mod transport_ways;
+mod way_choice;
 mod way_rest;
 
 #[cfg(test)]
@@ -41,10 +43,12 @@ pub use way_rest::RestOptions;
 use crate::landing::Landing;
 use crate::transport::{
     OutgoingCall, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
+    UnreachableCause,
 };
-use connect_attempts::ConnectAttempt;
+use connect_attempt::ConnectAttempt;
 use connecting_call::ConnectingCall;
-use connection_state::{ConnectionPick, PeerConnectionState, TransportLane};
+use transport_lane::TransportLane;
+use way_choice::{ConnectionPick, WayChoice};
 use way_rest::WayRestTracker;
 
 /// Bounds on the connections to one peer, and on how long each way to it rests after failures.
@@ -95,7 +99,7 @@ struct TransportPeerInner {
     address: Option<PeerAddress>,
     tcp: Vec<Arc<dyn PeerTransport>>,
     options: PeerOptions,
-    state: Mutex<PeerConnectionState>,
+    state: Mutex<WayChoice>,
     /// Notified when a way has failed or come back, because the upkeep may have to wake at another
     /// time.
     changed: Notify,
@@ -257,8 +261,7 @@ impl TransportPeerInner {
         let lanes = of(TransportKind::Shm).take(1).enumerate().map(lane);
         let lanes = lanes.chain(of(TransportKind::Verbs).enumerate().map(lane)).collect();
         let ways = address.as_ref().map(|address| address.ways.clone()).unwrap_or_default();
-        let state =
-            PeerConnectionState::new(lanes, ways, ReconnectBackoff::new(options.backoff.clone()));
+        let state = WayChoice::new(lanes, ways, ReconnectBackoff::new(options.backoff.clone()));
         Arc::new(Self {
             name,
             address,
@@ -288,7 +291,7 @@ impl TransportPeerInner {
     /// one that have none, and beside crowded ones.
     fn widen_connections(
         self: &Arc<Self>,
-        state: &mut PeerConnectionState,
+        state: &mut WayChoice,
         pick: &ConnectionPick,
         now: Instant,
     ) {
@@ -325,7 +328,7 @@ impl TransportPeerInner {
 
     fn wait_or_refuse(
         self: &Arc<Self>,
-        mut state: MutexGuard<'_, PeerConnectionState>,
+        mut state: MutexGuard<'_, WayChoice>,
         now: Instant,
     ) -> ConnectionChoice {
         if let Some(attempt) = &state.attempt {
@@ -345,14 +348,14 @@ impl TransportPeerInner {
         // Nothing was sent for this call, whatever error the peer rests for.
         ConnectionChoice::Refuse(match &state.last_error {
             Some(error @ TransportError::Lost { .. }) => {
-                self.unreachable_error(&format!("resting: {error}"))
+                self.unreachable_error(UnreachableCause::Resting(Arc::new(error.clone())))
             }
             Some(error) => error.clone(),
-            None => self.unreachable_error("it is closed here"),
+            None => self.unreachable_error(UnreachableCause::Closed),
         })
     }
 
-    fn unreachable_error(&self, reason: &str) -> TransportError {
-        TransportError::Unreachable { peer: self.name.clone(), reason: reason.into() }
+    fn unreachable_error(&self, cause: UnreachableCause) -> TransportError {
+        TransportError::Unreachable { peer: self.name.clone(), cause }
     }
 }

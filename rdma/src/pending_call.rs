@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use crate::call_credits::CreditPermit;
 use crate::landing::{Landing, LandingClaimError, LandingFill};
 use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
-use crate::transport::{CallEvent, TransportError, TransportKind};
+use crate::transport::{CallEvent, CallRefusal, TransportError, TransportKind};
 
 /// Most events that a call may hold before its requester takes them. A landing of 16 MiB in pages
 /// of 4 KiB has as many parts. A peer that sends more floods a requester that can't make it stop.
@@ -269,9 +269,7 @@ impl PendingCall {
             return Poll::Ready(event);
         }
         if state.settled {
-            return Poll::Ready(Err(TransportError::Bound {
-                reason: "the call was polled after its end".into(),
-            }));
+            return Poll::Ready(Err(TransportError::Bound { cause: CallRefusal::PolledAfterEnd }));
         }
         match &mut state.requester {
             Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -311,9 +309,9 @@ impl PendingCall {
                 Ok(bytes)
             }
             Some(wanted) => Err(TransportError::Bound {
-                reason: format!("the peer wants {wanted} bytes, {bytes} were pushed"),
+                cause: CallRefusal::PushBytes { wanted, pushed: bytes },
             }),
-            None => Err(TransportError::Bound { reason: "the peer wants nothing pushed".into() }),
+            None => Err(TransportError::Bound { cause: CallRefusal::NothingWanted }),
         }
     }
 

@@ -15,6 +15,8 @@
 //! that could still write to the landing is gone. Dropping an [`OutgoingCall`] cancels it; the
 //! landing stays in quarantine until it is settled.
 
+mod transport_error;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -23,6 +25,11 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+
+pub use transport_error::{
+    CallRefusal, LossCause, NoReplyCause, ProtocolBreach, ReplyDefect, TransportError,
+    UnreachableCause,
+};
 
 use crate::landing::Landing;
 use crate::peer::TransportWays;
@@ -83,37 +90,6 @@ impl From<SocketAddr> for PeerAddress {
     fn from(tcp: SocketAddr) -> Self {
         Self { tcp, name: None, ways: TransportWays::default() }
     }
-}
-
-/// Reason why a call, or a connection, ended without its reply.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum TransportError {
-    /// The peer can't be reached at all; nothing was sent.
-    #[error(
-        "can't connect to {peer}: {reason}; check that the worker runs and that its data address \
-        is reachable"
-    )]
-    Unreachable { peer: String, reason: String },
-    /// The handshake failed: other version, other secret, other page or frame bounds.
-    #[error("handshake with {peer} failed: {reason}")]
-    Handshake { peer: String, reason: String },
-    /// The connection broke while the call was in flight. The peer may or may not have acted on it.
-    #[error("connection to {peer} was lost: {reason}")]
-    Lost { peer: String, reason: String },
-    /// The peer sent something that the protocol forbids. The connection has been cut.
-    #[error("{peer} broke the protocol: {reason}")]
-    Protocol { peer: String, reason: String },
-    /// The peer's handler ended without a reply: it failed, panicked, or the peer shuts down. The
-    /// connection is fine.
-    #[error("{peer} gave no reply: {reason}")]
-    Failed { peer: String, reason: String },
-    /// A bound of this side was exceeded: a message larger than a frame may be, or a reply larger
-    /// than the landing.
-    #[error("refused here: {reason}")]
-    Bound { reason: String },
-    /// The requester gave the call up (seen by the serving side only).
-    #[error("the requester gave the call up")]
-    Cancelled,
 }
 
 /// An event of a call, as its requester sees it.

@@ -19,6 +19,7 @@ mod rail;
 mod rail_connector;
 mod rail_metrics;
 mod rail_presence;
+mod readable_source;
 mod receive_buffers;
 mod server;
 #[cfg(test)]
@@ -28,7 +29,6 @@ mod window_pool;
 mod wire_halves;
 mod write_plan;
 
-use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -134,32 +134,23 @@ pub struct RdmaDevice {
 }
 
 /// Reason why there is no RDMA device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoRdma {
-    /// libibverbs is not installed (EOPNOTSUPP).
+    /// EOPNOTSUPP.
+    #[error("no RDMA device: libibverbs is not installed; install rdma-core")]
     NoLibrary,
-    /// The library is there, but the kernel has no verbs (ENOSYS).
+    /// The library is there. ENOSYS.
+    #[error("no RDMA device: the kernel has no verbs; load ib_uverbs and the driver of the NIC")]
     NoKernelVerbs,
-    /// Library and verbs are there, but no device is.
+    /// Library and verbs are there.
+    #[error(
+        "no RDMA device: no device is present; check `rdma dev` and, in a container, \
+        /dev/infiniband"
+    )]
     NoDevice,
     /// The listing failed in another way.
+    #[error("no RDMA device: {0}")]
     Other(String),
-}
-
-impl fmt::Display for NoRdma {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = match self {
-            Self::NoLibrary => "libibverbs is not installed; install rdma-core",
-            Self::NoKernelVerbs => {
-                "the kernel has no verbs; load ib_uverbs and the driver of the NIC"
-            }
-            Self::NoDevice => {
-                "no device is present; check `rdma dev` and, in a container, /dev/infiniband"
-            }
-            Self::Other(reason) => reason,
-        };
-        write!(f, "no RDMA device: {reason}")
-    }
 }
 
 /// Returns a port's active MTU in bytes, as its device reports it. No kernel file has it. Returns

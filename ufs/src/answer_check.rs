@@ -6,14 +6,21 @@
 use http::{HeaderMap, StatusCode};
 use s3s::dto::{ETag, Timestamp, TimestampFormat};
 
+use crate::answer_defect::AnswerDefect;
 use crate::headers::representation_headers;
 use crate::object::{ObjectHead, ReadObject};
 
 /// Reason why an answer is refused. The caller adds the UFS's name.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AnswerRefusal {
-    Untrusted(String),
+    Untrusted(AnswerDefect),
     Changed { wanted: String, got: String },
+}
+
+impl From<AnswerDefect> for AnswerRefusal {
+    fn from(defect: AnswerDefect) -> Self {
+        Self::Untrusted(defect)
+    }
 }
 
 /// A plan for taking the wanted bytes from an answer's body.
@@ -33,9 +40,7 @@ pub(crate) fn check_request(wanted: &ReadObject) -> Result<(), AnswerRefusal> {
     let Some(if_match) = &wanted.if_match else { return Ok(()) };
     match ETag::parse_http_header(if_match.as_bytes()) {
         Ok(ETag::Strong(_)) => Ok(()),
-        Ok(ETag::Weak(_)) | Err(_) => Err(AnswerRefusal::Untrusted(format!(
-            "{if_match} is not a strong etag and identifies no version"
-        ))),
+        Ok(ETag::Weak(_)) | Err(_) => Err(AnswerDefect::WeakEtag { etag: if_match.clone() }.into()),
     }
 }
 
@@ -46,11 +51,11 @@ pub(crate) fn check_head(
     headers: HeaderMap,
 ) -> Result<ObjectHead, AnswerRefusal> {
     if status != StatusCode::OK {
-        return Err(untrusted_answer(format!("HEAD was answered with {status}")));
+        return Err(AnswerDefect::HeadStatus(status).into());
     }
     check_version(wanted, &headers)?;
     let bytes = parse_length(&headers, "content-length")?
-        .ok_or_else(|| untrusted_answer("HEAD has no content-length".into()))?;
+        .ok_or(AnswerDefect::NoLength { method: "HEAD" })?;
     build_object_head(headers, bytes, true)
 }
 
@@ -70,35 +75,25 @@ pub(crate) fn check_get(
             let (first, last, total) = parse_content_range(sent)?;
             let last_wanted = (*range.end()).min(total - 1);
             if first != *range.start() || last != last_wanted {
-                return Err(untrusted_answer(format!(
-                    "bytes {first}-{last} came for {range:?} of {total}"
-                )));
+                let wanted = range.clone();
+                return Err(AnswerDefect::OtherRange { first, last, wanted, total }.into());
             }
             let bytes = last - first + 1;
-            if body_bytes.is_some_and(|sent| sent != bytes) {
-                return Err(untrusted_answer(format!(
-                    "content-length {body_bytes:?} belongs to a range of {bytes} bytes"
-                )));
+            if let Some(content_length) = body_bytes.filter(|&sent| sent != bytes) {
+                let range_bytes = bytes;
+                return Err(AnswerDefect::RangeLength { content_length, range_bytes }.into());
             }
             let head = build_object_head(headers, total, bytes == total)?;
             Ok(StoreReadPlan { head, range: first..last + 1, skip: 0, to_end: true })
         }
         (StatusCode::OK, Some(range), None) => {
-            let total = body_bytes.ok_or_else(|| {
-                untrusted_answer("200 for a range, without content-length".into())
-            })?;
+            let total = body_bytes.ok_or(AnswerDefect::NoLengthForRange)?;
             let (first, end) = (*range.start(), range.end().saturating_add(1).min(total));
             if first >= total {
-                return Err(untrusted_answer(format!(
-                    "200 for a range from {first} of an object of {total} bytes"
-                )));
+                return Err(AnswerDefect::RangePastEnd { first, total }.into());
             }
             if first > skip_bytes_max {
-                let reason = format!(
-                    "it ignores Range, and {first} bytes are more than skip_bytes_max \
-                    {skip_bytes_max}"
-                );
-                return Err(untrusted_answer(reason));
+                return Err(AnswerDefect::RangeIgnored { first, skip_bytes_max }.into());
             }
             let to_end = end == total;
             Ok(StoreReadPlan {
@@ -109,8 +104,7 @@ pub(crate) fn check_get(
             })
         }
         (StatusCode::OK, None, None) => {
-            let total =
-                body_bytes.ok_or_else(|| untrusted_answer("GET has no content-length".into()))?;
+            let total = body_bytes.ok_or(AnswerDefect::NoLength { method: "GET" })?;
             Ok(StoreReadPlan {
                 head: build_object_head(headers, total, true)?,
                 range: 0..total,
@@ -118,20 +112,17 @@ pub(crate) fn check_get(
                 to_end: true,
             })
         }
-        (status, range, content_range) => Err(untrusted_answer(format!(
-            "status {status} with content-range {content_range:?} for range {range:?}"
-        ))),
+        (status, range, content_range) => {
+            let content_range = content_range.map(str::to_owned);
+            Err(AnswerDefect::Status { status, content_range, wanted: range.cloned() }.into())
+        }
     }
-}
-
-fn untrusted_answer(reason: String) -> AnswerRefusal {
-    AnswerRefusal::Untrusted(reason)
 }
 
 /// Checks ETag and version id, as far as the request names them.
 fn check_version(wanted: &ReadObject, headers: &HeaderMap) -> Result<(), AnswerRefusal> {
     if single_header(headers, "x-amz-delete-marker")? == Some("true") {
-        return Err(untrusted_answer("a delete marker with a success status".into()));
+        return Err(AnswerDefect::DeleteMarker.into());
     }
     let etag = single_header(headers, "etag")?;
     if let Some(if_match) = &wanted.if_match {
@@ -186,17 +177,15 @@ fn single_header<'a>(
     let mut values = headers.get_all(name).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if values.any(|other| other != first) {
-        return Err(untrusted_answer(format!("several {name} headers that differ")));
+        return Err(AnswerDefect::HeadersDiffer(name).into());
     }
-    first
-        .to_str()
-        .map(Some)
-        .map_err(|_| untrusted_answer(format!("a {name} header that is not text")))
+    first.to_str().map(Some).map_err(|_| AnswerDefect::HeaderNotText(name).into())
 }
 
 fn parse_length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, AnswerRefusal> {
     let Some(text) = single_header(headers, name)? else { return Ok(None) };
-    parse_digits(text).map(Some).ok_or_else(|| untrusted_answer(format!("{name} is {text:?}")))
+    let value = parse_digits(text);
+    value.map(Some).ok_or_else(|| AnswerDefect::HeaderValue { name, value: text.into() }.into())
 }
 
 /// Parses `bytes FIRST-LAST/TOTAL`, RFC 9110 §14.4. Refuses an unknown total (`*`), which leaves
@@ -209,7 +198,10 @@ fn parse_content_range(text: &str) -> Result<(u64, u64, u64), AnswerRefusal> {
     };
     match parts() {
         Some((first, last, total)) if first <= last && last < total => Ok((first, last, total)),
-        _ => Err(untrusted_answer(format!("content-range is {text:?}"))),
+        _ => {
+            let (name, value) = ("content-range", text.to_owned());
+            Err(AnswerDefect::HeaderValue { name, value }.into())
+        }
     }
 }
 

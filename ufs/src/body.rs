@@ -14,7 +14,8 @@ use s3s::dto::StreamingBlob;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::answer_check::StoreReadPlan;
-use crate::error::UfsError;
+use crate::answer_defect::AnswerDefect;
+use crate::error::{TruncationCause, UfsError};
 
 /// The body behind [`crate::ObjectStream::body`]. It holds `G` until its end, an error, or drop.
 pub(crate) struct CheckedBody<G> {
@@ -70,8 +71,8 @@ impl<G> CheckedBody<G> {
         Poll::Ready(error.map(Err))
     }
 
-    fn truncated_error(&self, reason: String) -> UfsError {
-        UfsError::Truncated { ufs: self.ufs.clone(), got: self.got, want: self.want, reason }
+    fn truncated_error(&self, cause: TruncationCause) -> UfsError {
+        UfsError::Truncated { ufs: self.ufs.clone(), got: self.got, want: self.want, cause }
     }
 
     /// Polls the next piece of the inner body. Pieces may be empty. Returns `Err` after `idle` of
@@ -82,7 +83,9 @@ impl<G> CheckedBody<G> {
                 self.armed = false;
                 Poll::Ready(match piece {
                     Some(Ok(bytes)) => Ok(Some(bytes)),
-                    Some(Err(error)) => Err(self.truncated_error(error_chain(error.as_ref()))),
+                    Some(Err(error)) => {
+                        Err(self.truncated_error(TruncationCause::Stream(error.into())))
+                    }
                     None => Ok(None),
                 })
             }
@@ -92,9 +95,7 @@ impl<G> CheckedBody<G> {
                     self.armed = true;
                 }
                 ready!(self.timer.as_mut().poll(cx));
-                Poll::Ready(Err(
-                    self.truncated_error(format!("nothing came for {} ms", self.idle.as_millis()))
-                ))
+                Poll::Ready(Err(self.truncated_error(TruncationCause::Silent(self.idle))))
             }
         }
     }
@@ -116,7 +117,7 @@ impl<G: Unpin> Stream for CheckedBody<G> {
                 Ok(Some(bytes)) => bytes,
                 Ok(None) if this.got == this.want => return this.end_body(None),
                 Ok(None) => {
-                    let error = this.truncated_error("the body ended early".into());
+                    let error = this.truncated_error(TruncationCause::EndedEarly);
                     return this.end_body(Some(error));
                 }
                 Err(error) => return this.end_body(Some(error)),
@@ -127,8 +128,8 @@ impl<G: Unpin> Stream for CheckedBody<G> {
             let rest = this.want - this.got;
             if bytes.len() as u64 > rest {
                 if this.to_end {
-                    let reason = format!("the body goes on after its {} bytes", this.want);
-                    let error = UfsError::Untrusted { ufs: this.ufs.clone(), reason };
+                    let defect = AnswerDefect::ExcessBody { bytes: this.want };
+                    let error = UfsError::Untrusted { ufs: this.ufs.clone(), defect };
                     return this.end_body(Some(error));
                 }
                 bytes.truncate(usize::try_from(rest).expect("less than the piece is long"));
@@ -140,21 +141,6 @@ impl<G: Unpin> Stream for CheckedBody<G> {
             }
         }
     }
-}
-
-/// Formats an error and its causes in one line.
-pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        // Wrappers often repeat their cause.
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

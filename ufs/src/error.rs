@@ -1,10 +1,18 @@
 //! Owns the errors of a UFS, and what may be done about them. Keeps the UFS's own answer, so that a
 //! client gets exactly that. `raw_answer` turns an [`s3s::S3Error`] into one of these.
+//!
+//! A cause is part of its error's text, because a log line shows an error by that alone. It is no
+//! `#[source]` beside that, or a chain of errors would say it twice.
 
+use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
+
+use crate::answer_defect::AnswerDefect;
+use crate::error_chain::error_chain;
 
 /// An error answer as the UFS sent it.
 #[derive(Debug, Clone)]
@@ -31,15 +39,15 @@ pub enum UfsError {
     #[error("ufs {ufs} answered {}", .answer.status)]
     Answer { ufs: String, answer: Box<RawAnswer> },
     #[error(
-        "ufs {ufs} can't be reached: {reason}; check its endpoint, its credentials and the network"
+        "ufs {ufs} can't be reached: {cause}; check its endpoint, its credentials and the network"
     )]
-    Unreachable { ufs: String, reason: String },
-    #[error("ufs {ufs} broke off after {got} of {want} bytes: {reason}")]
-    Truncated { ufs: String, got: u64, want: u64, reason: String },
+    Unreachable { ufs: String, cause: NoAnswerCause },
+    #[error("ufs {ufs} broke off after {got} of {want} bytes: {cause}")]
+    Truncated { ufs: String, got: u64, want: u64, cause: TruncationCause },
     /// The answer contradicts itself or the request: wrong length, range or version. It is never
     /// cached and never passed on.
-    #[error("ufs {ufs} gave an answer that can't be trusted: {reason}")]
-    Untrusted { ufs: String, reason: String },
+    #[error("ufs {ufs} gave an answer that can't be trusted: {defect}")]
+    Untrusted { ufs: String, defect: AnswerDefect },
     /// The UFS ignored `If-Match` and answered with another version than the requested one. The
     /// answer is never cached and never passed on.
     #[error(
@@ -52,6 +60,30 @@ pub enum UfsError {
         ms; raise requests_in_flight_max or slow down"
     )]
     Throttled { ufs: String, limit: usize, waited_ms: u64 },
+}
+
+/// Reason why a UFS gave no answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum NoAnswerCause {
+    #[error("no answer within {} ms (first_byte_max)", .0.as_millis())]
+    FirstByte(Duration),
+    /// The circuit is open: the UFS was not asked.
+    #[error("it failed {failures_max} times in a row and is asked again in {} ms", .wait.as_millis())]
+    CircuitOpen { failures_max: u32, wait: Duration },
+    /// What the client of a remote store says of it.
+    #[error("{0}")]
+    Client(String),
+}
+
+/// Reason why a body ended before its last byte.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum TruncationCause {
+    #[error("{}", error_chain(.0.as_ref()))]
+    Stream(Arc<dyn Error + Send + Sync>),
+    #[error("nothing came for {} ms", .0.as_millis())]
+    Silent(Duration),
+    #[error("the body ended early")]
+    EndedEarly,
 }
 
 impl UfsError {

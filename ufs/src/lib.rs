@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod answer_check;
+mod answer_defect;
 mod body;
 mod circuit_breaker;
 mod error;
+mod error_chain;
 pub mod faulty_store;
 pub mod headers;
 pub mod local;
@@ -19,8 +21,9 @@ pub mod s3;
 pub mod trace_propagation;
 mod ufs;
 
+pub use answer_defect::AnswerDefect;
 pub use circuit_breaker::{CircuitLimits, CircuitState};
-pub use error::{RawAnswer, RetryAdvice, UfsError};
+pub use error::{NoAnswerCause, RawAnswer, RetryAdvice, TruncationCause, UfsError};
 pub use object::{ObjectHead, ObjectStream, ReadObject};
 pub use retry_budget::RetryLimits;
 pub use ufs::{RandomSource, Ufs, UfsLimits, s3_request};

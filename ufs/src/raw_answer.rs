@@ -14,7 +14,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 use s3s::S3Error;
 
-use crate::error::{RawAnswer, UfsError};
+use crate::answer_defect::AnswerDefect;
+use crate::error::{NoAnswerCause, RawAnswer, UfsError};
 
 /// Bound on an error's body. It is an XML document of a few hundred bytes; a longer one is cut.
 pub(crate) const ERROR_BODY_BYTES_MAX: usize = 64 * 1024;
@@ -155,10 +156,10 @@ impl UfsError {
         let ufs = ufs.to_owned();
         match remote_failure(error) {
             Some(RemoteFailure::NoAnswer(reason)) => {
-                Self::Unreachable { ufs, reason: reason.clone() }
+                Self::Unreachable { ufs, cause: NoAnswerCause::Client(reason.clone()) }
             }
             Some(RemoteFailure::Unintelligible(reason)) => {
-                Self::Untrusted { ufs, reason: reason.clone() }
+                Self::Untrusted { ufs, defect: AnswerDefect::Unintelligible(reason.clone()) }
             }
             Some(RemoteFailure::Answer(_)) | None => {
                 Self::Answer { ufs, answer: Box::new(answer_of(error, raw)) }

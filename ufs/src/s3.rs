@@ -3,6 +3,7 @@
 //!
 //! `store` handles requests, `connection` connections, and `credentials` credentials.
 
+mod answer_error;
 mod answer_interceptor;
 mod blank_key;
 mod client_headers;
@@ -22,6 +23,7 @@ use aws_sdk_s3::config::{
     AppName, BehaviorVersion, Config, Region, RequestChecksumCalculation,
     ResponseChecksumValidation, StalledStreamProtectionConfig,
 };
+use http::uri::InvalidUri;
 use s3s::S3;
 
 pub use credentials::{S3StoreCredentials, S3StoreSecret};
@@ -98,13 +100,42 @@ impl S3Options {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error(
-        "endpoint {endpoint:?} is not of the form http://host:port or https://host:port: {reason}"
+        "endpoint {endpoint:?} is not of the form http://host:port or https://host:port: {defect}"
     )]
-    Endpoint { endpoint: String, reason: String },
-    #[error("certificates can't be read from {}: {reason}", .path.display())]
-    CaFile { path: PathBuf, reason: String },
+    Endpoint { endpoint: String, defect: EndpointDefect },
+    #[error("certificates can't be read from {}: {defect}", .path.display())]
+    CaFile { path: PathBuf, defect: CaFileDefect },
     #[error("region is empty; name the store's region, or us-east-1 if it has none")]
     Region,
+}
+
+/// What is wrong with an endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointDefect {
+    #[error(transparent)]
+    Uri(#[from] InvalidUri),
+    #[error("credentials belong in `credentials`")]
+    UserInformation,
+    #[error("it names no host")]
+    NoHost,
+    #[error("it has a query")]
+    Query,
+    #[error("it is neither http nor https")]
+    Scheme,
+    /// The client of the metadata service does not take it.
+    #[error("{0}")]
+    Refused(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What is wrong with a file of certificates.
+#[derive(Debug, thiserror::Error)]
+pub enum CaFileDefect {
+    #[error(transparent)]
+    Read(#[from] std::io::Error),
+    #[error(transparent)]
+    Certificate(#[from] rustls::Error),
+    #[error("no certificate in it")]
+    Empty,
 }
 
 /// Makes a store behind a network. Sends nothing yet: only the first request shows that a store is
@@ -149,30 +180,23 @@ pub async fn connect_store(options: S3Options) -> Result<Arc<dyn S3>, ConnectErr
 /// Checks the endpoint. Returns true if it is reached by TLS.
 fn check_endpoint(endpoint: Option<&str>) -> Result<bool, ConnectError> {
     let Some(endpoint) = endpoint else { return Ok(true) };
-    let wrong = |reason: &str| ConnectError::Endpoint {
-        endpoint: endpoint.to_owned(),
-        reason: reason.to_owned(),
-    };
-    let uri: http::Uri =
-        endpoint.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+    let wrong = |defect| ConnectError::Endpoint { endpoint: endpoint.to_owned(), defect };
+    let uri: http::Uri = endpoint.parse().map_err(|error: InvalidUri| wrong(error.into()))?;
     if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         // Not echoed: it would put a secret in the log.
-        let (endpoint, reason) = (
-            "(with user information)".to_owned(),
-            "credentials belong in `credentials`".to_owned(),
-        );
-        return Err(ConnectError::Endpoint { endpoint, reason });
+        let endpoint = "(with user information)".to_owned();
+        return Err(ConnectError::Endpoint { endpoint, defect: EndpointDefect::UserInformation });
     }
     if uri.host().is_none_or(str::is_empty) {
-        return Err(wrong("it names no host"));
+        return Err(wrong(EndpointDefect::NoHost));
     }
     if uri.query().is_some() {
-        return Err(wrong("it has a query"));
+        return Err(wrong(EndpointDefect::Query));
     }
     match uri.scheme_str() {
         Some("http") => Ok(false),
         Some("https") => Ok(true),
-        _ => Err(wrong("it is neither http nor https")),
+        _ => Err(wrong(EndpointDefect::Scheme)),
     }
 }
 

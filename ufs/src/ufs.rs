@@ -21,7 +21,7 @@ use crate::body::CheckedBody;
 use crate::circuit_breaker::{
     CircuitAdmission, CircuitBreaker, CircuitLimits, CircuitOutcome, CircuitState,
 };
-use crate::error::{RawAnswer, RetryAdvice, UfsError};
+use crate::error::{NoAnswerCause, RawAnswer, RetryAdvice, UfsError};
 use crate::headers::{of_get, of_head};
 use crate::metered_store::MeteredStore;
 use crate::metrics::METRICS;
@@ -345,8 +345,8 @@ impl UfsInner {
     ) -> Result<(S3Response<T>, Option<RawAnswer>), UfsError> {
         let deadline = self.limits.first_byte_max;
         let Ok((result, raw)) = tokio::time::timeout(deadline, observe_answer(call)).await else {
-            let reason = format!("no answer within {} ms (first_byte_max)", deadline.as_millis());
-            return Err(UfsError::Unreachable { ufs: self.name.clone(), reason });
+            let cause = NoAnswerCause::FirstByte(deadline);
+            return Err(UfsError::Unreachable { ufs: self.name.clone(), cause });
         };
         match result {
             Ok(response) => Ok((response, raw)),
@@ -357,7 +357,7 @@ impl UfsInner {
     fn refusal_error(&self, refusal: AnswerRefusal) -> UfsError {
         let ufs = self.name.clone();
         let (reason, error) = match refusal {
-            AnswerRefusal::Untrusted(reason) => ("untrusted", UfsError::Untrusted { ufs, reason }),
+            AnswerRefusal::Untrusted(defect) => ("untrusted", UfsError::Untrusted { ufs, defect }),
             AnswerRefusal::Changed { wanted, got } => {
                 ("changed", UfsError::Changed { ufs, wanted, got })
             }
@@ -373,12 +373,9 @@ impl UfsInner {
         match admission {
             Ok(admission) => Ok(CircuitPermit { shared: self, admission: Some(admission) }),
             Err(wait) => {
-                let reason = format!(
-                    "it failed {} times in a row and is asked again in {} ms",
-                    self.limits.circuit.failures_max,
-                    wait.as_millis()
-                );
-                Err(UfsError::Unreachable { ufs: self.name.clone(), reason })
+                let failures_max = self.limits.circuit.failures_max;
+                let cause = NoAnswerCause::CircuitOpen { failures_max, wait };
+                Err(UfsError::Unreachable { ufs: self.name.clone(), cause })
             }
         }
     }

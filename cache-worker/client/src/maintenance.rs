@@ -11,7 +11,7 @@ use verbs3_protocol::{
     BlockIndex, ContentVersion, Epoch, ForgetMessage, ForgetPrefix, ObjectKey, ObjectVolume,
     TendAct, TendMessage, TendedBlock, WorkerId, WorkerRefusal, WorkerReply, WorkerRequest,
 };
-use verbs3_rdma::transport::{CallEvent, TransportError};
+use verbs3_rdma::transport::{CallEvent, ReplyDefect, TransportError};
 
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
@@ -220,13 +220,13 @@ impl CacheTierClient {
 
 /// Waits for the answer and skips signs of life, which are pieces of no bytes.
 async fn ask_patiently(worker: &TierWorker, message: Bytes) -> Result<WorkerReply, TransportError> {
-    let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
+    let protocol = |defect: ReplyDefect| TransportError::unusable_reply(&*worker.id.0, defect);
     let mut call = worker.peer.start_call(message, None);
     loop {
         let CallEvent::Part(part) = call.next().await? else {
             return Err(protocol("it wants bytes pushed".into()));
         };
-        match WorkerReply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+        match WorkerReply::decode(&part.message).map_err(|error| protocol(error.into()))? {
             WorkerReply::Data(piece) if piece.length == 0 && !part.last => {}
             reply => return Ok(reply),
         }

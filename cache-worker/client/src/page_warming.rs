@@ -11,7 +11,7 @@ use verbs3_protocol::{
     AbsentReply, BlockIndex, ContentVersion, Epoch, ObjectKey, WarmMessage, WarmPagesReply,
     WarmTier, WorkerId, WorkerRefusal, WorkerReply, WorkerRequest,
 };
-use verbs3_rdma::transport::{CallEvent, TransportError};
+use verbs3_rdma::transport::{CallEvent, ReplyDefect, TransportError};
 
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker};
@@ -149,8 +149,7 @@ impl CacheTierClient {
         worker: &TierWorker,
         message: Bytes,
     ) -> Result<WorkerReply, TransportError> {
-        let protocol =
-            |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
+        let protocol = |defect: ReplyDefect| TransportError::unusable_reply(&*worker.id.0, defect);
         let mut call = worker.peer.start_call(message, None);
         let mut patience = self.options.first_progress;
         loop {
@@ -161,7 +160,7 @@ impl CacheTierClient {
             let CallEvent::Part(part) = event?? else {
                 return Err(protocol("it wants bytes pushed".into()));
             };
-            match WorkerReply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+            match WorkerReply::decode(&part.message).map_err(|error| protocol(error.into()))? {
                 WorkerReply::Data(piece) if piece.length == 0 && !part.last => {}
                 reply => return Ok(reply),
             }

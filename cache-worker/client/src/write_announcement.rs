@@ -39,7 +39,7 @@ use verbs3_protocol::{
     AnnounceMessage, Epoch, ObjectVolume, RefusalKind, ReportMessage, WorkerId, WorkerRefusal,
     WorkerReply, WorkerRequest, WriteId, WriteNotice, WriteOutcome,
 };
-use verbs3_rdma::transport::{CallEvent, TransportError};
+use verbs3_rdma::transport::{CallEvent, ReplyDefect, TransportError};
 
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
@@ -552,13 +552,13 @@ async fn ask_noting(
     message: Bytes,
     signs: &HomeLifeSigns,
 ) -> Result<WorkerReply, TransportError> {
-    let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
+    let protocol = |defect: ReplyDefect| TransportError::unusable_reply(&*worker.id.0, defect);
     let mut call = worker.peer.start_call(message, None);
     loop {
         let CallEvent::Part(part) = call.next().await? else {
             return Err(protocol("it wants bytes pushed for an announcement".into()));
         };
-        match WorkerReply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
+        match WorkerReply::decode(&part.message).map_err(|error| protocol(error.into()))? {
             WorkerReply::Data(piece) if piece.length == 0 && !part.last => signs.note_sign(),
             reply => return Ok(reply),
         }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::BenchError;
+use super::left_out::{LeftOut, LeftOutCause};
 use super::message::BenchHostInfo;
 use super::pattern_pages::PatternPages;
 use super::plain_server::PlainServer;
-use super::requester::LeftOut;
 use super::service::BenchService;
 use crate::arena::{Arena, ArenaOptions};
 use crate::peer::{ShmWay, TransportWays};
@@ -77,7 +77,7 @@ impl BenchHost {
             plain_word: word,
             left_out: left_out
                 .iter()
-                .map(|left| format!("{}: {}\n", left.way, left.reason))
+                .map(|left| format!("{}: {}\n", left.way, left.cause))
                 .collect(),
         };
         // Set once, here.
@@ -149,11 +149,9 @@ impl HostWaySetup {
                     self.ways.rails.push(server.local_addr());
                     rails.push(server);
                 }
-                Err(error) => self.leave_out(
-                    TransportKind::Verbs,
-                    format!("verbs {address}"),
-                    error.to_string(),
-                ),
+                Err(error) => {
+                    self.leave_out(TransportKind::Verbs, format!("verbs {address}"), error.into())
+                }
             }
         }
         rails
@@ -167,25 +165,22 @@ impl HostWaySetup {
     ) -> Option<ShmServer> {
         let path = options.socket.as_ref()?;
         let serve = ShmServerOptions::new(options.shm.clone());
-        let served = ShmServer::bind(path, serve, arena.clone(), service.clone())
-            .await
-            .map_err(|error| error.to_string());
-        match served.and_then(|server| {
-            Ok((ShmWay::of_this_host(path).map_err(|error| error.to_string())?, server))
-        }) {
-            Ok((way, server)) => {
-                self.ways.shm = Some(way);
-                Some(server)
-            }
-            Err(reason) => {
-                self.leave_out(TransportKind::Shm, "shm".into(), reason);
+        let serving = async {
+            let server = ShmServer::bind(path, serve, arena.clone(), service.clone()).await?;
+            self.ways.shm = Some(ShmWay::of_this_host(path)?);
+            Ok(server)
+        };
+        match serving.await {
+            Ok(server) => Some(server),
+            Err(cause) => {
+                self.leave_out(TransportKind::Shm, "shm".into(), cause);
                 None
             }
         }
     }
 
-    fn leave_out(&mut self, kind: TransportKind, way: String, reason: String) {
-        self.left_out.push(LeftOut { kind, way, reason });
+    fn leave_out(&mut self, kind: TransportKind, way: String, cause: LeftOutCause) {
+        self.left_out.push(LeftOut { kind, way, cause });
     }
 }
 

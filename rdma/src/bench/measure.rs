@@ -3,16 +3,16 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 
-use super::message::{BenchHostInfo, MeasureOperation, MeasureRequest, MeasureResponse};
+use super::checked_call::{await_answer, last_part, parse_answer};
+use super::message::{MeasureOperation, MeasureRequest};
 use super::pattern_pages::borrow_landing;
 use super::plain_server::{self, PlainLoad};
 use super::{BenchError, BenchRequester, ECHO_BYTES_MAX, MeasuredWay, TransferCost};
-use crate::transport::{CallEvent, OutgoingCall, PeerConnection, ReplyPart};
+use crate::transport::{CallEvent, PeerConnection};
 
 /// Least and most calls of a latency measurement, whatever the time.
 const SAMPLES_MIN: usize = 10;
@@ -278,40 +278,5 @@ impl BenchRequester {
 
     fn corrupt_error(&self, way: &MeasuredWay, at: u64, bytes: u64) -> BenchError {
         BenchError::Corrupt { way: way.name.clone(), at, bytes }
-    }
-}
-
-/// Fetches the host's information beside its ways.
-pub(super) async fn fetch_host_info(
-    connection: &dyn PeerConnection,
-) -> Result<BenchHostInfo, BenchError> {
-    let told = await_answer(
-        &mut connection
-            .start_call(MeasureRequest::from_operation(MeasureOperation::About).encode(&[]), None),
-    )
-    .await?;
-    BenchHostInfo::decode(&told)
-        .ok_or_else(|| BenchError::Malformed("too little about itself".into()))
-}
-
-async fn await_answer(call: &mut OutgoingCall) -> Result<Bytes, BenchError> {
-    parse_answer(&last_part(call).await?.message)
-}
-
-async fn last_part(call: &mut OutgoingCall) -> Result<ReplyPart, BenchError> {
-    match call.next().await? {
-        CallEvent::Part(part) if part.last => Ok(part),
-        CallEvent::Part(_) => Err(BenchError::Malformed("in parts".into())),
-        CallEvent::Wanted { .. } => {
-            Err(BenchError::Malformed("that it wants bytes, unasked".into()))
-        }
-    }
-}
-
-fn parse_answer(message: &Bytes) -> Result<Bytes, BenchError> {
-    match MeasureResponse::decode(message) {
-        Some(MeasureResponse::Fine(rest)) => Ok(rest),
-        Some(MeasureResponse::Refused(reason)) => Err(BenchError::Refused(reason)),
-        None => Err(BenchError::Malformed("in words that are not known here".into())),
     }
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use super::BenchError;
+use super::checked_call::fetch_host_info;
+use super::left_out::{LeftOut, LeftOutCause};
 use super::message::BenchHostInfo;
 use super::pattern_pages::PatternPages;
 use crate::arena::{Arena, ArenaOptions};
@@ -46,14 +48,6 @@ pub struct MeasuredWay {
     pub(super) connections: Vec<Arc<dyn PeerConnection>>,
 }
 
-/// A way that is not measured, and the reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
-    pub kind: TransportKind,
-    pub way: String,
-    pub reason: String,
-}
-
 /// All ways to one host.
 pub struct BenchRequester {
     pub(super) ways: Vec<MeasuredWay>,
@@ -85,7 +79,7 @@ impl BenchRequester {
         let address = PeerAddress::from(options.host);
         let tcp = open_connections(options.connections, || transport.connect(&address)).await?;
         let told = tcp[0].peer_ways().clone();
-        let about = super::measure::fetch_host_info(tcp[0].as_ref()).await?;
+        let about = fetch_host_info(tcp[0].as_ref()).await?;
         if about.page_bytes as usize != page_bytes {
             let reason = format!(
                 "pages of {} bytes, and this side has pages of {page_bytes}",
@@ -110,7 +104,7 @@ impl BenchRequester {
         for line in about.left_out.lines() {
             let (way, reason) = line.split_once(": ").unwrap_or(("a way", line));
             let kind = if way == "shm" { TransportKind::Shm } else { TransportKind::Verbs };
-            found.leave_out(kind, way.to_owned(), format!("on the host: {reason}"));
+            found.leave_out(kind, way.to_owned(), LeftOutCause::OnHost(reason.to_owned()));
         }
         let WayDiscovery { ways, left_out } = found;
         let (host, connections, in_process) =
@@ -138,17 +132,14 @@ struct WayDiscovery {
 
 impl WayDiscovery {
     async fn open_shm(&mut self, options: &DialOptions, told: &TransportWays) {
-        let leave = |found: &mut Self, reason: String| {
-            found.leave_out(TransportKind::Shm, "shm".into(), reason)
+        let leave = |found: &mut Self, cause| {
+            found.leave_out(TransportKind::Shm, "shm".into(), cause);
         };
         let Some(way) = &told.shm else {
-            return leave(self, "the host offers no socket".into());
+            return leave(self, LeftOutCause::NoSocket);
         };
         if !way.is_here() {
-            return leave(
-                self,
-                "the host is another one, or its socket can't be seen from here".into(),
-            );
+            return leave(self, LeftOutCause::OtherHost);
         }
         let transport = ShmTransport::new(options.shm.clone());
         match open_connections(options.connections, || {
@@ -161,55 +152,48 @@ impl WayDiscovery {
                 name: "shm".into(),
                 connections,
             }),
-            Err(error) => leave(self, error.to_string()),
+            Err(error) => leave(self, error.into()),
         }
     }
 
     async fn open_rails(&mut self, options: &DialOptions, told: &TransportWays, arena: &Arena) {
         if told.rails.is_empty() {
-            let reason = "the host offers no rail; name its addresses with --rail there".into();
-            return self.leave_out(TransportKind::Verbs, "verbs".into(), reason);
+            return self.leave_out(TransportKind::Verbs, "verbs".into(), LeftOutCause::NoRail);
         }
         if let Err(none) = verbs::probe_devices() {
-            return self.leave_out(TransportKind::Verbs, "verbs".into(), none.to_string());
+            return self.leave_out(TransportKind::Verbs, "verbs".into(), none.into());
         }
         for (at, to) in told.rails.iter().enumerate() {
             let Some(to) = *to else {
                 self.leave_out(
                     TransportKind::Verbs,
                     format!("verbs rail {at}"),
-                    "it is down on the host".into(),
+                    LeftOutCause::RailDown,
                 );
                 continue;
             };
             let mine = options.rails.get(at).copied().map_or_else(|| source_address(to), Ok);
             let mut name = format!("verbs {to}");
             let opened = async {
-                let failed = |error: std::io::Error| error.to_string();
-                let transport = VerbsTransport::new(
-                    mine.map_err(failed)?,
-                    options.verbs.clone(),
-                    arena.clone(),
-                )
-                .map_err(failed)?;
+                let transport = VerbsTransport::new(mine?, options.verbs.clone(), arena.clone())?;
                 if let Some(rail) = transport.current_rail() {
                     name = format!("verbs {}", rail.metric_label());
                 }
                 let connections =
                     open_connections(options.connections, || transport.connect_to(to, None)).await;
-                connections.map_err(|error| error.to_string())
+                connections.map_err(LeftOutCause::from)
             };
             match opened.await {
                 Ok(connections) => {
                     self.ways.push(MeasuredWay { kind: TransportKind::Verbs, name, connections })
                 }
-                Err(reason) => self.leave_out(TransportKind::Verbs, name, reason),
+                Err(cause) => self.leave_out(TransportKind::Verbs, name, cause),
             }
         }
     }
 
-    fn leave_out(&mut self, kind: TransportKind, way: String, reason: String) {
-        self.left_out.push(LeftOut { kind, way, reason });
+    fn leave_out(&mut self, kind: TransportKind, way: String, cause: LeftOutCause) {
+        self.left_out.push(LeftOut { kind, way, cause });
     }
 }
 

@@ -100,7 +100,7 @@ async fn a_way_that_is_not_there_is_named_with_its_reason() {
     assert_eq!(host.left_out().len(), 1);
     let dialled = BenchRequester::dial_host(dial_options(host.local_addr())).await.unwrap();
     let left: Vec<_> =
-        dialled.left_out().iter().map(|left| format!("{}: {}", left.way, left.reason)).collect();
+        dialled.left_out().iter().map(|left| format!("{}: {}", left.way, left.cause)).collect();
     assert!(left.iter().any(|text| text.starts_with("shm: the host offers no socket")), "{left:?}");
     assert!(left.iter().any(|text| text.starts_with("verbs: the host offers no rail")), "{left:?}");
     assert!(

@@ -89,9 +89,10 @@ struct WireHeader {
 
 const _: () = assert!(size_of::<WireHeader>() == HEADER_BYTES);
 
+/// The kind of a frame, and its number on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum FrameKind {
+pub enum FrameKind {
     Hello = 1,
     Challenge = 2,
     Proof = 3,
@@ -158,8 +159,9 @@ impl FrameKind {
     }
 }
 
+/// A field of a header that not every kind of frame uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeaderField {
+pub enum HeaderField {
     Call,
     Offset,
     Data,
@@ -170,7 +172,7 @@ pub(crate) enum HeaderField {
 
 /// Reason why 64 bytes are no header of this protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FrameError {
+pub enum FrameError {
     #[error("this is no verbs3 frame: it begins with {0:02x?}")]
     Magic([u8; 4]),
     #[error("unknown frame kind {0}")]

@@ -110,8 +110,9 @@ pub(crate) struct HandshakeAgreement {
     pub(crate) ways: String,
 }
 
+/// Reason why a handshake failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HandshakeError {
+pub enum HandshakeError {
     #[error(
         "it speaks protocol version {theirs}, this side {PROTOCOL_VERSION}; run the same release \
         of verbs3 on both"

@@ -20,7 +20,8 @@ use crate::landing::Landing;
 use crate::peer::TransportWays;
 use crate::pending_call::{CountedCredit, PendingCall};
 use crate::transport::{
-    CallDriver, CallEvent, OutgoingCall, PeerConnection, TransportError, TransportKind,
+    CallDriver, CallEvent, CallRefusal, NoReplyCause, OutgoingCall, PeerConnection, TransportError,
+    TransportKind,
 };
 
 /// A requester's handle on its line. The connection and its last call drop it; then the tasks end.
@@ -53,8 +54,8 @@ impl<O: FrameOutlet> PeerConnection for LineConnection<O> {
         let line = &self.handle.line;
         let bound = line.message_bytes_max as usize;
         let state = if message.len() > bound {
-            let reason = format!("message of {} bytes; the bound is {bound}", message.len());
-            LineCallState::Refused(Some(TransportError::Bound { reason }))
+            let cause = CallRefusal::MessageBytes { bytes: message.len(), bytes_max: bound };
+            LineCallState::Refused(Some(TransportError::Bound { cause }))
         } else {
             match line.credits.try_take() {
                 Some(permit) => self.handle.send_call(permit, message, landing),
@@ -113,7 +114,7 @@ impl<O: FrameOutlet> RequesterLineHandle<O> {
         let mut calls = self.line.calls.lock();
         if let Some(error) = calls.broken.clone() {
             drop(calls);
-            return LineCallState::Refused(Some(self.line.unreachable_error(&error)));
+            return LineCallState::Refused(Some(self.line.unreachable_error(error)));
         }
         calls.next += 1;
         let id = calls.next;
@@ -157,9 +158,7 @@ impl<O: FrameOutlet> CallDriver for LineCallDriver<O> {
             let next = match &mut self.state {
                 LineCallState::Sent { pending, .. } => return pending.poll_pop(cx),
                 LineCallState::Refused(error) => {
-                    let again = || TransportError::Bound {
-                        reason: "the call was polled after its end".into(),
-                    };
+                    let again = || TransportError::Bound { cause: CallRefusal::PolledAfterEnd };
                     return Poll::Ready(Err(error.take().unwrap_or_else(again)));
                 }
                 LineCallState::Waiting { wish, request } => {
@@ -168,7 +167,7 @@ impl<O: FrameOutlet> CallDriver for LineCallDriver<O> {
                             self.handle.send_call(permit, message, landing)
                         }
                         _ => LineCallState::Refused(Some(
-                            self.handle.line.unreachable_error(&self.handle.line.broken_error()),
+                            self.handle.line.unreachable_error(self.handle.line.broken_error()),
                         )),
                     }
                 }
@@ -183,9 +182,7 @@ impl<O: FrameOutlet> CallDriver for LineCallDriver<O> {
         data: &[Bytes],
     ) -> Poll<Result<(), TransportError>> {
         let LineCallState::Sent { id, pending } = &self.state else {
-            return Poll::Ready(Err(TransportError::Bound {
-                reason: "the peer wants nothing pushed".into(),
-            }));
+            return Poll::Ready(Err(TransportError::Bound { cause: CallRefusal::NothingWanted }));
         };
         if self.push.is_none() {
             let bytes = pending.answer_wanted(data)?;
@@ -216,7 +213,7 @@ async fn send_push<O: FrameOutlet>(
         if !calls.open.contains_key(&id) {
             return Err(TransportError::Failed {
                 peer: line.peer.clone(),
-                reason: "the call ended before the push".into(),
+                cause: NoReplyCause::EndedBeforePush,
             });
         }
         line.outlet.push_frame(frame);

@@ -13,59 +13,20 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::ConnectionTasks;
-use super::coalescing_waker::coalesce_wakes;
-use super::line_call::{LineConnection, RequesterLineHandle};
 use super::{
     CallOptions, FrameBody, FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement,
-    InletError, OutgoingFrame,
+    OutgoingFrame,
 };
 use crate::call_credits::CallCredits;
 use crate::landing::LandingFill;
 use crate::metrics::{GaugeGuard, transport_metrics};
-use crate::peer::TransportWays;
 use crate::pending_call::PendingCall;
-use crate::transport::{CallEvent, PeerConnection, ReplyPart, TransportError};
-
-/// Makes a connection from an inlet and an outlet whose handshake is done. Its task runs on
-/// `runtime` and belongs to `tasks`. The task ends when the last handle is dropped, or when the
-/// line breaks.
-pub(crate) fn start_connection<O: FrameOutlet, I: FrameInlet + 'static>(
-    outlet: O,
-    inlet: I,
-    agreed: &HandshakeAgreement,
-    address: &str,
-    options: &CallOptions,
-    runs_on: ConnectionTasks<'_>,
-) -> Arc<dyn PeerConnection> {
-    let ConnectionTasks { runtime, tasks } = runs_on;
-    let peer = format!("{} ({address})", agreed.peer_name);
-    let ways = TransportWays::parse(&agreed.ways).unwrap_or_else(|error| {
-        tracing::warn!(
-            peer, %error,
-            "what a peer says of other ways to it can't be used; it is reached over this one alone"
-        );
-        TransportWays::default()
-    });
-    let line = Arc::new(RequesterLine {
-        outlet,
-        peer,
-        message_bytes_max: agreed.frame_bytes_max,
-        cancel_ack_deadline: options.cancel_ack_deadline,
-        credits: CallCredits::new(agreed.calls_in_flight_max as usize),
-        heard: AtomicU64::new(0),
-        is_broken: AtomicBool::new(false),
-        calls: Mutex::new(RequesterCallTable::default()),
-        cancels: Mutex::new(VecDeque::new()),
-        cancelled: Notify::new(),
-    });
-    let hung_up = CancellationToken::new();
-    tasks.spawn_on(coalesce_wakes(run_connection(line.clone(), inlet, hung_up.clone())), runtime);
-    Arc::new(LineConnection { handle: Arc::new(RequesterLineHandle { line, hung_up }), ways })
-}
+use crate::transport::{
+    CallEvent, LossCause, NoReplyCause, ProtocolBreach, ReplyPart, TransportError, UnreachableCause,
+};
 
 /// Runs the reader, the writer and the cancel watchdog of one connection in one task.
-async fn run_connection<O: FrameOutlet>(
+pub(super) async fn run_connection<O: FrameOutlet>(
     line: Arc<RequesterLine<O>>,
     mut inlet: impl FrameInlet,
     hung_up: CancellationToken,
@@ -73,21 +34,20 @@ async fn run_connection<O: FrameOutlet>(
     let all = transport_metrics();
     let _open =
         GaugeGuard::add_to(&all.connections.with_label_values(&[O::KIND.as_str(), "requester"]), 1);
-    let lost = |reason: String| TransportError::Lost { peer: line.peer.clone(), reason };
     let error = tokio::select! {
         error = line.read(&mut inlet) => error,
         written = line.outlet.run() => match written {
-            Ok(()) => lost("closed here".into()),
-            Err(error) => lost(error.to_string()),
+            Ok(()) => line.lost_error(LossCause::ClosedHere),
+            Err(error) => line.lost_error(error.into()),
         },
-        () = line.wait_for_overdue_cancel() => lost(format!(
-            "no acknowledgement of a cancel in {:?}", line.cancel_ack_deadline
-        )),
-        () = hung_up.cancelled() => lost("closed here".into()),
+        () = line.wait_for_overdue_cancel() => {
+            line.lost_error(LossCause::CancelOverdue(line.cancel_ack_deadline))
+        }
+        () = hung_up.cancelled() => line.lost_error(LossCause::ClosedHere),
     };
-    if let TransportError::Protocol { peer, reason } = &error {
+    if let TransportError::Protocol { peer, breach } = &error {
         all.protocol_violations.with_label_values(&["requester"]).inc();
-        tracing::warn!(peer, reason, "cut a connection whose peer broke the protocol");
+        tracing::warn!(peer, reason = %breach, "cut a connection whose peer broke the protocol");
     }
     line.settle_all(error);
 }
@@ -99,7 +59,7 @@ pub(super) struct RequesterLine<O: FrameOutlet> {
     pub(super) outlet: O,
     pub(super) peer: String,
     pub(super) message_bytes_max: u32,
-    pub(super) cancel_ack_deadline: Duration,
+    cancel_ack_deadline: Duration,
     pub(super) credits: Arc<CallCredits>,
     /// Count of frames received.
     pub(super) heard: AtomicU64,
@@ -107,8 +67,8 @@ pub(super) struct RequesterLine<O: FrameOutlet> {
     pub(super) is_broken: AtomicBool,
     pub(super) calls: Mutex<RequesterCallTable>,
     /// Cancels that may lack an acknowledgement, oldest first, each with its deadline.
-    pub(super) cancels: Mutex<VecDeque<(u64, Instant)>>,
-    pub(super) cancelled: Notify,
+    cancels: Mutex<VecDeque<(u64, Instant)>>,
+    cancelled: Notify,
 }
 
 #[derive(Default)]
@@ -119,12 +79,33 @@ pub(super) struct RequesterCallTable {
 }
 
 impl<O: FrameOutlet> RequesterLine<O> {
+    /// Makes the line to `peer`, with what the handshake agreed on and no call yet.
+    pub(super) fn new(
+        outlet: O,
+        peer: String,
+        agreed: &HandshakeAgreement,
+        options: &CallOptions,
+    ) -> Self {
+        Self {
+            outlet,
+            peer,
+            message_bytes_max: agreed.frame_bytes_max,
+            cancel_ack_deadline: options.cancel_ack_deadline,
+            credits: CallCredits::new(agreed.calls_in_flight_max as usize),
+            heard: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
+            calls: Mutex::new(RequesterCallTable::default()),
+            cancels: Mutex::new(VecDeque::new()),
+            cancelled: Notify::new(),
+        }
+    }
+
     async fn read(&self, inlet: &mut impl FrameInlet) -> TransportError {
         loop {
             let header = match inlet.next_header().await {
                 Ok(Some(header)) => header,
-                Ok(None) => return self.lost_error("the peer closed it".into()),
-                Err(error) => return self.read_error(error),
+                Ok(None) => return self.lost_error(LossCause::ClosedByPeer),
+                Err(error) => return error.into_transport_error(self.peer.clone()),
             };
             self.heard.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = self.handle_frame(&header, inlet).await {
@@ -142,27 +123,29 @@ impl<O: FrameOutlet> RequesterLine<O> {
             FrameKind::Part | FrameKind::Wanted | FrameKind::Fail => {}
             FrameKind::CancelAck => return self.settle_cancelled(header.call),
             FrameKind::Goodbye => {
-                let goodbye = TransportError::Lost {
-                    peer: self.peer.clone(),
-                    reason: "the peer is shutting down".into(),
-                };
+                let goodbye = self.lost_error(LossCause::ShuttingDown);
                 // Calls in flight go on; new calls go elsewhere.
                 self.calls.lock().broken.get_or_insert(goodbye);
                 self.is_broken.store(true, Ordering::Release);
                 return Ok(());
             }
-            kind => return Err(self.protocol_error(format!("{kind:?} frame to a requester"))),
+            kind => {
+                let to = "requester";
+                return Err(self.protocol_error(ProtocolBreach::WrongSide { kind, to }));
+            }
         }
         let pending = self.calls.lock().open.get(&header.call).cloned();
         let Some(pending) = pending else {
             let (kind, call) = (header.kind, header.call);
-            return Err(self.protocol_error(format!("{kind:?} for call {call}, which is not open")));
+            return Err(self.protocol_error(ProtocolBreach::NotOpen { kind, call }));
         };
         let mut fill = pending
             .claim_range(header.offset, header.data_bytes)
-            .map_err(|error| self.protocol_error(error.to_string()))?;
-        let body =
-            inlet.receive_body(header, &mut fill).await.map_err(|error| self.read_error(error))?;
+            .map_err(|error| self.protocol_error(error.into()))?;
+        let body = inlet
+            .receive_body(header, &mut fill)
+            .await
+            .map_err(|error| error.into_transport_error(self.peer.clone()))?;
         self.deliver_body(header, &pending, body, fill)
     }
 
@@ -176,8 +159,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
         let FrameBody { message, data, .. } = body;
         if header.placed && data.is_none() && !pending.is_described() {
             // The landing would still show an earlier call's data.
-            return Err(self
-                .protocol_error("data placed in a landing that the peer was not told of".into()));
+            return Err(self.protocol_error(ProtocolBreach::UndescribedLanding));
         }
         if header.last || header.kind == FrameKind::Fail {
             self.close_call(header);
@@ -186,7 +168,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
             FrameKind::Fail => {
                 pending.settle_with_error(TransportError::Failed {
                     peer: self.peer.clone(),
-                    reason: String::from_utf8_lossy(&message).into_owned(),
+                    cause: NoReplyCause::Told(String::from_utf8_lossy(&message).into_owned()),
                 });
                 return Ok(());
             }
@@ -201,7 +183,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
         if pending.deliver_event(event) {
             Ok(())
         } else {
-            Err(self.protocol_error("more parts than a requester can be made to hold".into()))
+            Err(self.protocol_error(ProtocolBreach::TooManyParts))
         }
     }
 
@@ -227,7 +209,7 @@ impl<O: FrameOutlet> RequesterLine<O> {
             Some(pending) if pending.is_cancelled() => {}
             _ => {
                 drop(calls);
-                return Err(self.protocol_error(format!("acknowledged no cancel of call {call}")));
+                return Err(self.protocol_error(ProtocolBreach::NoCancel { call }));
             }
         }
         let pending = calls.open.remove(&call);
@@ -294,28 +276,20 @@ impl<O: FrameOutlet> RequesterLine<O> {
 
     pub(super) fn broken_error(&self) -> TransportError {
         let broken = self.calls.lock().broken.clone();
-        broken.unwrap_or_else(|| self.lost_error("it closed".into()))
+        broken.unwrap_or_else(|| self.lost_error(LossCause::Closed))
     }
 
     /// Returns the error of a call that was never sent because the connection is over.
-    pub(super) fn unreachable_error(&self, broken: &TransportError) -> TransportError {
-        TransportError::Unreachable { peer: self.peer.clone(), reason: broken.to_string() }
+    pub(super) fn unreachable_error(&self, broken: TransportError) -> TransportError {
+        let cause = UnreachableCause::Broken(Arc::new(broken));
+        TransportError::Unreachable { peer: self.peer.clone(), cause }
     }
 
-    fn lost_error(&self, reason: String) -> TransportError {
-        TransportError::Lost { peer: self.peer.clone(), reason }
+    fn lost_error(&self, cause: LossCause) -> TransportError {
+        TransportError::Lost { peer: self.peer.clone(), cause }
     }
 
-    fn protocol_error(&self, reason: String) -> TransportError {
-        TransportError::Protocol { peer: self.peer.clone(), reason }
-    }
-
-    fn read_error(&self, error: InletError) -> TransportError {
-        match error {
-            error @ (InletError::Frame(_) | InletError::Rules(_)) => {
-                self.protocol_error(error.to_string())
-            }
-            error => self.lost_error(error.to_string()),
-        }
+    fn protocol_error(&self, breach: ProtocolBreach) -> TransportError {
+        TransportError::Protocol { peer: self.peer.clone(), breach }
     }
 }

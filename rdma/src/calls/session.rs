@@ -24,12 +24,15 @@ use tokio_util::task::TaskTracker;
 use super::ConnectionTasks;
 use super::coalescing_waker::coalesce_wakes;
 use super::{
-    FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement, InletError, MemorySegment,
+    FrameHeader, FrameInlet, FrameKind, FrameOutlet, HandshakeAgreement, MemorySegment,
     OutgoingFrame,
 };
 use crate::landing::{Landing, LandingFill};
 use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
-use crate::transport::{CallService, IncomingCall, ReplyDriver, ReplySender, TransportError};
+use crate::transport::{
+    CallRefusal, CallService, IncomingCall, LossCause, ProtocolBreach, ReplyDriver, ReplySender,
+    TransportError,
+};
 
 pub(crate) struct ServerSession<O: FrameOutlet> {
     /// Declared first: even a session that is merely dropped closes before the landings of its
@@ -128,15 +131,15 @@ async fn serve_halves<O: FrameOutlet>(
                 // The requester reads to the end and then closes. If this side closed first, the
                 // requester could lose unread data.
                 Ok(()) => { writing = false; session.outlet.shut_write(); }
-                Err(error) => break session.lost_error(error.to_string()),
+                Err(error) => break session.lost_error(error.into()),
             },
             () = &mut drained, if open => open = false,
-            () = kill.cancelled() => break session.lost_error("closed here".into()),
+            () = kill.cancelled() => break session.lost_error(LossCause::ClosedHere),
         }
     };
-    if let TransportError::Protocol { peer, reason } = &error {
+    if let TransportError::Protocol { peer, breach } = &error {
         all.protocol_violations.with_label_values(&["server"]).inc();
-        tracing::warn!(peer, reason, "cut a connection whose peer broke the protocol");
+        tracing::warn!(peer, reason = %breach, "cut a connection whose peer broke the protocol");
     } else {
         tracing::debug!(%error, "a connection ended");
     }
@@ -148,15 +151,18 @@ impl<O: FrameOutlet> ServerSession<O> {
         loop {
             let header = match inlet.next_header().await {
                 Ok(Some(header)) => header,
-                Ok(None) => return self.lost_error("the requester closed it".into()),
-                Err(error) => return self.read_error(error),
+                Ok(None) => return self.lost_error(LossCause::ClosedByPeer),
+                Err(error) => return error.into_transport_error(self.peer.to_string()),
             };
             let handled = match header.kind {
                 FrameKind::Call => self.handle_call(&header, inlet).await,
                 FrameKind::Push => self.handle_push(&header, inlet).await,
                 FrameKind::Cancel => self.handle_cancel(header.call).await,
                 FrameKind::CancelAck => self.push_declined(header.call),
-                kind => Err(self.protocol_error(format!("{kind:?} frame to a server"))),
+                kind => {
+                    let to = "server";
+                    Err(self.protocol_error(ProtocolBreach::WrongSide { kind, to }))
+                }
             };
             if let Err(error) = handled {
                 return error;
@@ -173,7 +179,7 @@ impl<O: FrameOutlet> ServerSession<O> {
         let body = inlet
             .receive_body(header, &mut LandingFill::default())
             .await
-            .map_err(|error| self.read_error(error))?;
+            .map_err(|error| error.into_transport_error(self.peer.to_string()))?;
         if self.admit_call(header.call)? {
             let target = if body.target.is_empty() { Arc::default() } else { body.target.into() };
             self.run_handler(header, body.message, target);
@@ -193,15 +199,15 @@ impl<O: FrameOutlet> ServerSession<O> {
         let mut calls = self.calls.lock();
         if call <= calls.newest {
             let newest = calls.newest;
-            return Err(self.protocol_error(format!("call {call} after call {newest}")));
+            return Err(self.protocol_error(ProtocolBreach::CallOrder { call, newest }));
         }
         calls.newest = call;
         if calls.draining {
             return Ok(false);
         }
         if calls.unanswered >= self.calls_max || calls.open.len() >= 2 * self.calls_max {
-            let reason = format!("more than {} calls in flight", self.calls_max);
-            return Err(self.protocol_error(reason));
+            let calls_max = self.calls_max;
+            return Err(self.protocol_error(ProtocolBreach::TooManyCalls { calls_max }));
         }
         calls.unanswered += 1;
         let serving = ServedCallEntry {
@@ -266,20 +272,20 @@ impl<O: FrameOutlet> ServerSession<O> {
             calls.open.get_mut(&header.call).and_then(|serving| serving.pull.take())
         };
         let Some(mut pull) = pull else {
-            return Err(self.protocol_error(format!("push for call {}, unasked", header.call)));
+            return Err(self.protocol_error(ProtocolBreach::UnaskedPush { call: header.call }));
         };
         if header.data_bytes != pull.landing.total_bytes() {
             let (wanted, got) = (pull.landing.total_bytes(), header.data_bytes);
-            return Err(
-                self.protocol_error(format!("push of {got} bytes where {wanted} were wanted"))
-            );
+            return Err(self.protocol_error(ProtocolBreach::PushBytes { got, wanted }));
         }
         let mut fill = pull
             .landing
             .claim_range(0, header.data_bytes)
-            .map_err(|error| self.protocol_error(error.to_string()))?;
-        let body =
-            inlet.receive_body(header, &mut fill).await.map_err(|error| self.read_error(error))?;
+            .map_err(|error| self.protocol_error(error.into()))?;
+        let body = inlet
+            .receive_body(header, &mut fill)
+            .await
+            .map_err(|error| error.into_transport_error(self.peer.to_string()))?;
         TransportTraffic::for_kind(O::KIND).bytes_in.inc_by(header.data_bytes);
         // The handler may have given up meanwhile; then nobody needs the bytes.
         let _ = pull.done.send(body.data.unwrap_or_else(|| fill.into_vouched_bytes()));
@@ -292,9 +298,7 @@ impl<O: FrameOutlet> ServerSession<O> {
             let mut calls = self.calls.lock();
             if call > calls.newest {
                 drop(calls);
-                return Err(
-                    self.protocol_error(format!("cancel of call {call}, which was never made"))
-                );
+                return Err(self.protocol_error(ProtocolBreach::NeverMade { call }));
             }
             calls.remove(call)
         };
@@ -321,7 +325,7 @@ impl<O: FrameOutlet> ServerSession<O> {
             Some(serving) if serving.answered => {}
             _ => {
                 drop(calls);
-                return Err(self.protocol_error(format!("acknowledged no end of call {call}")));
+                return Err(self.protocol_error(ProtocolBreach::NoEnd { call }));
             }
         }
         let serving = calls.remove(call);
@@ -398,27 +402,18 @@ impl<O: FrameOutlet> ServerSession<O> {
 
     fn call_gone_error(&self) -> TransportError {
         if self.calls.lock().closed {
-            self.lost_error("it closed".into())
+            self.lost_error(LossCause::Closed)
         } else {
             TransportError::Cancelled
         }
     }
 
-    fn lost_error(&self, reason: String) -> TransportError {
-        TransportError::Lost { peer: self.peer.to_string(), reason }
+    fn lost_error(&self, cause: LossCause) -> TransportError {
+        TransportError::Lost { peer: self.peer.to_string(), cause }
     }
 
-    fn protocol_error(&self, reason: String) -> TransportError {
-        TransportError::Protocol { peer: self.peer.to_string(), reason }
-    }
-
-    fn read_error(&self, error: InletError) -> TransportError {
-        match error {
-            error @ (InletError::Frame(_) | InletError::Rules(_)) => {
-                self.protocol_error(error.to_string())
-            }
-            error => self.lost_error(error.to_string()),
-        }
+    fn protocol_error(&self, breach: ProtocolBreach) -> TransportError {
+        TransportError::Protocol { peer: self.peer.to_string(), breach }
     }
 }
 
@@ -452,16 +447,14 @@ impl<O: FrameOutlet> SessionReplyDriver<O> {
     fn check_part(&self, message: &Bytes, offset: u64, bytes: u64) -> Result<(), TransportError> {
         let bound = self.session.message_bytes_max as usize;
         if message.len() > bound {
-            let reason = format!("message of {} bytes; the bound is {bound}", message.len());
-            return Err(TransportError::Bound { reason });
+            let cause = CallRefusal::MessageBytes { bytes: message.len(), bytes_max: bound };
+            return Err(TransportError::Bound { cause });
         }
         let end = offset.saturating_add(bytes);
         if end > self.landing_bytes {
-            let lent = self.landing_bytes;
-            let reason = format!(
-                "reply bytes {offset} to {end} lie outside the requester's landing of {lent} bytes"
-            );
-            return Err(TransportError::Bound { reason });
+            let landing_bytes = self.landing_bytes;
+            let cause = CallRefusal::OutsideLanding { offset, end, landing_bytes };
+            return Err(TransportError::Bound { cause });
         }
         Ok(())
     }
@@ -526,8 +519,7 @@ impl<O: FrameOutlet> ReplyDriver for SessionReplyDriver<O> {
                 return Err(session.call_gone_error());
             };
             if serving.pull.is_some() {
-                let reason = "memory lent for an earlier push is still with the requester".into();
-                return Err(TransportError::Bound { reason });
+                return Err(TransportError::Bound { cause: CallRefusal::PushMemoryOut });
             }
             let header = FrameHeader {
                 lent_bytes: landing.total_bytes(),

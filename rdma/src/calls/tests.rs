@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::arena::{Arena, ArenaOptions};
-use crate::transport::{PeerConnection, TransportError};
+use crate::transport::{PeerConnection, ProtocolBreach, TransportError};
 
 /// An outlet that sends nothing, and describes lent memory as it is told.
 struct Mute {
@@ -117,7 +117,10 @@ async fn old_bytes_of_a_landing_that_was_not_described_are_never_shown() {
     let mut call = connection.start_call(Bytes::new(), Some(landing()));
     let error = call.next().await.unwrap_err();
     assert!(
-        matches!(&error, TransportError::Protocol { reason, .. } if reason.contains("not told of")),
+        matches!(
+            &error,
+            TransportError::Protocol { breach: ProtocolBreach::UndescribedLanding, .. }
+        ),
         "{error}"
     );
     assert!(connection.broken_reason().is_some());

@@ -6,6 +6,7 @@
 mod container;
 mod device;
 mod file_tree;
+mod gid_addresses;
 mod memory;
 mod network;
 mod port;
@@ -65,7 +66,7 @@ impl HostDescription {
         let tree = HostFileTree::new(root);
         let mut netdevs = network::read(&tree, addresses);
         let devices = device::read(&tree, &netdevs);
-        network::add_gid_addresses(&mut netdevs, &devices);
+        gid_addresses::add_gid_addresses(&mut netdevs, &devices);
         let process = process::read(&tree);
         Self {
             kernel: tree.read_text("proc/sys/kernel/osrelease").unwrap_or_default(),

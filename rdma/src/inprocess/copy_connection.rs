@@ -21,8 +21,9 @@ use crate::landing::Landing;
 use crate::metrics::TransportTraffic;
 use crate::pending_call::PendingCall;
 use crate::transport::{
-    CallDriver, CallEvent, CallService, IncomingCall, OutgoingCall, PeerConnection, ReplyDriver,
-    ReplyPart, ReplySender, TransportError, TransportKind,
+    CallDriver, CallEvent, CallRefusal, CallService, IncomingCall, LossCause, OutgoingCall,
+    PeerConnection, ReplyDriver, ReplyPart, ReplySender, TransportError, TransportKind,
+    UnreachableCause,
 };
 
 const PEER: &str = "in-process peer";
@@ -82,7 +83,7 @@ impl PeerConnection for CopyConnection {
             drop(calls);
             pending.settle_with_error(TransportError::Unreachable {
                 peer: PEER.into(),
-                reason: error.to_string(),
+                cause: UnreachableCause::Broken(Arc::new(error)),
             });
         } else {
             let open = CopyCallEntry { pending: pending.clone(), handler: None };
@@ -165,10 +166,7 @@ impl InProcessWire {
     }
 
     fn break_down(&self) {
-        let error = TransportError::Lost {
-            peer: PEER.into(),
-            reason: "broken by an injected fault".into(),
-        };
+        let error = TransportError::Lost { peer: PEER.into(), cause: LossCause::Injected };
         let mut calls = self.calls.lock();
         calls.broken = Some(error.clone());
         let open = std::mem::take(&mut calls.open);
@@ -194,7 +192,7 @@ fn write(pending: &PendingCall, part: &ReplyPart, bytes: u64) -> Option<Vec<Byte
         Err(error) => {
             pending.settle_with_error(TransportError::Protocol {
                 peer: PEER.into(),
-                reason: error.to_string(),
+                breach: error.into(),
             });
             return None;
         }
@@ -329,13 +327,9 @@ impl Drop for CopyReply {
 pub(crate) fn check_part(part: &ReplyPart, landing_bytes: u64) -> Result<(), TransportError> {
     let end = part.offset.saturating_add(part.data_bytes());
     if end > landing_bytes {
-        return Err(TransportError::Bound {
-            reason: format!(
-                "bytes {} to {end} of the reply lie outside the requester's landing of \
-                {landing_bytes} bytes",
-                part.offset
-            ),
-        });
+        let offset = part.offset;
+        let cause = CallRefusal::OutsideLanding { offset, end, landing_bytes };
+        return Err(TransportError::Bound { cause });
     }
     Ok(())
 }

@@ -23,8 +23,8 @@ use crate::landing::Landing;
 use crate::metrics::TransportTraffic;
 use crate::pending_call::{InProcessPull, PendingCall};
 use crate::transport::{
-    CallDriver, CallEvent, CallService, IncomingCall, OutgoingCall, PeerConnection, ReplyDriver,
-    ReplyPart, ReplySender, TransportError, TransportKind,
+    CallDriver, CallEvent, CallService, IncomingCall, NoReplyCause, OutgoingCall, PeerConnection,
+    ReplyDriver, ReplyPart, ReplySender, TransportError, TransportKind,
 };
 
 /// Parts that a handler may be ahead of its requester; each pins the owner's memory.
@@ -135,7 +135,7 @@ pub(super) fn push_by_copy(pending: &PendingCall, data: &[Bytes]) -> Result<(), 
     let Some(mut pull) = pending.take_pull() else {
         return Err(TransportError::Failed {
             peer: PEER.into(),
-            reason: "the handler no longer waits for the push".into(),
+            cause: NoReplyCause::PushNotAwaited,
         });
     };
     for piece in data {
@@ -155,7 +155,7 @@ pub(super) async fn pull_by_copy(
     let bytes = landing.total_bytes();
     let fill = landing
         .claim_range(0, bytes)
-        .map_err(|error| TransportError::Bound { reason: error.to_string() })?;
+        .map_err(|error| TransportError::Bound { cause: error.into() })?;
     let (done, pushed) = oneshot::channel();
     pending.offer_pull(InProcessPull { fill, done });
     want(bytes)?;
@@ -169,16 +169,16 @@ pub(super) fn panic_error(peer: &str, panic: &(dyn Any + Send)) -> TransportErro
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
     tracing::error!(panic = %text, "a handler panicked");
-    TransportError::Failed { peer: peer.into(), reason: format!("the handler panicked: {text}") }
+    TransportError::Failed { peer: peer.into(), cause: NoReplyCause::Panicked { message: text } }
 }
 
 pub(super) fn no_reply(peer: &str) -> TransportError {
     TransportError::Failed {
         peer: peer.into(),
-        reason: if std::thread::panicking() {
-            "its handler panicked".into()
+        cause: if std::thread::panicking() {
+            NoReplyCause::Unwound
         } else {
-            "its handler ended before the last part".into()
+            NoReplyCause::HandlerEnded
         },
     }
 }

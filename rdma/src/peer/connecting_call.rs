@@ -7,9 +7,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use futures::FutureExt;
 
-use super::connect_attempts::ConnectAttempt;
+use super::connect_attempt::ConnectAttempt;
 use crate::landing::Landing;
-use crate::transport::{CallConnection, CallDriver, CallEvent, OutgoingCall, TransportError};
+use crate::transport::{
+    CallConnection, CallDriver, CallEvent, CallRefusal, OutgoingCall, TransportError,
+};
 
 pub(super) enum ConnectingCall {
     Waiting { attempt: ConnectAttempt, request: Option<(Bytes, Option<Landing>)> },
@@ -23,9 +25,7 @@ impl CallDriver for ConnectingCall {
             let next = match self {
                 Self::Made(call) => return call.poll_next(cx),
                 Self::Refused(error) => {
-                    let again = || TransportError::Bound {
-                        reason: "the call was polled after its end".into(),
-                    };
+                    let again = || TransportError::Bound { cause: CallRefusal::PolledAfterEnd };
                     return Poll::Ready(Err(error.take().unwrap_or_else(again)));
                 }
                 Self::Waiting { attempt, request } => {
@@ -49,9 +49,7 @@ impl CallDriver for ConnectingCall {
     ) -> Poll<Result<(), TransportError>> {
         match self {
             Self::Made(call) => call.poll_push(cx, data),
-            _ => Poll::Ready(Err(TransportError::Bound {
-                reason: "the peer wants nothing pushed".into(),
-            })),
+            _ => Poll::Ready(Err(TransportError::Bound { cause: CallRefusal::NothingWanted })),
         }
     }
 

@@ -18,7 +18,9 @@ use super::pin_releases::PinReleases;
 use crate::calls::{self, ConnectionTasks, HandshakeAgreement, HandshakeError, controls_max};
 use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
-use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
+use crate::transport::{
+    PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
+};
 
 /// A transport that connects to `ShmServer`s of this host.
 pub struct ShmTransport {
@@ -85,14 +87,13 @@ impl ShmTransport {
         name: Option<&str>,
         address: &str,
     ) -> Result<ShmHandshake, TransportError> {
-        let unreachable =
-            |reason: String| TransportError::Unreachable { peer: address.to_owned(), reason };
+        let unreachable = |cause| TransportError::Unreachable { peer: address.to_owned(), cause };
         let calls = &self.options.calls;
         let deadline = Instant::now() + calls.connect_deadline;
         let mut stream = tokio::time::timeout_at(deadline, UnixStream::connect(path))
             .await
-            .map_err(|_| unreachable(format!("no answer in {:?}", calls.connect_deadline)))?
-            .map_err(|error| unreachable(error.to_string()))?;
+            .map_err(|_| unreachable(UnreachableCause::Deadline(calls.connect_deadline)))?
+            .map_err(|error| unreachable(error.into()))?;
         let terms = calls.handshake_terms("");
         let shake = async {
             let agreed = calls::request_handshake(&mut stream, &terms).await?;
@@ -109,10 +110,7 @@ impl ShmTransport {
                     .handshakes_failed
                     .with_label_values(&[error.metric_label()])
                     .inc();
-                Err(TransportError::Handshake {
-                    peer: address.to_owned(),
-                    reason: error.to_string(),
-                })
+                Err(TransportError::Handshake { peer: address.to_owned(), cause: Arc::new(error) })
             }
         }
     }
@@ -129,7 +127,7 @@ impl PeerTransport for ShmTransport {
             Some(way) => self.connect_to(way.socket_path(), peer.name.as_deref()).await,
             None => Err(TransportError::Unreachable {
                 peer: peer.name.clone().unwrap_or_else(|| peer.tcp.to_string()),
-                reason: "it has no socket on this host".into(),
+                cause: UnreachableCause::NoSocket,
             }),
         }
     }

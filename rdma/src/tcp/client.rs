@@ -13,7 +13,9 @@ use super::TcpOptions;
 use crate::calls::{self, ConnectionTasks, HandshakeAgreement, HandshakeError, controls_max};
 use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
-use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
+use crate::transport::{
+    PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
+};
 
 /// A transport that connects to `TcpServer`s.
 pub struct TcpTransport {
@@ -39,8 +41,7 @@ impl TcpTransport {
         &self,
         peer: &PeerAddress,
     ) -> Result<(TcpStream, HandshakeAgreement), TransportError> {
-        let unreachable =
-            |reason: String| TransportError::Unreachable { peer: peer.tcp.to_string(), reason };
+        let unreachable = |cause| TransportError::Unreachable { peer: peer.tcp.to_string(), cause };
         let connect = async {
             let socket = self.options.open_socket(peer.tcp)?;
             if let Some(address) = self.options.bind_address {
@@ -54,9 +55,9 @@ impl TcpTransport {
         let mut stream = tokio::time::timeout_at(deadline, connect)
             .await
             .map_err(|_| {
-                unreachable(format!("no answer in {:?}", self.options.calls.connect_deadline))
+                unreachable(UnreachableCause::Deadline(self.options.calls.connect_deadline))
             })?
-            .map_err(|error| unreachable(error.to_string()))?;
+            .map_err(|error| unreachable(error.into()))?;
         let terms = self.options.calls.handshake_terms("");
         let shake = calls::request_handshake(&mut stream, &terms);
         let result = match tokio::time::timeout_at(deadline, shake).await {
@@ -70,7 +71,7 @@ impl TcpTransport {
                 transport_metrics().handshakes_failed.with_label_values(&[reason]).inc();
                 Err(TransportError::Handshake {
                     peer: peer.tcp.to_string(),
-                    reason: error.to_string(),
+                    cause: Arc::new(error),
                 })
             }
         }

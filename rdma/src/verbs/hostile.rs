@@ -12,10 +12,11 @@ use bytes::Bytes;
 use tokio::io::unix::AsyncFd;
 
 use super::chunk_sender::LocalKeyLookup;
-use super::queue_pair_wire::{QueuePairWire, ReadableSource, next_event, watch_readable};
+use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail};
 use super::rail_connector::{connect_options, expect_event};
+use super::readable_source::{ReadableSource, next_event, watch_readable};
 use super::sys::{
     CmId, EventChannel, EventKind, GatherElement, SGES_MAX, WorkOperation, WorkRequest,
 };
@@ -131,7 +132,7 @@ impl HostileListener {
                 .unwrap();
         let mine = wire.queue_terms(&options);
         wire.set_peer_terms(mine, theirs);
-        wire.with_id(|id| id.accept(&mine.encode(), connect_options(&options))).unwrap();
+        wire.with_pair(|pair| pair.accept(&mine.encode(), connect_options(&options))).unwrap();
         expect_event(&wire.next_cm_event().await.unwrap(), EventKind::Established).unwrap();
         let mut inlet = WireInlet::new(wire.clone());
         let limits =
@@ -176,7 +177,7 @@ impl HostileWorker {
         let op = WorkOperation::Write { address, key };
         let work = WorkRequest { id: 0, op, sges, sges_used: 1, signalled: true, inline: false };
         // SAFETY: the page lives as long as the liar, who closes the wire first.
-        self.wire.with_id(|id| unsafe { id.post_send(&[work]) }).unwrap();
+        self.wire.with_pair(|pair| unsafe { pair.post_send(&[work]) }).unwrap();
     }
 
     /// Waits until its connection is over.

@@ -7,7 +7,6 @@ mod closing;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +14,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep};
@@ -26,10 +24,11 @@ use super::chunk_sender::{ChunkSender, CompletedSends, LocalKeyLookup, SendSizes
 use super::queue_terms::QueueTerms;
 use super::rail::OpenRail;
 use super::rail_metrics::RailMetrics;
+use super::readable_source::{ReadableSource, next_event, watch_readable};
 use super::receive_buffers::{RECEIVE, ReceiveBuffers};
 use super::sys::{
-    CmEvent, CmId, CompletionQueue, EventChannel, EventKind, QueueSizes, RegisteredBuffer,
-    WorkCompletion, WorkRequest,
+    CmEvent, CmId, CmQueuePair, CompletionQueue, EventChannel, EventKind, QueuePairParts,
+    QueueSizes, RegisteredBuffer, WorkCompletion, WorkRequest,
 };
 use super::window_pool::BoundWindows;
 use crate::calls::QueuedBytesBudget;
@@ -71,7 +70,7 @@ pub(super) struct QueuePairWire {
 
 pub(super) struct QueuePairWireState {
     /// `None` once closed: the queue pair is destroyed.
-    id: Option<CmId>,
+    pair: Option<CmQueuePair>,
     pub(super) sender: ChunkSender,
     pub(super) credits: ChunkCredits,
     /// Windows of lent landings, by a number of their own.
@@ -99,32 +98,6 @@ struct HeartbeatTimer<'a> {
     silent: bool,
 }
 
-/// A source whose descriptor becomes readable. Shared, since the queue or channel is used during
-/// the wait.
-pub(super) struct ReadableSource<T>(pub(super) Arc<T>);
-
-/// Starts to watch the descriptor of `source`.
-pub(super) fn watch_readable<T: AsFd>(source: Arc<T>) -> io::Result<AsyncFd<ReadableSource<T>>> {
-    // SAFETY: the descriptor is that of a queue or a channel, which `source` keeps: it stays open,
-    // and the same, until the registration is gone, since `AsyncFd` ends that before it drops what
-    // it holds.
-    let watched =
-        unsafe { AsyncFd::register_with_interest(ReadableSource(source), Interest::READABLE) };
-    watched.map_err(io::Error::from)
-}
-
-impl<T: AsFd> AsRawFd for ReadableSource<T> {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
-}
-
-impl<T: AsFd> AsFd for ReadableSource<T> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 impl LocalKeyLookup for OpenRail {
     fn lkey_of(&self, piece: &Bytes) -> Option<u32> {
         self.region.covers_range(piece.as_ptr() as usize, piece.len()).then_some(self.region.lkey)
@@ -139,16 +112,20 @@ impl QueuePairWire {
         rail: Arc<OpenRail>,
         options: &VerbsOptions,
     ) -> io::Result<Arc<Self>> {
-        let receives = ReceiveBuffers::new(&rail, options)?;
-        // Declared after the buffers: whatever fails below, the id goes before them.
-        let mut id = id;
+        let receives = ReceiveBuffers::new(&rail.domain, rail.shared.as_ref(), options)?;
         let entries = options.send_queue + receives.completions_max();
         let queue = Arc::new(CompletionQueue::new(rail.domain.clone(), entries)?);
         let (send, inline_bytes) = (options.send_queue, options.inline_bytes);
         let sizes = QueueSizes { send, receive: receives.own_depth(), inline_bytes };
-        let inline_bytes =
-            id.create_queue_pair(&rail.domain, &queue, receives.shared_queue(), sizes)?;
-        receives.post_all(&id)?;
+        let parts = QueuePairParts {
+            domain: &rail.domain,
+            completions: &queue,
+            shared: receives.shared_queue(),
+        };
+        // Declared after the buffers: whatever fails below, the queue pair goes before them.
+        let pair = CmQueuePair::new(id, parts, sizes)?;
+        let inline_bytes = pair.inline_bytes();
+        receives.post_all(&pair)?;
         let slots = options.receive_count;
         let slots_buffer = RegisteredBuffer::new(
             rail.domain.clone(),
@@ -163,7 +140,7 @@ impl QueuePairWire {
         let metrics = RailMetrics::for_queue_pair(&rail.rail.metric_label(), options.send_queue);
         Ok(Arc::new(Self {
             state: Mutex::new(QueuePairWireState {
-                id: Some(id),
+                pair: Some(pair),
                 sender: ChunkSender::new(send),
                 // No credits until the peer has said how much it can take.
                 credits: ChunkCredits::new(0, 0, 0),
@@ -203,9 +180,12 @@ impl QueuePairWire {
         }
     }
 
-    /// Runs `act` on the connection's id. Fails once there is none.
-    pub(super) fn with_id<T>(&self, act: impl FnOnce(&CmId) -> io::Result<T>) -> io::Result<T> {
-        self.state.lock().id.as_ref().map_or_else(|| Err(closed_error()), act)
+    /// Runs `act` on the connection's queue pair. Fails once there is none.
+    pub(super) fn with_pair<T>(
+        &self,
+        act: impl FnOnce(&CmQueuePair) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.state.lock().pair.as_ref().map_or_else(|| Err(closed_error()), act)
     }
 
     /// Waits for the next event of the connection manager.
@@ -215,7 +195,7 @@ impl QueuePairWire {
 
     /// Shows the connection's path MTU in the metric.
     pub(super) fn tell_path_mtu(&self, side: &str) {
-        if let Ok(bytes) = self.with_id(CmId::path_mtu) {
+        if let Ok(bytes) = self.with_pair(CmQueuePair::path_mtu) {
             transport_metrics()
                 .path_mtu
                 .with_label_values(&[self.rail.rail.metric_label().as_str(), side])
@@ -242,14 +222,14 @@ impl QueuePairWire {
     }
 
     fn pump_locked(&self, state: &mut QueuePairWireState) {
-        let QueuePairWireState { id: Some(id), sender, credits, failure, .. } = state else {
+        let QueuePairWireState { pair: Some(pair), sender, credits, failure, .. } = state else {
             return;
         };
         if failure.is_some() {
             return;
         }
         let works = sender.fill_requests(credits, &self.slots, &*self.rail);
-        let posted = self.post_work(id, works);
+        let posted = self.post_work(pair, works);
         self.metrics.show_outstanding(sender.outstanding_requests(), credits.send_credits());
         if let Err(error) = posted {
             *failure = Some(error.to_string());
@@ -258,27 +238,27 @@ impl QueuePairWire {
         self.metrics.copied_bytes.inc_by(sender.take_copied_bytes());
     }
 
-    fn post_work(&self, id: &CmId, works: &[WorkRequest]) -> io::Result<()> {
+    fn post_work(&self, pair: &CmQueuePair, works: &[WorkRequest]) -> io::Result<()> {
         if works.is_empty() {
             return Ok(());
         }
         self.metrics.count_posted(works);
         // SAFETY: two places alone hand slots out again and drop frames with their data:
-        // `ChunkSender::record_completion`, told by the NIC, and `close`, after the end of the id
-        // with its queue pair. Windows are kept as long in `bound`, or with what is closing. The
+        // `ChunkSender::record_completion`, told by the NIC, and `close`, after the end of the
+        // queue pair. Windows are kept as long in `bound`, or with what is closing. The
         // region is the rail's.
-        unsafe { id.post_send(works) }
+        unsafe { pair.post_send(works) }
     }
 
     /// Sends the end, or a heartbeat.
     pub(super) fn send_bare(&self, header: ChunkHeader) {
         let mut state = self.state.lock();
-        let QueuePairWireState { id: Some(id), sender, credits, .. } = &mut *state else {
+        let QueuePairWireState { pair: Some(pair), sender, credits, .. } = &mut *state else {
             return;
         };
         let works = sender.make_bare_chunk(credits, &self.slots, header);
         // A queue pair that takes nothing shows the error at the next poll.
-        let _ = self.post_work(id, works);
+        let _ = self.post_work(pair, works);
     }
 
     /// Sends bytes that are no frame.
@@ -287,12 +267,12 @@ impl QueuePairWire {
         for piece in bytes.chunks(most) {
             let mut sent = false;
             let mut attempt = |state: &mut QueuePairWireState| {
-                let QueuePairWireState { id: Some(id), sender, credits, .. } = state else {
+                let QueuePairWireState { pair: Some(pair), sender, credits, .. } = state else {
                     return true;
                 };
                 if let Some(works) = sender.make_raw_chunk(piece, credits, &self.slots) {
                     // The next poll shows an error, see `send_bare`.
-                    let _ = self.post_work(id, works);
+                    let _ = self.post_work(pair, works);
                     sent = true;
                 }
                 sent
@@ -371,11 +351,11 @@ impl QueuePairWire {
     fn send_heartbeat(&self, silent: bool) {
         let mut state = self.state.lock();
         if state.sender.is_closing() {
-            let QueuePairWireState { id: Some(id), sender, .. } = &mut *state else {
+            let QueuePairWireState { pair: Some(pair), sender, .. } = &mut *state else {
                 return;
             };
             // The next poll shows an error, see `send_bare`.
-            let _ = self.post_work(id, sender.make_nudge());
+            let _ = self.post_work(pair, sender.make_nudge());
         } else if silent && state.sender.is_idle() {
             drop(state);
             // A missing acknowledgement of this heartbeat reveals a dead peer.
@@ -503,8 +483,8 @@ impl QueuePairWire {
         buffer: u16,
         header: &ChunkHeader,
     ) -> io::Result<()> {
-        let turn = self.receives.repost_buffer(state.id.as_ref(), buffer, !header.only_grants)?;
-        if state.id.is_none() || header.only_grants {
+        let turn = self.receives.repost_buffer(state.pair.as_ref(), buffer, !header.only_grants)?;
+        if state.pair.is_none() || header.only_grants {
             return Ok(());
         }
         state.credits.record_repost(turn);
@@ -522,21 +502,6 @@ impl QueuePairWire {
     /// Copies from a chunk that arrived.
     pub(super) fn read(&self, buffer: u16, at: usize, to: &mut [u8]) {
         self.receives.read(buffer, CHUNK_HEADER_BYTES + at, to);
-    }
-}
-
-/// Waits for the next event of a channel.
-pub(super) async fn next_event(
-    events: &AsyncFd<ReadableSource<EventChannel>>,
-) -> io::Result<CmEvent> {
-    loop {
-        // Await readiness first. Looking at the channel costs a system call, and nearly always
-        // finds nothing.
-        let mut ready = events.readable().await?;
-        match events.get_ref().0.next()? {
-            Some(event) => return Ok(event),
-            None => ready.clear_ready(),
-        }
     }
 }
 

@@ -13,16 +13,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::VerbsOptions;
-use super::queue_pair_wire::{QueuePairWire, next_event, watch_readable};
+use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail, RailIdentity};
 use super::rail_presence::{RailPlace, RailPresence};
+use super::readable_source::{next_event, watch_readable};
 use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
 use crate::calls::{self, ConnectionTasks, HandshakeError};
 use crate::metrics::transport_metrics;
-use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
+use crate::transport::{
+    PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
+};
 
 /// A transport that connects to `VerbsServer`s over one rail, which may come and go.
 pub struct VerbsTransport {
@@ -136,8 +139,8 @@ impl VerbsTransport {
             .runtime_handle()
             .spawn(async move { dialer.connect_to_peer(to, name.as_deref()).await });
         attempt.await.unwrap_or_else(|_| {
-            let reason = "the attempt was given up".to_owned();
-            Err(TransportError::Unreachable { peer: to.to_string(), reason })
+            let cause = UnreachableCause::GivenUp;
+            Err(TransportError::Unreachable { peer: to.to_string(), cause })
         })
     }
 }
@@ -150,15 +153,13 @@ impl RailConnector {
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let peer = || format!("{to} from rail {}", self.place.rail_name());
         let deadline = Instant::now() + self.options.calls.connect_deadline;
-        let unreachable = |reason: String| TransportError::Unreachable { peer: peer(), reason };
+        let unreachable = |cause| TransportError::Unreachable { peer: peer(), cause };
         let wire = match tokio::time::timeout_at(deadline, self.establish_wire(to)).await {
             Ok(Ok(wire)) => wire,
-            Ok(Err(error)) => return Err(unreachable(error.to_string())),
+            Ok(Err(error)) => return Err(unreachable(error.into())),
             Err(_) => {
-                return Err(unreachable(format!(
-                    "no answer in {:?}",
-                    self.options.calls.connect_deadline
-                )));
+                let deadline = self.options.calls.connect_deadline;
+                return Err(unreachable(UnreachableCause::Deadline(deadline)));
             }
         };
         let mut inlet = WireInlet::new(wire.clone());
@@ -187,7 +188,7 @@ impl RailConnector {
                     .handshakes_failed
                     .with_label_values(&[error.metric_label()])
                     .inc();
-                Err(TransportError::Handshake { peer: peer(), reason: error.to_string() })
+                Err(TransportError::Handshake { peer: peer(), cause: Arc::new(error) })
             }
         }
     }
@@ -282,7 +283,7 @@ impl RailConnector {
         }
         let wire = QueuePairWire::new(id, events, rail, &self.options)?;
         let mine = QueueTerms { path_mtu_max, ..wire.queue_terms(&self.options) };
-        wire.with_id(|id| id.connect(&mine.encode(), connect_options(&self.options)))?;
+        wire.with_pair(|pair| pair.connect(&mine.encode(), connect_options(&self.options)))?;
         let answer = wire.next_cm_event().await?;
         let theirs = QueueTerms::decode(&answer.private);
         match theirs.as_ref().map(|theirs| theirs.path_mtu_max) {
@@ -294,7 +295,9 @@ impl RailConnector {
         }
         let theirs = theirs?;
         if let Some(path_mtu_max) = path_mtu_max.and_then(|_| mine.path_mtu_max(theirs)) {
-            wire.with_id(|id| id.get_ready(path_mtu_max).and_then(|()| id.establish_connection()))?;
+            wire.with_pair(|pair| {
+                pair.get_ready(path_mtu_max).and_then(|()| pair.establish_connection())
+            })?;
         }
         wire.tell_path_mtu("requester");
         wire.set_peer_terms(mine, theirs);
@@ -356,8 +359,8 @@ impl PeerTransport for VerbsTransport {
 
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let Some(to) = peer.ways.rails.first().copied().flatten() else {
-            let reason = "it has no rail".to_owned();
-            return Err(TransportError::Unreachable { peer: peer.tcp.to_string(), reason });
+            let cause = UnreachableCause::NoRail;
+            return Err(TransportError::Unreachable { peer: peer.tcp.to_string(), cause });
         };
         self.connect_to(to, peer.name.as_deref()).await
     }

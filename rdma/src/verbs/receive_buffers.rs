@@ -13,8 +13,7 @@ use prometheus::IntGauge;
 use super::VerbsOptions;
 use super::buffer_ledger::{BufferDoubt, BufferLedger, BufferTally};
 use super::chunk::{CreditChange, SPARE_RECEIVES};
-use super::rail::OpenRail;
-use super::sys::{CmId, GatherElement, ProtectionDomain, RegisteredBuffer, SharedQueue};
+use super::sys::{CmQueuePair, GatherElement, ProtectionDomain, RegisteredBuffer, SharedQueue};
 use crate::metrics::{GaugeGuard, transport_metrics};
 
 /// Mark in the id of a receive request; the other bits are the buffer's number.
@@ -31,8 +30,20 @@ pub(super) struct SharedRing {
     buffers: RegisteredBuffer,
     chunk_bytes: usize,
     depth: u16,
-    state: Mutex<(BufferLedger, SharedRingGauges)>,
+    state: Mutex<SharedRingState>,
     _depth: GaugeGuard,
+}
+
+/// Who may use how many buffers of a ring, and what the gauges show of it.
+struct SharedRingState {
+    ledger: BufferLedger,
+    gauges: SharedRingGauges,
+}
+
+impl SharedRingState {
+    fn update_gauges(&mut self) {
+        self.gauges.show_tally(self.ledger.current_tally());
+    }
 }
 
 impl SharedRing {
@@ -51,11 +62,14 @@ impl SharedRing {
             buffers,
             chunk_bytes,
             depth,
-            state: Mutex::new((BufferLedger::new(depth), SharedRingGauges::new(gauge))),
+            state: Mutex::new(SharedRingState {
+                ledger: BufferLedger::new(depth),
+                gauges: SharedRingGauges::new(gauge),
+            }),
             _depth: GaugeGuard::add_to(&gauge("all"), u64::from(depth)),
         };
         for buffer in 0..depth {
-            ring.post_buffer(&mut ring.state.lock().0, buffer)?;
+            ring.post_buffer(&mut ring.state.lock().ledger, buffer)?;
         }
         Ok(ring)
     }
@@ -72,18 +86,14 @@ impl SharedRing {
 
     #[cfg(test)]
     pub(super) fn tally(&self) -> BufferTally {
-        self.state.lock().0.current_tally()
+        self.state.lock().ledger.current_tally()
     }
 
     fn give_back(&self, buffer: u16) -> io::Result<()> {
         let mut state = self.state.lock();
-        self.post_buffer(&mut state.0, buffer)?;
-        self.update_gauges(&mut state);
+        self.post_buffer(&mut state.ledger, buffer)?;
+        state.update_gauges();
         Ok(())
-    }
-
-    fn update_gauges(&self, (shares, gauges): &mut (BufferLedger, SharedRingGauges)) {
-        gauges.show_tally(shares.current_tally());
     }
 }
 
@@ -152,8 +162,8 @@ impl RingReservation {
             doubt: BufferDoubt::default(),
         };
         let mut state = ring.state.lock();
-        let fits = state.0.reserve_share(extent.buffers);
-        ring.update_gauges(&mut state);
+        let fits = state.ledger.reserve_share(extent.buffers);
+        state.update_gauges();
         drop(state);
         fits.then(|| Self { ring: ring.clone(), first_credits, state: Mutex::new(extent) })
     }
@@ -161,21 +171,21 @@ impl RingReservation {
     /// Posts a buffer whose chunk was read. Changes the share only for a chunk that took a credit.
     fn repost_buffer(&self, buffer: u16, took_a_credit: bool) -> io::Result<CreditChange> {
         let (mut extent, mut state) = (self.state.lock(), self.ring.state.lock());
-        self.ring.post_buffer(&mut state.0, buffer)?;
+        self.ring.post_buffer(&mut state.ledger, buffer)?;
         let first = u32::from(self.first_credits + SPARE_RECEIVES);
         let turn = if !took_a_credit {
             CreditChange::Keep
-        } else if extent.buffers < extent.buffers_max && state.0.grow_share() {
+        } else if extent.buffers < extent.buffers_max && state.ledger.grow_share() {
             extent.buffers += 1;
             CreditChange::Grow
-        } else if extent.buffers > first && state.0.is_scarce() {
+        } else if extent.buffers > first && state.ledger.is_scarce() {
             extent.buffers -= 1;
-            state.0.shrink_share();
+            state.ledger.shrink_share();
             CreditChange::Shrink
         } else {
             CreditChange::Keep
         };
-        self.ring.update_gauges(&mut state);
+        state.update_gauges();
         Ok(turn)
     }
 }
@@ -184,8 +194,8 @@ impl Drop for RingReservation {
     fn drop(&mut self) {
         let extent = self.state.get_mut();
         let mut state = self.ring.state.lock();
-        state.0.release_share(extent.buffers, extent.doubt);
-        self.ring.update_gauges(&mut state);
+        state.ledger.release_share(extent.buffers, extent.doubt);
+        state.update_gauges();
     }
 }
 
@@ -196,17 +206,19 @@ pub(super) enum ReceiveBuffers {
 }
 
 impl ReceiveBuffers {
-    /// Makes the buffers of a new connection. They are shared where the rail has shared ones with
-    /// room.
-    pub(super) fn new(rail: &OpenRail, options: &VerbsOptions) -> io::Result<Self> {
-        if let Some(share) =
-            rail.shared.as_ref().and_then(|ring| RingReservation::try_reserve(ring, options))
-        {
+    /// Makes the buffers of a new connection in `domain`. They are those of `shared`, the rail's
+    /// ring, where there is one with room.
+    pub(super) fn new(
+        domain: &Arc<ProtectionDomain>,
+        shared: Option<&Arc<SharedRing>>,
+        options: &VerbsOptions,
+    ) -> io::Result<Self> {
+        if let Some(share) = shared.and_then(|ring| RingReservation::try_reserve(ring, options)) {
             return Ok(Self::Shared(share));
         }
         let (count, chunk_bytes) =
             (options.receive_count + SPARE_RECEIVES, options.receive_bytes as usize);
-        let ring = RegisteredBuffer::new(rail.domain.clone(), usize::from(count) * chunk_bytes)?;
+        let ring = RegisteredBuffer::new(domain.clone(), usize::from(count) * chunk_bytes)?;
         Ok(Self::Own { ring, count, chunk_bytes })
     }
 
@@ -244,14 +256,16 @@ impl ReceiveBuffers {
     }
 
     /// Posts all of a ring.
-    pub(super) fn post_all(&self, id: &CmId) -> io::Result<()> {
+    pub(super) fn post_all(&self, pair: &CmQueuePair) -> io::Result<()> {
         match self {
-            Self::Own { count, .. } => (0..*count).try_for_each(|buffer| self.post_own(id, buffer)),
+            Self::Own { count, .. } => {
+                (0..*count).try_for_each(|buffer| self.post_own(pair, buffer))
+            }
             Self::Shared(_) => Ok(()),
         }
     }
 
-    fn post_own(&self, id: &CmId, buffer: u16) -> io::Result<()> {
+    fn post_own(&self, pair: &CmQueuePair, buffer: u16) -> io::Result<()> {
         let Self::Own { ring, chunk_bytes, .. } = self else {
             return Ok(());
         };
@@ -259,29 +273,33 @@ impl ReceiveBuffers {
         // SAFETY: the ring lives as long as the wire, which destroys the queue pair before. A
         // buffer is posted when it is new, or when its chunk was read to the end; until its
         // completion nobody reads it.
-        unsafe { id.post_receive(RECEIVE | u64::from(buffer), piece) }
+        unsafe { pair.post_receive(RECEIVE | u64::from(buffer), piece) }
     }
 
     /// Records that a buffer belongs to this side again, filled or not.
     pub(super) fn record_completion(&self, buffer: u16) {
         if let Self::Shared(share) = self {
             let mut state = share.ring.state.lock();
-            state.0.record_completion(buffer);
-            share.ring.update_gauges(&mut state);
+            state.ledger.record_completion(buffer);
+            state.update_gauges();
         }
     }
 
-    /// Gives a read buffer back to the NIC. `id` is `None` when the queue pair is gone.
+    /// Gives a read buffer back to the NIC. `pair` is `None` when the queue pair is gone.
     pub(super) fn repost_buffer(
         &self,
-        id: Option<&CmId>,
+        pair: Option<&CmQueuePair>,
         buffer: u16,
         took_a_credit: bool,
     ) -> io::Result<CreditChange> {
-        match (self, id) {
-            (Self::Own { .. }, Some(id)) => self.post_own(id, buffer).map(|()| CreditChange::Keep),
+        match (self, pair) {
+            (Self::Own { .. }, Some(pair)) => {
+                self.post_own(pair, buffer).map(|()| CreditChange::Keep)
+            }
             (Self::Own { .. }, None) => Ok(CreditChange::Keep),
-            (Self::Shared(share), _) => share.repost_buffer(buffer, took_a_credit && id.is_some()),
+            (Self::Shared(share), _) => {
+                share.repost_buffer(buffer, took_a_credit && pair.is_some())
+            }
         }
     }
 

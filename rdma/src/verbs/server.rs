@@ -13,11 +13,12 @@ use tokio::sync::OwnedSemaphorePermit;
 use verbs3_doors::WaitingGuest;
 
 use super::VerbsOptions;
-use super::queue_pair_wire::{QueuePairWire, ReadableSource, next_event, watch_readable};
+use super::queue_pair_wire::QueuePairWire;
 use super::queue_terms::QueueTerms;
 use super::rail::{ArenaPurpose, OpenRail};
 use super::rail_connector::{connect_options, expect_event};
 use super::rail_presence::{RailPlace, RailPresence};
+use super::readable_source::{ReadableSource, next_event, watch_readable};
 use super::sys::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
@@ -319,11 +320,11 @@ impl RailAcceptor {
         let wire = QueuePairWire::new(id, events, rail, options)?;
         mine.receive_first = wire.queue_terms(options).receive_first;
         wire.set_peer_terms(mine, theirs);
-        wire.with_id(|id| {
-            if let Some(path_mtu_max) = mine.path_mtu_max(theirs).filter(|_| id.moves_states()) {
-                id.get_ready(path_mtu_max)?;
+        wire.with_pair(|pair| {
+            if let Some(path_mtu_max) = mine.path_mtu_max(theirs).filter(|_| pair.moves_states()) {
+                pair.get_ready(path_mtu_max)?;
             }
-            id.accept(&mine.encode(), connect_options(options))
+            pair.accept(&mine.encode(), connect_options(options))
         })?;
         expect_event(&wire.next_cm_event().await?, EventKind::Established)?;
         wire.tell_path_mtu("server");

@@ -1,7 +1,7 @@
 //! Owns the verbs bindings and every `unsafe` call into them. The listing is here, connections in
-//! `cm`, their states in `states`, memory in `memory`, windows over it in `window`, queues in
-//! `queue` and `shared_queue`, a port's attributes in `port`. No other file of the crate names the
-//! bindings.
+//! `cm`, their queue pairs in `queue_pair`, the states of those in `states`, memory in `memory`,
+//! windows over it in `window`, queues in `queue` and `shared_queue`, a port's attributes in `port`.
+//! No other file of the crate names the bindings.
 //!
 //! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm. It loads both at run
 //! time, so the binary starts on a host without them. The `ibverbs` family was tried and left out.
@@ -13,23 +13,24 @@ mod cm;
 mod memory;
 mod port;
 mod queue;
+mod queue_pair;
 mod shared_queue;
 mod states;
 mod window;
 
 use std::ffi::CStr;
 use std::io;
+use std::os::fd::RawFd;
 
 use rdma_mummy_sys as ffi;
 
-pub(super) use cm::{
-    CmEvent, CmId, ConnectOptions, EventChannel, EventKind, PRIVATE_BYTES_MAX, QueueSizes,
-};
+pub(super) use cm::{CmEvent, CmId, EventChannel, EventKind, PRIVATE_BYTES_MAX};
 pub(super) use memory::{MemoryRegion, ProtectionDomain, RegionAccess, RegisteredBuffer};
 pub(super) use port::PortAttributes;
 pub(super) use queue::{
     CompletionQueue, GatherElement, SGES_MAX, WorkCompletion, WorkOperation, WorkRequest,
 };
+pub(super) use queue_pair::{CmQueuePair, ConnectOptions, QueuePairParts, QueueSizes};
 pub(super) use shared_queue::SharedQueue;
 pub(super) use window::MemoryWindow;
 
@@ -50,6 +51,17 @@ fn check_result(result: libc::c_int, what: &str) -> io::Result<()> {
             Err(io::Error::new(error.kind(), format!("{what}: {error}")))
         }
     }
+}
+
+/// Makes reads of a descriptor return at once.
+fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and F_GETFL takes no argument.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: as above; F_SETFL takes an int.
+    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+        return Err(last_error("can't make a channel non-blocking"));
+    }
+    Ok(())
 }
 
 /// Lists the name and kind of each RDMA device of this host.

@@ -10,11 +10,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
-use super::queue_pair_wire::QueuePairWire;
 use super::sys::{MemoryRegion, MemoryWindow, ProtectionDomain, WorkOperation};
 use crate::arena::CellHold;
 use crate::calls::MemorySegment;
-use crate::landing::TakeBack;
 use crate::metrics::{GaugeGuard, transport_metrics};
 
 /// The memory windows of one rail.
@@ -113,16 +111,4 @@ impl BoundWindows {
 pub(super) struct ClosingWindows {
     pub(super) bound: BoundWindows,
     pub(super) held: Vec<CellHold>,
-}
-
-/// The windows of a landing that is lent through them.
-pub(super) struct LandingWindows {
-    pub(super) wire: Arc<QueuePairWire>,
-    pub(super) number: u64,
-}
-
-impl TakeBack for LandingWindows {
-    fn take_back(self: Box<Self>, held: Vec<CellHold>) {
-        self.wire.close_windows(self.number, held);
-    }
 }

@@ -20,6 +20,7 @@ mod condition;
 mod index;
 mod listing;
 mod metrics;
+mod metrics_collector;
 mod ops;
 mod options;
 mod s3;

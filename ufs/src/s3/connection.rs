@@ -27,7 +27,7 @@ use s3s::StdError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::{ConnectError, S3Options, S3StoreDeadlines};
+use super::{CaFileDefect, ConnectError, S3Options, S3StoreDeadlines};
 
 /// Error: all places are taken. It differs from other timeouts because the remedy differs.
 #[derive(Debug, thiserror::Error)]
@@ -86,15 +86,15 @@ pub(super) fn build_http_client(
 
 /// Reads the file's text and checks it: the HTTP client would panic on a bad one.
 fn read_certificates(path: &std::path::Path) -> Result<Vec<u8>, ConnectError> {
-    let wrong = |reason: String| ConnectError::CaFile { path: path.to_owned(), reason };
-    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let wrong = |defect| ConnectError::CaFile { path: path.to_owned(), defect };
+    let text = std::fs::read(path).map_err(|error| wrong(error.into()))?;
     let mut roots = rustls::RootCertStore::empty();
     for certificate in rustls_pemfile::certs(&mut text.as_slice()) {
-        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+        let certificate = certificate.map_err(|error| wrong(error.into()))?;
+        roots.add(certificate).map_err(|error| wrong(error.into()))?;
     }
     if roots.is_empty() {
-        return Err(wrong("no certificate in it".into()));
+        return Err(wrong(CaFileDefect::Empty));
     }
     Ok(text)
 }

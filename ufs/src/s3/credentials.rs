@@ -19,7 +19,7 @@ use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_types::SdkConfig;
 use aws_types::region::Region;
 
-use super::{ConnectError, check_endpoint};
+use super::{ConnectError, EndpointDefect, check_endpoint};
 
 /// A text that is never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -131,12 +131,10 @@ pub(super) async fn credentials_provider(
             let mut client = imds::Client::builder().configure(&config());
             if let Some(endpoint) = endpoint {
                 check_endpoint(Some(endpoint))?;
-                let wrong =
-                    |reason: Box<dyn std::error::Error + Send + Sync>| ConnectError::Endpoint {
-                        endpoint: endpoint.clone(),
-                        reason: reason.to_string(),
-                    };
-                client = client.endpoint(endpoint).map_err(wrong)?;
+                client = client.endpoint(endpoint).map_err(|error| ConnectError::Endpoint {
+                    endpoint: endpoint.clone(),
+                    defect: EndpointDefect::Refused(error),
+                })?;
             }
             let builder =
                 ImdsCredentialsProvider::builder().configure(&config()).imds_client(client.build());

@@ -16,7 +16,7 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Result};
 use s3s_aws::conv::{try_from_aws, try_into_aws};
 
-use super::store::sdk_error;
+use super::answer_error::sdk_error;
 
 pub(super) async fn select_content(
     client: &Client,

@@ -15,9 +15,10 @@ fn expect_unavailable(error: &S3Error, code: &str, reason: &str) {
     let answer = answer_of(error, None);
     assert_eq!((answer.status.as_u16(), error.code().as_str()), (503, code));
     assert_eq!(answer.headers["retry-after"], "1");
-    let UfsError::Unreachable { reason: said, .. } = UfsError::from_s3("main", error, None) else {
+    let UfsError::Unreachable { cause, .. } = UfsError::from_s3("main", error, None) else {
         panic!("{error:?}")
     };
+    let said = cause.to_string();
     assert!(said.contains(reason), "{said}");
 }
 

@@ -137,7 +137,7 @@ async fn serve_fabric(arguments: &FabricArguments, secret: &HandshakeSecret) -> 
         println!("  shm {}", shm.socket_path().display());
     }
     for left in host.left_out() {
-        println!("  not served: {}: {}", left.way, left.reason);
+        println!("  not served: {}: {}", left.way, left.cause);
     }
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {

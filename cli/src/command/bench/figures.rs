@@ -73,7 +73,7 @@ pub fn render_table(record: &FabricRecord) -> String {
         }
     }
     for left in &record.left_out {
-        let _ = writeln!(text, "\nnot measured: {}: {}", left.way, left.reason);
+        let _ = writeln!(text, "\nnot measured: {}: {}", left.way, left.cause);
     }
     let _ = writeln!(text, "\n{LEGEND}");
     text
@@ -120,7 +120,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::Duration;
-    use verbs3_rdma::bench::{BandwidthResult, LeftOut, TransferCost};
+    use verbs3_rdma::bench::{BandwidthResult, LeftOut, LeftOutCause, TransferCost};
     use verbs3_rdma::transport::TransportKind;
 
     pub fn record() -> FabricRecord {
@@ -141,7 +141,7 @@ mod tests {
             left_out: vec![LeftOut {
                 kind: TransportKind::Shm,
                 way: "shm".into(),
-                reason: "another host".into(),
+                cause: LeftOutCause::OnHost("another host".into()),
             }],
             depth: 16,
             connections: 2,
@@ -165,7 +165,7 @@ mod tests {
             ]
         );
         assert!(table.contains("tcp            failed: it broke"), "{table}");
-        assert!(table.contains("not measured: shm: another host"));
+        assert!(table.contains("not measured: shm: on the host: another host"));
     }
 
     #[test]
@@ -176,6 +176,6 @@ mod tests {
         assert_eq!(figure["read"][0]["there"]["work_requests_per_mib"], 5.0);
         assert_eq!(figure["read_over_plain"], 0.5);
         assert_eq!(json["figures"][1]["failed"], "it broke");
-        assert_eq!(json["left_out"][0]["reason"], "another host");
+        assert_eq!(json["left_out"][0]["reason"], "on the host: another host");
     }
 }

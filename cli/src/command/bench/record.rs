@@ -98,7 +98,7 @@ impl FabricRecord {
     /// The record as the document that `--json` prints.
     pub fn to_json(&self) -> Value {
         let left_out = self.left_out.iter().map(
-            |left| json!({"transport": left.kind.as_str(), "way": left.way, "reason": left.reason}),
+            |left| json!({"transport": left.kind.as_str(), "way": left.way, "reason": left.cause.to_string()}),
         );
         json!({
             "host": self.host,

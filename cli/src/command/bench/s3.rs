@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use verbs3_loadtest::bench_record::BenchRecord;
 use verbs3_loadtest::comparison::{self, BenchPreparation, BenchReference};
-use verbs3_loadtest::endpoint::{BenchCredentials, BenchEndpoint};
+use verbs3_loadtest::credentials::BenchCredentials;
+use verbs3_loadtest::endpoint::BenchEndpoint;
 use verbs3_loadtest::report;
 use verbs3_loadtest::scenario::{BenchScenario, SHIPPED, shipped_scenario};
 

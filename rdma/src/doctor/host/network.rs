@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::device::DeviceDescription;
 use super::file_tree::HostFileTree;
 use crate::doctor::addresses::DeviceAddresses;
 
@@ -80,21 +79,5 @@ fn read_netdev(tree: &HostFileTree, name: String, addresses: &DeviceAddresses) -
         driver: tree.link_target(&format!("{at}/device/driver")),
         hardware: tree.canonical_path(&format!("{at}/device")),
         name,
-    }
-}
-
-/// Adds the addresses that RoCE's GIDs reveal: they are those of their network devices.
-pub(super) fn add_gid_addresses(netdevs: &mut [NetworkDevice], devices: &[DeviceDescription]) {
-    let gids = devices.iter().flat_map(|device| &device.ports).flat_map(|port| &port.gids);
-    for gid in gids {
-        let address = gid.gid.to_ipv4_mapped().map_or(IpAddr::V6(gid.gid), IpAddr::V4);
-        let Some(netdev) =
-            netdevs.iter_mut().find(|netdev| Some(&netdev.name) == gid.netdev.as_ref())
-        else {
-            continue;
-        };
-        if !netdev.addresses.contains(&address) {
-            netdev.addresses.push(address);
-        }
     }
 }

@@ -1,17 +1,28 @@
 //! Owns the end of a queue pair, and of the windows that landings are lent through: what must be
 //! closed before which memory goes back.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::super::buffer_ledger::BufferDoubt;
-use super::super::sys::{CmId, WorkCompletion};
-use super::super::window_pool::{BoundWindows, ClosingWindows, LandingWindows};
+use super::super::sys::{CmQueuePair, WorkCompletion};
+use super::super::window_pool::{BoundWindows, ClosingWindows};
 use super::{POLL_MAX, QueuePairWire, RECEIVE};
 use crate::arena::CellHold;
 use crate::calls::MemorySegment;
-use crate::landing::Landing;
+use crate::landing::{Landing, TakeBack};
+
+/// The windows of a landing that is lent through them.
+struct LandingWindows {
+    wire: Arc<QueuePairWire>,
+    number: u64,
+}
+
+impl TakeBack for LandingWindows {
+    fn take_back(self: Box<Self>, held: Vec<CellHold>) {
+        self.wire.close_windows(self.number, held);
+    }
+}
 
 impl QueuePairWire {
     /// Opens a landing to the peer of this queue pair alone. Returns the segments to tell the peer.
@@ -69,19 +80,20 @@ impl QueuePairWire {
 
     /// Destroys the queue pair, and then frees what it could touch.
     pub(in crate::verbs) fn close(&self) {
-        let (id, unread, bound, closing) = {
+        let (pair, unread, bound, closing) = {
             let mut state = self.state.lock();
             state.closed = true;
             state.ended = true;
             let (unread, bound) =
                 (std::mem::take(&mut state.received), std::mem::take(&mut state.bound));
-            (state.id.take(), unread, bound, state.sender.take_closing())
+            (state.pair.take(), unread, bound, state.sender.take_closing())
         };
         unread.into_iter().for_each(|(buffer, _)| self.receives.give_back(buffer));
-        let (windows, held): (Vec<_>, Vec<_>) =
+        let (mut windows, held): (Vec<_>, Vec<_>) =
             closing.into_iter().map(|closing| (closing.bound, closing.held)).unzip();
-        if let Some(id) = id {
-            self.destroy_queue_pair(id, (bound, windows));
+        windows.extend(bound.into_values());
+        if let Some(pair) = pair {
+            self.destroy_queue_pair(pair, windows);
         }
         drop(held);
         let held = self.state.lock().sender.clear();
@@ -95,21 +107,18 @@ impl QueuePairWire {
 }
 
 impl QueuePairWire {
-    /// Destroys the queue pair, and takes back the shared buffers that it had taken.
-    fn destroy_queue_pair(
-        &self,
-        id: CmId,
-        windows: (HashMap<u64, BoundWindows>, Vec<BoundWindows>),
-    ) {
+    /// Destroys the queue pair behind `windows`, and takes back the shared buffers that it had
+    /// taken.
+    fn destroy_queue_pair(&self, pair: CmQueuePair, windows: Vec<BoundWindows>) {
         // Windows refer to the queue pair; some devices can't destroy it while they are bound.
-        id.stop_traffic();
+        pair.stop_traffic();
         drop(windows);
         if self.receives.shared_queue().is_some() {
             // Take them before the destruction: some devices then forget completions that were not
             // taken.
             self.take_back();
         }
-        drop(id);
+        drop(pair);
         if self.receives.shared_queue().is_some() {
             self.take_back();
             let state = self.state.lock();

@@ -1,7 +1,7 @@
-//! Owns connections by rdma_cm: ids, their event channels and queue pairs, and the order of their
-//! ends. The address selects device, port, GID and P_Key.
+//! Owns connections by rdma_cm: ids and their event channels, and the order of their ends. The
+//! address selects device, port, GID and P_Key.
 //!
-//! Knows no frame and no credit.
+//! Makes no queue pair: `queue_pair` does, with an id.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,11 +13,7 @@ use std::time::Duration;
 use rdma_mummy_sys as ffi;
 use socket2::SockAddr;
 
-use super::memory::ProtectionDomain;
-use super::port::PortAttributes;
-use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkRequest};
-use super::shared_queue::SharedQueue;
-use super::{TRANSPORT_IWARP, check_result, last_error, states};
+use super::{TRANSPORT_IWARP, check_result, last_error, set_nonblocking};
 
 /// Private bytes that an InfiniBand connection request has room for.
 pub(in crate::verbs) const PRIVATE_BYTES_MAX: usize = 56;
@@ -75,7 +71,7 @@ impl EventChannel {
         let channel = NonNull::new(channel)
             .ok_or_else(|| last_error("can't create an RDMA event channel"))?;
         let channel = Self { channel };
-        queue::set_nonblocking(channel.as_fd().as_raw_fd())?;
+        set_nonblocking(channel.as_fd().as_raw_fd())?;
         Ok(Arc::new(channel))
     }
 
@@ -116,7 +112,7 @@ impl EventChannel {
         unsafe { ffi::rdma_ack_cm_event(event) };
         let request = match (kind, NonNull::new(id)) {
             (EventKind::ConnectRequest, Some(id)) => {
-                Some(CmId { id, channel: self.clone(), queues: None, own_states: false })
+                Some(CmId { id, channel: self.clone(), own_states: false })
             }
             _ => None,
         };
@@ -161,44 +157,17 @@ impl Drop for EventChannel {
     }
 }
 
-/// Options of one connection.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::verbs) struct ConnectOptions {
-    pub(in crate::verbs) retry_count: u8,
-    pub(in crate::verbs) rnr_retry: u8,
-}
-
-/// Depths of the queues of one queue pair.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::verbs) struct QueueSizes {
-    pub(in crate::verbs) send: u32,
-    pub(in crate::verbs) receive: u32,
-    pub(in crate::verbs) inline_bytes: u32,
-}
-
-/// Everything that a queue pair refers to.
-struct QueuePairQueues {
-    /// A queue pair that rdma_cm does not know of, since this side moves its states.
-    own: Option<NonNull<ffi::ibv_qp>>,
-    _completions: Arc<CompletionQueue>,
-    /// Source of receive buffers, where the queue pair has no ring of its own.
-    shared: Option<Arc<SharedQueue>>,
-    _domain: Arc<ProtectionDomain>,
-}
-
-/// A connection, or a listener, and its queue pair.
+/// A connection or a listener, without a queue pair. [`CmQueuePair`](super::CmQueuePair) adds one.
 pub(in crate::verbs) struct CmId {
     id: NonNull<ffi::rdma_cm_id>,
     /// Dropped after the id, which `drop` destroys.
     channel: Arc<EventChannel>,
-    queues: Option<QueuePairQueues>,
     own_states: bool,
 }
 
 // SAFETY: librdmacm serialises every call on an id.
 unsafe impl Send for CmId {}
-// SAFETY: as for Send: `&CmId` reads fields that only `&mut self` calls change, and posts, which
-// libibverbs serialises.
+// SAFETY: as for Send: `&CmId` reads fields that only `&mut self` calls change.
 unsafe impl Sync for CmId {}
 
 impl CmId {
@@ -211,7 +180,7 @@ impl CmId {
         };
         check_result(made, "can't create an RDMA id")?;
         let id = NonNull::new(id).ok_or_else(|| io::Error::other("librdmacm gave no id"))?;
-        Ok(Self { id, channel: channel.clone(), queues: None, own_states: false })
+        Ok(Self { id, channel: channel.clone(), own_states: false })
     }
 
     /// Binds to a local address, and thereby to its device, if it has one.
@@ -345,78 +314,8 @@ impl CmId {
         Ok(())
     }
 
-    /// Makes the queue pair, with its own receive queue or a shared one. Returns how many bytes its
-    /// device takes inline.
-    pub(in crate::verbs) fn create_queue_pair(
-        &mut self,
-        domain: &Arc<ProtectionDomain>,
-        completions: &Arc<CompletionQueue>,
-        shared: Option<&Arc<SharedQueue>>,
-        sizes: QueueSizes,
-    ) -> io::Result<u32> {
-        if self.device_context() != Some(domain.device_context()) {
-            return Err(io::Error::other(
-                "the route leads over another device than that of the rail",
-            ));
-        }
-        let mut error = None;
-        // Not every device takes data inline.
-        for inline_bytes in [sizes.inline_bytes, 0] {
-            // SAFETY: plain data, for which zeroes are valid.
-            let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
-            attributes.send_cq = completions.as_ptr();
-            attributes.recv_cq = completions.as_ptr();
-            attributes.srq = shared.map_or(ptr::null_mut(), |shared| shared.as_ptr());
-            attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
-            attributes.cap.max_send_wr = sizes.send;
-            attributes.cap.max_recv_wr = sizes.receive;
-            attributes.cap.max_send_sge = SGES_MAX as u32;
-            attributes.cap.max_recv_sge = 1;
-            attributes.cap.max_inline_data = inline_bytes;
-            match self.make_queue_pair(domain, &mut attributes) {
-                Ok(own) => {
-                    let (completions, shared) = (completions.clone(), shared.cloned());
-                    self.queues = Some(QueuePairQueues {
-                        own,
-                        _completions: completions,
-                        shared,
-                        _domain: domain.clone(),
-                    });
-                    if let Some(qp) = own {
-                        // SAFETY: the id is alive, and the queue pair held by it.
-                        unsafe { states::to_init(self.id, qp) }?;
-                    }
-                    return Ok(attributes.cap.max_inline_data.min(sizes.inline_bytes));
-                }
-                Err(failed) => error = Some(failed),
-            }
-        }
-        Err(error.unwrap_or_else(|| io::Error::other("can't create a queue pair")))
-    }
-
-    fn make_queue_pair(
-        &self,
-        domain: &ProtectionDomain,
-        attributes: &mut ffi::ibv_qp_init_attr,
-    ) -> io::Result<Option<NonNull<ffi::ibv_qp>>> {
-        let attributes: *mut ffi::ibv_qp_init_attr = attributes;
-        if self.own_states {
-            // SAFETY: the domain is alive, as is the completion queue in the attributes: the caller
-            // holds both.
-            let qp = unsafe { ffi::ibv_create_qp(domain.as_ptr(), attributes) };
-            return NonNull::new(qp)
-                .map(Some)
-                .ok_or_else(|| last_error("can't create a queue pair"));
-        }
-        check_result(
-            // SAFETY: as above; rdma_cm keeps the queue pair with the id.
-            unsafe { ffi::rdma_create_qp(self.id.as_ptr(), domain.as_ptr(), attributes) },
-            "can't create a queue pair",
-        )?;
-        Ok(None)
-    }
-
-    /// Lets this side move the states of the queue pair: see [`CmId::get_ready`]. Call it before
+    /// Lets this side move the states of the queue pair: see
+    /// [`CmQueuePair::get_ready`](super::CmQueuePair::get_ready). Call it before
     /// the queue pair is made.
     pub(in crate::verbs) fn move_states(&mut self) {
         self.own_states = true;
@@ -427,67 +326,12 @@ impl CmId {
         self.own_states
     }
 
-    /// Makes the queue pair ready, with a path MTU of at most `path_mtu_max` bytes. Call it before
-    /// `accept`, or after [`EventKind::Accepted`].
-    pub(in crate::verbs) fn get_ready(&self, path_mtu_max: u16) -> io::Result<()> {
-        let context = self
-            .device_context()
-            .ok_or_else(|| io::Error::other("the id is bound to no device"))?;
-        // SAFETY: the id is alive.
-        let number = unsafe { (*self.id.as_ptr()).port_num };
-        // SAFETY: the context is open as long as the id is bound to it.
-        let infiniband = unsafe { PortAttributes::query_port(context, number) }?.infiniband;
-        // SAFETY: the id is alive, and its queue pair.
-        unsafe { states::to_ready(self.id, self.queue_pair()?, path_mtu_max, infiniband) }.map(drop)
-    }
-
-    /// Tells the peer that this side is ready.
-    pub(in crate::verbs) fn establish_connection(&self) -> io::Result<()> {
-        check_result(
-            // SAFETY: the id is alive.
-            unsafe { ffi::rdma_establish(self.id.as_ptr()) },
-            "can't end the making of a connection",
-        )
-    }
-
-    /// Returns the path MTU in bytes, once the queue pair is ready.
-    pub(in crate::verbs) fn path_mtu(&self) -> io::Result<u16> {
-        // SAFETY: the queue pair lives as long as the id.
-        unsafe { states::path_mtu(self.queue_pair()?) }
-    }
-
     /// Returns true if the device speaks iWARP, where TCP decides on packets.
     pub(in crate::verbs) fn is_iwarp(&self) -> bool {
         // SAFETY: an open context has its device, whose kind nobody writes to.
         self.device_context().is_some_and(|context| unsafe {
             (*(*context.as_ptr()).device).transport_type as u32 == TRANSPORT_IWARP
         })
-    }
-
-    pub(in crate::verbs) fn connect(
-        &self,
-        private: &[u8],
-        options: ConnectOptions,
-    ) -> io::Result<()> {
-        let mut parameters = self.connect_parameters(private, options)?;
-        check_result(
-            // SAFETY: the parameters, and what they point to, live through the call.
-            unsafe { ffi::rdma_connect(self.id.as_ptr(), &raw mut parameters) },
-            "can't connect",
-        )
-    }
-
-    pub(in crate::verbs) fn accept(
-        &self,
-        private: &[u8],
-        options: ConnectOptions,
-    ) -> io::Result<()> {
-        let mut parameters = self.connect_parameters(private, options)?;
-        check_result(
-            // SAFETY: as for `connect`.
-            unsafe { ffi::rdma_accept(self.id.as_ptr(), &raw mut parameters) },
-            "can't accept",
-        )
     }
 
     /// Refuses a connect request and sends `private` with the refusal.
@@ -497,97 +341,17 @@ impl CmId {
         let _ = unsafe { ffi::rdma_reject(self.id.as_ptr(), private.as_ptr().cast(), bytes) };
     }
 
-    fn connect_parameters(
-        &self,
-        private: &[u8],
-        options: ConnectOptions,
-    ) -> io::Result<ffi::rdma_conn_param> {
-        let mut parameters = base_parameters(private, options);
-        if self.own_states {
-            // SAFETY: the queue pair lives as long as the id; its number is set once.
-            parameters.qp_num = unsafe { (*self.queue_pair()?.as_ptr()).qp_num };
-            parameters.srq =
-                u8::from(self.queues.as_ref().is_some_and(|queues| queues.shared.is_some()));
-        }
-        Ok(parameters)
-    }
-
-    /// Ends all traffic. Receive buffers taken for incomplete messages are completed with an error.
-    pub(in crate::verbs) fn stop_traffic(&self) {
-        if let Ok(qp) = self.queue_pair() {
-            // SAFETY: the queue pair lives as long as the id.
-            let _ = unsafe { states::to_error(qp) };
-        }
-    }
-
-    fn queue_pair(&self) -> io::Result<NonNull<ffi::ibv_qp>> {
-        if let Some(own) = self.queues.as_ref().and_then(|queues| queues.own) {
-            return Ok(own);
-        }
-        // SAFETY: the id is alive; the field is set by `create_queue_pair`.
-        NonNull::new(unsafe { (*self.id.as_ptr()).qp })
-            .ok_or_else(|| io::Error::other("there is no queue pair"))
-    }
-
-    /// Posts `works` in order.
-    ///
-    /// # Safety
-    /// The memory of every piece stays valid and unchanged until its request is complete, or this
-    /// id is dropped.
-    pub(in crate::verbs) unsafe fn post_send(&self, works: &[WorkRequest]) -> io::Result<()> {
-        // SAFETY: the queue pair lives as long as the id; the caller vouches for the memory.
-        unsafe { queue::post_send(self.queue_pair()?, works) }
-    }
-
-    /// Posts one receive buffer.
-    ///
-    /// # Safety
-    /// The memory stays valid and untouched until a completion with `request`, or until this id is
-    /// dropped.
-    pub(in crate::verbs) unsafe fn post_receive(
-        &self,
-        request: u64,
-        piece: GatherElement,
-    ) -> io::Result<()> {
-        // SAFETY: the queue pair lives as long as the id; the caller vouches for the memory.
-        unsafe { queue::post_receive(self.queue_pair()?, request, piece) }
+    /// Returns the id for calls of librdmacm. It is alive as long as `self`.
+    pub(super) fn raw_id(&self) -> NonNull<ffi::rdma_cm_id> {
+        self.id
     }
 }
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        if let Some(queues) = &self.queues {
-            // Tells the peer; fails harmlessly where there is no connection any more.
-            // SAFETY: the id is alive.
-            let _ = unsafe { ffi::rdma_disconnect(self.id.as_ptr()) };
-            // Once the destruction returns, neither this NIC nor the peer's touches memory for this
-            // connection.
-            match queues.own {
-                Some(qp) => {
-                    // SAFETY: made by this id, and destroyed once.
-                    let status = unsafe { ffi::ibv_destroy_qp(qp.as_ptr()) };
-                    drop(check_result(status, "destroy_qp"));
-                }
-                // SAFETY: the id is alive and has a queue pair.
-                None => unsafe { ffi::rdma_destroy_qp(self.id.as_ptr()) },
-            }
-        }
         // SAFETY: destroyed once; every event was acknowledged, so the call does not wait.
         let _ = unsafe { ffi::rdma_destroy_id(self.id.as_ptr()) };
     }
-}
-
-fn base_parameters(private: &[u8], options: ConnectOptions) -> ffi::rdma_conn_param {
-    // SAFETY: plain data, for which zeroes are valid.
-    let mut parameters: ffi::rdma_conn_param = unsafe { std::mem::zeroed() };
-    parameters.private_data = private.as_ptr().cast();
-    parameters.private_data_len = private.len().min(PRIVATE_BYTES_MAX) as u8;
-    // No RDMA READ and no atomics are used; some devices refuse a depth of 0.
-    parameters.responder_resources = 1;
-    parameters.initiator_depth = 1;
-    parameters.retry_count = options.retry_count;
-    parameters.rnr_retry_count = options.rnr_retry;
-    parameters
 }
 
 fn timeout_millis(duration: Duration) -> libc::c_int {

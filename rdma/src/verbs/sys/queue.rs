@@ -1,14 +1,14 @@
 //! Owns completion queues, and posting to a queue pair.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use rdma_mummy_sys as ffi;
 
 use super::memory::ProtectionDomain;
-use super::{check_result, last_error};
+use super::{check_result, last_error, set_nonblocking};
 
 /// Pieces of memory that one work request gathers. Every device supports this many.
 pub(in crate::verbs) const SGES_MAX: usize = 4;
@@ -176,16 +176,6 @@ impl Drop for CompletionQueue {
             "destroy_comp_channel",
         );
     }
-}
-
-pub(super) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the descriptor is open, and F_GETFL takes no argument.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: as above; F_SETFL takes an int.
-    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
-        return Err(last_error("can't make a channel non-blocking"));
-    }
-    Ok(())
 }
 
 /// A piece of local, registered memory.

@@ -11,6 +11,7 @@ pub mod delete;
 pub mod list_objects;
 pub mod multipart;
 pub mod part;
+pub mod part_number;
 pub mod read;
 pub mod tagging;
 pub mod upload_list;

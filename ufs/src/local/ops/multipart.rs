@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use s3s::dto::*;
 use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
 
+use super::part_number::{PART_NUMBER_MAX, check_part_number};
 use super::tagging::parse_tagging_header;
 use super::{
     check_canned_acl, check_key, check_storage_class, given_attributes, refuse_unkept_promises,
@@ -22,8 +23,6 @@ use crate::local::index::{
 };
 use crate::local::store::{LocalStore, no_such_bucket, now_ms};
 
-/// The highest part number; the lowest is 1 (S3 user guide, "Amazon S3 multipart upload limits").
-pub const PART_NUMBER_MAX: u16 = 10_000;
 /// Milliseconds between two searches for expired uploads.
 const EXPIRY_EVERY_MS: i64 = 3_600_000;
 
@@ -209,7 +208,7 @@ fn parse_parts(upload: Option<CompletedMultipartUpload>) -> S3Result<Vec<Claimed
         let (Some(number), Some(etag)) = (part.part_number, part.e_tag) else {
             return Err(s3_error!(MalformedXML, "Every part needs a PartNumber and an ETag."));
         };
-        let number = super::part::check_number(number)?;
+        let number = check_part_number(number)?;
         if out.last().is_some_and(|last| last.number >= number) {
             return Err(s3_error!(
                 InvalidPartOrder,

@@ -5,23 +5,14 @@ use s3s::{S3Request, S3Response, S3Result, s3_error};
 
 use super::body_receiver::{BodyClaims, receive_body};
 use super::copy::{CopySourceObject, copy_conditions};
-use super::multipart::{PART_NUMBER_MAX, no_such_upload};
+use super::multipart::no_such_upload;
+use super::part_number::check_part_number;
 use super::{
     check_key, refuse_unkept_promises, s3_timestamp, signed_size, store_owner, strong_etag,
 };
 use crate::local::checksum::{S3ChecksumAlgorithm, given_checksums, put_checksums};
 use crate::local::index::{IndexTransaction, PartRecord, TxError, UploadRecord, part_number_of};
 use crate::local::store::{LocalStore, find_bucket, index_failed, no_such_bucket, now_ms};
-
-/// Reads a part number. Fails with InvalidArgument outside 1 to 10,000.
-pub fn check_number(number: i32) -> S3Result<u16> {
-    u16::try_from(number).ok().filter(|n| (1..=PART_NUMBER_MAX).contains(n)).ok_or_else(|| {
-        s3_error!(
-            InvalidArgument,
-            "Part number must be an integer between 1 and {PART_NUMBER_MAX}, inclusive"
-        )
-    })
-}
 
 /// The identity of an upload, for a look-up.
 #[derive(Clone)]
@@ -59,7 +50,7 @@ pub async fn upload_part(
     let mut input = req.input;
     check_key(&input.key)?;
     refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key);
-    let number = check_number(input.part_number)?;
+    let number = check_part_number(input.part_number)?;
     let which = UploadIdentity {
         bucket: input.bucket.clone(),
         key: input.key.clone(),
@@ -108,7 +99,7 @@ pub async fn upload_part_copy(
     check_key(&input.key)?;
     refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, copy_source_sse_customer_algorithm,
         copy_source_sse_customer_key);
-    let number = check_number(input.part_number)?;
+    let number = check_part_number(input.part_number)?;
     let which = UploadIdentity { bucket: input.bucket, key: input.key, id: input.upload_id };
     let upload = which.find_upload(store).await?;
     let conditions = copy_conditions!(input);

@@ -1,23 +1,22 @@
 //! Owns the tasks of a peer: attempts to connect, and the upkeep of connections.
 //!
 //! An attempt connects tcp first, which tells the other ways to the peer, and then the best of
-//! those. `connection_state` decides what an outcome means for a way.
+//! those. `transport_lane` decides what an outcome means for its way.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared, select_ok};
+use futures::future::select_ok;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::TransportPeerInner;
-use super::connection_state::{PeerConnectionState, PooledConnection};
+use super::connect_attempt::{ConnectAttempt, ConnectResult};
+use super::transport_lane::PooledConnection;
+use super::way_choice::WayChoice;
 use crate::metrics::transport_metrics;
-use crate::transport::{PeerConnection, TransportError, TransportKind};
-
-pub(super) type ConnectAttempt = Shared<BoxFuture<'static, ConnectResult>>;
-type ConnectResult = Result<Arc<dyn PeerConnection>, TransportError>;
+use crate::transport::{PeerConnection, TransportKind, UnreachableCause};
 
 impl TransportPeerInner {
     /// Makes the first connection: over tcp, and then over the best way that both hosts have. Calls
@@ -54,18 +53,18 @@ impl TransportPeerInner {
         attempt: impl Future<Output = ConnectResult> + Send + 'static,
     ) -> ConnectAttempt {
         let task = self.tasks.spawn(attempt);
-        let panicked = self.unreachable_error("the attempt panicked");
+        let panicked = self.unreachable_error(UnreachableCause::Panicked);
         async move { task.await.unwrap_or(Err(panicked)) }.boxed().shared()
     }
 
     async fn over_tcp(&self) -> ConnectResult {
-        let mut error = self.unreachable_error("no tcp transport is configured for it");
+        let mut error = self.unreachable_error(UnreachableCause::NoTcp);
         let Some(address) = &self.address else {
             return Err(error);
         };
         for transport in &self.tcp {
             let made = self.over.run_until_cancelled(transport.connect(address)).await;
-            match made.unwrap_or_else(|| Err(self.unreachable_error("it is closed here"))) {
+            match made.unwrap_or_else(|| Err(self.unreachable_error(UnreachableCause::Closed))) {
                 Ok(connection) => return Ok(connection),
                 Err(failed) => {
                     if !self.over.is_cancelled() {
@@ -108,11 +107,11 @@ impl TransportPeerInner {
     /// not have the way, if it rests, or if the cap on verbs connections is reached.
     pub(super) fn start_attempt(
         self: &Arc<Self>,
-        state: &mut PeerConnectionState,
+        state: &mut WayChoice,
         at: usize,
         now: Instant,
     ) -> Option<ConnectAttempt> {
-        let PeerConnectionState { lanes, ways, .. } = state;
+        let WayChoice { lanes, ways, .. } = state;
         let lane = &mut lanes[at];
         if let Some(attempt) = &lane.attempt {
             return Some(attempt.clone());
@@ -138,7 +137,8 @@ impl TransportPeerInner {
         // Ends like `connect_first`.
         let attempt = self.spawn_attempt(async move {
             let made = inner.over.run_until_cancelled(transport.connect(&address)).await;
-            let made = made.unwrap_or_else(|| Err(inner.unreachable_error("it is closed here")));
+            let made =
+                made.unwrap_or_else(|| Err(inner.unreachable_error(UnreachableCause::Closed)));
             inner.lane_connected(at, made, place)
         });
         lane.attempt = Some(attempt.clone());
@@ -147,7 +147,7 @@ impl TransportPeerInner {
 
     /// Asks the peer again for its ways: one of its rails may be back. The connection for that is
     /// not kept.
-    fn learn_anew(self: &Arc<Self>, state: &mut PeerConnectionState) {
+    fn learn_anew(self: &Arc<Self>, state: &mut WayChoice) {
         state.learning = true;
         let inner = self.clone();
         // Ends like `connect_first`.
@@ -231,7 +231,7 @@ impl TransportPeerInner {
         best
     }
 
-    fn keep_up(self: &Arc<Self>, state: &mut PeerConnectionState) {
+    fn keep_up(self: &Arc<Self>, state: &mut WayChoice) {
         if !std::mem::replace(&mut state.kept_up, true) {
             self.tasks.spawn(self.clone().run_upkeep());
         }

@@ -1,0 +1,267 @@
+//! Owns queue pairs and the ids that they belong to: how they are made, connected and ended.
+//!
+//! Knows no frame and no credit. `states` moves the states, `queue` posts.
+
+use std::io;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rdma_mummy_sys as ffi;
+
+use super::cm::{CmId, PRIVATE_BYTES_MAX};
+use super::memory::ProtectionDomain;
+use super::port::PortAttributes;
+use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkRequest};
+use super::shared_queue::SharedQueue;
+use super::{check_result, last_error, states};
+
+/// Options of one connection.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::verbs) struct ConnectOptions {
+    pub(in crate::verbs) retry_count: u8,
+    pub(in crate::verbs) rnr_retry: u8,
+}
+
+/// Depths of the queues of one queue pair.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::verbs) struct QueueSizes {
+    pub(in crate::verbs) send: u32,
+    pub(in crate::verbs) receive: u32,
+    pub(in crate::verbs) inline_bytes: u32,
+}
+
+/// Everything that a queue pair refers to.
+pub(in crate::verbs) struct QueuePairParts<'a> {
+    pub(in crate::verbs) domain: &'a Arc<ProtectionDomain>,
+    pub(in crate::verbs) completions: &'a Arc<CompletionQueue>,
+    /// Source of receive buffers, where the queue pair has no ring of its own.
+    pub(in crate::verbs) shared: Option<&'a Arc<SharedQueue>>,
+}
+
+/// A connection's queue pair, with its id. Dropping it ends the connection: from then on neither
+/// NIC touches memory for it.
+pub(in crate::verbs) struct CmQueuePair {
+    qp: NonNull<ffi::ibv_qp>,
+    /// How many bytes the device takes inline.
+    inline_bytes: u32,
+    /// Dropped after the queue pair, which `drop` destroys, and before what that refers to.
+    id: CmId,
+    _completions: Arc<CompletionQueue>,
+    shared: Option<Arc<SharedQueue>>,
+    _domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: libibverbs serialises every call on a queue pair, and librdmacm on its id.
+unsafe impl Send for CmQueuePair {}
+// SAFETY: as for Send: `&CmQueuePair` reads fields that nothing changes.
+unsafe impl Sync for CmQueuePair {}
+
+impl CmQueuePair {
+    /// Makes the queue pair of `id`, with its own receive queue or a shared one.
+    pub(in crate::verbs) fn new(
+        id: CmId,
+        parts: QueuePairParts<'_>,
+        sizes: QueueSizes,
+    ) -> io::Result<Self> {
+        let QueuePairParts { domain, completions, shared } = parts;
+        if id.device_context() != Some(domain.device_context()) {
+            return Err(io::Error::other(
+                "the route leads over another device than that of the rail",
+            ));
+        }
+        // Not every device takes data inline.
+        let (qp, inline_bytes) = match make_queue_pair(&id, &parts, sizes) {
+            Err(_) => make_queue_pair(&id, &parts, QueueSizes { inline_bytes: 0, ..sizes })?,
+            Ok(made) => made,
+        };
+        let pair = Self {
+            qp,
+            inline_bytes: inline_bytes.min(sizes.inline_bytes),
+            id,
+            _completions: completions.clone(),
+            shared: shared.cloned(),
+            _domain: domain.clone(),
+        };
+        if pair.id.moves_states() {
+            // SAFETY: the id is alive, and the queue pair held by it.
+            unsafe { states::to_init(pair.id.raw_id(), qp) }?;
+        }
+        Ok(pair)
+    }
+
+    /// Returns how many bytes the device takes inline.
+    pub(in crate::verbs) fn inline_bytes(&self) -> u32 {
+        self.inline_bytes
+    }
+
+    /// Returns true if this side moves the states of the queue pair.
+    pub(in crate::verbs) fn moves_states(&self) -> bool {
+        self.id.moves_states()
+    }
+
+    /// Makes the queue pair ready, with a path MTU of at most `path_mtu_max` bytes. Call it before
+    /// `accept`, or after [`EventKind::Accepted`](super::EventKind::Accepted).
+    pub(in crate::verbs) fn get_ready(&self, path_mtu_max: u16) -> io::Result<()> {
+        let context = self
+            .id
+            .device_context()
+            .ok_or_else(|| io::Error::other("the id is bound to no device"))?;
+        let id = self.id.raw_id();
+        // SAFETY: the id is alive.
+        let number = unsafe { (*id.as_ptr()).port_num };
+        // SAFETY: the context is open as long as the id is bound to it.
+        let infiniband = unsafe { PortAttributes::query_port(context, number) }?.infiniband;
+        // SAFETY: the id is alive, and its queue pair.
+        unsafe { states::to_ready(id, self.qp, path_mtu_max, infiniband) }.map(drop)
+    }
+
+    /// Tells the peer that this side is ready.
+    pub(in crate::verbs) fn establish_connection(&self) -> io::Result<()> {
+        check_result(
+            // SAFETY: the id is alive.
+            unsafe { ffi::rdma_establish(self.id.raw_id().as_ptr()) },
+            "can't end the making of a connection",
+        )
+    }
+
+    /// Returns the path MTU in bytes, once the queue pair is ready.
+    pub(in crate::verbs) fn path_mtu(&self) -> io::Result<u16> {
+        // SAFETY: the queue pair lives as long as `self`.
+        unsafe { states::path_mtu(self.qp) }
+    }
+
+    pub(in crate::verbs) fn connect(
+        &self,
+        private: &[u8],
+        options: ConnectOptions,
+    ) -> io::Result<()> {
+        let mut parameters = self.connect_parameters(private, options);
+        check_result(
+            // SAFETY: the parameters, and what they point to, live through the call.
+            unsafe { ffi::rdma_connect(self.id.raw_id().as_ptr(), &raw mut parameters) },
+            "can't connect",
+        )
+    }
+
+    pub(in crate::verbs) fn accept(
+        &self,
+        private: &[u8],
+        options: ConnectOptions,
+    ) -> io::Result<()> {
+        let mut parameters = self.connect_parameters(private, options);
+        check_result(
+            // SAFETY: as for `connect`.
+            unsafe { ffi::rdma_accept(self.id.raw_id().as_ptr(), &raw mut parameters) },
+            "can't accept",
+        )
+    }
+
+    fn connect_parameters(&self, private: &[u8], options: ConnectOptions) -> ffi::rdma_conn_param {
+        let mut parameters = base_parameters(private, options);
+        if self.moves_states() {
+            // SAFETY: the queue pair lives as long as `self`; its number is set once.
+            parameters.qp_num = unsafe { (*self.qp.as_ptr()).qp_num };
+            parameters.srq = u8::from(self.shared.is_some());
+        }
+        parameters
+    }
+
+    /// Ends all traffic. Receive buffers taken for incomplete messages are completed with an error.
+    pub(in crate::verbs) fn stop_traffic(&self) {
+        // SAFETY: the queue pair lives as long as `self`.
+        let _ = unsafe { states::to_error(self.qp) };
+    }
+
+    /// Posts `works` in order.
+    ///
+    /// # Safety
+    /// The memory of every piece stays valid and unchanged until its request is complete, or this
+    /// queue pair is dropped.
+    pub(in crate::verbs) unsafe fn post_send(&self, works: &[WorkRequest]) -> io::Result<()> {
+        // SAFETY: the queue pair lives as long as `self`; the caller vouches for the memory.
+        unsafe { queue::post_send(self.qp, works) }
+    }
+
+    /// Posts one receive buffer.
+    ///
+    /// # Safety
+    /// The memory stays valid and untouched until a completion with `request`, or until this queue
+    /// pair is dropped.
+    pub(in crate::verbs) unsafe fn post_receive(
+        &self,
+        request: u64,
+        piece: GatherElement,
+    ) -> io::Result<()> {
+        // SAFETY: the queue pair lives as long as `self`; the caller vouches for the memory.
+        unsafe { queue::post_receive(self.qp, request, piece) }
+    }
+}
+
+impl Drop for CmQueuePair {
+    fn drop(&mut self) {
+        let id = self.id.raw_id();
+        // Tells the peer; fails harmlessly where there is no connection any more.
+        // SAFETY: the id is alive.
+        let _ = unsafe { ffi::rdma_disconnect(id.as_ptr()) };
+        // Once the destruction returns, neither this NIC nor the peer's touches memory for this
+        // connection.
+        if self.moves_states() {
+            // SAFETY: made for this id alone, and destroyed once.
+            let status = unsafe { ffi::ibv_destroy_qp(self.qp.as_ptr()) };
+            drop(check_result(status, "destroy_qp"));
+        } else {
+            // SAFETY: the id is alive and has a queue pair.
+            unsafe { ffi::rdma_destroy_qp(id.as_ptr()) };
+        }
+    }
+}
+
+/// Makes a queue pair. Returns it, and how many bytes its device takes inline.
+fn make_queue_pair(
+    id: &CmId,
+    parts: &QueuePairParts<'_>,
+    sizes: QueueSizes,
+) -> io::Result<(NonNull<ffi::ibv_qp>, u32)> {
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut attributes: ffi::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+    attributes.send_cq = parts.completions.as_ptr();
+    attributes.recv_cq = parts.completions.as_ptr();
+    attributes.srq = parts.shared.map_or(ptr::null_mut(), |shared| shared.as_ptr());
+    attributes.qp_type = ffi::ibv_qp_type::IBV_QPT_RC;
+    attributes.cap.max_send_wr = sizes.send;
+    attributes.cap.max_recv_wr = sizes.receive;
+    attributes.cap.max_send_sge = SGES_MAX as u32;
+    attributes.cap.max_recv_sge = 1;
+    attributes.cap.max_inline_data = sizes.inline_bytes;
+    let domain = parts.domain.as_ptr();
+    let qp = if id.moves_states() {
+        // rdma_cm does not learn of this queue pair, since this side moves its states.
+        // SAFETY: the domain is alive, as is the completion queue in the attributes: the caller
+        // holds both.
+        unsafe { ffi::ibv_create_qp(domain, &raw mut attributes) }
+    } else {
+        let id = id.raw_id().as_ptr();
+        check_result(
+            // SAFETY: as above; rdma_cm keeps the queue pair with the id.
+            unsafe { ffi::rdma_create_qp(id, domain, &raw mut attributes) },
+            "can't create a queue pair",
+        )?;
+        // SAFETY: the id is alive; the call that succeeded has set the field.
+        unsafe { (*id).qp }
+    };
+    let qp = NonNull::new(qp).ok_or_else(|| last_error("can't create a queue pair"))?;
+    Ok((qp, attributes.cap.max_inline_data))
+}
+
+fn base_parameters(private: &[u8], options: ConnectOptions) -> ffi::rdma_conn_param {
+    // SAFETY: plain data, for which zeroes are valid.
+    let mut parameters: ffi::rdma_conn_param = unsafe { std::mem::zeroed() };
+    parameters.private_data = private.as_ptr().cast();
+    parameters.private_data_len = private.len().min(PRIVATE_BYTES_MAX) as u8;
+    // No RDMA READ and no atomics are used; some devices refuse a depth of 0.
+    parameters.responder_resources = 1;
+    parameters.initiator_depth = 1;
+    parameters.retry_count = options.retry_count;
+    parameters.rnr_retry_count = options.rnr_retry;
+    parameters
+}
