@@ -1,7 +1,9 @@
 //! Types of the coordinators' HTTP API, which travel as JSON.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use verbs3_protocol::{
     Epoch, KeyHash, MemberRoster, MembershipChange, NoticeAnswer, WorkerId, WriteId, WriteNotice,
@@ -38,7 +40,7 @@ impl Default for WorkerIncarnation {
 }
 
 /// Capacity of a place where a worker keeps blocks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct WorkerTierCapacity {
     /// `memory` or `disk`.
     pub kind: String,
@@ -123,7 +125,7 @@ impl RelinquishedEpoch {
 }
 
 /// Progress of a draining worker that hands over the blocks that are read most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct DrainProgress {
     pub blocks: u64,
     pub blocks_left: u64,
@@ -318,7 +320,7 @@ impl MapAnswer {
 }
 
 /// Refusal of a request, with its reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct CoordinatorRefusal {
     pub kind: CoordinatorRefusalKind,
     pub reason: String,
@@ -331,6 +333,7 @@ pub struct CoordinatorRefusal {
     pub now_ms: Option<u64>,
     /// Recipient to address, with [`CoordinatorRefusalKind::Recipient`].
     #[serde(default)]
+    #[schemars(with = "Option<String>")]
     pub recipient: Option<ProofRecipient>,
     /// With [`CoordinatorRefusalKind::Taken`], if another process has the worker's id: what is left
     /// of that process's lease unless it is renewed.
@@ -338,8 +341,16 @@ pub struct CoordinatorRefusal {
     pub left_ms: Option<u64>,
 }
 
+impl CoordinatorRefusal {
+    /// Creates a refusal that corrects nothing and names no leader.
+    pub fn new(kind: CoordinatorRefusalKind, reason: impl Into<String>) -> Self {
+        let (leader, now_ms, recipient, left_ms) = (None, None, None, None);
+        Self { kind, reason: reason.into(), leader, now_ms, recipient, left_ms }
+    }
+}
+
 /// Reason class of a refusal; each variant names the HTTP status that carries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoordinatorRefusalKind {
     /// 421: ask the leader.
@@ -363,8 +374,9 @@ pub enum CoordinatorRefusalKind {
 }
 
 /// One worker as `GET /v1/workers` lists it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct WorkerView {
+    #[schemars(with = "String")]
     pub id: WorkerId,
     pub address: String,
     pub weight: f64,
@@ -376,11 +388,14 @@ pub struct WorkerView {
     /// See [`WorkerRegistration::rails`].
     pub rails: Vec<String>,
     /// Epoch under which the worker last said that it answers.
+    #[schemars(with = "u64")]
     pub active: Epoch,
     /// Slots that it owns in the map in force.
+    #[schemars(range(max = 65_536))]
     pub slots: u32,
     /// Percentage of its share that it has; below 100 while it joins or is drained.
     #[serde(default)]
+    #[schemars(range(max = 100))]
     pub share_percent: u8,
     /// Progress of a worker that drains.
     #[serde(default)]
@@ -391,7 +406,7 @@ pub struct WorkerView {
 }
 
 /// State of a worker in the leader's view; `GET /v1/workers` carries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
     /// Registered, and not in the map yet.
@@ -403,15 +418,17 @@ pub enum WorkerState {
     Lost,
     /// It was in a map, went without notice, and has not come back.
     Missing,
-    /// In the last map; no leader is known that could say more.
+    /// In the last map; no leader is known that could say more. No leader says so.
+    #[schemars(skip)]
     Unknown,
 }
 
 /// Body of `GET /v1/cluster`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
 pub struct ClusterView {
     pub name: String,
     pub leader: Option<String>,
+    #[schemars(with = "u64")]
     pub epoch: Epoch,
     /// Epoch that is being prepared, and the members that have not given up the present one.
     pub preparing: Option<EpochPreparation>,
@@ -428,7 +445,7 @@ pub struct ClusterView {
 }
 
 /// Preload jobs at a glance.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct PreloadView {
     pub running: u64,
     pub waiting: u64,
@@ -437,7 +454,7 @@ pub struct PreloadView {
 }
 
 /// Preload job that ended incomplete, as `GET /v1/cluster` lists it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct UnfinishedJob {
     pub id: String,
     /// `incomplete` or `failed`.
@@ -447,9 +464,26 @@ pub struct UnfinishedJob {
     pub ended_ms: u64,
 }
 
-/// Epoch that the leader prepares. It comes into force once no member is waited for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EpochPreparation {
+/// Body of `GET /v1/placement`: the workers of one slot, or how many slots each worker owns.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct PlacementView {
+    #[schemars(with = "u64")]
     pub epoch: Epoch,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub workers: Option<Vec<WorkerId>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<BTreeMap<String, u32>>")]
+    pub slots: Option<BTreeMap<WorkerId, u32>>,
+}
+
+/// Epoch that the leader prepares. It comes into force once no member is waited for.
+#[derive(Debug, Clone, PartialEq, JsonSchema, Serialize, Deserialize)]
+pub struct EpochPreparation {
+    #[schemars(with = "u64")]
+    pub epoch: Epoch,
+    #[schemars(with = "Vec<String>")]
     pub waiting_for: Vec<WorkerId>,
 }

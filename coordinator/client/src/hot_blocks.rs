@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,18 +37,19 @@ pub struct HotBlockRate {
 
 /// The leader's answer to `GET /v1/hot?seen=VERSION&wait_ms=W`: 200 with another list, or 204 if
 /// none appears in that time.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct HotList {
     /// Identifies this list; versions have no order. 0: there is no list yet.
     pub version: u64,
     /// How long the list may be used while the coordinators are away.
     pub good_for_ms: u64,
     /// Blocks, and how many workers each has, its owner included; at least two.
+    #[schemars(with = "Vec<[u64; 2]>")]
     pub blocks: Vec<(BlockHash, u16)>,
 }
 
 /// Hot blocks in `GET /v1/cluster`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct HotView {
     /// Number of blocks that have several workers.
     pub blocks: u64,
@@ -56,7 +58,7 @@ pub struct HotView {
 }
 
 /// Hot block as `GET /v1/cluster` shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct HotBlockView {
     pub volume: String,
     pub key: String,
