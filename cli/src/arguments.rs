@@ -1,13 +1,23 @@
 //! The command line: what can be said, and what it means for the configuration.
 
+pub mod config;
+pub mod coordinators;
+pub mod doctor;
+pub mod settings;
+
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use verbs3_config::{CommandFlag, ConfigLayers, EnvironmentLayer, ProcessRole, TimePeriod};
+use clap::{Args, Parser, Subcommand};
+use verbs3_config::{CommandFlag, ConfigLayers, EnvironmentLayer};
 
 use crate::command::bench::BenchCommand;
 use crate::command::cache::CacheArguments;
 use crate::command::preload::arguments::PreloadArguments;
+use crate::process::LaunchOptions;
+use config::ConfigCommand;
+use coordinators::{StatusArguments, WorkerAction};
+use doctor::DoctorArguments;
+use settings::{path_and_value, set_flags};
 
 /// The whole command line of the `verbs3` binary. clap parses it.
 #[derive(Debug, Parser)]
@@ -120,108 +130,6 @@ pub struct WorkerArguments {
     serve: ServeArguments,
 }
 
-/// What the coordinators are asked to do with one worker.
-#[derive(Debug, Subcommand)]
-pub enum WorkerAction {
-    /// Take its slots away, and have others take over what is hot; it may be stopped then
-    Drain(DrainArguments),
-    /// Give its slots back
-    Undrain(WorkerActionArguments),
-    /// Say that it is dead and will not come back, so that the map need not wait for it
-    Forget(WorkerActionArguments),
-}
-
-/// The worker that an action is about, and the coordinators that carry it out.
-#[derive(Debug, Args)]
-pub struct WorkerActionArguments {
-    /// The worker's id
-    pub id: String,
-    #[command(flatten)]
-    pub coordinators: CoordinatorsArguments,
-}
-
-/// Arguments of `verbs3 worker drain`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  verbs3 worker drain gpu-07 --config worker.toml --wait      stay until it may be stopped, 10 minutes at most
-  verbs3 worker drain gpu-07 --config worker.toml --wait=1m && systemctl stop verbs3@worker
-
-The worker itself goes on until it is stopped; stopped and started again, it has its slots back.
-Exit status: 0 it drains, or with --wait may be stopped; 1 refused, or not in time; 2 nobody answers.")]
-pub struct DrainArguments {
-    #[command(flatten)]
-    pub worker: WorkerActionArguments,
-    /// Stay until the worker owns nothing and what is hot has been handed over, for so long at most
-    /// [default: 10m]
-    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "10m")]
-    pub wait: Option<TimePeriod>,
-}
-
-/// Arguments of `verbs3 status`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  verbs3 status --config gateway.toml
-  VERBS3_CLUSTER__SECRET=… verbs3 status --coordinator http://coordinator-0:9500 --json
-
-Exit status: 0 all is well, 1 something is to be done, 2 no coordinator could be asked.")]
-pub struct StatusArguments {
-    /// Print one JSON document
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub coordinators: CoordinatorsArguments,
-}
-
-/// Whom to ask, and by which secret.
-#[derive(Debug, Args)]
-pub struct CoordinatorsArguments {
-    /// Configuration file of any process of the cluster: its name, secret and coordinators
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// URL of a coordinator, in place of cluster.coordinators. Can be repeated
-    #[arg(long, value_name = "URL")]
-    pub coordinator: Vec<String>,
-    /// As in `verbs3 gateway`
-    #[arg(long, value_name = "PATH=VALUE", value_parser = path_and_value)]
-    set: Vec<(String, String)>,
-}
-
-/// Arguments of `verbs3 doctor`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  verbs3 doctor                                     this host
-  verbs3 doctor --config worker.toml --role worker  and whether it has the memory for it
-  verbs3 doctor --peer gpu-08                       and the way to another one
-  verbs3 doctor --json | jq '.findings[] | select(.severity != \"ok\")'
-
-Run it where the process runs: in its container, as its user, under its unit's limits.
-Exit status: 0 all well, 1 warnings, 2 failures (or a configuration that can't be used).
-No RDMA at all is not a failure: tcp is used then.")]
-pub struct DoctorArguments {
-    /// Also look at the way to this host: a name, an address, or the id of a worker. Default port:
-    /// the worker's
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub peer: Option<String>,
-    /// Print one JSON document instead of lines; its schema is in docs/networks.md
-    #[arg(long)]
-    pub json: bool,
-    /// Configuration to hold memory against, and to take ports and devices from
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Whose memory; default: the roles that the file is complete for
-    #[arg(long, value_enum, requires = "config")]
-    pub role: Vec<RoleArgument>,
-    /// As in `verbs3 gateway`
-    #[arg(long, value_name = "PATH=VALUE", value_parser = path_and_value, requires = "config")]
-    set: Vec<(String, String)>,
-    /// Look at the files below another folder, for tests
-    #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
-    pub root: PathBuf,
-}
-
 #[derive(Debug, Args)]
 struct CommonArguments {
     /// Configuration file (TOML)
@@ -233,45 +141,6 @@ struct CommonArguments {
     /// Write the addresses in use to this file once requests are served
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-}
-
-/// The subcommands of `verbs3 config`.
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Everything that is wrong with a file; status 2 if it can't be started
-    Check(ConfigArguments),
-    /// What is in effect, and where each value comes from; secrets are left out
-    Show(ConfigArguments),
-}
-
-/// Arguments of `verbs3 config check` and `verbs3 config show`.
-#[derive(Debug, Args)]
-pub struct ConfigArguments {
-    /// Configuration file (TOML)
-    pub file: PathBuf,
-    /// Who starts from the file, so that it must be complete for it, and have the files that it
-    /// names. `check` takes the roles whose sections the file has, if none is named, and says
-    /// which; `show` takes none
-    #[arg(long, value_enum)]
-    pub role: Vec<RoleArgument>,
-    /// As in `verbs3 gateway`
-    #[arg(long, value_name = "PATH=VALUE", value_parser = path_and_value)]
-    pub set: Vec<(String, String)>,
-}
-
-/// A role as it is named on the command line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RoleArgument {
-    Gateway,
-    Worker,
-    Coordinator,
-    Dev,
-}
-
-/// Where a process's configuration comes from, and whom to tell that it serves.
-pub struct LaunchOptions {
-    pub layers: ConfigLayers,
-    pub ready_file: Option<PathBuf>,
 }
 
 impl DevArguments {
@@ -314,13 +183,6 @@ impl WorkerArguments {
     }
 }
 
-impl CoordinatorsArguments {
-    pub fn config_layers(&self) -> ConfigLayers {
-        let (file, flags) = (self.config.clone(), set_flags(&self.set).collect());
-        ConfigLayers { file, environment: EnvironmentLayer::of_process(), flags }
-    }
-}
-
 impl ServeArguments {
     pub fn launch_options(&self) -> LaunchOptions {
         self.common.launch_options(Vec::new())
@@ -337,61 +199,6 @@ impl CommonArguments {
         };
         LaunchOptions { layers, ready_file: self.ready_file.clone() }
     }
-}
-
-impl DoctorArguments {
-    /// `None` without a file: a host can be looked at before there is one.
-    pub fn config_layers(&self) -> Option<ConfigLayers> {
-        let file = Some(self.config.clone()?);
-        Some(ConfigLayers {
-            file,
-            environment: EnvironmentLayer::of_process(),
-            flags: set_flags(&self.set).collect(),
-        })
-    }
-
-    /// The roles of `--role`, empty where the user named none.
-    pub fn process_roles(&self) -> Vec<ProcessRole> {
-        self.role.iter().map(|role| role.process_role()).collect()
-    }
-}
-
-impl RoleArgument {
-    fn process_role(self) -> ProcessRole {
-        match self {
-            Self::Gateway => ProcessRole::Gateway,
-            Self::Worker => ProcessRole::Worker,
-            Self::Coordinator => ProcessRole::Coordinator,
-            Self::Dev => ProcessRole::Dev,
-        }
-    }
-}
-
-impl ConfigArguments {
-    pub fn config_layers(&self) -> ConfigLayers {
-        let (file, flags) = (Some(self.file.clone()), set_flags(&self.set).collect());
-        ConfigLayers { file, environment: EnvironmentLayer::of_process(), flags }
-    }
-
-    /// The roles of `--role`, empty where the user named none.
-    pub fn process_roles(&self) -> Vec<ProcessRole> {
-        self.role.iter().map(|role| role.process_role()).collect()
-    }
-}
-
-/// One flag for each pair of `--set`: a TOML path and the raw text of its value.
-pub fn set_flags(set: &[(String, String)]) -> impl Iterator<Item = CommandFlag> + '_ {
-    set.iter().map(|(path, value)| CommandFlag {
-        name: "--set".to_owned(),
-        path: path.clone(),
-        value: value.clone(),
-    })
-}
-
-/// Splits `path=value` at the first `=`. Errors when there is none.
-pub fn path_and_value(text: &str) -> Result<(String, String), String> {
-    let (path, value) = text.split_once('=').ok_or("write it as section.setting=value")?;
-    Ok((path.trim().to_owned(), value.to_owned()))
 }
 
 /// The address after `listen`: the next port, or a free one where a free one was asked for.

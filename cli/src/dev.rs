@@ -29,6 +29,7 @@ use verbs3_telemetry::TelemetryHandle;
 
 use crate::demo::{self, DemoSetup};
 use crate::process::RunningProcess;
+use crate::wiring::admin_limits::admin_limits;
 use crate::wiring::tier::WorkerConnector;
 use crate::wiring::{cluster_geometry, gateway, map_arena, stores, telemetry, tier, worker};
 
@@ -118,7 +119,7 @@ pub async fn run_dev(
     let around = gateway::GatewayObservability {
         registry: &registry,
         telemetry: exported,
-        admin: gateway::admin_limits(&process),
+        admin: admin_limits(&process),
     };
     let serving = gateway::serve_gateway(&gateway, mounts, tier, identities, around).await?;
 

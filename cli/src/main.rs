@@ -15,7 +15,8 @@ mod wiring;
 
 use std::process::ExitCode;
 
-use arguments::{CommandLine, ConfigCommand, TopLevelCommand, WorkerArguments};
+use arguments::config::ConfigCommand;
+use arguments::{CommandLine, TopLevelCommand, WorkerArguments};
 use clap::Parser;
 use command::bench::BenchCommand;
 

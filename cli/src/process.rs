@@ -9,14 +9,19 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use verbs3_config::{ProcessRole, ProcessSettings, RootSettings, load_config};
+use verbs3_config::{ConfigLayers, ProcessRole, ProcessSettings, RootSettings, load_config};
 
-use crate::arguments::LaunchOptions;
 use crate::logging;
 
 /// Exit status for a configuration that can't be used; also clap's for a command line.
 pub const MISCONFIGURED: u8 = 2;
 const FAILED: u8 = 1;
+
+/// Where a process's configuration comes from, and whom to tell that it serves.
+pub struct LaunchOptions {
+    pub layers: ConfigLayers,
+    pub ready_file: Option<PathBuf>,
+}
 
 /// What a running process is told, and whom it tells that it serves.
 pub struct RunningProcess {

@@ -3,7 +3,9 @@
 //!
 //! Owns the composition of each process. Knows defaults of none.
 
+pub mod admin_limits;
 pub mod coordinator;
+pub mod coordinator_client;
 pub mod gateway;
 pub mod lease_keeper;
 pub mod listen_endpoint;

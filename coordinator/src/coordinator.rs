@@ -1,7 +1,6 @@
-//! Assembles a coordinator: its store, its part in the election, and the state that its API needs.
+//! Assembles a coordinator: its store, its part in the election, and its API.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus::Registry;
@@ -9,46 +8,17 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_coordinator_client::lease_clock::{BootLeaseClock, LeaseInstant, SharedLeaseClock};
-use verbs3_coordinator_client::proof::{ClusterSecret, ProofRecipient, ReplayGuard};
+use verbs3_coordinator_client::lease_clock::BootLeaseClock;
+use verbs3_coordinator_client::proof::{ProofRecipient, ReplayGuard};
+use verbs3_preload::ObjectAdmin;
 
 use crate::cluster_claim::{ClusterClaimError, claim_store};
-use crate::hot_block_table::{HotBlockTable, HotOptions};
-use crate::http::RelayDispatcher;
-use crate::leader_preload::PreloadHandles;
-use crate::membership::{ClusterOptions, MembershipController};
+use crate::coordinator_state::{CoordinatorOptions, CoordinatorState, PreloadHandles};
+use crate::leader_preload::PreloadSetup;
 use crate::metrics::CoordinatorMetrics;
 use crate::published_map::{HotPublished, PublishedMap};
-use crate::relay_queues::RelayQueueOptions;
-use crate::store::{LeadershipGuard, SharedClusterStore};
-
-/// Settings of one coordinator: cluster, secret, address and bounds.
-#[derive(Debug, Clone)]
-pub struct CoordinatorOptions {
-    pub name: String,
-    pub secret: ClusterSecret,
-    /// Token that stores show when they send notifications. `None`: they need the proof, too.
-    pub notification_token: Option<ClusterSecret>,
-    /// URL at which other processes reach this coordinator: `http://host:port`.
-    pub advertise: String,
-    pub cluster: ClusterOptions,
-    pub hot: HotOptions,
-    /// How long the leadership survives a leader that vanishes.
-    pub leadership: Duration,
-    /// Largest clock difference that is accepted in requests that change something.
-    pub clock_skew: Duration,
-    pub connections_max: usize,
-    /// Most connections that have proved nothing yet. Beyond this bound, the oldest one is closed.
-    pub unproven_connections_max: usize,
-    /// Most of these connections from one address.
-    pub unproven_per_address_max: usize,
-    /// Time from a connection's start within which it must prove something.
-    pub proof_deadline: Duration,
-    /// Longest time that a request may ask to wait for news.
-    pub wait_max: Duration,
-    /// Bounds on write notices that are relayed to workers which their writers can't reach.
-    pub relays: RelayQueueOptions,
-}
+use crate::relay_dispatcher::RelayDispatcher;
+use crate::store::SharedClusterStore;
 
 /// Error that keeps a coordinator from starting.
 #[derive(Debug, thiserror::Error)]
@@ -59,40 +29,9 @@ pub enum CoordinatorError {
     Metrics(#[from] prometheus::Error),
 }
 
-/// State that exists only while this coordinator leads.
-pub(crate) struct LeaderState {
-    pub(crate) cluster: MembershipController,
-    pub(crate) leadership: Arc<LeadershipGuard>,
-    pub(crate) hot: HotBlockTable,
-}
-
-/// Last answer about the leader: when it was asked, and who leads or why that is unknown.
-pub(crate) type CachedLeaderHint = (LeaseInstant, Result<Option<String>, String>);
-
 /// One coordinator of a cluster.
 pub struct CoordinatorServer {
-    pub(crate) options: CoordinatorOptions,
-    pub(crate) store: SharedClusterStore,
-    pub(crate) clock: SharedLeaseClock,
-    pub(crate) metrics: CoordinatorMetrics,
-    pub(crate) seen: ReplayGuard,
-    /// Name of this run of this coordinator; proofs are addressed to it.
-    pub(crate) recipient: ProofRecipient,
-    pub(crate) published: PublishedMap,
-    pub(crate) hot_published: HotPublished,
-    /// `None`: another coordinator leads, or nobody does.
-    pub(crate) leading: Mutex<Option<LeaderState>>,
-    /// Wakes the leader's loop after an event.
-    pub(crate) happened: Notify,
-    /// Counts the events that workers may wait for.
-    pub(crate) news: watch::Sender<u64>,
-    /// Cached answer about the leader.
-    pub(crate) hint: tokio::sync::Mutex<Option<CachedLeaderHint>>,
-    pub(crate) preloading: PreloadHandles,
-    /// Relays write notices to workers.
-    pub(crate) desk: RelayDispatcher,
-    pub(crate) tasks: TaskTracker,
-    pub(crate) stop: CancellationToken,
+    state: Arc<CoordinatorState>,
 }
 
 impl CoordinatorServer {
@@ -105,7 +44,7 @@ impl CoordinatorServer {
     ) -> Result<Arc<Self>, CoordinatorError> {
         claim_store(&*store, &options.name, &options.secret).await?;
         let metrics = CoordinatorMetrics::new(registry)?;
-        Ok(Arc::new(Self {
+        let state = CoordinatorState {
             seen: ReplayGuard::new(options.clock_skew),
             recipient: ProofRecipient::draw_random(),
             desk: RelayDispatcher::new(options.relays, metrics.clone()),
@@ -122,56 +61,44 @@ impl CoordinatorServer {
             preloading: PreloadHandles::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-        }))
+        };
+        Ok(Arc::new(Self { state: Arc::new(state) }))
     }
 
     /// Serves the API, follows the store, and stands for election.
-    pub fn start(self: &Arc<Self>, socket: TcpListener) {
-        self.tasks.spawn(self.clone().accept_connections(socket));
-        self.tasks.spawn(self.clone().follow_store());
-        self.tasks.spawn(self.clone().stand_for_election());
-        self.tasks.spawn(self.clone().weigh_hot());
+    pub fn start(&self, socket: TcpListener) {
+        let state = &self.state;
+        state.tasks.spawn(state.clone().accept_connections(socket));
+        state.tasks.spawn(state.clone().follow_store());
+        state.tasks.spawn(state.clone().stand_for_election());
+        state.tasks.spawn(state.clone().weigh_hot());
+    }
+
+    /// Starts a task that runs jobs whenever this coordinator leads. Shutdown joins it.
+    pub fn preload_with(&self, preload: PreloadSetup) {
+        let objects = ObjectAdmin::new(preload.tier.clone(), preload.mounts.clone());
+        let _ = self.state.preloading.objects.set(objects);
+        self.state.tasks.spawn(self.state.clone().run_preload_jobs(preload));
     }
 
     /// Resigns, ends the API, and waits for both.
     pub async fn shutdown(&self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.state.stop.cancel();
+        self.state.tasks.close();
+        self.state.tasks.wait().await;
     }
 
     /// Returns `Ok` if this coordinator leads, or knows who does.
     pub fn is_ready(&self) -> Result<(), String> {
-        if self.leading.lock().is_some() || self.published.current_map().epoch.0 > 0 {
+        if self.is_leader() || self.state.published.current_map().epoch.0 > 0 {
             return Ok(());
         }
         Err("leads not, and knows no map yet".to_owned())
     }
 
     /// Returns whether this coordinator won the last election that it knows of. That may be over
-    /// already; `as_leader` checks.
+    /// already.
     pub fn is_leader(&self) -> bool {
-        self.leading.lock().is_some()
-    }
-
-    /// Runs `act` as leader. Returns `None` if this coordinator does not lead, or is not certain
-    /// to.
-    pub(crate) fn as_leader<T>(
-        &self,
-        act: impl FnOnce(&mut MembershipController, LeaseInstant) -> T,
-    ) -> Option<T> {
-        self.with_leader_state(|leading, now| act(&mut leading.cluster, now))
-    }
-
-    /// Runs `act` with the leader's whole state. See [`CoordinatorServer::as_leader`].
-    pub(crate) fn with_leader_state<T>(
-        &self,
-        act: impl FnOnce(&mut LeaderState, LeaseInstant) -> T,
-    ) -> Option<T> {
-        let mut leading = self.leading.lock();
-        // The clock is read under the lock, so that a grant always precedes the leadership's end.
-        let (now, latest) = (self.clock.now(), self.clock.latest_now());
-        let leading = leading.as_mut().filter(|leading| !leading.leadership.is_lost())?;
-        (leading.leadership.certain_until() > latest).then(|| act(leading, now))
+        self.state.is_leader()
     }
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use verbs3_coordinator_client::worker_lease::RENEWALS;
 use verbs3_protocol::Epoch;
 
-use crate::coordinator::{CoordinatorServer, LeaderState};
+use crate::coordinator_state::{CoordinatorState, LeaderState};
 use crate::hot_block_table::HotBlockTable;
 use crate::membership::{ClusterDocument, MembershipController, MembershipStep};
 use crate::store::{ClusterStoreError, ClusterStoreRevision, EntryPrecondition, LeadershipGuard};
@@ -22,7 +22,7 @@ const WEIGHED_EVERY: Duration = Duration::from_secs(1);
 /// Longest sleep. Moments count time while the host is suspended; sleeps do not.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-impl CoordinatorServer {
+impl CoordinatorState {
     /// Publishes every map that comes into force, whichever coordinator leads.
     pub(crate) async fn follow_store(self: Arc<Self>) {
         let following = async {

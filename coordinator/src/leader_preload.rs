@@ -3,21 +3,18 @@
 //! `verbs3-preload` defines what a job is and does. Writes of jobs carry the leadership's fencing
 //! token, so a deposed leader changes no job.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
 use verbs3_preload::metrics::PreloadMetrics;
-use verbs3_preload::{
-    JobStore, JobStoreError, ObjectAdmin, PreloadEngine, PreloadMountTable, PreloadOptions,
-};
+use verbs3_preload::{JobStore, JobStoreError, PreloadEngine, PreloadMountTable, PreloadOptions};
 
-use crate::coordinator::CoordinatorServer;
+use crate::coordinator_state::CoordinatorState;
 use crate::store::{ClusterStoreError, EntryPrecondition, FencingToken, SharedClusterStore};
 
 /// Prefix of the keys of jobs.
@@ -31,14 +28,6 @@ pub struct PreloadSetup {
     pub tier: Arc<CacheTierClient>,
     pub mounts: Arc<PreloadMountTable>,
     pub metrics: PreloadMetrics,
-}
-
-/// The preload engine while this coordinator leads, and the object administration.
-#[derive(Default)]
-pub(crate) struct PreloadHandles {
-    pub(crate) engine: Mutex<Option<Arc<PreloadEngine>>>,
-    /// Available whichever coordinator leads.
-    pub(crate) objects: OnceLock<ObjectAdmin>,
 }
 
 /// Job store of one leadership. Holds only the fencing token, because holding the leadership would
@@ -86,32 +75,24 @@ fn job_store_error(error: ClusterStoreError) -> JobStoreError {
     }
 }
 
-impl CoordinatorServer {
-    /// Starts a task that runs jobs whenever this coordinator leads. Shutdown joins it.
-    pub fn preload_with(self: &Arc<Self>, preload: PreloadSetup) {
-        let _ = self
-            .preloading
-            .objects
-            .set(ObjectAdmin::new(preload.tier.clone(), preload.mounts.clone()));
-        let coordinator = self.clone();
-        self.tasks.spawn(async move {
-            let mut news = coordinator.news.subscribe();
-            loop {
-                let leading = coordinator.current_fence();
-                match leading {
-                    Some((fence, lost)) => coordinator.lead_jobs(&preload, fence, lost).await,
-                    None => {
-                        let changed = coordinator.stop.run_until_cancelled(news.changed()).await;
-                        if !matches!(changed, Some(Ok(()))) {
-                            return;
-                        }
+impl CoordinatorState {
+    /// Runs jobs whenever this coordinator leads, until it stops.
+    pub(crate) async fn run_preload_jobs(self: Arc<Self>, preload: PreloadSetup) {
+        let mut news = self.news.subscribe();
+        loop {
+            match self.current_fence() {
+                Some((fence, lost)) => self.lead_jobs(&preload, fence, lost).await,
+                None => {
+                    let changed = self.stop.run_until_cancelled(news.changed()).await;
+                    if !matches!(changed, Some(Ok(()))) {
+                        return;
                     }
                 }
-                if coordinator.stop.is_cancelled() {
-                    return;
-                }
             }
-        });
+            if self.stop.is_cancelled() {
+                return;
+            }
+        }
     }
 
     fn current_fence(&self) -> Option<(FencingToken, CancellationToken)> {

@@ -3,6 +3,7 @@
 
 mod cluster_claim;
 mod coordinator;
+mod coordinator_state;
 pub mod hot_block_table;
 mod http;
 mod leader_loop;
@@ -10,12 +11,14 @@ mod leader_preload;
 pub mod membership;
 pub mod metrics;
 mod published_map;
+mod relay_dispatcher;
 mod relay_queues;
 #[cfg(test)]
 mod simulation;
 pub mod store;
 
 pub use cluster_claim::ClusterClaimError;
-pub use coordinator::{CoordinatorError, CoordinatorOptions, CoordinatorServer};
+pub use coordinator::{CoordinatorError, CoordinatorServer};
+pub use coordinator_state::CoordinatorOptions;
 pub use leader_preload::PreloadSetup;
 pub use relay_queues::RelayQueueOptions;

@@ -1,8 +1,8 @@
 //! Simulates a cluster of any size in one process, faster than real time. The membership
 //! ([`crate::membership::MembershipController`]), the leases
 //! ([`verbs3_coordinator_client::worker_lease::WorkerLease`]), the maps and the encoded answers are
-//! real. The clock jumps from event to event. [`world`] says what is made up: delays of the
-//! network, of the store and of computing a map.
+//! real. The clock jumps from event to event. [`world`] and [`coordinators`] say what is made up:
+//! delays of the network, of the store and of computing a map.
 //!
 //! `SIMULATION.md` is its report. Renewing it takes some minutes (`SEED=` for another history):
 //!
@@ -10,6 +10,9 @@
 //! BLESS=1 cargo test --release --workspace --lib simulation -- --include-ignored
 //! ```
 
+mod coordinators;
+mod event_loop;
+mod events;
 mod gateways;
 mod report;
 mod scenario;
@@ -18,7 +21,8 @@ mod world;
 
 use std::path::Path;
 
-use scenario::{SimulationMeasurement, SimulationScale};
+use scenario::SimulationMeasurement;
+use world::SimulationScale;
 
 /// The largest promised cluster.
 const LARGE: SimulationScale = SimulationScale {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use verbs3_config::{ProcessRole, load_config, roles_in};
 
-use crate::arguments::ConfigArguments;
+use crate::arguments::config::ConfigArguments;
 use crate::process::MISCONFIGURED;
 
 /// Prints all problems, and for whom they were looked for; 2 if one of them keeps a process from

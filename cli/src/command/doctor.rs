@@ -16,7 +16,8 @@ use verbs3_rdma::doctor::{
 };
 use verbs3_rdma::verbs::{NoRdma, active_mtu, probe_devices};
 
-use crate::arguments::{DoctorArguments, RoleArgument};
+use crate::arguments::config::RoleArgument;
+use crate::arguments::doctor::DoctorArguments;
 use crate::process::MISCONFIGURED;
 
 /// Everything that is printed.

@@ -9,13 +9,13 @@ use anyhow::{Context, bail};
 use verbs3_config::{ConfigLayers, load_config};
 use verbs3_coordinator_client::{AskError, CoordinatorClient};
 
-use crate::arguments::{
+use crate::arguments::coordinators::{
     CoordinatorsArguments, DrainArguments, WorkerAction, WorkerActionArguments,
 };
 use crate::command::drain;
 use crate::dev;
 use crate::process::MISCONFIGURED;
-use crate::wiring::{coordinator, lease_keeper};
+use crate::wiring::{coordinator_client, lease_keeper};
 
 /// Exit status where a coordinator refused, or what was asked for did not come about.
 const REFUSED: u8 = 1;
@@ -124,5 +124,5 @@ pub fn client_from_layers(
             "the cluster's secret is missing; write --config FILE, or set VERBS3_CLUSTER__SECRET"
         );
     }
-    coordinator::coordinator_client(&config.cluster)?.context("a coordinator is named")
+    coordinator_client::build_client(&config.cluster)?.context("a coordinator is named")
 }

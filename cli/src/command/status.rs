@@ -12,7 +12,7 @@ use verbs3_coordinator_client::hot_blocks::{HotBlockView, HotView};
 use verbs3_coordinator_client::{AskError, CoordinatorClient};
 use verbs3_protocol::{Epoch, MemberRoster};
 
-use crate::arguments::StatusArguments;
+use crate::arguments::coordinators::StatusArguments;
 use crate::command::membership::ask_coordinators;
 use crate::process::MISCONFIGURED;
 

@@ -33,7 +33,7 @@ use verbs3_ufs::Ufs;
 use super::identities::random_letters;
 use crate::wiring::lease_keeper::WorkerLeaseKeeper;
 use crate::wiring::transports::WorkerRailAddresses;
-use crate::wiring::{coordinator, preload};
+use crate::wiring::{coordinator, coordinator_client, preload};
 
 /// What others find this process by; also a configuration file for `--config`.
 const FILE: &str = "cluster.toml";
@@ -101,7 +101,7 @@ pub async fn start_coordinator(
     };
     made.preload_with(preload::build_preload(&settings, tier, mounts, stores, registry)?);
     made.start(socket);
-    let client = coordinator::coordinator_client(&cluster)?.context("a coordinator was named")?;
+    let client = coordinator_client::build_client(&cluster)?.context("a coordinator was named")?;
     let stop = CancellationToken::new();
     let tenants = workers.into_iter().map(|(id, worker, tiers)| {
         let registration = WorkerRegistration {

@@ -1,4 +1,4 @@
-//! The coordinator process, and the way of every other process to the coordinators.
+//! The coordinator process.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -21,17 +21,14 @@ use verbs3_coordinator::{
     ClusterClaimError, CoordinatorError, CoordinatorOptions, RelayQueueOptions,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
-use verbs3_coordinator_client::{CoordinatorClient, CoordinatorClientOptions};
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
 
-use super::gateway::admin_limits;
-use super::listen_endpoint::ListenEndpoint;
+use super::admin_limits::admin_limits;
+use super::coordinator_client::load_cluster_secret;
+use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::preload::PreloadWiring;
 use crate::process::RunningProcess;
 
-/// For connecting to a coordinator, and for its answer. Nobody's request waits for either.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
-const DEADLINE: Duration = Duration::from_secs(2);
 /// Pause before a store that is away is asked again at start.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -136,40 +133,6 @@ async fn create_coordinator(
     }
 }
 
-/// A client of the coordinators; `None` where the configuration names none.
-pub fn coordinator_client(
-    cluster: &ClusterSettings,
-) -> anyhow::Result<Option<Arc<CoordinatorClient>>> {
-    client_within(cluster, CONNECT_DEADLINE, DEADLINE)
-}
-
-/// The same with other deadlines.
-pub fn client_within(
-    cluster: &ClusterSettings,
-    connect: Duration,
-    deadline: Duration,
-) -> anyhow::Result<Option<Arc<CoordinatorClient>>> {
-    if cluster.coordinators.is_empty() {
-        return Ok(None);
-    }
-    let options = CoordinatorClientOptions {
-        coordinators: cluster
-            .coordinators
-            .iter()
-            .map(|url| url.trim_end_matches('/').to_owned())
-            .collect(),
-        secret: load_cluster_secret(cluster)?,
-        connect_deadline: connect,
-        deadline,
-    };
-    Ok(Some(Arc::new(CoordinatorClient::new(options))))
-}
-
-fn load_cluster_secret(cluster: &ClusterSettings) -> anyhow::Result<ClusterSecret> {
-    let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
-    Ok(ClusterSecret::new(&cluster.name, secret.reveal_text()))
-}
-
 fn read_token(file: &Path) -> anyhow::Result<ClusterSecret> {
     let token = verbs3_config::ConfigSecret::read(file)?;
     if token.reveal_text().len() < 16 {
@@ -268,21 +231,6 @@ fn loopback_address(listen: SocketAddr) -> SocketAddr {
         ip => ip,
     };
     SocketAddr::new(ip, listen.port())
-}
-
-/// `host:port` at which others reach what listens at `open_listener`: that address, or this host's name
-/// where it is all of them.
-pub fn advertised_address(listen: SocketAddr) -> anyhow::Result<String> {
-    if !listen.ip().is_unspecified() {
-        return Ok(listen.to_string());
-    }
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .context("can't read this host's name")?;
-    let host = host.trim();
-    if host.is_empty() {
-        bail!("this host has no name; set the address that others reach it at (advertise)");
-    }
-    Ok(format!("{host}:{}", listen.port()))
 }
 
 async fn open_store(store: &CoordinatorStoreSettings) -> anyhow::Result<SharedClusterStore> {

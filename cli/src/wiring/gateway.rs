@@ -9,9 +9,7 @@ use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
-use verbs3_config::{
-    AttributesTtl, CoherenceSetting, MountSettings, ProcessSettings, RootSettings,
-};
+use verbs3_config::{AttributesTtl, CoherenceSetting, MountSettings, RootSettings};
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{self, AttributeFreshness, MountTable};
 use verbs3_gateway::{
@@ -20,9 +18,10 @@ use verbs3_gateway::{
 use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
+use super::admin_limits::admin_limits;
 use super::listen_endpoint::ListenEndpoint;
 use super::tier::WorkerConnector;
-use super::{cluster_geometry, coordinator, map_arena, map_follower, relay, stores, tier};
+use super::{cluster_geometry, coordinator_client, map_arena, map_follower, relay, stores, tier};
 use crate::process::RunningProcess;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
@@ -69,14 +68,14 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     let unfollow = CancellationToken::new();
     // Without a map yet, or with the last one while no coordinator answers, clients are served all
     // the same.
-    let following = coordinator::coordinator_client(&cluster)?.map(|client| {
+    let following = coordinator_client::build_client(&cluster)?.map(|client| {
         let known = tier.clone();
         let missing = warn_without_workers(WORKERS_WITHIN, move || known.workers_up().1);
         let missing = unfollow.clone().run_until_cancelled_owned(missing);
         let follow = map_follower::follow_map(client, tier.clone(), ways.clone(), unfollow.clone());
         tokio::spawn(async move { tokio::join!(follow, missing) })
     });
-    let following_hot = coordinator::coordinator_client(&cluster)?.map(|client| {
+    let following_hot = coordinator_client::build_client(&cluster)?.map(|client| {
         tokio::spawn(map_follower::follow_hot(client, tier.clone(), unfollow.clone()))
     });
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
@@ -113,22 +112,6 @@ pub struct GatewayObservability<'a> {
     pub registry: &'a Registry,
     pub telemetry: Option<TelemetryHandle>,
     pub admin: AdminLimits,
-}
-
-/// Bounds of the admin endpoints of any process.
-pub fn admin_limits(process: &ProcessSettings) -> AdminLimits {
-    let ProcessSettings {
-        threads: _,
-        drain_for: _,
-        admin_connections_max,
-        admin_per_address_max,
-        admin_deadline,
-    } = process;
-    AdminLimits {
-        connections_max: *admin_connections_max as usize,
-        per_address_max: *admin_per_address_max as usize,
-        deadline: admin_deadline.0,
-    }
 }
 
 /// Binds both addresses and serves. The tier is the gateway's from here on.

@@ -1,13 +1,13 @@
 //! Listening sockets of the roles http and control: an address and, where the configuration names
 //! one, a network device.
 //!
-//! Owns the making of them, and what is said when it fails. The sockets of the data role are
+//! Owns the making of them, what is said when it fails, and the address that others are told. The sockets of the data role are
 //! `verbs3_rdma`'s.
 
 use std::io;
 use std::net::SocketAddr;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
@@ -61,6 +61,21 @@ impl ListenEndpoint<'_> {
             ))
         })
     }
+}
+
+/// `host:port` at which others reach what listens at `listen`: that address, or this host's name
+/// where it is all of them.
+pub fn advertised_address(listen: SocketAddr) -> anyhow::Result<String> {
+    if !listen.ip().is_unspecified() {
+        return Ok(listen.to_string());
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .context("can't read this host's name")?;
+    let host = host.trim();
+    if host.is_empty() {
+        bail!("this host has no name; set the address that others reach it at (advertise)");
+    }
+    Ok(format!("{host}:{}", listen.port()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use verbs3_protocol::BlockGeometry;
 use verbs3_ufs::Ufs;
 
 use super::tier::WorkerConnector;
-use super::{cluster_geometry, coordinator, map_arena, map_follower, stores, tier};
+use super::{cluster_geometry, coordinator_client, map_arena, map_follower, stores, tier};
 
 /// The settings that preload jobs are made of.
 pub struct PreloadWiring<'a> {
@@ -85,7 +85,7 @@ pub async fn start_preload(
         arena,
         registry,
     )?;
-    let following = coordinator::coordinator_client(cluster)?.map(|client| {
+    let following = coordinator_client::build_client(cluster)?.map(|client| {
         let stop = CancellationToken::new();
         (
             stop.clone(),

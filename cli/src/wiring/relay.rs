@@ -11,7 +11,7 @@ use verbs3_coordinator_client::CoordinatorClient;
 use verbs3_coordinator_client::api::{PREFIX, RelayRequest};
 use verbs3_protocol::{NoticeRelayOutcome, WorkerId, WriteNotice};
 
-use super::coordinator;
+use super::coordinator_client;
 use super::lease_keeper::escape_path_segment;
 
 /// For connecting to a coordinator, and for its answer beside the worker's. Writes wait for both:
@@ -48,7 +48,9 @@ pub fn start_relay(
     config: &GatewayTierSettings,
     cluster: &ClusterSettings,
 ) -> anyhow::Result<()> {
-    if let Some(client) = coordinator::client_within(cluster, CONNECT_DEADLINE, DEADLINE)? {
+    if let Some(client) =
+        coordinator_client::build_client_within(cluster, CONNECT_DEADLINE, DEADLINE)?
+    {
         let options = TierRelayOptions {
             after: config.relay_after.0,
             relays_max: config.relays_max as usize,

@@ -20,12 +20,12 @@ use verbs3_rdma::arena::Arena;
 use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
-use super::gateway::admin_limits;
+use super::admin_limits::admin_limits;
 use super::lease_keeper::WorkerLeaseKeeper;
-use super::listen_endpoint::ListenEndpoint;
+use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::tier::cluster_members;
 use super::transports::WorkerServers;
-use super::{cluster_geometry, coordinator, map_arena, neighbourhood, stores};
+use super::{cluster_geometry, coordinator_client, map_arena, neighbourhood, stores};
 use crate::process::RunningProcess;
 use crate::reactor_threads::ReactorThreads;
 
@@ -53,7 +53,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let arena = map_arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open_stores(&ufs, &registry).await?;
-    let coordinators = coordinator::coordinator_client(&cluster)?;
+    let coordinators = coordinator_client::build_client(&cluster)?;
     let map = match &coordinators {
         Some(_) => WorkerMapSource::Coordinated,
         // The same computation as a gateway's, from this worker's own list.
@@ -133,7 +133,7 @@ fn build_registration(
         incarnation: WorkerIncarnation::new(),
         address: match &worker.advertise {
             Some(address) => address.clone(),
-            None => coordinator::advertised_address(listen)?,
+            None => advertised_address(listen)?,
         },
         weight: worker_weight(worker),
         zone: worker.zone.clone(),

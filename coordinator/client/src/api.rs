@@ -1,15 +1,23 @@
 //! Types of the coordinators' HTTP API, which travel as JSON.
 
+mod cluster_views;
+
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use verbs3_protocol::{
     Epoch, KeyHash, MemberRoster, MembershipChange, NoticeAnswer, WorkerId, WriteId, WriteNotice,
 };
 
-use crate::hot_blocks::{HotBlockRate, HotView, HotWish};
+use crate::hot_blocks::{HotBlockRate, HotWish};
+use crate::lease_clock::ceil_millis;
 use crate::proof::ProofRecipient;
-use crate::worker_lease::ceil_millis;
+
+pub use cluster_views::{
+    ClusterView, EpochPreparation, PlacementView, PreloadView, UnfinishedJob, WorkerState,
+    WorkerView,
+};
 
 /// Prefix of every path.
 pub const PREFIX: &str = "/v1";
@@ -38,7 +46,7 @@ impl Default for WorkerIncarnation {
 }
 
 /// Capacity of a place where a worker keeps blocks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct WorkerTierCapacity {
     /// `memory` or `disk`.
     pub kind: String,
@@ -123,7 +131,7 @@ impl RelinquishedEpoch {
 }
 
 /// Progress of a draining worker that hands over the blocks that are read most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct DrainProgress {
     pub blocks: u64,
     pub blocks_left: u64,
@@ -318,7 +326,7 @@ impl MapAnswer {
 }
 
 /// Refusal of a request, with its reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct CoordinatorRefusal {
     pub kind: CoordinatorRefusalKind,
     pub reason: String,
@@ -331,6 +339,7 @@ pub struct CoordinatorRefusal {
     pub now_ms: Option<u64>,
     /// Recipient to address, with [`CoordinatorRefusalKind::Recipient`].
     #[serde(default)]
+    #[schemars(with = "Option<String>")]
     pub recipient: Option<ProofRecipient>,
     /// With [`CoordinatorRefusalKind::Taken`], if another process has the worker's id: what is left
     /// of that process's lease unless it is renewed.
@@ -338,8 +347,16 @@ pub struct CoordinatorRefusal {
     pub left_ms: Option<u64>,
 }
 
+impl CoordinatorRefusal {
+    /// Creates a refusal that corrects nothing and names no leader.
+    pub fn new(kind: CoordinatorRefusalKind, reason: impl Into<String>) -> Self {
+        let (leader, now_ms, recipient, left_ms) = (None, None, None, None);
+        Self { kind, reason: reason.into(), leader, now_ms, recipient, left_ms }
+    }
+}
+
 /// Reason class of a refusal; each variant names the HTTP status that carries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CoordinatorRefusalKind {
     /// 421: ask the leader.
@@ -360,96 +377,4 @@ pub enum CoordinatorRefusalKind {
     Malformed,
     /// 503.
     Unavailable,
-}
-
-/// One worker as `GET /v1/workers` lists it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WorkerView {
-    pub id: WorkerId,
-    pub address: String,
-    pub weight: f64,
-    pub zone: String,
-    pub state: WorkerState,
-    /// What is left of its lease in the leader's view.
-    pub lease_ms: u64,
-    pub tiers: Vec<WorkerTierCapacity>,
-    /// See [`WorkerRegistration::rails`].
-    pub rails: Vec<String>,
-    /// Epoch under which the worker last said that it answers.
-    pub active: Epoch,
-    /// Slots that it owns in the map in force.
-    pub slots: u32,
-    /// Percentage of its share that it has; below 100 while it joins or is drained.
-    #[serde(default)]
-    pub share_percent: u8,
-    /// Progress of a worker that drains.
-    #[serde(default)]
-    pub handing_over: Option<DrainProgress>,
-    /// The worker may be stopped: it drains, owns nothing, and has handed over its hot blocks.
-    #[serde(default)]
-    pub drained: bool,
-}
-
-/// State of a worker in the leader's view; `GET /v1/workers` carries it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WorkerState {
-    /// Registered, and not in the map yet.
-    Joining,
-    Serving,
-    /// In the map without slots; the new owners fetch what it has.
-    Draining,
-    /// In the map, but its lease is over: the next map is without it.
-    Lost,
-    /// It was in a map, went without notice, and has not come back.
-    Missing,
-    /// In the last map; no leader is known that could say more.
-    Unknown,
-}
-
-/// Body of `GET /v1/cluster`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClusterView {
-    pub name: String,
-    pub leader: Option<String>,
-    pub epoch: Epoch,
-    /// Epoch that is being prepared, and the members that have not given up the present one.
-    pub preparing: Option<EpochPreparation>,
-    pub replicas: u16,
-    pub workers: Vec<WorkerView>,
-    /// Blocks that several workers serve because readers want them so much.
-    #[serde(default)]
-    pub hot: HotView,
-    /// The leader's preload jobs. An incomplete job does not make the cluster unhealthy.
-    #[serde(default)]
-    pub preload: PreloadView,
-    /// What is wrong, each with its remedy.
-    pub findings: Vec<String>,
-}
-
-/// Preload jobs at a glance.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PreloadView {
-    pub running: u64,
-    pub waiting: u64,
-    /// A few of the jobs that ended incomplete in the last day, the latest ones.
-    pub unfinished: Vec<UnfinishedJob>,
-}
-
-/// Preload job that ended incomplete, as `GET /v1/cluster` lists it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnfinishedJob {
-    pub id: String,
-    /// `incomplete` or `failed`.
-    pub state: String,
-    pub reason: String,
-    /// Milliseconds since 1970.
-    pub ended_ms: u64,
-}
-
-/// Epoch that the leader prepares. It comes into force once no member is waited for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EpochPreparation {
-    pub epoch: Epoch,
-    pub waiting_for: Vec<WorkerId>,
 }

@@ -99,3 +99,8 @@ impl LeaseClock for ManualLeaseClock {
         LeaseInstant(self.nanos.load(Ordering::SeqCst))
     }
 }
+
+/// Rounds up to milliseconds, so that the time is never shorter.
+pub(crate) fn ceil_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -13,7 +13,7 @@ use crate::api::{
     HeardWord, MembershipActivation, OpenWriteReport, RelayedWord, RelinquishedEpoch,
     WorkerDeparture, WorkerIncarnation, WorkerLeaseGrant, WorkerLeaseRenewal,
 };
-use crate::lease_clock::LeaseInstant;
+use crate::lease_clock::{LeaseInstant, ceil_millis};
 
 /// Fraction of a lease (1/DRIFT) that allows for this host's clock being slower than the
 /// coordinator's.
@@ -191,9 +191,4 @@ impl WorkerLease {
         (self.active, self.prepared, self.open_writes) = (epoch, Epoch(0), None);
         (self.last, self.given_up) = (epoch, RelinquishedEpoch::default());
     }
-}
-
-/// Rounds up to milliseconds, so that the time is never shorter.
-pub(crate) fn ceil_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

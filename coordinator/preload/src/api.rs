@@ -1,24 +1,37 @@
 //! Types of the API of preload jobs, which travel as JSON.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Pattern of a job's id.
+const JOB_ID: &str = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$";
+/// Pattern of `s3://MOUNT/KEY`.
+const OBJECT_PATH: &str = r"^s3://[^/]+/[\s\S]+$";
+/// Pattern of `s3://MOUNT/PREFIX`.
+const PREFIX_PATH: &str = r"^s3://[^/]+(/[\s\S]*)?$";
+
 /// Body of `POST /v1/preload`: what to load, and how. The answer is a [`JobView`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PreloadJobSpec {
     /// Id of the job: 1 to 64 letters, digits, `.`, `_` and `-`. Sending the same job again under
     /// its id creates no second one. Default: a random id.
+    #[schemars(regex(pattern = JOB_ID))]
     pub id: Option<String>,
     pub action: PreloadJobAction,
     /// Objects: `s3://mount/key`.
+    #[schemars(inner(regex(pattern = OBJECT_PATH)))]
     pub paths: Vec<String>,
     /// Prefixes of objects: `s3://mount/prefix`.
+    #[schemars(inner(regex(pattern = PREFIX_PATH)))]
     pub prefixes: Vec<String>,
     /// An object that lists objects, one `s3://mount/key` a line.
+    #[schemars(regex(pattern = OBJECT_PATH))]
     pub manifest: Option<String>,
     /// Only these bytes of each object. Default: all.
     pub ranges: Vec<PreloadByteRange>,
     /// Number of a block's owners that load it. Each reads the UFS itself.
+    #[schemars(range(min = 1))]
     pub replicas: u16,
     pub tier: PreloadTier,
     /// Seconds from the job's creation for which pages stay on disk. Only with `"tier": "disk"`.
@@ -26,8 +39,10 @@ pub struct PreloadJobSpec {
     /// Decides which of the waiting jobs begins first.
     pub priority: PreloadPriority,
     /// When the job ends, finished or not, in RFC 3339 form: `2026-11-22T08:00:00Z`.
+    #[schemars(extend("format" = "date-time"))]
     pub deadline: Option<String>,
     /// Most bytes a second that the job takes from UFSs.
+    #[schemars(range(min = 1))]
     pub bandwidth_bytes_per_second: Option<u64>,
     /// Skips pages that are in the tier. `false` is refused: pages never change, so there is
     /// nothing to renew.
@@ -65,7 +80,7 @@ impl Default for PreloadJobSpec {
 }
 
 /// Action on each object.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreloadJobAction {
     #[default]
@@ -77,7 +92,7 @@ pub enum PreloadJobAction {
 }
 
 /// Byte range of an object, its last byte included; without a last one, to the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PreloadByteRange {
     pub first: u64,
@@ -86,7 +101,7 @@ pub struct PreloadByteRange {
 }
 
 /// Tier that a job loads pages into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreloadTier {
     Memory,
@@ -94,7 +109,9 @@ pub enum PreloadTier {
 }
 
 /// Order in which waiting jobs begin; within one priority the oldest comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, JsonSchema, Serialize, Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PreloadPriority {
     Low,
@@ -103,7 +120,7 @@ pub enum PreloadPriority {
 }
 
 /// State of a job. `Queued` and `Running` jobs are not over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// The job waits for its turn.
@@ -127,7 +144,7 @@ impl JobState {
 }
 
 /// Phase of a running job. Each phase goes through the whole list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreloadPhase {
     /// Counts the objects.
@@ -138,7 +155,7 @@ pub enum PreloadPhase {
 }
 
 /// Counts of what a job has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PreloadCounters {
     /// Objects that were counted, and the wanted bytes of those whose length the list showed.
@@ -168,14 +185,14 @@ pub struct PreloadCounters {
 }
 
 /// Reason why an object was not loaded, or is not there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct PreloadFailure {
     pub path: String,
     pub reason: String,
 }
 
 /// Summary of a job's failures.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PreloadFailureSummary {
     pub count: u64,
@@ -188,7 +205,7 @@ pub struct PreloadFailureSummary {
 }
 
 /// Answer to `GET /v1/preload?limit=N&after=NEXT`: a page of jobs, the newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct JobsPage {
     pub jobs: Vec<JobView>,
     /// Token of the next page; `None`: this is the last one.
@@ -197,8 +214,9 @@ pub struct JobsPage {
 }
 
 /// Answer to `GET /v1/preload/ID`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct JobView {
+    #[schemars(regex(pattern = JOB_ID))]
     pub id: String,
     pub state: JobState,
     pub phase: PreloadPhase,
@@ -220,29 +238,42 @@ pub struct JobView {
 
 /// Body of `POST /v1/evict`, `/v1/unpin` and `/v1/pin`: a job for these objects, as in
 /// [`PreloadJobSpec`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PreloadSelection {
+    #[schemars(regex(pattern = JOB_ID))]
     pub id: Option<String>,
+    #[schemars(inner(regex(pattern = OBJECT_PATH)))]
     pub paths: Vec<String>,
+    #[schemars(inner(regex(pattern = PREFIX_PATH)))]
     pub prefixes: Vec<String>,
+    #[schemars(regex(pattern = OBJECT_PATH))]
     pub manifest: Option<String>,
     /// For pins: seconds for which pages stay on disk, loaded if need be. Other actions have none.
     pub ttl: Option<u64>,
 }
 
 /// Body of `POST /v1/invalidate`: the cached state of these objects may be out of date.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InvalidationRequest {
     /// Objects: `s3://mount/key`.
+    #[schemars(inner(regex(pattern = OBJECT_PATH)))]
     pub paths: Vec<String>,
     /// Prefixes of objects, deleted ones included.
+    #[schemars(inner(regex(pattern = PREFIX_PATH)))]
     pub prefixes: Vec<String>,
 }
 
+/// Result of an invalidation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+pub struct InvalidationSummary {
+    /// Paths and prefixes that were named.
+    pub invalidated: u64,
+}
+
 /// Result of a notification.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct NotificationSummary {
     /// Objects whose homes were notified.
     pub invalidated: u64,
@@ -255,7 +286,7 @@ pub struct NotificationSummary {
 }
 
 /// Answer to `GET /v1/objects/BUCKET/KEY`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct ObjectView {
     pub path: String,
     /// UFS and bucket.
@@ -276,7 +307,7 @@ pub struct ObjectView {
 }
 
 /// Block of an object, as `GET /v1/objects/BUCKET/KEY` shows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct BlockView {
     pub block: u32,
     pub bytes: u32,
@@ -287,7 +318,7 @@ pub struct BlockView {
 }
 
 /// What one worker has of a block, in bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 pub struct PlaceView {
     pub worker: String,
     pub memory_bytes: u32,
@@ -295,6 +326,7 @@ pub struct PlaceView {
     /// The pinned part of the bytes on disk.
     pub pinned_bytes: u32,
     /// Uses of its hottest page since it came or was last passed over, 0 to 3.
+    #[schemars(range(max = 3))]
     pub uses: u8,
     /// Seconds since one of its pages was used last, or came.
     pub idle_seconds: u32,

@@ -14,9 +14,10 @@ use verbs3_protocol::{
 };
 
 use crate::checksum_comparison::ChecksumComparison;
-use crate::job_run::PreloadRun;
-use crate::load_object::{PreloadItemError, PreloadPiece, jitter_pause};
+use crate::load_object::{PreloadItemError, PreloadPiece};
 use crate::object_list::PreloadListItem;
+use crate::preload_run::PreloadRun;
+use crate::retry_pause::jitter_pause;
 
 /// Bytes of an object that are in the tier, and that are not.
 struct PreloadCoverage {
@@ -53,7 +54,7 @@ impl PreloadRun<'_> {
         item: &PreloadListItem,
     ) -> Result<PreloadCoverage, PreloadItemError> {
         let (mount, object) = (&item.mount, item.mount.object_key(&item.key));
-        let geometry = self.engine.tier.tier_options().geometry;
+        let geometry = self.environment.tier.tier_options().geometry;
         let piece = |version: Option<Arc<ContentVersion>>, block, pages, replica| {
             let object = object.clone();
             PreloadPiece { object, version, block, pages, replica }
@@ -67,7 +68,7 @@ impl PreloadRun<'_> {
         let (version, mut held, mut missing) =
             (Arc::new(version), u64::from(held_bytes), u64::from(missing_bytes));
         let replicas =
-            self.plan.replicas.min(self.engine.tier.owners_count(&object, BlockIndex(0)));
+            self.plan.replicas.min(self.environment.tier.owners_count(&object, BlockIndex(0)));
         for (block, pages, replica) in
             self.plan.other_pieces(geometry, version.bytes, first, replicas)
         {
@@ -116,7 +117,7 @@ impl PreloadRun<'_> {
             return Err(changed_error());
         }
         let mut compare = ChecksumComparison::new(attributes).filter(|_| self.plan.is_whole());
-        let geometry = self.engine.tier.tier_options().geometry;
+        let geometry = self.environment.tier.tier_options().geometry;
         for (block, pages) in self.plan.wanted_pieces(geometry, version.bytes) {
             let length = geometry.block_len(version.bytes, block);
             let byte = |page: u16| (u32::from(page) * geometry.page_bytes).min(length);
@@ -148,7 +149,7 @@ impl PreloadRun<'_> {
         };
         let mut tries = self.begin_retries();
         loop {
-            match self.engine.tier.open_object(&open).await {
+            match self.environment.tier.open_object(&open).await {
                 OpenOutcome::Found(found) => return Ok(found),
                 OpenOutcome::Absent(_) => return Err(PreloadItemError::Absent),
                 OpenOutcome::Ufs(answer) => {
@@ -163,7 +164,7 @@ impl PreloadRun<'_> {
     }
 
     fn begin_retries(&self) -> ReadBackRetries {
-        ReadBackRetries { began: Instant::now(), pause: self.engine.options.pause_min }
+        ReadBackRetries { began: Instant::now(), pause: self.environment.options.pause_min }
     }
 
     /// Waits before another try. Fails if no tries are left.
@@ -172,7 +173,7 @@ impl PreloadRun<'_> {
         tries: &mut ReadBackRetries,
         reason: BypassReason,
     ) -> Result<(), PreloadItemError> {
-        let options = &self.engine.options;
+        let options = &self.environment.options;
         let is_final = matches!(reason, BypassReason::Uncacheable | BypassReason::Misconfigured);
         if is_final || tries.began.elapsed() >= options.patience {
             return Err(PreloadItemError::Failed(format!(
@@ -181,7 +182,7 @@ impl PreloadRun<'_> {
             )));
         }
         self.job.update_counters(|page| page.retries += 1);
-        self.engine.metrics.retries.inc();
+        self.environment.metrics.retries.inc();
         sleep(jitter_pause(tries.pause)).await;
         tries.pause = (tries.pause * 2).min(options.pause_max);
         Ok(())
@@ -195,10 +196,10 @@ impl PreloadRun<'_> {
         mut compare: Option<&mut ChecksumComparison>,
     ) -> Result<(), PreloadItemError> {
         // Held during pauses, too: a reader that has begun should finish first.
-        let _turn = self.engine.reads.acquire().await;
+        let _turn = self.environment.reads.acquire().await;
         let (mut span, mut tries) = (span, self.begin_retries());
         loop {
-            let mut read = self.engine.tier.read_span(SpanRequest {
+            let mut read = self.environment.tier.read_span(SpanRequest {
                 object: object.clone(),
                 version: version.clone(),
                 span: span.clone(),

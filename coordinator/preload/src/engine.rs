@@ -13,25 +13,24 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_client::CacheTierClient;
 
-use crate::api::{JobState, JobView, PreloadJobSpec};
+use crate::api::{JobView, PreloadJobSpec};
 use crate::failure_file::file_of;
 use crate::job::{JobRunGuard, PreloadJob, now_ms};
 use crate::job_record::{PreloadJobRecord, PreloadProgress, progress_key, spec_key};
-use crate::job_run::{PreloadRunEnd, conclude_job, run_job};
+use crate::job_run::{conclude_job, run_job};
 use crate::job_store::{JobStore, JobStoreError};
-use crate::load_object::jitter_pause;
 use crate::metrics::PreloadMetrics;
 use crate::mounts::PreloadMountTable;
 use crate::notification::NOTIFIED;
 use crate::options::PreloadOptions;
 use crate::plan::{PreloadPlan, SpecError, deadline_of};
+use crate::run_environment::{PreloadRunEnd, RunEnvironment};
 
 /// How long a `DELETE` waits for the job's run to end.
 const STOP_WAIT: Duration = Duration::from_secs(1);
@@ -57,15 +56,8 @@ pub enum PreloadEngineError {
 
 /// Runs the jobs of one store.
 pub struct PreloadEngine {
-    pub(crate) options: PreloadOptions,
-    pub(crate) tier: Arc<CacheTierClient>,
-    pub(crate) mounts: Arc<PreloadMountTable>,
-    pub(crate) metrics: PreloadMetrics,
-    pub(crate) stop: CancellationToken,
-    store: Arc<dyn JobStore>,
+    pub(crate) environment: RunEnvironment,
     pub(crate) jobs: Mutex<BTreeMap<String, Arc<PreloadJob>>>,
-    budgets: Mutex<HashMap<String, Arc<Semaphore>>>,
-    pub(crate) reads: Semaphore,
     /// Held while a job is accepted: one at a time.
     taking: Arc<tokio::sync::Mutex<()>>,
     /// Creation time of the newest job, in ms since 1970. All times differ, so jobs keep their
@@ -86,17 +78,9 @@ impl PreloadEngine {
         metrics: PreloadMetrics,
     ) -> Result<Arc<Self>, JobStoreError> {
         let jobs = jobs_of(store.list_entries().await?);
-        let reads = Semaphore::new(options.reads_max.clamp(1, Semaphore::MAX_PERMITS));
         Ok(Arc::new(Self {
-            options,
-            reads,
-            tier,
-            mounts,
-            metrics,
-            stop: CancellationToken::new(),
-            store,
+            environment: RunEnvironment::new(options, tier, mounts, store, metrics),
             jobs: Mutex::new(jobs),
-            budgets: Mutex::default(),
             taking: Arc::default(),
             newest_ms: AtomicU64::new(0),
             tasks: TaskTracker::new(),
@@ -107,17 +91,26 @@ impl PreloadEngine {
     /// Runs jobs until its owner stops it, or its store belongs to another engine.
     pub async fn run(self: Arc<Self>) {
         let mut runs = JoinSet::new();
-        while !self.stop.is_cancelled() {
+        while !self.environment.stop.is_cancelled() {
             let next_deadline = self.end_overdue();
-            while runs.len() < self.options.jobs_running_max {
+            while runs.len() < self.environment.options.jobs_running_max {
                 let Some(job) = self.next() else { break };
                 let engine = self.clone();
                 runs.spawn(async move {
                     let _begun = JobRunGuard(job.clone());
-                    if AssertUnwindSafe(run_job(&engine, &job)).catch_unwind().await.is_err() {
+                    if AssertUnwindSafe(run_job(&engine.environment, &job))
+                        .catch_unwind()
+                        .await
+                        .is_err()
+                    {
                         let reason = "a defect of this program has ended it; the coordinator's log \
                             says which";
-                        conclude_job(&engine, &job, PreloadRunEnd::Failed(reason.to_owned())).await;
+                        conclude_job(
+                            &engine.environment,
+                            &job,
+                            PreloadRunEnd::Failed(reason.to_owned()),
+                        )
+                        .await;
                     }
                 });
             }
@@ -125,7 +118,7 @@ impl PreloadEngine {
             tokio::select! {
                 // Comes first: a run that the stop has ended must not make room for another.
                 biased;
-                () = self.stop.cancelled() => {}
+                () = self.environment.stop.cancelled() => {}
                 () = self.happened.notified() => {}
                 Some(_) = runs.join_next(), if !runs.is_empty() => {}
                 () = sleep(next_deadline.unwrap_or_default()), if next_deadline.is_some() => {}
@@ -140,12 +133,12 @@ impl PreloadEngine {
 
     /// Asks all runs to end. `run` returns once they have. Their jobs stay resumable.
     pub fn request_stop(&self) {
-        self.stop.cancel();
+        self.environment.stop.cancel();
     }
 
     /// Returns whether its jobs now belong to another engine, or to none.
     pub fn is_stopped(&self) -> bool {
-        self.stop.is_cancelled()
+        self.environment.stop.is_cancelled()
     }
 
     fn created_now(&self) -> u64 {
@@ -163,7 +156,7 @@ impl PreloadEngine {
         spec: PreloadJobSpec,
     ) -> Result<(JobView, bool), PreloadEngineError> {
         let created_ms = self.created_now();
-        PreloadPlan::new(&spec, &self.mounts, created_ms)?;
+        PreloadPlan::new(&spec, &self.environment.mounts, created_ms)?;
         let id = spec.id.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
         let record = PreloadJobRecord {
             spec: PreloadJobSpec { id: Some(id.clone()), ..spec },
@@ -171,10 +164,12 @@ impl PreloadEngine {
             created_ms,
         };
         let value = serde_json::to_vec(&record).unwrap_or_default();
-        if value.len() > self.options.spec_bytes_max {
-            return Err(
-                SpecError::Long { bytes: value.len(), max: self.options.spec_bytes_max }.into()
-            );
+        if value.len() > self.environment.options.spec_bytes_max {
+            return Err(SpecError::Long {
+                bytes: value.len(),
+                max: self.environment.options.spec_bytes_max,
+            }
+            .into());
         }
         let taking = self.taking.clone().lock_owned().await;
         // The client may hang up from here on. This engine must still know what is in the store.
@@ -205,12 +200,12 @@ impl PreloadEngine {
         self.make_room().await?;
         // A job of this name may have been forgotten halfway. Its progress must not be taken for
         // this one's.
-        self.store.delete_entry(&progress_key(&id)).await?;
-        let record = match self.store.put_entry(&spec_key(&id), value, true).await {
+        self.environment.store.delete_entry(&progress_key(&id)).await?;
+        let record = match self.environment.store.put_entry(&spec_key(&id), value, true).await {
             Ok(()) => record,
             // It was written before, but the answer was lost: nobody has run it.
             Err(JobStoreError::Exists(_)) => {
-                let stored = jobs_of(self.store.list_entries().await?).remove(&id);
+                let stored = jobs_of(self.environment.store.list_entries().await?).remove(&id);
                 let stored = stored.filter(|stored| stored.record.spec == record.spec);
                 stored.ok_or(PreloadEngineError::Other(id.clone()))?.record.clone()
             }
@@ -230,10 +225,10 @@ impl PreloadEngine {
             return Ok(());
         }
         let unfinished = self.count_notification_jobs(|job| job.is_waiting() || job.is_running());
-        if unfinished < self.options.notified_jobs_max {
+        if unfinished < self.environment.options.notified_jobs_max {
             return Ok(());
         }
-        self.metrics.notified_refused.inc();
+        self.environment.metrics.notified_refused.inc();
         Err(PreloadEngineError::NotifiedFull(unfinished))
     }
 
@@ -276,68 +271,6 @@ impl PreloadEngine {
         Ok(job.job_view())
     }
 
-    /// Persists progress while the store belongs to this engine.
-    pub(crate) async fn persist_progress(
-        &self,
-        job: &PreloadJob,
-        progress: PreloadProgress,
-    ) -> Result<(), PreloadRunEnd> {
-        let value = Bytes::from(serde_json::to_vec(&progress).unwrap_or_default());
-        let mut pause = self.options.pause_min;
-        loop {
-            match self.store.put_entry(&progress_key(&job.record.id), value.clone(), false).await {
-                Ok(()) => {
-                    job.record_persisted(progress);
-                    return Ok(());
-                }
-                // The store would refuse it again.
-                Err(error @ JobStoreError::Refused(_)) => {
-                    return Err(PreloadRunEnd::Failed(error.to_string()));
-                }
-                Err(error @ JobStoreError::Deposed(_)) => {
-                    tracing::info!(%error, "preload jobs stop here");
-                    self.stop.cancel();
-                    return Err(PreloadRunEnd::Interrupted);
-                }
-                Err(error) => {
-                    self.metrics.store_failures.inc();
-                    tracing::warn!(
-                        %error, job = job.record.id,
-                        "a preload job waits for its store"
-                    );
-                    if self.stop.run_until_cancelled(sleep(jitter_pause(pause))).await.is_none() {
-                        return Err(PreloadRunEnd::Interrupted);
-                    }
-                    pause = (pause * 2).min(self.options.pause_max);
-                }
-            }
-        }
-    }
-
-    /// Returns the permits for blocks of a UFS that may be in flight.
-    pub(crate) fn block_budget(&self, ufs: &str) -> Arc<Semaphore> {
-        let mut budgets = self.budgets.lock();
-        if let Some(known) = budgets.get(ufs) {
-            return known.clone();
-        }
-        let made = Arc::new(Semaphore::new(
-            self.options.blocks_per_ufs_max.clamp(1, Semaphore::MAX_PERMITS),
-        ));
-        budgets.insert(ufs.to_owned(), made.clone());
-        made
-    }
-
-    pub(crate) fn count_ended(&self, state: JobState) {
-        let state = match state {
-            JobState::Done => "done",
-            JobState::Incomplete => "incomplete",
-            JobState::Failed => "failed",
-            JobState::Stopped => "stopped",
-            JobState::Queued | JobState::Running => return,
-        };
-        self.metrics.ended.with_label_values(&[state]).inc();
-    }
-
     fn find_job(&self, id: &str) -> Option<Arc<PreloadJob>> {
         self.jobs.lock().get(id).cloned()
     }
@@ -349,7 +282,7 @@ impl PreloadEngine {
         }
         let (engine, begun) = (self.clone(), JobRunGuard(job.clone()));
         self.tasks.spawn(async move {
-            conclude_job(&engine, &begun.0, why).await;
+            conclude_job(&engine.environment, &begun.0, why).await;
             engine.happened.notify_one();
         });
     }
@@ -377,7 +310,7 @@ impl PreloadEngine {
     /// one place to others.
     fn next(&self) -> Option<Arc<PreloadJob>> {
         let has_place = self.count_notification_jobs(PreloadJob::is_running)
-            < self.options.jobs_running_max.saturating_sub(1).max(1);
+            < self.environment.options.jobs_running_max.saturating_sub(1).max(1);
         let jobs = self.jobs.lock();
         let may_run = |job: &&Arc<PreloadJob>| {
             job.is_waiting() && (has_place || !job.record.id.starts_with(NOTIFIED))
@@ -392,15 +325,15 @@ impl PreloadEngine {
 
     fn update_job_gauges(&self, running: usize) {
         let waiting = self.jobs.lock().values().filter(|job| job.is_waiting()).count();
-        self.metrics.running.set(i64::try_from(running).unwrap_or(i64::MAX));
-        self.metrics.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+        self.environment.metrics.running.set(i64::try_from(running).unwrap_or(i64::MAX));
+        self.environment.metrics.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
     /// Forgets the oldest finished job if there are as many as may be.
     async fn make_room(&self) -> Result<(), PreloadEngineError> {
         let oldest = {
             let jobs = self.jobs.lock();
-            if jobs.len() < self.options.jobs_max {
+            if jobs.len() < self.environment.options.jobs_max {
                 return Ok(());
             }
             let over = jobs.values().filter(|job| !job.is_waiting() && !job.is_running());
@@ -412,10 +345,10 @@ impl PreloadEngine {
             oldest.ok_or(PreloadEngineError::Full(jobs.len()))?
         };
         // The order matters: a description without progress would be run again.
-        self.store.delete_entry(&spec_key(&oldest)).await?;
-        self.store.delete_entry(&progress_key(&oldest)).await?;
+        self.environment.store.delete_entry(&spec_key(&oldest)).await?;
+        self.environment.store.delete_entry(&progress_key(&oldest)).await?;
         self.jobs.lock().remove(&oldest);
-        if let Some(folder) = &self.options.failures_folder {
+        if let Some(folder) = &self.environment.options.failures_folder {
             // Most jobs have no such file.
             let _ = tokio::fs::remove_file(file_of(folder, &oldest)).await;
         }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{StreamExt, stream};
-use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use verbs3_protocol::ListedEntry;
 use verbs3_ufs::ReadObject;
@@ -17,65 +16,44 @@ use crate::api::{
     JobState, PreloadCounters, PreloadFailure, PreloadFailureSummary, PreloadJobAction,
     PreloadJobSpec, PreloadPhase,
 };
-use crate::engine::PreloadEngine;
 use crate::failure_file::{self, truncate_text};
 use crate::job::{PreloadJob, now_ms, sum_counters};
 use crate::job_record::{PreloadListCursor, PreloadProgress, WorkerLifeTracker};
-use crate::load_object::{PreloadItemError, jitter_pause};
-use crate::object_list::{self, PreloadListItem, PreloadListPage, ShortListCache};
+use crate::load_object::PreloadItemError;
+use crate::object_list::{self, PreloadListItem, PreloadListPage};
 use crate::plan::PreloadPlan;
-use crate::token_bucket::PreloadTokenBucket;
-
-/// Reason why a run ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PreloadRunEnd {
-    /// Everything was done.
-    Through,
-    Deadline,
-    Deleted,
-    /// Another engine continues.
-    Interrupted,
-    Failed(String),
-}
-
-pub(crate) struct PreloadRun<'a> {
-    pub(crate) engine: &'a PreloadEngine,
-    pub(crate) job: &'a PreloadJob,
-    pub(crate) plan: PreloadPlan,
-    bucket: Option<Mutex<PreloadTokenBucket>>,
-    began: Instant,
-    counted: Mutex<ShortListCache>,
-}
+use crate::preload_run::PreloadRun;
+use crate::retry_pause::jitter_pause;
+use crate::run_environment::{PreloadRunEnd, RunEnvironment};
 
 /// How often a job repeats its list. A cluster that never comes to rest needs a person.
 const ROUNDS_MAX: u32 = 8;
 
 /// Runs the job to its end and persists the result.
-pub(crate) async fn run_job(engine: &PreloadEngine, job: &PreloadJob) {
+pub(crate) async fn run_job(environment: &RunEnvironment, job: &PreloadJob) {
     let mut progress = job.progress_snapshot();
     if progress.state == JobState::Running {
         progress.resumed += 1;
     }
     progress.state = JobState::Running;
-    let ended = match engine.persist_progress(job, progress).await {
-        Ok(()) => match PreloadPlan::new(&job.record.spec, &engine.mounts, job.record.created_ms) {
-            Ok(plan) => {
-                let began = Instant::now();
-                let bucket = plan
-                    .bandwidth
-                    .map(|rate| Mutex::new(PreloadTokenBucket::new(rate, Duration::ZERO)));
-                let counted = Mutex::new(ShortListCache::new());
-                PreloadRun { engine, job, plan, bucket, began, counted }.run_all_phases().await
+    let ended = match environment.persist_progress(job, progress).await {
+        Ok(()) => {
+            match PreloadPlan::new(&job.record.spec, &environment.mounts, job.record.created_ms) {
+                Ok(plan) => PreloadRun::new(environment, job, plan).run_all_phases().await,
+                Err(error) => PreloadRunEnd::Failed(error.to_string()),
             }
-            Err(error) => PreloadRunEnd::Failed(error.to_string()),
-        },
+        }
         Err(ended) => ended,
     };
-    conclude_job(engine, job, ended).await;
+    conclude_job(environment, job, ended).await;
 }
 
 /// Persists the result of a job.
-pub(crate) async fn conclude_job(engine: &PreloadEngine, job: &PreloadJob, ended: PreloadRunEnd) {
+pub(crate) async fn conclude_job(
+    environment: &RunEnvironment,
+    job: &PreloadJob,
+    ended: PreloadRunEnd,
+) {
     job.forget_page();
     let mut progress = job.progress_snapshot();
     (progress.state, progress.reason) = match ended {
@@ -87,7 +65,7 @@ pub(crate) async fn conclude_job(engine: &PreloadEngine, job: &PreloadJob, ended
     };
     progress.ended_ms = Some(now_ms());
     let state = progress.state;
-    match engine.persist_progress(job, progress.clone()).await {
+    match environment.persist_progress(job, progress.clone()).await {
         Ok(()) => {}
         Err(PreloadRunEnd::Failed(reason)) => {
             tracing::error!(
@@ -101,7 +79,7 @@ pub(crate) async fn conclude_job(engine: &PreloadEngine, job: &PreloadJob, ended
         }
         Err(_) => return,
     }
-    engine.count_ended(state);
+    environment.count_ended(state);
     tracing::info!(job = job.record.id, ?state, "a preload job has ended");
 }
 
@@ -159,7 +137,7 @@ impl PreloadRun<'_> {
                     PreloadProgress { phase: next, cursor: before.cursor.rewind_list(), ..before }
                 }
             };
-            if let Err(ended) = self.engine.persist_progress(self.job, progress).await {
+            if let Err(ended) = self.environment.persist_progress(self.job, progress).await {
                 return ended;
             }
             if phase == PreloadPhase::Check {
@@ -184,7 +162,7 @@ impl PreloadRun<'_> {
             job = id,
             "a preload job begins its list again: workers were started anew, or the map has changed"
         );
-        if let Some(folder) = &self.engine.options.failures_folder {
+        if let Some(folder) = &self.environment.options.failures_folder {
             // Failed objects are tried again, and listed again if they fail again.
             let _ = tokio::fs::remove_file(failure_file::file_of(folder, id)).await;
         }
@@ -252,7 +230,7 @@ impl PreloadRun<'_> {
         };
         tokio::select! {
             biased;
-            () = self.engine.stop.cancelled() => Err(PreloadRunEnd::Interrupted),
+            () = self.environment.stop.cancelled() => Err(PreloadRunEnd::Interrupted),
             () = self.job.deleted.cancelled() => Err(PreloadRunEnd::Deleted),
             () = deadline => Err(PreloadRunEnd::Deadline),
             done = work => Ok(done),
@@ -268,12 +246,12 @@ impl PreloadRun<'_> {
         if let Some(kept) = self.counted.lock().take_page(phase, cursor) {
             return Ok(Some(kept));
         }
-        let (options, began) = (&self.engine.options, Instant::now());
+        let (options, began) = (&self.environment.options, Instant::now());
         let mut pause = options.pause_min;
         loop {
             match object_list::fetch_page(
                 &self.plan,
-                &self.engine.mounts,
+                &self.environment.mounts,
                 cursor,
                 options.page_keys,
             )
@@ -287,7 +265,7 @@ impl PreloadRun<'_> {
                 }
                 Err(error) if error.again && began.elapsed() < options.patience => {
                     tracing::debug!(%error, "a page of a list is asked for again");
-                    self.engine.metrics.retries.inc();
+                    self.environment.metrics.retries.inc();
                     sleep(jitter_pause(pause)).await;
                     pause = (pause * 2).min(options.pause_max);
                 }
@@ -326,7 +304,7 @@ impl PreloadRun<'_> {
                 PreloadPhase::Check => Box::pin(self.check_item(item)),
             });
         }
-        let mut work = stream::iter(work).buffer_unordered(self.engine.options.objects_max);
+        let mut work = stream::iter(work).buffer_unordered(self.environment.options.objects_max);
         while let Some(done) = work.next().await {
             failed.extend(done);
         }
@@ -334,7 +312,7 @@ impl PreloadRun<'_> {
     }
 
     fn count_page(&self, page: &PreloadListPage) {
-        let geometry = self.engine.tier.tier_options().geometry;
+        let geometry = self.environment.tier.tier_options().geometry;
         let lengths = page.items.iter().filter_map(|item| item.shown.as_ref()?.bytes);
         let bytes: u64 = lengths.map(|bytes| self.plan.wanted_bytes(geometry, bytes)).sum();
         self.job.update_counters(|counters| {
@@ -355,12 +333,12 @@ impl PreloadRun<'_> {
         let entries =
             entries.map(|item| ListedEntry { key: item.key.clone(), shown: item.shown.clone() });
         // A page below a prefix belongs to one mount.
-        self.engine.tier.report_listing(&mount.object_volume(), entries.collect()).await;
+        self.environment.tier.report_listing(&mount.object_volume(), entries.collect()).await;
     }
 
     async fn load_item(&self, item: &PreloadListItem) -> Option<PreloadFailure> {
         let loaded = self.unless_elsewhere(item, self.load_object(item).await).await;
-        let objects = &self.engine.metrics.objects;
+        let objects = &self.environment.metrics.objects;
         self.job.update_counters(|page| page.objects_loaded += 1);
         let reason = match loaded {
             Ok(()) => {
@@ -421,7 +399,7 @@ impl PreloadRun<'_> {
             range: None,
             checksums: false,
         };
-        let budget = self.engine.block_budget(item.mount.ufs.ufs_name());
+        let budget = self.environment.block_budget(item.mount.ufs.ufs_name());
         let _permit = budget.acquire().await;
         match item.mount.ufs.head_object(read).await {
             Ok(_) => Err(PreloadItemError::Failed(
@@ -446,7 +424,7 @@ impl PreloadRun<'_> {
         done: PreloadCounters,
     ) -> Result<(), PreloadRunEnd> {
         let mut progress = self.job.progress_snapshot();
-        let options = &self.engine.options;
+        let options = &self.environment.options;
         let file = options
             .failures_folder
             .as_deref()
@@ -463,22 +441,7 @@ impl PreloadRun<'_> {
         progress.counters = sum_counters(&progress.counters, &done);
         progress.cursor = next;
         progress.heard = self.job.worker_lives();
-        self.engine.persist_progress(self.job, progress).await
-    }
-
-    /// Waits until these bytes may be taken from a UFS.
-    pub(crate) async fn spend_bandwidth(&self, bytes: u64) {
-        let Some(bucket) = self.bucket.as_ref().filter(|_| bytes > 0) else { return };
-        let wait = bucket.lock().take_tokens(bytes, self.began.elapsed());
-        if !wait.is_zero() {
-            sleep(wait).await;
-        }
-    }
-
-    pub(crate) fn give_back(&self, bytes: u64) {
-        if let Some(bucket) = &self.bucket {
-            bucket.lock().give_back(bytes);
-        }
+        self.environment.persist_progress(self.job, progress).await
     }
 }
 

@@ -25,6 +25,9 @@ mod object_admin;
 mod object_list;
 mod options;
 mod plan;
+mod preload_run;
+mod retry_pause;
+mod run_environment;
 mod tend_object;
 mod token_bucket;
 

@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -16,10 +15,11 @@ use verbs3_protocol::{
     BlockIndex, ContentVersion, ObjectKey, RefusalKind, WarmPagesReply, WarmTier, WorkerRefusal,
 };
 
-use crate::job_run::PreloadRun;
 use crate::mounts::PreloadMount;
 use crate::object_list::PreloadListItem;
 use crate::plan::piece_bytes;
+use crate::preload_run::PreloadRun;
+use crate::retry_pause::jitter_pause;
 
 /// How often an object is loaded anew because it changed.
 const CHANGES_MAX: usize = 3;
@@ -59,7 +59,7 @@ impl PreloadRun<'_> {
 
     async fn load_once(&self, item: &PreloadListItem) -> Result<(), PreloadItemError> {
         let (mount, object) = (&item.mount, item.mount.object_key(&item.key));
-        let geometry = self.engine.tier.tier_options().geometry;
+        let geometry = self.environment.tier.tier_options().geometry;
         let listed = item.listed_bytes();
         let first = self.plan.first_pages(geometry, listed);
         let expected = piece_bytes(
@@ -80,8 +80,8 @@ impl PreloadRun<'_> {
         let warmed = self.load_piece(mount, request, expected).await?;
         let version = Arc::new(warmed.version);
         let replicas =
-            self.plan.replicas.min(self.engine.tier.owners_count(&object, BlockIndex(0)));
-        let most = self.engine.options.blocks_per_ufs_max.max(1);
+            self.plan.replicas.min(self.environment.tier.owners_count(&object, BlockIndex(0)));
+        let most = self.environment.options.blocks_per_ufs_max.max(1);
         let mut loads: FuturesUnordered<BoxFuture<'_, Result<(), PreloadItemError>>> =
             FuturesUnordered::new();
         let mut failed = None;
@@ -118,7 +118,7 @@ impl PreloadRun<'_> {
         begun: u16,
         replicas: usize,
     ) -> Result<(), PreloadItemError> {
-        let geometry = self.engine.tier.tier_options().geometry;
+        let geometry = self.environment.tier.tier_options().geometry;
         let bytes = piece.version.as_ref().map_or(0, |version| version.bytes);
         let mut failed = None;
         // The object may have grown since it was listed.
@@ -177,8 +177,8 @@ impl PreloadRun<'_> {
             page.bytes_loaded += loaded;
             page.bytes_held += held;
         });
-        self.engine.metrics.bytes.with_label_values(&["loaded"]).inc_by(loaded);
-        self.engine.metrics.bytes.with_label_values(&["held"]).inc_by(held);
+        self.environment.metrics.bytes.with_label_values(&["loaded"]).inc_by(loaded);
+        self.environment.metrics.bytes.with_label_values(&["held"]).inc_by(held);
         Ok(warmed)
     }
 
@@ -219,15 +219,16 @@ impl PreloadRun<'_> {
         request: &WarmRequest,
         expected: u64,
     ) -> Result<WarmPagesReply, PreloadItemError> {
-        let budget = self.engine.block_budget(mount.ufs.ufs_name());
-        let (began, mut pause, mut ufs_errors) = (Instant::now(), self.engine.options.pause_min, 0);
+        let budget = self.environment.block_budget(mount.ufs.ufs_name());
+        let (began, mut pause, mut ufs_errors) =
+            (Instant::now(), self.environment.options.pause_min, 0);
         let mut was_away = false;
         loop {
             let asked = async {
                 let _permit = budget.acquire().await;
-                self.engine.metrics.blocks.inc();
+                self.environment.metrics.blocks.inc();
                 let _asking = BlockInFlightGuard(self);
-                self.engine.tier.warm_pages(request).await
+                self.environment.tier.warm_pages(request).await
             };
             let (reason, may_have_taken) = match asked.await {
                 WarmOutcome::Warmed { worker, epoch, warmed } => {
@@ -289,7 +290,7 @@ impl PreloadRun<'_> {
                     }
                 }
             };
-            if began.elapsed() >= self.engine.options.patience {
+            if began.elapsed() >= self.environment.options.patience {
                 return Err(PreloadItemError::Failed(reason));
             }
             tracing::debug!(
@@ -297,12 +298,12 @@ impl PreloadRun<'_> {
                 "a block is asked for again"
             );
             self.job.update_counters(|page| page.retries += 1);
-            self.engine.metrics.retries.inc();
+            self.environment.metrics.retries.inc();
             sleep(jitter_pause(pause)).await;
             if may_have_taken && expected > 0 {
                 self.spend_bandwidth(expected).await;
             }
-            pause = (pause * 2).min(self.engine.options.pause_max);
+            pause = (pause * 2).min(self.environment.options.pause_max);
         }
     }
 }
@@ -328,15 +329,10 @@ struct BlockInFlightGuard<'a, 'b>(&'a PreloadRun<'b>);
 
 impl Drop for BlockInFlightGuard<'_, '_> {
     fn drop(&mut self) {
-        self.0.engine.metrics.blocks.dec();
+        self.0.environment.metrics.blocks.dec();
     }
 }
 
 fn describe_status(status: u16) -> String {
     format!("the ufs answered {status}")
-}
-
-/// Returns half of the pause to all of it, so that not everybody comes back at once.
-pub(crate) fn jitter_pause(pause: Duration) -> Duration {
-    pause.mul_f64(0.5 + f64::from(rand::random::<u16>()) / 131_072.0)
 }

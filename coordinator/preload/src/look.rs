@@ -8,9 +8,9 @@ use verbs3_client::ObjectLookOutcome;
 use verbs3_protocol::{LookedFor, ObjectVolume};
 
 use crate::api::PreloadFailure;
-use crate::job_run::PreloadRun;
-use crate::load_object::jitter_pause;
 use crate::object_list::PreloadListItem;
+use crate::preload_run::PreloadRun;
+use crate::retry_pause::jitter_pause;
 
 impl PreloadRun<'_> {
     /// Counts the objects that are there. Returns those that must be asked about one by one.
@@ -40,7 +40,7 @@ impl PreloadRun<'_> {
     /// there. Counts the object then.
     fn is_all_there(&self, item: &PreloadListItem, seen: &ObjectLookOutcome) -> bool {
         let ObjectLookOutcome::Known { here: Some(here), .. } = seen else { return false };
-        let geometry = self.engine.tier.tier_options().geometry;
+        let geometry = self.environment.tier.tier_options().geometry;
         let first = self.plan.first_pages(geometry, item.listed_bytes());
         let is_more = self
             .plan
@@ -63,7 +63,7 @@ impl PreloadRun<'_> {
         mut items: Vec<&PreloadListItem>,
         failed: &mut Vec<PreloadFailure>,
     ) {
-        let options = &self.engine.options;
+        let options = &self.environment.options;
         let (began, mut pause) = (Instant::now(), options.pause_min);
         while !items.is_empty() {
             let is_last = began.elapsed() >= options.patience;
@@ -96,7 +96,7 @@ impl PreloadRun<'_> {
             items = again;
             if !items.is_empty() {
                 self.job.update_counters(|page| page.retries += items.len() as u64);
-                self.engine.metrics.retries.inc_by(items.len() as u64);
+                self.environment.metrics.retries.inc_by(items.len() as u64);
                 sleep(jitter_pause(pause)).await;
                 pause = (pause * 2).min(options.pause_max);
             }
@@ -105,7 +105,7 @@ impl PreloadRun<'_> {
 
     /// Asks homes about these items. Returns their answers in the items' order.
     async fn look_at(&self, items: &[&PreloadListItem]) -> Vec<ObjectLookOutcome> {
-        let geometry = self.engine.tier.tier_options().geometry;
+        let geometry = self.environment.tier.tier_options().geometry;
         let mut groups: BTreeMap<(ObjectVolume, u64), Vec<usize>> = BTreeMap::new();
         for (at, item) in items.iter().enumerate() {
             // Attributes of any age count as there: readers have them renewed.
@@ -125,7 +125,7 @@ impl PreloadRun<'_> {
             };
             let objects = places.iter().map(looked_for).collect();
             let found = self
-                .engine
+                .environment
                 .tier
                 .look_up_objects(&volume, believed_ms, self.plan.tier, objects)
                 .await;

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use verbs3_protocol::ObjectVolume;
 
 use crate::api::{NotificationSummary, PreloadJobSpec, PreloadPriority};
@@ -18,7 +19,7 @@ use crate::object_admin::{NAMES_MAX, ObjectAdmin, ObjectError};
 pub(crate) const NOTIFIED: &str = "notified-";
 
 /// The used parts of a notification.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, JsonSchema, Deserialize)]
 pub struct BucketNotification {
     #[serde(rename = "Records", default)]
     records: Vec<NotificationRecord>,
@@ -27,11 +28,22 @@ pub struct BucketNotification {
     event: Option<String>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, JsonSchema, Deserialize)]
 struct NotificationRecord {
     #[serde(rename = "eventName")]
     name: String,
+    #[schemars(schema_with = "changed_object_schema")]
     s3: Value,
+}
+
+/// Describes the part of a record that is looked at.
+fn changed_object_schema(_: &mut SchemaGenerator) -> Schema {
+    let text = |name: &str| json!({ "type": "object", "required": [name], "properties": { name: { "type": "string" } } });
+    json_schema!({
+        "type": "object",
+        "required": ["bucket", "object"],
+        "properties": { "bucket": text("name"), "object": text("key") },
+    })
 }
 
 /// Reason for refusing a notification.

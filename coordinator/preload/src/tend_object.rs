@@ -9,9 +9,10 @@ use verbs3_protocol::{
 };
 
 use crate::api::PreloadJobAction;
-use crate::job_run::PreloadRun;
-use crate::load_object::{PreloadItemError, PreloadPiece, jitter_pause};
+use crate::load_object::{PreloadItemError, PreloadPiece};
 use crate::object_list::PreloadListItem;
+use crate::preload_run::PreloadRun;
+use crate::retry_pause::jitter_pause;
 
 impl PreloadRun<'_> {
     /// Takes the version that the object's home knows, or else the UFS's.
@@ -33,14 +34,14 @@ impl PreloadRun<'_> {
             .warm_with_retries(mount, &self.build_warm_request(mount, first, true), 0)
             .await?
             .version;
-        let geometry = self.engine.tier.tier_options().geometry;
+        let geometry = self.environment.tier.tier_options().geometry;
         let blocks = version.bytes.div_ceil(u64::from(geometry.block_bytes));
         for first in (0..blocks).step_by(usize::from(TENDED_BLOCKS_MAX)) {
             let count = (blocks - first).min(u64::from(TENDED_BLOCKS_MAX)) as u16;
             // An object of 5 TiB has 5 million blocks of the smallest size, so the number fits.
             let first = first as u32;
             let owners = (first..first + u32::from(count))
-                .flat_map(|at| self.engine.tier.owner_ids(&object, BlockIndex(at)));
+                .flat_map(|at| self.environment.tier.owner_ids(&object, BlockIndex(at)));
             for worker in owners.collect::<BTreeSet<_>>() {
                 let tended =
                     self.tend_at(&worker, &object, &version, BlockIndex(first), count, act).await?;
@@ -66,10 +67,10 @@ impl PreloadRun<'_> {
         blocks: u16,
         act: TendAct,
     ) -> Result<Vec<TendedBlock>, PreloadItemError> {
-        let (began, mut pause) = (Instant::now(), self.engine.options.pause_min);
+        let (began, mut pause) = (Instant::now(), self.environment.options.pause_min);
         loop {
             match self
-                .engine
+                .environment
                 .tier
                 .tend_blocks(worker, object, version, first_block, blocks, act)
                 .await
@@ -78,13 +79,13 @@ impl PreloadRun<'_> {
                 // The worker has left meanwhile, and takes its pages with it.
                 Err(TendError::Unknown { .. }) => return Ok(Vec::new()),
                 Err(error @ TendError::Away { .. })
-                    if began.elapsed() < self.engine.options.patience =>
+                    if began.elapsed() < self.environment.options.patience =>
                 {
                     tracing::debug!(%error, "a worker is asked again");
                     self.job.update_counters(|page| page.retries += 1);
-                    self.engine.metrics.retries.inc();
+                    self.environment.metrics.retries.inc();
                     sleep(jitter_pause(pause)).await;
-                    pause = (pause * 2).min(self.engine.options.pause_max);
+                    pause = (pause * 2).min(self.environment.options.pause_max);
                 }
                 Err(error) => return Err(PreloadItemError::Failed(error.to_string())),
             }

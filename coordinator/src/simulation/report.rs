@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::scenario::{SimulationMeasurement, SimulationScale};
+use super::scenario::SimulationMeasurement;
+use super::world::SimulationScale;
 
 pub(super) fn render_table(scale: &SimulationScale, all: &[SimulationMeasurement]) -> String {
     let SimulationScale { workers, gateways, racks, .. } = scale;

@@ -3,25 +3,9 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::{HashSlot, MemberRoster, PlacementMap, SLOTS, WorkerId};
 
-use super::world::{SimulatedWorld, SimulationCounts};
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SimulationScale {
-    pub(super) workers: usize,
-    pub(super) gateways: usize,
-    pub(super) racks: usize,
-    /// Racks that are upgraded one after the other; further racks would repeat the result.
-    pub(super) upgraded: usize,
-    /// Workers that join at once.
-    pub(super) joining: usize,
-    /// Writes that each worker has open whenever it gives up a map.
-    pub(super) open_writes: usize,
-    /// Time to compute one map.
-    pub(super) compute_ms: u64,
-}
+use super::world::{SimulatedWorld, SimulationCounts, SimulationScale};
 
 /// Result of one scenario.
 #[derive(Debug, Clone)]
@@ -47,15 +31,14 @@ pub(super) struct SimulationMeasurement {
     pub(super) asking_longest: Duration,
 }
 
-/// Longest time that anything may take.
-const LIMIT: Duration = Duration::from_secs(300);
 /// How long nothing may change after all have converged. A worker that returns later counts as a
 /// new one.
 const CALM: Duration = Duration::from_secs(20);
 
 pub(super) fn run_scenarios(scale: &SimulationScale, seed: u64) -> Vec<SimulationMeasurement> {
-    let mut run =
-        SimulationRun { world: SimulatedWorld::new(*scale, seed), last: None, all: Vec::new() };
+    let mut world = SimulatedWorld::new(*scale, seed);
+    world.elect_leader();
+    let mut run = SimulationRun { world, last: None, all: Vec::new() };
     let rack_of = |at: usize| format!("rack-{:02}", at % scale.racks);
     let second = Duration::from_secs(1);
 
@@ -168,58 +151,6 @@ impl SimulationRun {
             self.last.as_ref().map_or(0.0, |(_, placement)| slot_imbalance(placement));
         println!("{measured:?}");
         self.all.push(measured);
-    }
-}
-
-impl SimulatedWorld {
-    /// Lets time pass.
-    fn pass_time(&mut self, time: Duration) {
-        let until = self.now.saturating_add(time);
-        while self.run_next_event(until) {}
-    }
-
-    /// Runs until all agree and each worker has its whole share. Returns when they first agreed,
-    /// and when they had converged.
-    fn run_until_converged(&mut self) -> (LeaseInstant, LeaseInstant) {
-        let (until, mut agreed) = (self.now.saturating_add(LIMIT), None);
-        while !self.is_converged() {
-            assert!(
-                self.run_next_event(until),
-                "no agreement within {LIMIT:?}: map {}",
-                self.active_map().epoch.0
-            );
-            if agreed.is_none() && self.all_agree() {
-                agreed = Some(self.now);
-            }
-        }
-        (agreed.unwrap_or(self.now), self.now)
-    }
-
-    pub(super) fn is_converged(&self) -> bool {
-        self.shares_rest() && self.all_agree()
-    }
-
-    /// Returns whether all agree. The map holds exactly the live workers. Each has a lease of the
-    /// present leader and answers under the map. Every gateway places by it.
-    fn all_agree(&self) -> bool {
-        let map = self.active_map();
-        if self.leader.is_none() || self.gateways_at.get(&map.epoch) != Some(&self.gateways.len()) {
-            return false;
-        }
-        let living = self.workers.iter().filter(|worker| worker.alive);
-        let mut count = 0;
-        for worker in living {
-            if worker.active != map.epoch || worker.term != self.current_term() {
-                return false;
-            }
-            count += 1;
-        }
-        count == map.members.len() && map.members.iter().all(|member| self.is_alive(&member.id))
-    }
-
-    fn is_alive(&self, id: &WorkerId) -> bool {
-        let at: Option<usize> = id.0.strip_prefix("gpu-").and_then(|at| at.parse().ok());
-        at.is_some_and(|at| self.workers[at].alive)
     }
 }
 

@@ -4,80 +4,19 @@
 use std::time::Duration;
 
 use rand::RngExt;
-use verbs3_coordinator_client::api::{
-    OpenWriteReport, WorkerIncarnation, WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration,
-};
+use verbs3_coordinator_client::api::{OpenWriteReport, WorkerIncarnation, WorkerLeaseGrant};
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_coordinator_client::worker_lease::{WorkerLease, WorkerLeaseDuty};
 use verbs3_protocol::{Epoch, WorkerId};
 
-use super::world::{SimulatedWorld, SimulationEvent};
+use super::events::{SimulatedQuestion, SimulatedWorkerEvent};
+use super::world::{SimulatedWorker, SimulatedWorld};
 use crate::membership::MembershipError;
 
 /// Matches `WorkerLeaseKeeper`'s value.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
-
-pub(super) struct SimulatedWorker {
-    pub(super) id: WorkerId,
-    pub(super) zone: String,
-    weight: f64,
-    pub(super) life: u32,
-    pub(super) alive: bool,
-    tenure: WorkerLease,
-    registered: bool,
-    pause: Duration,
-    /// Epoch under which it answers; 0: none.
-    pub(super) active: Epoch,
-    /// The last map that was computed.
-    computed: Epoch,
-    lease_until: LeaseInstant,
-    /// Since when it must ask the UFS instead of answering from what it knows; `None`: it need not.
-    asks_since: Option<LeaseInstant>,
-    /// Term of the leader that granted the lease.
-    pub(super) term: u64,
-    questions: u64,
-}
-
-#[derive(Clone)]
-pub(super) enum SimulatedQuestion {
-    Register,
-    Renew(WorkerLeaseRenewal),
-}
-
-pub(super) enum SimulatedWorkerEvent {
-    Asks,
-    Arrives {
-        question: SimulatedQuestion,
-        sent: LeaseInstant,
-    },
-    /// The coordinator waited for news in vain.
-    WaitOver {
-        question: u64,
-    },
-    Answered {
-        granted: Box<WorkerLeaseGrant>,
-        sent: LeaseInstant,
-    },
-    Refused {
-        error: MembershipError,
-    },
-    Away,
-    Computed {
-        epoch: Epoch,
-    },
-}
-
-/// Worker whose question waits for news.
-pub(super) struct WaitingRenewal {
-    worker: usize,
-    life: u32,
-    question: u64,
-    renewal: WorkerLeaseRenewal,
-    granted: WorkerLeaseGrant,
-    sent: LeaseInstant,
-}
 
 impl SimulatedWorld {
     /// Adds a worker that has not started yet.
@@ -130,11 +69,6 @@ impl SimulatedWorld {
             let _ = leader.cluster.record_departure(&id, leave);
         }
         self.run_leader_step();
-    }
-
-    fn plan_worker(&mut self, at: usize, after: Duration, what: SimulatedWorkerEvent) {
-        let life = self.workers[at].life;
-        self.plan_event(after, SimulationEvent::Worker { at, life, what });
     }
 
     pub(super) fn handle_worker_event(&mut self, at: usize, life: u32, what: SimulatedWorkerEvent) {
@@ -192,108 +126,6 @@ impl SimulatedWorld {
                 self.plan_worker(at, Duration::ZERO, SimulatedWorkerEvent::Asks);
             }
         }
-    }
-
-    /// Handles a question as the API's routes for registering and renewing do.
-    fn handle_question(&mut self, at: usize, question: SimulatedQuestion, sent: LeaseInstant) {
-        let (now, latency) = (self.now, self.draw_latency());
-        let worker = &mut self.workers[at];
-        let Some(leader) = &mut self.leader else {
-            return self.plan_worker(at, latency, SimulatedWorkerEvent::Away);
-        };
-        let result = match &question {
-            SimulatedQuestion::Register => leader.cluster.register_worker(
-                WorkerRegistration {
-                    id: worker.id.clone(),
-                    incarnation: worker.tenure.worker_incarnation().clone(),
-                    address: format!("{}.cluster.example:9400", worker.id),
-                    weight: worker.weight,
-                    zone: worker.zone.clone(),
-                    tiers: Vec::new(),
-                    rails: Vec::new(),
-                    knows: worker.tenure.known_epoch(),
-                    place: 0,
-                },
-                now,
-            ),
-            SimulatedQuestion::Renew(renewal) => {
-                leader.cluster.renew_lease(&worker.id, renewal, now)
-            }
-        };
-        match (result, question) {
-            (Ok(granted), SimulatedQuestion::Renew(renewal))
-                if granted.activation.is_none() && granted.prepare.is_none() =>
-            {
-                worker.questions += 1;
-                let (life, question) = (worker.life, worker.questions);
-                let wait = Duration::from_millis(renewal.wait_ms);
-                let news = renewal.prepared.0 > 0;
-                leader.waiting.push(WaitingRenewal {
-                    worker: at,
-                    life,
-                    question,
-                    renewal,
-                    granted,
-                    sent,
-                });
-                self.plan_worker(at, wait, SimulatedWorkerEvent::WaitOver { question });
-                if news {
-                    self.run_leader_step();
-                }
-            }
-            (Ok(granted), _) => {
-                self.send_grant(at, granted, sent);
-                self.run_leader_step();
-            }
-            (Err(MembershipError::TooMany(_) | MembershipError::Changing), _) => {
-                self.plan_worker(at, latency, SimulatedWorkerEvent::Away);
-            }
-            (Err(error), _) => {
-                self.plan_worker(at, latency, SimulatedWorkerEvent::Refused { error })
-            }
-        }
-    }
-
-    /// Answers the workers whose questions wait for news.
-    pub(super) fn tell_workers(&mut self) {
-        let Some(leader) = &mut self.leader else { return };
-        let waiting = std::mem::take(&mut leader.waiting);
-        let mut told = Vec::new();
-        for patient in waiting {
-            let news =
-                leader.cluster.lease_news(&self.workers[patient.worker].id, &patient.renewal);
-            if news.activation.is_some() || news.prepare.is_some() {
-                told.push((patient, news));
-            } else {
-                leader.waiting.push(patient);
-            }
-        }
-        for (patient, news) in told {
-            if self.workers[patient.worker].life == patient.life {
-                self.send_grant(patient.worker, news, patient.sent);
-            }
-        }
-    }
-
-    pub(super) fn worker_lost(&mut self, patient: &WaitingRenewal) {
-        if self.workers[patient.worker].life == patient.life {
-            let latency = self.draw_latency();
-            self.plan_worker(patient.worker, latency, SimulatedWorkerEvent::Away);
-        }
-    }
-
-    fn send_grant(&mut self, at: usize, granted: WorkerLeaseGrant, sent: LeaseInstant) {
-        let bytes = serde_json::to_vec(&granted).expect("answers can be encoded").len();
-        self.counts.bytes_to_workers += bytes as u64;
-        let Some(coordinator) = self.leader.as_ref().map(|leader| leader.coordinator) else {
-            return;
-        };
-        let after = self.transfer_time(coordinator, bytes);
-        self.plan_worker(
-            at,
-            after,
-            SimulatedWorkerEvent::Answered { granted: Box::new(granted), sent },
-        );
     }
 
     fn handle_grant(&mut self, at: usize, granted: WorkerLeaseGrant, sent: LeaseInstant) {

@@ -1,10 +1,9 @@
-//! Owns the simulation's time, coordinators, network and store. Workers and gateways have files of
-//! their own.
+//! Owns the simulation's state, its time and its network. Coordinators, workers and gateways have
+//! files of their own.
 //!
-//! Made up: a message takes 0.1 to 1 ms, and each coordinator sends at 10 Gb/s; a write to the
-//! store takes 5 ms, and other coordinators hear of it 5 ms later; a leader that dies is followed
-//! by another between three quarters of `coordinator.leadership` and all of it; computing a map
-//! takes as long as [`SimulationScale::compute_ms`] says.
+//! Made up: a message takes 0.1 to 1 ms, and each coordinator sends at 10 Gb/s; computing a map
+//! takes as long as [`SimulationScale::compute_ms`] says. [`super::coordinators`] has the store's
+//! delays.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
@@ -12,75 +11,84 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use verbs3_coordinator_client::api::{WorkerLeaseGrant, WorkerLeaseRenewal};
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
-use verbs3_protocol::{Epoch, MemberRoster};
+use verbs3_coordinator_client::worker_lease::WorkerLease;
+use verbs3_protocol::{Epoch, MemberRoster, WorkerId};
 
-use super::gateways::{SimulatedGateway, WaitingGateway};
-use super::scenario::SimulationScale;
-use super::workers::{SimulatedWorker, WaitingRenewal};
-use crate::membership::{ClusterDocument, ClusterOptions, MembershipController, MembershipStep};
+use super::events::{PlannedEvent, SimulatedGatewayEvent, SimulatedWorkerEvent, SimulationEvent};
+use crate::membership::{ClusterDocument, MembershipController};
 use crate::published_map::PublishedMap;
 
 pub(super) const COORDINATORS: usize = 3;
 const BYTES_PER_SECOND: u64 = 1_250_000_000;
-const STORE: Duration = Duration::from_millis(5);
-const LEADERSHIP: Duration = Duration::from_secs(2);
-/// Matches the longest sleep of the leader's loop.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// Returns the configuration's defaults.
-pub(super) fn simulation_options() -> ClusterOptions {
-    ClusterOptions {
-        lease: Duration::from_secs(6),
-        outage: Duration::from_secs(600),
-        gather: Duration::from_millis(200),
-        move_for: Duration::from_secs(15),
-        replicas: 2,
-        workers_max: 4000,
-    }
-}
-
-/// Event of the simulation. Its worker or coordinator may have died since; `life` and
-/// `current_term` tell.
-pub(super) enum SimulationEvent {
-    LeaderWakes { term: u64 },
-    Persisted { term: u64, document: Box<ClusterDocument> },
-    Elected,
-    Published { coordinator: usize, membership: Arc<MemberRoster> },
-    Worker { at: usize, life: u32, what: super::workers::SimulatedWorkerEvent },
-    Gateway { at: usize, what: super::gateways::SimulatedGatewayEvent },
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SimulationScale {
+    pub(super) workers: usize,
+    pub(super) gateways: usize,
+    pub(super) racks: usize,
+    /// Racks that are upgraded one after the other; further racks would repeat the result.
+    pub(super) upgraded: usize,
+    /// Workers that join at once.
+    pub(super) joining: usize,
+    /// Writes that each worker has open whenever it gives up a map.
+    pub(super) open_writes: usize,
+    /// Time to compute one map.
+    pub(super) compute_ms: u64,
 }
 
-struct PlannedEvent {
-    at: LeaseInstant,
-    serial: u64,
-    event: SimulationEvent,
+pub(super) struct SimulatedWorker {
+    pub(super) id: WorkerId,
+    pub(super) zone: String,
+    pub(super) weight: f64,
+    pub(super) life: u32,
+    pub(super) alive: bool,
+    pub(super) tenure: WorkerLease,
+    pub(super) registered: bool,
+    pub(super) pause: Duration,
+    /// Epoch under which it answers; 0: none.
+    pub(super) active: Epoch,
+    /// The last map that was computed.
+    pub(super) computed: Epoch,
+    pub(super) lease_until: LeaseInstant,
+    /// Since when it must ask the UFS instead of answering from what it knows; `None`: it need not.
+    pub(super) asks_since: Option<LeaseInstant>,
+    /// Term of the leader that granted the lease.
+    pub(super) term: u64,
+    pub(super) questions: u64,
 }
 
-impl PartialEq for PlannedEvent {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.serial) == (other.at, other.serial)
-    }
+/// Worker whose question waits for news.
+pub(super) struct WaitingRenewal {
+    pub(super) worker: usize,
+    pub(super) life: u32,
+    pub(super) question: u64,
+    pub(super) renewal: WorkerLeaseRenewal,
+    pub(super) granted: WorkerLeaseGrant,
+    pub(super) sent: LeaseInstant,
 }
-impl Eq for PlannedEvent {}
-impl PartialOrd for PlannedEvent {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
+
+pub(super) struct SimulatedGateway {
+    pub(super) coordinator: usize,
+    pub(super) known: Option<Arc<MemberRoster>>,
+    /// Epoch by which it places requests.
+    pub(super) adopted: Epoch,
+    pub(super) questions: u64,
 }
-impl Ord for PlannedEvent {
-    /// Orders the earliest event first; at one moment, in the order of planning.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (other.at, other.serial).cmp(&(self.at, self.serial))
-    }
+
+/// Gateway whose question waits for news.
+pub(super) struct WaitingGateway {
+    pub(super) gateway: usize,
+    pub(super) question: u64,
 }
 
 pub(super) struct SimulatedLeader {
     pub(super) coordinator: usize,
     pub(super) cluster: MembershipController,
-    writing: bool,
+    pub(super) writing: bool,
     /// The next planned look at the clock.
-    wakes: LeaseInstant,
+    pub(super) wakes: LeaseInstant,
     pub(super) waiting: Vec<WaitingRenewal>,
 }
 
@@ -88,7 +96,7 @@ pub(super) struct SimulatedCoordinator {
     pub(super) alive: bool,
     pub(super) published: PublishedMap,
     pub(super) waiting: Vec<WaitingGateway>,
-    link_free: LeaseInstant,
+    pub(super) link_free: LeaseInstant,
 }
 
 /// Counts of the simulation.
@@ -106,10 +114,10 @@ pub(super) struct SimulatedWorld {
     pub(super) now: LeaseInstant,
     pub(super) scale: SimulationScale,
     pub(super) rng: SmallRng,
-    planned: BinaryHeap<PlannedEvent>,
-    serial: u64,
+    pub(super) planned: BinaryHeap<PlannedEvent>,
+    pub(super) serial: u64,
     /// Document as the store has it.
-    document: ClusterDocument,
+    pub(super) document: ClusterDocument,
     pub(super) leader: Option<SimulatedLeader>,
     pub(super) coordinators: Vec<SimulatedCoordinator>,
     pub(super) workers: Vec<SimulatedWorker>,
@@ -130,7 +138,7 @@ impl SimulatedWorld {
             waiting: Vec::new(),
             link_free: LeaseInstant::default(),
         };
-        let mut world = Self {
+        Self {
             now: LeaseInstant::default().saturating_add(Duration::from_secs(1000)),
             scale,
             rng: SmallRng::seed_from_u64(seed),
@@ -145,9 +153,7 @@ impl SimulatedWorld {
             decoded: BTreeMap::new(),
             maps: Vec::new(),
             counts: SimulationCounts::default(),
-        };
-        world.elect_leader();
-        world
+        }
     }
 
     pub(super) fn plan_event(&mut self, after: Duration, event: SimulationEvent) {
@@ -159,30 +165,13 @@ impl SimulatedWorld {
         });
     }
 
-    /// Runs the next event. Returns `false` if it is later than `until`.
-    pub(super) fn run_next_event(&mut self, until: LeaseInstant) -> bool {
-        if self.planned.peek().is_none_or(|due| due.at > until) {
-            self.now = self.now.max(until);
-            return false;
-        }
-        let Some(due) = self.planned.pop() else { return false };
-        self.now = due.at;
-        match due.event {
-            SimulationEvent::LeaderWakes { term } if term == self.document.term => {
-                self.run_leader_step()
-            }
-            SimulationEvent::Persisted { term, document } if term == self.document.term => {
-                self.confirm_persisted(*document)
-            }
-            SimulationEvent::LeaderWakes { .. } | SimulationEvent::Persisted { .. } => {}
-            SimulationEvent::Elected => self.elect_leader(),
-            SimulationEvent::Published { coordinator, membership } => {
-                self.publish_map(coordinator, &membership)
-            }
-            SimulationEvent::Worker { at, life, what } => self.handle_worker_event(at, life, what),
-            SimulationEvent::Gateway { at, what } => self.handle_gateway_event(at, what),
-        }
-        true
+    pub(super) fn plan_worker(&mut self, at: usize, after: Duration, what: SimulatedWorkerEvent) {
+        let life = self.workers[at].life;
+        self.plan_event(after, SimulationEvent::Worker { at, life, what });
+    }
+
+    pub(super) fn plan_gateway(&mut self, at: usize, after: Duration, what: SimulatedGatewayEvent) {
+        self.plan_event(after, SimulationEvent::Gateway { at, what });
     }
 
     pub(super) fn draw_latency(&mut self) -> Duration {
@@ -209,104 +198,5 @@ impl SimulatedWorld {
 
     pub(super) fn active_map(&self) -> &MemberRoster {
         &self.document.active
-    }
-
-    /// Kills the leader's process; its host refuses connections.
-    pub(super) fn kill_leader(&mut self) {
-        let Some(leader) = self.leader.take() else { return };
-        let dead = &mut self.coordinators[leader.coordinator];
-        dead.alive = false;
-        let waiters = std::mem::take(&mut dead.waiting);
-        for WaitingGateway { gateway, .. } in waiters {
-            self.gateway_lost(gateway);
-        }
-        for patient in leader.waiting {
-            self.worker_lost(&patient);
-        }
-        let after = LEADERSHIP.mul_f64(self.rng.random_range(0.75..1.0)) + STORE;
-        self.plan_event(after, SimulationEvent::Elected);
-    }
-
-    pub(super) fn revive_coordinators(&mut self) {
-        let current = Arc::new(self.document.active.clone());
-        for coordinator in self.coordinators.iter_mut().filter(|coordinator| !coordinator.alive) {
-            (coordinator.alive, coordinator.published) = (true, PublishedMap::new());
-            coordinator.published.publish_map(&current);
-        }
-    }
-
-    fn elect_leader(&mut self) {
-        let alive: Vec<usize> =
-            (0..COORDINATORS).filter(|&at| self.coordinators[at].alive).collect();
-        let coordinator = alive[self.rng.random_range(0..alive.len())];
-        self.document.term += 1;
-        let cluster =
-            MembershipController::new(simulation_options(), self.document.clone(), self.now);
-        let waiting = Vec::new();
-        self.leader = Some(SimulatedLeader {
-            coordinator,
-            cluster,
-            writing: false,
-            wakes: LeaseInstant::END,
-            waiting,
-        });
-        self.run_leader_step();
-    }
-
-    /// Runs one step, as the leader's loop does.
-    pub(super) fn run_leader_step(&mut self) {
-        let (now, term) = (self.now, self.document.term);
-        let Some(leader) = self.leader.as_mut().filter(|leader| !leader.writing) else { return };
-        match leader.cluster.decide_step(now) {
-            MembershipStep::Persist(document) => {
-                leader.writing = true;
-                self.plan_event(STORE, SimulationEvent::Persisted { term, document });
-            }
-            MembershipStep::Wait(until) => {
-                let until = until
-                    .min(now.saturating_add(SLEEP_MAX))
-                    .max(now.saturating_add(Duration::from_micros(1)));
-                // Every event wakes the loop, so one planned look is enough.
-                if leader.wakes <= now || until < leader.wakes {
-                    leader.wakes = until;
-                    self.plan_event(
-                        until.saturating_duration_since(now),
-                        SimulationEvent::LeaderWakes { term },
-                    );
-                }
-            }
-        }
-    }
-
-    fn confirm_persisted(&mut self, document: ClusterDocument) {
-        let Some(leader) = &mut self.leader else { return };
-        leader.writing = false;
-        leader.cluster.confirm_persisted(document.clone(), self.now);
-        let new_map = document.active.epoch != self.document.active.epoch;
-        let coordinator = leader.coordinator;
-        self.document = document;
-        if new_map {
-            let membership = Arc::new(self.document.active.clone());
-            self.maps.push(membership.clone());
-            self.publish_map(coordinator, &membership);
-            for other in (0..COORDINATORS).filter(|&other| other != coordinator) {
-                self.plan_event(
-                    STORE,
-                    SimulationEvent::Published {
-                        coordinator: other,
-                        membership: membership.clone(),
-                    },
-                );
-            }
-        }
-        self.tell_workers();
-        self.run_leader_step();
-    }
-
-    fn publish_map(&mut self, coordinator: usize, membership: &MemberRoster) {
-        if self.coordinators[coordinator].alive {
-            self.coordinators[coordinator].published.publish_map(membership);
-            self.tell_gateways(coordinator);
-        }
     }
 }

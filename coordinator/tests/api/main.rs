@@ -1,6 +1,7 @@
 //! Coordinators as processes see them: over HTTP, with the real client, over both stores.
 #![allow(clippy::unwrap_used)]
 
+mod document;
 #[path = "../store_conformance/etcd.rs"]
 #[allow(dead_code)]
 mod etcd;

@@ -8,7 +8,7 @@ use verbs3_preload::api::{
     PreloadByteRange, PreloadJobAction, PreloadJobSpec, PreloadPriority, PreloadTier,
 };
 
-use crate::arguments::{path_and_value, set_flags};
+use crate::arguments::settings::{path_and_value, set_flags};
 
 /// Arguments of `verbs3 preload`. It starts a job unless an action is given.
 #[derive(Debug, Args)]

@@ -1,28 +1,17 @@
-//! `POST /v1/workers/ID/relay`: carries a write notice to a worker that its writer can't reach,
-//! through the renewals of the worker's lease.
-//!
-//! Only the leader accepts such notices, because workers renew their leases there. No guarantee
-//! depends on its leadership: a deposed leader sends its clients to the next one.
+//! Holds the write notices that wait for workers, and wakes the renewals that carry them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use http::StatusCode;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
-use verbs3_coordinator_client::api::{HeardWord, RelayRequest, RelayedWord};
+use verbs3_coordinator_client::api::{HeardWord, RelayedWord};
 use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WorkerId, WriteNotice};
 
-use super::routes::{malformed_response, parse_body};
-use super::{CoordinatorRequest, CoordinatorResponse};
-use crate::coordinator::CoordinatorServer;
 use crate::metrics::CoordinatorMetrics;
 use crate::relay_queues::{RelayQueueFull, RelayQueueOptions, RelayQueues};
 
-/// Most keys of one notice: as many as S3 allows in a batch delete, and a gateway sends in one
-/// message.
-const KEYS_MAX: usize = 1000;
 /// Below this number of notifiers, unused ones are not removed.
 const BELLS_MIN: usize = 64;
 
@@ -52,7 +41,7 @@ impl RelayDispatcher {
 
     /// Returns a notifier that fires when the worker has notices. Call this before looking for
     /// notices, or one may be missed.
-    pub(super) fn renewal_notifier(&self, worker: &WorkerId) -> Arc<Notify> {
+    pub(crate) fn renewal_notifier(&self, worker: &WorkerId) -> Arc<Notify> {
         let RenewalNotifiers { bells, sweep_at } = &mut *self.bells.lock();
         if let Some(bell) = bells.get(worker).and_then(Weak::upgrade) {
             return bell;
@@ -66,7 +55,7 @@ impl RelayDispatcher {
         bell
     }
 
-    pub(super) fn deliver_answers(&self, worker: &WorkerId, heard: Vec<HeardWord>) {
+    pub(crate) fn deliver_answers(&self, worker: &WorkerId, heard: Vec<HeardWord>) {
         let told = self.update_relays(|relays| relays.take_answers(worker, heard));
         for (asker, heard) in told {
             // A client that has gone meanwhile asks again if it needs the answer.
@@ -74,7 +63,7 @@ impl RelayDispatcher {
         }
     }
 
-    pub(super) fn hand_out(&self, worker: &WorkerId) -> Vec<RelayedWord> {
+    pub(crate) fn hand_out(&self, worker: &WorkerId) -> Vec<RelayedWord> {
         self.relays.lock().hand_out(worker)
     }
 
@@ -96,7 +85,7 @@ impl RelayDispatcher {
     }
 
     /// Relays a notice. Returns `None` if this coordinator no longer leads.
-    async fn dispatch_word(
+    pub(crate) async fn dispatch_word(
         &self,
         worker: &WorkerId,
         word: WriteNotice,
@@ -129,65 +118,5 @@ struct RelayWithdrawGuard<'a> {
 impl Drop for RelayWithdrawGuard<'_> {
     fn drop(&mut self) {
         self.desk.update_relays(|relays| relays.withdraw_word(self.worker, self.id));
-    }
-}
-
-impl CoordinatorServer {
-    pub(super) async fn relay_to_worker(
-        &self,
-        id: &str,
-        asked: &CoordinatorRequest,
-    ) -> CoordinatorResponse {
-        let RelayRequest { word, wait_ms } = match parse_body(asked) {
-            Ok(relay) => relay,
-            Err(answer) => return answer,
-        };
-        let keys = word.notice_keys().len();
-        if keys == 0 || keys > KEYS_MAX {
-            return malformed_response(
-                StatusCode::BAD_REQUEST,
-                format!("{keys} keys in one word; name 1 to {KEYS_MAX}"),
-            );
-        }
-        let (id, wait) = (WorkerId(id.to_owned()), self.clamp_wait(Some(wait_ms)));
-        let relayed = match self
-            .as_leader(|cluster, now| cluster.relay_refusal(&id, word.map_epoch(), now))
-        {
-            None => return self.not_leader().await,
-            Some(Some(why)) => why,
-            Some(None) => match self.relay_word(&id, word, wait).await {
-                Some(relayed) => relayed,
-                None => return self.not_leader().await,
-            },
-        };
-        self.metrics.relays.with_label_values(&[outcome_label(&relayed)]).inc();
-        CoordinatorResponse::from_json(StatusCode::OK, &relayed)
-    }
-
-    async fn relay_word(
-        &self,
-        id: &WorkerId,
-        word: WriteNotice,
-        wait: Duration,
-    ) -> Option<NoticeRelayOutcome> {
-        let (write, epoch) = (word.write(), word.map_epoch());
-        let relayed = self.desk.dispatch_word(id, word, wait).await;
-        tracing::debug!(
-            worker = %id, ?write, epoch = epoch.0, ?relayed,
-            "a writer's word was relayed"
-        );
-        relayed
-    }
-}
-
-fn outcome_label(relayed: &NoticeRelayOutcome) -> &'static str {
-    match relayed {
-        NoticeRelayOutcome::Heard(NoticeAnswer::Done) => "done",
-        NoticeRelayOutcome::Heard(NoticeAnswer::Unleased) => "unleased",
-        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_)) => "refused",
-        NoticeRelayOutcome::Silent => "silent",
-        NoticeRelayOutcome::NoLease => "no_lease",
-        NoticeRelayOutcome::OtherEpoch(_) => "other_map",
-        NoticeRelayOutcome::Full => "full",
     }
 }

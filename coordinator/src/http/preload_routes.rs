@@ -1,0 +1,198 @@
+//! Answers requests about preload jobs, which only the leader serves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream};
+use http::StatusCode;
+use schemars::json_schema;
+use tokio::time::Instant;
+use verbs3_coordinator_client::api::CoordinatorRefusalKind;
+use verbs3_preload::api::{JobView, JobsPage, PreloadJobSpec};
+use verbs3_preload::{
+    JobStoreError, JobsPageToken, JobsPageTokenError, PAGE_JOBS_MAX, PreloadEngine,
+    PreloadEngineError,
+};
+
+use super::proven_lines::ProvenLine;
+use super::request::CoordinatorRequest;
+use super::response::{
+    CoordinatorResponse, HandlerResult, malformed_response, unavailable_response,
+};
+use super::route::Route;
+use crate::coordinator_state::CoordinatorState;
+
+/// How often a job's progress is checked, and after which time a line is sent without a change.
+const LINE_EVERY: Duration = Duration::from_millis(500);
+const LINE_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
+
+pub(super) fn preload_routes() -> Vec<Route> {
+    let id = "Name of the job";
+    vec![
+        begins_job(Route::post("preload_create", "/v1/preload", |state, asked| {
+            async { state.begin_job(asked.parse_body()?).await }.boxed()
+        }))
+        .summary("Begin a job, or find the one of this id")
+        .takes::<PreloadJobSpec>(),
+        Route::get("preload_list", "/v1/preload", |state, asked| state.list_jobs(asked).boxed())
+            .summary("The jobs, newest first, a page at a time")
+            .in_query_as(
+                "limit",
+                "Jobs of this page, at most; fewer come where they are long",
+                |_| {
+                    json_schema!({
+                        "type": "integer", "minimum": 1,
+                        "maximum": PAGE_JOBS_MAX, "default": PAGE_JOBS_MAX,
+                    })
+                },
+            )
+            .in_query_as("after", "`next` of the page before", |_| {
+                let pattern = "^[0-9]{1,16}[.][A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$";
+                json_schema!({ "type": "string", "pattern": pattern })
+            })
+            .answers::<JobsPage>(StatusCode::OK, "The jobs"),
+        Route::get("preload_get", "/v1/preload/{id}", |state, asked| state.get_job(asked).boxed())
+            .summary("One job")
+            .in_path("id", id)
+            .in_query::<u64>("news", "Wait until the job's `news` is another number")
+            .in_query::<u64>("wait_ms", "but no longer than this")
+            .answers::<JobView>(StatusCode::OK, "The job"),
+        Route::delete("preload_end", "/v1/preload/{id}", |state, asked| {
+            state.end_job(asked).boxed()
+        })
+        .summary("End a job; one that is over stays as it is")
+        .in_path("id", id)
+        .answers::<JobView>(StatusCode::OK, "The job"),
+        Route::get("preload_progress", "/v1/preload/{id}/progress", |state, asked| {
+            state.follow_job(asked).boxed()
+        })
+        .summary(
+            "The job, and whenever something of it changes, until it is over: a line each, with a \
+            proof of its own",
+        )
+        .in_path("id", id)
+        .answers_lines::<ProvenLine<JobView>>("Lines"),
+    ]
+}
+
+/// Says how a route answers that begins a job.
+pub(super) fn begins_job(route: Route) -> Route {
+    route
+        .answers::<JobView>(StatusCode::OK, "The job of this id, which is there already")
+        .answers::<JobView>(StatusCode::CREATED, "The new job")
+        .refuses(StatusCode::CONFLICT, "Another job has this id")
+}
+
+impl CoordinatorState {
+    pub(super) async fn begin_job(&self, spec: PreloadJobSpec) -> HandlerResult {
+        let created = self.require_engine().await?.create_job(spec).await;
+        let (view, is_new) = created.map_err(|error| preload_refusal(&error))?;
+        if is_new {
+            tracing::info!(job = view.id, "a preload job was taken in");
+        }
+        let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+        Ok(CoordinatorResponse::from_json(status, &view))
+    }
+
+    async fn list_jobs(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let limit = page_limit(asked)?;
+        let after = page_token(asked)?;
+        let page = self.require_engine().await?.jobs_page(after.as_ref(), limit);
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &page))
+    }
+
+    async fn get_job(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let news = asked.query_number("news")?;
+        let wait = self.clamp_wait(asked.query_number("wait_ms")?);
+        let engine = self.require_engine().await?;
+        let view = engine.get(asked.path_value("id"), news, wait).await;
+        let view = view.map_err(|error| preload_refusal(&error))?;
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
+    }
+
+    async fn end_job(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let engine = self.require_engine().await?;
+        let id = asked.path_value("id");
+        tracing::info!(job = id, "a preload job is to end");
+        let view = engine.end_job(id).await.map_err(|error| preload_refusal(&error))?;
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
+    }
+
+    /// Streams the job as a line now and after each change, until the job is over.
+    async fn follow_job(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let engine = self.require_engine().await?;
+        let id = asked.path_value("id").to_owned();
+        let known = engine.get(&id, None, Duration::ZERO).await;
+        known.map_err(|error| preload_refusal(&error))?;
+        // The end of the connection, or of the leadership, ends the stream.
+        let views =
+            stream::unfold((engine, id, None, false), |(engine, id, before, over)| async move {
+                if over {
+                    return None;
+                }
+                let mut view = engine.get(&id, None, Duration::ZERO).await.ok()?;
+                let began = Instant::now();
+                while before.as_ref() == Some(&view) && began.elapsed() < LINE_AT_LEAST_EVERY {
+                    if engine.is_stopped() {
+                        // Another coordinator has the news.
+                        return None;
+                    }
+                    view = engine.get(&id, Some(view.news), LINE_EVERY).await.ok()?;
+                }
+                let line = Bytes::from(serde_json::to_vec(&view).unwrap_or_default());
+                let over = view.state.is_over();
+                Some((line, (engine, id, Some(view), over)))
+            });
+        Ok(CoordinatorResponse::from_lines(views.boxed()))
+    }
+
+    /// Returns the engine that runs the jobs, or refuses the request.
+    pub(super) async fn require_engine(&self) -> Result<Arc<PreloadEngine>, CoordinatorResponse> {
+        if let Some(engine) = self.preload_engine() {
+            return Ok(engine);
+        }
+        if !self.is_leader() {
+            return Err(self.not_leader().await);
+        }
+        let reason = "this coordinator runs no preload jobs yet, or none at all: it needs [[ufs]], \
+            [[mount]] and workers in its configuration";
+        Err(unavailable_response(StatusCode::SERVICE_UNAVAILABLE, reason))
+    }
+}
+
+fn page_limit(asked: &CoordinatorRequest) -> Result<usize, CoordinatorResponse> {
+    match asked.query_number("limit")?.map(usize::try_from) {
+        None => Ok(PAGE_JOBS_MAX),
+        Some(Ok(limit)) if (1..=PAGE_JOBS_MAX).contains(&limit) => Ok(limit),
+        Some(_) => Err(malformed_response(
+            StatusCode::BAD_REQUEST,
+            format!("limit is a number from 1 to {PAGE_JOBS_MAX}"),
+        )),
+    }
+}
+
+fn page_token(asked: &CoordinatorRequest) -> Result<Option<JobsPageToken>, CoordinatorResponse> {
+    let after = asked.query_text("after").map(|after| after.parse()).transpose();
+    after.map_err(|error: JobsPageTokenError| {
+        malformed_response(StatusCode::BAD_REQUEST, format!("after={error}"))
+    })
+}
+
+pub(super) fn preload_refusal(error: &PreloadEngineError) -> CoordinatorResponse {
+    let (status, kind) = match error {
+        PreloadEngineError::Spec(_) | PreloadEngineError::Store(JobStoreError::Refused(_)) => {
+            (StatusCode::BAD_REQUEST, CoordinatorRefusalKind::Malformed)
+        }
+        PreloadEngineError::Other(_) | PreloadEngineError::Store(JobStoreError::Exists(_)) => {
+            (StatusCode::CONFLICT, CoordinatorRefusalKind::Taken)
+        }
+        PreloadEngineError::Unknown(_) => (StatusCode::NOT_FOUND, CoordinatorRefusalKind::Unknown),
+        PreloadEngineError::Full(_)
+        | PreloadEngineError::NotifiedFull(_)
+        | PreloadEngineError::Store(JobStoreError::Deposed(_) | JobStoreError::Unavailable(_)) => {
+            (StatusCode::SERVICE_UNAVAILABLE, CoordinatorRefusalKind::Unavailable)
+        }
+    };
+    CoordinatorResponse::refuse_request(status, kind, error.to_string())
+}

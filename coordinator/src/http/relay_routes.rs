@@ -1,0 +1,88 @@
+//! `POST /v1/workers/ID/relay`: carries a write notice to a worker that its writer can't reach,
+//! through the renewals of the worker's lease.
+//!
+//! Only the leader accepts such notices, because workers renew their leases there. No guarantee
+//! depends on its leadership: a deposed leader sends its clients to the next one.
+
+use std::time::Duration;
+
+use futures::FutureExt;
+use http::StatusCode;
+use verbs3_coordinator_client::api::RelayRequest;
+use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WorkerId, WriteNotice};
+
+use super::request::CoordinatorRequest;
+use super::response::{CoordinatorResponse, HandlerResult, malformed_response};
+use super::route::Route;
+use crate::coordinator_state::CoordinatorState;
+
+/// Most keys of one notice: as many as S3 allows in a batch delete, and a gateway sends in one
+/// message.
+const KEYS_MAX: usize = 1000;
+
+pub(super) fn relay_routes() -> Vec<Route> {
+    vec![
+        Route::post("relay", "/v1/workers/{id}/relay", |state, asked| {
+            state.relay_to_worker(asked).boxed()
+        })
+        .summary("Tell a worker of a write, on behalf of a writer that can't reach it")
+        // A worker may hear a notice twice without harm. Notices come at the rate of writes, so
+        // remembering their proofs would take unbounded memory.
+        .repeatable()
+        .in_path("id", "Name of the worker")
+        .takes_message("api::RelayRequest")
+        .answers_message("What became of it", "verbs3_protocol::NoticeRelayOutcome"),
+    ]
+}
+
+impl CoordinatorState {
+    async fn relay_to_worker(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let RelayRequest { word, wait_ms } = asked.parse_body()?;
+        let keys = word.notice_keys().len();
+        if keys == 0 || keys > KEYS_MAX {
+            return Err(malformed_response(
+                StatusCode::BAD_REQUEST,
+                format!("{keys} keys in one word; name 1 to {KEYS_MAX}"),
+            ));
+        }
+        let id = WorkerId(asked.path_value("id").to_owned());
+        let wait = self.clamp_wait(Some(wait_ms));
+        let refused =
+            self.as_leader(|cluster, now| cluster.relay_refusal(&id, word.map_epoch(), now));
+        let relayed = match refused {
+            Some(Some(why)) => Some(why),
+            Some(None) => self.relay_word(&id, word, wait).await,
+            None => None,
+        };
+        let Some(relayed) = relayed else { return Err(self.not_leader().await) };
+        self.metrics.relays.with_label_values(&[outcome_label(&relayed)]).inc();
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &relayed))
+    }
+
+    async fn relay_word(
+        &self,
+        id: &WorkerId,
+        word: WriteNotice,
+        wait: Duration,
+    ) -> Option<NoticeRelayOutcome> {
+        let (write, epoch) = (word.write(), word.map_epoch());
+        let relayed = self.desk.dispatch_word(id, word, wait).await;
+        tracing::debug!(
+            worker = %id, ?write, epoch = epoch.0, ?relayed,
+            "a writer's word was relayed"
+        );
+        relayed
+    }
+}
+
+fn outcome_label(relayed: &NoticeRelayOutcome) -> &'static str {
+    match relayed {
+        NoticeRelayOutcome::Heard(NoticeAnswer::Done) => "done",
+        NoticeRelayOutcome::Heard(NoticeAnswer::Unleased) => "unleased",
+        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_)) => "refused",
+        NoticeRelayOutcome::Silent => "silent",
+        NoticeRelayOutcome::NoLease => "no_lease",
+        NoticeRelayOutcome::OtherEpoch(_) => "other_map",
+        NoticeRelayOutcome::Full => "full",
+    }
+}

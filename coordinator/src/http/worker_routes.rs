@@ -1,0 +1,214 @@
+//! Answers workers, and people who drain or bury one. Only the leader does.
+
+use futures::FutureExt;
+use http::StatusCode;
+use verbs3_coordinator_client::api::{
+    CoordinatorRefusal, CoordinatorRefusalKind, WorkerDeparture, WorkerLeaseGrant,
+    WorkerLeaseRenewal, WorkerRegistration,
+};
+use verbs3_coordinator_client::lease_clock::LeaseInstant;
+use verbs3_protocol::WorkerId;
+
+use super::request::CoordinatorRequest;
+use super::response::{CoordinatorResponse, HandlerResult};
+use super::route::Route;
+use crate::coordinator_state::CoordinatorState;
+use crate::hot_block_table::HotBlockTable;
+use crate::membership::{MembershipController, MembershipError};
+
+pub(super) fn worker_routes() -> Vec<Route> {
+    let done = "It is so";
+    let taken = "Another worker has this id";
+    let superseded = "Another process has registered as this worker";
+    let id = "Name of the worker";
+    vec![
+        Route::post("register", "/v1/workers", |state, asked| state.register_worker(asked).boxed())
+            .summary("Register a worker, and grant it a lease")
+            .takes_message("api::WorkerRegistration")
+            .answers_message("The lease, and the worker's duties", "api::WorkerLeaseGrant")
+            .refuses(StatusCode::CONFLICT, taken),
+        Route::post("renew", "/v1/workers/{id}/renew", |state, asked| {
+            state.renew_lease(asked).boxed()
+        })
+        .summary("Renew a worker's lease, and wait for its next duties")
+        .in_path("id", id)
+        .takes_message("api::WorkerLeaseRenewal")
+        .answers_message("The lease, and the worker's duties", "api::WorkerLeaseGrant")
+        .refuses(StatusCode::CONFLICT, taken)
+        .refuses(StatusCode::GONE, superseded),
+        Route::post("leave", "/v1/workers/{id}/leave", |state, asked| {
+            state.accept_departure(asked).boxed()
+        })
+        .summary("Take a worker out that ends, with what it hands over")
+        .in_path("id", id)
+        .takes_message("api::WorkerDeparture")
+        .answers_message("It has left", "null")
+        .refuses(StatusCode::GONE, superseded),
+        Route::post("drain", "/v1/workers/{id}/drain", |state, asked| {
+            state.set_draining(asked, true).boxed()
+        })
+        .summary(
+            "Take a worker's slots away, and have others take over what is hot; `drained` of the \
+            worker says when it may be stopped",
+        )
+        .in_path("id", id)
+        .answers_nothing(done),
+        Route::post("undrain", "/v1/workers/{id}/undrain", |state, asked| {
+            state.set_draining(asked, false).boxed()
+        })
+        .summary("Give a worker its slots back")
+        .in_path("id", id)
+        .answers_nothing(done),
+        Route::delete("forget", "/v1/workers/{id}", |state, asked| {
+            state.forget_worker(asked).boxed()
+        })
+        .summary(
+            "Say that a worker is dead and will not come back, so that no map waits for it longer \
+            than its lease",
+        )
+        .in_path("id", id)
+        .answers_nothing(done),
+    ]
+}
+
+impl CoordinatorState {
+    async fn register_worker(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let registration: WorkerRegistration = asked.parse_body()?;
+        let id = registration.id.clone();
+        let hot = HotBlockTable::report_wish(&self.options.hot);
+        let granted = self
+            .change_membership(|cluster, now| cluster.register_worker(registration, now))
+            .await?;
+        tracing::info!(worker = %id, "a worker has registered");
+        let granted = WorkerLeaseGrant { hot, ..granted };
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &granted))
+    }
+
+    async fn renew_lease(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let mut renewal: WorkerLeaseRenewal = asked.parse_body()?;
+        let heard = std::mem::take(&mut renewal.heard);
+        let hot = renewal.hot.take();
+        let id = worker_id(asked);
+        let mut news = self.news.subscribe();
+        news.mark_unchanged();
+        let granted: Option<Result<WorkerLeaseGrant, MembershipError>> =
+            self.with_leader_state(|leading, now| {
+                let granted = leading.cluster.renew_lease(&id, &renewal, now)?;
+                if let Some(blocks) = hot {
+                    leading.hot.record_report(&id, blocks, now);
+                }
+                Ok(WorkerLeaseGrant {
+                    hot: HotBlockTable::report_wish(&self.options.hot),
+                    ..granted
+                })
+            });
+        // A change may wait for what the worker has prepared.
+        if renewal.prepared.0 > 0 {
+            self.happened.notify_one();
+        }
+        let Some(granted) = granted else { return Err(self.not_leader().await) };
+        let mut granted = granted.map_err(|error| membership_refusal(&error))?;
+        // The answers come from the one process that has this id. What it has noted counts,
+        // whichever coordinator leads.
+        self.desk.deliver_answers(&id, heard);
+        let bell = self.desk.renewal_notifier(&id);
+        granted.words = self.desk.hand_out(&id);
+        if is_news(&granted) {
+            return Ok(CoordinatorResponse::from_json(StatusCode::OK, &granted));
+        }
+        let until = tokio::time::Instant::now() + self.clamp_wait(Some(renewal.wait_ms));
+        // The lease was granted when the question came. Waiting adds nothing to it.
+        loop {
+            tokio::select! {
+                changed = news.changed() => match self.news_of(&id, &renewal) {
+                    Some(news) if is_news(&news) => {
+                        return Ok(CoordinatorResponse::from_json(StatusCode::OK, &news));
+                    }
+                    Some(_) if changed.is_ok() => {}
+                    Some(_) => break,
+                    None => return Err(self.not_leader().await),
+                },
+                () = bell.notified() => {
+                    granted.words = self.desk.hand_out(&id);
+                    if is_news(&granted) {
+                        break;
+                    }
+                }
+                () = tokio::time::sleep_until(until) => break,
+            }
+        }
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &granted))
+    }
+
+    /// Returns the news after a wait, without a new lease.
+    fn news_of(&self, id: &WorkerId, renewal: &WorkerLeaseRenewal) -> Option<WorkerLeaseGrant> {
+        let news = self.as_leader(|cluster, _| cluster.lease_news(id, renewal))?;
+        Some(WorkerLeaseGrant { hot: HotBlockTable::report_wish(&self.options.hot), ..news })
+    }
+
+    async fn accept_departure(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let leave: WorkerDeparture = asked.parse_body()?;
+        let id = worker_id(asked);
+        tracing::info!(worker = id.0, "a worker leaves");
+        let done =
+            self.change_membership(|cluster, _| cluster.record_departure(&id, leave)).await?;
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &done))
+    }
+
+    async fn set_draining(&self, asked: &CoordinatorRequest, draining: bool) -> HandlerResult {
+        let id = worker_id(asked);
+        tracing::info!(worker = id.0, draining, "a worker is to be drained, or no more");
+        self.change_membership(|cluster, _| cluster.set_draining(&id, draining)).await?;
+        Ok(CoordinatorResponse::no_content())
+    }
+
+    async fn forget_worker(&self, asked: &CoordinatorRequest) -> HandlerResult {
+        let id = worker_id(asked);
+        tracing::warn!(worker = id.0, "a worker was declared dead");
+        self.change_membership(|cluster, _| cluster.forget_worker(&id)).await?;
+        Ok(CoordinatorResponse::no_content())
+    }
+
+    /// Changes the membership as leader.
+    async fn change_membership<T>(
+        &self,
+        act: impl FnOnce(&mut MembershipController, LeaseInstant) -> Result<T, MembershipError>,
+    ) -> Result<T, CoordinatorResponse> {
+        let changed = match self.as_leader(act) {
+            Some(changed) => changed.map_err(|error| membership_refusal(&error)),
+            None => return Err(self.not_leader().await),
+        };
+        self.happened.notify_one();
+        changed
+    }
+}
+
+fn worker_id(asked: &CoordinatorRequest) -> WorkerId {
+    WorkerId(asked.path_value("id").to_owned())
+}
+
+/// Returns whether the worker should be answered at once.
+fn is_news(granted: &WorkerLeaseGrant) -> bool {
+    granted.activation.is_some() || granted.prepare.is_some() || !granted.words.is_empty()
+}
+
+fn membership_refusal(error: &MembershipError) -> CoordinatorResponse {
+    let (status, kind) = match error {
+        MembershipError::Unknown(_) => (StatusCode::NOT_FOUND, CoordinatorRefusalKind::Unknown),
+        MembershipError::Taken { .. } => (StatusCode::CONFLICT, CoordinatorRefusalKind::Taken),
+        MembershipError::Superseded(_) => (StatusCode::GONE, CoordinatorRefusalKind::Superseded),
+        MembershipError::Malformed { .. } => {
+            (StatusCode::BAD_REQUEST, CoordinatorRefusalKind::Malformed)
+        }
+        MembershipError::TooMany(_) | MembershipError::Changing => {
+            (StatusCode::SERVICE_UNAVAILABLE, CoordinatorRefusalKind::Unavailable)
+        }
+    };
+    let left_ms = match error {
+        MembershipError::Taken { left_ms, .. } => Some(*left_ms),
+        _ => None,
+    };
+    let refused =
+        CoordinatorRefusal { left_ms, ..CoordinatorRefusal::new(kind, error.to_string()) };
+    CoordinatorResponse::from_refusal(status, &refused)
+}
