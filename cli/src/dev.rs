@@ -21,6 +21,7 @@ use verbs3_config::{
     ByteSize, DevSettings, DiskFolderSettings, MountSettings, RootSettings, UfsKind, UfsSettings,
     WorkerSettings,
 };
+use verbs3_gateway::GatewayParts;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_protocol::{BlockGeometry, WorkerId};
 use verbs3_rdma::inprocess::{InProcess, InProcessMode};
@@ -30,6 +31,7 @@ use verbs3_telemetry::TelemetryHandle;
 use crate::demo::{self, DemoSetup};
 use crate::process::RunningProcess;
 use crate::wiring::admin_limits::admin_limits;
+use crate::wiring::preload_jobs::CoordinatorJobs;
 use crate::wiring::tier::WorkerConnector;
 use crate::wiring::{cluster_geometry, gateway, map_arena, stores, telemetry, tier, worker};
 
@@ -116,12 +118,14 @@ pub async fn run_dev(
             .collect(),
     };
     let inside = coordinator::start_coordinator(parts, &registry).await?;
-    let around = gateway::GatewayObservability {
+    let parts = GatewayParts {
+        mounts,
+        identities,
+        preload: CoordinatorJobs::for_gateway(Some(inside.client.clone())),
+        admin_limits: admin_limits(&process),
         registry: &registry,
-        telemetry: exported,
-        admin: admin_limits(&process),
     };
-    let serving = gateway::serve_gateway(&gateway, mounts, tier, identities, around).await?;
+    let serving = gateway::serve_gateway(&gateway, parts, tier, exported).await?;
 
     banner::print_banner(serving.listen, serving.admin, dir, key.as_ref());
     started.signal_ready(serving.listen, Some(serving.admin))?;

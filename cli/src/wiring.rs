@@ -1,5 +1,5 @@
-//! From the configuration to the crates' own options. Every struct of the configuration is taken
-//! apart without `..`: a setting that nothing reads does not compile.
+//! From the configuration to the parts of each process. What nothing reads of a setting shows in
+//! the stage `lint`.
 //!
 //! Owns the composition of each process. Knows defaults of none.
 
@@ -12,6 +12,7 @@ pub mod listen_endpoint;
 pub mod map_follower;
 pub mod neighbourhood;
 pub mod preload;
+pub mod preload_jobs;
 pub mod relay;
 pub mod stores;
 pub mod telemetry;

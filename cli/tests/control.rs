@@ -88,6 +88,35 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
             answer.head
         );
     }
+    // The same by the S3 endpoint, with an access key: its jobs alone.
+    let by_key = |words: &[&str]| {
+        let (access, secret) = dev_key(&at.join(".verbs3"));
+        let endpoint = format!("http://{}", dev.listen);
+        let Output { status, stdout, stderr } = verbs3()
+            .args(["preload", "--endpoint", &endpoint])
+            .args(words)
+            .env("AWS_ACCESS_KEY_ID", access)
+            .env("AWS_SECRET_ACCESS_KEY", secret)
+            .output()
+            .unwrap();
+        (status.code(), format!("{}\n{}", text(&stdout), text(&stderr)))
+    };
+    let (code, shown) = by_key(&["s3://demo/set/", "--id", "own", "--follow", "--verify"]);
+    assert!(code == Some(0) && shown.contains("job own: done"), "{shown}");
+    let (_, shown) = by_key(&["ls"]);
+    assert!(shown.contains("own") && !shown.contains("first"), "{shown}");
+    let (code, shown) = by_key(&["show", "first"]);
+    assert!(code == Some(2) && shown.contains("there is no job first"), "{shown}");
+    let (code, shown) = by_key(&["stop", "first"]);
+    assert!(code == Some(2) && shown.contains("there is no job first"), "{shown}");
+    let (code, shown) = by_key(&["s3://demo/", "--id", "first"]);
+    assert!(code == Some(2) && shown.contains("another id"), "{shown}");
+    let (code, shown) = by_key(&["s3://demo/", "--priority", "high"]);
+    assert!(code == Some(2) && shown.contains("only operators"), "{shown}");
+    let (code, shown) = by_key(&["s3://none/"]);
+    assert!(code == Some(2) && shown.contains("right \"warm\""), "{shown}");
+    let (_, shown) = said(at, &["preload", "ls"]);
+    assert!(shown.contains("own") && shown.contains("first"), "{shown}");
     let (code, shown) = said(at, &["cache", "where", "s3://demo/set/03 x"]);
     assert!(
         code == Some(0) && shown.contains("dev-") && !shown.contains("nothing is cached"),

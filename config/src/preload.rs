@@ -21,6 +21,10 @@ pub struct CoordinatorPreloadSettings {
     /// notification gets 503; what it names is invalidated all the same.
     #[setting(default = 20, range = 1..=1000)]
     pub notified_jobs_max: u32,
+    /// Jobs that one identity may have waiting or running, begun through a gateway with its access
+    /// key. Beyond it, it gets 429.
+    #[setting(default = 4, range = 1..=1000)]
+    pub jobs_per_owner_max: u32,
     /// Blocks of one UFS that all jobs together have workers load at once.
     #[setting(default = 64, range = 1..=65_536)]
     pub blocks_per_ufs_max: u32,

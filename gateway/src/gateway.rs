@@ -6,6 +6,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use s3s::config::{S3Config, S3ConfigProvider, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_client::CacheTierClient;
@@ -22,10 +23,21 @@ use crate::http::{
 use crate::metrics::GatewayHttpMetrics;
 use crate::mount::MountTable;
 use crate::operations::{OperationCore, RightsJudge, S3Implementation};
+use crate::preload::{PreloadJobs, PreloadPathNames, PreloadRoute};
 use crate::read::ObjectReader;
 use crate::settings::GatewaySettings;
 use crate::write::HomeNotifier;
 use crate::write::body_budget::BodyBudget;
+
+/// What a gateway is made of besides its settings and its tier.
+pub struct GatewayParts<'a> {
+    pub mounts: MountTable,
+    pub identities: Arc<IdentityStore>,
+    /// `None`: there are no coordinators to run preload jobs.
+    pub preload: Option<Arc<dyn PreloadJobs>>,
+    pub admin_limits: AdminLimits,
+    pub registry: &'a Registry,
+}
 
 /// A gateway. Serves until [`GatewayService::shutdown`].
 pub struct GatewayService {
@@ -46,39 +58,30 @@ impl GatewayService {
     /// metric's name is taken in the registry.
     pub fn new(
         settings: &GatewaySettings,
-        admin_limits: AdminLimits,
-        mounts: MountTable,
+        parts: GatewayParts<'_>,
         tier: Arc<CacheTierClient>,
-        identities: Arc<IdentityStore>,
-        registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        let reader = ObjectReader::new(settings, tier.clone(), registry)?;
-        let homes = Arc::new(tier);
-        Self::from_parts(settings, admin_limits, mounts, Some(reader), homes, identities, registry)
+        let reader = ObjectReader::new(settings, tier.clone(), parts.registry)?;
+        Self::from_parts(settings, parts, Some(reader), Arc::new(tier))
     }
 
     /// Makes a gateway whose reads go to the UFS, and which tells another kind of homes of its
     /// writes.
     pub fn without_tier(
         settings: &GatewaySettings,
-        admin_limits: AdminLimits,
-        mounts: MountTable,
+        parts: GatewayParts<'_>,
         homes: Arc<dyn HomeNotifier>,
-        identities: Arc<IdentityStore>,
-        registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
-        Self::from_parts(settings, admin_limits, mounts, None, homes, identities, registry)
+        Self::from_parts(settings, parts, None, homes)
     }
 
     fn from_parts(
         settings: &GatewaySettings,
-        admin_limits: AdminLimits,
-        mounts: MountTable,
+        parts: GatewayParts<'_>,
         reader: Option<ObjectReader>,
         homes: Arc<dyn HomeNotifier>,
-        identities: Arc<IdentityStore>,
-        registry: &Registry,
     ) -> Result<Self, prometheus::Error> {
+        let GatewayParts { mounts, identities, preload, admin_limits, registry } = parts;
         let metrics = Arc::new(GatewayHttpMetrics::new(registry)?);
         let GatewaySettings { limits, timeouts, .. } = settings;
         metrics.in_flight_max.set(limits.requests_in_flight_max.into());
@@ -94,7 +97,7 @@ impl GatewayService {
         let cors = Arc::new(CorsResponder::new(mounts.clone(), asking, metrics.clone()));
         let rights = RightsJudge { mounts: mounts.clone(), metrics: metrics.clone() };
         let core = OperationCore {
-            mounts,
+            mounts: mounts.clone(),
             rights,
             homes,
             reader,
@@ -107,6 +110,7 @@ impl GatewayService {
         let service = || {
             let mut builder = S3ServiceBuilder::new(operations.clone());
             builder.set_config(config.clone());
+            builder.set_validation(PreloadPathNames);
             builder.set_auth(AuthKeyProvider { identities: identities.clone() });
             builder.set_access(AuthAccessGate {
                 identities: identities.clone(),
@@ -118,7 +122,15 @@ impl GatewayService {
             builder
         };
         let mut outer = service();
-        outer.set_route(LenientRoute { inner: service().build(), identities: identities.clone() });
+        outer.set_route(PreloadRoute {
+            others: LenientRoute { inner: service().build(), identities: identities.clone() },
+            jobs: preload,
+            mounts,
+            identities: identities.clone(),
+            domains: HostDomains::new(&settings.domains),
+            metrics: metrics.clone(),
+            places: Semaphore::new(limits.preloads_in_flight_max as usize),
+        });
         let forms_bytes_max = limits.forms_max.0.saturating_add(FORM_EXTRA_BYTES);
         metrics.form_bytes_max.set(i64::try_from(forms_bytes_max).unwrap_or(i64::MAX));
         let requests =

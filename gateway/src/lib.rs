@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod mount;
 mod operation_table;
 mod operations;
+mod preload;
 pub mod read;
 pub mod request;
 mod s3_errors;
@@ -24,8 +25,9 @@ pub use self::http::{
     AdminEndpoints, AdminLimits, HttpListener, ListenError, RateMin, ReadinessCheck, TlsError,
     TlsFiles,
 };
-pub use gateway::GatewayService;
+pub use gateway::{GatewayParts, GatewayService};
 pub use operation_table::AccessRight;
+pub use preload::{PreloadAnswer, PreloadJobs, PreloadQuestion};
 pub use settings::{
     GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
     GatewayTierSettings, GatewayTimeoutsSettings, GatewayTlsSettings,

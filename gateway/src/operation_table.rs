@@ -29,6 +29,8 @@ pub enum AccessRight {
     lock,
     /// May administer the whole bucket. Includes `acl` and `lock`.
     admin,
+    /// May have objects loaded into the cache (`preload`). No operation needs it.
+    warm,
     /// Any right on the mount.
     seen,
 }

@@ -47,7 +47,7 @@ write_identities() {
 name = "suite"
 access_key = "$CLUSTER_ACCESS_KEY"
 secret_key = "$CLUSTER_SECRET_KEY"
-allow = [{ mount = "*", rights = ["read", "write", "list", "delete", "admin"] }]
+allow = [{ mount = "*", rights = ["read", "write", "list", "delete", "warm", "admin"] }]
 END
 }
 

@@ -13,6 +13,7 @@ use verbs3_preload::api::{
 };
 
 use crate::command::preload::arguments::{AskArguments, JobNames};
+use crate::command::preload::jobs_client::JobsClient;
 use crate::command::preload::{
     exit_with, is_yet_to_be_done, preload_client, present_job, require_answer,
 };
@@ -126,16 +127,16 @@ pub fn run_cache_command(arguments: &CacheArguments) -> ExitCode {
 /// Whether all went well.
 async fn execute_action(arguments: &CacheArguments) -> anyhow::Result<bool> {
     let client = preload_client(&arguments.asking)?;
+    let jobs = JobsClient::Coordinators(client.clone());
     let json = arguments.asking.json;
     let begun = async |verb: &str, job: &CacheJobArguments, ttl: Option<u64>| {
         let path = format!("/v1/{verb}");
         let mut selection = job.to_selection(ttl);
-        if !is_yet_to_be_done(&client, &mut selection.id, json).await? {
+        if !is_yet_to_be_done(&jobs, &mut selection.id, json).await? {
             return Ok(false);
         }
-        let view: JobView =
-            require_answer(client.post_json(&path, &selection, Duration::ZERO).await)?;
-        present_job(&client, view, job.follow, json).await
+        let view: JobView = require_answer(jobs.post_json(&path, &selection).await)?;
+        present_job(&jobs, view, job.follow, json).await
     };
     match &arguments.action {
         CacheAction::Evict { job } => begun("evict", job, None).await,

@@ -2,6 +2,7 @@
 
 pub mod arguments;
 mod job_progress;
+pub mod jobs_client;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use verbs3_preload::api::{JobState, JobView, JobsPage};
 
 use self::arguments::{AskArguments, PreloadAction, PreloadArguments};
 use self::job_progress::ProgressBars;
+use self::jobs_client::JobsClient;
 use crate::command::membership;
 use crate::process::MISCONFIGURED;
 
@@ -53,7 +55,10 @@ pub fn exit_with(question: impl Future<Output = anyhow::Result<bool>>) -> ExitCo
 
 /// Whether all went well.
 async fn execute_action(arguments: &PreloadArguments) -> anyhow::Result<bool> {
-    let client = preload_client(&arguments.asking)?;
+    let client = match arguments.endpoint.endpoint_client()? {
+        Some(client) => client,
+        None => JobsClient::Coordinators(preload_client(&arguments.asking)?),
+    };
     let json = arguments.asking.json;
     let view = match &arguments.action {
         Some(PreloadAction::Ls) => {
@@ -78,14 +83,14 @@ async fn execute_action(arguments: &PreloadArguments) -> anyhow::Result<bool> {
             if !is_yet_to_be_done(&client, &mut spec.id, json).await? {
                 return Ok(false);
             }
-            require_answer(client.post_json::<_, JobView>(PATH, &spec, Duration::ZERO).await)?
+            require_answer(client.post_json::<_, JobView>(PATH, &spec).await)?
         }
     };
     present_job(&client, view, arguments.follow, json).await
 }
 
 /// All jobs, a page after the other. One that comes or goes meanwhile may be there or not.
-async fn list_jobs(client: &CoordinatorClient) -> anyhow::Result<Vec<JobView>> {
+async fn list_jobs(client: &JobsClient) -> anyhow::Result<Vec<JobView>> {
     let mut jobs = Vec::new();
     let mut path = PATH.to_owned();
     loop {
@@ -102,7 +107,7 @@ async fn list_jobs(client: &CoordinatorClient) -> anyhow::Result<Vec<JobView>> {
 /// Before a job is handed in. False: one of this name is over, and is shown. A job without a name
 /// is given one: the client may send it twice, and it is one job nevertheless.
 pub async fn is_yet_to_be_done(
-    client: &CoordinatorClient,
+    client: &JobsClient,
     id: &mut Option<String>,
     json: bool,
 ) -> anyhow::Result<bool> {
@@ -129,7 +134,7 @@ pub async fn is_yet_to_be_done(
 }
 
 /// Ends a job, and waits for that: what runs may have to wait for its store.
-async fn stop_job(client: &CoordinatorClient, id: &str) -> anyhow::Result<JobView> {
+async fn stop_job(client: &JobsClient, id: &str) -> anyhow::Result<JobView> {
     let path = job_path(id)?;
     client.delete_path(&path).await?;
     let asked = Instant::now();
@@ -143,7 +148,7 @@ async fn stop_job(client: &CoordinatorClient, id: &str) -> anyhow::Result<JobVie
 
 /// Shows a job, once it is over where it is to be followed. Whether all went well.
 pub async fn present_job(
-    client: &CoordinatorClient,
+    client: &JobsClient,
     view: JobView,
     to_follow: bool,
     json: bool,
@@ -160,11 +165,7 @@ pub async fn present_job(
 
 /// Until the job is over. A coordinator that ends meanwhile is waited for, or for the one that
 /// takes over.
-async fn follow_job(
-    client: &CoordinatorClient,
-    mut view: JobView,
-    json: bool,
-) -> anyhow::Result<JobView> {
+async fn follow_job(client: &JobsClient, mut view: JobView, json: bool) -> anyhow::Result<JobView> {
     let bars = ProgressBars::new(json);
     let mut heard = Instant::now();
     while !view.state.is_over() {

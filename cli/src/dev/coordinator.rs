@@ -24,6 +24,7 @@ use verbs3_config::{
     MountSettings,
 };
 use verbs3_coordinator::store::file::FileStore;
+use verbs3_coordinator_client::CoordinatorClient;
 use verbs3_coordinator_client::api::{
     WorkerIncarnation, WorkerRegistration, WorkerTierCapacity as TierView,
 };
@@ -57,6 +58,7 @@ pub struct DevCoordinatorParts<'a> {
 
 /// A coordinator that serves.
 pub struct DevCoordinator {
+    pub client: Arc<CoordinatorClient>,
     coordinator: Arc<verbs3_coordinator::CoordinatorServer>,
     tenants: Vec<JoinHandle<()>>,
     stop: CancellationToken,
@@ -140,7 +142,7 @@ pub async fn start_coordinator(
         })
     });
     let tenants = tenants.collect();
-    Ok(DevCoordinator { coordinator: made, tenants, stop })
+    Ok(DevCoordinator { client, coordinator: made, tenants, stop })
 }
 
 impl DevCoordinator {

@@ -13,13 +13,14 @@ use verbs3_config::{AttributesTtl, CoherenceSetting, MountSettings, RootSettings
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{self, AttributeFreshness, MountTable};
 use verbs3_gateway::{
-    AdminLimits, GatewaySettings, GatewayTlsSettings, HttpListener, ReadinessCheck, TlsFiles,
+    GatewayParts, GatewaySettings, GatewayTlsSettings, HttpListener, ReadinessCheck, TlsFiles,
 };
 use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
 use super::admin_limits::admin_limits;
 use super::listen_endpoint::ListenEndpoint;
+use super::preload_jobs::CoordinatorJobs;
 use super::tier::WorkerConnector;
 use super::{cluster_geometry, coordinator_client, map_arena, map_follower, relay, stores, tier};
 use crate::process::RunningProcess;
@@ -86,13 +87,14 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         &random_instance_id(),
         &registry,
     )?;
-    let around = GatewayObservability {
+    let parts = GatewayParts {
+        mounts: build_mounts(&mount, &stores)?,
+        identities,
+        preload: CoordinatorJobs::for_gateway(coordinator_client::build_client(&cluster)?),
+        admin_limits: admin_limits(&process),
         registry: &registry,
-        telemetry: exported,
-        admin: admin_limits(&process),
     };
-    let serving =
-        serve_gateway(&gateway, build_mounts(&mount, &stores)?, tier, identities, around).await?;
+    let serving = serve_gateway(&gateway, parts, tier, exported).await?;
     started.signal_ready(serving.listen, Some(serving.admin))?;
     started.stop.cancelled().await;
     serving.drain_gateway(process.drain_for.0).await;
@@ -107,20 +109,12 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     Ok(())
 }
 
-/// What a gateway is measured and looked at by.
-pub struct GatewayObservability<'a> {
-    pub registry: &'a Registry,
-    pub telemetry: Option<TelemetryHandle>,
-    pub admin: AdminLimits,
-}
-
 /// Binds both addresses and serves. The tier is the gateway's from here on.
 pub async fn serve_gateway(
     config: &GatewaySettings,
-    mounts: MountTable,
+    parts: GatewayParts<'_>,
     tier: Arc<CacheTierClient>,
-    identities: Arc<IdentityStore>,
-    GatewayObservability { registry, telemetry, admin: admin_limits }: GatewayObservability<'_>,
+    telemetry: Option<TelemetryHandle>,
 ) -> anyhow::Result<ServingGateway> {
     let GatewaySettings { listen, bind_device, admin_listen, admin_bind_device, tls, .. } = config;
     let http = ListenEndpoint {
@@ -139,14 +133,7 @@ pub async fn serve_gateway(
     };
     let admin_socket = control.open_listener()?;
     let (listen, admin) = (listener.local_address()?, admin_socket.local_addr()?);
-    let gateway = verbs3_gateway::GatewayService::new(
-        config,
-        admin_limits,
-        mounts,
-        tier.clone(),
-        identities,
-        registry,
-    )?;
+    let gateway = verbs3_gateway::GatewayService::new(config, parts, tier.clone())?;
     if let Some(tracer) = telemetry.as_ref().and_then(TelemetryHandle::request_tracer) {
         gateway.trace_with(tracer);
     }

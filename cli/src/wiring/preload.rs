@@ -121,6 +121,7 @@ fn preload_options(
         jobs_running_max,
         jobs_max,
         notified_jobs_max,
+        jobs_per_owner_max,
         blocks_per_ufs_max,
         objects_max,
         patience,
@@ -132,6 +133,7 @@ fn preload_options(
         jobs_running_max: *jobs_running_max as usize,
         jobs_max: *jobs_max as usize,
         notified_jobs_max: *notified_jobs_max as usize,
+        jobs_per_owner_max: *jobs_per_owner_max as usize,
         blocks_per_ufs_max: *blocks_per_ufs_max as usize,
         objects_max: *objects_max as usize,
         reads_max: usize::try_from(memory.0 / (2 * u64::from(geometry.block_bytes)))

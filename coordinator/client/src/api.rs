@@ -367,10 +367,14 @@ pub enum CoordinatorRefusalKind {
     Recipient,
     /// 401.
     Unproven,
+    /// 403: the identity on whose behalf it was asked lacks a right. Gateways say so.
+    Denied,
     /// 404: the worker has to register.
     Unknown,
     /// 409: another worker has this id.
     Taken,
+    /// 429: this owner has as many preload jobs under way as one may have.
+    OwnerFull,
     /// 410: this worker was registered anew by another process.
     Superseded,
     /// 400, 404, 405, 413.

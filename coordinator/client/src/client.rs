@@ -173,6 +173,21 @@ impl CoordinatorClient {
             .map(|_| ())
     }
 
+    /// Asks by any method, with a body that is JSON already. `wait` is how long the coordinator was
+    /// asked to wait for news. `None`: it answered that there is none (204).
+    pub async fn ask_value(
+        &self,
+        method: Method,
+        path_and_query: &str,
+        body: Bytes,
+        wait: Duration,
+    ) -> Result<Option<serde_json::Value>, AskError> {
+        if body.len() > REQUEST_BYTES_MAX {
+            return Err(AskError::TooLong { bytes: body.len() });
+        }
+        self.send_request(method, path_and_query, body, wait).await
+    }
+
     async fn send_request<A: DeserializeOwned>(
         &self,
         method: Method,

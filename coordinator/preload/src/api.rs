@@ -218,6 +218,8 @@ pub struct JobsPage {
 pub struct JobView {
     #[schemars(regex(pattern = JOB_ID))]
     pub id: String,
+    /// Name of the identity that began the job with its access key. None: an operator's.
+    pub owner: Option<String>,
     pub state: JobState,
     pub phase: PreloadPhase,
     /// Reason why the job is not done.

@@ -22,7 +22,7 @@ use verbs3_client::CacheTierClient;
 use crate::api::{JobView, PreloadJobSpec};
 use crate::failure_file::file_of;
 use crate::job::{JobRunGuard, PreloadJob, now_ms};
-use crate::job_record::{PreloadJobRecord, PreloadProgress, progress_key, spec_key};
+use crate::job_record::{JobOwner, PreloadJobRecord, PreloadProgress, progress_key, spec_key};
 use crate::job_run::{conclude_job, run_job};
 use crate::job_store::{JobStore, JobStoreError};
 use crate::metrics::PreloadMetrics;
@@ -48,6 +48,10 @@ pub enum PreloadEngineError {
         "{0} jobs of notifications wait or run, as many as there may be (coordinator.preload.notified_jobs_max); send it again later"
     )]
     NotifiedFull(usize),
+    #[error(
+        "{0} jobs of this owner wait or run, as many as one may have (coordinator.preload.jobs_per_owner_max); wait for one, or end one"
+    )]
+    OwnerFull(usize),
     #[error("there is no job {0}")]
     Unknown(String),
     #[error(transparent)]
@@ -150,17 +154,32 @@ impl PreloadEngine {
         newest.map_or(now, after)
     }
 
-    /// Accepts a job. Returns whether it is a new one.
+    /// Accepts an operator's job. Returns whether it is a new one.
     pub async fn create_job(
         self: &Arc<Self>,
         spec: PreloadJobSpec,
     ) -> Result<(JobView, bool), PreloadEngineError> {
+        self.create_owned_job(spec, None).await
+    }
+
+    /// Accepts a job of `owner`; `None`: an operator's. Returns whether it is a new one.
+    pub async fn create_owned_job(
+        self: &Arc<Self>,
+        spec: PreloadJobSpec,
+        owner: Option<JobOwner>,
+    ) -> Result<(JobView, bool), PreloadEngineError> {
+        // Those have places of their own.
+        if let Some(id) = spec.id.as_ref().filter(|id| owner.is_some() && id.starts_with(NOTIFIED))
+        {
+            return Err(SpecError::Id(id.clone()).into());
+        }
         let created_ms = self.created_now();
         PreloadPlan::new(&spec, &self.environment.mounts, created_ms)?;
         let id = spec.id.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
         let record = PreloadJobRecord {
             spec: PreloadJobSpec { id: Some(id.clone()), ..spec },
             id: id.clone(),
+            owner,
             created_ms,
         };
         let value = serde_json::to_vec(&record).unwrap_or_default();
@@ -191,12 +210,13 @@ impl PreloadEngine {
     ) -> Result<(JobView, bool), PreloadEngineError> {
         let id = record.id.clone();
         if let Some(known) = self.find_job(&id) {
-            return match known.record.spec == record.spec {
+            return match is_same_job(&known.record, &record) {
                 true => Ok((known.job_view(), false)),
                 false => Err(PreloadEngineError::Other(id)),
             };
         }
         self.check_notified(&id)?;
+        self.check_owner(record.owner.as_ref())?;
         self.make_room().await?;
         // A job of this name may have been forgotten halfway. Its progress must not be taken for
         // this one's.
@@ -206,7 +226,7 @@ impl PreloadEngine {
             // It was written before, but the answer was lost: nobody has run it.
             Err(JobStoreError::Exists(_)) => {
                 let stored = jobs_of(self.environment.store.list_entries().await?).remove(&id);
-                let stored = stored.filter(|stored| stored.record.spec == record.spec);
+                let stored = stored.filter(|stored| is_same_job(&stored.record, &record));
                 stored.ok_or(PreloadEngineError::Other(id.clone()))?.record.clone()
             }
             Err(error) => return Err(error.into()),
@@ -230,6 +250,27 @@ impl PreloadEngine {
         }
         self.environment.metrics.notified_refused.inc();
         Err(PreloadEngineError::NotifiedFull(unfinished))
+    }
+
+    /// Checks the bound on jobs of one owner, so that nobody fills the list alone.
+    fn check_owner(&self, owner: Option<&JobOwner>) -> Result<(), PreloadEngineError> {
+        if owner.is_none() {
+            return Ok(());
+        }
+        let jobs = self.jobs.lock();
+        let is_unfinished = |job: &&Arc<PreloadJob>| {
+            job.record.owner.as_ref() == owner && (job.is_waiting() || job.is_running())
+        };
+        let unfinished = jobs.values().filter(is_unfinished).count();
+        match unfinished < self.environment.options.jobs_per_owner_max {
+            true => Ok(()),
+            false => Err(PreloadEngineError::OwnerFull(unfinished)),
+        }
+    }
+
+    /// Returns whether `owner` may see and end the job: it is theirs. What there is not is nobody's.
+    pub fn is_owned_by(&self, id: &str, owner: &JobOwner) -> bool {
+        self.find_job(id).is_some_and(|job| job.record.owner.as_ref() == Some(owner))
     }
 
     /// Counts jobs of notifications.
@@ -306,8 +347,8 @@ impl PreloadEngine {
         next.map(Duration::from_millis)
     }
 
-    /// Returns the job to run next: the oldest of the highest priority. Jobs of notifications leave
-    /// one place to others.
+    /// Returns the job to run next: one of the highest priority, of the owner of whom the fewest
+    /// run, the oldest. Jobs of notifications leave one place to others.
     fn next(&self) -> Option<Arc<PreloadJob>> {
         let has_place = self.count_notification_jobs(PreloadJob::is_running)
             < self.environment.options.jobs_running_max.saturating_sub(1).max(1);
@@ -316,9 +357,12 @@ impl PreloadEngine {
             job.is_waiting() && (has_place || !job.record.id.starts_with(NOTIFIED))
         };
         let waiting = jobs.values().filter(may_run);
+        let running_of = |owner: &Option<JobOwner>| {
+            jobs.values().filter(|job| job.record.owner == *owner && job.is_running()).count()
+        };
         let order = |job: &&Arc<PreloadJob>| {
             let priority = std::cmp::Reverse(job.record.spec.priority);
-            (priority, job.record.created_ms)
+            (priority, running_of(&job.record.owner), job.record.created_ms)
         };
         waiting.min_by_key(order).filter(|job| job.try_begin_run()).cloned()
     }
@@ -354,6 +398,11 @@ impl PreloadEngine {
         }
         Ok(())
     }
+}
+
+/// Whether both are one job that was sent twice.
+fn is_same_job(one: &PreloadJobRecord, other: &PreloadJobRecord) -> bool {
+    one.spec == other.spec && one.owner == other.owner
 }
 
 /// Reads the stored jobs. Leaves unreadable ones in place and reports them.

@@ -138,6 +138,7 @@ impl PreloadJob {
         } = state.progress;
         JobView {
             id: self.record.id.clone(),
+            owner: self.record.owner.as_ref().map(|owner| owner.0.clone()),
             state: state.progress.state,
             phase,
             reason: reason.clone(),

@@ -7,10 +7,18 @@ use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::api::{JobState, PreloadCounters, PreloadFailureSummary, PreloadJobSpec, PreloadPhase};
 
+/// Who began a job with an access key of their own: the identity's name at the gateways. They see
+/// and end their own jobs alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobOwner(pub String);
+
 /// Entry `ID/spec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PreloadJobRecord {
     pub(crate) id: String,
+    /// `None`: an operator's.
+    pub(crate) owner: Option<JobOwner>,
     pub(crate) spec: PreloadJobSpec,
     pub(crate) created_ms: u64,
 }

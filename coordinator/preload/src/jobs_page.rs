@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::api::{JobState, JobView, JobsPage};
 use crate::engine::PreloadEngine;
 use crate::job::{PreloadJob, now_ms};
-use crate::job_record::PreloadJobRecord;
+use crate::job_record::{JobOwner, PreloadJobRecord};
 use crate::plan::is_id;
 
 /// Most jobs of one page; by default as many as are remembered.
@@ -73,9 +73,17 @@ pub struct JobsOverview {
 
 impl PreloadEngine {
     /// Returns the newest jobs, or those after the last one of the previous page. There are
-    /// `jobs_max` at most, or fewer if they are long.
-    pub fn jobs_page(&self, after: Option<&JobsPageToken>, jobs_max: usize) -> JobsPage {
+    /// `jobs_max` at most, or fewer if they are long. `owner`: only this owner's.
+    pub fn jobs_page(
+        &self,
+        owner: Option<&JobOwner>,
+        after: Option<&JobsPageToken>,
+        jobs_max: usize,
+    ) -> JobsPage {
         let jobs = self.sorted_jobs(|job| {
+            if owner.is_some() && job.record.owner.as_ref() != owner {
+                return false;
+            }
             let after = after.map(|after| job_sort_key(after.created_ms, &after.id));
             after.is_none_or(|after| record_sort_key(&job.record) > after)
         });

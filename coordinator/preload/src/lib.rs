@@ -32,6 +32,7 @@ mod tend_object;
 mod token_bucket;
 
 pub use engine::{PreloadEngine, PreloadEngineError};
+pub use job_record::JobOwner;
 pub use job_store::{JobStore, JobStoreError, MemoryJobs};
 pub use jobs_page::{JobsOverview, JobsPageToken, JobsPageTokenError, PAGE_JOBS_MAX};
 pub use mounts::{PreloadMount, PreloadMountTable};

@@ -13,6 +13,8 @@ pub struct PreloadOptions {
     /// Most jobs of notifications that wait or run. Further ones are refused, but their objects are
     /// invalidated all the same.
     pub notified_jobs_max: usize,
+    /// Most jobs of one owner that wait or run. Operators have no such bound.
+    pub jobs_per_owner_max: usize,
     /// Most blocks of one UFS that all jobs together have in flight.
     pub blocks_per_ufs_max: usize,
     /// Most objects that one job works on at once.
@@ -43,6 +45,7 @@ impl Default for PreloadOptions {
             jobs_running_max: 4,
             jobs_max: 100,
             notified_jobs_max: 20,
+            jobs_per_owner_max: 4,
             blocks_per_ufs_max: 64,
             objects_max: 64,
             reads_max: 8,

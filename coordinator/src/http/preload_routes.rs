@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use verbs3_coordinator_client::api::CoordinatorRefusalKind;
 use verbs3_preload::api::{JobView, JobsPage, PreloadJobSpec};
 use verbs3_preload::{
-    JobStoreError, JobsPageToken, JobsPageTokenError, PAGE_JOBS_MAX, PreloadEngine,
+    JobOwner, JobStoreError, JobsPageToken, JobsPageTokenError, PAGE_JOBS_MAX, PreloadEngine,
     PreloadEngineError,
 };
 
@@ -27,14 +27,18 @@ use crate::coordinator_state::CoordinatorState;
 const LINE_EVERY: Duration = Duration::from_millis(500);
 const LINE_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
+/// What `owner` means, in the document.
+const OWNER: &str = "Name of the identity on whose behalf a gateway asks: its jobs alone";
+
 pub(super) fn preload_routes() -> Vec<Route> {
     let id = "Name of the job";
     vec![
         begins_job(Route::post("preload_create", "/v1/preload", |state, asked| {
-            async { state.begin_job(asked.parse_body()?).await }.boxed()
+            async { state.begin_job(asked.parse_body()?, asked_owner(asked)).await }.boxed()
         }))
         .summary("Begin a job, or find the one of this id")
-        .takes::<PreloadJobSpec>(),
+        .takes::<PreloadJobSpec>()
+        .in_query::<String>("owner", OWNER),
         Route::get("preload_list", "/v1/preload", |state, asked| state.list_jobs(asked).boxed())
             .summary("The jobs, newest first, a page at a time")
             .in_query_as(
@@ -51,18 +55,21 @@ pub(super) fn preload_routes() -> Vec<Route> {
                 let pattern = "^[0-9]{1,16}[.][A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$";
                 json_schema!({ "type": "string", "pattern": pattern })
             })
+            .in_query::<String>("owner", OWNER)
             .answers::<JobsPage>(StatusCode::OK, "The jobs"),
         Route::get("preload_get", "/v1/preload/{id}", |state, asked| state.get_job(asked).boxed())
             .summary("One job")
             .in_path("id", id)
             .in_query::<u64>("news", "Wait until the job's `news` is another number")
             .in_query::<u64>("wait_ms", "but no longer than this")
+            .in_query::<String>("owner", OWNER)
             .answers::<JobView>(StatusCode::OK, "The job"),
         Route::delete("preload_end", "/v1/preload/{id}", |state, asked| {
             state.end_job(asked).boxed()
         })
         .summary("End a job; one that is over stays as it is")
         .in_path("id", id)
+        .in_query::<String>("owner", OWNER)
         .answers::<JobView>(StatusCode::OK, "The job"),
         Route::get("preload_progress", "/v1/preload/{id}/progress", |state, asked| {
             state.follow_job(asked).boxed()
@@ -72,6 +79,7 @@ pub(super) fn preload_routes() -> Vec<Route> {
             proof of its own",
         )
         .in_path("id", id)
+        .in_query::<String>("owner", OWNER)
         .answers_lines::<ProvenLine<JobView>>("Lines"),
     ]
 }
@@ -82,11 +90,16 @@ pub(super) fn begins_job(route: Route) -> Route {
         .answers::<JobView>(StatusCode::OK, "The job of this id, which is there already")
         .answers::<JobView>(StatusCode::CREATED, "The new job")
         .refuses(StatusCode::CONFLICT, "Another job has this id")
+        .refuses(StatusCode::TOO_MANY_REQUESTS, "The owner has as many jobs as one may have")
 }
 
 impl CoordinatorState {
-    pub(super) async fn begin_job(&self, spec: PreloadJobSpec) -> HandlerResult {
-        let created = self.require_engine().await?.create_job(spec).await;
+    pub(super) async fn begin_job(
+        &self,
+        spec: PreloadJobSpec,
+        owner: Option<JobOwner>,
+    ) -> HandlerResult {
+        let created = self.require_engine().await?.create_owned_job(spec, owner).await;
         let (view, is_new) = created.map_err(|error| preload_refusal(&error))?;
         if is_new {
             tracing::info!(job = view.id, "a preload job was taken in");
@@ -98,7 +111,11 @@ impl CoordinatorState {
     async fn list_jobs(&self, asked: &CoordinatorRequest) -> HandlerResult {
         let limit = page_limit(asked)?;
         let after = page_token(asked)?;
-        let page = self.require_engine().await?.jobs_page(after.as_ref(), limit);
+        let page = self.require_engine().await?.jobs_page(
+            asked_owner(asked).as_ref(),
+            after.as_ref(),
+            limit,
+        );
         Ok(CoordinatorResponse::from_json(StatusCode::OK, &page))
     }
 
@@ -106,6 +123,7 @@ impl CoordinatorState {
         let news = asked.query_number("news")?;
         let wait = self.clamp_wait(asked.query_number("wait_ms")?);
         let engine = self.require_engine().await?;
+        require_own_job(&engine, asked)?;
         let view = engine.get(asked.path_value("id"), news, wait).await;
         let view = view.map_err(|error| preload_refusal(&error))?;
         Ok(CoordinatorResponse::from_json(StatusCode::OK, &view))
@@ -113,6 +131,7 @@ impl CoordinatorState {
 
     async fn end_job(&self, asked: &CoordinatorRequest) -> HandlerResult {
         let engine = self.require_engine().await?;
+        require_own_job(&engine, asked)?;
         let id = asked.path_value("id");
         tracing::info!(job = id, "a preload job is to end");
         let view = engine.end_job(id).await.map_err(|error| preload_refusal(&error))?;
@@ -122,6 +141,7 @@ impl CoordinatorState {
     /// Streams the job as a line now and after each change, until the job is over.
     async fn follow_job(&self, asked: &CoordinatorRequest) -> HandlerResult {
         let engine = self.require_engine().await?;
+        require_own_job(&engine, asked)?;
         let id = asked.path_value("id").to_owned();
         let known = engine.get(&id, None, Duration::ZERO).await;
         known.map_err(|error| preload_refusal(&error))?;
@@ -161,6 +181,23 @@ impl CoordinatorState {
     }
 }
 
+/// On whose behalf a gateway asks. `None`: an operator asks.
+fn asked_owner(asked: &CoordinatorRequest) -> Option<JobOwner> {
+    asked.query_text("owner").map(|name| JobOwner(name.into()))
+}
+
+/// Refuses a job that is another owner's, as if there were none.
+fn require_own_job(
+    engine: &PreloadEngine,
+    asked: &CoordinatorRequest,
+) -> Result<(), CoordinatorResponse> {
+    let id = asked.path_value("id");
+    match asked_owner(asked).is_none_or(|owner| engine.is_owned_by(id, &owner)) {
+        true => Ok(()),
+        false => Err(preload_refusal(&PreloadEngineError::Unknown(id.to_owned()))),
+    }
+}
+
 fn page_limit(asked: &CoordinatorRequest) -> Result<usize, CoordinatorResponse> {
     match asked.query_number("limit")?.map(usize::try_from) {
         None => Ok(PAGE_JOBS_MAX),
@@ -188,6 +225,9 @@ pub(super) fn preload_refusal(error: &PreloadEngineError) -> CoordinatorResponse
             (StatusCode::CONFLICT, CoordinatorRefusalKind::Taken)
         }
         PreloadEngineError::Unknown(_) => (StatusCode::NOT_FOUND, CoordinatorRefusalKind::Unknown),
+        PreloadEngineError::OwnerFull(_) => {
+            (StatusCode::TOO_MANY_REQUESTS, CoordinatorRefusalKind::OwnerFull)
+        }
         PreloadEngineError::Full(_)
         | PreloadEngineError::NotifiedFull(_)
         | PreloadEngineError::Store(JobStoreError::Deposed(_) | JobStoreError::Unavailable(_)) => {

@@ -16,6 +16,7 @@ use crate::exchange::HttpExchange;
 use crate::metrics::GatewayHttpMetrics;
 use crate::operation_table::TABLE;
 use crate::operations::query;
+use crate::preload;
 use crate::s3_errors::access_denied;
 
 /// Gives s3s the secrets.
@@ -53,6 +54,7 @@ impl S3Access for AuthAccessGate {
             S3Path::Bucket { bucket } => (bucket.clone(), Box::default()),
             S3Path::Object { bucket, key } => (bucket.clone(), key.clone()),
         };
+        preload::check_bucket(&target.0)?;
         let _ = exchange.target.set(target);
         // A form was authorised by its policy; the PUT made from it carries no signature
         // (`http::form`). A mended request carries none either; its original was signed

@@ -20,6 +20,7 @@
 //! | `delete` | objects and versions |
 //! | `acl` | PutObjectAcl; with `write`, `x-amz-grant-*` and non-private `x-amz-acl` [^acl] |
 //! | `lock` | PutObjectRetention, PutObjectLegalHold; with `write`, `x-amz-object-lock-*` |
+//! | `warm` | preload jobs of this endpoint (`/v1/preload`) that load keys under the prefix |
 //! | `admin` | bucket settings, governance bypass, `acl` and `lock`; only without a prefix |
 //!
 //! [^acl]: `private` and `bucket-owner-full-control` need no `acl` right.
@@ -38,13 +39,14 @@ use crate::operation_table::AccessRight;
 /// Largest file; a larger one is taken for a mistake.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-const RIGHTS: [(&str, AccessRight); 7] = [
+const RIGHTS: [(&str, AccessRight); 8] = [
     ("read", AccessRight::read),
     ("write", AccessRight::write),
     ("list", AccessRight::list),
     ("delete", AccessRight::delete),
     ("acl", AccessRight::acl),
     ("lock", AccessRight::lock),
+    ("warm", AccessRight::warm),
     ("admin", AccessRight::admin),
 ];
 

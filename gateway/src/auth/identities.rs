@@ -51,7 +51,8 @@ impl AuthIdentity {
                 AccessRight::read
                 | AccessRight::write
                 | AccessRight::list
-                | AccessRight::delete => {
+                | AccessRight::delete
+                | AccessRight::warm => {
                     rule.rights.contains(&right) && subject.starts_with(&rule.prefix)
                 }
                 // An administrator of the bucket could open or lock all of it anyway, by its policy

@@ -45,6 +45,7 @@ impl IdentityStore {
             AccessRight::write,
             AccessRight::list,
             AccessRight::delete,
+            AccessRight::warm,
             AccessRight::admin,
         ];
         let rules = vec![IdentityRule { mount: "*".into(), prefix: String::new(), rights }];

@@ -281,6 +281,6 @@ fn is_mutation(row: &OperationRow) -> bool {
     match row.right {
         AccessRight::write | AccessRight::delete | AccessRight::acl | AccessRight::lock => true,
         AccessRight::admin => !row.method.starts_with("get_") && !row.method.starts_with("list_"),
-        AccessRight::read | AccessRight::list | AccessRight::seen => false,
+        AccessRight::read | AccessRight::list | AccessRight::warm | AccessRight::seen => false,
     }
 }

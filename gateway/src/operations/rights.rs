@@ -145,6 +145,7 @@ fn denial_error(
         | AccessRight::list
         | AccessRight::delete
         | AccessRight::admin
+        | AccessRight::warm
         | AccessRight::seen => {
             return access_denied();
         }

@@ -17,6 +17,7 @@ mod memory;
 mod mounts;
 mod oddities;
 mod passing;
+mod preload;
 mod remote;
 mod rights;
 mod signing;

@@ -17,8 +17,8 @@ use tokio::net::TcpStream;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{AttributeFreshness, MountTable, MountedBucket, WriteCoherence};
 use verbs3_gateway::{
-    AdminLimits, GatewayService, GatewaySettings, HomeNotifier, HomeUnreachable, HttpListener,
-    NoticeRoute, TlsFiles, WriteAnnouncement,
+    AdminLimits, GatewayParts, GatewayService, GatewaySettings, HomeNotifier, HomeUnreachable,
+    HttpListener, NoticeRoute, PreloadJobs, TlsFiles, WriteAnnouncement,
 };
 use verbs3_protocol::{ListedEntry, ObjectVolume, WriteOutcome};
 use verbs3_ufs::local::{LocalOptions, LocalStore};
@@ -131,6 +131,7 @@ pub async fn visible(store: &LocalStore, bucket: &str, key: &str) -> bool {
 pub struct Setup {
     pub settings: GatewaySettings,
     pub admin: AdminLimits,
+    pub preload: Option<Arc<dyn PreloadJobs>>,
     pub identities: Arc<IdentityStore>,
     pub tls: Option<TlsFiles>,
     /// Mounts besides the usual: `data` (whole bucket), `sets` (`team/a/` of bucket `store`),
@@ -180,6 +181,7 @@ impl Stage {
         let mut setup = Setup {
             settings: GatewaySettings::default(),
             admin: AdminLimits::default(),
+            preload: None,
             identities: IdentityStore::with_single(ACCESS_KEY, SECRET_KEY),
             tls: None,
             mounts: Vec::new(),
@@ -215,11 +217,14 @@ impl Stage {
         let registry = Registry::new();
         let gateway = GatewayService::without_tier(
             &setup.settings,
-            setup.admin,
-            mounts,
+            GatewayParts {
+                mounts,
+                identities: setup.identities,
+                preload: setup.preload,
+                admin_limits: setup.admin,
+                registry: &registry,
+            },
             homes.clone(),
-            setup.identities,
-            &registry,
         )
         .unwrap();
         let listener =

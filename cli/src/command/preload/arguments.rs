@@ -8,6 +8,7 @@ use verbs3_preload::api::{
     PreloadByteRange, PreloadJobAction, PreloadJobSpec, PreloadPriority, PreloadTier,
 };
 
+use super::jobs_client::EndpointArguments;
 use crate::arguments::settings::{path_and_value, set_flags};
 
 /// Arguments of `verbs3 preload`. It starts a job unless an action is given.
@@ -24,7 +25,9 @@ Examples:
   verbs3 preload s3://train/ --dry-run --follow                  how much that would be
   verbs3 preload ls · verbs3 preload show ID --follow · verbs3 preload stop ID
 
-The coordinators come from --coordinator, or from cluster.coordinators of --config; the cluster's name and secret from
+With an access key alone, which needs the right \"warm\": AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and
+  verbs3 preload --endpoint http://127.0.0.1:9000 s3://train/2026/ --follow
+Else the coordinators come from --coordinator, or from cluster.coordinators of --config; the cluster's name and secret from
 --config, --set or the environment (VERBS3_CLUSTER__SECRET).
 Status: 0 taken in, or with --follow all is there; 1 something is missing, said why; 2 refused, or nobody answers."
 )]
@@ -35,6 +38,8 @@ pub struct PreloadArguments {
     pub job: JobArguments,
     #[command(flatten)]
     pub asking: AskArguments,
+    #[command(flatten)]
+    pub endpoint: EndpointArguments,
     /// Stay until the job is over, and show how far it is
     #[arg(long, global = true)]
     pub follow: bool,

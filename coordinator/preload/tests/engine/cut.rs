@@ -29,7 +29,7 @@ async fn a_job_that_is_cut_off_goes_on_and_ends_as_if_it_had_not_been() {
         }
         engine.request_stop();
         running.await.unwrap();
-        assert_eq!(engine.jobs_page(None, 1).jobs[0].state, JobState::Running, "part {part}");
+        assert_eq!(engine.jobs_page(None, None, 1).jobs[0].state, JobState::Running, "part {part}");
     }
     bed.store.stalls_after.store(0, Ordering::SeqCst);
     let (engine, _running) = bed.engine(store.clone()).await;
@@ -56,7 +56,7 @@ async fn a_job_that_is_over_is_not_run_again() {
     running.await.unwrap();
     let lists = bed.store.lists.load(Ordering::SeqCst);
     let (engine, _running) = bed.engine(store).await;
-    let after = engine.jobs_page(None, 1).jobs.remove(0);
+    let after = engine.jobs_page(None, None, 1).jobs.remove(0);
     assert_eq!(
         (after.state, after.counters, after.ended_ms),
         (before.state, before.counters, before.ended_ms)

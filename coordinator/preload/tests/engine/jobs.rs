@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use verbs3_preload::api::{JobState, PreloadByteRange, PreloadFailure, PreloadJobSpec};
-use verbs3_preload::{MemoryJobs, PreloadEngineError, PreloadOptions};
+use verbs3_preload::{JobOwner, MemoryJobs, PreloadEngineError, PreloadOptions};
 
 use crate::bed::{Bed, below, over, run};
 
@@ -210,7 +210,7 @@ async fn the_same_job_under_the_same_id_is_one() {
     assert!(!is_new && second.created_ms == first.created_ms);
     let other = engine.create_job(PreloadJobSpec { verify: true, ..spec }).await.unwrap_err();
     assert!(matches!(other, PreloadEngineError::Other(_)), "{other}");
-    assert_eq!(engine.jobs_page(None, 100).jobs.len(), 1);
+    assert_eq!(engine.jobs_page(None, None, 100).jobs.len(), 1);
     let unknown = engine.get("daily", None, Duration::ZERO).await.unwrap_err();
     assert!(matches!(unknown, PreloadEngineError::Unknown(_)));
 }
@@ -229,7 +229,7 @@ async fn jobs_that_are_over_make_room_and_others_do_not() {
         );
     }
     let ids: Vec<String> =
-        engine.jobs_page(None, 100).jobs.into_iter().map(|view| view.id).collect();
+        engine.jobs_page(None, None, 100).jobs.into_iter().map(|view| view.id).collect();
     assert_eq!(ids, ["c", "b"]);
     bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.put("stuck", 5);
@@ -276,6 +276,51 @@ async fn jobs_of_notifications_leave_places_to_others() {
         .create_job(PreloadJobSpec { id: Some("notified-3".into()), ..below("stuck") })
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
+    let bed = Bed::new(1);
+    let options = PreloadOptions { jobs_per_owner_max: 3, jobs_running_max: 2, ..bed.options() };
+    let (engine, _running) = bed.engine_with(options, jobs()).await;
+    bed.store.stalls_after.store(0, Ordering::SeqCst);
+    bed.put("stuck", 5);
+    let owner = |name: &str| Some(JobOwner(name.to_owned()));
+    let job = |id: &str| PreloadJobSpec { id: Some(id.into()), ..below("stuck") };
+    for id in ["a1", "a2", "a3"] {
+        let (view, _) = engine.create_owned_job(job(id), owner("a")).await.unwrap();
+        assert_eq!(view.owner.as_deref(), Some("a"));
+    }
+    let full = engine.create_owned_job(job("a4"), owner("a")).await.unwrap_err();
+    assert!(matches!(full, PreloadEngineError::OwnerFull(3)), "{full}");
+    // The same job again is the same job; another owner's is another's, and so is an operator's.
+    assert!(!engine.create_owned_job(job("a1"), owner("a")).await.unwrap().1);
+    for other in [owner("b"), None] {
+        let taken = engine.create_owned_job(job("a1"), other).await.unwrap_err();
+        assert!(matches!(taken, PreloadEngineError::Other(_)), "{taken}");
+    }
+    let posing = engine.create_owned_job(job("notified-1"), owner("b")).await.unwrap_err();
+    assert!(matches!(posing, PreloadEngineError::Spec(_)), "{posing}");
+    engine.create_owned_job(job("b1"), owner("b")).await.unwrap();
+    engine.create_job(job("mine")).await.unwrap();
+    let ids = |owner: Option<JobOwner>| {
+        let page = engine.jobs_page(owner.as_ref(), None, 100);
+        page.jobs.into_iter().map(|view| view.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(owner("a")), ["a3", "a2", "a1"]);
+    assert_eq!(ids(owner("b")), ["b1"]);
+    assert!(ids(owner("c")).is_empty());
+    assert_eq!(ids(None), ["mine", "b1", "a3", "a2", "a1"]);
+    let a = JobOwner("a".to_owned());
+    assert!(engine.is_owned_by("a1", &a) && !engine.is_owned_by("b1", &a));
+    assert!(!engine.is_owned_by("mine", &a) && !engine.is_owned_by("none", &a));
+    // Both places are a's. The next free one is not, though a's waiting job is the oldest.
+    engine.end_job("a1").await.unwrap();
+    while engine.get("b1", None, Duration::ZERO).await.unwrap().state != JobState::Running {
+        tokio::task::yield_now().await;
+    }
+    let waiting = engine.get("a3", None, Duration::ZERO).await.unwrap();
+    assert_eq!(waiting.state, JobState::Queued);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,10 +9,10 @@ use crate::bed::{Bed, below, run};
 
 /// Returns the pages from the newest job on, up to the last one.
 fn pages(engine: &PreloadEngine, jobs_max: usize) -> Vec<JobsPage> {
-    let mut pages = vec![engine.jobs_page(None, jobs_max)];
+    let mut pages = vec![engine.jobs_page(None, None, jobs_max)];
     while let Some(next) = &pages[pages.len() - 1].next {
         let after: JobsPageToken = next.parse().unwrap();
-        pages.push(engine.jobs_page(Some(&after), jobs_max));
+        pages.push(engine.jobs_page(None, Some(&after), jobs_max));
     }
     pages
 }
@@ -26,7 +26,7 @@ async fn all_jobs_are_told_once_and_the_newest_first_however_small_the_pages() {
     let bed = Bed::new(1);
     let (engine, _running) = bed.engine(Arc::new(MemoryJobs::default())).await;
     bed.put("k", 5);
-    assert_eq!(engine.jobs_page(None, 3), JobsPage::default());
+    assert_eq!(engine.jobs_page(None, None, 3), JobsPage::default());
     for number in 0..7 {
         let spec = PreloadJobSpec { id: Some(format!("job-{number}")), dry_run: true, ..below("") };
         assert_eq!(run(&engine, spec).await.state, JobState::Done);

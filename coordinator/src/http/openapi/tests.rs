@@ -48,6 +48,7 @@ fn job() -> JobView {
     let failure = PreloadFailure { path: "s3://m/k".into(), reason: "why".into() };
     JobView {
         id: "a".into(),
+        owner: some("who"),
         state: JobState::Incomplete,
         phase: PreloadPhase::Check,
         reason: some("why"),

@@ -71,6 +71,7 @@ fn right_text(row: &OperationRow) -> &'static str {
         AccessRight::acl => "acl",
         AccessRight::lock => "lock",
         AccessRight::admin => "admin",
+        AccessRight::warm => "warm",
         AccessRight::seen => "any",
     }
 }

@@ -1,0 +1,143 @@
+//! What holders of keys may ask for, and what becomes of it on the way to the coordinators.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs3_ufs::local::{LocalOptions, LocalStore};
+use verbs3_ufs::{Ufs, UfsLimits};
+
+use super::*;
+use crate::auth::IdentityStore;
+use crate::mount::{AttributeFreshness, MountedBucket, WriteCoherence};
+
+struct Judge {
+    identities: Arc<IdentityStore>,
+    mounts: MountTable,
+    _folder: tempfile::TempDir,
+}
+
+impl Judge {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("identities.toml");
+        let text = r#"
+            [[identity]]
+            name = "lab & co"
+            access_key = "AKLAB"
+            secret_key = "0123456789abcdef"
+            [[identity.allow]]
+            mount = "train"
+            prefix = "2026/"
+            rights = ["warm"]
+            [[identity.allow]]
+            mount = "other"
+            rights = ["read", "list"]
+        "#;
+        std::fs::write(&file, text).unwrap();
+        let identities = IdentityStore::load_file(&file).unwrap();
+        let store = LocalStore::open_store(LocalOptions::new(folder.path().join("s"))).unwrap();
+        let ufs = Ufs::new("local".into(), Arc::new(store), UfsLimits::default());
+        let mount = |name: &str| MountedBucket {
+            name: name.into(),
+            volume: verbs3_protocol::ObjectVolume::new("local", name),
+            ufs: ufs.clone(),
+            bucket: name.into(),
+            prefix: String::new(),
+            attributes: AttributeFreshness::Immutable,
+            absence_ttl: Duration::ZERO,
+            coherence: WriteCoherence::Strict,
+            read_only: false,
+            cached: true,
+        };
+        let mounts = MountTable::new(vec![mount("train"), mount("other")]).unwrap();
+        Self { identities, mounts, _folder: folder }
+    }
+
+    fn ask(&self, method: Method, target: &str, body: &str) -> Result<PreloadQuestion, u16> {
+        let identity = self.identities.get("AKLAB").unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let request = SignedPreload { method: &method, path, query, body: body.as_bytes() };
+        judge_request(&request, &identity, &self.mounts).map_err(|refusal| {
+            assert!(serde_json::from_slice::<Value>(&refusal.body).unwrap()["reason"].is_string());
+            refusal.status.as_u16()
+        })
+    }
+
+    fn begin(&self, body: &str) -> Result<Value, u16> {
+        let question = self.ask(Method::POST, PATH, body)?;
+        assert_eq!(question.path_and_query, "/v1/preload?owner=lab%20%26%20co");
+        Ok(serde_json::from_slice(&question.body).unwrap())
+    }
+}
+
+#[tokio::test]
+async fn a_job_may_name_what_its_owner_may_warm_and_nothing_else() {
+    let judge = Judge::new();
+    for good in [
+        r#"{"prefixes": ["s3://train/2026/"]}"#,
+        r#"{"paths": ["s3://train/2026/a"], "prefixes": ["s3://train/2026/b/"], "action": "load"}"#,
+        r#"{"prefixes": ["s3://train/2026/"], "priority": "low", "manifest": null}"#,
+    ] {
+        assert_eq!(judge.begin(good), Ok(serde_json::from_str(good).unwrap()), "{good}");
+    }
+    for (bad, status) in [
+        (r#"{"prefixes": ["s3://train"]}"#, 403),
+        (r#"{"prefixes": ["s3://train/2025/"]}"#, 403),
+        (r#"{"prefixes": ["s3://train/2026"]}"#, 403),
+        (r#"{"prefixes": ["s3://other/"]}"#, 403),
+        (r#"{"prefixes": ["s3://nowhere/"]}"#, 403),
+        (r#"{"paths": ["s3://train/2026/a", "s3://other/b"]}"#, 403),
+        (r#"{"prefixes": ["s3://train/2026/"], "action": "evict"}"#, 403),
+        (r#"{"prefixes": ["s3://train/2026/"], "action": 1}"#, 403),
+        (r#"{"prefixes": ["s3://train/2026/"], "pin_ttl": 60, "tier": "disk"}"#, 403),
+        (r#"{"prefixes": ["s3://train/2026/"], "priority": "high"}"#, 403),
+        (r#"{"manifest": "s3://train/2026/list"}"#, 403),
+        (r#"{"paths": "s3://train/2026/a"}"#, 400),
+        (r#"{"paths": ["/train/2026/a"]}"#, 400),
+        (r#"{"paths": [7]}"#, 400),
+        ("[]", 400),
+        ("", 400),
+    ] {
+        assert_eq!(judge.begin(bad), Err(status), "{bad}");
+    }
+}
+
+/// A reader that takes the first of two members would see another job than the one judged.
+#[tokio::test]
+async fn a_member_that_comes_twice_is_passed_on_once_as_it_was_judged() {
+    let twice = r#"{"prefixes": ["s3://other/"], "prefixes": ["s3://train/2026/"]}"#;
+    let passed = Judge::new().begin(twice).unwrap();
+    assert_eq!(passed.to_string(), r#"{"prefixes":["s3://train/2026/"]}"#);
+    let twice = r#"{"prefixes": ["s3://train/2026/"], "prefixes": ["s3://other/"]}"#;
+    assert_eq!(Judge::new().begin(twice), Err(403));
+}
+
+#[tokio::test]
+async fn nobody_asks_in_the_name_of_another() {
+    let judge = Judge::new();
+    let asked = |method, target| judge.ask(method, target, "").map(|asked| asked.path_and_query);
+    assert_eq!(
+        asked(Method::GET, "/v1/preload?owner=other&limit=5&after=1.a&owner=x"),
+        Ok("/v1/preload?owner=lab%20%26%20co&limit=5&after=1.a".into())
+    );
+    assert_eq!(
+        asked(Method::GET, "/v1/preload/night-22?news=3&wait_ms=500&x=y&limit=a%26owner=b"),
+        Ok("/v1/preload/night-22?owner=lab%20%26%20co&news=3&wait_ms=500".into())
+    );
+    assert_eq!(
+        asked(Method::DELETE, "/v1/preload/night-22"),
+        Ok("/v1/preload/night-22?owner=lab%20%26%20co".into())
+    );
+    for (method, target, status) in [
+        (Method::GET, "/v1/preload/", 404),
+        (Method::GET, "/v1/preload/..", 404),
+        (Method::GET, "/v1/preload/a/progress", 404),
+        (Method::GET, "/v1/preload/a%3Fowner=b", 404),
+        (Method::POST, "/v1/preload/a", 405),
+        (Method::PUT, "/v1/preload", 405),
+        (Method::DELETE, "/v1/preload", 405),
+    ] {
+        assert_eq!(asked(method.clone(), target), Err(status), "{method} {target}");
+    }
+}

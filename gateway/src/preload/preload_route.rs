@@ -1,0 +1,144 @@
+//! Takes requests about preload jobs out of s3s, after it has verified their signature.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Limited};
+use s3s::host::S3Host as _;
+use s3s::route::S3Route;
+use s3s::{Body, S3Request, S3Response, S3Result};
+use tokio::sync::Semaphore;
+
+use super::preload_request::{SignedPreload, judge_request};
+use super::{NO_BUCKET, PATH, PreloadAnswer, SharedPreloadJobs, refuse};
+use crate::auth::{AuthIdentity, IdentityStore};
+use crate::exchange::HttpExchange;
+use crate::http::{HostDomains, LenientRoute};
+use crate::metrics::GatewayHttpMetrics;
+use crate::mount::MountTable;
+use crate::s3_errors::access_denied;
+
+/// Longest description of a job, in bytes: twice what coordinators keep of one.
+const JOB_BYTES_MAX: usize = 128 * 1024;
+
+/// The route, and what the other requests go to.
+pub(crate) struct PreloadRoute {
+    pub others: LenientRoute,
+    pub jobs: SharedPreloadJobs,
+    pub mounts: MountTable,
+    pub identities: Arc<IdentityStore>,
+    pub domains: HostDomains,
+    pub metrics: Arc<GatewayHttpMetrics>,
+    /// Places for requests about jobs.
+    pub places: Semaphore,
+}
+
+impl PreloadRoute {
+    /// Whether the request is about jobs: by its path, where its host names no bucket.
+    fn is_about_jobs(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let rest = uri.path().strip_prefix(PATH);
+        if !rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return false;
+        }
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).or(uri.host());
+        host.and_then(|host| self.domains.parse_host_header(host).ok())
+            .is_none_or(|named| named.bucket().is_none())
+    }
+
+    async fn answer_request(
+        &self,
+        request: S3Request<Body>,
+        identity: &AuthIdentity,
+    ) -> PreloadAnswer {
+        let Some(jobs) = &self.jobs else {
+            let reason = "there are no preload jobs without coordinators (cluster.coordinators)";
+            return refuse(StatusCode::NOT_IMPLEMENTED, "unavailable", reason);
+        };
+        let Ok(_place) = self.places.try_acquire() else {
+            self.metrics.count_denial("preloads");
+            let reason = "too many requests about jobs are under way; send it again later";
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason);
+        };
+        let S3Request { input, method, uri, headers, .. } = request;
+        if method == Method::POST && !signs_body(&headers) {
+            let reason = "the signature does not cover the job: sign the body's SHA-256 \
+                (x-amz-content-sha256)";
+            return refuse(StatusCode::FORBIDDEN, "denied", reason);
+        }
+        let body = match Limited::new(input, JOB_BYTES_MAX).collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => {
+                let reason = format!(
+                    "the job did not arrive, or has more than {JOB_BYTES_MAX} bytes: {error}"
+                );
+                return refuse(StatusCode::BAD_REQUEST, "malformed", &reason);
+            }
+        };
+        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+        let signed = SignedPreload { method: &method, path, query, body: &body };
+        match judge_request(&signed, identity, &self.mounts) {
+            Ok(question) => jobs.ask_coordinators(question).await,
+            Err(refusal) => {
+                if refusal.status == StatusCode::FORBIDDEN {
+                    self.metrics.count_denial("policy");
+                }
+                refusal
+            }
+        }
+    }
+}
+
+/// Whether the signature covers the body. Else whoever comes upon a signed URL could have anything
+/// loaded that its signer may.
+fn signs_body(headers: &HeaderMap) -> bool {
+    headers.get("x-amz-content-sha256").is_some_and(|hash| {
+        hash.len() == 64 && hash.as_bytes().iter().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+#[async_trait]
+impl S3Route for PreloadRoute {
+    fn is_match(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        extensions: &mut Extensions,
+    ) -> bool {
+        self.is_about_jobs(uri, headers) || self.others.is_match(method, uri, headers, extensions)
+    }
+
+    async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
+        if !self.is_about_jobs(&request.uri, &request.headers) {
+            return self.others.check_access(request).await;
+        }
+        let exchange = request.extensions.get::<Arc<HttpExchange>>().ok_or_else(access_denied)?;
+        let _ = exchange.target.set((NO_BUCKET.into(), "preload".into()));
+        let signed = request.credentials.as_ref();
+        let identity = signed.and_then(|signed| self.identities.get(&signed.access_key));
+        match identity {
+            Some(identity) => exchange.recognise_identity(identity),
+            None => {
+                self.metrics.count_denial("anonymous");
+                Err(access_denied())
+            }
+        }
+    }
+
+    async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        if !self.is_about_jobs(&request.uri, &request.headers) {
+            return self.others.call(request).await;
+        }
+        let exchange =
+            request.extensions.get::<Arc<HttpExchange>>().cloned().ok_or_else(access_denied)?;
+        let identity = exchange.proven_identity().ok_or_else(access_denied)?;
+        let answer = self.answer_request(request, identity).await;
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let mut response = S3Response::with_headers(Body::from(answer.body), headers);
+        response.status = Some(answer.status);
+        Ok(response)
+    }
+}

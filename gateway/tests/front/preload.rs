@@ -1,0 +1,132 @@
+//! Preload jobs asked of the S3 endpoint: who is heard, what is passed on, what never is.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use verbs3_gateway::{PreloadAnswer, PreloadJobs, PreloadQuestion};
+
+use crate::signing::{Request, sha256};
+use crate::stage::{Answer, Stage};
+
+/// Coordinators that remember what they were asked.
+#[derive(Clone, Default)]
+struct AskedJobs(Arc<Mutex<Vec<PreloadQuestion>>>);
+
+#[async_trait]
+impl PreloadJobs for AskedJobs {
+    async fn ask_coordinators(&self, question: PreloadQuestion) -> PreloadAnswer {
+        self.0.lock().push(question);
+        PreloadAnswer { status: http::StatusCode::CREATED, body: "{\"id\":\"a\"}".into() }
+    }
+}
+
+const JOB: &str = "{\"prefixes\":[\"s3://data/a/\"]}";
+
+fn post(body: &str) -> Request {
+    Request::new("POST", "/v1/preload")
+        .header("content-length", &body.len().to_string())
+        .payload(&sha256(body.as_bytes()))
+}
+
+async fn stage_with(jobs: Option<AskedJobs>) -> Stage {
+    let jobs = jobs.map(|jobs| Arc::new(jobs) as Arc<dyn PreloadJobs>);
+    Stage::start_with(|setup| {
+        setup.preload = jobs;
+        setup.settings.domains = vec!["s3.test".to_owned()];
+    })
+    .await
+}
+
+fn reason(answer: &Answer) -> String {
+    let body: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    body["reason"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_signed_job_reaches_the_coordinators_in_its_senders_name() {
+    let jobs = AskedJobs::default();
+    let stage = stage_with(Some(jobs.clone())).await;
+    let answer = stage.send(&post(JOB), JOB.as_bytes()).await;
+    assert_eq!((answer.status, answer.text().as_str()), (201, "{\"id\":\"a\"}"));
+    assert_eq!(answer.headers["content-type"], "application/json");
+    let seen = Request::new("GET", "/v1/preload/a").query("news=3&wait_ms=10");
+    assert_eq!(stage.send(&seen, b"").await.status, 201);
+    let asked: Vec<(String, String, Vec<u8>)> = std::mem::take(&mut *jobs.0.lock())
+        .into_iter()
+        .map(|asked| (asked.method.to_string(), asked.path_and_query, asked.body.to_vec()))
+        .collect();
+    let expected = [
+        ("POST".to_owned(), "/v1/preload?owner=owner".to_owned(), JOB.as_bytes().to_vec()),
+        ("GET".to_owned(), "/v1/preload/a?owner=owner&news=3&wait_ms=10".to_owned(), Vec::new()),
+    ];
+    assert_eq!(asked, expected);
+}
+
+#[tokio::test]
+async fn nobody_is_heard_without_a_signature_over_the_whole_job() {
+    let jobs = AskedJobs::default();
+    let stage = stage_with(Some(jobs.clone())).await;
+    let host = stage.host();
+    let unsigned = format!(
+        "POST /v1/preload HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\nconnection: \
+        close\r\n\r\n",
+        JOB.len()
+    );
+    let answer = stage.exchange(&unsigned, JOB.as_bytes()).await;
+    assert_eq!(answer.error(), (403, "AccessDenied".to_owned()));
+    let wrong = post(JOB).by("AKNOBODY", "no-secret");
+    assert_eq!(stage.send(&wrong, JOB.as_bytes()).await.status, 403);
+    let mut forged = post(JOB);
+    forged.secret_key.push('x');
+    let answer = stage.send(&forged, JOB.as_bytes()).await;
+    assert_eq!(answer.error(), (403, "SignatureDoesNotMatch".to_owned()));
+    // Signed, and replaced on the way by another job of the same length.
+    let other = JOB.replace("/a/", "/b/");
+    let answer = stage.send(&post(JOB), other.as_bytes()).await;
+    assert!((400..500).contains(&answer.status), "{} {}", answer.status, answer.text());
+    let open = post(JOB).payload("UNSIGNED-PAYLOAD");
+    let answer = stage.send(&open, JOB.as_bytes()).await;
+    assert!(answer.status == 403 && reason(&answer).contains("does not cover"), "{answer:?}");
+    let presigned = Request::new("POST", "/v1/preload").presigned(&host, 60).replacen(
+        "\r\n",
+        &format!("\r\ncontent-length: {}\r\n", JOB.len()),
+        1,
+    );
+    let answer = stage.exchange(&presigned, JOB.as_bytes()).await;
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    assert!(jobs.0.lock().is_empty(), "{:?}", jobs.0.lock());
+}
+
+#[tokio::test]
+async fn a_key_of_that_path_in_a_bucket_is_a_key() {
+    let jobs = AskedJobs::default();
+    let stage = stage_with(Some(jobs.clone())).await;
+    stage.put("/data/v1/preload", b"an object").await;
+    let by_host = Request::new("GET", "/v1/preload").signed("data.s3.test").0;
+    assert_eq!(stage.exchange(&by_host, b"").await.body, b"an object");
+    assert_eq!(stage.get("/data/v1/preload").await.body, b"an object");
+    // `v1` itself is still no bucket.
+    for path in ["/v1/preloads", "/v1/x", "/v1"] {
+        assert_eq!(stage.get(path).await.error(), (400, "InvalidBucketName".to_owned()), "{path}");
+    }
+    assert!(jobs.0.lock().is_empty());
+}
+
+#[tokio::test]
+async fn without_coordinators_and_beyond_the_bounds_the_answer_says_why() {
+    let stage = stage_with(None).await;
+    let answer = stage.send(&post(JOB), JOB.as_bytes()).await;
+    assert!(answer.status == 501 && reason(&answer).contains("coordinators"), "{answer:?}");
+    let stage = Stage::start_with(|setup| {
+        setup.preload = Some(Arc::new(AskedJobs::default()));
+        setup.settings.limits.preloads_in_flight_max = 0;
+    })
+    .await;
+    let answer = stage.send(&post(JOB), JOB.as_bytes()).await;
+    assert!(answer.status == 503 && reason(&answer).contains("too many"), "{answer:?}");
+    let stage = stage_with(Some(AskedJobs::default())).await;
+    let long = format!("{{\"prefixes\":[\"s3://data/{}\"]}}", "a".repeat(200_000));
+    let answer = stage.send(&post(&long), long.as_bytes()).await;
+    assert!(answer.status == 400 && reason(&answer).contains("more than"), "{answer:?}");
+}
