@@ -13,7 +13,7 @@ use anyhow::Context;
 use crate::bench_limits::{BenchEffort, LATE};
 use crate::client::{BenchChecksums, BenchClient};
 use crate::connection_loop::{StepRecorder, TimedBenchClient, TimedStepResult, drive_connection};
-use crate::cpu_time;
+use crate::cpu_time::{self, HostCpuTicks, ThreadCpuTime};
 use crate::endpoint::BenchEndpoint;
 use crate::random::hash;
 use crate::request_plan::{BenchRequestPlan, BenchRound, ExchangeKind};
@@ -115,7 +115,7 @@ pub fn run_bench_round(
 fn on_threads<'a>(
     clients: Vec<BenchClient<'a>>,
     job: impl Fn(usize, BenchClient<'a>) -> anyhow::Result<()> + Sync,
-) -> anyhow::Result<Vec<(Duration, Duration)>> {
+) -> anyhow::Result<Vec<ThreadCpuTime>> {
     let job = &job;
     thread::scope(|scope| {
         let mut threads = Vec::with_capacity(clients.len());
@@ -140,23 +140,25 @@ fn on_threads<'a>(
 
 fn measure_effort(
     tally: &BenchRoundTally,
-    used: &[(Duration, Duration)],
+    used: &[ThreadCpuTime],
     took: Duration,
-    host: (u64, u64),
+    host_before: HostCpuTicks,
     not_sent: u64,
 ) -> BenchEffort {
     let seconds = took.as_secs_f64().max(1e-9);
-    let (idle, all) = cpu_time::of_host();
+    let host = cpu_time::of_host();
     let due =
         (tally.woken_late.sample_count() + tally.queued.sample_count() + not_sent).max(1) as f64;
     BenchEffort {
-        cpus_used: used.iter().map(|(on, _)| on.as_secs_f64()).sum::<f64>() / seconds,
+        cpus_used: used.iter().map(|thread| thread.running.as_secs_f64()).sum::<f64>() / seconds,
         cpus: thread::available_parallelism().map_or(1.0, |cpus| cpus.get() as f64),
-        busiest: used.iter().map(|(on, _)| on.as_secs_f64()).fold(0.0, f64::max) / seconds,
-        waiting: used.iter().map(|(_, waited)| waited.as_secs_f64()).sum::<f64>()
+        busiest: used.iter().map(|thread| thread.running.as_secs_f64()).fold(0.0, f64::max)
+            / seconds,
+        waiting: used.iter().map(|thread| thread.waiting.as_secs_f64()).sum::<f64>()
             / seconds
             / used.len().max(1) as f64,
-        host_idle: idle.saturating_sub(host.0) as f64 / all.saturating_sub(host.1).max(1) as f64,
+        host_idle: host.idle.saturating_sub(host_before.idle) as f64
+            / host.all.saturating_sub(host_before.all).max(1) as f64,
         woken_late: tally.woken_late.count_above(LATE) as f64 / due,
         queued: tally.queued.count_above(LATE) as f64 / due,
         not_sent: not_sent as f64 / due,

@@ -142,7 +142,8 @@ mod tests {
 
     fn driven(load: &str, refuses: Option<usize>) -> Vec<(ExchangeKind, u128)> {
         let text = format!(
-            "name = \"x\"\n[objects]\ncount = 4\nbytes = 1000\n[access]\npattern = \"parquet\"\nfooter_bytes = 10\nrow_groups = 1\n\
+            "name = \"x\"\n[objects]\ncount = 4\nbytes = 1000\n[access]\npattern = \"parquet\"\n\
+             footer_bytes = 10\nrow_groups = 1\n\
              columns = 2\ncolumns_read = 2\n[load]\nconnections = 1\noperations = 2\n{load}"
         );
         let scenario = BenchScenario::parse(&text).unwrap();

@@ -75,11 +75,25 @@ impl CpuTimeSnapshot {
     }
 }
 
-/// Returns the calling thread's time on a CPU, and its time ready to run without one.
-pub fn of_this_thread() -> (Duration, Duration) {
+/// One thread's time on a CPU, and its time ready to run without one.
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadCpuTime {
+    pub running: Duration,
+    pub waiting: Duration,
+}
+
+/// The whole host's time since its start, in clock ticks.
+#[derive(Debug, Clone, Copy)]
+pub struct HostCpuTicks {
+    pub idle: u64,
+    pub all: u64,
+}
+
+/// Returns the calling thread's time.
+pub fn of_this_thread() -> ThreadCpuTime {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let (used, waited) = parse_schedstat(&text);
-    (Duration::from_nanos(used), Duration::from_nanos(waited))
+    let (running, waiting) = parse_schedstat(&text);
+    ThreadCpuTime { running: Duration::from_nanos(running), waiting: Duration::from_nanos(waiting) }
 }
 
 fn parse_schedstat(text: &str) -> (u64, u64) {
@@ -87,12 +101,12 @@ fn parse_schedstat(text: &str) -> (u64, u64) {
     (words.next().unwrap_or(0), words.next().unwrap_or(0))
 }
 
-/// Returns the whole host's time since its start: (idle, all), in clock ticks.
-pub fn of_host() -> (u64, u64) {
+/// Returns the whole host's time.
+pub fn of_host() -> HostCpuTicks {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
     let ticks: Vec<u64> =
         line.split_whitespace().skip(1).map(|word| word.parse().unwrap_or(0)).collect();
     // user nice system idle iowait irq softirq steal; guest time is in user already (proc(5)).
-    (ticks.iter().skip(3).take(2).sum(), ticks.iter().take(8).sum())
+    HostCpuTicks { idle: ticks.iter().skip(3).take(2).sum(), all: ticks.iter().take(8).sum() }
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 use verbs3_loadtest::store_proxy::{StoreProxyServer, StoreProxyShape, serve_counts};
 use verbs3_loadtest::synthetic_store::{SyntheticObjects, SyntheticStore};
 use verbs3_loadtest::{hot_bench, memory_bench, units};
@@ -105,18 +106,23 @@ fn run_proxy(options: &StoreProxyOptions) -> anyhow::Result<()> {
             connections_max: options.connections_max,
         };
         let shown = || format!("can't listen on {}", options.listen);
-        let proxy = StoreProxyServer::bind(options.listen, options.store, shape).await.with_context(shown)?;
+        let proxy = StoreProxyServer::bind(options.listen, options.store, shape)
+            .await
+            .with_context(shown)?;
         let counts = tokio::net::TcpListener::bind(options.counts).await?;
-        let ready =
-            serde_json::json!({"listen": proxy.local_addr()?.to_string(), "counts": counts.local_addr()?.to_string()});
+        let ready = serde_json::json!({
+            "listen": proxy.local_addr()?.to_string(),
+            "counts": counts.local_addr()?.to_string(),
+        });
         println!("{ready}");
         std::io::stdout().flush()?;
         if let Some(path) = &options.ready_file {
-            std::fs::write(path, ready.to_string()).with_context(|| format!("can't write {}", path.display()))?;
+            std::fs::write(path, ready.to_string())
+                .with_context(|| format!("can't write {}", path.display()))?;
         }
         let counters = proxy.proxy_meter();
         tokio::spawn(serve_counts(counts, counters));
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
             () = proxy.run() => {}
             _ = terminate.recv() => {}

@@ -35,12 +35,16 @@ impl NginxReference {
         fs::write(
             folder.join("nginx.conf"),
             format!(
-                "daemon off; master_process off; worker_processes 1; pid {shown}/pid; error_log {shown}/error.log;\n\
+                "daemon off; master_process off; worker_processes 1; pid {shown}/pid; \
+                 error_log {shown}/error.log;\n\
                  events {{ worker_connections 1024; }}\n\
-                 http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 1000000000;\n\
-                 client_body_temp_path {shown}/b; proxy_temp_path {shown}/p; fastcgi_temp_path {shown}/f; \
-                 uwsgi_temp_path {shown}/u; scgi_temp_path {shown}/s;\n\
-                 open_file_cache max=1000; server {{ listen {address}; root {shown}/files; }} }}\n"
+                 http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; \
+                 keepalive_requests 1000000000;\n\
+                 client_body_temp_path {shown}/b; proxy_temp_path {shown}/p; \
+                 fastcgi_temp_path {shown}/f; uwsgi_temp_path {shown}/u; \
+                 scgi_temp_path {shown}/s;\n\
+                 open_file_cache max=1000; \
+                 server {{ listen {address}; root {shown}/files; }} }}\n"
             ),
         )?;
         let child = Command::new("nginx")

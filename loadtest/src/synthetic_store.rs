@@ -260,9 +260,10 @@ fn list_objects(head: &SyntheticRequestHead, objects: &SyntheticObjects) -> Stri
     let is_truncated = names.len() > most;
     names.truncate(most);
     let mut body = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
-         <Name>synthetic</Name><Prefix>{prefix}</Prefix><KeyCount>{}</KeyCount><MaxKeys>{most}</MaxKeys>\
-         <IsTruncated>{is_truncated}</IsTruncated>",
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
+         <ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+         <Name>synthetic</Name><Prefix>{prefix}</Prefix><KeyCount>{}</KeyCount>\
+         <MaxKeys>{most}</MaxKeys><IsTruncated>{is_truncated}</IsTruncated>",
         names.len()
     );
     if let Some(last) = names.last().filter(|_| is_truncated) {
@@ -271,7 +272,8 @@ fn list_objects(head: &SyntheticRequestHead, objects: &SyntheticObjects) -> Stri
     for name in &names {
         body.push_str(&format!(
             "<Contents><Key>{name}</Key><LastModified>2026-11-21T00:00:00.000Z</LastModified>\
-             <ETag>&quot;{:016x}&quot;</ETag><Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>",
+             <ETag>&quot;{:016x}&quot;</ETag><Size>{}</Size>\
+             <StorageClass>STANDARD</StorageClass></Contents>",
             objects.bytes, objects.bytes
         ));
     }

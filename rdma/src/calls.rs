@@ -12,6 +12,7 @@ mod connection_start;
 pub mod decoders;
 mod frame;
 mod handshake;
+mod inlet_error;
 mod line_call;
 mod outgoing_frame;
 mod queued_bytes;
@@ -36,12 +37,13 @@ pub(crate) use frame::{FrameHeader, HEADER_BYTES, MemorySegment, SEGMENT_BYTES, 
 pub(crate) use handshake::{
     HandshakeAgreement, HandshakeChannel, HandshakeTerms, check_name, request_handshake,
 };
+pub(crate) use inlet_error::InletError;
 pub(crate) use outgoing_frame::OutgoingFrame;
 pub(crate) use queued_bytes::{QueuedBytesBudget, QueuedBytesPermit};
 pub(crate) use session::{ServerSession, serve_session};
 
 use crate::landing::{Landing, LandingFill};
-use crate::transport::{LossCause, ProtocolBreach, TransportError, TransportKind};
+use crate::transport::TransportKind;
 
 /// The runtime of a connection's tasks, and the tracker that waits for them at the end.
 #[derive(Clone, Copy)]
@@ -141,36 +143,6 @@ pub(crate) trait FrameOutlet: Send + Sync + 'static {
     /// Ends the connection and forgets everything. Once it has returned, the peer can no longer
     /// write to lent memory.
     fn close(&self);
-}
-
-/// Reason why nothing more can be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum InletError {
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    #[error("the peer broke the rules of the line: {0}")]
-    Rules(String),
-    #[error("the stream ended in the middle of a frame")]
-    Truncated,
-    #[error(transparent)]
-    Read(#[from] io::Error),
-}
-
-impl InletError {
-    /// Returns how a connection to `peer` ends by this error.
-    pub(crate) fn into_transport_error(self, peer: String) -> TransportError {
-        let cause = match self {
-            Self::Frame(error) => {
-                return TransportError::Protocol { peer, breach: ProtocolBreach::Frame(error) };
-            }
-            Self::Rules(rule) => {
-                return TransportError::Protocol { peer, breach: ProtocolBreach::LineRules(rule) };
-            }
-            Self::Truncated => LossCause::Truncated,
-            Self::Read(error) => LossCause::from(error),
-        };
-        TransportError::Lost { peer, cause }
-    }
 }
 
 /// The descriptors, message and data that follow a header.

@@ -48,7 +48,10 @@ macro_rules! table {
         IntCounterVec::new(Opts::new($name, $help), &[$($label),*])
     };
     (@make HistogramVec, $name:literal, [$($label:literal),*], $help:literal) => {
-        HistogramVec::new(HistogramOpts::new($name, $help).buckets(SECONDS.to_vec()), &[$($label),*])
+        HistogramVec::new(
+            HistogramOpts::new($name, $help).buckets(SECONDS.to_vec()),
+            &[$($label),*],
+        )
     };
     (@make IntGaugeVec, $name:literal, [$($label:literal),*], $help:literal) => {
         IntGaugeVec::new(Opts::new($name, $help), &[$($label),*])

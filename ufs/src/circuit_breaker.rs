@@ -232,7 +232,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_working_ufs_is_always_admitted_in_the_end(steps in prop::collection::vec((0u8..4, 0u64..5000), 0..60)) {
+        fn a_working_ufs_is_always_admitted_in_the_end(
+            steps in prop::collection::vec((0u8..4, 0u64..5000), 0..60),
+        ) {
             let mut now = Instant::now();
             let mut circuit = CircuitBreaker::new(LIMITS);
             let mut under_way = Vec::new();
@@ -241,7 +243,11 @@ mod tests {
                 if step == 0 {
                     under_way.extend(circuit.admit_request(now).ok());
                 } else if let Some(admission) = under_way.pop() {
-                    let ended = [CircuitOutcome::Success, CircuitOutcome::Failure, CircuitOutcome::Abandoned][usize::from(step) - 1];
+                    let ended = match step {
+                        1 => CircuitOutcome::Success,
+                        2 => CircuitOutcome::Failure,
+                        _ => CircuitOutcome::Abandoned,
+                    };
                     circuit.record_outcome(admission, ended, now);
                 }
             }

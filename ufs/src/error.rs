@@ -68,7 +68,10 @@ pub enum NoAnswerCause {
     #[error("no answer within {} ms (first_byte_max)", .0.as_millis())]
     FirstByte(Duration),
     /// The circuit is open: the UFS was not asked.
-    #[error("it failed {failures_max} times in a row and is asked again in {} ms", .wait.as_millis())]
+    #[error(
+        "it failed {failures_max} times in a row and is asked again in {} ms",
+        .wait.as_millis()
+    )]
     CircuitOpen { failures_max: u32, wait: Duration },
     /// What the client of a remote store says of it.
     #[error("{0}")]

@@ -33,7 +33,10 @@ macro_rules! table {
         pub const TABLE: &[(&str, &[&str], &str)] = &[$(($name, &[$($label),*], $help)),*];
     };
     (@make HistogramVec, $name:literal, [$($label:literal),*], $help:literal) => {
-        HistogramVec::new(HistogramOpts::new($name, $help).buckets(FIRST_BYTE_SECONDS.to_vec()), &[$($label),*])
+        HistogramVec::new(
+            HistogramOpts::new($name, $help).buckets(FIRST_BYTE_SECONDS.to_vec()),
+            &[$($label),*],
+        )
     };
     (@make $kind:ident, $name:literal, [$($label:literal),*], $help:literal) => {
         $kind::new(Opts::new($name, $help), &[$($label),*])

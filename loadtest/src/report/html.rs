@@ -8,9 +8,12 @@ use super::{in_words, render_text};
 use crate::bench_record::{BenchFigures, BenchRecord, COMPARED};
 
 const STYLE: &str = "\
-:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:860px;margin:2rem auto;padding:0 1rem}\
-h1{font-size:1.4rem}pre{overflow-x:auto;font-size:12px;line-height:1.4}svg{width:100%;height:auto;margin:.5rem 0 1.5rem}\
-svg text{font:12px system-ui,sans-serif;fill:currentColor}svg .title{font-size:14px;font-weight:600}\
+:root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;\
+max-width:860px;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.4rem}pre{overflow-x:auto;font-size:12px;line-height:1.4}\
+svg{width:100%;height:auto;margin:.5rem 0 1.5rem}\
+svg text{font:12px system-ui,sans-serif;fill:currentColor}\
+svg .title{font-size:14px;font-weight:600}\
 svg .line{stroke:currentColor;opacity:.15}svg .one{stroke:currentColor;opacity:.6}\
 .limit{border-left:4px solid #d55e00;padding:.3rem .8rem}details{margin-top:2rem}";
 
@@ -20,7 +23,8 @@ pub fn render_html(record: &BenchRecord) -> String {
     let title = format!("{}: {}", scenario.name, scenario.description);
     // Writing to a String can't fail, here and below.
     let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\n\
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>{0}</title>\n<style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n\
          <p>verbs3 {1}, Linux {2}, {3} CPUs</p>\n",
         escape_xml(&title),

@@ -29,7 +29,8 @@ fn open_frame(text: &mut String, high: f64, title: &str) {
     // Writing to a String can't fail, here and below.
     let _ = writeln!(
         text,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDE} {high}\" role=\"img\" aria-label=\"{0}\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDE} {high}\" role=\"img\" \
+         aria-label=\"{0}\">\n\
          <text x=\"{LEFT}\" y=\"20\" class=\"title\">{0}</text>",
         escape_xml(title)
     );
@@ -52,7 +53,9 @@ pub fn plot_percentiles(series: &[BenchPlotSeries]) -> String {
     let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
     let lines: Vec<(f64, String)> =
         (low as i32..=high as i32).map(|ten| (f64::from(ten), format_power_of_ten(ten))).collect();
-    draw_chart("latency by percentile, ms", &points, (0.0, 5.0), (low, high), &marks, &lines)
+    let across = ChartAxis { low: 0.0, high: 5.0, labels: &marks };
+    let up = ChartAxis { low, high, labels: &lines };
+    draw_chart("latency by percentile, ms", &points, across, up)
 }
 
 fn format_power_of_ten(ten: i32) -> String {
@@ -69,7 +72,8 @@ pub fn plot_rounds(title: &str, series: &[BenchPlotSeries]) -> String {
         .map(|part| top * f64::from(part) / 4.0)
         .map(|at| (at, format_three_digits(at)))
         .collect();
-    draw_chart(title, series, (0.5, count as f64 + 0.5), (0.0, top), &marks, &lines)
+    let across = ChartAxis { low: 0.5, high: count as f64 + 0.5, labels: &marks };
+    draw_chart(title, series, across, ChartAxis { low: 0.0, high: top, labels: &lines })
 }
 
 /// Formats a figure with three digits.
@@ -89,19 +93,31 @@ fn value_bounds(series: &[BenchPlotSeries]) -> (f64, f64) {
     if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) }
 }
 
+/// The values that a chart shows in one direction, and what stands beside some of them.
+struct ChartAxis<'a> {
+    low: f64,
+    high: f64,
+    labels: &'a [(f64, String)],
+}
+
+impl ChartAxis<'_> {
+    /// Returns where a value lies: 0 at the low end, 1 at the high one.
+    fn position_of(&self, value: f64) -> f64 {
+        (value - self.low) / (self.high - self.low)
+    }
+}
+
 fn draw_chart(
     title: &str,
     series: &[BenchPlotSeries],
-    (from, to): (f64, f64),
-    (low, high): (f64, f64),
-    marks: &[(f64, String)],
-    lines: &[(f64, String)],
+    across: ChartAxis<'_>,
+    up: ChartAxis<'_>,
 ) -> String {
     let mut text = String::new();
     open_frame(&mut text, HIGH, title);
-    let x = |at: f64| LEFT + (WIDE - LEFT - RIGHT) * (at - from) / (to - from);
-    let y = |at: f64| HIGH - BELOW - (HIGH - ABOVE - BELOW) * (at - low) / (high - low);
-    for (at, label) in lines {
+    let x = |at: f64| LEFT + (WIDE - LEFT - RIGHT) * across.position_of(at);
+    let y = |at: f64| HIGH - BELOW - (HIGH - ABOVE - BELOW) * up.position_of(at);
+    for (at, label) in up.labels {
         let at = y(*at);
         let _ = writeln!(text, "<path d=\"M{LEFT} {at:.1}H{}\" class=\"line\"/>", WIDE - RIGHT);
         let _ = writeln!(
@@ -111,7 +127,7 @@ fn draw_chart(
             at + 4.0
         );
     }
-    for (at, label) in marks {
+    for (at, label) in across.labels {
         let _ = writeln!(
             text,
             "<text x=\"{:.1}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",

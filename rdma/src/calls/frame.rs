@@ -376,7 +376,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_64_bytes_decode_or_are_refused(mut bytes in any::<[u8; HEADER_BYTES]>(), framed in any::<bool>(), plain in any::<bool>()) {
+        fn any_64_bytes_decode_or_are_refused(
+            mut bytes in any::<[u8; HEADER_BYTES]>(),
+            framed in any::<bool>(),
+            plain in any::<bool>(),
+        ) {
             if framed {
                 bytes[..4].copy_from_slice(&MAGIC);
             }

@@ -100,7 +100,10 @@ fn a_secret_is_never_printed() {
 
 proptest! {
     #[test]
-    fn garbage_ends_the_handshake_without_a_panic(garbage in proptest::collection::vec(any::<u8>(), 0..400), framed in any::<bool>()) {
+    fn garbage_ends_the_handshake_without_a_panic(
+        garbage in proptest::collection::vec(any::<u8>(), 0..400),
+        framed in any::<bool>(),
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let secret = HandshakeSecret::new("s");

@@ -69,7 +69,9 @@ impl TransportPeerInner {
                 Err(failed) => {
                     if !self.over.is_cancelled() {
                         tracing::warn!(
-                            peer = self.name, transport = %transport.transport_kind(), error = %failed,
+                            peer = self.name,
+                            transport = %transport.transport_kind(),
+                            error = %failed,
                             "can't connect"
                         );
                     }

@@ -1,5 +1,5 @@
-//! Owns one way to a peer that is better than tcp: its connections, its last trouble, and whether it
-//! rests.
+//! Owns one way to a peer that is better than tcp: its connections, its last trouble, and whether
+//! it rests.
 //!
 //! Decides what an outcome of the way means for it, under the peer's lock. Connects nothing.
 

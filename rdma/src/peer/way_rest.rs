@@ -193,8 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_fails_soon_after_its_return_rests_longer_and_one_that_was_well_for_long_starts_anew()
-     {
+    fn failing_soon_after_a_return_rests_longer_than_failing_late() {
         let t0 = Instant::now();
         for (well_for, expected) in [(10, 60), (299, 60), (300, 30)] {
             let mut rest = resting(t0);
@@ -234,7 +233,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn attempts_are_bounded_whatever_happens(steps in proptest::collection::vec((0u64..40_000, any::<bool>(), 0.0f64..1.0), 1..300)) {
+        fn attempts_are_bounded_whatever_happens(
+            steps in proptest::collection::vec((0u64..40_000, any::<bool>(), 0.0f64..1.0), 1..300),
+        ) {
             let (mut rest, start) = (WayRestTracker::new(RestOptions::default()), Instant::now());
             let (mut now, mut attempts) = (start, VecDeque::new());
             for (ms, works, chance) in steps {

@@ -354,12 +354,14 @@ mod tests {
                         // again.
                         let peer = peers.swap_remove(at);
                         peer.read.into_iter().for_each(|buffer| device.post(buffer));
-                        device.shares.release_share(peer.share, proven(if peer.taken.is_empty() { 0 } else { peer.share }));
+                        let unseen = if peer.taken.is_empty() { 0 } else { peer.share };
+                        device.shares.release_share(peer.share, proven(unseen));
                     }
                     _ => {}
                 }
             }
-            let promised: u32 = peers.iter().map(|peer| peer.share - (peer.taken.len() + peer.read.len()) as u32).sum();
+            let held = |peer: &Peer| (peer.taken.len() + peer.read.len()) as u32;
+            let promised: u32 = peers.iter().map(|peer| peer.share - held(peer)).sum();
             prop_assert!(device.posted.len() as u32 >= promised);
         }
     }

@@ -31,6 +31,21 @@ pub(super) struct QueueTerms {
     pub(super) path_mtu_max: Option<u16>,
 }
 
+/// What is wrong with the terms in a connection request.
+#[derive(Debug, thiserror::Error)]
+enum QueueTermsDefect {
+    #[error("it said too little in its connection request")]
+    TooShort,
+    #[error("it does not speak verbs3")]
+    Stranger,
+    #[error("its queue pairs speak version {0}, this side {VERSION}; run the same release")]
+    Version(u16),
+    #[error("its path MTU is none: {0:?}")]
+    PathMtu(QueueTerms),
+    #[error("its receive ring is useless: {0:?}")]
+    ReceiveRing(QueueTerms),
+}
+
 impl QueueTerms {
     pub(super) fn from_options(options: &VerbsOptions) -> Self {
         let VerbsOptions { receive_count, receive_bytes, path_mtu_max, .. } = *options;
@@ -55,19 +70,16 @@ impl QueueTerms {
 
     /// Decodes the private data of a connection request, which is padded.
     pub(super) fn decode(bytes: &[u8]) -> io::Result<Self> {
-        let malformed = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+        let malformed = |defect| io::Error::new(io::ErrorKind::InvalidData, defect);
         let Some(bytes) = bytes.first_chunk::<TERMS_BYTES>() else {
-            return Err(malformed("it said too little in its connection request".into()));
+            return Err(malformed(QueueTermsDefect::TooShort));
         };
         if bytes[..4] != MAGIC {
-            return Err(malformed("it does not speak verbs3".into()));
+            return Err(malformed(QueueTermsDefect::Stranger));
         }
         let version = u16::from_le_bytes([bytes[4], bytes[5]]);
         if version != VERSION {
-            let reason = format!(
-                "its queue pairs speak version {version}, this side {VERSION}; run the same release"
-            );
-            return Err(malformed(reason));
+            return Err(malformed(QueueTermsDefect::Version(version)));
         }
         let terms = Self {
             receive_count: u16::from_le_bytes([bytes[6], bytes[7]]),
@@ -77,13 +89,13 @@ impl QueueTerms {
                 .filter(|&bytes| bytes > 0),
         };
         if terms.path_mtu_max.is_some_and(|bytes| bytes < PATH_MTU_MIN) {
-            return Err(malformed(format!("its path MTU is none: {terms:?}")));
+            return Err(malformed(QueueTermsDefect::PathMtu(terms)));
         }
         if terms.receive_first == 0
             || terms.receive_count < terms.receive_first
             || terms.receive_bytes < RECEIVE_BYTES_MIN
         {
-            return Err(malformed(format!("its receive ring is useless: {terms:?}")));
+            return Err(malformed(QueueTermsDefect::ReceiveRing(terms)));
         }
         Ok(terms)
     }

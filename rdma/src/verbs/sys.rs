@@ -1,7 +1,7 @@
 //! Owns the verbs bindings and every `unsafe` call into them. The listing is here, connections in
 //! `cm`, their queue pairs in `queue_pair`, the states of those in `states`, memory in `memory`,
-//! windows over it in `window`, queues in `queue` and `shared_queue`, a port's attributes in `port`.
-//! No other file of the crate names the bindings.
+//! windows over it in `window`, queues in `queue` and `shared_queue`, a port's attributes in
+//! `port`. No other file of the crate names the bindings.
 //!
 //! `rdma-mummy-sys` carries the declarations of libibverbs and librdmacm. It loads both at run
 //! time, so the binary starts on a host without them. The `ibverbs` family was tried and left out.

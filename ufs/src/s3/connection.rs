@@ -184,7 +184,8 @@ async fn send_with_deadline(
             () = sleep_until(deadline) => {
                 if progress.lock().answer_deadline(answer_max) <= Instant::now() {
                     let text = format!("no answer within {} ms", answer_max.as_millis());
-                    return Err(ConnectorError::timeout(io::Error::new(io::ErrorKind::TimedOut, text).into()));
+                    let late = io::Error::new(io::ErrorKind::TimedOut, text);
+                    return Err(ConnectorError::timeout(late.into()));
                 }
             }
         }

@@ -5,12 +5,15 @@ use super::format_count;
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{DeviceFileAccess, HostDescription};
 
-const KUBERNETES: &str = "Kubernetes: request the RDMA device plugin's resource in resources.limits, by the name that `kubectl describe node` \
-    lists (rdma/hca_shared_devices_a: 1, nvidia.com/…: 1); docker, podman: --device /dev/infiniband";
-const REFUSED: &str = "the same device plugin or --device allows it (\"not permitted\"); if its mode forbids it (\"denied\"), rdma-core's udev \
-    rules on the node make it 0666, or run as a user that may (securityContext.runAsUser)";
-const UDEV: &str = "install rdma-core, whose udev rules make it 0666, or write /etc/udev/rules.d/90-rdma.rules: \
-    KERNEL==\"uverbs*|rdma_cm\", SUBSYSTEM==\"infiniband*|misc\", MODE=\"0666\"; then udevadm trigger";
+const KUBERNETES: &str = "Kubernetes: request the RDMA device plugin's resource in \
+    resources.limits, by the name that `kubectl describe node` lists (rdma/hca_shared_devices_a: \
+    1, nvidia.com/…: 1); docker, podman: --device /dev/infiniband";
+const REFUSED: &str = "the same device plugin or --device allows it (\"not permitted\"); if its \
+    mode forbids it (\"denied\"), rdma-core's udev rules on the node make it 0666, or run as a \
+    user that may (securityContext.runAsUser)";
+const UDEV: &str = "install rdma-core, whose udev rules make it 0666, or write \
+    /etc/udev/rules.d/90-rdma.rules: KERNEL==\"uverbs*|rdma_cm\", \
+    SUBSYSTEM==\"infiniband*|misc\", MODE=\"0666\"; then udevadm trigger";
 
 pub(super) fn check_access(host: &HostDescription) -> Vec<HostFinding> {
     let mut found = Vec::new();

@@ -65,8 +65,9 @@ fn check_bond(
         );
         let why = "addresses are on the bond: rdma_cm finds no device by them, and each port alone \
             has none";
-        let remedy = "bond the two ports of one NIC (RoCE LAG), and turn it on: devlink dev param show, mlxconfig LAG_RESOURCE_ALLOCATION; \
-            or take the ports out of the bond and give each an address: two rails";
+        let remedy = "bond the two ports of one NIC (RoCE LAG), and turn it on: devlink dev param \
+            show, mlxconfig LAG_RESOURCE_ALLOCATION; or take the ports out of the bond and give \
+            each an address: two rails";
         found.push(
             HostFinding::new_warning(HostCheckKind::Bonding, subject, seen)
                 .with_explanation(why, remedy),

@@ -22,19 +22,22 @@ fn check_ipoib_device(netdev: &NetworkDevice) -> HostFinding {
         "connected" if mtu < CONNECTED_MTU => {
             let why = "connected mode takes 65,520: large segments are what it is for";
             let remedy = format!("ip link set {} mtu {CONNECTED_MTU}", netdev.name);
-            HostFinding::new_warning(HostCheckKind::Ipoib, &netdev.name, seen).with_explanation(why, remedy)
+            HostFinding::new_warning(HostCheckKind::Ipoib, &netdev.name, seen)
+                .with_explanation(why, remedy)
         }
         "connected" => HostFinding::new_ok(HostCheckKind::Ipoib, &netdev.name, seen),
         _ if mtu < DATAGRAM_MTU => {
             let why = "datagram mode takes 2,044; smaller segments make tcp's fallback slower than \
                 it need be";
             let remedy = format!("ip link set {} mtu {DATAGRAM_MTU}", netdev.name);
-            HostFinding::new_warning(HostCheckKind::Ipoib, &netdev.name, seen).with_explanation(why, remedy)
+            HostFinding::new_warning(HostCheckKind::Ipoib, &netdev.name, seen)
+                .with_explanation(why, remedy)
         }
         _ => HostFinding::new_ok(HostCheckKind::Ipoib, &netdev.name, seen).with_advice(
-            "datagram mode is capped at 2,044 (4,092 where the subnet manager's partition has mtu=5): an MTU of 9000 refused there is \
-             expected. RDMA does not go through IPoIB, and is not limited by it; for tcp alone, echo connected > \
-             /sys/class/net/DEVICE/mode allows 65,520 where the driver has it",
+            "datagram mode is capped at 2,044 (4,092 where the subnet manager's partition has \
+            mtu=5): an MTU of 9000 refused there is expected. RDMA does not go through IPoIB, and \
+            is not limited by it; for tcp alone, echo connected > /sys/class/net/DEVICE/mode \
+            allows 65,520 where the driver has it",
         ),
     }
 }

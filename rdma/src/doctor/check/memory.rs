@@ -41,8 +41,9 @@ pub(super) fn check_memlock(host: &HostDescription, needs: &HostRequirements) ->
         format_bytes(LOCKED_BESIDE_BYTES)
     );
     let remedy = if host.container.is_some() {
-        "securityContext.capabilities.add: [IPC_LOCK] for a process that runs as root; else LimitMEMLOCK=infinity in the container \
-         runtime's unit (containerd.service, docker.service), or docker run --ulimit memlock=-1"
+        "securityContext.capabilities.add: [IPC_LOCK] for a process that runs as root; else \
+        LimitMEMLOCK=infinity in the container runtime's unit (containerd.service, \
+        docker.service), or docker run --ulimit memlock=-1"
     } else {
         "systemd: LimitMEMLOCK=infinity in the unit; a shell: `verbs3 - memlock unlimited` in \
         /etc/security/limits.conf and log in again"
@@ -73,8 +74,9 @@ pub(super) fn check_memory_limit(
         format!("no limit; the host has {}", format_bytes(bytes))
     };
     let subject = if limited { "cgroup" } else { "host" };
-    let trap = "an arena is memfd memory, and registered memory is touched at once and can't be swapped: all of it counts against the \
-        limit from the start, and the kernel kills what goes over";
+    let trap = "an arena is memfd memory, and registered memory is touched at once and can't be \
+        swapped: all of it counts against the limit from the start, and the kernel kills what \
+        goes over";
     let Some((setting, arena)) = needs.largest_arena() else {
         let finding = HostFinding::new_ok(HostCheckKind::MemoryLimit, subject, seen);
         return vec![if limited {
@@ -120,8 +122,8 @@ pub(super) fn huge_pages(host: &HostDescription) -> Vec<HostFinding> {
     let seen = reserved.chain([transparent]).collect::<Vec<_>>().join("; ");
     let free = pools.iter().any(|pool| pool.free > 0);
     let finding = HostFinding::new_ok(HostCheckKind::HugePages, "host", seen.clone());
-    let remedy = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (at boot: transparent_hugepage_shmem=advise, kernel 6.13 \
-        and newer, or a tmpfiles.d line)";
+    let remedy = "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled (at boot: \
+        transparent_hugepage_shmem=advise, kernel 6.13 and newer, or a tmpfiles.d line)";
     if free || matches!(shmem, Some("always" | "within_size" | "advise" | "force")) {
         return vec![finding];
     }

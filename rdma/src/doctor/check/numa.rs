@@ -24,8 +24,9 @@ pub(super) fn check_numa(host: &HostDescription) -> Vec<HostFinding> {
         }
         let why = "every byte would cross between the sockets, and so would every completion";
         let remedy = format!(
-            "numactl --cpunodebind={node} --membind={node} verbs3 …; systemd: CPUAffinity={near} and NUMAPolicy=bind, NUMAMask={node}; \
-             Kubernetes: topologyManagerPolicy: single-numa-node"
+            "numactl --cpunodebind={node} --membind={node} verbs3 …; systemd: CPUAffinity={near} \
+            and NUMAPolicy=bind, NUMAMask={node}; Kubernetes: topologyManagerPolicy: \
+            single-numa-node"
         );
         found.push(
             HostFinding::new_warning(HostCheckKind::Numa, &device.name, seen)

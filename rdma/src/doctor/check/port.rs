@@ -99,7 +99,8 @@ pub(super) fn check_pkeys(rail: HostRailView<'_>) -> Vec<HostFinding> {
     if port.pkeys.iter().any(|pkey| pkey & FULL_MEMBER != 0) {
         return vec![HostFinding::new_ok(HostCheckKind::Pkey, rail.rail_name(), seen)];
     }
-    let why = "limited members of a partition reach its full members only: gateways and workers would not reach each other";
+    let why = "limited members of a partition reach its full members only: gateways and workers \
+        would not reach each other";
     let remedy = "make the port's GUID a full member in the subnet manager's partitions.conf \
         (GUID=full), then restart it";
     let seen = if seen.is_empty() {

@@ -3,8 +3,8 @@
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{DRIVERS, DeviceKind, HostDescription, LinkLayer, UnusedNic};
 
-const LIBRARIES: &str = "apt-get install libibverbs1 ibverbs-providers librdmacm1, or dnf install libibverbs librdmacm; \
-    then start again";
+const LIBRARIES: &str = "apt-get install libibverbs1 ibverbs-providers librdmacm1, or dnf install \
+    libibverbs librdmacm; then start again";
 const RELOAD: &str = "a kernel without it has no verbs for user processes";
 
 pub(super) fn check_modules(host: &HostDescription) -> Vec<HostFinding> {

@@ -62,8 +62,11 @@ pub async fn put_bucket_acl(
     let input = req.input;
     let name = input.bucket;
     store.run_blocking(move |s| find_bucket(&s.open_view()?, &name)).await?;
-    refuse_unkept_promises!(input; access_control_policy, grant_full_control, grant_read, grant_read_acp, grant_write,
-        grant_write_acp);
+    refuse_unkept_promises!(
+        input;
+        access_control_policy, grant_full_control, grant_read, grant_read_acp, grant_write,
+        grant_write_acp,
+    );
     match input.acl.as_ref().map(BucketCannedACL::as_str) {
         None => return Err(not_implemented("a PutBucketAcl without a canned ACL")),
         canned => check_canned_acl(canned)?,
@@ -82,8 +85,11 @@ pub async fn put_object_acl(
     check_version(input.version_id.as_deref())?;
     let (bucket, key) = (input.bucket, input.key);
     store.run_blocking(move |s| find_record(&s.open_view()?, &bucket, &key)).await?;
-    refuse_unkept_promises!(input; access_control_policy, grant_full_control, grant_read, grant_read_acp, grant_write,
-        grant_write_acp);
+    refuse_unkept_promises!(
+        input;
+        access_control_policy, grant_full_control, grant_read, grant_read_acp, grant_write,
+        grant_write_acp,
+    );
     match input.acl.as_ref().map(ObjectCannedACL::as_str) {
         None => return Err(not_implemented("a PutObjectAcl without a canned ACL")),
         canned => check_canned_acl(canned)?,

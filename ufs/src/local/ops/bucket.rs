@@ -23,7 +23,10 @@ pub async fn create_bucket(
     if input.object_lock_enabled_for_bucket == Some(true) {
         return Err(not_implemented("object lock"));
     }
-    refuse_unkept_promises!(input; grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp);
+    refuse_unkept_promises!(
+        input;
+        grant_full_control, grant_read, grant_read_acp, grant_write, grant_write_acp,
+    );
     let constraint = input.create_bucket_configuration.and_then(|c| c.location_constraint);
     let location = constraint.map(|c| c.as_str().to_owned());
     let created = name.clone();

@@ -145,10 +145,13 @@ pub async fn copy_object(
     let mut input = req.input;
     check_key(&input.key)?;
     check_canned_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
-    refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, ssekms_key_id, server_side_encryption,
-        copy_source_sse_customer_algorithm, copy_source_sse_customer_key, object_lock_legal_hold_status,
-        object_lock_mode, object_lock_retain_until_date, grant_full_control, grant_read, grant_read_acp,
-        grant_write_acp);
+    refuse_unkept_promises!(
+        input;
+        sse_customer_algorithm, sse_customer_key, ssekms_key_id, server_side_encryption,
+        copy_source_sse_customer_algorithm, copy_source_sse_customer_key,
+        object_lock_legal_hold_status, object_lock_mode, object_lock_retain_until_date,
+        grant_full_control, grant_read, grant_read_acp, grant_write_acp,
+    );
     let replace_metadata =
         directive_replaces(input.metadata_directive.as_ref().map(MetadataDirective::as_str))?;
     let replace_tags =

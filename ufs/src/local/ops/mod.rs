@@ -116,9 +116,10 @@ pub fn check_canned_acl(acl: Option<&str>) -> S3Result<()> {
 
 /// Refuses headers whose promise could not be kept: encryption, locks, grants.
 macro_rules! refuse_unkept_promises {
-    ($input:expr; $($field:ident),*) => {
+    ($input:expr; $($field:ident),* $(,)?) => {
         $(if $input.$field.is_some() {
-            return Err($crate::local::ops::not_implemented(concat!("the request field ", stringify!($field))));
+            let field = concat!("the request field ", stringify!($field));
+            return Err($crate::local::ops::not_implemented(field));
         })*
     };
 }

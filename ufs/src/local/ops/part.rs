@@ -97,8 +97,11 @@ pub async fn upload_part_copy(
 ) -> S3Result<S3Response<UploadPartCopyOutput>> {
     let mut input = req.input;
     check_key(&input.key)?;
-    refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, copy_source_sse_customer_algorithm,
-        copy_source_sse_customer_key);
+    refuse_unkept_promises!(
+        input;
+        sse_customer_algorithm, sse_customer_key, copy_source_sse_customer_algorithm,
+        copy_source_sse_customer_key,
+    );
     let number = check_part_number(input.part_number)?;
     let which = UploadIdentity { bucket: input.bucket, key: input.key, id: input.upload_id };
     let upload = which.find_upload(store).await?;

@@ -49,7 +49,10 @@ macro_rules! ask {
             },
             range: $input.range,
             part_number: $input.part_number,
-            checksums: $input.checksum_mode.as_ref().is_some_and(|m| m.as_str() == ChecksumMode::ENABLED),
+            checksums: $input
+                .checksum_mode
+                .as_ref()
+                .is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED),
         }
     }};
 }

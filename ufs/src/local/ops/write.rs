@@ -22,9 +22,12 @@ pub async fn put_object(
     let mut input = req.input;
     check_key(&input.key)?;
     check_canned_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
-    refuse_unkept_promises!(input; sse_customer_algorithm, sse_customer_key, ssekms_key_id, server_side_encryption,
-        object_lock_legal_hold_status, object_lock_mode, object_lock_retain_until_date, grant_full_control,
-        grant_read, grant_read_acp, grant_write_acp);
+    refuse_unkept_promises!(
+        input;
+        sse_customer_algorithm, sse_customer_key, ssekms_key_id, server_side_encryption,
+        object_lock_legal_hold_status, object_lock_mode, object_lock_retain_until_date,
+        grant_full_control, grant_read, grant_read_acp, grant_write_acp,
+    );
     if input.write_offset_bytes.is_some_and(|n| n != 0) {
         return Err(not_implemented("appending to objects"));
     }
