@@ -11,7 +11,7 @@ use crate::secret::ConfigSecret;
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetrySettings {
-    /// Traces and metrics by OTLP.
+    /// Traces by OTLP.
     pub otlp: TelemetryOtlpSettings,
 }
 
@@ -19,7 +19,7 @@ pub struct TelemetrySettings {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryOtlpSettings {
-    /// URL of a receiver; `/v1/traces` and `/v1/metrics` are appended. Default: none.
+    /// URL of a receiver; `/v1/traces` is appended. Default: none.
     pub endpoint: Option<String>,
     /// How it is spoken to; there is `"http/protobuf"` alone. Default: `"http/protobuf"`.
     pub protocol: OtlpProtocol,
@@ -28,14 +28,10 @@ pub struct TelemetryOtlpSettings {
     pub ca_file: Option<PathBuf>,
     /// Sent with each message, `"name: value"` each, and shown nowhere. Default: `[]`.
     pub headers: Vec<ConfigSecret>,
-    /// Export spans of requests; a worker's are parts of its gateways' traces. Default: `true`.
-    pub traces: bool,
-    /// Export what `/metrics` shows. Default: `true`.
-    pub metrics: bool,
     /// Part of the requests that are traced where their client does not say (`traceparent`).
     /// Default: `0.01`. Range: `0.0` to `1.0`.
     pub sample_ratio: f64,
-    /// Between two exports. Default: `"10s"`. Range: `"100ms"` to `"1h"`.
+    /// Between two messages. Default: `"10s"`. Range: `"100ms"` to `"1h"`.
     pub interval: TimePeriod,
     /// For the receiver's answer to one message. Default: `"10s"`. Range: `"100ms"` to `"5m"`.
     pub timeout: TimePeriod,
@@ -65,8 +61,6 @@ impl Default for TelemetryOtlpSettings {
             protocol: OtlpProtocol::HttpProtobuf,
             ca_file: None,
             headers: Vec::new(),
-            traces: true,
-            metrics: true,
             sample_ratio: 0.01,
             interval: TimePeriod::from_seconds(10),
             timeout: TimePeriod::from_seconds(10),

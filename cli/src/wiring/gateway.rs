@@ -191,7 +191,7 @@ pub async fn serve_gateway(
         identities,
         registry,
     )?;
-    if let Some(tracer) = telemetry.as_ref().and_then(TelemetryHandle::request_tracer) {
+    if let Some(tracer) = telemetry.as_ref().map(TelemetryHandle::request_tracer) {
         gateway.trace_with(tracer);
     }
     gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);

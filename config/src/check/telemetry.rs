@@ -11,8 +11,6 @@ pub(super) fn check_telemetry(telemetry: &TelemetrySettings, findings: &mut Chec
         protocol: _,
         ca_file: _,
         headers,
-        traces: _,
-        metrics: _,
         sample_ratio,
         interval,
         timeout,
