@@ -10,7 +10,10 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use verbs3_protocol::TraceContext;
-use verbs3_telemetry::{RequestFacts, RequestTrace, RequestTracer, TraceParent, TraceValue};
+use verbs3_telemetry::{
+    KeyValue, RequestFacts, RequestTrace, RequestTracer, SpanContext, build_remote_context,
+    clamp_number, write_trace_headers,
+};
 use verbs3_ufs::trace_propagation::{StoreTraceContext, propagate_trace};
 use verbs3_ufs::{Ufs, UfsError};
 
@@ -21,7 +24,7 @@ tokio::task_local! {
 /// The trace that a call is part of.
 pub(crate) struct CallTraceContext {
     /// The caller's context.
-    asked: TraceParent,
+    asked: SpanContext,
     /// `None`: this worker records no spans.
     trace: Option<Arc<RequestTrace>>,
     noted: Mutex<CallTraceNotes>,
@@ -52,7 +55,7 @@ impl WorkerCallTracer {
         serve: impl Future<Output = ()>,
     ) {
         let TraceContext { trace, span, sampled, state } = context;
-        let Some(asked) = TraceParent::new(*trace, *span, *sampled, state.as_deref()) else {
+        let Some(asked) = build_remote_context(*trace, *span, *sampled, state.as_deref()) else {
             // An invalid context is treated as absent.
             return serve.await;
         };
@@ -75,12 +78,12 @@ impl Drop for CallTraceGuard {
         let CallTraceNotes { verdict, bytes, refused } =
             std::mem::take(&mut *self.current.noted.lock());
         trace.finish_trace(|| {
-            let mut attributes = vec![("verbs3.bytes", TraceValue::from(bytes))];
+            let mut attributes = vec![KeyValue::new("verbs3.bytes", clamp_number(bytes))];
             if let Some(verdict) = verdict {
-                attributes.push(("verbs3.cache", TraceValue::Name(verdict)));
+                attributes.push(KeyValue::new("verbs3.cache", verdict));
             }
-            if let Some(refused) = &refused {
-                attributes.push(("verbs3.refused", TraceValue::Text(refused.as_str().into())));
+            if let Some(refused) = refused {
+                attributes.push(KeyValue::new("verbs3.refused", refused));
             }
             RequestFacts { name: self.name, attributes, failed: None }
         });
@@ -129,11 +132,11 @@ pub(crate) async fn ask_ufs<T>(
     // The span may outlive the call: other readers may have joined, and a fill does not stop when
     // its reader leaves.
     let mut span = current.trace.as_ref().and_then(|trace| trace.begin_detached(operation));
-    let context = current.trace.as_ref().map(|trace| trace.outgoing_parent(span.as_ref()));
-    let (traceparent, tracestate) = context.as_ref().unwrap_or(&current.asked).to_headers();
+    let context = current.trace.as_ref().map(|trace| trace.outgoing_context(span.as_ref()));
+    let (traceparent, tracestate) = write_trace_headers(context.as_ref().unwrap_or(&current.asked));
     let answer = propagate_trace(StoreTraceContext { traceparent, tracestate }, call).await;
     if let Some(span) = &mut span {
-        span.set_attribute("verbs3.ufs", TraceValue::Text(ufs.ufs_name().into()));
+        span.set_attribute("verbs3.ufs", ufs.ufs_name().to_owned());
         if let Err(error) = &answer {
             span.mark_failed(error.to_string());
         }

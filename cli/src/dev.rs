@@ -99,7 +99,7 @@ pub async fn run_dev(
         &gateway::random_instance_id(),
         &registry,
     )?;
-    if let Some(tracer) = exported.as_ref().and_then(TelemetryHandle::request_tracer) {
+    if let Some(tracer) = exported.as_ref().map(TelemetryHandle::request_tracer) {
         caches.iter().for_each(|cache| cache.trace_with(tracer.clone()));
     }
     let memory_bytes = worker.memory.capacity.0 / u64::from((*workers).max(1));

@@ -12,7 +12,7 @@ use verbs3_settings::TimePeriod;
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetrySettings {
-    /// Traces and metrics by OTLP.
+    /// Traces by OTLP.
     #[setting(table)]
     pub otlp: TelemetryOtlpSettings,
 }
@@ -21,7 +21,7 @@ pub struct TelemetrySettings {
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryOtlpSettings {
-    /// URL of a receiver; `/v1/traces` and `/v1/metrics` are appended.
+    /// URL of a receiver; `/v1/traces` is appended.
     #[setting(example = "http://127.0.0.1:4318")]
     pub endpoint: Option<String>,
     /// How it is spoken to; there is `"http/protobuf"` alone.
@@ -32,16 +32,10 @@ pub struct TelemetryOtlpSettings {
     pub ca_file: Option<PathBuf>,
     /// Sent with each message, `"name: value"` each, and shown nowhere.
     pub headers: Vec<ConfigSecret>,
-    /// Export spans of requests; a worker's are parts of its gateways' traces.
-    #[setting(default = true)]
-    pub traces: bool,
-    /// Export what `/metrics` shows.
-    #[setting(default = true)]
-    pub metrics: bool,
     /// Part of the requests that are traced where their client does not say (`traceparent`).
     #[setting(default = 0.01, range = 0.0..=1.0)]
     pub sample_ratio: f64,
-    /// Between two exports.
+    /// Between two messages.
     #[setting(default = "10s", range = "100ms"..="1h")]
     pub interval: TimePeriod,
     /// For the receiver's answer to one message.

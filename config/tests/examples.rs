@@ -71,17 +71,7 @@ const EXAMPLES: [Example; 4] = [
         role: ProcessRole::Coordinator,
         intro: "verbs3 coordinator --config coordinator.toml: membership, the placement map, and \
             preload jobs.",
-        sections: &[
-            "cluster",
-            "ufs",
-            "mount",
-            "coordinator",
-            "tcp",
-            "verbs",
-            "process",
-            "log",
-            "telemetry",
-        ],
+        sections: &["cluster", "ufs", "mount", "coordinator", "tcp", "verbs", "process", "log"],
         values: &[],
     },
 ];

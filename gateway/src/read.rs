@@ -28,7 +28,7 @@ use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutpu
 use s3s::{S3Error, S3Response, S3Result};
 use verbs3_client::{CacheTierClient, OpenOutcome, OpenRequest, OpenedObject};
 use verbs3_protocol::{BlockGeometry, ByteRange, CacheVerdict, HeadAttributes, ObjectKey};
-use verbs3_telemetry::{ActiveTraceSpan, TraceValue};
+use verbs3_telemetry::ActiveTraceSpan;
 
 use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
@@ -378,14 +378,14 @@ fn trace_outcome(span: Option<&mut ActiveTraceSpan>, outcome: &OpenOutcome) {
     let Some(span) = span else { return };
     let (what, failed) = match outcome {
         OpenOutcome::Found(found) => {
-            span.set_attribute("verbs3.transport", TraceValue::Name(found.transport.as_str()));
+            span.set_attribute("verbs3.transport", found.transport.as_str());
             (verdict_of(found.cache_verdict()).as_str(), None)
         }
         OpenOutcome::Absent(_) => ("absent", None),
         OpenOutcome::Ufs(answer) => ("ufs", Some(format!("the ufs answered {}", answer.status))),
         OpenOutcome::Bypass(reason) => ("bypass", Some(reason.as_str().to_owned())),
     };
-    span.set_attribute("verbs3.outcome", TraceValue::Name(what));
+    span.set_attribute("verbs3.outcome", what);
     if let Some(why) = failed {
         span.mark_failed(why);
     }

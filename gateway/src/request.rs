@@ -12,7 +12,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use verbs3_protocol::TraceContext;
 use verbs3_rdma::transport::TransportKind;
-use verbs3_telemetry::{ActiveTraceSpan, RequestTrace, TraceParent, TraceValue};
+use verbs3_telemetry::{ActiveTraceSpan, RequestTrace, write_trace_headers};
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::trace_propagation::{StoreTraceContext, propagate_trace};
 
@@ -132,10 +132,13 @@ impl RequestContext {
     /// Returns the trace context for workers: under `span`, or under the request itself without
     /// one.
     pub(crate) fn outgoing_trace(&self, span: Option<&ActiveTraceSpan>) -> Option<TraceContext> {
-        let TraceParent { trace, span, sampled, state } =
-            self.trace.as_ref()?.outgoing_parent(span);
-        let state = state.and_then(|state| state.to_str().ok().map(str::to_owned));
-        Some(TraceContext { trace: trace.0, span: span.0, sampled, state })
+        let context = self.trace.as_ref()?.outgoing_context(span);
+        Some(TraceContext {
+            trace: u128::from_be_bytes(context.trace_id().to_bytes()),
+            span: u64::from_be_bytes(context.span_id().to_bytes()),
+            sampled: context.is_sampled(),
+            state: Some(context.trace_state().header()).filter(|state| !state.is_empty()),
+        })
     }
 
     /// Sends a request to the UFS under a trace span, which the UFS is told of. `failed`: returns
@@ -149,10 +152,10 @@ impl RequestContext {
     ) -> F::Output {
         let Some(trace) = &self.trace else { return call.await };
         let mut span = trace.begin_child(operation);
-        let (traceparent, tracestate) = trace.outgoing_parent(span.as_ref()).to_headers();
+        let (traceparent, tracestate) = write_trace_headers(&trace.outgoing_context(span.as_ref()));
         let output = propagate_trace(StoreTraceContext { traceparent, tracestate }, call).await;
         if let Some(span) = &mut span {
-            span.set_attribute("verbs3.ufs", TraceValue::Text(ufs.into()));
+            span.set_attribute("verbs3.ufs", ufs.to_owned());
             if let Some(why) = failed(&output) {
                 span.mark_failed(why);
             }

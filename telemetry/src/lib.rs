@@ -1,23 +1,24 @@
-//! Sends traces and metrics to an OpenTelemetry receiver (OTLP over HTTP, protobuf). `trace_parent`
-//! reads and writes W3C trace context. `trace` records the spans of one request. `telemetry_export`
-//! owns the queue and the tasks that deliver. `otlp_spans` and `otlp_metrics` convert to OTLP, and
-//! `otlp_client` sends.
+//! Sends traces to an OpenTelemetry receiver (OTLP over HTTP, protobuf). `trace_context` reads and
+//! writes W3C trace context. `trace` records the spans of one request. `span_export` owns the queue
+//! and the task that hands spans to OpenTelemetry's exporter. `otlp_client` is that exporter's HTTP
+//! client.
 //!
-//! Off unless configured; a request then only pays for the check whether it is on. The metrics are
-//! those of `/metrics`, from the same registry, so they have one source. Knows neither S3 nor
-//! workers.
+//! Off unless configured; a request then only pays for the check whether it is on. Exports no
+//! metrics: collectors ask `/metrics` for them. Knows neither S3 nor workers.
 
 #![forbid(unsafe_code)]
 
 mod metrics;
 mod otlp_client;
-mod otlp_metrics;
-mod otlp_spans;
-mod telemetry_export;
+mod span_export;
+mod telemetry_options;
 mod trace;
-mod trace_parent;
+mod trace_context;
 
 pub use metrics::TABLE;
-pub use telemetry_export::{TelemetryError, TelemetryHandle, TelemetryOptions};
-pub use trace::{ActiveTraceSpan, RequestFacts, RequestTrace, RequestTracer, TraceValue};
-pub use trace_parent::{SpanId, TraceId, TraceParent};
+pub use opentelemetry::KeyValue;
+pub use opentelemetry::trace::SpanContext;
+pub use span_export::TelemetryHandle;
+pub use telemetry_options::{TelemetryError, TelemetryOptions};
+pub use trace::{ActiveTraceSpan, RequestFacts, RequestTrace, RequestTracer, clamp_number};
+pub use trace_context::{build_remote_context, write_trace_headers};

@@ -36,10 +36,11 @@ table! {
         "Traced requests that wait for their export.";
     queue_max: IntGauge, "verbs3_telemetry_queue_requests_max", [],
         "The configured bound; beyond it spans are dropped and counted.";
-    exports: IntCounterVec, "verbs3_telemetry_exports_total", ["signal", "outcome"],
-        "Messages to the receiver, by signal (traces, metrics) and outcome (ok, refused, failed).";
+    exports: IntCounterVec, "verbs3_telemetry_exports_total", ["outcome"],
+        "Messages to the receiver, by outcome (ok, refused, failed).";
 }
 
+#[derive(Debug)]
 pub(super) struct TelemetryMetrics {
     pub spans_exported: IntCounter,
     spans_dropped: IntCounterVec,
@@ -65,8 +66,8 @@ impl TelemetryMetrics {
         }
     }
 
-    /// Counts one message to the receiver, by signal (`traces`, `metrics`) and outcome.
-    pub fn count_export(&self, signal: &str, outcome: &str) {
-        self.exports.with_label_values(&[signal, outcome]).inc();
+    /// Counts one message to the receiver, by outcome.
+    pub fn count_export(&self, outcome: &str) {
+        self.exports.with_label_values(&[outcome]).inc();
     }
 }

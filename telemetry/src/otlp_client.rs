@@ -1,99 +1,91 @@
-//! Sends one message to the receiver and interprets its answer (OTLP 1.x, "OTLP/HTTP response").
-//! Owns the HTTP client. Tries once: the caller decides about repeating.
+//! The HTTP client of OpenTelemetry's exporter. Owns TLS, the configured headers, the deadline of
+//! one message, and what is counted and logged of an answer. Tries once: the exporter repeats.
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
+use async_trait::async_trait;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Collected, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use parking_lot::Mutex;
 use prost::Message;
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+use tracing::{info, warn};
+
+use super::metrics::TelemetryMetrics;
+use super::telemetry_options::{TelemetryError, TelemetryOptions};
 
 /// Most bytes of an answer that are read; a receiver sends a few.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How long a connection stays open between exports.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// Reason why the receiver can't be used at all.
-#[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
-    #[error("the receiver {endpoint:?} is not a URL; write http://host:4318 or https://host:4318")]
-    Endpoint { endpoint: String },
-    #[error("export header {index} is not `name: value`; its text is a secret and not shown")]
-    Header { index: usize },
-    #[error("the receiver's certificates in {} can't be read", .path.display())]
-    CaFile {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("{} holds no certificate in PEM form", .path.display())]
-    NoCertificate { path: PathBuf },
-    #[error("the system has no root certificates for an https receiver; name a ca_file")]
-    NoRoots,
-    #[error("no TLS towards the receiver")]
-    Tls(#[source] rustls::Error),
-    #[error(transparent)]
-    Metrics(#[from] prometheus::Error),
+/// What the receiver did with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReceiverAnswer {
+    /// It took all but `rejected` spans.
+    Taken { rejected: u64 },
+    /// It will never take it.
+    Refused,
+    /// It may take it later.
+    Failed,
 }
 
-/// Outcome of a message.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum PostOutcome {
-    /// The receiver took all but `rejected` spans or points.
-    Taken { rejected: u64, why: String },
-    /// The receiver will never take it.
-    Refused(String),
-    /// The receiver may take it later, after this long if it said so.
-    Later { why: String, after: Option<Duration> },
-}
-
+#[derive(Debug)]
 pub(super) struct OtlpHttpClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    base: String,
+    endpoint: String,
     headers: HeaderMap,
     timeout: Duration,
+    metrics: Arc<TelemetryMetrics>,
+    health: Mutex<ReceiverHealth>,
+}
+
+/// The receiver's last known state.
+#[derive(Debug)]
+struct ReceiverHealth {
+    answer: ReceiverAnswer,
+    in_trouble: bool,
 }
 
 impl OtlpHttpClient {
-    /// Creates a client. `endpoint` is an http or https URL without a query. The client trusts the
-    /// certificates in `ca_file` and no others. Fails on an address, header or certificate that
+    /// Creates a client. The endpoint is an http or https URL without a query. The client trusts
+    /// the certificates in `ca_file` and no others. Fails on an address, header or certificate that
     /// can't be used.
     pub fn new(
-        endpoint: &str,
-        headers: &[String],
-        ca_file: Option<&Path>,
-        timeout: Duration,
+        options: &TelemetryOptions,
+        metrics: Arc<TelemetryMetrics>,
     ) -> Result<Self, TelemetryError> {
-        let wrong = || TelemetryError::Endpoint { endpoint: endpoint.to_owned() };
-        let base = endpoint.trim_end_matches('/').to_owned();
-        let uri: Uri = base.parse().map_err(|_| wrong())?;
-        if uri.host().is_none_or(str::is_empty)
-            || !matches!(uri.scheme_str(), Some("http" | "https"))
-            || uri.query().is_some()
-        {
-            return Err(wrong());
-        }
-        let mut all = HeaderMap::new();
-        for (index, line) in headers.iter().enumerate() {
+        let endpoint = options.endpoint.clone();
+        let is_receiver = |uri: &Uri| {
+            uri.host().is_some_and(|host| !host.is_empty())
+                && matches!(uri.scheme_str(), Some("http" | "https"))
+                && uri.query().is_none()
+        };
+        let Some(uri) = endpoint.parse().ok().filter(is_receiver) else {
+            return Err(TelemetryError::Endpoint { endpoint });
+        };
+        let mut headers = HeaderMap::new();
+        for (index, line) in options.headers.iter().enumerate() {
             let (name, value) = parse_header(line).ok_or(TelemetryError::Header { index })?;
-            all.append(name, value);
+            headers.append(name, value);
         }
-        all.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-        all.insert(
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        headers.insert(
             header::USER_AGENT,
             HeaderValue::from_static(concat!("verbs3/", env!("CARGO_PKG_VERSION"))),
         );
-        let roots = load_roots(ca_file, uri.scheme_str() == Some("https"))?;
+        let roots = load_roots(options.ca_file.as_deref(), uri.scheme_str() == Some("https"))?;
         // The provider is named, because a process-wide default may be absent, or be another
         // crate's choice.
         let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -111,33 +103,77 @@ impl OtlpHttpClient {
             .pool_idle_timeout(IDLE_MAX)
             .pool_max_idle_per_host(2)
             .build(connector);
-        Ok(Self { client, base, headers: all, timeout })
+        let (timeout, answer) = (options.timeout, ReceiverAnswer::Failed);
+        let health = Mutex::new(ReceiverHealth { answer, in_trouble: false });
+        Ok(Self { client, endpoint, headers, timeout, metrics, health })
     }
 
-    /// Sends a message. `path` is `/v1/traces` or `/v1/metrics`.
-    pub async fn send(&self, path: &str, message: &impl Message) -> PostOutcome {
-        let mut request = Request::new(Full::new(Bytes::from(message.encode_to_vec())));
-        *request.method_mut() = http::Method::POST;
-        *request.headers_mut() = self.headers.clone();
-        let Ok(uri) = format!("{}{path}", self.base).parse() else {
-            return PostOutcome::Refused("its address is not a URL".to_owned());
+    /// Returns what became of the last message.
+    pub fn last_answer(&self) -> ReceiverAnswer {
+        self.health.lock().answer
+    }
+
+    /// Counts a message, and logs when the receiver goes or comes back.
+    fn note_answer(&self, answered: &Result<Response<Bytes>, HttpError>) {
+        let (answer, trouble) = match answered {
+            Ok(response) => judge_answer(response.status(), response.body()),
+            Err(error) => (ReceiverAnswer::Failed, Some(describe_chain(error.as_ref()))),
         };
-        *request.uri_mut() = uri;
-        let exchange = async {
-            let answer = self.client.request(request).await.map_err(|error| error_chain(&error))?;
-            let (parts, body) = answer.into_parts();
-            let body =
-                Limited::new(body, ANSWER_BYTES_MAX).collect().await.map(|body| body.to_bytes());
-            Ok((parts.status, parts.headers, body.unwrap_or_default()))
-        };
-        match tokio::time::timeout(self.timeout, exchange).await {
-            Err(_) => PostOutcome::Later {
-                why: format!("no answer within {} ms", self.timeout.as_millis()),
-                after: None,
-            },
-            Ok(Err(why)) => PostOutcome::Later { why, after: None },
-            Ok(Ok((status, headers, body))) => judge_answer(status, &headers, &body),
+        self.metrics.count_export(match answer {
+            ReceiverAnswer::Taken { .. } => "ok",
+            ReceiverAnswer::Refused => "refused",
+            ReceiverAnswer::Failed => "failed",
+        });
+        let in_trouble = trouble.is_some();
+        let before =
+            std::mem::replace(&mut *self.health.lock(), ReceiverHealth { answer, in_trouble });
+        let endpoint = &self.endpoint;
+        match trouble {
+            Some(why) if !before.in_trouble => warn!(
+                endpoint,
+                why,
+                "the receiver of telemetry does not take all of it; what it does not take is \
+                dropped and counted"
+            ),
+            None if before.in_trouble => {
+                info!(endpoint, "the receiver of telemetry takes it again")
+            }
+            _ => {}
         }
+    }
+}
+
+#[async_trait]
+impl HttpClient for OtlpHttpClient {
+    async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let mut request = request.map(Full::new);
+        // The exporter's own headers are replaced: they hold what the environment says.
+        request.headers_mut().clone_from(&self.headers);
+        let exchange = async {
+            let (head, body) = self.client.request(request).await?.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+            Ok(Response::from_parts(head, body.map(Collected::to_bytes).unwrap_or_default()))
+        };
+        let answered = tokio::time::timeout(self.timeout, exchange).await.unwrap_or_else(|_| {
+            Err(format!("no answer within {} ms", self.timeout.as_millis()).into())
+        });
+        self.note_answer(&answered);
+        answered
+    }
+}
+
+/// Returns what an answer means (OTLP 1.x, "OTLP/HTTP response"), and what is wrong if anything is.
+fn judge_answer(status: StatusCode, body: &[u8]) -> (ReceiverAnswer, Option<String>) {
+    match status.as_u16() {
+        200..=299 => {
+            let decoded = ExportTraceServiceResponse::decode(body).unwrap_or_default();
+            let partial = decoded.partial_success.unwrap_or_default();
+            let rejected = u64::try_from(partial.rejected_spans).unwrap_or(0);
+            let trouble = (rejected > 0).then_some(partial.error_message);
+            (ReceiverAnswer::Taken { rejected }, trouble)
+        }
+        429 | 502 | 503 | 504 => (ReceiverAnswer::Failed, Some(format!("it answered {status}"))),
+        _ => (ReceiverAnswer::Refused, Some(format!("it answered {status}"))),
     }
 }
 
@@ -153,18 +189,13 @@ fn load_roots(ca_file: Option<&Path>, tls: bool) -> Result<RootCertStore, Teleme
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca_file {
         let unreadable = |source| TelemetryError::CaFile { path: path.to_owned(), source };
-        for certificate in
-            rustls_pemfile::certs(&mut BufReader::new(File::open(path).map_err(unreadable)?))
-        {
+        for certificate in CertificateDer::pem_file_iter(path).map_err(unreadable)? {
             roots.add(certificate.map_err(unreadable)?).map_err(TelemetryError::Tls)?;
         }
-        return if roots.is_empty() {
-            Err(TelemetryError::NoCertificate { path: path.to_owned() })
-        } else {
-            Ok(roots)
-        };
-    }
-    if tls {
+        if roots.is_empty() {
+            return Err(TelemetryError::NoCertificate { path: path.to_owned() });
+        }
+    } else if tls {
         // Rustls may not know the form of some system certificates; the rest suffices.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
@@ -175,103 +206,43 @@ fn load_roots(ca_file: Option<&Path>, tls: bool) -> Result<RootCertStore, Teleme
 }
 
 /// Returns an error with its causes: hyper's own text says only "client error (Connect)".
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
-}
-
-/// Part of a success's answer that both signals share: `partial_success { rejected = 1,
-/// error_message = 2 }`.
-#[derive(Clone, PartialEq, Message)]
-struct OtlpPartialAnswer {
-    #[prost(message, optional, tag = "1")]
-    partial: Option<PartialSuccess>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PartialSuccess {
-    #[prost(int64, tag = "1")]
-    rejected: i64,
-    #[prost(string, tag = "2")]
-    why: String,
-}
-
-fn judge_answer(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> PostOutcome {
-    match status.as_u16() {
-        200..=299 => {
-            let partial = OtlpPartialAnswer::decode(body)
-                .ok()
-                .and_then(|answered| answered.partial)
-                .unwrap_or_default();
-            PostOutcome::Taken {
-                rejected: u64::try_from(partial.rejected).unwrap_or(0),
-                why: partial.why,
-            }
-        }
-        429 | 502 | 503 | 504 => {
-            let after = headers
-                .get(header::RETRY_AFTER)
-                .and_then(|value| value.to_str().ok()?.parse().ok());
-            PostOutcome::Later {
-                why: format!("it answered {status}"),
-                after: after.map(Duration::from_secs),
-            }
-        }
-        _ => PostOutcome::Refused(format!("it answered {status}")),
-    }
+fn describe_chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use opentelemetry_proto::tonic::collector::trace::v1::ExportTracePartialSuccess;
 
     #[test]
     fn answers_mean_what_the_protocol_says() {
-        let none = HeaderMap::new();
-        assert_eq!(
-            judge_answer(StatusCode::OK, &none, b""),
-            PostOutcome::Taken { rejected: 0, why: String::new() }
-        );
-        let partial = OtlpPartialAnswer {
-            partial: Some(PartialSuccess { rejected: 3, why: "no".to_owned() }),
-        }
-        .encode_to_vec();
-        assert_eq!(
-            judge_answer(StatusCode::OK, &none, &partial),
-            PostOutcome::Taken { rejected: 3, why: "no".to_owned() }
-        );
+        let judged =
+            |status, body: &[u8]| judge_answer(StatusCode::from_u16(status).unwrap(), body);
+        assert_eq!(judged(200, b""), (ReceiverAnswer::Taken { rejected: 0 }, None));
+        let (rejected_spans, error_message) = (3, "no".to_owned());
+        let partial = ExportTracePartialSuccess { rejected_spans, error_message };
+        let partial = ExportTraceServiceResponse { partial_success: Some(partial) }.encode_to_vec();
+        let some = (ReceiverAnswer::Taken { rejected: 3 }, Some("no".to_owned()));
+        assert_eq!(judged(200, &partial), some);
         for status in [429, 502, 503, 504] {
-            let status = StatusCode::from_u16(status).unwrap();
-            assert!(
-                matches!(judge_answer(status, &none, b""), PostOutcome::Later { after: None, .. }),
-                "{status}"
-            );
+            assert_eq!(judged(status, b"").0, ReceiverAnswer::Failed, "{status}");
         }
-        let wait = HeaderMap::from_iter([(header::RETRY_AFTER, HeaderValue::from_static("7"))]);
-        let told = judge_answer(StatusCode::SERVICE_UNAVAILABLE, &wait, b"");
-        assert!(
-            matches!(told, PostOutcome::Later { after: Some(after), .. } if after.as_secs() == 7)
-        );
         for status in [400, 401, 404, 413, 500] {
-            let status = StatusCode::from_u16(status).unwrap();
-            assert!(
-                matches!(judge_answer(status, &none, b""), PostOutcome::Refused(_)),
-                "{status}"
-            );
+            assert_eq!(judged(status, b"").0, ReceiverAnswer::Refused, "{status}");
         }
     }
 
     #[test]
     fn what_can_not_be_an_endpoint_or_a_header_is_said_at_once() {
-        let made = |endpoint: &str, headers: &[String]| {
-            OtlpHttpClient::new(endpoint, headers, None, Duration::from_secs(1)).err()
+        let made = |endpoint: &str, headers: &[&str]| {
+            let headers = headers.iter().map(|&line| line.to_owned()).collect();
+            let endpoint = endpoint.to_owned();
+            let options = TelemetryOptions { endpoint, headers, ..TelemetryOptions::default() };
+            let metrics = TelemetryMetrics::new(&prometheus::Registry::new(), 1).unwrap();
+            OtlpHttpClient::new(&options, Arc::new(metrics)).err()
         };
         for endpoint in ["", "localhost:4318", "ftp://host", "http://", "http://h/?x=1"] {
             assert!(
@@ -279,11 +250,11 @@ mod tests {
                 "{endpoint}"
             );
         }
-        let wrong = made("http://h:4318", &["a: b".to_owned(), "s3cret".to_owned()]).unwrap();
+        let wrong = made("http://h:4318", &["a: b", "s3cret"]).unwrap();
         assert!(
             matches!(wrong, TelemetryError::Header { index: 1 })
                 && !wrong.to_string().contains("s3cret")
         );
-        assert!(made("http://h:4318/base/", &["authorization: Bearer x".to_owned()]).is_none());
+        assert!(made("http://h:4318/base/", &["authorization: Bearer x"]).is_none());
     }
 }

@@ -1,19 +1,30 @@
 //! Records the spans of a request while it is served, and hands them over when it ends. Owns
-//! sampling, the bound on spans, and a trace's clock. Makes no OTLP and never blocks: a trace that
-//! finds the queue full is dropped and counted.
+//! sampling, the bound on spans, and a trace's clock. Never blocks: a trace that finds the queue
+//! full is dropped and counted.
+//!
+//! The spans are OpenTelemetry's data. Its `Tracer` does not make them: a span of its can't be
+//! taken back, and is exported by itself instead of with its request.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime};
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
+use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceState};
+use opentelemetry::{InstrumentationScope, KeyValue, Value};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::metrics::TelemetryMetrics;
-use super::trace_parent::{SpanId, TraceId, TraceParent};
+use super::trace_context::read_trace_headers;
+
+/// All spans of a finished request; the request's own span comes last.
+pub(super) type FinishedTrace = Vec<SpanData>;
 
 /// Starts traces. Each process has one.
+#[derive(Debug)]
 pub struct RequestTracer {
     pub(super) queue: mpsc::Sender<FinishedTrace>,
     /// Ratio of sampled requests among those whose client does not decide.
@@ -23,73 +34,17 @@ pub struct RequestTracer {
     pub(super) metrics: Arc<TelemetryMetrics>,
 }
 
-/// Value of an attribute.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TraceValue {
-    Name(&'static str),
-    Text(Box<str>),
-    Number(i64),
-    Truth(bool),
-}
-
-impl From<u64> for TraceValue {
-    fn from(number: u64) -> Self {
-        Self::Number(i64::try_from(number).unwrap_or(i64::MAX))
-    }
-}
-
-pub(super) type TraceAttributes = Vec<(&'static str, TraceValue)>;
-
-/// Which side of a call a span describes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TraceSpanKind {
-    Server,
-    Client,
-}
-
-/// Finished span.
-pub(super) struct TraceSpan {
-    pub id: SpanId,
-    pub parent: Option<SpanId>,
-    pub kind: TraceSpanKind,
-    pub name: &'static str,
-    pub began_ns: u64,
-    pub ended_ns: u64,
-    pub attributes: TraceAttributes,
-    /// Reason of its failure, if it failed.
-    pub failed: Option<Box<str>>,
-}
-
-/// All spans of a finished request; the request's own span comes last.
-pub(super) struct FinishedTrace {
-    pub trace: TraceId,
-    pub state: Option<HeaderValue>,
-    pub spans: Vec<TraceSpan>,
-}
-
 /// Trace of one request.
+#[derive(Debug)]
 pub struct RequestTrace {
     tracer: Arc<RequestTracer>,
-    id: TraceId,
+    /// The caller's span. If it is not sampled, the trace is only passed on.
+    parent: SpanContext,
     own: SpanId,
-    parent: Option<SpanId>,
-    state: Option<HeaderValue>,
-    /// Spans are recorded; if not set, the trace is only passed on.
-    sampled: bool,
     wall: SystemTime,
     clock: Instant,
     begun: AtomicUsize,
-    over: Mutex<Vec<TraceSpan>>,
-}
-
-impl std::fmt::Debug for RequestTrace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trace")
-            .field("id", &self.id)
-            .field("own", &self.own)
-            .field("sampled", &self.sampled)
-            .finish()
-    }
+    over: Mutex<FinishedTrace>,
 }
 
 /// Span in progress. Dropping it ends it.
@@ -97,54 +52,45 @@ impl std::fmt::Debug for RequestTrace {
 pub struct ActiveTraceSpan {
     trace: Arc<RequestTrace>,
     id: SpanId,
-    name: &'static str,
-    began: Instant,
-    attributes: TraceAttributes,
-    failed: Option<Box<str>>,
+    /// `None`: nothing is left to hand over.
+    data: Option<SpanData>,
     /// Handed over by itself, not with its request.
     detached: bool,
-    noted: bool,
 }
 
 /// Facts about a request that are known when it ends.
 pub struct RequestFacts {
     pub name: &'static str,
-    pub attributes: Vec<(&'static str, TraceValue)>,
+    pub attributes: Vec<KeyValue>,
     pub failed: Option<Box<str>>,
+}
+
+/// Returns a number as an attribute's value, which is signed.
+pub fn clamp_number(number: u64) -> Value {
+    Value::I64(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 impl RequestTracer {
     /// Starts the trace of a request. `None`: it is not traced, and there is nothing to pass on. A
     /// client's own decision counts.
     pub fn begin_trace(self: &Arc<Self>, headers: &HeaderMap) -> Option<Arc<RequestTrace>> {
-        match TraceParent::from_headers(headers) {
+        match read_trace_headers(headers) {
             Some(parent) => Some(self.join_trace(parent)),
             None if rand::random::<f64>() < self.sample_ratio => {
-                Some(self.new_trace(TraceId::generate(), None, true, None))
+                let (id, state) = (RandomIdGenerator::default().new_trace_id(), TraceState::NONE);
+                let (no_span, flags) = (SpanId::INVALID, TraceFlags::SAMPLED);
+                Some(self.join_trace(SpanContext::new(id, no_span, flags, false, state)))
             }
             None => None,
         }
     }
 
     /// Starts this process's part of a trace, under a span of another process.
-    pub fn join_trace(self: &Arc<Self>, parent: TraceParent) -> Arc<RequestTrace> {
-        self.new_trace(parent.trace, Some(parent.span), parent.sampled, parent.state)
-    }
-
-    fn new_trace(
-        self: &Arc<Self>,
-        id: TraceId,
-        parent: Option<SpanId>,
-        sampled: bool,
-        state: Option<HeaderValue>,
-    ) -> Arc<RequestTrace> {
+    pub fn join_trace(self: &Arc<Self>, parent: SpanContext) -> Arc<RequestTrace> {
         Arc::new(RequestTrace {
             tracer: self.clone(),
-            id,
-            own: SpanId::generate(),
             parent,
-            state,
-            sampled,
+            own: RandomIdGenerator::default().new_span_id(),
             wall: SystemTime::now(),
             clock: Instant::now(),
             begun: AtomicUsize::new(0),
@@ -154,7 +100,7 @@ impl RequestTracer {
 
     /// Queues a trace, or drops and counts it if the queue is full.
     fn enqueue_trace(&self, finished: FinishedTrace) {
-        let (count, metrics) = (finished.spans.len(), &self.metrics);
+        let (count, metrics) = (finished.len(), &self.metrics);
         // Counted before sending, because the receiver counts down and may be faster.
         metrics.queue.inc();
         if self.queue.try_send(finished).is_err() {
@@ -177,100 +123,109 @@ impl RequestTrace {
     }
 
     fn begin_span(self: &Arc<Self>, name: &'static str, detached: bool) -> Option<ActiveTraceSpan> {
-        if !self.sampled {
+        if !self.parent.is_sampled() {
             return None;
         }
         if self.begun.fetch_add(1, Ordering::Relaxed) >= self.tracer.spans_max {
             self.tracer.metrics.count_dropped("request_bound", 1);
             return None;
         }
-        let (attributes, failed) = (TraceAttributes::new(), None);
-        let (trace, id, began) = (self.clone(), SpanId::generate(), Instant::now());
-        Some(ActiveTraceSpan { trace, id, name, began, attributes, failed, detached, noted: true })
+        let (trace, id) = (self.clone(), RandomIdGenerator::default().new_span_id());
+        let data = SpanData {
+            parent_span_id: self.own,
+            start_time: self.wall_time(),
+            ..self.span_data(id, name, SpanKind::Client)
+        };
+        Some(ActiveTraceSpan { trace, id, data: Some(data), detached })
     }
 
     /// Returns the context for an outgoing call. `span` is the call's parent; without it, the
     /// request's own span is.
-    pub fn outgoing_parent(&self, span: Option<&ActiveTraceSpan>) -> TraceParent {
-        let span = span.map_or(self.own, |span| span.id);
-        TraceParent { trace: self.id, span, sampled: self.sampled, state: self.state.clone() }
+    pub fn outgoing_context(&self, span: Option<&ActiveTraceSpan>) -> SpanContext {
+        self.context_of(span.map_or(self.own, |span| span.id))
+    }
+
+    fn context_of(&self, span: SpanId) -> SpanContext {
+        let (trace, flags) = (self.parent.trace_id(), self.parent.trace_flags());
+        SpanContext::new(trace, span, flags, false, self.parent.trace_state().clone())
     }
 
     /// Ends the request's own span, and hands all over. Spans that end later are lost.
     pub fn finish_trace(&self, facts: impl FnOnce() -> RequestFacts) {
-        if !self.sampled {
+        if !self.parent.is_sampled() {
             return;
         }
         let RequestFacts { name, mut attributes, failed } = facts();
         let begun = self.begun.load(Ordering::Relaxed);
-        if begun > self.tracer.spans_max {
-            attributes.push((
-                "verbs3.spans.dropped",
-                TraceValue::from((begun - self.tracer.spans_max) as u64),
-            ));
+        if let Some(dropped @ 1..) = begun.checked_sub(self.tracer.spans_max) {
+            attributes.push(KeyValue::new("verbs3.spans.dropped", clamp_number(dropped as u64)));
         }
         let mut spans = std::mem::take(&mut *self.over.lock());
-        spans.push(TraceSpan {
-            id: self.own,
-            parent: self.parent,
-            kind: TraceSpanKind::Server,
-            name,
-            began_ns: self.unix_nanos(self.clock),
-            ended_ns: self.unix_nanos(Instant::now()),
+        spans.push(SpanData {
+            parent_span_is_remote: self.parent.is_remote(),
             attributes,
-            failed,
+            status: failed.map_or(Status::Unset, |why| Status::error(String::from(why))),
+            ..self.span_data(self.own, name, SpanKind::Server)
         });
-        self.tracer.enqueue_trace(self.collect_finished(spans));
+        self.tracer.enqueue_trace(spans);
     }
 
-    fn collect_finished(&self, spans: Vec<TraceSpan>) -> FinishedTrace {
-        FinishedTrace { trace: self.id, state: self.state.clone(), spans }
+    /// Returns a span from the request's begin until now, below the caller's.
+    fn span_data(&self, id: SpanId, name: &'static str, span_kind: SpanKind) -> SpanData {
+        SpanData {
+            span_context: self.context_of(id),
+            parent_span_id: self.parent.span_id(),
+            parent_span_is_remote: false,
+            span_kind,
+            name: Cow::Borrowed(name),
+            start_time: self.wall,
+            end_time: self.wall_time(),
+            attributes: Vec::new(),
+            dropped_attributes_count: 0,
+            events: SpanEvents::default(),
+            links: SpanLinks::default(),
+            status: Status::Unset,
+            instrumentation_scope: InstrumentationScope::builder("verbs3")
+                .with_version(env!("CARGO_PKG_VERSION"))
+                .build(),
+        }
     }
 
-    /// Converts to nanoseconds since 1970 with the trace's one reading of the wall clock: a step of
-    /// that clock must not reorder spans.
-    fn unix_nanos(&self, at: Instant) -> u64 {
-        let since = self.wall.duration_since(UNIX_EPOCH).unwrap_or_default()
-            + at.saturating_duration_since(self.clock);
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    /// Returns the time by the trace's one reading of the wall clock: a step of that clock must not
+    /// reorder spans.
+    fn wall_time(&self) -> SystemTime {
+        self.wall + self.clock.elapsed()
     }
 }
 
 impl ActiveTraceSpan {
     /// Adds an attribute. A name that is set twice is sent twice.
-    pub fn set_attribute(&mut self, name: &'static str, value: TraceValue) {
-        self.attributes.push((name, value));
+    pub fn set_attribute(&mut self, name: &'static str, value: impl Into<Value>) {
+        if let Some(data) = &mut self.data {
+            data.attributes.push(KeyValue::new(name, value));
+        }
     }
 
     /// Records why the span failed. The last reason counts.
-    pub fn mark_failed(&mut self, why: impl Into<Box<str>>) {
-        self.failed = Some(why.into());
+    pub fn mark_failed(&mut self, why: impl Into<Cow<'static, str>>) {
+        if let Some(data) = &mut self.data {
+            data.status = Status::error(why);
+        }
     }
 
     /// Drops the span as if it had never begun.
     pub fn discard_span(mut self) {
-        self.noted = false;
+        self.data = None;
         self.trace.begun.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Drop for ActiveTraceSpan {
     fn drop(&mut self) {
-        if !self.noted {
-            return;
-        }
-        let span = TraceSpan {
-            id: self.id,
-            parent: Some(self.trace.own),
-            kind: TraceSpanKind::Client,
-            name: self.name,
-            began_ns: self.trace.unix_nanos(self.began),
-            ended_ns: self.trace.unix_nanos(Instant::now()),
-            attributes: std::mem::take(&mut self.attributes),
-            failed: self.failed.take(),
-        };
+        let Some(mut span) = self.data.take() else { return };
+        span.end_time = self.trace.wall_time();
         if self.detached {
-            self.trace.tracer.enqueue_trace(self.trace.collect_finished(vec![span]));
+            self.trace.tracer.enqueue_trace(vec![span]);
         } else {
             self.trace.over.lock().push(span);
         }
@@ -281,6 +236,9 @@ impl Drop for ActiveTraceSpan {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::trace_context::{build_remote_context, write_trace_headers};
+    use http::HeaderValue;
+    use opentelemetry::trace::TraceId;
     use prometheus::Registry;
 
     const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -297,10 +255,8 @@ mod tests {
     }
 
     fn headers(traceparent: &'static str) -> HeaderMap {
-        HeaderMap::from_iter([(
-            crate::trace_parent::TRACEPARENT,
-            HeaderValue::from_static(traceparent),
-        )])
+        let name = http::HeaderName::from_static("traceparent");
+        HeaderMap::from_iter([(name, HeaderValue::from_static(traceparent))])
     }
 
     fn facts() -> RequestFacts {
@@ -312,11 +268,11 @@ mod tests {
         let (never, ..) = tracer(0.0, 1);
         let (always, ..) = tracer(1.0, 1);
         assert!(never.begin_trace(&HeaderMap::new()).is_none());
-        assert!(always.begin_trace(&HeaderMap::new()).unwrap().sampled);
-        assert!(never.begin_trace(&headers(SAMPLED)).unwrap().sampled);
+        assert!(always.begin_trace(&HeaderMap::new()).unwrap().parent.is_sampled());
+        assert!(never.begin_trace(&headers(SAMPLED)).unwrap().parent.is_sampled());
         let unsampled = always.begin_trace(&headers(UNSAMPLED)).unwrap();
-        assert!(!unsampled.sampled);
-        let onward = unsampled.outgoing_parent(None).to_headers().0;
+        assert!(!unsampled.parent.is_sampled());
+        let onward = write_trace_headers(&unsampled.outgoing_context(None)).0;
         let onward = onward.to_str().unwrap();
         assert!(
             onward.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && onward.ends_with("-00"),
@@ -336,29 +292,31 @@ mod tests {
         drop((first, second));
         trace.finish_trace(facts);
         let finished = taken.try_recv().unwrap();
-        let names: Vec<_> = finished.spans.iter().map(|span| span.name).collect();
+        let names: Vec<_> = finished.iter().map(|span| span.name.as_ref()).collect();
         assert_eq!(names, ["one", "two", "GetObject"]);
-        assert_eq!(finished.spans[0].failed.as_deref(), Some("away"));
-        assert_eq!(finished.spans[0].parent, Some(finished.spans[2].id));
-        assert_eq!(finished.spans[2].parent, Some(SpanId(0x00f0_67aa_0ba9_02b7)));
-        assert_eq!(finished.spans[2].attributes, [("verbs3.spans.dropped", TraceValue::Number(1))]);
-        assert!(finished.spans[0].began_ns <= finished.spans[0].ended_ns);
+        assert_eq!(finished[0].status, Status::error("away"));
+        assert_eq!(finished[0].parent_span_id, finished[2].span_context.span_id());
+        assert_eq!(finished[2].parent_span_id, SpanId::from(0x00f0_67aa_0ba9_02b7));
+        assert_eq!(finished[2].attributes, [KeyValue::new("verbs3.spans.dropped", 1)]);
+        assert!(finished[0].start_time <= finished[0].end_time);
         assert_eq!(tracer.metrics.queue.get(), 1);
     }
 
     #[test]
     fn what_outlives_its_request_is_handed_over_by_itself_and_what_never_began_not_at_all() {
         let (tracer, mut taken, _registry) = tracer(0.0, 4);
-        let trace = tracer.join_trace(TraceParent::new(7, 9, true, Some("a=1")).unwrap());
+        let trace = tracer.join_trace(build_remote_context(7, 9, true, Some("a=1")).unwrap());
         let fill = trace.begin_detached("GetObject").unwrap();
         trace.begin_child("never").unwrap().discard_span();
         trace.finish_trace(facts);
         drop(fill);
         let (request, fill) = (taken.try_recv().unwrap(), taken.try_recv().unwrap());
-        assert_eq!((request.spans.len(), fill.spans.len()), (1, 1));
-        assert_eq!((request.trace, fill.trace), (TraceId(7), TraceId(7)));
-        assert_eq!(request.spans[0].parent, Some(SpanId(9)));
-        assert_eq!(fill.spans[0].parent, Some(request.spans[0].id));
+        assert_eq!((request.len(), fill.len()), (1, 1));
+        let (request, fill) = (&request[0], &fill[0]);
+        let traces = [request.span_context.trace_id(), fill.span_context.trace_id()];
+        assert_eq!(traces, [TraceId::from(7); 2]);
+        assert_eq!(request.parent_span_id, SpanId::from(9));
+        assert_eq!(fill.parent_span_id, request.span_context.span_id());
         assert!(taken.try_recv().is_err());
         // The one that never began counts against no bound.
         assert!(trace.begin_child("second").is_some() && trace.begin_child("third").is_none());

@@ -42,8 +42,7 @@ impl Receiver {
     /// Settings of a process that tells all its spans here, soon.
     pub fn settings(&self) -> String {
         format!(
-            "[telemetry.otlp]\nendpoint = \"http://{}\"\nmetrics = false\nsample_ratio = \
-            0.0\ninterval = \"100ms\"",
+            "[telemetry.otlp]\nendpoint = \"http://{}\"\nsample_ratio = 0.0\ninterval = \"100ms\"",
             self.address
         )
     }

@@ -1,7 +1,8 @@
 """Owns a receiver of OTLP over HTTP (protobuf) in a process of its own: decodes by the official schema and notes what came.
 
-    otlp_receiver.py serve PORT RECORD    until SIGTERM; one JSON line for each span and for each export of metrics
-    otlp_receiver.py check RECORD N       holds the record of N processes against itself; exit 1 and a line for each thing that is wrong
+    otlp_receiver.py serve PORT RECORD          until SIGTERM; one JSON line for each span
+    otlp_receiver.py check RECORD METRICS...    holds the record against itself and against what each process showed at /metrics, a file for
+                                                each; exit 1 and a line for each thing that is wrong
 
 Knows verbs3's names of metrics and attributes only in `check`.
 """
@@ -9,19 +10,21 @@ Knows verbs3's names of metrics and attributes only in `check`.
 import collections
 import gzip
 import json
+import re
 import signal
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Lock, Thread
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest, ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 
 SERVER, CLIENT = 2, 3
 # What spans of workers are called, which are parts of their gateways' requests.
 WORKERS = "verbs3.worker."
+# A line of Prometheus's text format.
+SAMPLE = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)")
 
 
 def value(any_value):
@@ -48,26 +51,6 @@ def spans(message):
                        "attributes": attributes(span.attributes)}
 
 
-def metrics(message):
-    for resource in message.resource_metrics:
-        told = {}
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                kind = metric.WhichOneof("data")
-                data = getattr(metric, kind)
-                points = {json.dumps(attributes(point.attributes), sort_keys=True):
-                          [list(point.bucket_counts), point.count] if kind == "histogram" else point.as_double for point in data.data_points}
-                cumulative = kind == "gauge" or data.aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
-                told[metric.name] = {"kind": kind, "points": points, "cumulative": cumulative}
-        yield {"kind": "metrics", "from": sender(resource), "metrics": told}
-
-
-SIGNALS = {
-    "/v1/traces": (ExportTraceServiceRequest, spans, ExportTraceServiceResponse),
-    "/v1/metrics": (ExportMetricsServiceRequest, metrics, ExportMetricsServiceResponse),
-}
-
-
 def serve(port: int, record: str) -> None:
     lock, out = Lock(), open(record, "w", encoding="utf-8", buffering=1)
 
@@ -79,11 +62,10 @@ def serve(port: int, record: str) -> None:
             if self.headers["content-encoding"] == "gzip":
                 body = gzip.decompress(body)
             status, answer = 404, b""
-            if self.path in SIGNALS and self.headers["content-type"] == "application/x-protobuf":
-                request, lines, response = SIGNALS[self.path]
+            if self.path == "/v1/traces" and self.headers["content-type"] == "application/x-protobuf":
                 try:
-                    found = list(lines(request.FromString(body)))
-                    status, answer = 200, response().SerializeToString()
+                    found = list(spans(ExportTraceServiceRequest.FromString(body)))
+                    status, answer = 200, ExportTraceServiceResponse().SerializeToString()
                 except DecodeError as error:
                     found, status = [{"kind": "wrong", "why": str(error)}], 400
                 with lock:
@@ -104,19 +86,20 @@ def serve(port: int, record: str) -> None:
     server.serve_forever()
 
 
-def problems(lines: list[dict], processes: int):
+def problems(lines: list[dict], shown: list[str]):
     """Of processes that were asked to trace every request and have ended well."""
     yield from (f"a message could not be decoded: {line['why']}" for line in lines if line["kind"] == "wrong")
     senders = collections.defaultdict(list)
     for line in lines:
         if "from" in line:
             senders[line["from"]].append(line)
-    if len(senders) != processes:
-        yield f"{processes} processes should have told something: {sorted(senders)}"
+    if len(senders) != len(shown):
+        yield f"{len(shown)} processes should have told something: {sorted(senders)}"
     for name, told in sorted(senders.items()):
         of_one = of_worker if name.startswith("verbs3-worker") else of_gateway
         yield from (f"{name}: {problem}" for problem in of_one(name, told))
     found = [line for line in lines if line["kind"] == "span"]
+    yield from of_metrics(found, shown)
     everywhere = {(span["trace"], span["span"]): span for span in found}
     # What a request that its client gave up was doing then may be told of by nobody.
     complete = {span["trace"] for span in found if span["attributes"].get("verbs3.complete")}
@@ -130,20 +113,15 @@ def problems(lines: list[dict], processes: int):
         yield "no span is a call of the store"
 
 
-def of_worker(name: str, lines: list[dict]):
-    exports = [line["metrics"] for line in lines if line["kind"] == "metrics"]
-    found = [line for line in lines if line["kind"] == "span"]
-    if not exports or not any(metric.startswith("verbs3_worker_") for metric in exports[-1]):
-        yield "it told no metrics of a worker"
-        return
+def of_worker(name: str, found: list[dict]):
     if not all(span["name"].startswith(WORKERS) for span in found if span["span_kind"] == SERVER):
         yield "a worker has no requests of clients to trace"
-    yield from of_spans(found, exports[-1])
-    print(f"otlp: {name}: {len(found)} spans, {len(exports)} exports of {len(exports[-1])} metrics")
+    yield from of_spans(found)
+    print(f"otlp: {name}: {len(found)} spans")
 
 
-def of_spans(found: list[dict], last: dict):
-    """Of one process: its spans, and its last metrics."""
+def of_spans(found: list[dict]):
+    """Of one process."""
     by_id = {(span["trace"], span["span"]): span for span in found}
     if len(by_id) != len(found):
         yield f"{len(found) - len(by_id)} spans came twice"
@@ -153,47 +131,45 @@ def of_spans(found: list[dict], last: dict):
             yield f"{span['name']} belongs to no request: {span}"
         if not 0 < span["began"] <= span["ended"]:
             yield f"{span['name']} ends before it begins: {span}"
-    dropped = sum(last.get("verbs3_telemetry_spans_dropped_total", {"points": {}})["points"].values())
-    if dropped:
-        yield f"{dropped} spans were dropped"
 
 
-def of_gateway(name: str, lines: list[dict]):
-    found = [line for line in lines if line["kind"] == "span"]
-    exports = [line["metrics"] for line in lines if line["kind"] == "metrics"]
-    if not exports or not found:
-        yield f"{len(found)} spans and {len(exports)} exports of metrics came"
-        return
-    last = exports[-1]
+def client_requests(found: list[dict]) -> list[dict]:
+    return [span for span in found if span["span_kind"] == SERVER and not span["name"].startswith(WORKERS)]
 
-    def total(name: str, **labels: str) -> float:
-        points = last.get(name, {"points": {}})["points"].items()
-        return sum(number for text, number in points if labels.items() <= json.loads(text).items())
 
-    requests = [span for span in found if span["span_kind"] == SERVER and not span["name"].startswith(WORKERS)]
-    yield from of_spans(found, last)
-    counted = total("verbs3_gateway_requests_total")
-    # The last export of metrics and that of the spans begin together, once no request is left.
-    if len(requests) != counted:
-        yield f"{len(requests)} requests were traced and {counted} counted"
+def of_gateway(name: str, found: list[dict]):
+    requests = client_requests(found)
+    yield from of_spans(found)
     ids = collections.Counter(span["attributes"].get("verbs3.request_id") for span in requests)
     yield from (f"the request id {id} is that of {times} spans" for id, times in ids.items() if times > 1 or not id)
+    print(f"otlp: {name}: {len(requests)} requests, {len(found)} spans")
+
+
+def of_metrics(found: list[dict], shown: list[str]):
+    """Of all processes together, which `/metrics` counted when no request was left."""
+    samples = [SAMPLE.fullmatch(line) for text in shown for line in text.splitlines() if line.startswith("verbs3_")]
+
+    def total(name: str, **labels: str) -> float:
+        wanted = {f'{label}="{value}"' for label, value in labels.items()}
+        return sum(float(sample["value"]) for sample in samples
+                   if sample and sample["name"] == name and wanted <= set((sample["labels"] or "").split(",")))
+
+    requests, counted = client_requests(found), total("verbs3_gateway_requests_total")
+    if len(requests) != counted or not requests:
+        yield f"{len(requests)} requests were traced and {counted} counted"
     statuses = collections.Counter(f"{span['attributes']['http.response.status_code'] // 100}xx" for span in requests)
     for status, times in statuses.items():
         # Without an answer, the class is "none".
-        if total("verbs3_gateway_requests_total", status="none" if status == "0xx" else status) != times:
-            yield f"{times} spans say {status}, the counter {total('verbs3_gateway_requests_total', status=status)}"
-    for title, metric in last.items():
-        if not metric["cumulative"]:
-            yield f"{title} is not cumulative"
-        if metric["kind"] == "histogram" and any(sum(counts) != count for counts, count in metric["points"].values()):
-            yield f"the buckets of {title} do not add up"
-    print(f"otlp: {name}: {len(requests)} requests, {len(found)} spans, {len(exports)} exports of {len(last)} metrics")
+        counted = total("verbs3_gateway_requests_total", status="none" if status == "0xx" else status)
+        if counted != times:
+            yield f"{times} spans say {status}, the counter {counted}"
+    if dropped := total("verbs3_telemetry_spans_dropped_total"):
+        yield f"{dropped} spans were dropped"
 
 
-def check(record: str, processes: int) -> int:
+def check(record: str, shown: list[str]) -> int:
     with open(record, encoding="utf-8") as file:
-        wrong = list(problems([json.loads(line) for line in file], processes))
+        wrong = list(problems([json.loads(line) for line in file], [Path(path).read_text("utf-8") for path in shown]))
     for line in wrong[:20]:
         print(f"DIFFERS  otlp: {line}")
     return 1 if wrong else 0
@@ -203,4 +179,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(int(sys.argv[2]), sys.argv[3])
     else:
-        sys.exit(check(sys.argv[2], int(sys.argv[3])))
+        sys.exit(check(sys.argv[2], sys.argv[3:]))

@@ -56,6 +56,20 @@ receiver() { # PORT
   wait_for "$1" receiver "$!"
 }
 
+# save_metrics ADMIN...: what each process shows at /metrics when no request is left; sets METRICS, the files.
+save_metrics() {
+  local admin file
+  METRICS=()
+  for admin in "$@"; do
+    file=$DIR/metrics-${admin##*:}.txt; METRICS+=("$file")
+    for _ in {1..100}; do
+      curl -sf --noproxy '*' -o "$file" "http://$admin/metrics" || return 1
+      grep -qE '^verbs3_gateway_requests_in_flight [1-9]' "$file" || break
+      sleep 0.1
+    done
+  done
+}
+
 # A collector before the receiver: it decodes what it is told, batches it, and tells it again by its own means.
 collector() { # PORT, PORT OF THE RECEIVER
   "$VENV/bin/python" -c 'import os, rotel; print(os.path.join(os.path.dirname(rotel.__file__), "rotel-agent"))' >"$DIR/collector.path" || return 1
@@ -92,8 +106,9 @@ END
   shown "$DIR/dev.matrix" || status=1
   say "the coordinator's API, by its own document"
   "$ROOT/tests/api/run.sh" "$DIR/data/cluster.toml" "$DIR/dev.env" "$DIR/api" || status=1
+  save_metrics "127.0.0.1:$admin" || status=1
   stop_cluster || status=1
-  "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" 1 || status=1
+  "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" "${METRICS[@]}" || status=1
   return "$status"
 }
 
@@ -134,8 +149,10 @@ rgw() {
     shown "$DIR/through.matrix" || status=1
     "$VENV/bin/python" "$SUITE/compare.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
     "$VENV/bin/python" "$SUITE/results.py" "$DIR/direct.jsonl" "$DIR/through.jsonl" || status=1
+    # shellcheck disable=SC2086 # four words
+    save_metrics ${ADMINS//,/ } || status=1
     stop_cluster || status=1
-    "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" 4 || status=1
+    "$VENV/bin/python" "$HERE/otlp_receiver.py" check "$DIR/otlp.jsonl" "${METRICS[@]}" || status=1
   else
     stop_cluster
     wait "$direct"; cat "$DIR/direct.out"

@@ -28,7 +28,7 @@ pub fn load_or_create_key(file: &Path) -> anyhow::Result<DevAccessKey> {
     let text = format!(
         "# Access keys and what they may do. Read again when it changes.\n\
          [[identity]]\nname = \"dev\"\naccess_key = \"{}\"\nsecret_key = \"{}\"\n\
-         allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \
+         allow = [{{ mount = \"*\", rights = [\"read\", \"write\", \"list\", \"delete\", \"warm\", \
              \"admin\"] }}]\n",
         key.access_key, key.secret_key
     );

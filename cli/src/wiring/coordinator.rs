@@ -34,7 +34,8 @@ const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves until it is told to stop.
 pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> anyhow::Result<()> {
-    // The sections that other processes read, and those that `process` has read.
+    // The sections that other processes read, and those that `process` has read. A coordinator
+    // serves no requests that are traced.
     let RootSettings {
         cluster,
         coordinator,
@@ -47,14 +48,13 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         dev: _,
         process,
         log: _,
-        telemetry,
+        telemetry: _,
     } = config;
     let registry = Registry::new();
     let socket = listen_endpoint(coordinator.listen, "coordinator.listen").open_listener()?;
     let listen = socket.local_addr()?;
     let store = open_store(&coordinator.store).await?;
     let options = coordinator_options(&coordinator, &cluster, listen)?;
-    let advertised = options.advertise.clone();
     let made =
         started.stop.run_until_cancelled(create_coordinator(options, store, &registry)).await;
     let Some(made) = made else { return Ok(()) };
@@ -62,12 +62,6 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
     let admin_socket =
         listen_endpoint(coordinator.admin_listen, "coordinator.admin_listen").open_listener()?;
     let admin_address = admin_socket.local_addr()?;
-    let exported = super::telemetry::start_telemetry(
-        &telemetry,
-        "verbs3-coordinator",
-        &advertised,
-        &registry,
-    )?;
     let preload = &coordinator.preload;
     let own = format!("http://{}", loopback_address(listen));
     let settings = PreloadWiring {
@@ -104,7 +98,6 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
     if let Some(beside) = beside {
         beside.shutdown().await?;
     }
-    super::telemetry::shutdown_telemetry(exported).await;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
 }

@@ -134,7 +134,7 @@ pub async fn serve_gateway(
     let admin_socket = control.open_listener()?;
     let (listen, admin) = (listener.local_address()?, admin_socket.local_addr()?);
     let gateway = verbs3_gateway::GatewayService::new(config, parts, tier.clone())?;
-    if let Some(tracer) = telemetry.as_ref().and_then(TelemetryHandle::request_tracer) {
+    if let Some(tracer) = telemetry.as_ref().map(TelemetryHandle::request_tracer) {
         gateway.trace_with(tracer);
     }
     gateway.serve_admin(admin_socket, vec![workers_are_up(tier.clone())]);

@@ -1,4 +1,4 @@
-//! The export of telemetry of a process, where it is configured.
+//! The export of traces of a process, where it is configured.
 
 use prometheus::Registry;
 use verbs3_config::{OtlpProtocol, TelemetryOtlpSettings, TelemetrySettings};
@@ -18,8 +18,6 @@ pub fn start_telemetry(
         protocol: OtlpProtocol::HttpProtobuf,
         ca_file,
         headers,
-        traces,
-        metrics,
         sample_ratio,
         interval,
         timeout,
@@ -35,8 +33,6 @@ pub fn start_telemetry(
         ca_file: ca_file.clone(),
         service: service.to_owned(),
         instance: instance.to_owned(),
-        traces: *traces,
-        metrics: *metrics,
         sample_ratio: *sample_ratio,
         interval: interval.0,
         timeout: timeout.0,

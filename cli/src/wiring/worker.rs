@@ -66,7 +66,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
 
     let telemetry =
         super::telemetry::start_telemetry(&telemetry, "verbs3-worker", &worker.id, &registry)?;
-    if let Some(tracer) = telemetry.as_ref().and_then(TelemetryHandle::request_tracer) {
+    if let Some(tracer) = telemetry.as_ref().map(TelemetryHandle::request_tracer) {
         cache.trace_with(tracer);
     }
     let reactors = ReactorThreads::start(usize::from(process.threads))

@@ -36,8 +36,8 @@ pub(super) fn check_surroundings(
         check_optional_file("coordinator.notification_token_file", token.as_deref(), findings);
         check_coordinators_store(&config.coordinator.store, findings);
     }
-    if !roles.is_empty() {
-        let TelemetrySettings { otlp, .. } = &config.telemetry;
+    if plays(&[ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Dev]) {
+        let TelemetrySettings { otlp } = &config.telemetry;
         check_optional_file("telemetry.otlp.ca_file", otlp.ca_file.as_deref(), findings);
     }
 }

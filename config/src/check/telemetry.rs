@@ -4,7 +4,7 @@ use crate::telemetry::{TelemetryOtlpSettings, TelemetrySettings};
 use verbs3_settings::CheckFindings;
 
 pub(super) fn check_telemetry(telemetry: &TelemetrySettings, findings: &mut CheckFindings) {
-    let TelemetrySettings { otlp, .. } = telemetry;
+    let TelemetrySettings { otlp } = telemetry;
     let TelemetryOtlpSettings { endpoint, headers, .. } = otlp;
     let at = |name: &str| format!("telemetry.otlp.{name}");
     if let Some(Err(message)) = endpoint.as_deref().map(check_endpoint) {

@@ -11,7 +11,7 @@ use http::{HeaderMap, Method, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use s3s::StdError;
 use tracing::Level;
-use verbs3_telemetry::{RequestFacts, TraceValue};
+use verbs3_telemetry::{KeyValue, RequestFacts, clamp_number};
 
 use super::client_progress::{ClientProgress, ProgressTurn};
 use super::connection_caller::CallerVisit;
@@ -128,40 +128,38 @@ impl RequestEnding {
         let cx = &self.exchange.cx;
         let operation =
             self.exchange.row.get().and_then(|&index| TABLE.get(index)).map(|row| row.name);
-        let text = |text: &str| TraceValue::Text(text.into());
         let mut attributes = vec![
-            ("http.request.method", text(self.method.as_str())),
-            ("http.response.status_code", TraceValue::from(u64::from(self.status))),
-            ("http.response.body.size", TraceValue::from(self.bytes)),
-            ("verbs3.request_id", TraceValue::Text(cx.request_id().to_string().into())),
-            ("verbs3.complete", TraceValue::Truth(self.complete)),
-            (
+            KeyValue::new("http.request.method", self.method.to_string()),
+            KeyValue::new("http.response.status_code", i64::from(self.status)),
+            KeyValue::new("http.response.body.size", clamp_number(self.bytes)),
+            KeyValue::new("verbs3.request_id", cx.request_id().to_string()),
+            KeyValue::new("verbs3.complete", self.complete),
+            KeyValue::new(
                 "verbs3.cache",
-                TraceValue::Name(cx.cache_verdict().map_or("none", |verdict| verdict.as_str())),
+                cx.cache_verdict().map_or("none", |verdict| verdict.as_str()),
             ),
-            (
-                "verbs3.transport",
-                TraceValue::Name(cx.bytes_origin().map_or("none", |via| via.as_str())),
-            ),
+            KeyValue::new("verbs3.transport", cx.bytes_origin().map_or("none", |via| via.as_str())),
         ];
+        let mut add_text =
+            |name: &'static str, text: &str| attributes.push(KeyValue::new(name, text.to_owned()));
         if let Some(operation) = operation {
-            attributes.push(("rpc.system", TraceValue::Name("aws-api")));
-            attributes.push(("rpc.method", TraceValue::Name(operation)));
+            add_text("rpc.system", "aws-api");
+            add_text("rpc.method", operation);
         }
         match self.exchange.target.get() {
             Some((bucket, key)) => {
-                attributes.push(("aws.s3.bucket", text(bucket)));
+                add_text("aws.s3.bucket", bucket);
                 if !key.is_empty() {
-                    attributes.push(("aws.s3.key", text(key)));
+                    add_text("aws.s3.key", key);
                 }
             }
-            None => attributes.push(("url.path", text(self.uri.path()))),
+            None => add_text("url.path", self.uri.path()),
         }
         if let Some(identity) = self.exchange.proven_identity() {
-            attributes.push(("user.name", text(identity.identity_name())));
+            add_text("user.name", identity.identity_name());
         }
         if let Some(code) = &self.code {
-            attributes.push(("error.type", text(code)));
+            add_text("error.type", code);
         }
         // By OpenTelemetry's rules a client's mistake is no failure of the server.
         let failed = match self.status {

@@ -20,7 +20,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 use verbs3_client::{BypassReason, SpanItem, SpanRead, SpanRequest};
 use verbs3_protocol::{BlockGeometry, BlockSpan, CacheVerdict, ContentVersion, ObjectKey};
-use verbs3_telemetry::{ActiveTraceSpan, TraceValue};
+use verbs3_telemetry::{ActiveTraceSpan, clamp_number};
 use verbs3_ufs::{ObjectStream, ReadObject, RetryAdvice, UfsError};
 
 use super::ObjectReaderInner;
@@ -214,7 +214,7 @@ impl ObjectFetch {
                     ),
                         "a span comes from the ufs");
                     if let Some(span) = &mut front.span {
-                        span.set_attribute("verbs3.bypass", TraceValue::Name(reason.as_str()));
+                        span.set_attribute("verbs3.bypass", reason.as_str());
                     }
                     front.from = FlightSource::Ufs(self.subject.read_at_ufs(front.range.clone()));
                 }
@@ -321,8 +321,8 @@ impl FetchFlight {
     fn trace_origin(mut self) {
         let (Some(mut span), origin) = (self.span.take(), self.bytes_origin()) else { return };
         if let Some((verdict, via)) = origin {
-            span.set_attribute("verbs3.cache", TraceValue::Name(verdict.as_str()));
-            span.set_attribute("verbs3.transport", TraceValue::Name(via.as_str()));
+            span.set_attribute("verbs3.cache", verdict.as_str());
+            span.set_attribute("verbs3.transport", via.as_str());
         }
     }
 
@@ -403,8 +403,8 @@ impl FetchSubject {
     /// Begins a span of the trace, if the request is traced.
     fn begin_trace_span(&self, bytes: &Range<u64>) -> Option<Box<ActiveTraceSpan>> {
         let mut span = self.cx.begin_span("verbs3.span")?;
-        span.set_attribute("verbs3.first_byte", TraceValue::from(bytes.start));
-        span.set_attribute("verbs3.bytes", TraceValue::from(bytes.end - bytes.start));
+        span.set_attribute("verbs3.first_byte", clamp_number(bytes.start));
+        span.set_attribute("verbs3.bytes", clamp_number(bytes.end - bytes.start));
         Some(Box::new(span))
     }
 
