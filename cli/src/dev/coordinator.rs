@@ -24,6 +24,7 @@ use verbs3_config::{
     MountSettings,
 };
 use verbs3_coordinator::store::file::FileStore;
+use verbs3_coordinator_client::WorkerLeaseKeeper;
 use verbs3_coordinator_client::api::{
     WorkerIncarnation, WorkerRegistration, WorkerTierCapacity as TierView,
 };
@@ -31,7 +32,7 @@ use verbs3_protocol::WorkerId;
 use verbs3_ufs::Ufs;
 
 use super::identities::random_letters;
-use crate::wiring::lease_keeper::WorkerLeaseKeeper;
+use crate::wiring::leased_worker::LeasedCacheWorker;
 use crate::wiring::transports::WorkerRailAddresses;
 use crate::wiring::{coordinator, coordinator_client, preload};
 
@@ -118,13 +119,9 @@ pub async fn start_coordinator(
             place: 0,
         };
         // No neighbours: of several workers in one process, each has its slots for good.
-        let tenant = WorkerLeaseKeeper::new(
-            client.clone(),
-            worker,
-            registration,
-            WorkerRailAddresses::no_rails(),
-            None,
-        );
+        let rails = WorkerRailAddresses::no_rails();
+        let leased = Arc::new(LeasedCacheWorker { cache: worker, rails, neighbourhood: None });
+        let tenant = WorkerLeaseKeeper::new(client.clone(), leased, registration);
         let (made, stop) = (made.clone(), stop.clone());
         // Joined at the end. Asked before, the coordinator would say that it leads not yet, and
         // that be warned of.

@@ -13,6 +13,7 @@ use verbs3_config::{
     DiskFolderSettings, DiskVolumeSettings, RootSettings, WorkerDiskSettings, WorkerFillSettings,
     WorkerIndexSettings, WorkerLeasesSettings, WorkerSettings, WorkerWritesSettings,
 };
+use verbs3_coordinator_client::WorkerLeaseKeeper;
 use verbs3_coordinator_client::api::{WorkerIncarnation, WorkerRegistration, WorkerTierCapacity};
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
 use verbs3_protocol::{BlockGeometry, Epoch, ObjectVolume, PlacementMap, WorkerId};
@@ -21,7 +22,7 @@ use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
 use super::admin_limits::admin_limits;
-use super::lease_keeper::WorkerLeaseKeeper;
+use super::leased_worker::LeasedCacheWorker;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::tier::cluster_members;
 use super::transports::WorkerServers;
@@ -99,13 +100,9 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
             if let Some(neighbourhood) = &neighbourhood {
                 cache.set_neighbours(neighbourhood.neighbour_table());
             }
-            let tenant = WorkerLeaseKeeper::new(
-                client,
-                cache.clone(),
-                registration,
-                servers.rail_addresses(),
-                neighbourhood,
-            );
+            let (cache, rails) = (cache.clone(), servers.rail_addresses());
+            let leased = Arc::new(LeasedCacheWorker { cache, rails, neighbourhood });
+            let tenant = WorkerLeaseKeeper::new(client, leased, registration);
             Some(tokio::spawn(tenant.run(started.stop.clone())))
         }
         None => None,
