@@ -25,7 +25,7 @@ use super::admin_limits::admin_limits;
 use super::leased_worker::LeasedCacheWorker;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::tier::cluster_members;
-use super::transports::WorkerServers;
+use super::transports::{ServerSettings, WorkerServers};
 use super::{cluster_geometry, coordinator_client, map_arena, neighbourhood, stores};
 use crate::process::RunningProcess;
 use crate::reactor_threads::ReactorThreads;
@@ -72,7 +72,8 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     }
     let reactors = ReactorThreads::start(usize::from(process.threads))
         .context("can't start threads; raise the process's thread limit")?;
-    let settings = (&tcp, &verbs, &cluster, &process);
+    let settings =
+        ServerSettings { tcp: &tcp, verbs: &verbs, cluster: &cluster, process: &process };
     let servers =
         WorkerServers::start(&worker, settings, &arena, cache.clone(), reactors.runtime_handles())
             .await?;

@@ -17,7 +17,7 @@ mod placement_follower;
 pub mod proof;
 pub mod worker_lease;
 
-pub use client::{AskError, CoordinatorClient, CoordinatorClientOptions};
+pub use client::{AnswerFlaw, AskError, CoordinatorClient, CoordinatorClientOptions};
 pub use hot_follower::HotFollower;
 pub use lease_keeper::WorkerLeaseKeeper;
 pub use leased_worker::{LeasedWorker, PlacementActivation, WorkerLeaseRest, WorkerLeaseTerm};

@@ -24,7 +24,7 @@ pub trait PlacementAdopter<P>: Send + Sync {
 pub async fn follow_placement<S: PeerSource>(
     client: Arc<CoordinatorClient>,
     source: Arc<S>,
-    adopter: Arc<impl PlacementAdopter<S::Peer> + ?Sized>,
+    adopter: Arc<impl PlacementAdopter<S::Peer>>,
     stop: CancellationToken,
 ) {
     let (follower, mut maps) = MapFollower::new(client);
@@ -52,7 +52,7 @@ pub async fn follow_placement<S: PeerSource>(
 /// Returns whether every worker of the map has an address.
 async fn adopt_membership<S: PeerSource>(
     membership: &Arc<MemberRoster>,
-    adopter: &(impl PlacementAdopter<S::Peer> + ?Sized),
+    adopter: &impl PlacementAdopter<S::Peer>,
     peers: &mut MemberPeers<S>,
 ) -> bool {
     let list = membership.clone();
