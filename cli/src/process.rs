@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use verbs3_config::{ConfigLayers, ProcessRole, ProcessSettings, RootSettings, load_config};
@@ -128,9 +129,16 @@ async fn recv_either(one: &mut Signal, other: &mut Signal) {
     }
 }
 
+/// Content of the ready file: where requests are served.
+#[derive(Serialize)]
+struct ReadyAddresses {
+    listen: SocketAddr,
+    admin: Option<SocketAddr>,
+}
+
 /// Written beside and renamed, so that who waits for the file finds it whole.
 fn write_ready(path: &Path, listen: SocketAddr, admin: Option<SocketAddr>) -> std::io::Result<()> {
-    let text = serde_json::json!({ "listen": listen.to_string(), "admin": admin.map(|admin| admin.to_string()) });
+    let text = serde_json::to_string(&ReadyAddresses { listen, admin })?;
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     std::fs::write(&beside, format!("{text}\n"))?;

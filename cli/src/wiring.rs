@@ -6,10 +6,10 @@
 pub mod admin_limits;
 pub mod coordinator;
 pub mod coordinator_client;
+pub mod followers;
 pub mod gateway;
-pub mod lease_keeper;
+pub mod leased_worker;
 pub mod listen_endpoint;
-pub mod map_follower;
 pub mod neighbourhood;
 pub mod preload;
 pub mod preload_jobs;

@@ -1,12 +1,14 @@
 //! Ties one store to one cluster. The first coordinator writes the cluster's name there.
 //! Coordinators of another cluster then refuse to start.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_protocol::RANKING;
 
-use crate::store::{ClusterStore, ClusterStoreError, EntryPrecondition};
+use crate::store::{ClusterStore, ClusterStoreError, EntryDamage, EntryPrecondition};
 
 const KEY: &str = "cluster";
 
@@ -19,8 +21,9 @@ pub enum ClusterClaimError {
     )]
     Other { store: String, owner: String, same_name: bool },
     #[error(
-        "{store} holds a map ranked by rules {found}, and this release ranks by {RANKING}; stop all processes of the cluster, \
-         remove what lies there or give another prefix or folder, and start them in one release (cached blocks stay usable)"
+        "{store} holds a map ranked by rules {found}, and this release ranks by {RANKING}; stop \
+        all processes of the cluster, remove what lies there or give another prefix or folder, and \
+        start them in one release (cached blocks stay usable)"
     )]
     Ranking { store: String, found: u16 },
     #[error(transparent)]
@@ -70,8 +73,8 @@ pub(crate) async fn claim_store(
             })
         }
         Some(Err(error)) => {
-            let (store, reason) = (store.store_name().to_owned(), format!("{KEY}: {error}"));
-            Err(ClusterStoreError::Damaged { store, reason }.into())
+            let damage = EntryDamage::Json { key: KEY, error: Arc::new(error) };
+            Err(ClusterStoreError::Damaged { store: store.store_name().to_owned(), damage }.into())
         }
         // A person removed the entry in between, and may do it again.
         None => Err(ClusterStoreError::Conflict { key: KEY.to_owned() }.into()),

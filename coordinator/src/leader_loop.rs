@@ -11,7 +11,9 @@ use verbs3_protocol::Epoch;
 use crate::coordinator_state::{CoordinatorState, LeaderState};
 use crate::hot_block_table::HotBlockTable;
 use crate::membership::{ClusterDocument, MembershipController, MembershipStep};
-use crate::store::{ClusterStoreError, ClusterStoreRevision, EntryPrecondition, LeadershipGuard};
+use crate::store::{
+    ClusterStoreError, ClusterStoreRevision, EntryDamage, EntryPrecondition, LeadershipGuard,
+};
 
 /// Key of the cluster document.
 const KEY: &str = "map";
@@ -190,7 +192,7 @@ impl CoordinatorState {
         let document =
             serde_json::from_slice(&entry.value).map_err(|error| ClusterStoreError::Damaged {
                 store: self.store.store_name().to_owned(),
-                reason: format!("{KEY}: {error}"),
+                damage: EntryDamage::Json { key: KEY, error: Arc::new(error) },
             })?;
         Ok(Some((document, entry.revision)))
     }

@@ -119,12 +119,23 @@ pub enum MembershipError {
     Taken { id: WorkerId, address: String, left_ms: u64 },
     #[error("another process has registered as worker {0}; give each its own worker.id")]
     Superseded(WorkerId),
-    #[error("worker {id} can't be registered: {reason}")]
-    Malformed { id: WorkerId, reason: String },
+    #[error("worker {id} can't be registered: {flaw}")]
+    Malformed { id: WorkerId, flaw: RegistrationFlaw },
     #[error("{0} workers are registered, as many as there may be; raise coordinator.workers_max")]
     TooMany(usize),
     #[error("a new map is coming into force this moment; ask again")]
     Changing,
+}
+
+/// What is wrong with a registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RegistrationFlaw {
+    #[error("an id has 1 to 64 bytes, and no slash or control character")]
+    Id,
+    #[error("its weight is not above 0")]
+    Weight,
+    #[error("its address, zone, tiers or rails make no sense")]
+    Description,
 }
 
 struct MemberRecord {
@@ -311,15 +322,13 @@ impl MembershipController {
             knows,
             place,
         } = asked;
-        let malformed = |reason: &str| {
-            Err(MembershipError::Malformed { id: id.clone(), reason: reason.to_owned() })
-        };
+        let malformed = |flaw| Err(MembershipError::Malformed { id: id.clone(), flaw });
         if id.0.is_empty() || id.0.len() > 64 || id.0.contains(|c: char| c.is_control() || c == '/')
         {
-            return malformed("an id has 1 to 64 bytes, and no slash or control character");
+            return malformed(RegistrationFlaw::Id);
         }
         if !weight.is_finite() || weight <= 0.0 {
-            return malformed("its weight is not above 0");
+            return malformed(RegistrationFlaw::Weight);
         }
         if address.is_empty()
             || address.len() > 256
@@ -327,7 +336,7 @@ impl MembershipController {
             || tiers.len() > 16
             || !are_rails(&rails)
         {
-            return malformed("its address, zone, tiers or rails make no sense");
+            return malformed(RegistrationFlaw::Description);
         }
         // A process at the same place is the old one started again, because a place has one
         // listener. An address alone is no place: a name or a service may lead to two processes.

@@ -29,7 +29,8 @@ pub const TABLE: &[CoordinatorMetricRow] = &[
     (
         "verbs3_coordinator_moving",
         &[],
-        "Workers that have a part of their share of the slots, since they join or are drained: it moves by a quarter at a time, in coordinator.move_for",
+        "Workers that have a part of their share of the slots, since they join or are drained: it \
+        moves by a quarter at a time, in coordinator.move_for",
     ),
     ("verbs3_coordinator_requests_total", &["route", "status"], "Requests to the API"),
     (

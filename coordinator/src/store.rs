@@ -7,6 +7,7 @@
 
 pub mod etcd;
 pub mod file;
+mod store_faults;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,8 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use verbs3_coordinator_client::lease_clock::LeaseInstant;
+
+pub use store_faults::{EntryDamage, EntryFlaw, StoreOutage};
 
 /// Longest key in bytes. Both stores could hold longer ones; nobody needs them.
 pub const KEY_BYTES_MAX: usize = 512;
@@ -50,12 +53,12 @@ pub enum ClusterStoreError {
     Conflict { key: String },
     #[error("this coordinator is not the leader any more, and may not write {key}")]
     Fenced { key: String },
-    #[error("the store at {store} can't be used: {reason}")]
-    Unavailable { store: String, reason: String },
-    #[error("the store at {store} is damaged: {reason}")]
-    Damaged { store: String, reason: String },
-    #[error("{key} can't be kept: {reason}")]
-    Refused { key: String, reason: String },
+    #[error("the store at {store} can't be used: {outage}")]
+    Unavailable { store: String, outage: StoreOutage },
+    #[error("the store at {store} is damaged: {damage}")]
+    Damaged { store: String, damage: EntryDamage },
+    #[error("{key} can't be kept: {flaw}")]
+    Refused { key: String, flaw: EntryFlaw },
 }
 
 /// Fencing token of a leader: a write that carries it fails once another leader has been elected.
@@ -169,12 +172,12 @@ pub type SharedClusterStore = Arc<dyn ClusterStore>;
 
 /// Checks the bounds that both stores can hold.
 fn validate_entry(key: &str, value: &[u8]) -> Result<(), ClusterStoreError> {
-    let refused = |reason: String| Err(ClusterStoreError::Refused { key: key.to_owned(), reason });
+    let refused = |flaw| Err(ClusterStoreError::Refused { key: key.to_owned(), flaw });
     if key.is_empty() || key.len() > KEY_BYTES_MAX || key.starts_with('/') || key.ends_with('/') {
-        return refused(format!("keys have 1 to {KEY_BYTES_MAX} bytes, and slashes only within"));
+        return refused(EntryFlaw::Key);
     }
     if value.len() > VALUE_BYTES_MAX {
-        return refused(format!("{} bytes are more than {VALUE_BYTES_MAX}", value.len()));
+        return refused(EntryFlaw::Value { bytes: value.len() });
     }
     Ok(())
 }

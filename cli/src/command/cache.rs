@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use indicatif::BinaryBytes;
 use serde_json::Value;
 use verbs3_coordinator_client::CoordinatorClient;
+use verbs3_coordinator_client::api::escape_path_segment;
 use verbs3_preload::api::{
     InvalidationRequest, JobView, NotificationSummary, ObjectView, PreloadSelection,
 };
@@ -17,7 +18,6 @@ use crate::command::preload::jobs_client::JobsClient;
 use crate::command::preload::{
     exit_with, is_yet_to_be_done, preload_client, present_job, require_answer,
 };
-use crate::wiring::lease_keeper::escape_path_segment;
 
 /// How long a coordinator may try: longer than homes are waited for.
 const WAIT: Duration = Duration::from_secs(30);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use verbs3_config::{ConfigLayers, load_config};
+use verbs3_coordinator_client::api::{PREFIX, escape_path_segment};
 use verbs3_coordinator_client::{AskError, CoordinatorClient};
 
 use crate::arguments::coordinators::{
@@ -15,7 +16,7 @@ use crate::arguments::coordinators::{
 use crate::command::drain;
 use crate::dev;
 use crate::process::MISCONFIGURED;
-use crate::wiring::{coordinator_client, lease_keeper};
+use crate::wiring::coordinator_client;
 
 /// Exit status where a coordinator refused, or what was asked for did not come about.
 const REFUSED: u8 = 1;
@@ -29,11 +30,7 @@ pub fn run_worker_action(action: &WorkerAction) -> ExitCode {
         WorkerAction::Forget(arguments) => ("forget", arguments),
     };
     let answer = ask_coordinators(coordinators, async |client| {
-        let path = format!(
-            "{}/workers/{}",
-            verbs3_coordinator_client::api::PREFIX,
-            lease_keeper::escape_path_segment(id)
-        );
+        let path = format!("{PREFIX}/workers/{}", escape_path_segment(id));
         if let WorkerAction::Forget(_) = action {
             return client.delete_path(&path).await.map(Ok);
         }

@@ -66,7 +66,8 @@ pub fn run_status(arguments: &StatusArguments) -> ExitCode {
 }
 
 /// What a cluster does without a leader.
-const GOES_ON: &str = "Reads go on with the last map and ask the store about attributes; writes go on while all its workers answer";
+const GOES_ON: &str = "Reads go on with the last map and ask the store about attributes; writes go \
+    on while all its workers answer";
 
 /// Asks every coordinator, at once.
 async fn ask_each_coordinator(client: &CoordinatorClient) -> Vec<CoordinatorReply> {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use prometheus::Registry;
+use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use verbs3_config::{
     MountSettings,
 };
 use verbs3_coordinator::store::file::FileStore;
-use verbs3_coordinator_client::CoordinatorClient;
+use verbs3_coordinator_client::{CoordinatorClient, WorkerLeaseKeeper};
 use verbs3_coordinator_client::api::{
     WorkerIncarnation, WorkerRegistration, WorkerTierCapacity as TierView,
 };
@@ -32,7 +33,7 @@ use verbs3_protocol::WorkerId;
 use verbs3_ufs::Ufs;
 
 use super::identities::random_letters;
-use crate::wiring::lease_keeper::WorkerLeaseKeeper;
+use crate::wiring::leased_worker::LeasedCacheWorker;
 use crate::wiring::transports::WorkerRailAddresses;
 use crate::wiring::{coordinator, coordinator_client, preload};
 
@@ -72,7 +73,10 @@ pub async fn start_coordinator(
     let DevCoordinatorParts { dir, listen, cluster, coordinator, mounts, stores, tier, workers } =
         parts;
     let socket = TcpListener::bind(listen).await.with_context(|| {
-        format!("can't listen on {listen} for the coordinator; choose another address with dev.coordinator")
+        format!(
+            "can't listen on {listen} for the coordinator; choose another address with \
+            dev.coordinator"
+        )
     })?;
     let address = socket.local_addr()?;
     let file = dir.join(FILE);
@@ -120,13 +124,9 @@ pub async fn start_coordinator(
             place: 0,
         };
         // No neighbours: of several workers in one process, each has its slots for good.
-        let tenant = WorkerLeaseKeeper::new(
-            client.clone(),
-            worker,
-            registration,
-            WorkerRailAddresses::no_rails(),
-            None,
-        );
+        let rails = WorkerRailAddresses::no_rails();
+        let leased = Arc::new(LeasedCacheWorker { cache: worker, rails, neighbourhood: None });
+        let tenant = WorkerLeaseKeeper::new(client.clone(), leased, registration);
         let (made, stop) = (made.clone(), stop.clone());
         // Joined at the end. Asked before, the coordinator would say that it leads not yet, and
         // that be warned of.
@@ -178,14 +178,32 @@ fn kept_secret(file: &Path) -> Option<String> {
     Some(kept.reveal_text().to_owned())
 }
 
+/// What commands need to know of the coordinator: a part of a configuration.
+#[derive(Serialize)]
+struct FoundCoordinator<'a> {
+    cluster: FoundCluster<'a>,
+}
+
+#[derive(Serialize)]
+struct FoundCluster<'a> {
+    name: &'a str,
+    secret: &'a str,
+    coordinators: &'a [String],
+}
+
 fn write(file: &Path, cluster: &ClusterSettings) -> anyhow::Result<()> {
     let secret = cluster.resolve_secret()?.context("a secret was made")?;
+    let found = FoundCoordinator {
+        cluster: FoundCluster {
+            name: &cluster.name,
+            secret: secret.reveal_text(),
+            coordinators: &cluster.coordinators,
+        },
+    };
+    let found = toml::to_string(&found).context("can't be written as TOML")?;
     let text = format!(
-        "# How `verbs3 preload`, `verbs3 cache` and `verbs3 status` find the `verbs3 dev` of this folder. Written at each start.\n\
-         [cluster]\nname = {:?}\nsecret = {:?}\ncoordinators = {:?}\n",
-        cluster.name,
-        secret.reveal_text(),
-        cluster.coordinators
+        "# How `verbs3 preload`, `verbs3 cache` and `verbs3 status` find the `verbs3 dev` of this\n\
+         # folder. Written at each start.\n{found}"
     );
     // Beside it and renamed: who reads it meanwhile has the one or the other.
     let next = file.with_extension("toml.next");

@@ -15,7 +15,7 @@ use verbs3_config::{
 use verbs3_coordinator::hot_block_table::HotOptions;
 use verbs3_coordinator::membership::ClusterOptions;
 use verbs3_coordinator::store::SharedClusterStore;
-use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
+use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore, EtcdUser};
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator::{
     ClusterClaimError, CoordinatorError, CoordinatorOptions, RelayQueueOptions,
@@ -260,7 +260,10 @@ async fn open_store(store: &CoordinatorStoreSettings) -> anyhow::Result<SharedCl
                     (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
                     _ => None,
                 },
-                user: user.clone().zip(password.map(|password| password.reveal_text().to_owned())),
+                user: user.clone().zip(password).map(|(name, password)| EtcdUser {
+                    name,
+                    password: password.reveal_text().to_owned(),
+                }),
                 deadline: deadline.0,
             };
             Arc::new(EtcdStore::connect(options).await.context("coordinator.store.endpoints")?)

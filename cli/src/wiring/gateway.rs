@@ -22,7 +22,7 @@ use super::admin_limits::admin_limits;
 use super::listen_endpoint::ListenEndpoint;
 use super::preload_jobs::CoordinatorJobs;
 use super::tier::WorkerConnector;
-use super::{cluster_geometry, coordinator_client, map_arena, map_follower, relay, stores, tier};
+use super::{cluster_geometry, coordinator_client, followers, map_arena, relay, stores, tier};
 use crate::process::RunningProcess;
 
 /// Who knows no worker after so long is told so: more than an election and a join take.
@@ -73,12 +73,11 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         let known = tier.clone();
         let missing = warn_without_workers(WORKERS_WITHIN, move || known.workers_up().1);
         let missing = unfollow.clone().run_until_cancelled_owned(missing);
-        let follow = map_follower::follow_map(client, tier.clone(), ways.clone(), unfollow.clone());
+        let follow = followers::follow_map(client, tier.clone(), ways.clone(), unfollow.clone());
         tokio::spawn(async move { tokio::join!(follow, missing) })
     });
-    let following_hot = coordinator_client::build_client(&cluster)?.map(|client| {
-        tokio::spawn(map_follower::follow_hot(client, tier.clone(), unfollow.clone()))
-    });
+    let following_hot = coordinator_client::build_client(&cluster)?
+        .map(|client| tokio::spawn(followers::follow_hot(client, tier.clone(), unfollow.clone())));
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = IdentityStore::load_file(file)?;
     let exported = super::telemetry::start_telemetry(

@@ -1,8 +1,8 @@
 //! Listening sockets of the roles http and control: an address and, where the configuration names
 //! one, a network device.
 //!
-//! Owns the making of them, what is said when it fails, and the address that others are told. The sockets of the data role are
-//! `verbs3_rdma`'s.
+//! Owns the making of them, what is said when it fails, and the address that others are told. The
+//! sockets of the data role are `verbs3_rdma`'s.
 
 use std::io;
 use std::net::SocketAddr;

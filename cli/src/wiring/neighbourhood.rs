@@ -9,10 +9,10 @@ use verbs3_config::{
     ClusterSettings, GatewayPeersSettings, MemorySettings, TcpSettings, VerbsSettings,
     WorkerNeighboursSettings, WorkerSettings,
 };
+use verbs3_coordinator_client::{MemberPeers, RESOLVE_PAUSE};
 use verbs3_protocol::{BlockGeometry, ClusterMember, WorkerId};
 
 use super::map_arena;
-use super::map_follower::{KnownPeers, RESOLVE_PAUSE, all_found, peers_of};
 use super::tier::WorkerConnector;
 
 /// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be
@@ -26,9 +26,8 @@ const HEALTH: HealthOptions = HealthOptions {
 /// The other workers, as they are reached.
 pub struct WorkerNeighbourhood {
     me: WorkerId,
-    ways: WorkerConnector,
     neighbours: Arc<NeighbourClient>,
-    known: Mutex<KnownPeers>,
+    peers: Mutex<MemberPeers<WorkerConnector>>,
 }
 
 /// `None`: former owners are not to be asked.
@@ -66,7 +65,8 @@ pub async fn start_neighbourhood(
         health: HEALTH,
     };
     let (me, neighbours) = (WorkerId(worker.id.clone()), NeighbourClient::new(options, arena));
-    Ok(Some(Arc::new(WorkerNeighbourhood { me, ways, neighbours, known: Mutex::default() })))
+    let peers = Mutex::new(MemberPeers::new(Arc::new(ways)));
+    Ok(Some(Arc::new(WorkerNeighbourhood { me, neighbours, peers })))
 }
 
 impl WorkerNeighbourhood {
@@ -81,17 +81,13 @@ impl WorkerNeighbourhood {
         let others: Vec<ClusterMember> =
             members.iter().filter(|member| member.id != self.me).cloned().collect();
         loop {
-            let mut known = self.known.lock().await;
-            let Some(peers) = peers_of(&others, &self.ways, &known).await else { return };
-            self.neighbours.adopt_peers(
-                &peers.iter().map(|(id, (_, _, peer))| (id.clone(), peer.clone())).collect(),
-            );
-            // Peers that are in neither close by being dropped, once their calls have ended.
-            *known = peers;
-            if all_found(&known) {
+            let mut peers = self.peers.lock().await;
+            let Some(known) = peers.adopt_members(&others).await else { return };
+            self.neighbours.adopt_peers(&known);
+            if peers.are_all_found() {
                 return;
             }
-            drop(known);
+            drop(peers);
             tokio::time::sleep(RESOLVE_PAUSE).await;
         }
     }

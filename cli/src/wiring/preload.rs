@@ -19,7 +19,7 @@ use verbs3_protocol::BlockGeometry;
 use verbs3_ufs::Ufs;
 
 use super::tier::WorkerConnector;
-use super::{cluster_geometry, coordinator_client, map_arena, map_follower, stores, tier};
+use super::{cluster_geometry, coordinator_client, followers, map_arena, stores, tier};
 
 /// The settings that preload jobs are made of.
 pub struct PreloadWiring<'a> {
@@ -89,7 +89,7 @@ pub async fn start_preload(
         let stop = CancellationToken::new();
         (
             stop.clone(),
-            tokio::spawn(map_follower::follow_map(client, tier.clone(), ways.clone(), stop)),
+            tokio::spawn(followers::follow_map(client, tier.clone(), ways.clone(), stop)),
         )
     });
     let made = build_preload(preload, tier, mounts, &stores, registry)?;

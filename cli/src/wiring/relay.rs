@@ -8,11 +8,10 @@ use async_trait::async_trait;
 use verbs3_client::{CacheTierClient, RelayError, TierRelayOptions};
 use verbs3_config::{ClusterSettings, GatewayTierSettings};
 use verbs3_coordinator_client::CoordinatorClient;
-use verbs3_coordinator_client::api::{PREFIX, RelayRequest};
+use verbs3_coordinator_client::api::{PREFIX, RelayRequest, escape_path_segment};
 use verbs3_protocol::{NoticeRelayOutcome, WorkerId, WriteNotice};
 
 use super::coordinator_client;
-use super::lease_keeper::escape_path_segment;
 
 /// For connecting to a coordinator, and for its answer beside the worker's. Writes wait for both:
 /// shorter than elsewhere, so that one coordinator that is away leaves time for the next.

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use prometheus::Registry;
 use verbs3_client::{CacheTierClient, HealthOptions, TierOptions};
 use verbs3_config::{
     ClusterSettings, ClusterWorkerSettings, GatewayPeersSettings, GatewayTierSettings, TcpSettings,
     VerbsSettings,
 };
+use verbs3_coordinator_client::{PeerSource, resolve_address};
 use verbs3_protocol::{BlockGeometry, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::{BackoffOptions, PeerOptions, QueuePairs, RestOptions, TransportPeer};
@@ -45,6 +46,22 @@ struct PeerFactory {
     options: PeerOptions,
 }
 
+impl PeerSource for WorkerConnector {
+    type Peer = TransportPeer;
+
+    /// Returns `None` within one process.
+    fn make_peer(&self, id: &WorkerId, address: SocketAddr) -> Option<Arc<TransportPeer>> {
+        let PeerFactory { requesters, options } = self.dialling.as_ref()?;
+        let address = PeerAddress::with_name(address, id.0.clone());
+        Some(Arc::new(TransportPeer::new(
+            id.0.clone(),
+            address,
+            requesters.transports.clone(),
+            options.clone(),
+        )))
+    }
+}
+
 impl WorkerConnector {
     /// Ways to the workers that the configuration lists, over whatever transport both hosts have.
     /// Landings lie in `arena`.
@@ -69,18 +86,6 @@ impl WorkerConnector {
             }
         }
         Ok(ways)
-    }
-
-    /// A peer that is reached at this address; `None` within one process.
-    pub fn make_peer(&self, id: &WorkerId, address: SocketAddr) -> Option<Arc<TransportPeer>> {
-        let PeerFactory { requesters, options } = self.dialling.as_ref()?;
-        let address = PeerAddress::with_name(address, id.0.clone());
-        Some(Arc::new(TransportPeer::new(
-            id.0.clone(),
-            address,
-            requesters.transports.clone(),
-            options.clone(),
-        )))
     }
 
     /// Ways within this process.
@@ -189,13 +194,6 @@ fn peer_options(peers: &GatewayPeersSettings, verbs: &VerbsSettings) -> PeerOpti
         },
         queue_pairs: QueuePairs::new(verbs.connections_max as usize),
     }
-}
-
-/// Looks a `host:port` up and prefers IPv4. Errors when the name has no address.
-pub async fn resolve_address(address: &str) -> anyhow::Result<SocketAddr> {
-    let found: Vec<SocketAddr> = tokio::net::lookup_host(address).await?.collect();
-    ensure!(!found.is_empty(), "the name has no address");
-    Ok(found.iter().find(|found| found.is_ipv4()).copied().unwrap_or(found[0]))
 }
 
 /// For the workers' logs.

@@ -88,20 +88,24 @@ impl WorkerRailAddresses {
     }
 }
 
+/// The settings that a worker's servers are made of, besides its own.
+pub struct ServerSettings<'a> {
+    pub tcp: &'a TcpSettings,
+    pub verbs: &'a VerbsSettings,
+    pub cluster: &'a ClusterSettings,
+    pub process: &'a ProcessSettings,
+}
+
 impl WorkerServers {
     /// Listens on every way that there is. Tcp, which tells of the others, comes last.
     pub async fn start(
         worker: &WorkerSettings,
-        (tcp, verbs, cluster, process): (
-            &TcpSettings,
-            &VerbsSettings,
-            &ClusterSettings,
-            &ProcessSettings,
-        ),
+        settings: ServerSettings<'_>,
         arena: &Arena,
         service: Arc<dyn CallService>,
         runtimes: Vec<Handle>,
     ) -> anyhow::Result<Self> {
+        let ServerSettings { tcp, verbs, cluster, process } = settings;
         let tcp_options = tcp_options(tcp, cluster, &worker.id)?;
         let (calls, drain_deadline) = (tcp_options.calls.clone(), process.drain_for.0);
         let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
@@ -124,8 +128,10 @@ impl WorkerServers {
         };
         let tcp =
             TcpServer::bind(worker.listen, options, service).await.context("worker.listen")?;
+        let socket = shm.as_ref().map(|shm| shm.socket_path().display().to_string());
+        let rail_addresses: Vec<_> = rails.iter().map(VerbsServer::local_addr).collect();
         tracing::info!(
-            tcp = %tcp.local_addr(), shm = shm.as_ref().map(|shm| shm.socket_path().display().to_string()), rails = ?rails.iter().map(VerbsServer::local_addr).collect::<Vec<_>>(),
+            tcp = %tcp.local_addr(), shm = socket, rails = ?rail_addresses,
             "gateways can reach this worker"
         );
         Ok(Self { tcp, shm, rails, polling })

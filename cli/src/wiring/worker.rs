@@ -13,6 +13,7 @@ use verbs3_config::{
     DiskFolderSettings, DiskVolumeSettings, RootSettings, WorkerDiskSettings, WorkerFillSettings,
     WorkerIndexSettings, WorkerLeasesSettings, WorkerSettings, WorkerWritesSettings,
 };
+use verbs3_coordinator_client::WorkerLeaseKeeper;
 use verbs3_coordinator_client::api::{WorkerIncarnation, WorkerRegistration, WorkerTierCapacity};
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
 use verbs3_protocol::{BlockGeometry, Epoch, ObjectVolume, PlacementMap, WorkerId};
@@ -21,10 +22,10 @@ use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
 use super::admin_limits::admin_limits;
-use super::lease_keeper::WorkerLeaseKeeper;
+use super::leased_worker::LeasedCacheWorker;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::tier::cluster_members;
-use super::transports::WorkerServers;
+use super::transports::{ServerSettings, WorkerServers};
 use super::{cluster_geometry, coordinator_client, map_arena, neighbourhood, stores};
 use crate::process::RunningProcess;
 use crate::reactor_threads::ReactorThreads;
@@ -71,7 +72,8 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     }
     let reactors = ReactorThreads::start(usize::from(process.threads))
         .context("can't start threads; raise the process's thread limit")?;
-    let settings = (&tcp, &verbs, &cluster, &process);
+    let settings =
+        ServerSettings { tcp: &tcp, verbs: &verbs, cluster: &cluster, process: &process };
     let servers =
         WorkerServers::start(&worker, settings, &arena, cache.clone(), reactors.runtime_handles())
             .await?;
@@ -99,13 +101,9 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
             if let Some(neighbourhood) = &neighbourhood {
                 cache.set_neighbours(neighbourhood.neighbour_table());
             }
-            let tenant = WorkerLeaseKeeper::new(
-                client,
-                cache.clone(),
-                registration,
-                servers.rail_addresses(),
-                neighbourhood,
-            );
+            let (cache, rails) = (cache.clone(), servers.rail_addresses());
+            let leased = Arc::new(LeasedCacheWorker { cache, rails, neighbourhood });
+            let tenant = WorkerLeaseKeeper::new(client, leased, registration);
             Some(tokio::spawn(tenant.run(started.stop.clone())))
         }
         None => None,

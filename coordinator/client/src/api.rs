@@ -21,6 +21,16 @@ pub use cluster_views::{
 
 /// Prefix of every path.
 pub const PREFIX: &str = "/v1";
+/// Writes an id as a part of a path.
+pub fn escape_path_segment(id: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
+    id.bytes()
+        .map(
+            |byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") },
+        )
+        .collect()
+}
+
 /// Longest body of a request in bytes: a write notice about 1,000 keys of 1,024 bytes, each escaped
 /// in JSON.
 pub const REQUEST_BYTES_MAX: usize = 2 << 20;

@@ -2,6 +2,7 @@
 //! one to the next until one answers; the last one that answered is asked first.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -56,9 +57,18 @@ pub enum AskError {
     )]
     TooLong { bytes: usize },
     #[error(
-        "{url} gave an answer that makes no sense: {reason}; do both sides run the same version?"
+        "{url} gave an answer that makes no sense: {flaw}; do both sides run the same version?"
     )]
-    Senseless { url: String, reason: String },
+    Senseless { url: String, flaw: AnswerFlaw },
+}
+
+/// What makes no sense in an answer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum AnswerFlaw {
+    #[error("status {status} with a body that is no refusal: {error}")]
+    NoRefusal { status: StatusCode, error: Arc<serde_json::Error> },
+    #[error("{0}")]
+    Json(Arc<serde_json::Error>),
 }
 
 impl AskError {
@@ -306,11 +316,9 @@ impl CoordinatorClient {
         let refused: CoordinatorRefusal = match serde_json::from_slice(&body) {
             Ok(refused) => refused,
             Err(error) => {
-                let reason = format!("status {status} with a body that is no refusal: {error}");
-                return CoordinatorAttempt::Failed(AskError::Senseless {
-                    url: url.to_owned(),
-                    reason,
-                });
+                let flaw = AnswerFlaw::NoRefusal { status, error: Arc::new(error) };
+                let url = url.to_owned();
+                return CoordinatorAttempt::Failed(AskError::Senseless { url, flaw });
             }
         };
         if let Some(there) = refused.now_ms.filter(|_| {
@@ -353,7 +361,7 @@ fn decode_response<A: DeserializeOwned>(
 ) -> Result<Option<A>, AskError> {
     let senseless = |error: serde_json::Error| AskError::Senseless {
         url: url.to_owned(),
-        reason: error.to_string(),
+        flaw: AnswerFlaw::Json(Arc::new(error)),
     };
     if status == StatusCode::NO_CONTENT {
         return Ok(None);

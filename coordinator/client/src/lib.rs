@@ -1,5 +1,6 @@
-//! Lets other processes speak with the coordinators: messages, their proof, the client, and the
-//! followers of the map and of hot blocks. Decides nothing about placement.
+//! Lets other processes speak with the coordinators: messages, their proof, the client, a worker's
+//! lease, and the followers of the map and of hot blocks. Decides nothing about placement. What is
+//! specific to a process is handed in ([`LeasedWorker`], [`PlacementAdopter`], [`PeerSource`]).
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -8,10 +9,18 @@ mod client;
 pub mod hot_blocks;
 mod hot_follower;
 pub mod lease_clock;
+mod lease_keeper;
+mod leased_worker;
 mod map_follower;
+mod member_peers;
+mod placement_follower;
 pub mod proof;
 pub mod worker_lease;
 
-pub use client::{AskError, CoordinatorClient, CoordinatorClientOptions};
+pub use client::{AnswerFlaw, AskError, CoordinatorClient, CoordinatorClientOptions};
 pub use hot_follower::HotFollower;
+pub use lease_keeper::WorkerLeaseKeeper;
+pub use leased_worker::{LeasedWorker, PlacementActivation, WorkerLeaseRest, WorkerLeaseTerm};
 pub use map_follower::{MapFollower, MapWatch};
+pub use member_peers::{MemberPeers, PeerSource, PeersByWorker, RESOLVE_PAUSE, resolve_address};
+pub use placement_follower::{PlacementAdopter, follow_placement};

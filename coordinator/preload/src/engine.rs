@@ -45,7 +45,8 @@ pub enum PreloadEngineError {
     #[error("{0} jobs wait or run, as many as there may be; stop some")]
     Full(usize),
     #[error(
-        "{0} jobs of notifications wait or run, as many as there may be (coordinator.preload.notified_jobs_max); send it again later"
+        "{0} jobs of notifications wait or run, as many as there may be \
+        (coordinator.preload.notified_jobs_max); send it again later"
     )]
     NotifiedFull(usize),
     #[error(

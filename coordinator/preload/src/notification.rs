@@ -38,7 +38,10 @@ struct NotificationRecord {
 
 /// Describes the part of a record that is looked at.
 fn changed_object_schema(_: &mut SchemaGenerator) -> Schema {
-    let text = |name: &str| json!({ "type": "object", "required": [name], "properties": { name: { "type": "string" } } });
+    let text = |name: &str| {
+        let properties = json!({ name: { "type": "string" } });
+        json!({ "type": "object", "required": [name], "properties": properties })
+    };
     json_schema!({
         "type": "object",
         "required": ["bucket", "object"],

@@ -32,8 +32,8 @@ pub enum ObjectError {
     TooMany(usize),
     #[error("there is no object {0}")]
     Absent(String),
-    #[error("{path}: {reason}")]
-    Ufs { path: String, reason: String },
+    #[error("{path}: the ufs answered {status}")]
+    Ufs { path: String, status: u16 },
     #[error(transparent)]
     Tier(#[from] TendError),
 }
@@ -205,8 +205,7 @@ impl ObjectAdmin {
                 Err(ObjectError::Absent(path.to_owned()))
             }
             WarmOutcome::Absent(AbsentReply { answer, .. }) => {
-                let reason = format!("the ufs answered {}", answer.status);
-                Err(ObjectError::Ufs { path: path.to_owned(), reason })
+                Err(ObjectError::Ufs { path: path.to_owned(), status: answer.status })
             }
             WarmOutcome::Refused { worker, refusal: WorkerRefusal { reason, .. } } => {
                 Err(TendError::Refused { worker, reason }.into())

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use http::Method;
+use http::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
+use s3s::S3Error;
 use s3s::dto::{ETag, EncodingType, ListObjectsV2Input, ListObjectsV2Output, Object, Timestamp};
 use time::OffsetDateTime;
 use verbs3_protocol::{ContentVersion, ListedAttributes};
@@ -104,24 +105,41 @@ impl ShortListCache {
 
 /// Reason why a page can't be fetched.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {reason}")]
+#[error("{what}: {fault}")]
 pub(crate) struct ListError {
     what: String,
-    reason: String,
+    fault: ListFault,
     /// A later try may succeed.
     pub(crate) again: bool,
 }
 
+/// What is wrong with a list, or with its store.
+#[derive(Debug, thiserror::Error)]
+enum ListFault {
+    #[error("the ufs lists a key that is no text")]
+    KeyNoText,
+    #[error("the ufs lists the same keys again and again")]
+    Repeated,
+    #[error("the ufs says that there is more, and not where")]
+    NoToken,
+    #[error("it has no ETag")]
+    NoEtag,
+    #[error("the line at byte {offset} is longer than {CHUNK_BYTES} bytes, or no text")]
+    Line { offset: u64 },
+    #[error("the ufs answered {status}: {error}")]
+    Listing { status: StatusCode, error: S3Error },
+    #[error("{0}")]
+    Ufs(UfsError),
+}
+
 impl ListError {
-    fn new(what: &str, reason: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), reason: reason.into(), again: false }
+    fn new(what: &str, fault: ListFault) -> Self {
+        Self { what: what.to_owned(), fault, again: false }
     }
 
-    fn of_ufs(what: &str, error: &UfsError) -> Self {
-        Self {
-            again: error.retry_advice() != RetryAdvice::Never,
-            ..Self::new(what, error.to_string())
-        }
+    fn of_ufs(what: &str, error: UfsError) -> Self {
+        let again = error.retry_advice() != RetryAdvice::Never;
+        Self { again, ..Self::new(what, ListFault::Ufs(error)) }
     }
 }
 
@@ -188,7 +206,7 @@ async fn list_prefix_page(
         for object in output.contents.iter().flatten() {
             let key = object.key.as_deref().and_then(|key| decode_key(key, is_url));
             let Some(key) = key else {
-                return Err(ListError::new(&what, "the ufs lists a key that is no text"));
+                return Err(ListError::new(&what, ListFault::KeyNoText));
             };
             last = Some(key.clone());
             items.push(PreloadListItem {
@@ -202,7 +220,7 @@ async fn list_prefix_page(
         }
         if last.is_some() {
             if last <= cursor.after {
-                return Err(ListError::new(&what, "the ufs lists the same keys again and again"));
+                return Err(ListError::new(&what, ListFault::Repeated));
             }
             return Ok(PreloadListPage {
                 items,
@@ -213,7 +231,7 @@ async fn list_prefix_page(
         // A page without keys that is not the last: only the store's own token leads further.
         let token = output.next_continuation_token;
         if token.is_none() || token == input.continuation_token {
-            return Err(ListError::new(&what, "the ufs says that there is more, and not where"));
+            return Err(ListError::new(&what, ListFault::NoToken));
         }
         input.continuation_token = token;
     }
@@ -228,11 +246,9 @@ async fn request_listing(
         observe_answer(ufs.s3_store().list_objects_v2(s3_request(Method::GET, input))).await;
     result.map(|response| response.output).map_err(|error| {
         let answer = answer_of(&error, raw);
-        let reason = format!("the ufs answered {}: {error}", answer.status);
-        ListError {
-            again: answer.retry_advice() != RetryAdvice::Never,
-            ..ListError::new(what, reason)
-        }
+        let again = answer.retry_advice() != RetryAdvice::Never;
+        let fault = ListFault::Listing { status: answer.status, error };
+        ListError { again, ..ListError::new(what, fault) }
     })
 }
 
@@ -270,7 +286,7 @@ async fn read_manifest_page(
     keys_max: i32,
 ) -> Result<PreloadListPage, ListError> {
     let what = format!("can't read the manifest {}", mount.client_path(key));
-    let failed = |error: UfsError| ListError::of_ufs(&what, &error);
+    let failed = |error: UfsError| ListError::of_ufs(&what, error);
     let read = |cursor: &PreloadListCursor, range| ReadObject {
         bucket: mount.bucket.clone(),
         key: key.to_owned(),
@@ -282,7 +298,7 @@ async fn read_manifest_page(
     let mut cursor = cursor.clone();
     if cursor.etag.is_none() {
         let head = mount.ufs.head_object(read(&cursor, None)).await.map_err(failed)?;
-        let Some(etag) = head.etag else { return Err(ListError::new(&what, "it has no ETag")) };
+        let Some(etag) = head.etag else { return Err(ListError::new(&what, ListFault::NoEtag)) };
         (cursor.etag, cursor.bytes) = (Some(etag), head.bytes);
     }
     let after = cursor.of_next_source();
@@ -298,11 +314,8 @@ async fn read_manifest_page(
     }
     let taken = take_lines(&text, end == cursor.bytes, keys_max.max(1) as usize);
     let Some((lines, used)) = taken else {
-        let reason = format!(
-            "the line at byte {} is longer than {CHUNK_BYTES} bytes, or no text",
-            cursor.offset
-        );
-        return Err(ListError::new(&what, reason));
+        let fault = ListFault::Line { offset: cursor.offset };
+        return Err(ListError::new(&what, fault));
     };
     let (mut items, mut bad) = (Vec::new(), Vec::new());
     for line in lines {

@@ -54,7 +54,7 @@ impl MembershipController {
     pub fn decide_step(&mut self, now: LeaseInstant) -> MembershipStep {
         // Beside a change: a member gives up the present map only once it has a lease.
         let mut new_places = std::mem::take(&mut self.new_places);
-        // The first place of an id is durable. A second process that came meanwhile is refused by it.
+        // The first place of an id is durable. It refuses a second process that came meanwhile.
         new_places.retain(|id, _| !self.document.places.contains_key(id));
         if !new_places.is_empty() {
             let mut places = self.document.places.clone();

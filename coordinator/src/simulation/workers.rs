@@ -1,4 +1,4 @@
-//! Workers of the simulation. Each does with its [`WorkerLease`] what the command line's
+//! Workers of the simulation. Each does with its [`WorkerLease`] what
 //! `WorkerLeaseKeeper` does, under the simulation's clock.
 
 use std::time::Duration;

@@ -7,6 +7,7 @@
 mod election;
 mod members;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     ClusterStore, ClusterStoreEntry, ClusterStoreError, ClusterStoreRevision, ClusterStoreWatch,
-    EntryPrecondition, FencingToken, LeadershipGuard, validate_entry,
+    EntryPrecondition, FencingToken, LeadershipGuard, StoreOutage, validate_entry,
 };
 use members::EtcdMembers;
 
@@ -37,9 +38,23 @@ pub struct EtcdOptions {
     pub ca: Option<Vec<u8>>,
     /// PEM of a certificate and its key, for client authentication.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    pub user: Option<(String, String)>,
+    pub user: Option<EtcdUser>,
     /// Deadline of one request to one member.
     pub deadline: Duration,
+}
+
+/// Name and password that etcd knows.
+#[derive(Clone)]
+pub struct EtcdUser {
+    pub name: String,
+    pub password: String,
+}
+
+impl fmt::Debug for EtcdUser {
+    /// Leaves the password out.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdUser").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// Pause before a watch or an election is tried again.
@@ -63,24 +78,22 @@ pub struct EtcdStore {
 /// and repeated.
 async fn authenticate_user(
     mut client: Client,
-    user: (String, String),
+    user: EtcdUser,
     store: &str,
     deadline: Duration,
     stop: CancellationToken,
 ) -> Result<(), ClusterStoreError> {
-    let unavailable =
-        |reason: String| ClusterStoreError::Unavailable { store: store.to_owned(), reason };
-    match tokio::time::timeout(deadline, client.update_user(Some(user.clone()))).await {
+    let EtcdUser { name, password } = user;
+    let credentials = Some((name.clone(), password));
+    match tokio::time::timeout(deadline, client.update_user(credentials.clone())).await {
         Ok(Ok(())) => return Ok(()),
         // etcd has answered: "authentication failed", or "authentication is not enabled".
         Ok(Err(etcd_client::Error::GRpcStatus(status)))
             if status.message().contains("authentication") =>
         {
-            return Err(unavailable(format!(
-                "it does not take user {}: {}",
-                user.0,
-                status.message()
-            )));
+            let (store, answer) = (store.to_owned(), status.message().to_owned());
+            let outage = StoreOutage::UserRefused { user: name, answer };
+            return Err(ClusterStoreError::Unavailable { store, outage });
         }
         Ok(Err(error)) => {
             tracing::warn!(store, %error, "etcd was not told of the user; trying again")
@@ -90,7 +103,8 @@ async fn authenticate_user(
     tokio::spawn(stop.run_until_cancelled_owned(async move {
         loop {
             tokio::time::sleep(RETRY_PAUSE).await;
-            let told = tokio::time::timeout(deadline, client.update_user(Some(user.clone()))).await;
+            let told =
+                tokio::time::timeout(deadline, client.update_user(credentials.clone())).await;
             if matches!(told, Ok(Ok(()))) {
                 return;
             }
@@ -127,7 +141,7 @@ impl EtcdStore {
         let each = endpoints.iter().map(|url| Client::connect([url], Some(connect.clone())));
         let clients = try_join_all(each).await.map_err(|error| ClusterStoreError::Unavailable {
             store: name.clone(),
-            reason: error.to_string(),
+            outage: error.into(),
         })?;
         let introducing = CancellationToken::new();
         if let Some(user) = user {
@@ -159,8 +173,8 @@ impl EtcdStore {
         })
     }
 
-    fn unavailable_error(&self, reason: impl ToString) -> ClusterStoreError {
-        ClusterStoreError::Unavailable { store: self.name.clone(), reason: reason.to_string() }
+    fn unavailable_error(&self, outage: StoreOutage) -> ClusterStoreError {
+        ClusterStoreError::Unavailable { store: self.name.clone(), outage }
     }
 
     async fn found(&self, key: &str) -> Result<Option<KeyValue>, ClusterStoreError> {
@@ -168,13 +182,13 @@ impl EtcdStore {
             let full = self.full_key(key);
             async move { client.kv_client().get(full, None).await }
         });
-        Ok(found.await.map_err(|reason| self.unavailable_error(reason))?.take_kvs().pop())
+        Ok(found.await.map_err(|outage| self.unavailable_error(outage))?.take_kvs().pop())
     }
 
     /// Commits a transaction. Without an answer it may have happened.
     async fn commit(&self, txn: Txn) -> Result<TxnResponse, ClusterStoreError> {
         let commit = |client: Client| async move { client.kv_client().txn(txn).await };
-        self.members.ask_one(commit).await.map_err(|reason| self.unavailable_error(reason))
+        self.members.ask_one(commit).await.map_err(|outage| self.unavailable_error(outage))
     }
 
     /// Runs one transaction: the write if all comparisons hold. Otherwise it reads the present
@@ -243,7 +257,7 @@ impl ClusterStore for EtcdStore {
             let mut client = client.kv_client().max_decoding_message_size(LIST_BYTES_MAX);
             async move { client.get(full, Some(options)).await }
         });
-        let answer = answer.await.map_err(|reason| self.unavailable_error(reason))?;
+        let answer = answer.await.map_err(|outage| self.unavailable_error(outage))?;
         // The leader's key belongs to this module.
         let leader = self.full_key(LEADER);
         let shown = answer.kvs().iter().filter(|found| found.key() != leader.as_bytes());
@@ -274,7 +288,7 @@ impl ClusterStore for EtcdStore {
         let (full, members) = (self.full_key(prefix), self.members.clone());
         // Starts before the return, so that later changes are signalled.
         let mut stream =
-            watched(&members, &full).await.map_err(|why| self.unavailable_error(why))?;
+            watched(&members, &full).await.map_err(|outage| self.unavailable_error(outage))?;
         let (sender, changes) = watch::channel(0);
         let stop = CancellationToken::new();
         let (ended, name) = (stop.clone(), self.name.clone());
@@ -323,7 +337,7 @@ impl ClusterStore for EtcdStore {
 }
 
 /// Watches a prefix from now on.
-async fn watched(members: &EtcdMembers, prefix: &str) -> Result<WatchStream, String> {
+async fn watched(members: &EtcdMembers, prefix: &str) -> Result<WatchStream, StoreOutage> {
     let watch = |client: Client| {
         let (prefix, options) = (prefix.to_owned(), WatchOptions::new().with_prefix());
         async move { client.watch_client().watch(prefix, Some(options)).await }

@@ -24,7 +24,7 @@ use verbs3_coordinator_client::lease_clock::LeaseInstant;
 
 use super::{
     ClusterStore, ClusterStoreEntry, ClusterStoreError, ClusterStoreRevision, ClusterStoreWatch,
-    EntryPrecondition, FencingToken, LeadershipGuard, validate_entry,
+    EntryPrecondition, FencingToken, LeadershipGuard, StoreOutage, validate_entry,
 };
 
 /// File that is locked. The count of openings lies beside it.
@@ -62,10 +62,9 @@ impl FileStore {
     /// Opens the folder, and creates it if there is none. Blocks on the disk.
     pub fn open_folder(folder: &Path) -> Result<Self, ClusterStoreError> {
         let name = folder.display().to_string();
-        let failed = |what: &str, error: io::Error| ClusterStoreError::Unavailable {
-            store: name.clone(),
-            reason: format!("can't {what}: {error}"),
-        };
+        let unusable = |outage| ClusterStoreError::Unavailable { store: name.clone(), outage };
+        let failed =
+            |attempt: &str, error: io::Error| unusable(StoreOutage::of_disk(attempt, error));
         let entries = folder.join(ENTRIES);
         fs::create_dir_all(&entries).map_err(|error| failed("make the folder", error))?;
         let lock = fs::OpenOptions::new()
@@ -76,18 +75,13 @@ impl FileStore {
             .open(folder.join(LOCK))
             .map_err(|error| failed("open its lock", error))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            rustix::io::Errno::WOULDBLOCK => ClusterStoreError::Unavailable {
-                store: name.clone(),
-                reason: "another coordinator uses the folder; give this one its own, or use etcd \
-                    for several"
-                    .to_owned(),
-            },
+            rustix::io::Errno::WOULDBLOCK => unusable(StoreOutage::Occupied),
             error => failed("lock it", error.into()),
         })?;
         let opening = entry_file::count_opening(&folder.join(LOCK), folder)
             .map_err(|error| failed("count", error))?;
         let map = entry_file::read_all(&entries)
-            .map_err(|reason| ClusterStoreError::Damaged { store: name.clone(), reason })?;
+            .map_err(|damage| ClusterStoreError::Damaged { store: name.clone(), damage })?;
         let state = FileStoreState {
             map,
             revision: opening << OPENING_SHIFT,
@@ -117,10 +111,8 @@ impl FileStore {
         let inner = self.inner.clone();
         let task = tokio::task::spawn_blocking(move || change(&inner, &mut inner.state.lock()));
         task.await.unwrap_or_else(|error| {
-            Err(ClusterStoreError::Unavailable {
-                store: self.inner.name.clone(),
-                reason: error.to_string(),
-            })
+            let (store, outage) = (self.inner.name.clone(), StoreOutage::Panicked(Arc::new(error)));
+            Err(ClusterStoreError::Unavailable { store, outage })
         })
     }
 }
@@ -154,11 +146,9 @@ impl FileStoreState {
 }
 
 impl FileStoreInner {
-    fn write_error(&self, key: &str, error: &io::Error) -> ClusterStoreError {
-        ClusterStoreError::Unavailable {
-            store: self.name.clone(),
-            reason: format!("can't write {key}: {error}"),
-        }
+    fn write_error(&self, key: &str, error: io::Error) -> ClusterStoreError {
+        let outage = StoreOutage::of_disk(format!("write {key}"), error);
+        ClusterStoreError::Unavailable { store: self.name.clone(), outage }
     }
 }
 
@@ -200,7 +190,7 @@ impl ClusterStore for FileStore {
                 revision: ClusterStoreRevision(state.revision),
             };
             entry_file::write_entry(&inner.entries, &entry)
-                .map_err(|error| inner.write_error(&key, &error))?;
+                .map_err(|error| inner.write_error(&key, error))?;
             state.map.insert(key.clone(), entry);
             state.notify_watches(&key);
             Ok(ClusterStoreRevision(state.revision))
@@ -219,7 +209,7 @@ impl ClusterStore for FileStore {
             state.check_conditions(&key, expect, fence.as_ref())?;
             if state.map.contains_key(&key) {
                 entry_file::remove_entry(&inner.entries, &key)
-                    .map_err(|error| inner.write_error(&key, &error))?;
+                    .map_err(|error| inner.write_error(&key, error))?;
                 state.map.remove(&key);
                 state.notify_watches(&key);
             }

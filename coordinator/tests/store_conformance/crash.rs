@@ -108,7 +108,8 @@ async fn damage_is_found_and_named() {
         error = FileStore::open_folder(folder.path()).err().unwrap();
     }
     assert!(
-        matches!(&error, ClusterStoreError::Damaged { reason, .. } if reason.contains("entries/map")),
+        matches!(&error, ClusterStoreError::Damaged { damage, .. }
+            if damage.to_string().contains("entries/map")),
         "{error}"
     );
 }

@@ -9,7 +9,7 @@ use etcd_client::{
     Certificate, Client, ConnectOptions, Identity, Permission, PermissionType, TlsOptions,
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore};
+use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore, EtcdUser};
 use verbs3_coordinator::store::{ClusterStore, EntryPrecondition};
 
 use crate::etcd::{self, Etcd};
@@ -100,7 +100,7 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
     demand_a_user(&etcd.endpoint, &plain.prefix, &made).await;
     let pem = |text: &String| text.clone().into_bytes();
     let identity = Some((pem(&made.client.0), pem(&made.client.1)));
-    let user = Some(("coordinator".to_owned(), PASSWORD.to_owned()));
+    let user = Some(EtcdUser { name: "coordinator".to_owned(), password: PASSWORD.to_owned() });
     let options = EtcdOptions { ca: Some(pem(&made.ca)), identity, user, ..plain };
 
     let one = EtcdStore::connect(options.clone()).await.unwrap();
@@ -130,7 +130,8 @@ async fn etcd_that_wants_a_certificate_and_a_user_is_used_by_who_has_both() {
                 .unwrap();
         assert!(without.get_entry("map").await.is_err());
     }
-    let wrong = Some(("coordinator".to_owned(), "another password".to_owned()));
+    let (name, password) = ("coordinator".to_owned(), "another password".to_owned());
+    let wrong = Some(EtcdUser { name, password });
     let refused =
         EtcdStore::connect(EtcdOptions { user: wrong, ..options.clone() }).await.err().unwrap();
     assert!(refused.to_string().contains("does not take user coordinator"), "{refused}");

@@ -35,7 +35,7 @@ impl EtcdStore {
             let grant =
                 |client: Client| async move { client.lease_client().grant(seconds, None).await };
             let granted = self.members.ask_one(grant).await;
-            let granted = granted.map_err(|reason| self.unavailable_error(reason))?;
+            let granted = granted.map_err(|outage| self.unavailable_error(outage))?;
             let held = EtcdLease { id: granted.id(), members: self.members.clone() };
             let put = TxnOp::put(key.clone(), value, Some(PutOptions::new().with_lease(held.id)));
             let absent = Compare::create_revision(key.clone(), CompareOp::Equal, 0);

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use etcd_client::{Client, Error};
 
+use super::super::StoreOutage;
+
 /// The members of one etcd cluster.
 pub(super) struct EtcdMembers {
     /// At least one.
@@ -31,18 +33,19 @@ impl EtcdMembers {
     }
 
     /// Asks one member. For requests that must not be repeated.
-    pub(super) async fn ask_one<T, A>(&self, ask: impl FnOnce(Client) -> A) -> Result<T, String>
+    pub(super) async fn ask_one<T, A>(
+        &self,
+        ask: impl FnOnce(Client) -> A,
+    ) -> Result<T, StoreOutage>
     where
         A: Future<Output = Result<T, Error>>,
     {
-        self.ask_within(self.deadline, ask).await.map_err(|error| match error {
-            Some(error) => error.to_string(),
-            None => "it did not answer in time".to_owned(),
-        })
+        let answer = self.ask_within(self.deadline, ask).await;
+        answer.map_err(|error| error.map_or(StoreOutage::Silent, StoreOutage::from))
     }
 
     /// Asks one member after another, each once, until one answers.
-    pub(super) async fn ask_each<T, A>(&self, ask: impl Fn(Client) -> A) -> Result<T, String>
+    pub(super) async fn ask_each<T, A>(&self, ask: impl Fn(Client) -> A) -> Result<T, StoreOutage>
     where
         A: Future<Output = Result<T, Error>>,
     {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, checksum};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::super::{ClusterStoreEntry, ClusterStoreRevision};
+use super::super::{ClusterStoreEntry, ClusterStoreRevision, EntryDamage};
 
 const MAGIC: &str = "verbs3-store-1";
 /// Suffix of files that were never renamed, because of a crash.
@@ -45,19 +46,20 @@ pub(super) fn remove_entry(folder: &Path, key: &str) -> io::Result<()> {
 }
 
 /// Reads every entry. Drops unfinished ones and fails on damaged ones.
-pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, ClusterStoreEntry>, String> {
+pub(super) fn read_all(folder: &Path) -> Result<BTreeMap<String, ClusterStoreEntry>, EntryDamage> {
     let mut map = BTreeMap::new();
-    let at = |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    for file in fs::read_dir(folder).map_err(|error| at(folder, &error))? {
-        let path = file.map_err(|error| at(folder, &error))?.path();
+    let failed = |path: &Path, error| EntryDamage::Unreadable {
+        path: path.to_owned(),
+        error: Arc::new(error),
+    };
+    for file in fs::read_dir(folder).map_err(|error| failed(folder, error))? {
+        let path = file.map_err(|error| failed(folder, error))?.path();
         if path.to_string_lossy().ends_with(UNFINISHED) {
-            fs::remove_file(&path).map_err(|error| at(&path, &error))?;
+            fs::remove_file(&path).map_err(|error| failed(&path, error))?;
             continue;
         }
-        let bytes = fs::read(&path).map_err(|error| at(&path, &error))?;
-        let entry = decode_entry(bytes).ok_or_else(|| {
-            at(&path, &"is not whole; restore it, or remove it if it can be lost")
-        })?;
+        let bytes = fs::read(&path).map_err(|error| failed(&path, error))?;
+        let entry = decode_entry(bytes).ok_or(EntryDamage::Torn { path })?;
         map.insert(entry.key.clone(), entry);
     }
     Ok(map)

@@ -1,28 +1,24 @@
 //! A worker's talk with the coordinators: it registers, keeps its lease, follows the map, and
 //! leaves in order.
 //!
-//! What to say and do is decided by [`WorkerLease`]; here it is said and done.
+//! [`WorkerLease`] decides what to say and do; here it is said. The [`LeasedWorker`] does it.
 
-use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::{BlockRate, CacheWorker, MapActivation, NotedWrite, WorkerDrainProgress};
-use verbs3_coordinator_client::api::{
-    self, CoordinatorRefusalKind, HeardWord, OPEN_WRITES_MAX, OpenWriteReport, PREFIX, RelayedWord,
-    WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration,
-};
-use verbs3_coordinator_client::hot_blocks::{HotBlockRate, HotWish};
-use verbs3_coordinator_client::lease_clock::{BootLeaseClock, LeaseClock};
-use verbs3_coordinator_client::worker_lease::{WorkerLease, WorkerLeaseDuty};
-use verbs3_coordinator_client::{AskError, CoordinatorClient};
 use verbs3_protocol::{Epoch, MemberRoster, PlacementMap};
 
-use super::neighbourhood::WorkerNeighbourhood;
-use super::transports::WorkerRailAddresses;
+use crate::api::{
+    CoordinatorRefusalKind, HeardWord, MembershipActivation, OPEN_WRITES_MAX, PREFIX, RelayedWord,
+    WorkerLeaseGrant, WorkerLeaseRenewal, WorkerRegistration, escape_path_segment,
+};
+use crate::client::{AskError, CoordinatorClient};
+use crate::hot_blocks::{HotBlockRate, HotWish};
+use crate::lease_clock::{BootLeaseClock, LeaseClock};
+use crate::leased_worker::{LeasedWorker, PlacementActivation, WorkerLeaseTerm};
+use crate::worker_lease::{WorkerLease, WorkerLeaseDuty};
 
 /// Pauses while no coordinator answers.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -41,18 +37,16 @@ const LEASES_WAIT: Duration = Duration::from_millis(100);
 /// How long a map waits for the addresses of its members before it comes into force here.
 const FIND_WAIT: Duration = Duration::from_millis(300);
 
-/// A worker that is to belong to a coordinated cluster.
-pub struct WorkerLeaseKeeper {
+/// Keeps the lease of a worker that belongs to a coordinated cluster.
+pub struct WorkerLeaseKeeper<W> {
     client: Arc<CoordinatorClient>,
-    worker: Arc<CacheWorker>,
+    worker: Arc<W>,
     /// Its rails are those that the coordinators were told of last.
     registration: WorkerRegistration,
-    rails: WorkerRailAddresses,
     tenure: WorkerLease,
     registered: bool,
     /// Of the last activation: the next one comes after it.
     map: Option<Arc<PlacementMap>>,
-    neighbourhood: Option<Arc<WorkerNeighbourhood>>,
     /// Finds the addresses of the last map's members. May be cancelled at any time.
     finding: Option<JoinHandle<()>>,
     /// What the leader wants to hear of hot blocks, and when it was told last.
@@ -60,27 +54,23 @@ pub struct WorkerLeaseKeeper {
     hot_told: Instant,
 }
 
-impl WorkerLeaseKeeper {
+impl<W: LeasedWorker + 'static> WorkerLeaseKeeper<W> {
     /// Makes the worker follow the map of the coordinators. Says nothing to them before `run`.
     pub fn new(
         client: Arc<CoordinatorClient>,
-        worker: Arc<CacheWorker>,
+        worker: Arc<W>,
         registration: WorkerRegistration,
-        rails: WorkerRailAddresses,
-        neighbourhood: Option<Arc<WorkerNeighbourhood>>,
     ) -> Self {
         // From here on no other process of this name is at its address.
-        worker.follows_another();
+        worker.expect_predecessor();
         let tenure = WorkerLease::new(registration.incarnation.clone());
         Self {
             client,
             worker,
             registration,
-            rails,
             tenure,
             registered: false,
             map: None,
-            neighbourhood,
             finding: None,
             hot_wish: None,
             hot_told: Instant::now(),
@@ -121,10 +111,9 @@ impl WorkerLeaseKeeper {
     }
 
     async fn request_lease(&mut self) -> Result<WorkerLeaseGrant, AskError> {
-        let rails: Vec<String> =
-            self.rails.current_addresses().into_iter().map(format_rail).collect();
+        let rails = self.worker.rail_addresses();
         let granted = if self.registered {
-            let handing_over = self.worker.handing_over().map(handover_progress);
+            let handing_over = self.worker.drain_progress();
             let changed = (rails != self.registration.rails).then(|| rails.clone());
             let renewal = WorkerLeaseRenewal {
                 handing_over,
@@ -149,33 +138,21 @@ impl WorkerLeaseKeeper {
         Ok(granted)
     }
 
-    /// What this worker serves most, if the leader wants to hear it now. A worker that reaches no
-    /// others can't take a hot block from its owner, and in a cluster of such nobody has use for
-    /// replicas.
+    /// What this worker serves most, if the leader wants to hear it now.
     fn collect_hot_blocks(&mut self) -> Option<Vec<HotBlockRate>> {
-        let HotWish { every_ms, rate_min, blocks_max } =
-            self.hot_wish.filter(|_| self.neighbourhood.is_some())?;
+        let wish = self.hot_wish?;
         let since = self.hot_told.elapsed();
-        if since < Duration::from_millis(every_ms) {
+        if since < Duration::from_millis(wish.every_ms) {
             return None;
         }
+        let hottest = self.worker.collect_hot_blocks(wish, since)?;
         self.hot_told = Instant::now();
-        let hottest = self.worker.block_rates(
-            since,
-            rate_min,
-            usize::try_from(blocks_max).unwrap_or(usize::MAX),
-        );
         let mut names = 0;
-        let fits = |hot: &BlockRate| {
+        let fits = |hot: &HotBlockRate| {
             names += hot.object.key.len() + hot.object.volume.0.len();
             names <= HOT_NAMES_BYTES_MAX
         };
-        let told = |BlockRate { object, block, bytes_per_second }| HotBlockRate {
-            object,
-            block,
-            bytes_per_second,
-        };
-        Some(hottest.into_iter().take_while(fits).map(told).collect())
+        Some(hottest.into_iter().take_while(fits).collect())
     }
 
     /// Logs, and says how long to wait.
@@ -219,19 +196,14 @@ impl WorkerLeaseKeeper {
                 // The epoch is not given up while a gateway may answer by a lease of it. Renewals
                 // go on meanwhile, and ask again.
                 let over =
-                    tokio::time::timeout(LEASES_WAIT, self.worker.leases_over()).await.is_ok();
+                    tokio::time::timeout(LEASES_WAIT, self.worker.wait_for_recalls()).await.is_ok();
                 let given_up = if over { epoch } else { Epoch::default() };
-                self.tenure.confirm_prepare(
-                    given_up,
-                    writes.map(to_open_writes),
-                    self.worker.uncertain_for(),
-                );
+                self.tenure.confirm_prepare(given_up, writes, self.worker.uncertain_for());
             }
             WorkerLeaseDuty::Activate(activation) => self.activate_map(*activation).await,
-            WorkerLeaseDuty::Lease { until, outage_until } => self.worker.hold_lease(|| {
-                let now = BootLeaseClock.latest_now();
-                (until.saturating_duration_since(now), outage_until.saturating_duration_since(now))
-            }),
+            WorkerLeaseDuty::Lease { until, outage_until } => {
+                self.worker.hold_lease(WorkerLeaseTerm { until, outage_until });
+            }
             WorkerLeaseDuty::Hear(words) => {
                 let hear = |RelayedWord { id, word }| HeardWord {
                     id,
@@ -243,8 +215,8 @@ impl WorkerLeaseKeeper {
         }
     }
 
-    async fn activate_map(&mut self, activation: api::MembershipActivation) {
-        let api::MembershipActivation {
+    async fn activate_map(&mut self, activation: MembershipActivation) {
+        let MembershipActivation {
             membership,
             former,
             handed_over,
@@ -271,13 +243,13 @@ impl WorkerLeaseKeeper {
             return;
         };
         self.map = Some(map.clone());
-        self.worker.activate_map(MapActivation {
+        self.worker.activate_map(PlacementActivation {
             map: &map,
-            me: &self.registration.id,
+            worker: &self.registration.id,
             former: former.as_deref(),
-            handed_over: handed_over.into_iter().collect::<HashSet<_>>(),
-            open_writes: to_noted_writes(open_writes),
-            resumes: resumes.map(to_noted_writes),
+            handed_over: handed_over.into_iter().collect(),
+            open_writes,
+            resumes,
             uncertain: Duration::from_millis(uncertain_ms),
             restarted,
         });
@@ -290,18 +262,17 @@ impl WorkerLeaseKeeper {
         if let Some(finding) = self.finding.take() {
             finding.abort();
         }
-        let Some(neighbourhood) = self.neighbourhood.clone() else { return };
-        let members = membership.members.clone();
-        let mut finding = tokio::spawn(async move { neighbourhood.adopt_members(&members).await });
+        let (worker, members) = (self.worker.clone(), membership.members.clone());
+        let mut finding = tokio::spawn(async move { worker.find_neighbours(members).await });
         if tokio::time::timeout(FIND_WAIT, &mut finding).await.is_err() {
             self.finding = Some(finding);
         }
     }
 
     async fn leave_cluster(&self) {
-        let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX).map(to_open_writes);
+        let writes = self.worker.give_up_epoch(OPEN_WRITES_MAX);
         // Gateways drop their leases, or these end.
-        self.worker.leases_over().await;
+        self.worker.wait_for_recalls().await;
         self.worker.end_leases();
         if !self.registered {
             return;
@@ -312,7 +283,10 @@ impl WorkerLeaseKeeper {
         let left =
             self.client.post_json::<_, serde_json::Value>(&path, &leave, Duration::ZERO).await;
         if let Err(error) = left {
-            tracing::warn!(%error, "could not leave in order; the coordinators wait until the lease is over");
+            tracing::warn!(
+                %error,
+                "could not leave in order; the coordinators wait until the lease is over"
+            );
         }
     }
 }
@@ -328,50 +302,19 @@ fn refused_pause(error: &AskError) -> Duration {
     left.map_or(REFUSED_PAUSE, |left| left.clamp(PAUSE_MIN, REFUSED_PAUSE))
 }
 
-fn handover_progress(progress: WorkerDrainProgress) -> api::DrainProgress {
-    let WorkerDrainProgress { blocks, blocks_left, bytes } = progress;
-    api::DrainProgress { blocks, blocks_left, bytes }
-}
-
-/// A rail's address as it is told; nothing while the rail is down.
-fn format_rail(rail: Option<SocketAddr>) -> String {
-    rail.map(|address| address.to_string()).unwrap_or_default()
-}
-
-fn to_open_writes(writes: Vec<NotedWrite>) -> Vec<OpenWriteReport> {
-    writes
-        .into_iter()
-        .map(|noted| OpenWriteReport::new(noted.hash, noted.write, noted.remaining))
-        .collect()
-}
-
-fn to_noted_writes(writes: Vec<OpenWriteReport>) -> Vec<NotedWrite> {
-    let parts = writes.into_iter().map(OpenWriteReport::into_parts);
-    parts.map(|(hash, write, remaining)| NotedWrite { hash, write, remaining }).collect()
-}
-
-/// An id as a part of a path.
-pub fn escape_path_segment(id: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(byte);
-    id.bytes()
-        .map(
-            |byte| if plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") },
-        )
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use verbs3_coordinator_client::api::CoordinatorRefusal;
+    use crate::api::CoordinatorRefusal;
 
     use super::*;
 
     #[test]
     fn who_is_refused_waits_for_the_end_of_the_older_lease() {
         let pause = |left_ms| {
-            let (kind, reason) = (CoordinatorRefusalKind::Taken, String::new());
-            let (leader, now_ms, recipient) = (None, None, None);
-            let refused = CoordinatorRefusal { kind, reason, leader, now_ms, recipient, left_ms };
+            let refused = CoordinatorRefusal {
+                left_ms,
+                ..CoordinatorRefusal::new(CoordinatorRefusalKind::Taken, "")
+            };
             refused_pause(&AskError::Refused { url: String::new(), refused: refused.into() })
         };
         assert_eq!(pause(Some(1200)), Duration::from_millis(1201));
