@@ -14,6 +14,7 @@ mod read_held;
 mod recalls;
 mod relayed_word;
 mod report;
+mod serve_refusal;
 mod span_reader;
 mod take_over;
 mod tend;
@@ -24,156 +25,161 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{
-    AttributeLease, BlockGeometry, Epoch, KeyGeneration, KeyHash, ObjectKey, ObjectVolume,
-    RefusalKind, WorkerRefusal,
+    BlockGeometry, HoldsMessage, HomeAcknowledgement, KeyGeneration, KeyHash, ObjectKey,
+    ObjectLookMessage, ObjectVolume, RecallPollMessage, RefusalKind, RequestEnvelope,
+    StandingQuestion, StandingReply, TakeOver, TendMessage, WarmMessage, WorkerQuestion,
+    WorkerRefusal, WorkerReply as Message, WorkerRequest, WriteLeaseState,
 };
-use verbs3_protocol::{TracedRequest, WorkerReply as Message, WorkerRequest};
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
 use crate::attributes::RecallScope;
 use crate::call_trace::{note_refused, note_served};
-use crate::fill::{PageFillError, VolumeSource};
-use crate::standing::{StandingError, WriteLeaseState};
+use crate::fill::VolumeSource;
 use crate::worker::CacheWorker;
 use keep_alive::while_alive;
+use serve_refusal::ServeRefusal;
 use span_reader::{BlockSpanReader, SpanReplyChunk};
-
-/// A refusal: the reply to a request that is not served.
-struct ServeRefusal {
-    kind: RefusalKind,
-    reason: String,
-}
-
-impl ServeRefusal {
-    fn new(kind: RefusalKind, reason: impl Into<String>) -> Self {
-        Self { kind, reason: reason.into() }
-    }
-
-    fn new_malformed(reason: impl Into<String>) -> Self {
-        Self::new(RefusalKind::Malformed, reason)
-    }
-}
-
-impl From<PageFillError> for ServeRefusal {
-    fn from(failure: PageFillError) -> Self {
-        let (kind, reason) = failure.to_refusal();
-        Self { kind, reason }
-    }
-}
 
 #[async_trait]
 impl CallService for CacheWorker {
     async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let landing_bytes = request.landing_bytes;
-        let noted = match WorkerRequest::decode(&request.message) {
-            Ok(WorkerRequest::Open(open)) => {
-                return self.serve_open(open, None, landing_bytes, reply).await;
+        match RequestEnvelope::decode(&request.message) {
+            Ok(RequestEnvelope { trace: None, question }) => {
+                self.serve_question(question, landing_bytes, reply).await;
             }
-            Ok(WorkerRequest::OpenBy(open, holder)) => {
-                return self.serve_open(open, Some(holder), landing_bytes, reply).await;
+            Ok(RequestEnvelope { trace: Some(context), question }) => {
+                let span = span_name(&question);
+                let serve = self.serve_question(question, landing_bytes, reply);
+                self.tracing.serve_traced(&context, span, serve).await;
             }
-            Ok(WorkerRequest::Read(read)) => {
-                return self.serve_read(read, landing_bytes, reply).await;
+            Err(error) => {
+                self.refuse_request(reply, error.into()).await;
             }
-            Ok(WorkerRequest::ReadReplica(read)) => {
-                return self.serve_read_replica(read, landing_bytes, reply).await;
-            }
-            Ok(WorkerRequest::Traced(context, TracedRequest::ReadReplica(read))) => {
-                let serve = self.serve_read_replica(read, landing_bytes, reply);
-                return self.tracing.serve_traced(&context, "verbs3.worker.read", serve).await;
-            }
-            Ok(WorkerRequest::Traced(context, TracedRequest::Open(open))) => {
-                let serve = self.serve_open(open, None, landing_bytes, reply);
-                return self.tracing.serve_traced(&context, "verbs3.worker.open", serve).await;
-            }
-            Ok(WorkerRequest::Traced(context, TracedRequest::OpenBy(open, holder))) => {
-                let serve = self.serve_open(open, Some(holder), landing_bytes, reply);
-                return self.tracing.serve_traced(&context, "verbs3.worker.open", serve).await;
-            }
-            Ok(WorkerRequest::Traced(context, TracedRequest::Read(read))) => {
-                let serve = self.serve_read(read, landing_bytes, reply);
-                return self.tracing.serve_traced(&context, "verbs3.worker.read", serve).await;
-            }
-            Ok(WorkerRequest::ReadHeld(read)) => {
-                return self.serve_held(read, landing_bytes, reply).await;
-            }
-            Ok(WorkerRequest::Holds(holds)) => match self.answer_holds(&holds) {
-                Ok(answer) => return send_message(reply, &answer).await,
-                Err(refused) => Err(refused),
-            },
-            Ok(WorkerRequest::TakeOver(asked)) => match self.answer_take_over(asked).await {
-                Ok(answer) => return send_message(reply, &answer).await,
-                Err(refused) => Err(refused),
-            },
-            Ok(WorkerRequest::Announce(announce)) => self.answer_announce(&announce),
-            Ok(WorkerRequest::Report(report)) => self.answer_report(&report),
-            Ok(WorkerRequest::Forget(forget)) => self.answer_forget(&forget),
-            Ok(WorkerRequest::Listed(listed)) => self.answer_listed(listed),
-            Ok(WorkerRequest::GoneVersion(gone)) => self.drop_gone_version(&gone),
-            Ok(WorkerRequest::Recalls(asked)) => match self.answer_recalls(asked).await {
-                Ok(answer) => return send_message(reply, &answer).await,
-                Err(refused) => Err(refused),
-            },
-            Ok(WorkerRequest::Standing) => {
-                let (epoch, leased) = (
-                    self.standing.current_epoch(),
-                    self.standing.is_leased(self.clock.read_times()),
-                );
-                return send_message(reply, &Message::Standing { epoch, leased }).await;
-            }
-            Ok(WorkerRequest::Warm(warm)) => return self.serve_warm(warm, None, reply).await,
-            Ok(WorkerRequest::WarmListed(warm, bytes)) => {
-                return self.serve_warm(warm, Some(bytes), reply).await;
-            }
-            Ok(WorkerRequest::Look(look)) => match self.answer_look(look) {
-                Ok(answer) => return send_message(reply, &answer).await,
-                Err(refused) => Err(refused),
-            },
-            Ok(WorkerRequest::Tend(tend)) => return self.serve_tend(tend, reply).await,
-            Ok(WorkerRequest::ForgetPrefix(forget)) => self.forget_prefix(&forget),
-            Err(error) => Err(ServeRefusal::new_malformed(error.to_string())),
-        };
-        match noted {
-            Ok(noted) => self.acknowledge_change(noted, reply).await,
-            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 }
 
+/// Returns the name of the span of a traced call.
+fn span_name(question: &WorkerRequest) -> &'static str {
+    match question {
+        WorkerRequest::Open(_) => "verbs3.worker.open",
+        WorkerRequest::Read(_) => "verbs3.worker.read",
+        WorkerRequest::Announce(_) => "verbs3.worker.announce",
+        WorkerRequest::Report(_) => "verbs3.worker.report",
+        WorkerRequest::Forget(_) | WorkerRequest::ForgetPrefix(_) => "verbs3.worker.forget",
+        WorkerRequest::GoneVersion(_) => "verbs3.worker.gone_version",
+        WorkerRequest::Listed(_) => "verbs3.worker.listed",
+        WorkerRequest::Recalls(_) => "verbs3.worker.recalls",
+        WorkerRequest::Standing => "verbs3.worker.standing",
+        WorkerRequest::Warm(_) => "verbs3.worker.warm",
+        WorkerRequest::Look(_) => "verbs3.worker.look",
+        WorkerRequest::Tend(_) => "verbs3.worker.tend",
+        WorkerRequest::Holds(_) => "verbs3.worker.holds",
+        WorkerRequest::TakeOver(_) => "verbs3.worker.take_over",
+    }
+}
+
 impl CacheWorker {
+    /// Answers one question, whoever asks it, traced or not.
+    async fn serve_question(
+        &self,
+        question: WorkerRequest,
+        landing_bytes: u64,
+        mut reply: ReplySender,
+    ) {
+        match question {
+            WorkerRequest::Open(open) => self.serve_open(open, landing_bytes, reply).await,
+            WorkerRequest::Read(read) => self.serve_read(read, landing_bytes, reply).await,
+            WorkerRequest::Announce(announce) => {
+                self.acknowledge_change(self.answer_announce(&announce), reply).await;
+            }
+            WorkerRequest::Report(report) => {
+                self.acknowledge_change(self.answer_report(&report), reply).await;
+            }
+            WorkerRequest::Forget(forget) => {
+                self.acknowledge_change(self.answer_forget(&forget), reply).await;
+            }
+            WorkerRequest::ForgetPrefix(forget) => {
+                self.acknowledge_change(self.forget_prefix(&forget), reply).await;
+            }
+            WorkerRequest::GoneVersion(gone) => {
+                self.acknowledge_change(self.drop_gone_version(&gone), reply).await;
+            }
+            WorkerRequest::Listed(listed) => {
+                self.acknowledge_change(self.answer_listed(listed), reply).await;
+            }
+            WorkerRequest::Recalls(poll) => {
+                let answer = self.answer_recalls(poll).await;
+                self.send_answer::<RecallPollMessage>(answer, reply).await;
+            }
+            WorkerRequest::Standing => {
+                let answer = StandingReply {
+                    epoch: self.standing.current_epoch(),
+                    leased: self.standing.is_leased(self.clock.read_times()),
+                };
+                self.send_answer::<StandingQuestion>(Ok(answer), reply).await;
+            }
+            WorkerRequest::Warm(warm) => {
+                let warming = self.answer_warm(warm);
+                let Some(answer) = while_alive(&mut reply, warming).await else { return };
+                self.send_answer::<WarmMessage>(answer, reply).await;
+            }
+            WorkerRequest::Look(look) => {
+                self.send_answer::<ObjectLookMessage>(self.answer_look(look), reply).await;
+            }
+            WorkerRequest::Tend(tend) => {
+                let tending = self.tend_blocks(tend);
+                let Some(answer) = while_alive(&mut reply, tending).await else { return };
+                self.send_answer::<TendMessage>(answer, reply).await;
+            }
+            WorkerRequest::Holds(holds) => {
+                self.send_answer::<HoldsMessage>(self.answer_holds(&holds), reply).await;
+            }
+            WorkerRequest::TakeOver(block) => {
+                let answer = self.answer_take_over(block).await;
+                self.send_answer::<TakeOver>(answer, reply).await;
+            }
+        }
+    }
+
+    /// Sends the one answer of a question.
+    async fn send_answer<Q: WorkerQuestion>(
+        &self,
+        answer: Result<Q::Answer, ServeRefusal>,
+        reply: ReplySender,
+    ) {
+        match answer {
+            Ok(answer) => send_message(reply, &Q::reply_from(answer)).await,
+            Err(refused) => self.refuse_request(reply, refused).await,
+        }
+    }
+
     /// Acknowledges a writer's notice or an invalidation. This is the only place that does: no
     /// gateway may still read on from what was invalidated.
-    async fn acknowledge_change(&self, noted: ChangeReceipt, mut reply: ReplySender) {
-        let ChangeReceipt { generation, hold, concerned } = noted;
+    async fn acknowledge_change(&self, noted: ChangeResult, mut reply: ReplySender) {
+        let ChangeReceipt { generation, hold, concerned } = match noted {
+            Ok(noted) => noted,
+            Err(refused) => return self.refuse_request(reply, refused).await,
+        };
         let settled = self.grants.wait_for_recalls(&concerned, &*self.clock);
-        if while_alive(&mut reply, settled).await.is_none() {
-            return;
-        }
-        match hold {
-            WriteLeaseState::Leased => {
-                send_message(reply, &Message::Done { generation, lease: AttributeLease::default() })
-                    .await
-            }
-            WriteLeaseState::Unleased => {
-                send_message(reply, &Message::Unleased { generation }).await
-            }
+        if while_alive(&mut reply, settled).await.is_some() {
+            let answer = HomeAcknowledgement { generation, hold };
+            send_message(reply, &Message::Acknowledged(answer)).await;
         }
     }
 
     async fn refuse_request(&self, reply: ReplySender, refused: ServeRefusal) {
-        self.count_refused(&refused);
-        note_refused(&refused.reason);
-        tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
-        send_message(
-            reply,
-            &Message::Refused(WorkerRefusal { kind: refused.kind, reason: refused.reason }),
-        )
-        .await;
+        let refusal = WorkerRefusal::from(refused);
+        self.count_refused(&refusal.kind);
+        note_refused(&refusal.reason);
+        tracing::debug!(kind = ?refusal.kind, reason = %refusal.reason, "refused");
+        send_message(reply, &Message::Refused(refusal)).await;
     }
 
-    fn count_refused(&self, refused: &ServeRefusal) {
+    fn count_refused(&self, kind: &RefusalKind) {
         let metrics = &self.metrics;
-        let counter = match &refused.kind {
+        let counter = match kind {
             RefusalKind::Uncertain => &metrics.refused_uncertain,
             RefusalKind::Busy => &metrics.refused_busy,
             RefusalKind::Uncacheable => &metrics.refused_uncacheable,
@@ -195,38 +201,12 @@ impl CacheWorker {
         if asked == own {
             return Ok(());
         }
-        let reason = format!(
-            "asked with {asked:?}, configured with {own:?}; use one block and page size everywhere"
-        );
-        Err(ServeRefusal::new(RefusalKind::GeometryMismatch(own), reason))
-    }
-
-    /// Converts a refusal by the standing. A worker acts as a home only for callers with the same
-    /// map. Two homes of one key would not learn of each other's writes.
-    fn refusal_for_denial(denied: StandingError, asked: Epoch) -> ServeRefusal {
-        match denied {
-            StandingError::Epoch(own) => {
-                let reason = format!(
-                    "asked by epoch {:016x}, has {:016x}; where there is no coordinator, give \
-                    gateways and workers the same cluster.workers and cluster.replicas",
-                    asked.0, own.0
-                );
-                ServeRefusal::new(RefusalKind::WrongEpoch(own), reason)
-            }
-            StandingError::Lease => {
-                let reason = "cut off from the coordinators for too long to take part in writes; \
-                    bring them back";
-                ServeRefusal::new(RefusalKind::NoLease, reason)
-            }
-        }
+        Err(ServeRefusal::OtherGeometry { asked, own })
     }
 
     fn volume_source(&self, volume: &ObjectVolume) -> Result<Arc<VolumeSource>, ServeRefusal> {
-        self.volumes.find_source(volume).ok_or_else(|| {
-            let reason =
-                format!("volume {volume} is not in this worker's configuration; add its ufs");
-            ServeRefusal::new(RefusalKind::UnknownVolume, reason)
-        })
+        let source = self.volumes.find_source(volume);
+        source.ok_or_else(|| ServeRefusal::UnknownVolume(volume.clone()))
     }
 
     /// Checks that a message names keys of a known volume, and not too many.
@@ -236,10 +216,9 @@ impl CacheWorker {
     }
 
     fn check_key_count(&self, keys: usize) -> Result<(), ServeRefusal> {
-        if keys == 0 || keys > self.keys_per_message_max {
-            let reason =
-                format!("{keys} keys in one message; name 1 to {}", self.keys_per_message_max);
-            return Err(ServeRefusal::new_malformed(reason));
+        let keys_max = self.keys_per_message_max;
+        if keys == 0 || keys > keys_max {
+            return Err(ServeRefusal::KeyCount { keys, keys_max });
         }
         Ok(())
     }
@@ -320,8 +299,7 @@ fn bound_message(message: Bytes) -> Result<Bytes, Bytes> {
     if message.len() <= MESSAGE_BYTES_MAX {
         return Ok(message);
     }
-    let reason = format!("an answer of {} bytes is too large to pass on", message.len());
-    Err(Message::Refused(WorkerRefusal { kind: RefusalKind::Uncacheable, reason }).encode())
+    Err(Message::Refused(ServeRefusal::LargeAnswer(message.len()).into()).encode())
 }
 
 async fn send_last_part(reply: ReplySender, message: Bytes, offset: u64, data: Vec<Bytes>) {

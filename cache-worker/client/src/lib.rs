@@ -3,44 +3,37 @@
 //! says so, and the gateway asks the UFS.
 #![forbid(unsafe_code)]
 
-mod attempt;
-mod gone_version;
-mod health;
-mod home_batches;
-mod hot_blocks;
-mod lease_table;
-mod listing_report;
-mod maintenance;
-mod map_agreement;
+mod asking;
 pub mod metrics;
 mod neighbour_client;
-mod object_look;
-mod open;
 mod options;
-mod page_warming;
-mod piece_check;
-mod recalls;
-mod relay_fallback;
-mod span_read;
+mod reading;
 mod tier;
-mod worker_map;
-mod write_announcement;
+mod upkeep;
+mod writing;
 
-pub use health::HealthOptions;
-pub use hot_blocks::HotBlockReplicas;
-pub use lease_table::TierBootClock;
-pub use maintenance::{InvalidObjects, TendError};
+pub use asking::health::HealthOptions;
+pub use asking::hot_blocks::HotBlockReplicas;
+pub use asking::placement::MissingPeer;
+pub use asking::question::{AnswerFlaw, OtherBytes, QuestionError};
 pub use neighbour_client::{
     HeldRead, HeldRequest, NeighbourClient, NeighbourError, NeighbourOptions, TakeOverOutcome,
 };
-pub use object_look::ObjectLookOutcome;
-pub use open::{OpenOutcome, OpenRequest, OpenedObject};
 pub use options::{TierOptions, TierOptionsError};
-pub use page_warming::{WarmOutcome, WarmRequest};
-pub use relay_fallback::{NoticeRelay, RelayError, TierRelayOptions};
-pub use span_read::{BypassReason, SpanItem, SpanRead};
-pub use tier::{CacheTierClient, SpanRequest, TierError};
-pub use write_announcement::{CoherenceError, TierWriteGuard};
+pub use reading::bypass::BypassReason;
+pub use reading::lease_table::TierBootClock;
+pub use reading::open_request::OpenRequest;
+pub use reading::opened_object::{OpenOutcome, OpenedObject};
+pub use reading::span_read::{SpanItem, SpanRead, SpanRequest};
+pub use tier::{CacheTierClient, TierError};
+pub use upkeep::block_tending::{InvalidObjects, TendError, TendFailure};
+pub use upkeep::object_look::{ObjectLookError, ObjectLookOutcome};
+pub use upkeep::page_warming::{WarmOutcome, WarmRequest};
+pub use writing::coherence_error::{
+    CoherenceError, HomeSilence, MapDisagreement, RelayError, RelayFailure, StandingDoubt,
+};
+pub use writing::relay_fallback::{NoticeRelay, TierRelayOptions};
+pub use writing::write_announcement::TierWriteGuard;
 
 #[cfg(test)]
 mod tests;

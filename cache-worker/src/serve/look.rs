@@ -3,7 +3,7 @@
 
 use verbs3_protocol::{
     BlockIndex, LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectKey, ObjectLookMessage,
-    ObjectLookReply, PageIndex, WarmTier, WorkerReply as Message,
+    ObjectLookReply, PageIndex, WarmTier,
 };
 
 use super::ServeRefusal;
@@ -13,19 +13,18 @@ use crate::digest::{PageKey, VersionDigest};
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
-    pub(super) fn answer_look(&self, look: ObjectLookMessage) -> Result<Message, ServeRefusal> {
+    pub(super) fn answer_look(
+        &self,
+        look: ObjectLookMessage,
+    ) -> Result<ObjectLookReply, ServeRefusal> {
         self.metrics.warms.inc();
         self.standing
             .is_at(look.epoch)
-            .map_err(|denied| Self::refusal_for_denial(denied, look.epoch))?;
+            .map_err(|denied| ServeRefusal::for_denial(denied, look.epoch))?;
         self.check_geometry(look.geometry)?;
         self.volume_source(&look.volume)?;
         if look.objects.len() > LOOKED_OBJECTS_MAX {
-            let reason = format!(
-                "{} objects in one message; name {LOOKED_OBJECTS_MAX} at most",
-                look.objects.len()
-            );
-            return Err(ServeRefusal::new_malformed(reason));
+            return Err(ServeRefusal::ObjectCount(look.objects.len()));
         }
         let times = self.clock.read_times();
         let mut object = ObjectKey { volume: look.volume.clone(), key: String::new() };
@@ -34,7 +33,7 @@ impl CacheWorker {
             object.key.clone_from(&wanted.key);
             objects.push(self.have_of(&look, &object, wanted, times));
         }
-        Ok(Message::Looked(ObjectLookReply { life: self.life, objects }))
+        Ok(ObjectLookReply { life: self.life, objects })
     }
 
     /// Looks up one object under the same conditions as an open from the cache, with the checksums

@@ -1,33 +1,33 @@
 //! Answers a draining worker: copies a block from it before anybody reads the block here. Pages
 //! that it lacks are not filled.
 
-use verbs3_protocol::{RefusalKind, TakeOver, WorkerReply as Message};
+use verbs3_protocol::{TakeOver, TakeOverReply};
 
 use super::ServeRefusal;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
-    pub(super) async fn answer_take_over(&self, asked: TakeOver) -> Result<Message, ServeRefusal> {
+    pub(super) async fn answer_take_over(
+        &self,
+        asked: TakeOver,
+    ) -> Result<TakeOverReply, ServeRefusal> {
         self.metrics.take_overs.inc();
         let TakeOver { object, version, epoch, geometry, block, heat_bytes } = asked;
         self.check_geometry(geometry)?;
         let own = self.standing.current_epoch();
         if own != epoch {
             // Only under the same map does this worker know the block's former owner.
-            let reason = format!("asked by epoch {:016x}, has {:016x}", epoch.0, own.0);
-            return Err(ServeRefusal::new(RefusalKind::WrongEpoch(own), reason));
+            return Err(ServeRefusal::OtherMap { asked: epoch, own });
         }
         let target = self.fill_target(object, version)?;
         if self.geometry.block_len(target.version.bytes, block) == 0 {
-            return Err(ServeRefusal::new_malformed(format!(
-                "block {} of {} bytes",
-                block.0, target.version.bytes
-            )));
+            let object_bytes = target.version.bytes;
+            return Err(ServeRefusal::BlockPastEnd { block: block.0, object_bytes });
         }
         // If this worker drains next, it hands the block over in turn.
         let heat_bytes = u32::try_from(heat_bytes).unwrap_or(u32::MAX);
         self.heat.record_inherited(&target, block, heat_bytes, self.clock.now().as_secs());
         let bytes = self.filler.take_over_block(target, block).await;
-        Ok(Message::TakenOver { bytes })
+        Ok(TakeOverReply { bytes })
     }
 }

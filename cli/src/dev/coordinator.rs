@@ -25,10 +25,10 @@ use verbs3_config::{
     MountSettings,
 };
 use verbs3_coordinator::store::file::FileStore;
-use verbs3_coordinator_client::{CoordinatorClient, WorkerLeaseKeeper};
 use verbs3_coordinator_client::api::{
     WorkerIncarnation, WorkerRegistration, WorkerTierCapacity as TierView,
 };
+use verbs3_coordinator_client::{CoordinatorClient, WorkerLeaseKeeper};
 use verbs3_protocol::WorkerId;
 use verbs3_ufs::Ufs;
 

@@ -4,7 +4,7 @@ use super::writing::{keys, reports, volume};
 use super::*;
 use crate::{CoherenceError, InvalidObjects, TendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use verbs3_protocol::{AttributeLease, KeyGeneration, WriteOutcome};
+use verbs3_protocol::{StandingReply, WriteOutcome};
 
 /// What the workers of a test say.
 #[derive(Default)]
@@ -29,23 +29,20 @@ pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
             };
             let answer = match request {
                 WorkerRequest::Standing if stray > 0 => {
-                    WorkerReply::Standing { epoch: Epoch(stray), leased: true }
+                    WorkerReply::Standing(StandingReply { epoch: Epoch(stray), leased: true })
                 }
-                WorkerRequest::Standing => WorkerReply::Standing {
+                WorkerRequest::Standing => WorkerReply::Standing(StandingReply {
                     epoch: own,
                     leased: !world.unleased.load(Ordering::SeqCst),
-                },
+                }),
                 _ if asked != own => WorkerReply::Refused(WorkerRefusal {
                     kind: RefusalKind::WrongEpoch(own),
                     reason: "test".into(),
                 }),
                 _ if world.unleased.load(Ordering::SeqCst) => {
-                    WorkerReply::Unleased { generation: KeyGeneration(1) }
+                    acknowledged(WriteLeaseState::Unleased)
                 }
-                _ => WorkerReply::Done {
-                    generation: KeyGeneration(1),
-                    lease: AttributeLease::default(),
-                },
+                _ => acknowledged(WriteLeaseState::Leased),
             };
             Box::pin(async move {
                 let _ = reply.send_last(answer.encode(), 0, vec![]).await;
@@ -177,7 +174,7 @@ async fn a_member_that_is_silent_does_not_stand_by_the_map() {
     world.unleased.store(true, Ordering::SeqCst);
     let home_is_a = |key: &String| {
         let object = ObjectKey { volume: volume(), key: key.clone() };
-        tier.map.load().home_worker(&object).unwrap().id.0 == "a"
+        tier.asker.placement.load_map().home_worker(&object).unwrap().id.0 == "a"
     };
     let key = keys(50).into_iter().find(home_is_a).unwrap();
     let error = tier.announce_write(&volume(), &[key]).await.err().unwrap();
@@ -189,9 +186,9 @@ async fn a_map_that_is_adopted_keeps_the_workers_that_stay() {
     let (world, tier) = (world(1), following());
     let (a, b) = (worker("a", &world), worker("b", &world));
     adopt(&tier, 1, &[&a]);
-    let before = tier.map.load().workers[0].clone();
+    let before = tier.asker.placement.load_map().workers[0].clone();
     adopt(&tier, 2, &[&a, &b]);
-    let map = tier.map.load();
+    let map = tier.asker.placement.load_map();
     assert!(map.workers.iter().any(|worker| Arc::ptr_eq(worker, &before)));
     assert_eq!(tier.workers_up(), (2, 2));
 }

@@ -103,9 +103,8 @@ fn worker(home: &Arc<Home>) -> TestWorker {
         Box::new(move |asked, reply| {
             let home = home.clone();
             Box::pin(async move {
-                let (open, may_hold) = match asked {
-                    WorkerRequest::Open(open) => (open, false),
-                    WorkerRequest::OpenBy(open, _) => (open, true),
+                let open = match asked {
+                    WorkerRequest::Open(open) => open,
                     WorkerRequest::Recalls(asked) => {
                         let _ =
                             reply.send_last(home.recalls(asked).await.encode(), 0, vec![]).await;
@@ -117,7 +116,7 @@ fn worker(home: &Arc<Home>) -> TestWorker {
                     other => return honest()(other, reply).await,
                 };
                 // What it says is what it knew when it was asked.
-                let (opened, data) = home.opened(&open, may_hold);
+                let (opened, data) = home.opened(&open, open.holder.is_some());
                 home.answers.subscribe().wait_for(|answers| *answers).await.unwrap();
                 let _ = reply.send_last(opened.encode(), 0, data).await;
             })
@@ -142,11 +141,7 @@ async fn head(tier: &Arc<CacheTierClient>) -> String {
 }
 
 fn opens_asked(worker: &TestWorker) -> usize {
-    worker
-        .asked()
-        .iter()
-        .filter(|request| matches!(request, WorkerRequest::Open(_) | WorkerRequest::OpenBy(..)))
-        .count()
+    worker.asked().iter().filter(|request| matches!(request, WorkerRequest::Open(_))).count()
 }
 
 fn reads_asked(worker: &TestWorker) -> usize {
@@ -173,18 +168,19 @@ async fn where_a_home_would_grant_it_is_polled_and_then_not_asked_any_more() {
     for _ in 0..5 {
         assert_eq!(head(&tier).await, "\"v1\"");
     }
-    assert_eq!((opens_asked(&a), tier.metrics.leased_head.get()), (2, 5));
+    assert_eq!((opens_asked(&a), tier.asker.metrics.leased_head.get()), (2, 5));
     let holders: Vec<_> = a.asked().iter().filter_map(holder_of).collect();
-    assert_eq!(holders, [(tier.gateway, 0)], "the first one was a question like any other");
+    assert_eq!(
+        holders,
+        [(tier.announcer.gateway, 0)],
+        "the first one was a question like any other"
+    );
     tier.shutdown().await;
 }
 
 fn holder_of(request: &WorkerRequest) -> Option<(u64, u32)> {
-    if let WorkerRequest::OpenBy(_, holder) = request {
-        Some((holder.id.0, holder.answered))
-    } else {
-        None
-    }
+    let WorkerRequest::Open(open) = request else { return None };
+    open.holder.map(|holder| (holder.id.0, holder.answered))
 }
 
 #[tokio::test]
@@ -197,7 +193,10 @@ async fn once_a_recall_is_acknowledged_the_home_is_asked_and_hears_how_often_it_
         let key = asking(&tier, None).object.hash();
         home.recall(if all { vec![] } else { vec![key] }, all).await;
         assert_eq!(head(&tier).await, "\"v2\"");
-        assert_eq!(a.asked().iter().filter_map(holder_of).next_back(), Some((tier.gateway, 2)));
+        assert_eq!(
+            a.asked().iter().filter_map(holder_of).next_back(),
+            Some((tier.announcer.gateway, 2))
+        );
         assert_eq!(
             (head(&tier).await.as_str(), opens_asked(&a)),
             ("\"v2\"", 3),
@@ -344,5 +343,9 @@ async fn a_process_that_wants_no_leases_polls_nobody() {
     adopt(&tier, 7, &[&a]);
     head(&tier).await;
     head(&tier).await;
-    assert!(a.asked().iter().all(|asked| matches!(asked, WorkerRequest::Open(_))));
+    assert!(
+        a.asked()
+            .iter()
+            .all(|asked| matches!(asked, WorkerRequest::Open(open) if open.holder.is_none()))
+    );
 }
