@@ -134,7 +134,7 @@ impl EndpointClient {
         body: Bytes,
         wait: Duration,
     ) -> Result<Option<A>, AskError> {
-        let away = |reason: String| AskError::Away(format!("{}: {reason}", self.url));
+        let away = |cause: String| AskError::Away(format!("{}: {cause}", self.url));
         let request =
             self.sign_request(method, path, body).map_err(|error| away(format!("{error:#}")))?;
         let asked = async {
