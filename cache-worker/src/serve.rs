@@ -24,16 +24,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{
-    AttributeLease, BlockGeometry, Epoch, KeyGeneration, KeyHash, ObjectKey, ObjectVolume,
-    RefusalKind, WorkerRefusal,
+    BlockGeometry, Epoch, HoldsMessage, HomeAcknowledgement, KeyGeneration, KeyHash, ObjectKey,
+    ObjectLookMessage, ObjectVolume, RecallPollMessage, RefusalKind, RequestEnvelope,
+    StandingQuestion, StandingReply, TakeOver, TendMessage, WarmMessage, WorkerQuestion,
+    WorkerRefusal, WorkerReply as Message, WorkerRequest, WriteLeaseState,
 };
-use verbs3_protocol::{TracedRequest, WorkerReply as Message, WorkerRequest};
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
 use crate::attributes::RecallScope;
 use crate::call_trace::{note_refused, note_served};
 use crate::fill::{PageFillError, VolumeSource};
-use crate::standing::{StandingError, WriteLeaseState};
+use crate::standing::StandingError;
 use crate::worker::CacheWorker;
 use keep_alive::while_alive;
 use span_reader::{BlockSpanReader, SpanReplyChunk};
@@ -65,98 +66,129 @@ impl From<PageFillError> for ServeRefusal {
 impl CallService for CacheWorker {
     async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let landing_bytes = request.landing_bytes;
-        let noted = match WorkerRequest::decode(&request.message) {
-            Ok(WorkerRequest::Open(open)) => {
-                return self.serve_open(open, None, landing_bytes, reply).await;
+        match RequestEnvelope::decode(&request.message) {
+            Ok(RequestEnvelope { trace: None, question }) => {
+                self.serve_question(question, landing_bytes, reply).await;
             }
-            Ok(WorkerRequest::OpenBy(open, holder)) => {
-                return self.serve_open(open, Some(holder), landing_bytes, reply).await;
+            Ok(RequestEnvelope { trace: Some(context), question }) => {
+                let span = span_name(&question);
+                let serve = self.serve_question(question, landing_bytes, reply);
+                self.tracing.serve_traced(&context, span, serve).await;
             }
-            Ok(WorkerRequest::Read(read)) => {
-                return self.serve_read(read, landing_bytes, reply).await;
+            Err(error) => {
+                let refused = ServeRefusal::new_malformed(error.to_string());
+                self.refuse_request(reply, refused).await;
             }
-            Ok(WorkerRequest::ReadReplica(read)) => {
-                return self.serve_read_replica(read, landing_bytes, reply).await;
-            }
-            Ok(WorkerRequest::Traced(context, TracedRequest::ReadReplica(read))) => {
-                let serve = self.serve_read_replica(read, landing_bytes, reply);
-                return self.tracing.serve_traced(&context, "verbs3.worker.read", serve).await;
-            }
-            Ok(WorkerRequest::Traced(context, TracedRequest::Open(open))) => {
-                let serve = self.serve_open(open, None, landing_bytes, reply);
-                return self.tracing.serve_traced(&context, "verbs3.worker.open", serve).await;
-            }
-            Ok(WorkerRequest::Traced(context, TracedRequest::OpenBy(open, holder))) => {
-                let serve = self.serve_open(open, Some(holder), landing_bytes, reply);
-                return self.tracing.serve_traced(&context, "verbs3.worker.open", serve).await;
-            }
-            Ok(WorkerRequest::Traced(context, TracedRequest::Read(read))) => {
-                let serve = self.serve_read(read, landing_bytes, reply);
-                return self.tracing.serve_traced(&context, "verbs3.worker.read", serve).await;
-            }
-            Ok(WorkerRequest::ReadHeld(read)) => {
-                return self.serve_held(read, landing_bytes, reply).await;
-            }
-            Ok(WorkerRequest::Holds(holds)) => match self.answer_holds(&holds) {
-                Ok(answer) => return send_message(reply, &answer).await,
-                Err(refused) => Err(refused),
-            },
-            Ok(WorkerRequest::TakeOver(asked)) => match self.answer_take_over(asked).await {
-                Ok(answer) => return send_message(reply, &answer).await,
-                Err(refused) => Err(refused),
-            },
-            Ok(WorkerRequest::Announce(announce)) => self.answer_announce(&announce),
-            Ok(WorkerRequest::Report(report)) => self.answer_report(&report),
-            Ok(WorkerRequest::Forget(forget)) => self.answer_forget(&forget),
-            Ok(WorkerRequest::Listed(listed)) => self.answer_listed(listed),
-            Ok(WorkerRequest::GoneVersion(gone)) => self.drop_gone_version(&gone),
-            Ok(WorkerRequest::Recalls(asked)) => match self.answer_recalls(asked).await {
-                Ok(answer) => return send_message(reply, &answer).await,
-                Err(refused) => Err(refused),
-            },
-            Ok(WorkerRequest::Standing) => {
-                let (epoch, leased) = (
-                    self.standing.current_epoch(),
-                    self.standing.is_leased(self.clock.read_times()),
-                );
-                return send_message(reply, &Message::Standing { epoch, leased }).await;
-            }
-            Ok(WorkerRequest::Warm(warm)) => return self.serve_warm(warm, None, reply).await,
-            Ok(WorkerRequest::WarmListed(warm, bytes)) => {
-                return self.serve_warm(warm, Some(bytes), reply).await;
-            }
-            Ok(WorkerRequest::Look(look)) => match self.answer_look(look) {
-                Ok(answer) => return send_message(reply, &answer).await,
-                Err(refused) => Err(refused),
-            },
-            Ok(WorkerRequest::Tend(tend)) => return self.serve_tend(tend, reply).await,
-            Ok(WorkerRequest::ForgetPrefix(forget)) => self.forget_prefix(&forget),
-            Err(error) => Err(ServeRefusal::new_malformed(error.to_string())),
-        };
-        match noted {
-            Ok(noted) => self.acknowledge_change(noted, reply).await,
-            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 }
 
+/// Returns the name of the span of a traced call.
+fn span_name(question: &WorkerRequest) -> &'static str {
+    match question {
+        WorkerRequest::Open(_) => "verbs3.worker.open",
+        WorkerRequest::Read(_) => "verbs3.worker.read",
+        WorkerRequest::Announce(_) => "verbs3.worker.announce",
+        WorkerRequest::Report(_) => "verbs3.worker.report",
+        WorkerRequest::Forget(_) | WorkerRequest::ForgetPrefix(_) => "verbs3.worker.forget",
+        WorkerRequest::GoneVersion(_) => "verbs3.worker.gone_version",
+        WorkerRequest::Listed(_) => "verbs3.worker.listed",
+        WorkerRequest::Recalls(_) => "verbs3.worker.recalls",
+        WorkerRequest::Standing => "verbs3.worker.standing",
+        WorkerRequest::Warm(_) => "verbs3.worker.warm",
+        WorkerRequest::Look(_) => "verbs3.worker.look",
+        WorkerRequest::Tend(_) => "verbs3.worker.tend",
+        WorkerRequest::Holds(_) => "verbs3.worker.holds",
+        WorkerRequest::TakeOver(_) => "verbs3.worker.take_over",
+    }
+}
+
 impl CacheWorker {
+    /// Answers one question, whoever asks it, traced or not.
+    async fn serve_question(
+        &self,
+        question: WorkerRequest,
+        landing_bytes: u64,
+        mut reply: ReplySender,
+    ) {
+        match question {
+            WorkerRequest::Open(open) => self.serve_open(open, landing_bytes, reply).await,
+            WorkerRequest::Read(read) => self.serve_read(read, landing_bytes, reply).await,
+            WorkerRequest::Announce(announce) => {
+                self.acknowledge_change(self.answer_announce(&announce), reply).await;
+            }
+            WorkerRequest::Report(report) => {
+                self.acknowledge_change(self.answer_report(&report), reply).await;
+            }
+            WorkerRequest::Forget(forget) => {
+                self.acknowledge_change(self.answer_forget(&forget), reply).await;
+            }
+            WorkerRequest::ForgetPrefix(forget) => {
+                self.acknowledge_change(self.forget_prefix(&forget), reply).await;
+            }
+            WorkerRequest::GoneVersion(gone) => {
+                self.acknowledge_change(self.drop_gone_version(&gone), reply).await;
+            }
+            WorkerRequest::Listed(listed) => {
+                self.acknowledge_change(self.answer_listed(listed), reply).await;
+            }
+            WorkerRequest::Recalls(poll) => {
+                let answer = self.answer_recalls(poll).await;
+                self.send_answer::<RecallPollMessage>(answer, reply).await;
+            }
+            WorkerRequest::Standing => {
+                let answer = StandingReply {
+                    epoch: self.standing.current_epoch(),
+                    leased: self.standing.is_leased(self.clock.read_times()),
+                };
+                self.send_answer::<StandingQuestion>(Ok(answer), reply).await;
+            }
+            WorkerRequest::Warm(warm) => {
+                let warming = self.answer_warm(warm);
+                let Some(answer) = while_alive(&mut reply, warming).await else { return };
+                self.send_answer::<WarmMessage>(answer, reply).await;
+            }
+            WorkerRequest::Look(look) => {
+                self.send_answer::<ObjectLookMessage>(self.answer_look(look), reply).await;
+            }
+            WorkerRequest::Tend(tend) => {
+                let tending = self.tend_blocks(tend);
+                let Some(answer) = while_alive(&mut reply, tending).await else { return };
+                self.send_answer::<TendMessage>(answer, reply).await;
+            }
+            WorkerRequest::Holds(holds) => {
+                self.send_answer::<HoldsMessage>(self.answer_holds(&holds), reply).await;
+            }
+            WorkerRequest::TakeOver(block) => {
+                let answer = self.answer_take_over(block).await;
+                self.send_answer::<TakeOver>(answer, reply).await;
+            }
+        }
+    }
+
+    /// Sends the one answer of a question.
+    async fn send_answer<Q: WorkerQuestion>(
+        &self,
+        answer: Result<Q::Answer, ServeRefusal>,
+        reply: ReplySender,
+    ) {
+        match answer {
+            Ok(answer) => send_message(reply, &Q::reply_from(answer)).await,
+            Err(refused) => self.refuse_request(reply, refused).await,
+        }
+    }
+
     /// Acknowledges a writer's notice or an invalidation. This is the only place that does: no
     /// gateway may still read on from what was invalidated.
-    async fn acknowledge_change(&self, noted: ChangeReceipt, mut reply: ReplySender) {
-        let ChangeReceipt { generation, hold, concerned } = noted;
+    async fn acknowledge_change(&self, noted: ChangeResult, mut reply: ReplySender) {
+        let ChangeReceipt { generation, hold, concerned } = match noted {
+            Ok(noted) => noted,
+            Err(refused) => return self.refuse_request(reply, refused).await,
+        };
         let settled = self.grants.wait_for_recalls(&concerned, &*self.clock);
-        if while_alive(&mut reply, settled).await.is_none() {
-            return;
-        }
-        match hold {
-            WriteLeaseState::Leased => {
-                send_message(reply, &Message::Done { generation, lease: AttributeLease::default() })
-                    .await
-            }
-            WriteLeaseState::Unleased => {
-                send_message(reply, &Message::Unleased { generation }).await
-            }
+        if while_alive(&mut reply, settled).await.is_some() {
+            let answer = HomeAcknowledgement { generation, hold };
+            send_message(reply, &Message::Acknowledged(answer)).await;
         }
     }
 

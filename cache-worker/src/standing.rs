@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
-use verbs3_protocol::{Epoch, HashSlot, PlacementMap, SLOTS, WorkerId};
+use verbs3_protocol::{Epoch, HashSlot, PlacementMap, SLOTS, WorkerId, WriteLeaseState};
 
 use crate::clock::{ClockReading, WorkerInstant};
 
@@ -51,15 +51,6 @@ impl AnswerRight {
             (Self::Since(own), Some(since)) => Self::Since(own.min(since)),
         }
     }
-}
-
-/// Whether this worker held its lease when a write was recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WriteLeaseState {
-    Leased,
-    /// The lease is over: the writer has to make sure that every member of the map acknowledges the
-    /// write.
-    Unleased,
 }
 
 /// The reasons why the worker may not answer.

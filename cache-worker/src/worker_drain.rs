@@ -159,8 +159,8 @@ impl WorkerDrainer {
             match self.former.have_taken_over(&owner, asked).await {
                 Ok(TakeOverOutcome::Taken { bytes }) => return bytes,
                 Ok(TakeOverOutcome::OtherMap) => {}
-                Ok(TakeOverOutcome::Refused(reason)) => {
-                    tracing::debug!(worker = %owner, reason, "a block was not taken over");
+                Ok(TakeOverOutcome::Refused(refusal)) => {
+                    tracing::debug!(worker = %owner, reason = refusal.reason, "a block was not taken over");
                     break;
                 }
                 Err(_) if failures + 1 < FAILURES_MAX => failures += 1,

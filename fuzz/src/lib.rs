@@ -8,7 +8,7 @@
 
 use std::sync::OnceLock;
 
-use verbs3_protocol::{ByteRange, WorkerReply, WorkerRequest};
+use verbs3_protocol::{ByteRange, RequestEnvelope, WorkerReply};
 
 /// Judges bytes by panicking.
 pub type Target = fn(&[u8]);
@@ -34,8 +34,8 @@ pub fn target(name: &str) -> Option<Target> {
 }
 
 fn request(bytes: &[u8]) {
-    if let Ok(read) = WorkerRequest::decode(bytes) {
-        assert_eq!(WorkerRequest::decode(&read.encode()).ok().as_ref(), Some(&read));
+    if let Ok(read) = RequestEnvelope::decode(bytes) {
+        assert_eq!(RequestEnvelope::decode(&read.encode()).ok().as_ref(), Some(&read));
     }
 }
 

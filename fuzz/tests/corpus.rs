@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use verbs3_fuzz::TARGETS;
+use verbs3_protocol::{RequestEnvelope, WorkerReply};
 
 fn inputs(name: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
@@ -24,6 +25,17 @@ fn no_input_of_the_corpus_breaks_its_decoder() {
         let inputs = inputs(name);
         assert!(inputs.len() >= 2, "{name} has hardly a corpus");
         inputs.iter().for_each(|input| target(input));
+    }
+}
+
+/// Mutations reach deep only from inputs that decode.
+#[test]
+fn the_corpus_of_messages_is_of_todays_messages() {
+    for input in inputs("request") {
+        assert!(RequestEnvelope::decode(&input).is_ok(), "{input:02x?}");
+    }
+    for input in inputs("reply") {
+        assert!(WorkerReply::decode(&input).is_ok(), "{input:02x?}");
     }
 }
 

@@ -3,7 +3,9 @@
 //! says so, and the gateway asks the UFS.
 #![forbid(unsafe_code)]
 
+mod asking;
 mod attempt;
+mod coherence_error;
 mod gone_version;
 mod health;
 mod home_batches;
@@ -26,21 +28,23 @@ mod tier;
 mod worker_map;
 mod write_announcement;
 
+pub use asking::question::{AnswerFlaw, OtherBytes, QuestionError};
+pub use coherence_error::{CoherenceError, HomeSilence, MapDisagreement, StandingDoubt};
 pub use health::HealthOptions;
 pub use hot_blocks::HotBlockReplicas;
 pub use lease_table::TierBootClock;
-pub use maintenance::{InvalidObjects, TendError};
+pub use maintenance::{InvalidObjects, TendError, TendFailure};
 pub use neighbour_client::{
     HeldRead, HeldRequest, NeighbourClient, NeighbourError, NeighbourOptions, TakeOverOutcome,
 };
-pub use object_look::ObjectLookOutcome;
+pub use object_look::{ObjectLookError, ObjectLookOutcome};
 pub use open::{OpenOutcome, OpenRequest, OpenedObject};
 pub use options::{TierOptions, TierOptionsError};
 pub use page_warming::{WarmOutcome, WarmRequest};
-pub use relay_fallback::{NoticeRelay, RelayError, TierRelayOptions};
+pub use relay_fallback::{NoticeRelay, RelayError, RelayFailure, TierRelayOptions};
 pub use span_read::{BypassReason, SpanItem, SpanRead};
 pub use tier::{CacheTierClient, SpanRequest, TierError};
-pub use write_announcement::{CoherenceError, TierWriteGuard};
+pub use write_announcement::TierWriteGuard;
 
 #[cfg(test)]
 mod tests;

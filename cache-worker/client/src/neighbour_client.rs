@@ -15,14 +15,18 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 use verbs3_protocol::{
-    BlockGeometry, BlockIndex, BlockPiece, ContentVersion, Epoch, HoldsMessage, ObjectKey,
-    ReadMessage, RefusalKind, TakeOver, WorkerId, WorkerReply, WorkerRequest,
+    AnswerError, BlockGeometry, BlockIndex, BlockPiece, ContentVersion, HoldsMessage, ObjectKey,
+    ReadMessage, ReadSource, RefusalKind, TakeOver, WorkerId, WorkerRefusal, WorkerReply,
+    WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
 
+use crate::asking::question::{
+    AnswerFlaw, AnswerPatience, EncodedQuestion, OtherBytes, QuestionError, SentQuestion,
+};
 use crate::health::HealthOptions;
 use crate::worker_map::TierWorker;
 
@@ -54,10 +58,19 @@ pub enum NeighbourError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     #[error(
-        "worker {worker} gave an answer that makes no sense: {reason}; do both run the same \
-        version?"
+        "worker {worker} gave an answer that makes no sense: {flaw}; do both run the same version?"
     )]
-    Malformed { worker: WorkerId, reason: String },
+    Senseless {
+        worker: WorkerId,
+        #[source]
+        flaw: AnswerFlaw,
+    },
+    #[error("worker {worker} refused: {refusal}")]
+    Refused {
+        worker: WorkerId,
+        #[source]
+        refusal: WorkerRefusal,
+    },
     #[error("worker {worker} sent page {page} of a block with other bytes than its checksum says")]
     Corrupt { worker: WorkerId, page: u16 },
 }
@@ -91,7 +104,7 @@ pub enum TakeOverOutcome {
     },
     /// The new owner follows another map.
     OtherMap,
-    Refused(String),
+    Refused(WorkerRefusal),
 }
 
 /// An answer under way. Dropping it cancels the call.
@@ -148,10 +161,17 @@ impl NeighbourClient {
         let worker = self.admit_worker(id)?;
         let HeldRequest { object, version, block, range } = request;
         let (start, end, geometry) = (range.start, range.end, self.options.geometry);
-        let epoch = Epoch::default();
-        let read =
-            ReadMessage { object, version, epoch, geometry, block, start, end, ahead_bytes: 0 };
-        let message = WorkerRequest::ReadHeld(read).encode();
+        let read = ReadMessage {
+            object,
+            version,
+            geometry,
+            block,
+            start,
+            end,
+            ahead_bytes: 0,
+            from: ReadSource::Held,
+        };
+        let message = WorkerRequest::Read(read).with_trace(None).encode();
         let call = worker.peer.call_with(|wants_landing| {
             let lease = || {
                 let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
@@ -181,23 +201,17 @@ impl NeighbourClient {
     /// no.
     pub async fn likely_holds(&self, id: &WorkerId, holds: HoldsMessage) -> bool {
         let Ok(worker) = self.admit_worker(id) else { return false };
-        let mut call = worker.peer.start_call(WorkerRequest::Holds(holds).encode(), None);
-        let error = match timeout(self.options.silence_max, call.next()).await {
-            Ok(Ok(CallEvent::Part(part))) => match WorkerReply::decode(&part.message) {
-                Ok(WorkerReply::Holds { likely }) => {
-                    worker.health.note_success();
-                    return likely;
-                }
-                // A worker of an earlier release, or with another configuration.
-                Ok(_) => return false,
-                Err(error) => {
-                    NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
-                }
-            },
-            Ok(Ok(CallEvent::Wanted { .. })) => wants_bytes(id),
-            Ok(Err(error)) => error.into(),
-            Err(_) if worker.peer.blames_way(&call) => return false,
-            Err(_) => NeighbourError::Silent(id.clone()),
+        let mut asked = SentQuestion::new(&worker, &EncodedQuestion::new(holds));
+        let until = AnswerPatience::Until(Instant::now() + self.options.silence_max);
+        let error = match asked.wait_for_answer(until, || {}).await {
+            Ok(answer) => {
+                worker.health.note_success();
+                return answer.likely;
+            }
+            // A worker with another configuration.
+            Err(QuestionError::Refused(_)) => return false,
+            Err(QuestionError::Silent) if asked.blames_way() => return false,
+            Err(error) => NeighbourError::new(id, error),
         };
         note_neighbour_failure(&worker, &error, &self.options.health);
         false
@@ -207,40 +221,31 @@ impl NeighbourClient {
     pub async fn take_over(
         &self,
         id: &WorkerId,
-        asked: TakeOver,
+        block: TakeOver,
     ) -> Result<TakeOverOutcome, NeighbourError> {
         let worker = self.admit_worker(id)?;
-        let mut call = worker.peer.start_call(WorkerRequest::TakeOver(asked).encode(), None);
+        let mut asked = SentQuestion::new(&worker, &EncodedQuestion::new(block));
         // The new owner waits for its turn, and then for an answer of its own.
         let patience = self.options.wait_max + self.options.deadline + self.options.deadline;
-        let error = match timeout(patience, call.next()).await {
-            Ok(Ok(CallEvent::Part(part))) => match WorkerReply::decode(&part.message) {
-                Ok(WorkerReply::TakenOver { bytes }) => {
-                    worker.health.note_success();
-                    return Ok(TakeOverOutcome::Taken { bytes });
-                }
-                Ok(WorkerReply::Refused(refusal)) => {
-                    worker.health.note_success();
-                    return Ok(match refusal.kind {
-                        RefusalKind::WrongEpoch(_) => TakeOverOutcome::OtherMap,
-                        _ => TakeOverOutcome::Refused(refusal.reason),
-                    });
-                }
-                Ok(_) => {
-                    let reason = "not an answer to what was asked".into();
-                    NeighbourError::Malformed { worker: id.clone(), reason }
-                }
-                Err(error) => {
-                    NeighbourError::Malformed { worker: id.clone(), reason: error.to_string() }
-                }
-            },
-            Ok(Ok(CallEvent::Wanted { .. })) => wants_bytes(id),
-            Ok(Err(error)) => error.into(),
-            Err(_) => {
-                worker.peer.blames_way(&call);
-                NeighbourError::Silent(id.clone())
+        let until = AnswerPatience::Until(Instant::now() + patience);
+        let error = match asked.wait_for_answer(until, || {}).await {
+            Ok(taken) => {
+                worker.health.note_success();
+                return Ok(TakeOverOutcome::Taken { bytes: taken.bytes });
             }
+            Err(QuestionError::Refused(refusal)) => {
+                worker.health.note_success();
+                return Ok(match refusal.kind {
+                    RefusalKind::WrongEpoch(_) => TakeOverOutcome::OtherMap,
+                    _ => TakeOverOutcome::Refused(refusal),
+                });
+            }
+            Err(error) => error,
         };
+        if let QuestionError::Silent = error {
+            asked.blames_way();
+        }
+        let error = NeighbourError::new(id, error);
         note_neighbour_failure(&worker, &error, &self.options.health);
         Err(error)
     }
@@ -306,7 +311,9 @@ impl HeldRead {
             let until = self.deadline.min(Instant::now() + self.silence_max);
             let part = match timeout_at(until, self.call.next()).await {
                 Ok(Ok(CallEvent::Part(part))) => part,
-                Ok(Ok(CallEvent::Wanted { .. })) => return Err(wants_bytes(&self.worker.id)),
+                Ok(Ok(CallEvent::Wanted { .. })) => {
+                    return Err(self.senseless_error(AnswerFlaw::WantsBytes));
+                }
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => {
                     // The silent transport is left, which does not blame the worker. This answer is
@@ -316,30 +323,27 @@ impl HeldRead {
                 }
             };
             let reply = WorkerReply::decode(&part.message)
-                .map_err(|error| self.malformed_error(error.to_string()))?;
-            match reply {
-                WorkerReply::Data(piece)
-                    if piece.length == 0 && part.data.iter().all(Bytes::is_empty) =>
-                {
-                    if part.last {
-                        return Ok(None);
-                    }
+                .map_err(|error| self.senseless_error(error.into()))?;
+            if reply.is_empty_piece() && part.data.iter().all(Bytes::is_empty) {
+                if part.last {
+                    return Ok(None);
                 }
-                WorkerReply::Data(piece) => {
-                    self.check_piece(&piece, &part.data)?;
-                    self.at = piece.start + piece.length;
-                    if part.last {
-                        // Data should not come in the last part. The bytes are good, so they are
-                        // kept.
-                        self.over = true;
-                    }
-                    return Ok(Some((piece, part.data)));
-                }
+                continue;
+            }
+            let piece = match reply.into_answer::<ReadMessage>() {
+                Ok(piece) => piece,
                 // The worker does not know the volume, or has another block size: it has nothing
                 // for us.
-                WorkerReply::Refused(_) => return Ok(None),
-                _ => return Err(self.malformed_error("not an answer to what was asked".into())),
-            }
+                Err(AnswerError::Refused(_)) => return Ok(None),
+                Err(AnswerError::Unexpected(unexpected)) => {
+                    return Err(self.senseless_error(unexpected.into()));
+                }
+            };
+            self.check_piece(&piece, &part.data)?;
+            self.at = piece.start + piece.length;
+            // Data should not come in the last part. The bytes are good, so they are kept.
+            self.over = part.last;
+            return Ok(Some((piece, part.data)));
         }
     }
 
@@ -361,27 +365,34 @@ impl HeldRead {
         if right {
             return Ok(());
         }
-        let reason = format!(
-            "{got} bytes and {} checksums for {start}+{length} of block {}, where pages of {} to \
-            {} of block {} were due",
-            checksums.len(),
-            block.0,
-            self.at,
-            self.end,
-            self.block.0
-        );
-        Err(self.malformed_error(reason))
+        let other = OtherBytes {
+            got,
+            checksums: checksums.len(),
+            block: block.0,
+            start: *start,
+            length: *length,
+            due_block: self.block.0,
+            due_start: self.at,
+            due_end: self.end,
+        };
+        Err(self.senseless_error(AnswerFlaw::OtherBytes(Box::new(other))))
     }
 
-    fn malformed_error(&self, reason: String) -> NeighbourError {
-        NeighbourError::Malformed { worker: self.worker.id.clone(), reason }
+    fn senseless_error(&self, flaw: AnswerFlaw) -> NeighbourError {
+        NeighbourError::Senseless { worker: self.worker.id.clone(), flaw }
     }
 }
 
-fn wants_bytes(worker: &WorkerId) -> NeighbourError {
-    NeighbourError::Malformed {
-        worker: worker.clone(),
-        reason: "it wants bytes pushed for a read".into(),
+impl NeighbourError {
+    fn new(worker: &WorkerId, error: QuestionError) -> Self {
+        let worker = worker.clone();
+        match error {
+            QuestionError::Transport(error) => error.into(),
+            QuestionError::Senseless(flaw) => Self::Senseless { worker, flaw },
+            QuestionError::Silent => Self::Silent(worker),
+            QuestionError::Resting | QuestionError::NoMap => Self::Resting(worker),
+            QuestionError::Refused(refusal) => Self::Refused { worker, refusal },
+        }
     }
 }
 

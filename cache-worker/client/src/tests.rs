@@ -24,8 +24,8 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use verbs3_protocol::{
     BlockGeometry, BlockIndex, BlockPiece, CacheVerdict, ContentVersion, Epoch, ObjectKey,
-    ObjectVolume, PlacementMap, PlacementMember, RefusalKind, WorkerId, WorkerRefusal, WorkerReply,
-    WorkerRequest,
+    ObjectVolume, PlacementMap, PlacementMember, RefusalKind, RequestEnvelope, WorkerId,
+    WorkerRefusal, WorkerReply, WorkerRequest, WriteLeaseState,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
@@ -49,7 +49,7 @@ struct Scripted {
 #[async_trait]
 impl CallService for Scripted {
     async fn serve_call(&self, request: IncomingCall, reply: transport::ReplySender) {
-        let message = WorkerRequest::decode(&request.message).unwrap();
+        let message = RequestEnvelope::decode(&request.message).unwrap().question;
         self.asked.lock().push(message.clone());
         (self.script)(message, reply).await;
     }
@@ -201,23 +201,25 @@ async fn send_all(mut reply: transport::ReplySender, start: u32, end: u32) {
 
 fn read_of(request: WorkerRequest) -> (u32, u32) {
     match request {
-        WorkerRequest::Read(read) | WorkerRequest::ReadReplica(read) => (read.start, read.end),
+        WorkerRequest::Read(read) => (read.start, read.end),
         other => panic!("expected a read, got {other:?}"),
     }
+}
+
+fn acknowledged(hold: WriteLeaseState) -> WorkerReply {
+    let generation = verbs3_protocol::KeyGeneration(1);
+    WorkerReply::Acknowledged(verbs3_protocol::HomeAcknowledgement { generation, hold })
 }
 
 /// Answers every read in full.
 fn honest() -> Script {
     Box::new(|request, reply| {
         Box::pin(async move {
-            if let WorkerRequest::Read(_) | WorkerRequest::ReadReplica(_) = &request {
+            if let WorkerRequest::Read(_) = &request {
                 let (start, end) = read_of(request);
                 send_all(reply, start, end).await;
             } else {
-                let done = WorkerReply::Done {
-                    generation: verbs3_protocol::KeyGeneration(1),
-                    lease: verbs3_protocol::AttributeLease::default(),
-                };
+                let done = acknowledged(WriteLeaseState::Leased);
                 let _ = reply.send_last(done.encode(), 0, vec![]).await;
             }
         })

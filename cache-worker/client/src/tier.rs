@@ -11,13 +11,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use verbs3_protocol::{
-    BlockSpan, ContentVersion, Epoch, ObjectKey, ObjectVolume, PlacementMap, TraceContext,
-    WorkerId, WorkerRequest,
+    BlockSpan, ContentVersion, Epoch, ForgetMessage, ObjectKey, ObjectVolume, PlacementMap,
+    TraceContext, WorkerId, WorkerQuestion,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::TransportError;
 
+use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, ask};
 use crate::attempt::AttemptError;
 use crate::hot_blocks::{HotBlockReplicas, HotBlockSpread};
 use crate::lease_table::{self, TierBootClock, TierLeaseTable};
@@ -26,7 +27,8 @@ use crate::metrics::TierMetrics;
 use crate::options::{TierOptions, TierOptionsError};
 use crate::relay_fallback::RelayFallback;
 use crate::span_read::{BypassReason, SpanRead};
-use crate::worker_map::{HotBlockDraw, TierWorker, TierWorkerMap};
+use crate::worker_map::{HotBlockDraw, REPEATS_MAX, TierWorker, TierWorkerMap};
+use crate::write_announcement::HomeLifeSigns;
 
 /// Reason why the tier's client can't be made.
 #[derive(Debug, thiserror::Error)]
@@ -258,10 +260,10 @@ impl CacheTierClient {
         let tier = self.clone();
         // May be cancelled at any time: this kind of invalidation is best effort.
         self.tasks.spawn(async move {
-            let message =
-                WorkerRequest::Forget(verbs3_protocol::ForgetMessage { volume, keys }).encode();
+            let forget = EncodedQuestion::new(ForgetMessage { volume, keys });
             let until = Instant::now() + tier.options.announce_deadline;
-            if let Err(error) = tier.tell_worker("forget", &worker, message, until, None).await {
+            let signs = HomeLifeSigns::default();
+            if let Err(error) = tier.deliver(&worker, &forget, until, &signs).await {
                 tracing::warn!(worker = %worker.id, %error, "could not have a worker forget keys");
             }
         });
@@ -291,6 +293,30 @@ impl CacheTierClient {
         if let AttemptError::Corrupt { .. } = error {
             self.metrics.checksum_failures.inc();
             self.forget_at(worker.clone(), object.volume.clone(), vec![object.key.clone()]);
+        }
+    }
+
+    /// Asks a worker one question, again where the connection broke. Counts the outcome.
+    pub(crate) async fn ask_over_breaks<Q: WorkerQuestion>(
+        &self,
+        worker: &Arc<TierWorker>,
+        question: &EncodedQuestion<Q>,
+        patience: AnswerPatience,
+    ) -> Result<Q::Answer, QuestionError> {
+        let mut repeats = 0;
+        loop {
+            let answer = ask(worker, question, patience).await;
+            if let Err(QuestionError::Transport(error)) = &answer
+                && repeats < REPEATS_MAX
+                && worker.may_be_asked_again(error)
+            {
+                repeats += 1;
+                self.note_repeat(question.name, worker, error);
+                continue;
+            }
+            let outcome = answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok");
+            self.metrics.count_call(question.name, outcome);
+            return answer;
         }
     }
 

@@ -2,41 +2,60 @@
 //! no I/O, no clock.
 #![forbid(unsafe_code)]
 
+mod block_read;
+mod block_tending;
 mod geometry;
 mod ids;
+mod invalidation;
 mod lease_recall;
-mod maintenance;
+mod listing;
 mod membership;
 mod messages;
 mod object_look;
+mod object_open;
+mod page_warming;
 mod pause_watch;
 mod placement;
+mod question;
+mod refusal;
+mod standing;
 mod write_notice;
 
+pub use block_read::{
+    BlockPiece, CacheVerdict, HoldsMessage, HoldsReply, ReadMessage, ReadSource, TakeOver,
+    TakeOverReply,
+};
+pub use block_tending::{TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage, TendedBlock};
 pub use geometry::{BlockGeometry, BlockSpan, GeometryError};
 pub use ids::{
     BlockHash, BlockIndex, ContentVersion, Epoch, HashSlot, HolderId, KeyGeneration, KeyHash,
     ObjectKey, ObjectVolume, PageIndex, WorkerId, WriteId, is_strong_etag,
 };
+pub use invalidation::{ForgetMessage, ForgetPrefix, GoneVersion};
 pub use lease_recall::{
     LEASE_MS_MAX, LeaseHolder, RECALLED_KEYS_MAX, RECALLS_WAIT_MS, RecallPollMessage, RecallReply,
 };
-pub use maintenance::{
-    ForgetPrefix, TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage, TendedBlock,
-};
+pub use listing::{ListedAttributes, ListedEntry, ListingMessage};
 pub use membership::{ClusterMember, MemberRoster, MembershipChange};
 pub use messages::{
-    AbsentReply, AnnounceMessage, AttributeLease, BlockPiece, ByteRange, CacheVerdict, DecodeError,
-    ForgetMessage, GoneVersion, HeadAttributes, HoldsMessage, ListedAttributes, ListedEntry,
-    ListingMessage, OpenMessage, OpenObjectReply, PROTOCOL_VERSION, ReadMessage, RefusalKind,
-    ReportMessage, TakeOver, TraceContext, TracedRequest, UfsAnswer, WarmMessage, WarmPagesReply,
-    WarmTier, WorkerRefusal, WorkerReply, WorkerRequest, WriteOutcome,
+    DecodeError, PROTOCOL_VERSION, RequestEnvelope, TraceContext, WorkerReply, WorkerRequest,
 };
 pub use object_look::{
     LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectLookMessage, ObjectLookReply,
 };
+pub use object_open::{
+    AbsentReply, AttributeLease, ByteRange, HeadAttributes, OpenAnswer, OpenMessage,
+    OpenObjectReply, UfsAnswer,
+};
+pub use page_warming::{WarmAnswer, WarmMessage, WarmPagesReply, WarmTier};
 pub use pause_watch::PauseWatch;
 pub use placement::{
     PlacementError, PlacementMap, PlacementMember, RANKING, SLOTS, SPREAD_BYTES_MIN,
 };
-pub use write_notice::{NoticeAnswer, NoticeRelayOutcome, WriteNotice};
+pub use question::{AnswerError, UnexpectedAnswer, WorkerQuestion};
+pub use refusal::{RefusalKind, WorkerRefusal};
+pub use standing::{StandingQuestion, StandingReply};
+pub use write_notice::{
+    AnnounceMessage, HomeAcknowledgement, NoticeAnswer, NoticeRelayOutcome, ReportMessage,
+    WriteLeaseState, WriteNotice, WriteOutcome,
+};

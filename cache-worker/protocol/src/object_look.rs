@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlockGeometry, ContentVersion, Epoch, ObjectVolume, WarmTier};
+use crate::geometry::BlockGeometry;
+use crate::ids::{ContentVersion, Epoch, ObjectVolume};
+use crate::page_warming::WarmTier;
 
 /// Most objects in one [`ObjectLookMessage`]. The answer then fits one message, unless the ETags
 /// are unusually long.

@@ -1,14 +1,49 @@
-//! Write notices: announcements and reports that reach a home by way of the coordinators.
+//! Write notices: announcements and reports, and what homes answer. They reach a home directly, or
+//! by way of the coordinators.
 //!
 //! The carrier decides nothing. The home judges a notice as if it had come directly.
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Epoch, ObjectVolume, WriteId};
-use crate::messages::{AnnounceMessage, ReportMessage, WorkerRefusal, WorkerRequest};
+use crate::ids::{Epoch, KeyGeneration, ObjectVolume, WriteId};
+use crate::refusal::WorkerRefusal;
 
 /// Bytes of a notice beside its keys, for bounds on waiting notices.
 const BESIDE_KEYS_BYTES: usize = 128;
+
+/// Announces that a write is about to become visible.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnnounceMessage {
+    pub volume: ObjectVolume,
+    /// Keys of this home; a batch delete names many.
+    pub keys: Vec<String>,
+    pub write: WriteId,
+    pub epoch: Epoch,
+    /// How long reads of these keys ask the UFS if no report follows. Another announcement renews
+    /// it.
+    pub uncertain_ms: u64,
+}
+
+/// Reports that a write is over, with any outcome. Invalidates; never installs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportMessage {
+    pub volume: ObjectVolume,
+    pub keys: Vec<String>,
+    pub write: WriteId,
+    pub epoch: Epoch,
+    pub outcome: WriteOutcome,
+}
+
+/// Outcome of a write as far as the gateway knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WriteOutcome {
+    /// The UFS has acknowledged the write.
+    Done,
+    /// The UFS has refused it, or it was never sent: nothing changed.
+    Refused,
+    /// It was sent and no answer came: the key stays uncertain until its time is over.
+    Unknown,
+}
 
 /// Notice of a write: an announcement or a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,24 +89,32 @@ impl WriteNotice {
             self.notice_keys().iter().map(|key| key.len() + size_of::<String>()).sum();
         keys + volume.0.len() + BESIDE_KEYS_BYTES
     }
-
-    /// Returns the request that a direct delivery would send.
-    pub fn to_request(&self) -> WorkerRequest {
-        match self.clone() {
-            Self::Announce(announce) => WorkerRequest::Announce(announce),
-            Self::Report(report) => WorkerRequest::Report(report),
-        }
-    }
 }
 
-/// Answer of the home.
+/// Whether a home held its worker lease when it noted a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WriteLeaseState {
+    Leased,
+    /// The lease is over. The acknowledgement counts only if every member of the map stands by the
+    /// same map.
+    Unleased,
+}
+
+/// Acknowledgement of a change by a home. No gateway reads on from what the change invalidated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HomeAcknowledgement {
+    /// Newest generation of the keys.
+    pub generation: KeyGeneration,
+    pub hold: WriteLeaseState,
+}
+
+/// Answer of a home to a notice that the coordinators carried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoticeAnswer {
     /// Noted, under the notice's epoch and with a lease.
     Done,
-    /// Noted by a home whose lease is over: see
-    /// [`WorkerReply::Unleased`](crate::WorkerReply::Unleased).
+    /// Noted by a home whose lease is over: see [`WriteLeaseState::Unleased`].
     Unleased,
     Refused(WorkerRefusal),
 }

@@ -55,9 +55,11 @@ impl PageFiller {
                 Err(NeighbourError::Busy) => &metrics.former_busy,
                 Err(NeighbourError::Resting(_)) => &metrics.former_resting,
                 Err(NeighbourError::Silent(_)) => &metrics.former_silent,
-                Err(NeighbourError::Transport(_) | NeighbourError::Malformed { .. }) => {
-                    &metrics.former_failed
-                }
+                Err(
+                    NeighbourError::Transport(_)
+                    | NeighbourError::Senseless { .. }
+                    | NeighbourError::Refused { .. },
+                ) => &metrics.former_failed,
                 Err(NeighbourError::Corrupt { .. }) => &metrics.former_corrupt,
             };
             counter.inc();
@@ -98,9 +100,12 @@ impl PageFiller {
                 | NeighbourError::Transport(_),
             ) => Err(PageFillError::OwnerSilent),
             // An owner that sent wrong bytes is not asked for them again.
-            Ok(()) | Err(NeighbourError::Malformed { .. } | NeighbourError::Corrupt { .. }) => {
-                Err(PageFillError::NotHeld)
-            }
+            Ok(())
+            | Err(
+                NeighbourError::Senseless { .. }
+                | NeighbourError::Refused { .. }
+                | NeighbourError::Corrupt { .. },
+            ) => Err(PageFillError::NotHeld),
         }
     }
 

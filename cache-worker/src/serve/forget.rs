@@ -1,11 +1,10 @@
 //! Answers `ForgetMessage`: drops the attributes of these keys. Blocks stay, because they belong to
 //! versions, which do not change.
 
-use verbs3_protocol::{ForgetMessage, ForgetPrefix, KeyGeneration};
+use verbs3_protocol::{ForgetMessage, ForgetPrefix, KeyGeneration, WriteLeaseState};
 
 use super::{ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
-use crate::standing::WriteLeaseState;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {

@@ -2,11 +2,10 @@
 //! dropped, and their leases recalled. The same happens when this worker itself finds a version
 //! gone. Attributes of any other version stay: the reader's news may be old.
 
-use verbs3_protocol::{ContentVersion, GoneVersion, KeyGeneration, ObjectKey};
+use verbs3_protocol::{ContentVersion, GoneVersion, KeyGeneration, ObjectKey, WriteLeaseState};
 
 use super::{ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
-use crate::standing::WriteLeaseState;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {

@@ -8,9 +8,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
-use verbs3_protocol::{BlockIndex, BlockPiece, CacheVerdict, WorkerReply as Message};
+use verbs3_protocol::WorkerReply;
 use verbs3_rdma::transport::ReplySender;
 
 /// Wait before the first sign. It is well below the time after which a requester hedges to a
@@ -38,21 +37,12 @@ pub(super) async fn while_alive<T>(
             done = &mut work => return Some(done),
             () = sleep_until(next) => {}
         }
-        if let Err(error) = reply.send_part(keep_alive_message(), 0, Vec::new()).await {
+        if let Err(error) =
+            reply.send_part(WorkerReply::sign_of_life().encode(), 0, Vec::new()).await
+        {
             tracing::debug!(%error, "a reader has gone");
             return None;
         }
         next = Instant::now() + EVERY;
     }
-}
-
-fn keep_alive_message() -> Bytes {
-    let nothing = BlockPiece {
-        block: BlockIndex(0),
-        start: 0,
-        length: 0,
-        checksums: Vec::new(),
-        verdict: CacheVerdict::Miss,
-    };
-    Message::Data(nothing).encode()
 }

@@ -3,11 +3,10 @@
 //! checks under way are compared with the listing too. A lease on attributes that are no longer
 //! cached here is recalled.
 
-use verbs3_protocol::{KeyGeneration, ListingMessage, ObjectKey};
+use verbs3_protocol::{KeyGeneration, ListingMessage, ObjectKey, WriteLeaseState};
 
 use super::{ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
-use crate::standing::WriteLeaseState;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {

@@ -3,7 +3,7 @@
 
 use verbs3_protocol::{
     BlockIndex, LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectKey, ObjectLookMessage,
-    ObjectLookReply, PageIndex, WarmTier, WorkerReply as Message,
+    ObjectLookReply, PageIndex, WarmTier,
 };
 
 use super::ServeRefusal;
@@ -13,7 +13,10 @@ use crate::digest::{PageKey, VersionDigest};
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
-    pub(super) fn answer_look(&self, look: ObjectLookMessage) -> Result<Message, ServeRefusal> {
+    pub(super) fn answer_look(
+        &self,
+        look: ObjectLookMessage,
+    ) -> Result<ObjectLookReply, ServeRefusal> {
         self.metrics.warms.inc();
         self.standing
             .is_at(look.epoch)
@@ -34,7 +37,7 @@ impl CacheWorker {
             object.key.clone_from(&wanted.key);
             objects.push(self.have_of(&look, &object, wanted, times));
         }
-        Ok(Message::Looked(ObjectLookReply { life: self.life, objects }))
+        Ok(ObjectLookReply { life: self.life, objects })
     }
 
     /// Looks up one object under the same conditions as an open from the cache, with the checksums

@@ -97,14 +97,11 @@ impl CacheWorker {
     pub(super) async fn serve_open(
         &self,
         open: OpenMessage,
-        holder: Option<LeaseHolder>,
         landing_bytes: u64,
         mut reply: ReplySender,
     ) {
         self.metrics.opens.inc();
-        let opening =
-            self.begin_open(open, landing_bytes).map(|opening| OpenOperation { holder, ..opening });
-        let answer = match opening {
+        let answer = match self.begin_open(open, landing_bytes) {
             Ok(opening) => match while_alive(&mut reply, self.answer_open(&opening)).await {
                 Some(answer) => answer,
                 None => return,
@@ -158,7 +155,7 @@ impl CacheWorker {
             attributes: attributes_age.limit_to_right(right),
             absence: AttributeMaxAge::from_ms(open.absence_age_ms_max).limit_to_right(right),
         };
-        let (want, holder, listed) = (open.want, None, None);
+        let (want, holder, listed) = (open.want, open.holder, None);
         Ok(OpenOperation {
             want,
             subject,

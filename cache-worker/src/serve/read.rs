@@ -1,10 +1,10 @@
-//! Answers `ReadMessage` and `ReadReplica`: sends bytes of one block of one version.
+//! Answers `ReadMessage`: sends bytes of one block of one version.
 //!
 //! Needs no coherence check: a version never changes, and the reader has named it.
 
 use std::sync::Arc;
 
-use verbs3_protocol::{ContentVersion, ObjectKey, ReadMessage, is_strong_etag};
+use verbs3_protocol::{ContentVersion, ObjectKey, ReadMessage, ReadSource, is_strong_etag};
 use verbs3_rdma::transport::ReplySender;
 
 use super::{BlockSpanReader, ServeRefusal};
@@ -18,30 +18,25 @@ impl CacheWorker {
         landing_bytes: u64,
         reply: ReplySender,
     ) {
-        self.metrics.reads.inc();
-        match self.read(read, landing_bytes, false) {
+        let replica = match read.from {
+            ReadSource::Owner => {
+                self.metrics.reads.inc();
+                false
+            }
+            // By this worker's own map it may be the owner. Then it serves the read like any other.
+            ReadSource::Replica => {
+                self.metrics.replica_reads.inc();
+                !self.former.is_mine(read.object.block_slot(read.block))
+            }
+            ReadSource::Held => return self.serve_held(read, landing_bytes, reply).await,
+        };
+        match self.begin_read(read, landing_bytes, replica) {
             Ok(reading) => self.send_rest(reading, reply).await,
             Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 
-    /// Serves a read of a hot block. By this worker's own map it may be the owner. Then it serves
-    /// the read like any other.
-    pub(super) async fn serve_read_replica(
-        &self,
-        read: ReadMessage,
-        landing_bytes: u64,
-        reply: ReplySender,
-    ) {
-        self.metrics.replica_reads.inc();
-        let replica = !self.former.is_mine(read.object.block_slot(read.block));
-        match self.read(read, landing_bytes, replica) {
-            Ok(reading) => self.send_rest(reading, reply).await,
-            Err(refused) => self.refuse_request(reply, refused).await,
-        }
-    }
-
-    fn read(
+    fn begin_read(
         &self,
         read: ReadMessage,
         landing_bytes: u64,

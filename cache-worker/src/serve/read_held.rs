@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    BlockIndex, BlockPiece, CacheVerdict, HoldsMessage, PageIndex, ReadMessage,
+    BlockIndex, BlockPiece, CacheVerdict, HoldsMessage, HoldsReply, PageIndex, ReadMessage,
     WorkerReply as Message,
 };
 use verbs3_rdma::transport::{ReplySender, TransportError};
@@ -55,10 +55,11 @@ impl CacheWorker {
         if let Err(error) = self.flush_pages(&mut sending).await {
             return tracing::debug!(%error, "a worker has given up its question");
         }
-        send_last_part(sending.reply, nothing_more(block).encode(), 0, Vec::new()).await;
+        let nothing_more = Message::empty_piece(block, CacheVerdict::Hit).encode();
+        send_last_part(sending.reply, nothing_more, 0, Vec::new()).await;
     }
 
-    pub(super) fn answer_holds(&self, holds: &HoldsMessage) -> Result<Message, ServeRefusal> {
+    pub(super) fn answer_holds(&self, holds: &HoldsMessage) -> Result<HoldsReply, ServeRefusal> {
         self.metrics.holds.inc();
         self.check_geometry(holds.geometry)?;
         let (object, page) = (&holds.object, holds.page.0);
@@ -72,7 +73,7 @@ impl CacheWorker {
                 .holds_first_page(self.digests.digest_version(object, &known.version), page),
             None => self.filler.may_hold(object, page),
         };
-        Ok(Message::Holds { likely })
+        Ok(HoldsReply { likely })
     }
 
     fn check_held(&self, read: &ReadMessage, landing_bytes: u64) -> Result<(), ServeRefusal> {
@@ -149,9 +150,4 @@ impl CacheWorker {
         self.metrics.given_bytes.inc_by(u64::from(length));
         Ok(())
     }
-}
-
-fn nothing_more(block: BlockIndex) -> Message {
-    let verdict = CacheVerdict::Hit;
-    Message::Data(BlockPiece { block, start: 0, length: 0, checksums: Vec::new(), verdict })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use verbs3_protocol::{
     AttributeLease, KeyGeneration, KeyHash, LEASE_MS_MAX, RECALLS_WAIT_MS, RecallPollMessage,
-    RefusalKind, WorkerReply as Message,
+    RecallReply, RefusalKind,
 };
 
 use super::ServeRefusal;
@@ -106,7 +106,7 @@ impl CacheWorker {
     pub(super) async fn answer_recalls(
         &self,
         asked: RecallPollMessage,
-    ) -> Result<Message, ServeRefusal> {
+    ) -> Result<RecallReply, ServeRefusal> {
         self.metrics.recalls.inc();
         let RecallPollMessage { holder, life, through } = asked;
         // Another process has numbered its own recalls.
@@ -120,6 +120,6 @@ impl CacheWorker {
             )
         })?;
         let _ = timeout(Duration::from_millis(RECALLS_WAIT_MS), poll.wait_for_recall()).await;
-        Ok(Message::Recalled(poll.build_answer(self.life, self.clock.now())))
+        Ok(poll.build_answer(self.life, self.clock.now()))
     }
 }

@@ -7,10 +7,9 @@
 //! The answers go with the next renewal of the lease, which must not wait for gateways to drop
 //! theirs. A report that would have to wait is refused for now, and its writer retries.
 
-use verbs3_protocol::{NoticeAnswer, RefusalKind, WorkerRefusal, WriteNotice};
+use verbs3_protocol::{NoticeAnswer, RefusalKind, WorkerRefusal, WriteLeaseState, WriteNotice};
 
 use super::{ChangeReceipt, ServeRefusal};
-use crate::standing::WriteLeaseState;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {

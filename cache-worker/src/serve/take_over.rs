@@ -1,13 +1,16 @@
 //! Answers a draining worker: copies a block from it before anybody reads the block here. Pages
 //! that it lacks are not filled.
 
-use verbs3_protocol::{RefusalKind, TakeOver, WorkerReply as Message};
+use verbs3_protocol::{RefusalKind, TakeOver, TakeOverReply};
 
 use super::ServeRefusal;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
-    pub(super) async fn answer_take_over(&self, asked: TakeOver) -> Result<Message, ServeRefusal> {
+    pub(super) async fn answer_take_over(
+        &self,
+        asked: TakeOver,
+    ) -> Result<TakeOverReply, ServeRefusal> {
         self.metrics.take_overs.inc();
         let TakeOver { object, version, epoch, geometry, block, heat_bytes } = asked;
         self.check_geometry(geometry)?;
@@ -28,6 +31,6 @@ impl CacheWorker {
         let heat_bytes = u32::try_from(heat_bytes).unwrap_or(u32::MAX);
         self.heat.record_inherited(&target, block, heat_bytes, self.clock.now().as_secs());
         let bytes = self.filler.take_over_block(target, block).await;
-        Ok(Message::TakenOver { bytes })
+        Ok(TakeOverReply { bytes })
     }
 }

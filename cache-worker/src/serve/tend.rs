@@ -6,24 +6,17 @@
 
 use verbs3_protocol::{
     BlockIndex, PageIndex, TENDED_BLOCKS_MAX, TendAct, TendBlocksReply, TendMessage, TendedBlock,
-    WorkerReply as Message,
 };
-use verbs3_rdma::transport::ReplySender;
 
-use super::{ServeRefusal, send_message, while_alive};
+use super::ServeRefusal;
 use crate::digest::VersionDigest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
-    pub(super) async fn serve_tend(&self, tend: TendMessage, mut reply: ReplySender) {
-        let Some(tended) = while_alive(&mut reply, self.tend_blocks(tend)).await else { return };
-        match tended {
-            Ok(tended) => send_message(reply, &Message::Tended(tended)).await,
-            Err(refused) => self.refuse_request(reply, refused).await,
-        }
-    }
-
-    async fn tend_blocks(&self, tend: TendMessage) -> Result<TendBlocksReply, ServeRefusal> {
+    pub(super) async fn tend_blocks(
+        &self,
+        tend: TendMessage,
+    ) -> Result<TendBlocksReply, ServeRefusal> {
         self.check_geometry(tend.geometry)?;
         self.volume_source(&tend.object.volume)?;
         if tend.blocks > TENDED_BLOCKS_MAX {

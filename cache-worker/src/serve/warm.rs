@@ -11,12 +11,11 @@ use std::sync::Arc;
 
 use verbs3_protocol::{
     AbsentReply, BlockIndex, ByteRange, ContentVersion, OpenMessage, PageIndex, RefusalKind,
-    UfsAnswer, WarmMessage, WarmPagesReply, WarmTier, WorkerReply as Message, is_strong_etag,
+    UfsAnswer, WarmAnswer, WarmMessage, WarmPagesReply, WarmTier, is_strong_etag,
 };
-use verbs3_rdma::transport::ReplySender;
 
+use super::ServeRefusal;
 use super::open::{ATTEMPTS_MAX, OpenAttemptError, OpenOperation};
-use super::{ServeRefusal, send_message, while_alive};
 use crate::attributes::ObjectPresence;
 use crate::fill::{
     FillTarget, PageClaim, PageClaimRequest, PageFillError, PageSource, RunInterest,
@@ -25,12 +24,6 @@ use crate::worker::CacheWorker;
 
 /// How often one warm-up reclaims pages whose fill was abandoned.
 const RECLAIMS_MAX: usize = 8;
-
-/// The answer to a warm-up.
-enum WarmupAnswer {
-    Warmed(WarmPagesReply),
-    Absent(AbsentReply),
-}
 
 /// Bytes of pages by outcome.
 #[derive(Default)]
@@ -63,33 +56,17 @@ impl WarmupByteCounts {
 }
 
 impl CacheWorker {
-    /// Serves a warm-up. `listed`: the length of the object in a listing.
-    pub(super) async fn serve_warm(
-        &self,
-        warm: WarmMessage,
-        listed: Option<u64>,
-        mut reply: ReplySender,
-    ) {
+    pub(super) async fn answer_warm(&self, warm: WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
         self.metrics.warms.inc();
-        let Some(answer) = while_alive(&mut reply, self.warm_block(warm, listed)).await else {
-            return;
-        };
-        match answer {
-            Ok(WarmupAnswer::Warmed(warmed)) => {
-                self.metrics.warm_held.inc_by(u64::from(warmed.held_bytes));
-                self.metrics.warm_loaded.inc_by(u64::from(warmed.loaded_bytes));
-                send_message(reply, &Message::Warmed(warmed)).await;
-            }
-            Ok(WarmupAnswer::Absent(absent)) => send_message(reply, &Message::Absent(absent)).await,
-            Err(refused) => self.refuse_request(reply, refused).await,
+        let answer = self.warm_block(warm).await?;
+        if let WarmAnswer::Warmed(warmed) = &answer {
+            self.metrics.warm_held.inc_by(u64::from(warmed.held_bytes));
+            self.metrics.warm_loaded.inc_by(u64::from(warmed.loaded_bytes));
         }
+        Ok(answer)
     }
 
-    async fn warm_block(
-        &self,
-        warm: WarmMessage,
-        listed: Option<u64>,
-    ) -> Result<WarmupAnswer, ServeRefusal> {
+    async fn warm_block(&self, warm: WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
         self.standing
             .is_at(warm.epoch)
             .map_err(|denied| Self::refusal_for_denial(denied, warm.epoch))?;
@@ -99,7 +76,7 @@ impl CacheWorker {
         // A small object takes its own bytes, not those of full pages: many are warmed at once.
         let there = match &warm.version {
             Some(version) => Some(self.geometry.block_len(version.bytes, warm.block).into()),
-            None => listed,
+            None => warm.listed_bytes,
         };
         let bytes = (u64::from(warm.pages) * u64::from(self.geometry.page_bytes))
             .min(there.unwrap_or(u64::MAX));
@@ -110,7 +87,7 @@ impl CacheWorker {
             }
         };
         let Some(version) = warm.version.clone() else {
-            return self.warm_current(&warm, listed).await;
+            return self.warm_current(&warm).await;
         };
         if !is_strong_etag(&version.etag) || version.version_id.as_deref() == Some("null") {
             return Err(ServeRefusal::new_malformed(format!("{version:?} names no version")));
@@ -119,23 +96,19 @@ impl CacheWorker {
         let target =
             FillTarget { source, object: warm.object.clone(), version: version.clone(), digest };
         let bytes = self.warm_pages(Arc::new(target), &warm, None).await?;
-        Ok(WarmupAnswer::Warmed(bytes.into_warmed(version, self.life)))
+        Ok(WarmAnswer::Warmed(bytes.into_warmed(version, self.life)))
     }
 
     /// Warms the version that the UFS has now. If neither attributes nor pages are here, one
     /// request brings both.
-    async fn warm_current(
-        &self,
-        warm: &WarmMessage,
-        listed: Option<u64>,
-    ) -> Result<WarmupAnswer, ServeRefusal> {
+    async fn warm_current(&self, warm: &WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
         if warm.block != BlockIndex(0) {
             return Err(ServeRefusal::new_malformed(
                 "a block other than the first is warmed by its version",
             ));
         }
         let mut opening = self.begin_open(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
-        opening.listed = listed;
+        opening.listed = warm.listed_bytes;
         let mut last = ServeRefusal::new(
             RefusalKind::Uncertain,
             "the object changes faster than it can be asked about",
@@ -154,13 +127,13 @@ impl CacheWorker {
         &self,
         warm: &WarmMessage,
         opening: &OpenOperation,
-    ) -> Result<WarmupAnswer, OpenAttemptError> {
+    ) -> Result<WarmAnswer, OpenAttemptError> {
         let learnt = self.learn_attributes(opening).await?;
         let attributes = match &learnt.found {
             ObjectPresence::Present(attributes) => attributes.clone(),
             ObjectPresence::Absent(answer) => {
                 let answer = UfsAnswer::clone(answer);
-                return Ok(WarmupAnswer::Absent(AbsentReply {
+                return Ok(WarmAnswer::Absent(AbsentReply {
                     answer,
                     generation: learnt.generation,
                     cached: learnt.cached,
@@ -175,7 +148,7 @@ impl CacheWorker {
             version: version.clone(),
         });
         match self.warm_pages(target, warm, learnt.page_interest()).await {
-            Ok(bytes) => Ok(WarmupAnswer::Warmed(bytes.into_warmed(version.clone(), self.life))),
+            Ok(bytes) => Ok(WarmAnswer::Warmed(bytes.into_warmed(version.clone(), self.life))),
             Err(failure @ PageFillError::VersionGone(_)) => {
                 self.recall_version(&opening.subject.object, version).await;
                 Err(OpenAttemptError::Again(failure.into()))
@@ -324,5 +297,6 @@ fn as_open(warm: &WarmMessage, page_bytes: u32) -> OpenMessage {
         checksums: true,
         want: (warm.pages > 0 && !warm.look_only).then_some(want),
         piece_bytes_max: warm.geometry.block_bytes,
+        holder: None,
     }
 }

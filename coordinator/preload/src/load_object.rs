@@ -240,11 +240,11 @@ impl PreloadRun<'_> {
                 WarmOutcome::Absent(absent) => {
                     return Err(PreloadItemError::Failed(describe_status(absent.answer.status)));
                 }
-                WarmOutcome::Away { worker, reason } => {
+                WarmOutcome::Away { worker, cause } => {
                     // The first attempt may have begun. While the worker rests or is dead, no bytes
                     // are taken.
                     let is_first = !std::mem::replace(&mut was_away, true);
-                    (format!("worker {} can't be asked: {reason}", worker.0), is_first)
+                    (format!("worker {} can't be asked: {cause}", worker.0), is_first)
                 }
                 WarmOutcome::Refused { worker, refusal: WorkerRefusal { kind, reason } } => {
                     match kind {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tokio::time::{Instant, sleep};
-use verbs3_client::ObjectLookOutcome;
+use verbs3_client::{ObjectLookError, ObjectLookOutcome};
 use verbs3_protocol::{LookedFor, ObjectVolume};
 
 use crate::api::PreloadFailure;
@@ -83,7 +83,7 @@ impl PreloadRun<'_> {
                         again.push(item);
                         continue;
                     }
-                    ObjectLookOutcome::Away(reason) => Some(reason),
+                    ObjectLookOutcome::Away(error) => Some(error.to_string()),
                 };
                 self.job.update_counters(|page| {
                     page.objects_checked += 1;
@@ -113,7 +113,7 @@ impl PreloadRun<'_> {
             groups.entry((item.mount.object_volume(), believed_ms)).or_default().push(at);
         }
         let mut seen: Vec<ObjectLookOutcome> =
-            items.iter().map(|_| ObjectLookOutcome::Away(String::new())).collect();
+            items.iter().map(|_| ObjectLookOutcome::Away(ObjectLookError::NoMap)).collect();
         for ((volume, believed_ms), places) in groups {
             let looked_for = |&at: &usize| {
                 let pages = self.plan.first_pages(geometry, items[at].listed_bytes());

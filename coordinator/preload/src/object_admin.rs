@@ -10,7 +10,7 @@ use std::time::Duration;
 use verbs3_client::{CacheTierClient, InvalidObjects, TendError, WarmOutcome, WarmRequest};
 use verbs3_protocol::{
     AbsentReply, BlockIndex, ContentVersion, ObjectKey, ObjectVolume, TENDED_BLOCKS_MAX, TendAct,
-    WarmPagesReply, WarmTier, WorkerId, WorkerRefusal,
+    WarmPagesReply, WarmTier, WorkerId,
 };
 
 use crate::api::{BlockView, InvalidationRequest, ObjectView, PlaceView};
@@ -208,10 +208,13 @@ impl ObjectAdmin {
                 let reason = format!("the ufs answered {}", answer.status);
                 Err(ObjectError::Ufs { path: path.to_owned(), reason })
             }
-            WarmOutcome::Refused { worker, refusal: WorkerRefusal { reason, .. } } => {
-                Err(TendError::Refused { worker, reason }.into())
+            WarmOutcome::Refused { worker, refusal } => {
+                Err(TendError::Refused { worker, refusal }.into())
             }
-            WarmOutcome::Away { worker, reason } => Err(TendError::Away { worker, reason }.into()),
+            WarmOutcome::Away { worker, cause } => {
+                let cause = cause.into();
+                Err(TendError::Away { worker, cause }.into())
+            }
         }
     }
 }

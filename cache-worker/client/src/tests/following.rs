@@ -4,7 +4,7 @@ use super::writing::{keys, reports, volume};
 use super::*;
 use crate::{CoherenceError, InvalidObjects, TendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use verbs3_protocol::{AttributeLease, KeyGeneration, WriteOutcome};
+use verbs3_protocol::{StandingReply, WriteOutcome};
 
 /// What the workers of a test say.
 #[derive(Default)]
@@ -29,23 +29,20 @@ pub(super) fn worker(id: &str, world: &Arc<World>) -> TestWorker {
             };
             let answer = match request {
                 WorkerRequest::Standing if stray > 0 => {
-                    WorkerReply::Standing { epoch: Epoch(stray), leased: true }
+                    WorkerReply::Standing(StandingReply { epoch: Epoch(stray), leased: true })
                 }
-                WorkerRequest::Standing => WorkerReply::Standing {
+                WorkerRequest::Standing => WorkerReply::Standing(StandingReply {
                     epoch: own,
                     leased: !world.unleased.load(Ordering::SeqCst),
-                },
+                }),
                 _ if asked != own => WorkerReply::Refused(WorkerRefusal {
                     kind: RefusalKind::WrongEpoch(own),
                     reason: "test".into(),
                 }),
                 _ if world.unleased.load(Ordering::SeqCst) => {
-                    WorkerReply::Unleased { generation: KeyGeneration(1) }
+                    acknowledged(WriteLeaseState::Unleased)
                 }
-                _ => WorkerReply::Done {
-                    generation: KeyGeneration(1),
-                    lease: AttributeLease::default(),
-                },
+                _ => acknowledged(WriteLeaseState::Leased),
             };
             Box::pin(async move {
                 let _ = reply.send_last(answer.encode(), 0, vec![]).await;

@@ -103,9 +103,8 @@ fn worker(home: &Arc<Home>) -> TestWorker {
         Box::new(move |asked, reply| {
             let home = home.clone();
             Box::pin(async move {
-                let (open, may_hold) = match asked {
-                    WorkerRequest::Open(open) => (open, false),
-                    WorkerRequest::OpenBy(open, _) => (open, true),
+                let open = match asked {
+                    WorkerRequest::Open(open) => open,
                     WorkerRequest::Recalls(asked) => {
                         let _ =
                             reply.send_last(home.recalls(asked).await.encode(), 0, vec![]).await;
@@ -117,7 +116,7 @@ fn worker(home: &Arc<Home>) -> TestWorker {
                     other => return honest()(other, reply).await,
                 };
                 // What it says is what it knew when it was asked.
-                let (opened, data) = home.opened(&open, may_hold);
+                let (opened, data) = home.opened(&open, open.holder.is_some());
                 home.answers.subscribe().wait_for(|answers| *answers).await.unwrap();
                 let _ = reply.send_last(opened.encode(), 0, data).await;
             })
@@ -142,11 +141,7 @@ async fn head(tier: &Arc<CacheTierClient>) -> String {
 }
 
 fn opens_asked(worker: &TestWorker) -> usize {
-    worker
-        .asked()
-        .iter()
-        .filter(|request| matches!(request, WorkerRequest::Open(_) | WorkerRequest::OpenBy(..)))
-        .count()
+    worker.asked().iter().filter(|request| matches!(request, WorkerRequest::Open(_))).count()
 }
 
 fn reads_asked(worker: &TestWorker) -> usize {
@@ -180,11 +175,8 @@ async fn where_a_home_would_grant_it_is_polled_and_then_not_asked_any_more() {
 }
 
 fn holder_of(request: &WorkerRequest) -> Option<(u64, u32)> {
-    if let WorkerRequest::OpenBy(_, holder) = request {
-        Some((holder.id.0, holder.answered))
-    } else {
-        None
-    }
+    let WorkerRequest::Open(open) = request else { return None };
+    open.holder.map(|holder| (holder.id.0, holder.answered))
 }
 
 #[tokio::test]
@@ -344,5 +336,9 @@ async fn a_process_that_wants_no_leases_polls_nobody() {
     adopt(&tier, 7, &[&a]);
     head(&tier).await;
     head(&tier).await;
-    assert!(a.asked().iter().all(|asked| matches!(asked, WorkerRequest::Open(_))));
+    assert!(
+        a.asked()
+            .iter()
+            .all(|asked| matches!(asked, WorkerRequest::Open(open) if open.holder.is_none()))
+    );
 }

@@ -6,7 +6,7 @@ use super::reading::{END, read};
 use super::*;
 use crate::worker_map::{HotBlockDraw, OutstandingBytes, TierWorker};
 use crate::{HotBlockReplicas, OpenOutcome};
-use verbs3_protocol::{ByteRange, SPREAD_BYTES_MIN, UfsAnswer};
+use verbs3_protocol::{ByteRange, ReadSource, SPREAD_BYTES_MIN, UfsAnswer};
 
 /// Block 0 of the object that worker `a` owns is to have so many workers.
 fn heat(tier: &CacheTierClient, workers: u16) {
@@ -24,7 +24,7 @@ fn busy(tier: &CacheTierClient, id: &str) -> OutstandingBytes {
 }
 
 fn asked_as_replica(worker: &TestWorker) -> usize {
-    worker.asked().iter().filter(|request| matches!(request, WorkerRequest::ReadReplica(_))).count()
+    worker.asked().iter().filter(|request| matches!(request, WorkerRequest::Read(read) if read.from == ReadSource::Replica)).count()
 }
 
 /// Answers no read of a replica after so many pages.
@@ -69,7 +69,10 @@ async fn a_hot_block_is_read_at_all_its_workers_and_any_other_at_its_owner() {
     let before = workers.each_ref().map(|worker| worker.asked().len());
     drain(&mut read(&tier, "b", 0)).await;
     assert_eq!(workers[1].asked().len(), before[1] + 1);
-    assert!(matches!(workers[1].asked().last(), Some(WorkerRequest::Read(_))));
+    assert!(matches!(
+        workers[1].asked().last(),
+        Some(WorkerRequest::Read(read)) if read.from == ReadSource::Owner
+    ));
     // It is hot no more.
     tier.adopt_hot(HotBlockReplicas::default());
     for _ in 0..20 {
@@ -115,7 +118,7 @@ async fn what_a_replica_does_not_hold_comes_from_the_owner_from_the_byte_where_i
         reads_well(&tier).await;
         assert_eq!(asked_as_replica(&b), 1);
         assert!(
-            matches!(&a.asked()[..], [WorkerRequest::Read(read)] if read.start == pages * PAGE),
+            matches!(&a.asked()[..], [WorkerRequest::Read(read)] if read.start == pages * PAGE && read.from == ReadSource::Owner),
             "{:?}",
             a.asked()
         );

@@ -4,9 +4,17 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::{
+    BlockGeometry, ByteRange, ContentVersion, Epoch, HeadAttributes, ListedAttributes, ObjectKey,
+    ObjectVolume, ReadSource, StandingQuestion, WorkerQuestion,
+};
 
-fn open() -> WorkerRequest {
-    WorkerRequest::Open(OpenMessage {
+fn context() -> TraceContext {
+    TraceContext { trace: u128::MAX, span: 7, sampled: true, state: Some("a=1".into()) }
+}
+
+fn open() -> RequestEnvelope {
+    let open = OpenMessage {
         object: ObjectKey { volume: ObjectVolume::new("local", "train"), key: "a/ü+%".into() },
         version_id: None,
         epoch: Epoch(3),
@@ -16,33 +24,66 @@ fn open() -> WorkerRequest {
         checksums: true,
         want: Some(ByteRange::Suffix { bytes: 9 }),
         piece_bytes_max: 1 << 20,
-    })
+        holder: None,
+    };
+    open.into_request().with_trace(None)
 }
 
 #[test]
 fn a_request_survives_the_wire() {
-    assert_eq!(WorkerRequest::decode(&open().encode()).unwrap(), open());
+    assert_eq!(RequestEnvelope::decode(&open().encode()).unwrap(), open());
 }
 
 #[test]
-fn an_open_keeps_its_trace_and_an_announcement_has_none() {
-    let context =
-        TraceContext { trace: u128::MAX, span: 7, sampled: true, state: Some("a=1".into()) };
-    let WorkerRequest::Open(inner) = open() else { panic!("not an open") };
-    let traced = open().with_trace(Some(&context));
-    assert_eq!(
-        WorkerRequest::decode(&traced.encode()).unwrap(),
-        WorkerRequest::Traced(context.clone(), TracedRequest::Open(inner))
-    );
-    assert_eq!(open().with_trace(None), open());
-    assert_eq!(WorkerRequest::Standing.with_trace(Some(&context)), WorkerRequest::Standing);
+fn any_request_keeps_its_trace() {
+    for question in [open().question, WorkerRequest::Standing] {
+        let traced = question.clone().with_trace(Some(&context()));
+        let received = RequestEnvelope::decode(&traced.encode()).unwrap();
+        assert_eq!(received, RequestEnvelope { trace: Some(context()), question });
+    }
+}
+
+/// The envelope stands once, at the front: what follows it is a question, and not an envelope.
+#[test]
+fn a_traced_request_within_a_traced_request_is_refused() {
+    let inner = open().question.with_trace(Some(&context())).encode();
+    let alone = WorkerRequest::Standing.with_trace(Some(&context())).encode();
+    let mut nested = alone[..alone.len() - 1].to_vec();
+    nested.extend_from_slice(&inner);
+    assert!(RequestEnvelope::decode(&nested).is_err());
+}
+
+#[test]
+fn an_answer_to_another_question_is_refused_and_named() {
+    let standing = StandingReply { epoch: Epoch(3), leased: true };
+    let reply = StandingQuestion::reply_from(standing);
+    assert_eq!(reply.clone().into_answer::<StandingQuestion>().unwrap(), standing);
+    let other = reply.into_answer::<ReadMessage>().unwrap_err();
+    assert_eq!(other.to_string(), "it answered another question, with its standing");
+}
+
+/// Reads are the most frequent messages: two bytes beside what they ask.
+#[test]
+fn a_read_without_a_trace_costs_two_bytes_beside_its_fields() {
+    let read = ReadMessage {
+        object: ObjectKey { volume: ObjectVolume::new("local", "train"), key: "a".into() },
+        version: ContentVersion { etag: "\"e\"".into(), bytes: 7, version_id: None },
+        geometry: BlockGeometry::DEFAULT,
+        block: BlockIndex(0),
+        start: 0,
+        end: 7,
+        ahead_bytes: 0,
+        from: ReadSource::Owner,
+    };
+    let fields = postcard::to_stdvec(&read).unwrap().len();
+    assert_eq!(read.into_request().with_trace(None).encode().len(), fields + 2);
 }
 
 #[test]
 fn trailing_bytes_are_refused() {
     let mut bytes = open().encode().to_vec();
     bytes.push(0);
-    assert!(WorkerRequest::decode(&bytes).is_err());
+    assert!(RequestEnvelope::decode(&bytes).is_err());
 }
 
 #[test]
@@ -50,7 +91,7 @@ fn every_truncation_is_refused() {
     let bytes = open().encode();
     for length in 0..bytes.len() {
         assert!(
-            WorkerRequest::decode(&bytes[..length]).is_err(),
+            RequestEnvelope::decode(&bytes[..length]).is_err(),
             "accepted {length} of {} bytes",
             bytes.len()
         );
@@ -102,7 +143,7 @@ fn a_listing_contradicts_another_etag_length_or_time_and_nothing_that_it_leaves_
 proptest! {
     #[test]
     fn garbage_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let _ = WorkerRequest::decode(&bytes);
+        let _ = RequestEnvelope::decode(&bytes);
         let _ = WorkerReply::decode(&bytes);
     }
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use verbs3_protocol::{
     AnnounceMessage, BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict,
-    ContentVersion, Epoch, ForgetMessage, GoneVersion, ListedAttributes, ListedEntry,
-    ListingMessage, ObjectKey, ObjectVolume, OpenMessage, OpenObjectReply, ReadMessage,
-    RefusalKind, ReportMessage, WorkerReply as Message, WorkerRequest, WriteId, WriteOutcome,
+    ContentVersion, Epoch, ForgetMessage, GoneVersion, HomeAcknowledgement, LeaseHolder,
+    ListedAttributes, ListedEntry, ListingMessage, ObjectKey, ObjectVolume, OpenMessage,
+    OpenObjectReply, ReadMessage, ReadSource, RefusalKind, ReportMessage, WorkerReply as Message,
+    WorkerRequest, WriteId, WriteLeaseState, WriteOutcome,
 };
 use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
@@ -71,7 +72,10 @@ impl Got {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        matches!(self.messages[..], [Message::Done { .. }])
+        matches!(
+            self.messages[..],
+            [Message::Acknowledged(HomeAcknowledgement { hold: WriteLeaseState::Leased, .. })]
+        )
     }
 }
 
@@ -123,20 +127,30 @@ pub(super) fn open(key: &str, want: Option<ByteRange>) -> OpenMessage {
         checksums: false,
         want,
         piece_bytes_max: BLOCK as u32,
+        holder: None,
     }
+}
+
+/// An open of a client that would hold a lease.
+pub(super) fn open_by(open: OpenMessage, holder: LeaseHolder) -> WorkerRequest {
+    WorkerRequest::Open(OpenMessage { holder: Some(holder), ..open })
 }
 
 pub(super) fn read(key: &str, stored: &Stored, block: u32, range: Range<u32>) -> ReadMessage {
     ReadMessage {
         object: object(key),
         version: version(stored),
-        epoch: Epoch(1),
         geometry: BlockGeometry::DEFAULT,
         block: BlockIndex(block),
         start: range.start,
         end: range.end,
         ahead_bytes: 0,
+        from: ReadSource::Owner,
     }
+}
+
+pub(super) fn read_from(from: ReadSource, read: ReadMessage) -> WorkerRequest {
+    WorkerRequest::Read(ReadMessage { from, ..read })
 }
 
 pub(super) const WRITE: WriteId = WriteId { gateway: 1, sequence: 1 };
@@ -192,10 +206,10 @@ impl Bed {
 
     pub(super) fn call(&self, request: &WorkerRequest) -> OutgoingCall {
         let segments: Vec<usize> = match request {
-            WorkerRequest::Open(open) | WorkerRequest::OpenBy(open, _) => {
+            WorkerRequest::Open(open) => {
                 BlockGeometry::DEFAULT.page_cuts(&(0..open.piece_bytes_max)).collect()
             }
-            WorkerRequest::Read(read) | WorkerRequest::ReadReplica(read) => {
+            WorkerRequest::Read(read) => {
                 BlockGeometry::DEFAULT.page_cuts(&(read.start..read.end)).collect()
             }
             _ => Vec::new(),
@@ -204,7 +218,7 @@ impl Bed {
             .connection
             .wants_landing()
             .then(|| Landing::allocate_segments(&self.landings, &segments).unwrap());
-        self.connection.start_call(request.encode(), landing)
+        self.connection.start_call(request.clone().with_trace(None).encode(), landing)
     }
 
     pub(super) async fn ask(&self, request: WorkerRequest) -> Got {

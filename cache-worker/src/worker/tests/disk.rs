@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use tempfile::TempDir;
-use verbs3_protocol::{ByteRange, CacheVerdict, RefusalKind, WorkerRequest};
+use verbs3_protocol::{ByteRange, CacheVerdict, ReadSource, RefusalKind};
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, version};
+use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, read_from, version};
 use super::store::{Store, Stored};
 use crate::disk::{DiskFolder, DiskOptions};
 use crate::options::WorkerOptions;
@@ -189,11 +189,11 @@ async fn a_replica_whose_pages_are_rotten_sends_its_readers_to_the_owner() {
     let (key, stored) = objects.last().unwrap();
     let before = (store.asked(), store.body_bytes());
     let of_block = |block| read(key, stored, block, 0..BLOCK as u32);
-    let got = bed.ask(WorkerRequest::ReadReplica(of_block(0))).await;
+    let got = bed.ask(read_from(ReadSource::Replica, of_block(0))).await;
     assert_eq!(got.refused(), Some(&RefusalKind::NotHeld));
     assert_eq!((store.asked(), store.body_bytes()), before);
     // Who may fill does so, though it joins the replica's way to the disk.
-    let block_1 = WorkerRequest::ReadReplica(of_block(1));
+    let block_1 = read_from(ReadSource::Replica, of_block(1));
     let (_, filled) = tokio::join!(bed.ask(block_1), bed.read(of_block(1)));
     assert!(filled.bytes == stored.content(BLOCK..2 * BLOCK), "{:?}", filled.refused());
     bed.assert_nothing_leaked().await;

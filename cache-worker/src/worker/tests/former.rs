@@ -13,15 +13,16 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
 use verbs3_protocol::{
-    BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict, Epoch, HoldsMessage, PageIndex,
-    PlacementMap, PlacementMember, WorkerId, WorkerReply as Message, WorkerRequest,
+    BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict, Epoch, HoldsMessage,
+    HoldsReply, PageIndex, PlacementMap, PlacementMember, ReadSource, RequestEnvelope, WorkerId,
+    WorkerReply as Message, WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::transport::{CallEvent, CallService, IncomingCall, PeerAddress, ReplySender};
 
-use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read};
+use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, read_from};
 use super::store::Stored;
 use crate::WorkerOptions;
 use crate::disk::{DiskFolder, DiskOptions};
@@ -205,8 +206,10 @@ struct Odd<F>(F);
 #[async_trait]
 impl<F: AsyncOddly> CallService for Odd<F> {
     async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
-        match WorkerRequest::decode(&request.message).unwrap() {
-            WorkerRequest::ReadHeld(read) => self.0.answer(read, reply).await,
+        match RequestEnvelope::decode(&request.message).unwrap().question {
+            WorkerRequest::Read(read) if read.from == ReadSource::Held => {
+                self.0.answer(read, reply).await;
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -413,7 +416,7 @@ async fn fills_that_find_no_memory_to_ask_a_neighbour_with_ask_the_ufs() {
 async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
     let stored = Stored::new(15, 2 * BLOCK);
     let old = Bed::holding(&stored, &[]).await;
-    let mut call = old.call(&WorkerRequest::ReadHeld(read("k", &stored, 1, 0..BLOCK as u32)));
+    let mut call = old.call(&read_from(ReadSource::Held, read("k", &stored, 1, 0..BLOCK as u32)));
     let Ok(CallEvent::Part(part)) = call.next().await else { panic!("no part") };
     assert!(part.last && part.data.is_empty());
     assert!(
@@ -421,7 +424,7 @@ async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
     );
     assert_eq!(old.store.asked(), (0, 0));
     for range in [5..BLOCK as u32, 0..100, 0..2 * BLOCK as u32, 0..0] {
-        let got = old.ask(WorkerRequest::ReadHeld(read("k", &stored, 1, range))).await;
+        let got = old.ask(read_from(ReadSource::Held, read("k", &stored, 1, range))).await;
         assert_eq!(got.refused(), Some(&verbs3_protocol::RefusalKind::Malformed));
     }
     let holds = HoldsMessage {
@@ -432,12 +435,12 @@ async fn a_worker_that_is_asked_by_another_fills_nothing_and_asks_nobody() {
     };
     assert!(matches!(
         old.ask(WorkerRequest::Holds(holds.clone())).await.messages[..],
-        [Message::Holds { likely: false }]
+        [Message::Holds(HoldsReply { likely: false })]
     ));
     old.open(open("k", ALL)).await;
     assert!(matches!(
         old.ask(WorkerRequest::Holds(holds)).await.messages[..],
-        [Message::Holds { likely: true }]
+        [Message::Holds(HoldsReply { likely: true })]
     ));
 }
 

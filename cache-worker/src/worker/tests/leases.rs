@@ -12,7 +12,7 @@ use verbs3_protocol::{
 use verbs3_rdma::inprocess::InProcessMode;
 use verbs3_rdma::transport::OutgoingCall;
 
-use super::bed::{Bed, WRITE, collect, object, open, volume};
+use super::bed::{Bed, WRITE, collect, object, open, open_by, volume};
 use super::store::Stored;
 use crate::WorkerOptions;
 use crate::membership::MapActivation;
@@ -86,7 +86,7 @@ const NONE: RecallReply = RecallReply { life: 0, through: 0, keys: Vec::new(), a
 fn opening(answered: u32, change: impl FnOnce(&mut OpenMessage)) -> WorkerRequest {
     let mut open = open("k", None);
     change(&mut open);
-    WorkerRequest::OpenBy(open, LeaseHolder { id: HOLDER, answered })
+    open_by(open, LeaseHolder { id: HOLDER, answered })
 }
 
 async fn lease(bed: &Bed) -> AttributeLease {
@@ -136,7 +136,7 @@ async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
         bed.clock.advance_time(Duration::from_secs(11));
         bed.worker.hold_lease(|| (LEASE, LEASE));
         let cold = OpenMessage { object: object("cold"), ..open("k", None) };
-        let asked = WorkerRequest::OpenBy(cold, LeaseHolder { id: HOLDER, answered: 0 });
+        let asked = open_by(cold, LeaseHolder { id: HOLDER, answered: 0 });
         assert_eq!(
             bed.ask(asked).await.opened().lease,
             AttributeLease::default(),
@@ -147,7 +147,7 @@ async fn a_lease_is_granted_to_who_polls_on_keys_that_are_read_often() {
     bed.clock.advance_time(Duration::from_secs(11));
     bed.worker.hold_lease(|| (LEASE, LEASE));
     poll(&bed, &NONE).await;
-    let asked = WorkerRequest::OpenBy(cold, LeaseHolder { id: HOLDER, answered: 5 });
+    let asked = open_by(cold, LeaseHolder { id: HOLDER, answered: 5 });
     assert_eq!(
         bed.ask(asked).await.opened().lease.milliseconds,
         2000,
@@ -192,7 +192,7 @@ async fn a_worker_of_a_map_that_never_changes_grants_nothing_nor_does_one_that_i
             bed.store.put("l", Stored::new(1, 10));
             let other = || {
                 let open = OpenMessage { object: object("l"), ..open("k", None) };
-                WorkerRequest::OpenBy(open, LeaseHolder { id: HOLDER, answered: 9 })
+                open_by(open, LeaseHolder { id: HOLDER, answered: 9 })
             };
             bed.ask(other()).await;
             assert_eq!(bed.ask(other()).await.opened().lease, AttributeLease::default());

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use verbs3_protocol::{
-    AnnounceMessage, Epoch, NoticeAnswer, OpenMessage, PlacementMap, PlacementMember, RefusalKind,
-    ReportMessage, WorkerId, WorkerRequest, WriteId, WriteNotice, WriteOutcome,
+    AnnounceMessage, Epoch, HomeAcknowledgement, NoticeAnswer, OpenMessage, PlacementMap,
+    PlacementMember, RefusalKind, ReportMessage, StandingReply, WorkerId, WorkerRequest, WriteId,
+    WriteLeaseState, WriteNotice, WriteOutcome,
 };
 use verbs3_rdma::inprocess::InProcessMode;
 
@@ -127,7 +128,10 @@ async fn without_a_lease_each_read_asks_the_ufs_and_sees_what_others_wrote() {
     assert_eq!(bed.ask(opening(1)).await.bytes, new.content(0..20));
     assert!(matches!(
         bed.ask(announce(1)).await.messages[..],
-        [verbs3_protocol::WorkerReply::Unleased { .. }]
+        [verbs3_protocol::WorkerReply::Acknowledged(HomeAcknowledgement {
+            hold: WriteLeaseState::Unleased,
+            ..
+        })]
     ));
     bed.clock.advance_time(OUTAGE);
     assert_eq!(bed.ask(announce(1)).await.refused(), Some(&RefusalKind::NoLease));
@@ -197,12 +201,12 @@ async fn a_standing_is_told() {
     let standing = async |bed: &Bed| bed.ask(WorkerRequest::Standing).await.messages;
     assert!(matches!(
         standing(&bed).await[..],
-        [verbs3_protocol::WorkerReply::Standing { epoch: Epoch(0), leased: false }]
+        [verbs3_protocol::WorkerReply::Standing(StandingReply { epoch: Epoch(0), leased: false })]
     ));
     activate(&bed, &alone(7), None, &[], Vec::new());
     assert!(matches!(
         standing(&bed).await[..],
-        [verbs3_protocol::WorkerReply::Standing { epoch: Epoch(7), leased: true }]
+        [verbs3_protocol::WorkerReply::Standing(StandingReply { epoch: Epoch(7), leased: true })]
     ));
 }
 

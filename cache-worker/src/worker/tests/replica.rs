@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
 use verbs3_protocol::{
     BlockGeometry, BlockIndex, BlockPiece, CacheVerdict, Epoch, PlacementMap, PlacementMember,
-    ReadMessage, RefusalKind, WarmMessage, WarmTier, WorkerId, WorkerReply as Message,
+    ReadMessage, ReadSource, RefusalKind, WarmMessage, WarmTier, WorkerId, WorkerReply as Message,
     WorkerRequest,
 };
 use verbs3_rdma::arena::Arena;
@@ -20,7 +20,7 @@ use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
-use super::bed::{BLOCK, Bed, Got, PAGE, map, modes, object, read, version};
+use super::bed::{BLOCK, Bed, Got, PAGE, map, modes, object, read, read_from, version};
 use super::store::Stored;
 use crate::WorkerOptions;
 use crate::membership::MapActivation;
@@ -85,7 +85,7 @@ impl Replica {
     async fn read(&self, stored: &Stored, block: u32, pages: std::ops::Range<u64>) -> Got {
         let range = (pages.start * PAGE) as u32..(pages.end * PAGE) as u32;
         let read = ReadMessage { ahead_bytes: 1 << 20, ..read("k", stored, block, range) };
-        self.bed.ask(WorkerRequest::ReadReplica(read)).await
+        self.bed.ask(read_from(ReadSource::Replica, read)).await
     }
 
     /// Reads whole blocks of pages and holds them against what is stored.
@@ -193,6 +193,7 @@ fn warm(stored: &Stored) -> WarmMessage {
         tier: WarmTier::Memory,
         pin_until_ms: 0,
         look_only: false,
+        listed_bytes: None,
     }
 }
 
@@ -253,7 +254,7 @@ async fn a_reader_that_may_fill_does_so_though_a_replicas_question_is_under_way(
     replica.bed.store.put("k", stored.clone());
     let whole = read("k", &stored, 1, 0..BLOCK as u32);
     let (refused, filled) = tokio::join!(
-        replica.bed.ask(WorkerRequest::ReadReplica(whole.clone())),
+        replica.bed.ask(read_from(ReadSource::Replica, whole.clone())),
         // It begins while the owner is waited for.
         async {
             tokio::task::yield_now().await;

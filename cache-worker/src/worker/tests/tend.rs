@@ -143,6 +143,7 @@ async fn pages_on_disk_are_let_go_of_and_given_up() {
         tier: WarmTier::Disk,
         pin_until_ms: until,
         look_only: false,
+        listed_bytes: None,
     };
     bed.ask(WorkerRequest::Warm(pinned)).await;
     let bytes = |found: &[TendedBlock]| {

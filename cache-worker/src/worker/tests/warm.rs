@@ -30,7 +30,12 @@ fn warm(key: &str, of: Option<ContentVersion>, block: u32) -> WarmMessage {
         tier: WarmTier::Memory,
         pin_until_ms: 0,
         look_only: false,
+        listed_bytes: None,
     }
+}
+
+fn warm_listed(warm: WarmMessage, bytes: u64) -> WorkerRequest {
+    WorkerRequest::Warm(WarmMessage { listed_bytes: Some(bytes), ..warm })
 }
 
 async fn ask(bed: &Bed, warm: WarmMessage) -> Got {
@@ -181,7 +186,7 @@ async fn a_listed_object_that_fits_takes_one_request_with_its_checksums() {
             let stored = Stored::new(length, length);
             bed.store.put(key, stored.clone());
             let (gets, heads) = bed.store.asked();
-            let got = bed.ask(WorkerRequest::WarmListed(warm(key, None, 0), length)).await;
+            let got = bed.ask(warm_listed(warm(key, None, 0), length)).await;
             assert_eq!(bytes(&got), (0, length, 0), "{key}");
             let opened = bed
                 .open(verbs3_protocol::OpenMessage {
@@ -205,25 +210,19 @@ async fn a_listed_object_that_has_changed_its_length_is_warmed_as_it_is_now() {
     let bed = Bed::new(InProcessMode::Share);
     let grown = Stored::new(1, 3 * BLOCK);
     bed.store.put("grown", grown.clone());
-    let got = bed
-        .ask(WorkerRequest::WarmListed(WarmMessage { pages: 1, ..warm("grown", None, 0) }, 4096))
-        .await;
+    let got = bed.ask(warm_listed(WarmMessage { pages: 1, ..warm("grown", None, 0) }, 4096)).await;
     assert_eq!((bytes(&got), warmed(&got).version), ((0, PAGE, 0), version(&grown)));
     assert_eq!(bed.store.body_bytes(), PAGE, "the rest of an answer that was not wanted was read");
     bed.store.put("shrunk", Stored::new(2, 10));
-    let got = bed.ask(WorkerRequest::WarmListed(warm("shrunk", None, 0), BLOCK)).await;
+    let got = bed.ask(warm_listed(warm("shrunk", None, 0), BLOCK)).await;
     assert_eq!(bytes(&got), (0, 10, 0));
     // A length that does not fit into the pages says nothing.
     bed.store.put("large", Stored::new(3, 2 * BLOCK));
-    let got = bed
-        .ask(WorkerRequest::WarmListed(
-            WarmMessage { pages: 2, ..warm("large", None, 0) },
-            2 * BLOCK,
-        ))
-        .await;
+    let got =
+        bed.ask(warm_listed(WarmMessage { pages: 2, ..warm("large", None, 0) }, 2 * BLOCK)).await;
     assert_eq!(bytes(&got), (0, 2 * PAGE, 0));
     assert_eq!(bed.store.body_bytes(), PAGE + 10 + 2 * PAGE);
-    let absent = bed.ask(WorkerRequest::WarmListed(warm("missing", None, 0), 5)).await;
+    let absent = bed.ask(warm_listed(warm("missing", None, 0), 5)).await;
     assert_eq!(absent.absent().answer.status, 404);
     bed.assert_nothing_leaked().await;
 }

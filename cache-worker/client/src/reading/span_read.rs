@@ -14,7 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 use verbs3_protocol::{
-    CacheVerdict, ContentVersion, ObjectKey, ReadMessage, RefusalKind, WorkerRefusal, WorkerRequest,
+    CacheVerdict, ContentVersion, ObjectKey, ReadMessage, ReadSource, RefusalKind, WorkerRefusal,
+    WorkerRequest,
 };
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
@@ -233,16 +234,14 @@ impl SpanRead {
         let read = ReadMessage {
             object: ObjectKey::clone(object),
             version: ContentVersion::clone(version),
-            epoch: self.tier.map.load().placement.map_epoch(),
             geometry,
             block: span.block,
             start: range.start,
             end: range.end,
             ahead_bytes: *ahead_bytes,
+            from: if replica { ReadSource::Replica } else { ReadSource::Owner },
         };
-        let message =
-            if replica { WorkerRequest::ReadReplica(read) } else { WorkerRequest::Read(read) };
-        let message = message.with_trace(trace.as_ref());
+        let message = WorkerRequest::Read(read).with_trace(trace.as_ref());
         let call = worker.peer.call_with(|wants_landing| {
             let lease = || {
                 let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
@@ -280,9 +279,7 @@ impl SpanRead {
             }
             Ok(AttemptStep::Refused(refusal)) => self.on_refusal(index, refusal),
             Ok(AttemptStep::Opened { .. } | AttemptStep::Absent(_)) => {
-                // The attempt rejects both in a read.
-                let (worker, reason) = (String::new(), "attributes in a read".into());
-                self.on_failure(index, &AttemptError::Malformed { worker, reason });
+                // The attempt rejects both in a read, so they never come.
                 None
             }
             Err(error) => {
@@ -368,10 +365,10 @@ impl SpanRead {
             RefusalKind::GeometryMismatch(_) => misconfigured(
                 "a worker has another block or page size; configure the same everywhere",
             ),
-            // Only a later release says this: blocks belong to versions, and any worker may serve
-            // them.
+            // Workers say this of opens and writes alone: a read names a version, and any worker
+            // may serve it.
             RefusalKind::WrongEpoch(_) | RefusalKind::NoLease => BypassReason::Epoch,
-            // A replica of an earlier release; the owner is asked next.
+            // The owner is asked next, and may be able to read it.
             RefusalKind::Malformed if leg.replica => BypassReason::Busy,
             RefusalKind::Malformed => {
                 misconfigured("a worker could not read a request; do both run the same version?")

@@ -22,7 +22,7 @@
 //! The client's answer means that all homes of one map, which was in force, have acknowledged the
 //! report.
 //!
-//! A home whose lease is over ([`WorkerReply::Unleased`]) can't vouch for that. Then every member
+//! A home whose lease is over ([`WriteLeaseState::Unleased`]) can't vouch for that. Then every member
 //! of the map has to say, after the home did, that it still stands at this epoch. A newer map comes
 //! into force only once one of them has given up the old one.
 
@@ -30,44 +30,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    AnnounceMessage, Epoch, ObjectVolume, RefusalKind, ReportMessage, WorkerId, WorkerRefusal,
-    WorkerReply, WorkerRequest, WriteId, WriteNotice, WriteOutcome,
+    AnnounceMessage, Epoch, HomeAcknowledgement, ObjectVolume, RefusalKind, ReportMessage,
+    StandingQuestion, WorkerId, WorkerQuestion, WorkerRefusal, WriteId, WriteLeaseState,
+    WriteNotice, WriteOutcome,
 };
-use verbs3_rdma::transport::{CallEvent, TransportError};
 
+use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, SentQuestion, ask};
+use crate::coherence_error::{CoherenceError, HomeSilence, MapDisagreement, StandingDoubt};
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
-
-/// Reason why a home does not know of a write.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum CoherenceError {
-    #[error(
-        "worker {worker}, the home of the key, can't be told of the write: {reason}; bring the \
-        worker back, or set coherence = \"ttl\" on the mount"
-    )]
-    HomeUnreachable { worker: WorkerId, reason: String },
-    #[error("worker {worker}, the home of the key, refused the write's {what}: {reason}")]
-    HomeRefused { worker: WorkerId, what: &'static str, reason: String },
-    #[error(
-        "there is no placement map, and so no home to tell; is a coordinator there, and a worker?"
-    )]
-    NoMap,
-    #[error(
-        "the lease of worker {worker} is over, and worker {other} does not stand by the same map: \
-        {reason}; bring the coordinators back"
-    )]
-    Alone { worker: WorkerId, other: WorkerId, reason: String },
-    #[error("worker {worker}, the home of the key, has another placement map: {reason}")]
-    OtherMap { worker: WorkerId, reason: String },
-    #[error("the placement map changed while worker {worker} was told of the write")]
-    Moved { worker: WorkerId },
-}
 
 /// First pause between two tries of the same message; doubles up to [`RETRY_PAUSE_MAX`].
 pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
@@ -97,13 +73,6 @@ struct TierWriteRecord {
 enum WriteEvent {
     Announce,
     Report(WriteOutcome),
-}
-
-/// The right by which a home has acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HomeAcknowledgement {
-    Leased,
-    Unleased,
 }
 
 /// A write that its homes know of. Report it; dropping it instead reports an unknown outcome.
@@ -204,7 +173,8 @@ impl CacheTierClient {
         let task = self.tasks.spawn(async move { tier.report_to(&write, outcome).await });
         task.await.unwrap_or_else(|error| {
             let worker = home.unwrap_or_else(|| WorkerId("none".into()));
-            Err(CoherenceError::HomeUnreachable { worker, reason: error.to_string() })
+            let cause = HomeSilence::TaskEnded(Arc::new(error));
+            Err(CoherenceError::HomeUnreachable { worker, cause })
         })
     }
 
@@ -346,13 +316,12 @@ impl CacheTierClient {
             .into_iter()
             .map(|(worker, keys)| (worker, self.compose_notice(write, news, epoch, keys)));
         let told = words.map(|(worker, word)| async move {
-            let told =
-                self.tell_home(news.call_kind(), &worker, &word, until, &write.around).await?;
-            Ok::<_, CoherenceError>((worker, told))
+            let hold = self.tell_home(&worker, &word, until, &write.around).await?;
+            Ok::<_, CoherenceError>((worker, hold))
         });
-        let told: Vec<(Arc<TierWorker>, HomeAcknowledgement)> =
+        let told: Vec<(Arc<TierWorker>, WriteLeaseState)> =
             join_all(told).await.into_iter().collect::<Result<_, _>>()?;
-        let unleased = told.into_iter().find(|(_, told)| *told == HomeAcknowledgement::Unleased);
+        let unleased = told.into_iter().find(|(_, hold)| *hold == WriteLeaseState::Unleased);
         match (unleased, news) {
             // A failed or unknown write was never confirmed to its client, so the map need not be
             // in force.
@@ -373,13 +342,12 @@ impl CacheTierClient {
         epoch: Epoch,
     ) {
         for keys in write.keys.chunks(KEYS_TO_FORMER) {
-            let message =
-                self.compose_notice(write, news, epoch, keys.to_vec()).to_request().encode();
+            let word = EncodedQuestion::new(self.compose_notice(write, news, epoch, keys.to_vec()));
             let worker = worker.clone();
             // May be cancelled at any time: nothing rests on it.
             self.tasks.spawn(async move {
-                let _ = timeout_at(Instant::now() + RETRY_PAUSE_MAX, ask_worker(&worker, message))
-                    .await;
+                let until = AnswerPatience::Until(Instant::now() + RETRY_PAUSE_MAX);
+                let _ = ask(&worker, &word, until).await;
             });
         }
     }
@@ -413,99 +381,68 @@ impl CacheTierClient {
     ) -> Result<(), CoherenceError> {
         let epoch = map.placement.map_epoch();
         let until = until.min(Instant::now() + self.options.first_progress);
-        let asked = map.workers.iter().map(|worker| async move {
-            let reason =
-                match timeout_at(until, ask_worker(worker, WorkerRequest::Standing.encode())).await
-                {
-                    Ok(Ok(WorkerReply::Standing { epoch: theirs, .. })) if theirs == epoch => {
-                        return Ok(());
-                    }
-                    Ok(Ok(WorkerReply::Standing { epoch: theirs, .. })) => {
-                        format!("it is at epoch {}", theirs.0)
-                    }
-                    Ok(Ok(_)) => "its answer makes no sense".to_owned(),
-                    Ok(Err(error)) => error.to_string(),
-                    Err(_) => "it was silent".to_owned(),
-                };
-            Err(CoherenceError::Alone { worker: home.id.clone(), other: worker.id.clone(), reason })
+        let standing = EncodedQuestion::new(StandingQuestion);
+        let asked = map.workers.iter().map(|worker| async {
+            let cause = match ask(worker, &standing, AnswerPatience::Until(until)).await {
+                Ok(theirs) if theirs.epoch == epoch => return Ok(()),
+                Ok(theirs) => StandingDoubt::OtherEpoch(theirs.epoch),
+                Err(error) => StandingDoubt::Question(error),
+            };
+            Err(CoherenceError::Alone { worker: home.id.clone(), other: worker.id.clone(), cause })
         });
         join_all(asked).await.into_iter().collect()
     }
 
-    /// Sends one message until it is acknowledged; the message may arrive more than once. A resting
-    /// worker is asked, too: whether a write may go on is worth a try. With an `epoch`, gives up as
-    /// soon as there is a map of another one.
-    pub(crate) async fn tell_worker(
+    /// Sends one message until it is acknowledged or refused; it may arrive more than once. A
+    /// resting worker is asked, too: whether a write may go on is worth a try. Notes the worker's
+    /// signs of life.
+    pub(crate) async fn deliver<Q: WorkerQuestion<Answer = HomeAcknowledgement>>(
         &self,
-        kind: &'static str,
         worker: &Arc<TierWorker>,
-        message: Bytes,
-        until: Instant,
-        epoch: Option<Epoch>,
-    ) -> Result<HomeAcknowledgement, CoherenceError> {
-        let signs = HomeLifeSigns::default();
-        let Some(epoch) = epoch.filter(|_| self.options.coordinated) else {
-            return self.tell_on(kind, worker, message, until, &signs).await;
-        };
-        let mut epochs = self.epochs.subscribe();
-        tokio::select! {
-            biased;
-            told = self.tell_on(kind, worker, message, until, &signs) => told,
-            // A message that was sent may still arrive, and is harmless: see the header.
-            _ = epochs.wait_for(|now| *now != epoch) => Err(CoherenceError::Moved { worker: worker.id.clone() }),
-        }
-    }
-
-    pub(crate) async fn tell_on(
-        &self,
-        kind: &'static str,
-        worker: &Arc<TierWorker>,
-        message: Bytes,
+        news: &EncodedQuestion<Q>,
         until: Instant,
         signs: &HomeLifeSigns,
-    ) -> Result<HomeAcknowledgement, CoherenceError> {
+    ) -> Result<WriteLeaseState, QuestionError> {
+        let kind = news.name;
         let mut pause = RETRY_PAUSE_MIN;
         let mut repeats = 0;
         loop {
-            let reason = match timeout_at(until, ask_noting(worker, message.clone(), signs)).await {
-                Ok(Ok(reply @ (WorkerReply::Done { .. } | WorkerReply::Unleased { .. }))) => {
+            let patience = AnswerPatience::Until(until);
+            let mut sent = SentQuestion::new(worker, news);
+            let error = match sent.wait_for_answer(patience, || signs.note_sign()).await {
+                Ok(acknowledged) => {
                     worker.health.note_success();
                     self.metrics.count_call(kind, "ok");
-                    return Ok(if matches!(reply, WorkerReply::Done { .. }) {
-                        HomeAcknowledgement::Leased
-                    } else {
-                        HomeAcknowledgement::Unleased
-                    });
+                    return Ok(acknowledged.hold);
                 }
-                // The home has no room for a write that it did not know of. It may have room in a
-                // moment.
-                Ok(Ok(WorkerReply::Refused(WorkerRefusal { kind: RefusalKind::Busy, .. })))
-                    if kind == REPORT && Instant::now() + pause < until =>
+                Err(QuestionError::Refused(refusal)) => {
+                    worker.health.note_success();
+                    self.metrics.count_call(kind, "refused");
+                    // The home has no room for a write that it did not know of. It may have room in
+                    // a moment.
+                    if refusal.kind == RefusalKind::Busy
+                        && kind == REPORT
+                        && Instant::now() + pause < until
+                    {
+                        sleep(pause).await;
+                        pause = (pause * 2).min(RETRY_PAUSE_MAX);
+                        continue;
+                    }
+                    return Err(QuestionError::Refused(refusal));
+                }
+                Err(QuestionError::Transport(error))
+                    if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) =>
                 {
-                    worker.health.note_success();
-                    self.metrics.count_call(kind, "refused");
-                    sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_PAUSE_MAX);
-                    continue;
-                }
-                Ok(Ok(WorkerReply::Refused(refusal))) => {
-                    worker.health.note_success();
-                    self.metrics.count_call(kind, "refused");
-                    return Err(self.refusal_error(worker, kind, refusal));
-                }
-                Ok(Ok(_)) => "its answer makes no sense".to_owned(),
-                Ok(Err(error)) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
                     repeats += 1;
                     self.note_repeat(kind, worker, &error);
                     continue;
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "it was silent".to_owned(),
+                Err(error) => error,
             };
             self.metrics.count_call(kind, "failed");
             self.note_failure(worker);
             if Instant::now() + pause >= until {
-                return Err(CoherenceError::HomeUnreachable { worker: worker.id.clone(), reason });
+                return Err(error);
             }
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_PAUSE_MAX);
@@ -519,49 +456,13 @@ impl CacheTierClient {
         what: &'static str,
         refusal: WorkerRefusal,
     ) -> CoherenceError {
-        let (worker, WorkerRefusal { kind, reason }) = (worker.id.clone(), refusal);
+        let worker = worker.id.clone();
         if self.options.coordinated
-            && matches!(kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
+            && matches!(refusal.kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
         {
-            return CoherenceError::OtherMap { worker, reason };
+            return CoherenceError::OtherMap { worker, cause: MapDisagreement::Refused(refusal) };
         }
-        CoherenceError::HomeRefused { worker, what, reason: format!("{kind:?}: {reason}") }
-    }
-}
-
-impl WriteEvent {
-    fn call_kind(self) -> &'static str {
-        match self {
-            Self::Announce => "announce",
-            Self::Report(_) => REPORT,
-        }
-    }
-}
-
-/// Asks a worker with one call without bytes.
-pub(crate) async fn ask_worker(
-    worker: &TierWorker,
-    message: Bytes,
-) -> Result<WorkerReply, TransportError> {
-    ask_noting(worker, message, &HomeLifeSigns::default()).await
-}
-
-/// Asks like [`ask_worker`], and notes signs of life, which are pieces of no bytes.
-async fn ask_noting(
-    worker: &TierWorker,
-    message: Bytes,
-    signs: &HomeLifeSigns,
-) -> Result<WorkerReply, TransportError> {
-    let protocol = |reason: String| TransportError::Protocol { peer: worker.id.0.clone(), reason };
-    let mut call = worker.peer.start_call(message, None);
-    loop {
-        let CallEvent::Part(part) = call.next().await? else {
-            return Err(protocol("it wants bytes pushed for an announcement".into()));
-        };
-        match WorkerReply::decode(&part.message).map_err(|error| protocol(error.to_string()))? {
-            WorkerReply::Data(piece) if piece.length == 0 && !part.last => signs.note_sign(),
-            reply => return Ok(reply),
-        }
+        CoherenceError::HomeRefused { worker, what, refusal }
     }
 }
 
@@ -571,7 +472,7 @@ async fn ask_noting(
 pub(crate) struct HomeLifeSigns(Mutex<Option<Instant>>);
 
 impl HomeLifeSigns {
-    fn note_sign(&self) {
+    pub(crate) fn note_sign(&self) {
         *self.0.lock() = Some(Instant::now());
     }
 

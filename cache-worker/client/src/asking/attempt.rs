@@ -7,11 +7,13 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use verbs3_protocol::{
-    AbsentReply, BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict, OpenObjectReply,
-    WorkerRefusal, WorkerReply, is_strong_etag,
+    AbsentReply, AnswerError, BlockGeometry, BlockIndex, BlockPiece, ByteRange, CacheVerdict,
+    OpenAnswer, OpenMessage, OpenObjectReply, ReadMessage, WorkerRefusal, WorkerReply,
+    is_strong_etag,
 };
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, ReplyPart, TransportError, TransportKind};
 
+use crate::asking::question::{AnswerFlaw, OtherBytes};
 use crate::piece_check::{PieceCheckError, verify_piece};
 use crate::worker_map::{OutstandingBytes, TierWorker};
 
@@ -40,12 +42,20 @@ pub(crate) enum AttemptError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     #[error(
-        "worker {worker} gave an answer that makes no sense: {reason}; do gateway and worker run \
+        "worker {worker} gave an answer that makes no sense: {flaw}; do gateway and worker run \
         the same version?"
     )]
-    Malformed { worker: String, reason: String },
+    Senseless {
+        worker: String,
+        #[source]
+        flaw: AnswerFlaw,
+    },
     #[error("worker {worker} sent bad bytes: {flaw}")]
-    Corrupt { worker: String, flaw: PieceCheckError },
+    Corrupt {
+        worker: String,
+        #[source]
+        flaw: PieceCheckError,
+    },
     /// Nothing came in time. `by_way`: the silent transport is not the last way to the worker, so
     /// the worker is not blamed.
     #[error("worker {worker} was silent for too long")]
@@ -130,71 +140,70 @@ impl TierAttempt {
         let event = ready!(self.call.poll_next(cx));
         Poll::Ready(match event {
             Ok(CallEvent::Part(part)) => self.decode_part(part),
-            Ok(CallEvent::Wanted { .. }) => {
-                Err(self.malformed_error("it wants bytes pushed for a read"))
-            }
+            Ok(CallEvent::Wanted { .. }) => Err(self.senseless_error(AnswerFlaw::WantsBytes)),
             Err(error) => Err(error.into()),
         })
     }
 
     fn decode_part(&mut self, part: ReplyPart) -> Result<AttemptStep, AttemptError> {
         let ReplyPart { message, data, last, .. } = part;
-        let reply = WorkerReply::decode(&message)
-            .map_err(|error| self.malformed_error(&error.to_string()))?;
-        match (reply, self.opening) {
-            (WorkerReply::Data(piece), _)
-                if piece.length == 0 && data.iter().all(Bytes::is_empty) =>
-            {
+        let reply =
+            WorkerReply::decode(&message).map_err(|error| self.senseless_error(error.into()))?;
+        match reply {
+            WorkerReply::Data(piece) if piece.length == 0 && data.iter().all(Bytes::is_empty) => {
                 if last {
                     self.nothing_more(piece.verdict)
                 } else {
                     Ok(AttemptStep::Progress)
                 }
             }
-            (WorkerReply::Data(piece), None) => {
-                self.accept_piece(&piece, &data)?;
-                Ok(AttemptStep::Bytes { data, verdict: piece.verdict, last })
-            }
-            (WorkerReply::Opened(opened), Some(opening)) => {
-                self.opening = None;
-                self.accept_opened(&opened, opening)?;
-                match &opened.piece {
-                    Some(piece) => self.accept_piece(piece, &data)?,
-                    None if data.iter().all(Bytes::is_empty) => {}
-                    None => {
-                        return Err(
-                            self.malformed_error("bytes came with no piece to vouch for them")
-                        );
+            reply => match self.opening {
+                Some(opening) => match reply.into_answer::<OpenMessage>() {
+                    Ok(OpenAnswer::Opened(opened)) => {
+                        self.decode_opened(opened, opening, data, last)
                     }
-                }
-                Ok(AttemptStep::Opened { opened, data, last })
-            }
-            (WorkerReply::Absent(absent), Some(_)) => Ok(AttemptStep::Absent(absent)),
-            (WorkerReply::Refused(refusal), _) => Ok(AttemptStep::Refused(refusal)),
-            (WorkerReply::Data(_), Some(_)) => Err(self.malformed_error("bytes before attributes")),
-            (WorkerReply::Opened(_) | WorkerReply::Absent(_), None) => {
-                Err(self.malformed_error("attributes in the middle of a read"))
-            }
-            (WorkerReply::Holds { .. } | WorkerReply::TakenOver { .. }, _) => {
-                Err(self.malformed_error("an answer to a worker for a read"))
-            }
-            (
-                WorkerReply::Done { .. }
-                | WorkerReply::Unleased { .. }
-                | WorkerReply::Standing { .. }
-                | WorkerReply::Warmed(_)
-                | WorkerReply::Recalled(_)
-                | WorkerReply::Tended(_)
-                | WorkerReply::Looked(_),
-                _,
-            ) => Err(self.malformed_error("an acknowledgement for a read")),
+                    Ok(OpenAnswer::Absent(absent)) => Ok(AttemptStep::Absent(absent)),
+                    Err(error) => self.decode_error(error),
+                },
+                None => match reply.into_answer::<ReadMessage>() {
+                    Ok(piece) => {
+                        self.accept_piece(&piece, &data)?;
+                        Ok(AttemptStep::Bytes { data, verdict: piece.verdict, last })
+                    }
+                    Err(error) => self.decode_error(error),
+                },
+            },
+        }
+    }
+
+    fn decode_opened(
+        &mut self,
+        opened: Box<OpenObjectReply>,
+        opening: OpenExpectation,
+        data: Vec<Bytes>,
+        last: bool,
+    ) -> Result<AttemptStep, AttemptError> {
+        self.opening = None;
+        self.accept_opened(&opened, opening)?;
+        match &opened.piece {
+            Some(piece) => self.accept_piece(piece, &data)?,
+            None if data.iter().all(Bytes::is_empty) => {}
+            None => return Err(self.senseless_error(AnswerFlaw::Unvouched)),
+        }
+        Ok(AttemptStep::Opened { opened, data, last })
+    }
+
+    fn decode_error(&self, error: AnswerError) -> Result<AttemptStep, AttemptError> {
+        match error {
+            AnswerError::Refused(refusal) => Ok(AttemptStep::Refused(refusal)),
+            AnswerError::Unexpected(unexpected) => Err(self.senseless_error(unexpected.into())),
         }
     }
 
     /// Accepts an empty last part: all bytes went before it, or the worker could give none.
     fn nothing_more(&self, verdict: CacheVerdict) -> Result<AttemptStep, AttemptError> {
         if self.opening.is_some() {
-            return Err(self.malformed_error("an open that ended without attributes"));
+            return Err(self.senseless_error(AnswerFlaw::NoAttributes));
         }
         Ok(AttemptStep::Bytes { data: Vec::new(), verdict, last: true })
     }
@@ -207,7 +216,7 @@ impl TierAttempt {
     ) -> Result<(), AttemptError> {
         let version = &opened.attributes.version;
         if !is_strong_etag(&version.etag) {
-            return Err(self.malformed_error("a version without a strong ETag"));
+            return Err(self.senseless_error(AnswerFlaw::WeakVersion));
         }
         let wanted =
             opening.want.and_then(|want| want.resolve_range(version.bytes)).unwrap_or(0..0);
@@ -224,13 +233,17 @@ impl TierAttempt {
     fn accept_piece(&mut self, piece: &BlockPiece, data: &[Bytes]) -> Result<(), AttemptError> {
         let end = piece.start.checked_add(piece.length).filter(|&end| end <= self.end);
         if piece.block != self.block || piece.start != self.at || end.is_none() {
-            let (from, to) = (self.at, self.end);
-            let BlockPiece { block, start, length, .. } = piece;
-            let reason = format!(
-                "bytes {start}+{length} of block {} where {from} to {to} of block {} were due",
-                block.0, self.block.0
-            );
-            return Err(self.malformed_error(&reason));
+            let other = OtherBytes {
+                got: data.iter().map(Bytes::len).sum(),
+                checksums: piece.checksums.len(),
+                block: piece.block.0,
+                start: piece.start,
+                length: piece.length,
+                due_block: self.block.0,
+                due_start: self.at,
+                due_end: self.end,
+            };
+            return Err(self.senseless_error(AnswerFlaw::OtherBytes(Box::new(other))));
         }
         verify_piece(self.geometry, piece, data)
             .map_err(|flaw| AttemptError::Corrupt { worker: self.worker.id.0.clone(), flaw })?;
@@ -239,7 +252,7 @@ impl TierAttempt {
         Ok(())
     }
 
-    fn malformed_error(&self, reason: &str) -> AttemptError {
-        AttemptError::Malformed { worker: self.worker.id.0.clone(), reason: reason.to_owned() }
+    pub(crate) fn senseless_error(&self, flaw: AnswerFlaw) -> AttemptError {
+        AttemptError::Senseless { worker: self.worker.id.0.clone(), flaw }
     }
 }

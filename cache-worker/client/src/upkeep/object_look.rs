@@ -4,19 +4,19 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use verbs3_protocol::{
     Epoch, LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectLookMessage, ObjectLookReply,
-    ObjectVolume, WarmTier, WorkerId, WorkerRefusal, WorkerReply, WorkerRequest,
+    ObjectVolume, WarmTier, WorkerId,
 };
 
+use crate::asking::question::{AnswerFlaw, AnswerPatience, EncodedQuestion, QuestionError, ask};
 use crate::home_batches::OfKey;
 use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
-use crate::write_announcement::ask_worker;
 
 /// A home's answer about one object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum ObjectLookOutcome {
     Known {
         /// `None`: the home knows no attributes of the object.
@@ -28,7 +28,20 @@ pub enum ObjectLookOutcome {
         epoch: Epoch,
     },
     /// The home can't be asked now, or does not answer.
-    Away(String),
+    Away(ObjectLookError),
+}
+
+/// Reason why a home did not say what it has.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ObjectLookError {
+    #[error("there is no placement map yet")]
+    NoMap,
+    #[error("worker {worker}: {cause}")]
+    Worker {
+        worker: WorkerId,
+        #[source]
+        cause: QuestionError,
+    },
 }
 
 /// One of the objects, and its position in the request.
@@ -55,10 +68,8 @@ impl CacheTierClient {
         tier: WarmTier,
         objects: Vec<LookedFor>,
     ) -> Vec<ObjectLookOutcome> {
-        let mut seen: Vec<ObjectLookOutcome> = objects
-            .iter()
-            .map(|_| ObjectLookOutcome::Away("there is no map yet".to_owned()))
-            .collect();
+        let mut seen: Vec<ObjectLookOutcome> =
+            objects.iter().map(|_| ObjectLookOutcome::Away(ObjectLookError::NoMap)).collect();
         let map = self.map.load_full();
         let (epoch, geometry) = (map.placement.map_epoch(), self.options.geometry);
         let numbered = objects
@@ -102,42 +113,48 @@ impl CacheTierClient {
         look: ObjectLookMessage,
     ) -> (Vec<usize>, Vec<ObjectLookOutcome>) {
         let (count, epoch) = (look.objects.len(), look.epoch);
-        let away = |reason: String| {
-            vec![ObjectLookOutcome::Away(format!("worker {}: {reason}", worker.id)); count]
+        let answer = match worker.health.admit_call(Instant::now()) {
+            false => Err(QuestionError::Resting),
+            true => self.ask_to_look(&worker, look).await,
         };
-        if !worker.health.admit_call(Instant::now()) {
-            return (places, away("it rests after failures".to_owned()));
-        }
-        let reason = match timeout(
-            self.options.first_progress,
-            ask_worker(&worker, WorkerRequest::Look(look).encode()),
-        )
-        .await
-        {
-            Ok(Ok(WorkerReply::Looked(ObjectLookReply { life, objects })))
-                if objects.len() == count =>
-            {
-                self.metrics.count_call("look", "ok");
-                worker.health.note_success();
-                let found = |here| ObjectLookOutcome::Known {
+        let outcomes = match answer {
+            Ok(ObjectLookReply { life, objects }) => {
+                let known = |here| ObjectLookOutcome::Known {
                     here,
                     worker: worker.id.clone(),
                     life,
                     epoch,
                 };
-                return (places, objects.into_iter().map(found).collect());
+                objects.into_iter().map(known).collect()
             }
-            Ok(Ok(WorkerReply::Refused(WorkerRefusal { reason, .. }))) => {
-                self.metrics.count_call("look", "refused");
-                worker.health.note_success();
-                return (places, away(reason));
+            Err(cause) => {
+                let away = ObjectLookError::Worker { worker: worker.id.clone(), cause };
+                vec![ObjectLookOutcome::Away(away); count]
             }
-            Ok(Ok(_)) => "its answer makes no sense; do both run the same version?".to_owned(),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "it was silent for too long".to_owned(),
         };
-        self.metrics.count_call("look", "failed");
-        self.note_failure(&worker);
-        (places, away(reason))
+        (places, outcomes)
+    }
+
+    async fn ask_to_look(
+        &self,
+        worker: &Arc<TierWorker>,
+        look: ObjectLookMessage,
+    ) -> Result<ObjectLookReply, QuestionError> {
+        let asked = look.objects.len();
+        let until = Instant::now() + self.options.first_progress;
+        let answer = ask(worker, &EncodedQuestion::new(look), AnswerPatience::Until(until)).await;
+        let answer = answer.and_then(|looked| match looked.objects.len() {
+            found if found == asked => Ok(looked),
+            found => Err(AnswerFlaw::OtherCount { found, asked }.into()),
+        });
+        self.metrics
+            .count_call("look", answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok"));
+        match &answer {
+            Ok(_) | Err(QuestionError::Refused(_)) => worker.health.note_success(),
+            Err(_) => {
+                self.note_failure(worker);
+            }
+        }
+        answer
     }
 }

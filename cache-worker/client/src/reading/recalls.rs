@@ -8,15 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
-use verbs3_protocol::{
-    RECALLS_WAIT_MS, RecallPollMessage, RecallReply, WorkerReply, WorkerRequest,
-};
+use tokio::time::{Instant, sleep};
+use verbs3_protocol::{RECALLS_WAIT_MS, RecallPollMessage, RecallReply};
 
+use crate::asking::question::{AnswerPatience, EncodedQuestion, ask};
 use crate::lease_table::PolledHome;
 use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
-use crate::write_announcement::ask_worker;
 
 /// A home is polled no more if it has had nothing to do with leases for this long.
 const IDLE: Duration = Duration::from_secs(30);
@@ -57,28 +55,26 @@ impl CacheTierClient {
     }
 
     async fn poll_recalls(&self, polled: &PolledHome) {
-        let home = &*polled.home;
+        let home = &polled.home;
         let wanted = || (self.leases.clock)().saturating_sub(polled.last_use()) < IDLE;
         let patience = Duration::from_millis(RECALLS_WAIT_MS) + self.options.first_progress;
         let (mut life, mut through, mut pause) = (0, 0, PAUSE_MIN);
         while wanted() && !polled.replaced.load(Ordering::SeqCst) {
-            let recalls = RecallPollMessage { holder: self.leases.holder, life, through };
-            match timeout(patience, ask_worker(home, WorkerRequest::Recalls(recalls).encode()))
-                .await
-            {
-                Ok(Ok(WorkerReply::Recalled(recalled))) => {
+            let poll = RecallPollMessage { holder: self.leases.holder, life, through };
+            let until = AnswerPatience::Until(Instant::now() + patience);
+            match ask(home, &EncodedQuestion::new(poll), until).await {
+                Ok(recalled) => {
                     // Drop first: the next poll acknowledges these recalls.
                     self.drop_recalled(&recalled, life);
                     (life, through, pause) = (recalled.life, recalled.through, PAUSE_MIN);
                     polled.live.store(true, Ordering::SeqCst);
                     self.metrics.count_call("recalls", "ok");
                 }
-                answer => {
+                Err(error) => {
                     polled.live.store(false, Ordering::SeqCst);
-                    let refused = matches!(answer, Ok(Ok(_)));
-                    self.metrics.count_call("recalls", if refused { "refused" } else { "failed" });
+                    self.metrics.count_call("recalls", error.call_outcome());
                     tracing::debug!(
-                        worker = %home.id, ?answer,
+                        worker = %home.id, %error,
                         "a home does not say what it recalls"
                     );
                     sleep(pause).await;

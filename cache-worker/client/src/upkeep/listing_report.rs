@@ -3,16 +3,15 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures::future::join_all;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use verbs3_protocol::{
-    ListedEntry, ListingMessage, ObjectVolume, WorkerRefusal, WorkerReply, WorkerRequest,
+    HomeAcknowledgement, ListedEntry, ListingMessage, ObjectVolume, WorkerQuestion, WorkerRefusal,
 };
 
+use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, ask};
 use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
-use crate::write_announcement::ask_worker;
 
 impl CacheTierClient {
     /// Has each home check what it knows of these keys against what a listing showed of them.
@@ -30,46 +29,40 @@ impl CacheTierClient {
         let groups =
             map.by_home(volume, entries).into_iter().filter(|(worker, _)| worker.health.is_up());
         let told = groups.map(|(worker, entries)| {
-            let message =
-                WorkerRequest::Listed(ListingMessage { volume: volume.clone(), entries }).encode();
-            async move { self.tell_once("listed", &worker, message, until).await }
+            let listing = ListingMessage { volume: volume.clone(), entries };
+            async move { self.tell_once(&worker, listing, until).await }
         });
         join_all(told).await;
     }
 
     /// Tells a home something once. If that fails, its readers find out by themselves later.
-    pub(crate) async fn tell_once(
+    pub(crate) async fn tell_once<Q: WorkerQuestion<Answer = HomeAcknowledgement>>(
         &self,
-        kind: &'static str,
         worker: &Arc<TierWorker>,
-        message: Bytes,
+        news: Q,
         until: Instant,
     ) {
-        let outcome = match timeout_at(until, ask_worker(worker, message)).await {
-            Ok(Ok(WorkerReply::Done { .. })) => "ok",
-            Ok(Ok(WorkerReply::Refused(WorkerRefusal { kind: refusal, reason }))) => {
+        let question = EncodedQuestion::new(news);
+        let kind = question.name;
+        let answer = ask(worker, &question, AnswerPatience::Until(until)).await;
+        self.metrics
+            .count_call(kind, answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok"));
+        match answer {
+            Ok(_) => worker.health.note_success(),
+            Err(QuestionError::Refused(WorkerRefusal { kind: refusal, reason })) => {
+                worker.health.note_success();
                 tracing::debug!(
                     worker = %worker.id, told = kind, ?refusal, reason,
                     "a worker refused what it was told"
                 );
-                "refused"
             }
-            Ok(Ok(_)) => "failed",
-            Ok(Err(error)) => {
+            Err(error) => {
+                self.note_failure(worker);
                 tracing::debug!(
                     worker = %worker.id, told = kind, %error,
                     "a worker could not be told"
                 );
-                "failed"
             }
-            Err(_) => "failed",
-        };
-        self.metrics.count_call(kind, outcome);
-        match outcome {
-            "failed" => {
-                self.note_failure(worker);
-            }
-            _ => worker.health.note_success(),
         }
     }
 }

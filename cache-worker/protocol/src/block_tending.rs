@@ -1,8 +1,9 @@
-//! Messages for maintenance of cached pages and of attributes that may be wrong.
+//! Inspects blocks, drops them, and unpins them, for an operator.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey, ObjectVolume};
+use crate::geometry::BlockGeometry;
+use crate::ids::{BlockIndex, ContentVersion, ObjectKey};
 
 /// Most blocks in one [`TendMessage`], so that the answer fits one message.
 pub const TENDED_BLOCKS_MAX: u16 = 1024;
@@ -49,12 +50,4 @@ pub struct TendedBlock {
     pub uses: u8,
     /// Seconds since one of its pages was used last, or came.
     pub idle_s: u32,
-}
-
-/// Makes a home ask anew about all objects with this prefix. Blocks stay. The answer is `Done`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ForgetPrefix {
-    pub volume: ObjectVolume,
-    /// Empty: the whole volume.
-    pub prefix: String,
 }

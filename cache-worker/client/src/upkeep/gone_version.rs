@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use verbs3_protocol::{ContentVersion, GoneVersion, ObjectKey, WorkerRequest};
+use verbs3_protocol::{ContentVersion, GoneVersion, ObjectKey};
 
 use crate::tier::CacheTierClient;
 
@@ -19,12 +19,8 @@ impl CacheTierClient {
         self.leases.drop_keys([object.hash()]);
         let map = self.map.load_full();
         let Some(home) = map.home_worker(object).filter(|home| home.health.is_up()) else { return };
-        let message = WorkerRequest::GoneVersion(GoneVersion {
-            object: object.clone(),
-            version: version.clone(),
-        })
-        .encode();
+        let gone = GoneVersion { object: object.clone(), version: version.clone() };
         let until = Instant::now() + self.options.first_progress;
-        self.tell_once("gone_version", home, message, until).await;
+        self.tell_once(home, gone, until).await;
     }
 }

@@ -299,12 +299,10 @@ impl CacheTierClient {
                 checksums: request.checksums,
                 want: request.want,
                 piece_bytes_max: bytes_max,
+                holder: question.and_then(|question| question.holder),
             };
-            let message = match question.and_then(|question| question.holder) {
-                Some(holder) => WorkerRequest::OpenBy(open, holder),
-                None => WorkerRequest::Open(open),
-            };
-            Ok::<_, NoMemory>((message.with_trace(request.trace.as_ref()).encode(), landing))
+            let message = WorkerRequest::Open(open).with_trace(request.trace.as_ref());
+            Ok::<_, NoMemory>((message.encode(), landing))
         });
         let call = call.ok()?;
         Some(TierAttempt::for_open(

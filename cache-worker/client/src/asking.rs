@@ -1,0 +1,3 @@
+//! Asks workers: what a question is, and what may come of it.
+
+pub(crate) mod question;

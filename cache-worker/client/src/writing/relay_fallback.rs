@@ -1,0 +1,299 @@
+//! Owns the fallback to a home that this process can't reach: the coordinators pass it
+//! announcements and reports with the renewals of its lease. Decides when to take this way, and how
+//! much is on it at once.
+//!
+//! The rules of coherence stay the same. Only the home's own acknowledgement counts, under the
+//! epoch of the message, whoever carried it. A message may go both ways and arrive twice, which is
+//! harmless: see [`crate::write_announcement`]. A home that the coordinators can't reach either
+//! loses its lease, and is not in the next map.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use verbs3_protocol::{
+    NoticeAnswer, NoticeRelayOutcome, RefusalKind, WorkerId, WorkerRefusal, WriteLeaseState,
+    WriteNotice,
+};
+
+use crate::asking::question::{EncodedQuestion, QuestionError};
+use crate::coherence_error::{CoherenceError, HomeSilence, MapDisagreement};
+use crate::tier::CacheTierClient;
+use crate::worker_map::TierWorker;
+use crate::write_announcement::{HomeLifeSigns, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+
+/// Longest wait of one question for the home's answer. Then it is asked again, of whoever leads by
+/// then.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The wait before the relay, for a resting worker: [`TierRelayOptions::after`] divided by this.
+const RESTING_PART: u32 = 20;
+
+/// The connection to the coordinators.
+#[async_trait]
+pub trait NoticeRelay: Send + Sync + 'static {
+    /// Has a worker receive a notice, and waits for its answer for about `wait`. May be cancelled
+    /// at any time.
+    async fn relay_notice(
+        &self,
+        worker: &WorkerId,
+        word: &WriteNotice,
+        wait: Duration,
+    ) -> Result<NoticeRelayOutcome, RelayError>;
+}
+
+/// No coordinator has answered.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the coordinators can't be asked: {0}")]
+pub struct RelayError(pub String);
+
+/// Reason why the coordinators have not brought a home's acknowledgement.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RelayFailure {
+    #[error("it was not asked in time")]
+    NotAsked,
+    #[error(transparent)]
+    Refused(#[from] WorkerRefusal),
+    #[error("the worker did not answer them in time")]
+    Silent,
+    #[error("the worker has no lease; the next map will be without it")]
+    NoLease,
+    #[error(
+        "they relay as many messages, or bytes of them, as they may (coordinator.relays_max, \
+        coordinator.relays_memory)"
+    )]
+    Full,
+    #[error(transparent)]
+    Away(#[from] RelayError),
+}
+
+/// Bounds of the relay through the coordinators.
+#[derive(Debug, Clone, Copy)]
+pub struct TierRelayOptions {
+    /// How long a home may be silent before the coordinators are asked as well.
+    pub after: Duration,
+    /// Most messages relayed at once. Others wait for their turn, and still try the home directly.
+    pub relays_max: usize,
+}
+
+/// The relay through the coordinators, where there is one.
+pub(crate) struct RelayFallback {
+    relay: Arc<dyn NoticeRelay>,
+    options: TierRelayOptions,
+    places: Semaphore,
+    /// Homes that the relay has reached, and that have not answered directly since.
+    around: Mutex<HashSet<WorkerId>>,
+    /// True if `around` has any home.
+    any: AtomicBool,
+}
+
+impl RelayFallback {
+    /// Notes that the home has answered by itself.
+    fn note_direct_answer(&self, worker: &WorkerId) {
+        if !self.any.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut around = self.around.lock();
+        if around.remove(worker) {
+            tracing::info!(%worker, "a worker can be told of writes directly again");
+        }
+        self.any.store(!around.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Notes that a home was reached by the relay. Returns whether this is new.
+    fn went_around(&self, worker: &WorkerId) -> bool {
+        let new = self.around.lock().insert(worker.clone());
+        self.any.store(true, Ordering::Relaxed);
+        new
+    }
+}
+
+impl CacheTierClient {
+    /// Has the coordinators relay notices to homes that can't be reached. Call it once. Has an
+    /// effect only where the map comes from coordinators.
+    pub fn relay_with(&self, relay: Arc<dyn NoticeRelay>, options: TierRelayOptions) {
+        if !self.options.coordinated || options.relays_max == 0 {
+            return;
+        }
+        let (around, any) = (Mutex::default(), AtomicBool::new(false));
+        let places = Semaphore::new(options.relays_max.min(Semaphore::MAX_PERMITS));
+        let _ = self.relaying.set(RelayFallback { relay, options, places, around, any });
+    }
+
+    /// Tells a home until it has acknowledged. Where maps change, gives up as soon as there is
+    /// another map than the notice's. Sets `by_relay` if the coordinators carried the acknowledged
+    /// message.
+    pub(crate) async fn tell_home(
+        &self,
+        worker: &Arc<TierWorker>,
+        word: &WriteNotice,
+        until: Instant,
+        by_relay: &AtomicBool,
+    ) -> Result<WriteLeaseState, CoherenceError> {
+        let told = self.tell_either_way(worker, word, until, by_relay);
+        if !self.options.coordinated {
+            return told.await;
+        }
+        let mut epochs = self.epochs.subscribe();
+        tokio::select! {
+            biased;
+            told = told => told,
+            // A message that was sent may still arrive, and is harmless: see
+            // `crate::write_announcement`.
+            _ = epochs.wait_for(|now| *now != word.map_epoch()) => {
+                Err(CoherenceError::Moved { worker: worker.id.clone() })
+            }
+        }
+    }
+
+    async fn tell_either_way(
+        &self,
+        worker: &Arc<TierWorker>,
+        word: &WriteNotice,
+        until: Instant,
+        by_relay: &AtomicBool,
+    ) -> Result<WriteLeaseState, CoherenceError> {
+        let (question, signs) = (EncodedQuestion::new(word.clone()), HomeLifeSigns::default());
+        let kind = question.name;
+        let directly = self.deliver(worker, &question, until, &signs);
+        let unreachable =
+            |cause| Err(CoherenceError::HomeUnreachable { worker: worker.id.clone(), cause });
+        let Some(relaying) = self.relaying.get() else {
+            return match directly.await {
+                Ok(hold) => Ok(hold),
+                Err(QuestionError::Refused(refusal)) => {
+                    Err(self.refusal_error(worker, kind, refusal))
+                }
+                Err(error) => unreachable(HomeSilence::Directly(error)),
+            };
+        };
+        let around = RelayedNotice { worker, word, kind, signs: &signs, last: Mutex::default() };
+        let relayed = async {
+            let told = self.tell_around(relaying, &around).await;
+            by_relay.fetch_or(told.is_ok(), Ordering::Relaxed);
+            told
+        };
+        tokio::pin!(relayed);
+        let failed = tokio::select! {
+            biased;
+            told = directly => match told {
+                Ok(hold) => {
+                    relaying.note_direct_answer(&worker.id);
+                    return Ok(hold);
+                }
+                Err(QuestionError::Refused(refusal)) => {
+                    relaying.note_direct_answer(&worker.id);
+                    return Err(self.refusal_error(worker, kind, refusal));
+                }
+                Err(error) => error,
+            },
+            told = &mut relayed => return told,
+        };
+        // The direct way gave up because its next pause would pass the deadline.
+        timeout_at(until, relayed).await.unwrap_or_else(|_| {
+            let relayed = around.last.lock().take().unwrap_or(RelayFailure::NotAsked);
+            unreachable(HomeSilence::BothWays { directly: failed, relayed })
+        })
+    }
+
+    /// Relays until the home has answered, and waits while the home shows directly that it is at
+    /// work.
+    async fn tell_around(
+        &self,
+        relaying: &RelayFallback,
+        notice: &RelayedNotice<'_>,
+    ) -> Result<WriteLeaseState, CoherenceError> {
+        let RelayedNotice { worker, word, kind, signs, last } = notice;
+        let after = relaying.options.after;
+        sleep(if worker.health.is_up() { after } else { after / RESTING_PART }).await;
+        while let Some(live) = signs.live_until().filter(|live| *live > Instant::now()) {
+            sleep_until(live).await;
+        }
+        let mut pause = RETRY_PAUSE_MIN;
+        loop {
+            let relayed = {
+                // A place is held for one question alone. Messages to other homes get their turn
+                // even if this home stays silent.
+                let _place = relaying.places.acquire().await;
+                let _relaying = self.metrics.track_relay();
+                relaying.relay.relay_notice(&worker.id, word, WAIT_MAX).await
+            };
+            self.metrics.count_relay(kind, outcome_label(&relayed));
+            let failed = match relayed {
+                // The home has no room for a write that it did not know of, or waits for gateways
+                // to drop leases. Both last a moment; a direct refusal is repeated likewise.
+                Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(refusal)))
+                    if *kind == REPORT && refusal.kind == RefusalKind::Busy =>
+                {
+                    refusal.into()
+                }
+                Ok(NoticeRelayOutcome::Heard(heard)) => {
+                    return self.heard_around(relaying, notice, heard);
+                }
+                Ok(NoticeRelayOutcome::OtherEpoch(epoch)) => {
+                    let cause = MapDisagreement::InForce(epoch);
+                    return Err(CoherenceError::OtherMap { worker: worker.id.clone(), cause });
+                }
+                Ok(NoticeRelayOutcome::Silent) => RelayFailure::Silent,
+                Ok(NoticeRelayOutcome::NoLease) => RelayFailure::NoLease,
+                Ok(NoticeRelayOutcome::Full) => RelayFailure::Full,
+                Err(error) => error.into(),
+            };
+            *last.lock() = Some(failed);
+            sleep(pause).await;
+            pause = (pause * 2).min(RETRY_PAUSE_MAX);
+        }
+    }
+
+    fn heard_around(
+        &self,
+        relaying: &RelayFallback,
+        notice: &RelayedNotice<'_>,
+        heard: NoticeAnswer,
+    ) -> Result<WriteLeaseState, CoherenceError> {
+        let worker = notice.worker;
+        // The home lives, but this process does not reach it.
+        self.note_failure(worker);
+        if relaying.went_around(&worker.id) {
+            tracing::warn!(
+                worker = %worker.id,
+                "a worker that can't be reached from here is told of writes by way of the \
+                coordinators, which takes longer; see to the network between this host and it"
+            );
+        }
+        match heard {
+            NoticeAnswer::Done => Ok(WriteLeaseState::Leased),
+            NoticeAnswer::Unleased => Ok(WriteLeaseState::Unleased),
+            NoticeAnswer::Refused(refusal) => Err(self.refusal_error(worker, notice.kind, refusal)),
+        }
+    }
+}
+
+/// A notice on its way to a home by way of the coordinators.
+struct RelayedNotice<'a> {
+    worker: &'a Arc<TierWorker>,
+    word: &'a WriteNotice,
+    /// Name of the message in metrics and errors.
+    kind: &'static str,
+    /// What the home shows directly meanwhile.
+    signs: &'a HomeLifeSigns,
+    last: Mutex<Option<RelayFailure>>,
+}
+
+/// Returns the outcome's label in metrics.
+fn outcome_label(relayed: &Result<NoticeRelayOutcome, RelayError>) -> &'static str {
+    match relayed {
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)) => "done",
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased)) => "unleased",
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_))) => "refused",
+        Ok(NoticeRelayOutcome::Silent) => "silent",
+        Ok(NoticeRelayOutcome::NoLease) => "no_lease",
+        Ok(NoticeRelayOutcome::OtherEpoch(_)) => "other_map",
+        Ok(NoticeRelayOutcome::Full) => "full",
+        Err(_) => "away",
+    }
+}
