@@ -17,7 +17,9 @@ mod read_counter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbs3_protocol::{HeadAttributes, KeyGeneration, KeyHash, ObjectKey, RefusalKind, UfsAnswer};
+use verbs3_protocol::{
+    HeadAttributes, KeyGeneration, KeyHash, ObjectKey, UfsAnswer, WorkerRefusal,
+};
 
 use crate::digest::AttributesKey;
 use crate::fill::{RunInterest, VolumeSource};
@@ -120,5 +122,5 @@ pub(crate) enum AttributeCheckOutcome {
     Moved,
     /// A write is open.
     Uncertain,
-    Refused(RefusalKind, String),
+    Refused(WorkerRefusal),
 }

@@ -14,6 +14,7 @@ mod read_held;
 mod recalls;
 mod relayed_word;
 mod report;
+mod serve_refusal;
 mod span_reader;
 mod take_over;
 mod tend;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use verbs3_protocol::{
-    BlockGeometry, Epoch, HoldsMessage, HomeAcknowledgement, KeyGeneration, KeyHash, ObjectKey,
+    BlockGeometry, HoldsMessage, HomeAcknowledgement, KeyGeneration, KeyHash, ObjectKey,
     ObjectLookMessage, ObjectVolume, RecallPollMessage, RefusalKind, RequestEnvelope,
     StandingQuestion, StandingReply, TakeOver, TendMessage, WarmMessage, WorkerQuestion,
     WorkerRefusal, WorkerReply as Message, WorkerRequest, WriteLeaseState,
@@ -33,34 +34,11 @@ use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
 use crate::attributes::RecallScope;
 use crate::call_trace::{note_refused, note_served};
-use crate::fill::{PageFillError, VolumeSource};
-use crate::standing::StandingError;
+use crate::fill::VolumeSource;
 use crate::worker::CacheWorker;
 use keep_alive::while_alive;
+use serve_refusal::ServeRefusal;
 use span_reader::{BlockSpanReader, SpanReplyChunk};
-
-/// A refusal: the reply to a request that is not served.
-struct ServeRefusal {
-    kind: RefusalKind,
-    reason: String,
-}
-
-impl ServeRefusal {
-    fn new(kind: RefusalKind, reason: impl Into<String>) -> Self {
-        Self { kind, reason: reason.into() }
-    }
-
-    fn new_malformed(reason: impl Into<String>) -> Self {
-        Self::new(RefusalKind::Malformed, reason)
-    }
-}
-
-impl From<PageFillError> for ServeRefusal {
-    fn from(failure: PageFillError) -> Self {
-        let (kind, reason) = failure.to_refusal();
-        Self { kind, reason }
-    }
-}
 
 #[async_trait]
 impl CallService for CacheWorker {
@@ -76,8 +54,7 @@ impl CallService for CacheWorker {
                 self.tracing.serve_traced(&context, span, serve).await;
             }
             Err(error) => {
-                let refused = ServeRefusal::new_malformed(error.to_string());
-                self.refuse_request(reply, refused).await;
+                self.refuse_request(reply, error.into()).await;
             }
         }
     }
@@ -193,19 +170,16 @@ impl CacheWorker {
     }
 
     async fn refuse_request(&self, reply: ReplySender, refused: ServeRefusal) {
-        self.count_refused(&refused);
-        note_refused(&refused.reason);
-        tracing::debug!(kind = ?refused.kind, reason = %refused.reason, "refused");
-        send_message(
-            reply,
-            &Message::Refused(WorkerRefusal { kind: refused.kind, reason: refused.reason }),
-        )
-        .await;
+        let refusal = WorkerRefusal::from(refused);
+        self.count_refused(&refusal.kind);
+        note_refused(&refusal.reason);
+        tracing::debug!(kind = ?refusal.kind, reason = %refusal.reason, "refused");
+        send_message(reply, &Message::Refused(refusal)).await;
     }
 
-    fn count_refused(&self, refused: &ServeRefusal) {
+    fn count_refused(&self, kind: &RefusalKind) {
         let metrics = &self.metrics;
-        let counter = match &refused.kind {
+        let counter = match kind {
             RefusalKind::Uncertain => &metrics.refused_uncertain,
             RefusalKind::Busy => &metrics.refused_busy,
             RefusalKind::Uncacheable => &metrics.refused_uncacheable,
@@ -227,38 +201,12 @@ impl CacheWorker {
         if asked == own {
             return Ok(());
         }
-        let reason = format!(
-            "asked with {asked:?}, configured with {own:?}; use one block and page size everywhere"
-        );
-        Err(ServeRefusal::new(RefusalKind::GeometryMismatch(own), reason))
-    }
-
-    /// Converts a refusal by the standing. A worker acts as a home only for callers with the same
-    /// map. Two homes of one key would not learn of each other's writes.
-    fn refusal_for_denial(denied: StandingError, asked: Epoch) -> ServeRefusal {
-        match denied {
-            StandingError::Epoch(own) => {
-                let reason = format!(
-                    "asked by epoch {:016x}, has {:016x}; where there is no coordinator, give \
-                    gateways and workers the same cluster.workers and cluster.replicas",
-                    asked.0, own.0
-                );
-                ServeRefusal::new(RefusalKind::WrongEpoch(own), reason)
-            }
-            StandingError::Lease => {
-                let reason = "cut off from the coordinators for too long to take part in writes; \
-                    bring them back";
-                ServeRefusal::new(RefusalKind::NoLease, reason)
-            }
-        }
+        Err(ServeRefusal::OtherGeometry { asked, own })
     }
 
     fn volume_source(&self, volume: &ObjectVolume) -> Result<Arc<VolumeSource>, ServeRefusal> {
-        self.volumes.find_source(volume).ok_or_else(|| {
-            let reason =
-                format!("volume {volume} is not in this worker's configuration; add its ufs");
-            ServeRefusal::new(RefusalKind::UnknownVolume, reason)
-        })
+        let source = self.volumes.find_source(volume);
+        source.ok_or_else(|| ServeRefusal::UnknownVolume(volume.clone()))
     }
 
     /// Checks that a message names keys of a known volume, and not too many.
@@ -268,10 +216,9 @@ impl CacheWorker {
     }
 
     fn check_key_count(&self, keys: usize) -> Result<(), ServeRefusal> {
-        if keys == 0 || keys > self.keys_per_message_max {
-            let reason =
-                format!("{keys} keys in one message; name 1 to {}", self.keys_per_message_max);
-            return Err(ServeRefusal::new_malformed(reason));
+        let keys_max = self.keys_per_message_max;
+        if keys == 0 || keys > keys_max {
+            return Err(ServeRefusal::KeyCount { keys, keys_max });
         }
         Ok(())
     }
@@ -352,8 +299,7 @@ fn bound_message(message: Bytes) -> Result<Bytes, Bytes> {
     if message.len() <= MESSAGE_BYTES_MAX {
         return Ok(message);
     }
-    let reason = format!("an answer of {} bytes is too large to pass on", message.len());
-    Err(Message::Refused(WorkerRefusal { kind: RefusalKind::Uncacheable, reason }).encode())
+    Err(Message::Refused(ServeRefusal::LargeAnswer(message.len()).into()).encode())
 }
 
 async fn send_last_part(reply: ReplySender, message: Bytes, offset: u64, data: Vec<Bytes>) {

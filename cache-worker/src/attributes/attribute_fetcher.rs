@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind};
+use verbs3_protocol::{HeadAttributes, KeyGeneration, RefusalKind, WorkerRefusal};
 use verbs3_ufs::{ObjectHead, ObjectStream, RawAnswer, ReadObject, UfsError};
 
 use super::attribute_cache::{
@@ -49,7 +49,13 @@ enum UfsAttributeAnswer {
     Absent(RawAnswer),
     /// Two answers of the UFS contradict each other: the object changes under the check.
     Changing,
-    Refused(RefusalKind, String),
+    Refused(WorkerRefusal),
+}
+
+impl UfsAttributeAnswer {
+    fn refused(kind: RefusalKind, reason: &impl ToString) -> Self {
+        Self::Refused(WorkerRefusal { kind, reason: reason.to_string() })
+    }
 }
 
 impl AttributeFetcher {
@@ -107,8 +113,7 @@ impl AttributeFetcher {
         }
         let answered = tokio::select! {
             biased;
-            () = self.stop.cancelled() => UfsAttributeAnswer::Refused(RefusalKind::Busy,
-                "the worker shuts down".into()),
+            () = self.stop.cancelled() => refused_by(&PageFillError::Stopping),
             answered = self.query_ufs(subject, &sent.plan) => answered,
         };
         if !self.coherence.is_generation_valid(subject.hash, sent.generation, self.clock.now()) {
@@ -124,9 +129,7 @@ impl AttributeFetcher {
                 (ObjectPresence::Absent(Arc::new(to_ufs_answer(&raw))), is_worth_it, None)
             }
             UfsAttributeAnswer::Changing => return AttributeCheckOutcome::Moved,
-            UfsAttributeAnswer::Refused(kind, reason) => {
-                return AttributeCheckOutcome::Refused(kind, reason);
-            }
+            UfsAttributeAnswer::Refused(refusal) => return AttributeCheckOutcome::Refused(refusal),
         };
         // Returns false if the answer is older than what a listing or a reader saw meanwhile.
         let keep = |generation: KeyGeneration| {
@@ -233,9 +236,7 @@ impl AttributeFetcher {
         let version = match identity::cacheable_version(&stream.head, subject.version_id.as_deref())
         {
             Ok(version) => version,
-            Err(error) => {
-                return UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string());
-            }
+            Err(error) => return UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
         };
         let attributes = identity::build_attributes(&stream.head, version, needs.checksums);
         let coming = self.fill_from_answer(subject, &attributes, stream, turn);
@@ -272,9 +273,7 @@ impl AttributeFetcher {
         let version = match identity::cacheable_version(&stream.head, subject.version_id.as_deref())
         {
             Ok(version) => version,
-            Err(error) => {
-                return UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string());
-            }
+            Err(error) => return UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
         };
         let covers_all = stream.range == (0..stream.head.bytes);
         let own_checksums = identity::has_own_checksums(&stream.head, covers_all);
@@ -382,7 +381,7 @@ fn beyond_ranges(subject: &AttributeQuery, head: &ObjectHead) -> Option<UfsAttri
     let reason = format!(
         "the ufs ignores Range, and the object has more than {start_max} bytes (skip_bytes_max)"
     );
-    Some(UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, reason))
+    Some(UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &reason))
 }
 
 fn answer_from_head(
@@ -397,7 +396,7 @@ fn answer_from_head(
         Ok(version) => {
             UfsAttributeAnswer::Present(identity::build_attributes(head, version, checksums), None)
         }
-        Err(error) => UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, error.to_string()),
+        Err(error) => UfsAttributeAnswer::refused(RefusalKind::Uncacheable, &error),
     }
 }
 
@@ -413,28 +412,24 @@ fn build_read_request(subject: &AttributeQuery, checksums: bool) -> ReadObject {
 }
 
 fn refused_by(failure: &PageFillError) -> UfsAttributeAnswer {
-    let (kind, reason) = failure.to_refusal();
-    UfsAttributeAnswer::Refused(kind, reason)
+    UfsAttributeAnswer::refused(failure.refusal_kind(), failure)
 }
 
 fn refused_by_ufs(error: UfsError) -> UfsAttributeAnswer {
-    let reason = error.to_string();
-    match error {
+    let error = match error {
         UfsError::Answer { answer: raw, .. } if raw.status.as_u16() == 404 => {
-            UfsAttributeAnswer::Absent(*raw)
+            return UfsAttributeAnswer::Absent(*raw);
         }
-        UfsError::Answer { answer: raw, .. } => {
-            UfsAttributeAnswer::Refused(RefusalKind::Ufs(to_ufs_answer(&raw)), reason)
-        }
+        error => error,
+    };
+    let kind = match &error {
+        UfsError::Answer { answer: raw, .. } => RefusalKind::Ufs(to_ufs_answer(raw)),
         // The gateway passes on whatever the store says. The cache can't rely on it.
-        UfsError::Untrusted { .. } | UfsError::Changed { .. } => {
-            UfsAttributeAnswer::Refused(RefusalKind::Uncacheable, reason)
-        }
-        UfsError::Throttled { .. } => UfsAttributeAnswer::Refused(RefusalKind::Busy, reason),
-        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => {
-            UfsAttributeAnswer::Refused(RefusalKind::UfsUnreachable, reason)
-        }
-    }
+        UfsError::Untrusted { .. } | UfsError::Changed { .. } => RefusalKind::Uncacheable,
+        UfsError::Throttled { .. } => RefusalKind::Busy,
+        UfsError::Unreachable { .. } | UfsError::Truncated { .. } => RefusalKind::UfsUnreachable,
+    };
+    UfsAttributeAnswer::refused(kind, &error)
 }
 
 /// The guard of a task that sends an object's checks. When the task ends, for any reason, the

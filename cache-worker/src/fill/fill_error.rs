@@ -6,45 +6,45 @@ use verbs3_protocol::{RefusalKind, UfsAnswer};
 use verbs3_ufs::{RawAnswer, UfsError};
 
 /// The reason why a page was not filled. Cheap to clone: every waiter gets one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PageFillError {
     /// A bound of this worker is met.
+    #[error("{0}")]
     Busy(&'static str),
     /// The UFS has another version, or none.
+    #[error("{0}")]
     VersionGone(Arc<str>),
     /// The UFS's own answer.
+    #[error("the ufs answered {}", .0.status)]
     Ufs(Arc<UfsAnswer>),
     /// There was no answer, or it broke off.
+    #[error("{0}")]
     Unreachable(Arc<str>),
     /// Nobody wanted the page any more when its turn came. A reader that comes at that moment asks
     /// again.
+    #[error("the fill was given up")]
     Abandoned,
     /// Only the owner was asked, and it does not hold the page.
+    #[error("neither this worker nor the owner holds it")]
     NotHeld,
     /// Only the owner was asked, and it has not said whether it holds the page.
+    #[error("the owner does not give it now")]
     OwnerSilent,
     /// The worker shuts down.
+    #[error("the worker shuts down")]
     Stopping,
 }
 
 impl PageFillError {
-    /// Returns the refusal for a caller, and its reason.
-    pub(crate) fn to_refusal(&self) -> (RefusalKind, String) {
+    /// Returns what a caller should do instead.
+    pub(crate) fn refusal_kind(&self) -> RefusalKind {
         match self {
-            Self::Busy(reason) => (RefusalKind::Busy, (*reason).into()),
-            Self::VersionGone(reason) => (RefusalKind::VersionGone, reason.to_string()),
-            Self::Ufs(answer) => (
-                RefusalKind::Ufs(UfsAnswer::clone(answer)),
-                format!("the ufs answered {}", answer.status),
-            ),
-            Self::Unreachable(reason) => (RefusalKind::UfsUnreachable, reason.to_string()),
-            Self::Abandoned => (RefusalKind::Busy, "the fill was given up".into()),
-            Self::NotHeld => {
-                (RefusalKind::NotHeld, "neither this worker nor the owner holds it".into())
-            }
+            Self::Busy(_) | Self::Abandoned | Self::Stopping => RefusalKind::Busy,
+            Self::VersionGone(_) => RefusalKind::VersionGone,
+            Self::Ufs(answer) => RefusalKind::Ufs(UfsAnswer::clone(answer)),
+            Self::Unreachable(_) => RefusalKind::UfsUnreachable,
             // To a reader of a replica both mean the same: ask the owner.
-            Self::OwnerSilent => (RefusalKind::NotHeld, "the owner does not give it now".into()),
-            Self::Stopping => (RefusalKind::Busy, "the worker shuts down".into()),
+            Self::NotHeld | Self::OwnerSilent => RefusalKind::NotHeld,
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use verbs3_protocol::{AnnounceMessage, RefusalKind};
+use verbs3_protocol::AnnounceMessage;
 
 use super::{ChangeReceipt, ChangeResult, ServeRefusal};
 use crate::attributes::RecallScope;
@@ -20,7 +20,7 @@ impl CacheWorker {
         let note = || self.coherence.announce_write(&hashes, announce.write, uncertain, now);
         let noted = self.standing.to_note(announce.epoch, times, note);
         let (raised, hold) =
-            noted.map_err(|denied| Self::refusal_for_denial(denied, announce.epoch))?;
+            noted.map_err(|denied| ServeRefusal::for_denial(denied, announce.epoch))?;
         self.metrics.open_writes.set(self.coherence.open_writes() as i64);
         match raised {
             Ok(generation) => {
@@ -29,10 +29,7 @@ impl CacheWorker {
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();
-                Err(ServeRefusal::new(
-                    RefusalKind::Busy,
-                    "too many announced writes are open; raise open_writes_max",
-                ))
+                Err(ServeRefusal::TooManyWrites)
             }
         }
     }

@@ -20,15 +20,11 @@ impl CacheWorker {
         self.metrics.warms.inc();
         self.standing
             .is_at(look.epoch)
-            .map_err(|denied| Self::refusal_for_denial(denied, look.epoch))?;
+            .map_err(|denied| ServeRefusal::for_denial(denied, look.epoch))?;
         self.check_geometry(look.geometry)?;
         self.volume_source(&look.volume)?;
         if look.objects.len() > LOOKED_OBJECTS_MAX {
-            let reason = format!(
-                "{} objects in one message; name {LOOKED_OBJECTS_MAX} at most",
-                look.objects.len()
-            );
-            return Err(ServeRefusal::new_malformed(reason));
+            return Err(ServeRefusal::ObjectCount(look.objects.len()));
         }
         let times = self.clock.read_times();
         let mut object = ObjectKey { volume: look.volume.clone(), key: String::new() };

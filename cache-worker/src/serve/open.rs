@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use verbs3_protocol::{
     AbsentReply, AttributeLease, BlockIndex, ByteRange, Epoch, HeadAttributes, KeyGeneration,
-    LeaseHolder, OpenMessage, OpenObjectReply, RefusalKind, UfsAnswer, WorkerReply as Message,
+    LeaseHolder, OpenMessage, OpenObjectReply, UfsAnswer, WorkerReply as Message,
 };
 use verbs3_rdma::transport::ReplySender;
 
@@ -127,17 +127,12 @@ impl CacheWorker {
         let times = self.clock.read_times();
         let arrived = times.now;
         let right = self.standing.to_answer(open.epoch, open.object.home_slot(), times);
-        let right = right.map_err(|denied| Self::refusal_for_denial(denied, open.epoch))?;
+        let right = right.map_err(|denied| ServeRefusal::for_denial(denied, open.epoch))?;
         let right = right.limit_to_age(self.voids.latest_age(&open.object, arrived));
         self.check_geometry(open.geometry)?;
         let source = self.volume_source(&open.object.volume)?;
         if open.version_id.as_deref() == Some("null") {
-            // The null version is overwritten in place, and its pages can't be requested by a name
-            // of their own.
-            return Err(ServeRefusal::new(
-                RefusalKind::Uncacheable,
-                "version id null names no version",
-            ));
+            return Err(ServeRefusal::NullVersion);
         }
         let subject = AttributeQuery {
             hash: open.object.hash(),
@@ -174,10 +169,7 @@ impl CacheWorker {
         &self,
         opening: &OpenOperation,
     ) -> Result<OpenObjectAnswer<'_>, ServeRefusal> {
-        let mut last = ServeRefusal::new(
-            RefusalKind::Uncertain,
-            "the object changes faster than it can be asked about",
-        );
+        let mut last = ServeRefusal::Changing;
         for _ in 0..ATTEMPTS_MAX {
             match self.attempt_open(opening).await {
                 Ok(answer) => return Ok(answer),
@@ -232,7 +224,7 @@ impl CacheWorker {
         let subject = &opening.subject;
         let times = self.clock.read_times();
         let Ok(generation) = self.coherence.admit_key(subject.hash, times.now) else {
-            return Err(uncertain_refusal().into());
+            return Err(ServeRefusal::WriteUnderWay.into());
         };
         let ages = opening.ages.at_most(self.coherence.doubted_age(subject.hash));
         let (key, needs) = (subject.key, opening.needs);
@@ -254,8 +246,7 @@ impl CacheWorker {
         let asking = PendingAttributeRead { arrived: opening.arrived, age, generation };
         let plan = self.plan_check(opening, generation);
         let Some(mut waiting) = self.asker.request_check(subject, plan, &asking) else {
-            let reason = "too many objects are being asked about; raise checks_in_flight_max";
-            return Err(ServeRefusal::new(RefusalKind::Busy, reason).into());
+            return Err(ServeRefusal::TooManyChecks.into());
         };
         // An error means that the checking task was dropped, which only a shutdown does.
         let outcome = match waiting.wait_for(Option::is_some).await {
@@ -273,11 +264,11 @@ impl CacheWorker {
                 (ObjectPresence::Absent(answer.clone()), *generation)
             }
             AttributeCheckOutcome::Moved => {
-                return Err(OpenAttemptError::Again(uncertain_refusal()));
+                return Err(OpenAttemptError::Again(ServeRefusal::WriteUnderWay));
             }
-            AttributeCheckOutcome::Uncertain => return Err(uncertain_refusal().into()),
-            AttributeCheckOutcome::Refused(kind, reason) => {
-                return Err(ServeRefusal::new(kind.clone(), reason.clone()).into());
+            AttributeCheckOutcome::Uncertain => return Err(ServeRefusal::WriteUnderWay.into()),
+            AttributeCheckOutcome::Refused(refusal) => {
+                return Err(ServeRefusal::Check(refusal.clone()).into());
             }
         };
         Ok(LearnedAttributes {
@@ -394,11 +385,4 @@ fn accepts_less(AnswerAgeLimits { attributes, absence }: AnswerAgeLimits) -> boo
         (AttributeMaxAge::UpTo(absence), AttributeMaxAge::UpTo(attributes)) => absence < attributes,
         (AttributeMaxAge::UpTo(_), AttributeMaxAge::AlwaysAsk) | (AttributeMaxAge::Any, _) => false,
     }
-}
-
-fn uncertain_refusal() -> ServeRefusal {
-    ServeRefusal::new(
-        RefusalKind::Uncertain,
-        "a write of this key is under way, or was lost sight of",
-    )
 }

@@ -46,14 +46,10 @@ impl CacheWorker {
         let block_len = self.geometry.block_len(read.version.bytes, read.block);
         let range = read.start..read.end;
         if range.is_empty() || range.end > block_len {
-            return Err(ServeRefusal::new_malformed(format!(
-                "bytes {range:?} of a block of {block_len} bytes"
-            )));
+            return Err(ServeRefusal::OutsideBlock { range, block_bytes: block_len });
         }
         if u64::from(range.end - range.start) > landing_bytes {
-            return Err(ServeRefusal::new_malformed(format!(
-                "bytes {range:?} for a landing of {landing_bytes} bytes"
-            )));
+            return Err(ServeRefusal::ShortLanding { range, landing_bytes });
         }
         let target = self.fill_target(read.object, read.version)?;
         if replica {
@@ -69,16 +65,16 @@ impl CacheWorker {
         version: ContentVersion,
     ) -> Result<Arc<FillTarget>, ServeRefusal> {
         let source = self.volume_source(&object.volume)?;
-        if !is_strong_etag(&version.etag) {
-            return Err(ServeRefusal::new_malformed(format!(
-                "etag {:?} names no version",
-                version.etag
-            )));
-        }
-        if version.version_id.as_deref() == Some("null") {
-            return Err(ServeRefusal::new_malformed("version id null names no version"));
-        }
+        check_version(&version)?;
         let digest = self.digests.digest_version(&object, &version);
         Ok(Arc::new(FillTarget { source, object, version, digest }))
     }
+}
+
+/// Checks that a request names one immutable state of an object.
+pub(super) fn check_version(version: &ContentVersion) -> Result<(), ServeRefusal> {
+    if is_strong_etag(&version.etag) && version.version_id.as_deref() != Some("null") {
+        return Ok(());
+    }
+    Err(ServeRefusal::Unversioned(version.clone()))
 }

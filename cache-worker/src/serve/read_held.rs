@@ -82,14 +82,10 @@ impl CacheWorker {
         let (start, end) = (read.start, read.end);
         let is_border = |at: u32| at == block_len || at.is_multiple_of(self.geometry.page_bytes);
         if start >= end || end > block_len || !is_border(start) || !is_border(end) {
-            return Err(ServeRefusal::new_malformed(format!(
-                "pages {start} to {end} of a block of {block_len} bytes"
-            )));
+            return Err(ServeRefusal::NotWholePages { range: start..end, block_bytes: block_len });
         }
         if u64::from(end - start) > landing_bytes {
-            return Err(ServeRefusal::new_malformed(format!(
-                "bytes {start} to {end} for a landing of {landing_bytes} bytes"
-            )));
+            return Err(ServeRefusal::ShortLanding { range: start..end, landing_bytes });
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use verbs3_protocol::{
     AttributeLease, KeyGeneration, KeyHash, LEASE_MS_MAX, RECALLS_WAIT_MS, RecallPollMessage,
-    RecallReply, RefusalKind,
+    RecallReply,
 };
 
 use super::ServeRefusal;
@@ -114,10 +114,7 @@ impl CacheWorker {
         let poll = self.grants.poll(holder, through, self.clock.now());
         let mut poll = poll.map_err(|_| {
             self.metrics.busy_holders.inc();
-            ServeRefusal::new(
-                RefusalKind::Busy,
-                "no lease is granted to another gateway; raise worker.leases.holders_max",
-            )
+            ServeRefusal::TooManyHolders
         })?;
         let _ = timeout(Duration::from_millis(RECALLS_WAIT_MS), poll.wait_for_recall()).await;
         Ok(poll.build_answer(self.life, self.clock.now()))

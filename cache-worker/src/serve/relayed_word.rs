@@ -7,7 +7,7 @@
 //! The answers go with the next renewal of the lease, which must not wait for gateways to drop
 //! theirs. A report that would have to wait is refused for now, and its writer retries.
 
-use verbs3_protocol::{NoticeAnswer, RefusalKind, WorkerRefusal, WriteLeaseState, WriteNotice};
+use verbs3_protocol::{NoticeAnswer, WorkerRefusal, WriteLeaseState, WriteNotice};
 
 use super::{ChangeReceipt, ServeRefusal};
 use crate::worker::CacheWorker;
@@ -25,17 +25,14 @@ impl CacheWorker {
             .latest_recalled_end(&news.concerned, self.clock.now())
         {
             None => Ok(news.hold),
-            Some(_) => Err(ServeRefusal::new(
-                RefusalKind::Busy,
-                "gateways hold leases on these keys for a moment yet",
-            )),
+            Some(_) => Err(ServeRefusal::RecallsPending),
         };
         let (counter, heard) = match noted.and_then(settled) {
             Ok(WriteLeaseState::Leased) => (&self.metrics.heard_done, NoticeAnswer::Done),
             Ok(WriteLeaseState::Unleased) => (&self.metrics.heard_unleased, NoticeAnswer::Unleased),
             Err(refused) => {
-                self.count_refused(&refused);
-                let refusal = WorkerRefusal { kind: refused.kind, reason: refused.reason };
+                let refusal = WorkerRefusal::from(refused);
+                self.count_refused(&refusal.kind);
                 (&self.metrics.heard_refused, NoticeAnswer::Refused(refusal))
             }
         };

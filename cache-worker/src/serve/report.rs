@@ -1,6 +1,6 @@
 //! Answers `ReportMessage`: invalidates the attributes of these keys. Caches nothing.
 
-use verbs3_protocol::{RefusalKind, ReportMessage};
+use verbs3_protocol::ReportMessage;
 
 use super::{ChangeReceipt, ChangeResult, ServeRefusal};
 use crate::attributes::RecallScope;
@@ -17,7 +17,7 @@ impl CacheWorker {
         };
         let noted = self.standing.to_note(report.epoch, times, note);
         let (raised, hold) =
-            noted.map_err(|denied| Self::refusal_for_denial(denied, report.epoch))?;
+            noted.map_err(|denied| ServeRefusal::for_denial(denied, report.epoch))?;
         self.metrics.open_writes.set(coherence.open_writes() as i64);
         match raised {
             Ok(generation) => {
@@ -26,10 +26,7 @@ impl CacheWorker {
             }
             Err(_) => {
                 self.metrics.busy_writes.inc();
-                Err(ServeRefusal::new(
-                    RefusalKind::Busy,
-                    "too many announced writes are open; raise open_writes_max",
-                ))
+                Err(ServeRefusal::TooManyWrites)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Answers a draining worker: copies a block from it before anybody reads the block here. Pages
 //! that it lacks are not filled.
 
-use verbs3_protocol::{RefusalKind, TakeOver, TakeOverReply};
+use verbs3_protocol::{TakeOver, TakeOverReply};
 
 use super::ServeRefusal;
 use crate::worker::CacheWorker;
@@ -17,15 +17,12 @@ impl CacheWorker {
         let own = self.standing.current_epoch();
         if own != epoch {
             // Only under the same map does this worker know the block's former owner.
-            let reason = format!("asked by epoch {:016x}, has {:016x}", epoch.0, own.0);
-            return Err(ServeRefusal::new(RefusalKind::WrongEpoch(own), reason));
+            return Err(ServeRefusal::OtherMap { asked: epoch, own });
         }
         let target = self.fill_target(object, version)?;
         if self.geometry.block_len(target.version.bytes, block) == 0 {
-            return Err(ServeRefusal::new_malformed(format!(
-                "block {} of {} bytes",
-                block.0, target.version.bytes
-            )));
+            let object_bytes = target.version.bytes;
+            return Err(ServeRefusal::BlockPastEnd { block: block.0, object_bytes });
         }
         // If this worker drains next, it hands the block over in turn.
         let heat_bytes = u32::try_from(heat_bytes).unwrap_or(u32::MAX);

@@ -20,10 +20,7 @@ impl CacheWorker {
         self.check_geometry(tend.geometry)?;
         self.volume_source(&tend.object.volume)?;
         if tend.blocks > TENDED_BLOCKS_MAX {
-            return Err(ServeRefusal::new_malformed(format!(
-                "{} blocks; ask for {TENDED_BLOCKS_MAX} at most",
-                tend.blocks
-            )));
+            return Err(ServeRefusal::BlockCount(tend.blocks));
         }
         let digest = self.digests.digest_version(&tend.object, &tend.version);
         let all = tend.version.bytes.div_ceil(u64::from(self.geometry.block_bytes));

@@ -10,12 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use verbs3_protocol::{
-    AbsentReply, BlockIndex, ByteRange, ContentVersion, OpenMessage, PageIndex, RefusalKind,
-    UfsAnswer, WarmAnswer, WarmMessage, WarmPagesReply, WarmTier, is_strong_etag,
+    AbsentReply, BlockIndex, ByteRange, ContentVersion, OpenMessage, PageIndex, UfsAnswer,
+    WarmAnswer, WarmMessage, WarmPagesReply, WarmTier,
 };
 
 use super::ServeRefusal;
 use super::open::{ATTEMPTS_MAX, OpenAttemptError, OpenOperation};
+use super::read::check_version;
 use crate::attributes::ObjectPresence;
 use crate::fill::{
     FillTarget, PageClaim, PageClaimRequest, PageFillError, PageSource, RunInterest,
@@ -69,7 +70,7 @@ impl CacheWorker {
     async fn warm_block(&self, warm: WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
         self.standing
             .is_at(warm.epoch)
-            .map_err(|denied| Self::refusal_for_denial(denied, warm.epoch))?;
+            .map_err(|denied| ServeRefusal::for_denial(denied, warm.epoch))?;
         self.check_geometry(warm.geometry)?;
         let source = self.volume_source(&warm.object.volume)?;
         self.check_tier(&warm)?;
@@ -89,9 +90,7 @@ impl CacheWorker {
         let Some(version) = warm.version.clone() else {
             return self.warm_current(&warm).await;
         };
-        if !is_strong_etag(&version.etag) || version.version_id.as_deref() == Some("null") {
-            return Err(ServeRefusal::new_malformed(format!("{version:?} names no version")));
-        }
+        check_version(&version)?;
         let digest = self.digests.digest_version(&warm.object, &version);
         let target =
             FillTarget { source, object: warm.object.clone(), version: version.clone(), digest };
@@ -103,16 +102,11 @@ impl CacheWorker {
     /// request brings both.
     async fn warm_current(&self, warm: &WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
         if warm.block != BlockIndex(0) {
-            return Err(ServeRefusal::new_malformed(
-                "a block other than the first is warmed by its version",
-            ));
+            return Err(ServeRefusal::WarmedUnversioned);
         }
         let mut opening = self.begin_open(as_open(warm, self.geometry.page_bytes), u64::MAX)?;
         opening.listed = warm.listed_bytes;
-        let mut last = ServeRefusal::new(
-            RefusalKind::Uncertain,
-            "the object changes faster than it can be asked about",
-        );
+        let mut last = ServeRefusal::Changing;
         for _ in 0..ATTEMPTS_MAX {
             match self.warm_once(warm, &opening).await {
                 Ok(answer) => return Ok(answer),

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, UNIX_EPOCH};
 
 use tokio::time::{Instant, sleep};
-use verbs3_protocol::{RefusalKind, WarmMessage, WarmTier};
+use verbs3_protocol::{WarmMessage, WarmTier};
 
 use super::ServeRefusal;
 use crate::digest::PageKey;
@@ -21,13 +21,11 @@ const OFFER_EVERY: Duration = Duration::from_secs(1);
 impl CacheWorker {
     /// Checks whether this worker's disk can do what the request asks.
     pub(super) fn check_tier(&self, warm: &WarmMessage) -> Result<(), ServeRefusal> {
-        let reason = match (warm.tier, self.filler.disk_tier()) {
-            (WarmTier::Memory, _) if warm.pin_until_ms == 0 => return Ok(()),
-            (WarmTier::Memory, _) => "pages are pinned on disk only; ask for tier disk",
-            (WarmTier::Disk, Some(_)) => return Ok(()),
-            (WarmTier::Disk, None) => "this worker has no disk tier; set worker.disk.folders",
-        };
-        Err(ServeRefusal::new(RefusalKind::Uncacheable, reason))
+        match (warm.tier, self.filler.disk_tier()) {
+            (WarmTier::Memory, _) if warm.pin_until_ms > 0 => Err(ServeRefusal::PinInMemory),
+            (WarmTier::Disk, None) => Err(ServeRefusal::NoDiskTier),
+            (WarmTier::Memory, _) | (WarmTier::Disk, Some(_)) => Ok(()),
+        }
     }
 
     pub(in crate::serve) fn is_on_disk(&self, key: PageKey) -> bool {
