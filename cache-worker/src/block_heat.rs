@@ -163,7 +163,7 @@ fn forget_colder_half(blocks: &mut BlockHeatMap, now_s: u32) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::digest::KeyedDigester;
+    use crate::digest::{DigestSecret, KeyedDigester};
     use crate::fill::VolumeSource;
     use verbs3_protocol::{ContentVersion, ObjectKey, ObjectVolume};
     use verbs3_ufs::local::{LocalOptions, LocalStore};
@@ -172,7 +172,7 @@ mod tests {
     fn target(source: &Arc<VolumeSource>, key: &str) -> Arc<FillTarget> {
         let object = ObjectKey { volume: ObjectVolume::new("u", "b"), key: key.into() };
         let version = ContentVersion { etag: "\"e\"".into(), bytes: 1 << 30, version_id: None };
-        let digest = KeyedDigester::new((1, 2)).digest_version(&object, &version);
+        let digest = KeyedDigester::new(DigestSecret(1, 2)).digest_version(&object, &version);
         Arc::new(FillTarget { source: source.clone(), object, version, digest })
     }
 

@@ -23,10 +23,14 @@ pub(crate) struct VersionDigest(u128);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct AttributesKey(pub(crate) u128);
 
+/// The two halves of a SipHash key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DigestSecret(pub(crate) u64, pub(crate) u64);
+
 /// A hasher of names under this process's secret.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyedDigester {
-    keys: (u64, u64),
+    secret: DigestSecret,
 }
 
 /// 2¹²⁸ ÷ the golden ratio, made odd: consecutive pages of a version spread over the whole range.
@@ -56,19 +60,19 @@ impl VersionDigest {
 }
 
 impl KeyedDigester {
-    pub(crate) fn new(keys: (u64, u64)) -> Self {
-        Self { keys }
+    pub(crate) fn new(secret: DigestSecret) -> Self {
+        Self { secret }
     }
 
-    /// Creates the hasher of a disk tier with these keys. The hashes depend on the block and page
+    /// Creates the hasher of a disk tier with this secret. The hashes depend on the block and page
     /// sizes, because the same page number names other bytes under other sizes.
-    pub(crate) fn of_tier(keys: (u64, u64), geometry: BlockGeometry) -> Self {
-        let mut hasher = SipHasher13::new_with_keys(keys.0, keys.1);
+    pub(crate) fn of_tier(secret: DigestSecret, geometry: BlockGeometry) -> Self {
+        let mut hasher = SipHasher13::new_with_keys(secret.0, secret.1);
         hasher.write(b"verbs3 disk tier, hashes 1");
         hasher.write_u32(geometry.block_bytes);
         hasher.write_u32(geometry.page_bytes);
         let derived = hasher.finish128();
-        Self { keys: (derived.h1, derived.h2) }
+        Self { secret: DigestSecret(derived.h1, derived.h2) }
     }
 
     pub(crate) fn digest_version(
@@ -90,7 +94,7 @@ impl KeyedDigester {
     }
 
     pub(crate) fn digest_volume(&self, volume: &ObjectVolume) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
         hasher.write_u8(4);
         hash_text(&mut hasher, &volume.0);
         let digest: u128 = hasher.finish128().into();
@@ -108,7 +112,7 @@ impl KeyedDigester {
     }
 
     fn object_hasher(&self, object: &ObjectKey, purpose: u8) -> SipHasher13 {
-        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
         hasher.write_u8(purpose);
         hash_text(&mut hasher, &object.volume.0);
         hash_text(&mut hasher, &object.key);
@@ -168,7 +172,7 @@ mod tests {
 
     #[test]
     fn every_part_of_an_identity_counts() {
-        let digests = KeyedDigester::new((1, 2));
+        let digests = KeyedDigester::new(DigestSecret(1, 2));
         let base = (object("a/b", "k"), version("\"e\"", 5, None));
         let others = [
             (object("a/c", "k"), base.1.clone()),
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn pages_of_a_version_differ() {
-        let digest = KeyedDigester::new((1, 2))
+        let digest = KeyedDigester::new(DigestSecret(1, 2))
             .digest_version(&object("a/b", "k"), &version("\"e\"", 5, None));
         let mut seen = HashSet::new();
         for block in 0..64 {
@@ -199,14 +203,14 @@ mod tests {
 
     #[test]
     fn a_named_version_has_attributes_of_its_own() {
-        let (digests, object) = (KeyedDigester::new((1, 2)), object("a/b", "k"));
+        let (digests, object) = (KeyedDigester::new(DigestSecret(1, 2)), object("a/b", "k"));
         assert_ne!(
             digests.attributes_key(&object, None),
             digests.attributes_key(&object, Some(""))
         );
         assert_ne!(
             digests.attributes_key(&object, None),
-            KeyedDigester::new((1, 3)).attributes_key(&object, None)
+            KeyedDigester::new(DigestSecret(1, 3)).attributes_key(&object, None)
         );
     }
 }

@@ -31,7 +31,7 @@ use crate::former_owners::FormerOwners;
 use crate::memory::{CachedPage, DemotionEvidence, MemoryTier};
 use crate::metrics::WorkerMetrics;
 use crate::options::WorkerOptions;
-use crate::tasks::WorkerTaskSet;
+use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 
 pub(crate) use fill_error::{PageFillError, to_ufs_answer};
 use fill_run::PageFillRun;
@@ -118,11 +118,12 @@ impl Drop for UfsReadPermit {
 impl PageFiller {
     pub(crate) fn new(
         options: &WorkerOptions,
-        (WorkerCacheTiers { memory, disk, digests }, former): (WorkerCacheTiers, Arc<FormerOwners>),
-        clock: Arc<dyn WorkerClock>,
-        (tasks, stop): (WorkerTaskSet, CancellationToken),
-        metrics: WorkerMetrics,
+        tiers: WorkerCacheTiers,
+        former: Arc<FormerOwners>,
+        runtime: WorkerRuntime,
     ) -> Self {
+        let WorkerCacheTiers { memory, disk, digests } = tiers;
+        let WorkerRuntime { clock, tasks, stop, metrics } = runtime;
         // A request never asks for more bytes than the total bound, or it would wait for ever.
         let block_bytes = u64::from(options.geometry.block_bytes);
         let in_flight_bytes = options.fill_bytes_in_flight_max.max(block_bytes);

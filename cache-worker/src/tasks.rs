@@ -3,12 +3,25 @@
 //! connection.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call_trace;
+use crate::clock::WorkerClock;
+use crate::metrics::WorkerMetrics;
+
+/// What every stage of a worker runs on.
+#[derive(Clone)]
+pub(crate) struct WorkerRuntime {
+    pub(crate) clock: Arc<dyn WorkerClock>,
+    pub(crate) tasks: WorkerTaskSet,
+    pub(crate) stop: CancellationToken,
+    pub(crate) metrics: WorkerMetrics,
+}
 
 #[derive(Clone)]
 pub(crate) struct WorkerTaskSet {

@@ -17,7 +17,7 @@ use crate::attributes::{
 use crate::block_heat::BlockHeatTable;
 use crate::call_trace::WorkerCallTracer;
 use crate::clock::{SystemClock, WorkerClock};
-use crate::digest::KeyedDigester;
+use crate::digest::{DigestSecret, KeyedDigester};
 use crate::disk::{DiskError, DiskTierBuilder};
 use crate::fill::{PageFiller, WorkerCacheTiers};
 use crate::former_owners::FormerOwners;
@@ -26,7 +26,7 @@ use crate::memory::MemoryTier;
 use crate::metrics::WorkerMetrics;
 use crate::options::{WorkerOptions, WorkerOptionsError};
 use crate::standing::WorkerStanding;
-use crate::tasks::WorkerTaskSet;
+use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 use crate::volumes::WorkerVolumes;
 use crate::warmup_limiter::WarmupLimiter;
 use crate::worker_drain::{WorkerDrainProgress, WorkerDrainer};
@@ -60,7 +60,7 @@ fn open_tiers(
         return Ok(WorkerCacheTiers {
             memory,
             disk: None,
-            digests: KeyedDigester::new((rand::random(), rand::random())),
+            digests: KeyedDigester::new(DigestSecret(rand::random(), rand::random())),
         });
     };
     let opening = DiskTierBuilder::lock_folders(disk, registry)?;
@@ -150,21 +150,21 @@ impl CacheWorker {
         let memory = Arc::new(MemoryTier::new(arena, options.fill_reserve, metrics.clone()));
         let tiers = open_tiers(&options, memory, registry)?;
         let digests = tiers.digests.clone();
-        let owned = (tasks.clone(), stop.clone());
+        let runtime = WorkerRuntime {
+            clock: clock.clone(),
+            tasks: tasks.clone(),
+            stop: stop.clone(),
+            metrics: metrics.clone(),
+        };
         let former = Arc::new(FormerOwners::new(options.former_asked_for));
-        let filler = Arc::new(PageFiller::new(
-            &options,
-            (tiers, former.clone()),
-            clock.clone(),
-            owned,
-            metrics.clone(),
-        ));
+        let filler = Arc::new(PageFiller::new(&options, tiers, former.clone(), runtime.clone()));
         let heat = Arc::new(BlockHeatTable::new(options.hot_blocks_max));
         let leaver = WorkerDrainer::new(
-            (options.geometry, options.hand_over_bytes_per_second_max),
-            (heat.clone(), former.clone(), filler.clone()),
-            (tasks.clone(), stop.clone()),
-            metrics.clone(),
+            &options,
+            heat.clone(),
+            former.clone(),
+            filler.clone(),
+            runtime.clone(),
         );
         let bounds =
             GrantOptions { grants_max: options.leases_max, holders_max: options.lease_holders_max };

@@ -20,7 +20,8 @@ use crate::block_heat::{BlockHeatTable, RankedHotBlock};
 use crate::fill::PageFiller;
 use crate::former_owners::FormerOwners;
 use crate::metrics::WorkerMetrics;
-use crate::tasks::WorkerTaskSet;
+use crate::options::WorkerOptions;
+use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 
 /// Blocks handed over at once. Enough that small ones reach the rate, few enough that readers come
 /// first.
@@ -66,22 +67,23 @@ pub(crate) struct WorkerDrainer {
 
 impl WorkerDrainer {
     pub(crate) fn new(
-        (geometry, bytes_per_second_max): (BlockGeometry, u64),
-        (heat, former, filler): (Arc<BlockHeatTable>, Arc<FormerOwners>, Arc<PageFiller>),
-        (tasks, stop): (WorkerTaskSet, CancellationToken),
-        metrics: WorkerMetrics,
+        options: &WorkerOptions,
+        heat: Arc<BlockHeatTable>,
+        former: Arc<FormerOwners>,
+        filler: Arc<PageFiller>,
+        runtime: WorkerRuntime,
     ) -> Arc<Self> {
-        let leaving = Mutex::default();
+        let WorkerRuntime { clock: _, tasks, stop, metrics } = runtime;
         Arc::new(Self {
-            geometry,
+            geometry: options.geometry,
             heat,
             former,
             filler,
-            bytes_per_second_max,
+            bytes_per_second_max: options.hand_over_bytes_per_second_max,
             tasks,
             stop,
             metrics,
-            leaving,
+            leaving: Mutex::default(),
         })
     }
 

@@ -5,6 +5,7 @@
 //! names the folder, segment and slot that it was written for. A header that was torn, lost, or
 //! written elsewhere is therefore rejected as a whole.
 
+use crate::digest::DigestSecret;
 use crc_fast::{CrcAlgorithm, checksum};
 
 /// Bytes of a slot's header.
@@ -69,7 +70,7 @@ pub(super) struct FolderHeader {
     pub(super) id: FolderId,
     /// Keys of the hashes in the pages' headers. They are a secret: anyone who knows them can make
     /// names that collide.
-    pub(super) keys: (u64, u64),
+    pub(super) secret: DigestSecret,
 }
 
 /// The reason why a folder's header is rejected.
@@ -230,8 +231,8 @@ impl FolderHeader {
         let mut writer = HeaderWriter::new(FOLDER_MAGIC);
         writer
             .put_field(self.id.0.to_le_bytes())
-            .put_field(self.keys.0.to_le_bytes())
-            .put_field(self.keys.1.to_le_bytes());
+            .put_field(self.secret.0.to_le_bytes())
+            .put_field(self.secret.1.to_le_bytes());
         writer.seal_header()
     }
 
@@ -246,7 +247,10 @@ impl FolderHeader {
         }
         let bytes: &[u8; HEADER_BYTES] = bytes.try_into().map_err(|_| NotOurs::Damaged)?;
         let mut reader = HeaderReader::new(bytes, FOLDER_MAGIC).ok_or(NotOurs::Damaged)?;
-        Ok(Self { id: FolderId(reader.take_u64()), keys: (reader.take_u64(), reader.take_u64()) })
+        Ok(Self {
+            id: FolderId(reader.take_u64()),
+            secret: DigestSecret(reader.take_u64(), reader.take_u64()),
+        })
     }
 }
 
@@ -308,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_folder_of_another_program_or_a_later_format_is_told_apart_from_a_damaged_one() {
-        let folder = FolderHeader { id: FolderId(1), keys: (2, 3) };
+        let folder = FolderHeader { id: FolderId(1), secret: DigestSecret(2, 3) };
         let bytes = folder.encode();
         assert_eq!(FolderHeader::decode(&bytes), Ok(folder));
         assert_eq!(FolderHeader::decode(b"something else altogether"), Err(NotOurs::Foreign));

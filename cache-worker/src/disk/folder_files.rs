@@ -16,6 +16,7 @@ use super::disk_headers::{FolderHeader, FolderId, NotOurs};
 use super::options::DiskError;
 use super::segment_layout::ALIGN;
 use super::segment_medium::SegmentMedium;
+use crate::digest::DigestSecret;
 
 const HEADER_NAME: &str = "verbs3-disk";
 const HEADER_NEW_NAME: &str = "verbs3-disk.new";
@@ -100,11 +101,11 @@ impl FolderFiles {
 
     /// Removes the folder's segments and writes its header. The header is durable before any page
     /// is. Otherwise a crash could leave pages whose keys are unknown.
-    pub(super) fn initialize_folder(&self, keys: (u64, u64)) -> io::Result<FolderHeader> {
+    pub(super) fn initialize_folder(&self, secret: DigestSecret) -> io::Result<FolderHeader> {
         for (segment, _) in self.list_segments()? {
             self.remove_segment(segment)?;
         }
-        let header = FolderHeader { id: FolderId(rand::random()), keys };
+        let header = FolderHeader { id: FolderId(rand::random()), secret };
         let (new, path) = (self.folder.join(HEADER_NEW_NAME), self.folder.join(HEADER_NAME));
         let mut file =
             OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new)?;

@@ -32,66 +32,78 @@ pub(super) fn rebuild_index(
     folder: FolderId,
     index: &mut FolderIndex,
 ) -> io::Result<IndexRebuildReport> {
-    let mut rebuilt = IndexRebuildReport::default();
-    let mut buffer = vec![0; READ_BYTES];
+    let mut rebuild = IndexRebuild {
+        medium,
+        folder,
+        index,
+        rebuilt: IndexRebuildReport::default(),
+        buffer: vec![0; READ_BYTES],
+    };
     for (segment, bytes) in medium.list_segments()? {
-        if index.held.file_bytes.saturating_add(bytes) > index.capacity_bytes {
-            match medium.remove_segment(segment) {
-                Ok(()) => rebuilt.removed += 1,
-                Err(error) => rebuilt.errors.push(error),
-            }
-            continue;
-        }
-        if let Err(error) =
-            read_segment(medium, folder, (segment, bytes), index, &mut rebuilt, &mut buffer)
-        {
-            rebuilt.errors.push(error);
+        if let Err(error) = rebuild.take_segment(segment, bytes) {
+            rebuild.rebuilt.errors.push(error);
         }
     }
-    Ok(rebuilt)
+    Ok(rebuild.rebuilt)
 }
 
-fn read_segment(
-    medium: &dyn SegmentMedium,
+/// A rebuild under way.
+struct IndexRebuild<'a> {
+    medium: &'a dyn SegmentMedium,
     folder: FolderId,
-    (segment, bytes): (u32, u64),
-    index: &mut FolderIndex,
-    rebuilt: &mut IndexRebuildReport,
-    buffer: &mut [u8],
-) -> io::Result<()> {
-    let mut head = [0; HEADER_BYTES];
-    medium.read(segment, 0, &mut head)?;
-    index.add_segment(segment, bytes);
-    let Some(header) = SegmentHeader::decode(&head, folder, segment) else {
-        // The segment was never cut, or its head was lost. It is cut anew, under another era, when
-        // it is needed.
-        rebuilt.damaged += u64::from(head != [0; HEADER_BYTES]);
-        return Ok(());
-    };
-    let Some(layout) = SegmentLayout::new(bytes, header.width) else {
-        rebuilt.damaged += 1;
-        return Ok(());
-    };
-    index.cut_segment(segment, layout, header.era, 0);
-    let slots_per_read = buffer.len() / HEADER_BYTES;
-    for first in (0..layout.slots as usize).step_by(slots_per_read) {
-        let slots = slots_per_read.min(layout.slots as usize - first);
-        let table = &mut buffer[..slots * HEADER_BYTES];
-        medium.read(segment, layout.header_at(first as u32), table)?;
-        for (at, bytes) in table.as_chunks::<HEADER_BYTES>().0.iter().enumerate() {
-            let slot = (first + at) as u32;
-            match PageHeader::decode(
-                bytes,
-                HeaderLocation { folder, segment, era: header.era, slot },
-                layout.width,
-            ) {
-                Some(page) => {
-                    rebuilt.sequence = rebuilt.sequence.max(page.sequence);
-                    index.restore_page(segment, slot, &page);
+    index: &'a mut FolderIndex,
+    rebuilt: IndexRebuildReport,
+    buffer: Vec<u8>,
+}
+
+impl IndexRebuild<'_> {
+    /// Reads a segment, or removes it if it lies beyond the capacity.
+    fn take_segment(&mut self, segment: u32, bytes: u64) -> io::Result<()> {
+        if self.index.held.file_bytes.saturating_add(bytes) > self.index.capacity_bytes {
+            self.medium.remove_segment(segment)?;
+            self.rebuilt.removed += 1;
+            return Ok(());
+        }
+        self.read_segment(segment, bytes)
+    }
+
+    fn read_segment(&mut self, segment: u32, bytes: u64) -> io::Result<()> {
+        let Self { medium, folder, index, rebuilt, buffer } = self;
+        let folder = *folder;
+        let mut head = [0; HEADER_BYTES];
+        medium.read(segment, 0, &mut head)?;
+        index.add_segment(segment, bytes);
+        let Some(header) = SegmentHeader::decode(&head, folder, segment) else {
+            // The segment was never cut, or its head was lost. It is cut anew, under another era, when
+            // it is needed.
+            rebuilt.damaged += u64::from(head != [0; HEADER_BYTES]);
+            return Ok(());
+        };
+        let Some(layout) = SegmentLayout::new(bytes, header.width) else {
+            rebuilt.damaged += 1;
+            return Ok(());
+        };
+        index.cut_segment(segment, layout, header.era, 0);
+        let slots_per_read = buffer.len() / HEADER_BYTES;
+        for first in (0..layout.slots as usize).step_by(slots_per_read) {
+            let slots = slots_per_read.min(layout.slots as usize - first);
+            let table = &mut buffer[..slots * HEADER_BYTES];
+            medium.read(segment, layout.header_at(first as u32), table)?;
+            for (at, bytes) in table.as_chunks::<HEADER_BYTES>().0.iter().enumerate() {
+                let slot = (first + at) as u32;
+                match PageHeader::decode(
+                    bytes,
+                    HeaderLocation { folder, segment, era: header.era, slot },
+                    layout.width,
+                ) {
+                    Some(page) => {
+                        rebuilt.sequence = rebuilt.sequence.max(page.sequence);
+                        index.restore_page(segment, slot, &page);
+                    }
+                    None => rebuilt.damaged += u64::from(PageHeader::is_damaged(bytes)),
                 }
-                None => rebuilt.damaged += u64::from(PageHeader::is_damaged(bytes)),
             }
         }
+        Ok(())
     }
-    Ok(())
 }

@@ -15,7 +15,7 @@ use super::segment_medium::SegmentMedium;
 use super::{
     DiskError, DiskFolder, DiskOptions, DiskTier, DiskVolume, ResidencyCheck, segment_layout,
 };
-use crate::digest::KeyedDigester;
+use crate::digest::{DigestSecret, KeyedDigester};
 
 /// Folders that are locked and known to be ours, before their pages are read.
 pub(crate) struct DiskTierBuilder {
@@ -23,7 +23,7 @@ pub(crate) struct DiskTierBuilder {
     folders: Vec<(DiskFolder, FolderHeader, FolderFiles)>,
     /// Folders that can't be read or written.
     failed: Vec<DiskError>,
-    keys: (u64, u64),
+    secret: DigestSecret,
     metrics: DiskMetrics,
 }
 
@@ -44,12 +44,13 @@ impl DiskTierBuilder {
                 Err(error) => return Err(error),
             }
         }
-        let known = |found: &folder_files::LockedFolder| found.header.map(|header| header.keys);
+        let known = |found: &folder_files::LockedFolder| found.header.map(|header| header.secret);
         let first = opened.iter().find_map(|(folder, found)| Some((&folder.path, known(found)?)));
-        let keys = first.map_or_else(|| (rand::random(), rand::random()), |(_, keys)| keys);
+        let drawn = || DigestSecret(rand::random(), rand::random());
+        let secret = first.map_or_else(drawn, |(_, secret)| secret);
         for (folder, found) in &opened {
-            if let (Some((other, keys)), Some(own)) = (first, known(found))
-                && own != keys
+            if let (Some((other, secret)), Some(own)) = (first, known(found))
+                && own != secret
             {
                 return Err(DiskError::Mixed { folder: folder.path.clone(), other: other.clone() });
             }
@@ -65,20 +66,20 @@ impl DiskTierBuilder {
             }
             let header = match found.header {
                 Some(header) => Ok(header),
-                None => found.files.initialize_folder(keys),
+                None => found.files.initialize_folder(secret),
             };
             match header {
                 Ok(header) => folders.push((folder, header, found.files)),
                 Err(source) => failed.push(DiskError::Io { folder: folder.path.clone(), source }),
             }
         }
-        Ok(Self { options, folders, failed, keys, metrics })
+        Ok(Self { options, folders, failed, secret, metrics })
     }
 
     /// Creates the hasher of page keys. Another geometry cuts objects otherwise, so its pages have
     /// other keys.
     pub(crate) fn create_digester(&self, geometry: BlockGeometry) -> KeyedDigester {
-        KeyedDigester::of_tier(self.keys, geometry)
+        KeyedDigester::of_tier(self.secret, geometry)
     }
 
     /// Reads the folders' indexes, each in a thread of its own, and starts their writers. Blocks.

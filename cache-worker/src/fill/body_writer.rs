@@ -12,6 +12,13 @@ use super::fill_run::PageFillRun;
 use super::{FillTarget, PageFiller};
 use crate::clock::WorkerInstant;
 
+/// Cells of a run that are still to be filled. `None`: the page is skipped.
+pub(super) struct UnfilledCells {
+    /// Index of the first one in the run.
+    pub(super) first: usize,
+    pub(super) writers: VecDeque<Option<CellWriter>>,
+}
+
 pub(super) struct FillBodyWriter<'a> {
     filler: &'a PageFiller,
     target: &'a FillTarget,
@@ -35,8 +42,9 @@ impl<'a> FillBodyWriter<'a> {
         target: &'a FillTarget,
         block: BlockIndex,
         run: &'a PageFillRun,
-        (index, writers): (usize, VecDeque<Option<CellWriter>>),
+        cells: UnfilledCells,
     ) -> Self {
+        let UnfilledCells { first: index, writers } = cells;
         let digest = Digest::new(CrcAlgorithm::Crc64Nvme);
         Self { filler, target, block, run, writers, index, at: 0, digest, unwanted_since: None }
     }

@@ -13,7 +13,7 @@ use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellWriter;
 use verbs3_ufs::{ObjectStream, ReadObject, UfsError};
 
-use super::body_writer::FillBodyWriter;
+use super::body_writer::{FillBodyWriter, UnfilledCells};
 use super::fill_error::{PageFillError, outcome_of};
 use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
 use super::{FillTarget, PageFiller, UfsReadPermit};
@@ -254,7 +254,8 @@ impl PageFiller {
     ) -> Result<(), PageFillError> {
         let end = run.pages[..from + cells.len()].last().map_or(0, RunPage::end_offset);
         let wanted = u64::from(end - run.pages[from].start);
-        let mut pump = FillBodyWriter::new(self, target, block, run, (from, cells));
+        let cells = UnfilledCells { first: from, writers: cells };
+        let mut pump = FillBodyWriter::new(self, target, block, run, cells);
         while !pump.is_done() {
             let chunk = tokio::select! {
                 biased;

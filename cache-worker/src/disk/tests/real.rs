@@ -7,11 +7,12 @@ use super::super::folder_files::FolderFiles;
 use super::super::options::DiskError;
 use super::super::segment_medium::SegmentMedium;
 use super::super::{DiskFolder, DiskOptions};
+use crate::digest::DigestSecret;
 
 fn begin(folder: &Path) -> FolderFiles {
     let opened = FolderFiles::lock_folder(folder, true).unwrap();
     assert!(opened.header.is_none() && !opened.damaged);
-    opened.files.initialize_folder((1, 2)).unwrap();
+    opened.files.initialize_folder(DigestSecret(1, 2)).unwrap();
     opened.files
 }
 
@@ -22,7 +23,7 @@ fn a_folder_has_one_process_at_a_time() {
     assert!(matches!(FolderFiles::lock_folder(folder.path(), true), Err(DiskError::InUse { .. })));
     drop(files);
     let opened = FolderFiles::lock_folder(folder.path(), true).unwrap();
-    assert_eq!(opened.header.unwrap().keys, (1, 2));
+    assert_eq!(opened.header.unwrap().secret, DigestSecret(1, 2));
 }
 
 #[test]
@@ -52,7 +53,7 @@ fn a_later_format_is_refused_and_a_damaged_header_starts_an_empty_folder() {
     std::fs::write(&header, damaged).unwrap();
     let opened = FolderFiles::lock_folder(folder.path(), true).unwrap();
     assert!(opened.damaged && opened.header.is_none());
-    opened.files.initialize_folder((3, 4)).unwrap();
+    opened.files.initialize_folder(DigestSecret(3, 4)).unwrap();
     assert_eq!(opened.files.list_segments().unwrap(), [], "pages of other keys are of no use");
 }
 
