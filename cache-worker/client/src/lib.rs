@@ -4,47 +4,36 @@
 #![forbid(unsafe_code)]
 
 mod asking;
-mod attempt;
-mod coherence_error;
-mod gone_version;
-mod health;
-mod home_batches;
-mod hot_blocks;
-mod lease_table;
-mod listing_report;
-mod maintenance;
-mod map_agreement;
 pub mod metrics;
 mod neighbour_client;
-mod object_look;
-mod open;
 mod options;
-mod page_warming;
-mod piece_check;
-mod recalls;
-mod relay_fallback;
-mod span_read;
+mod reading;
 mod tier;
-mod worker_map;
-mod write_announcement;
+mod upkeep;
+mod writing;
 
+pub use asking::health::HealthOptions;
+pub use asking::hot_blocks::HotBlockReplicas;
+pub use asking::placement::MissingPeer;
 pub use asking::question::{AnswerFlaw, OtherBytes, QuestionError};
-pub use coherence_error::{CoherenceError, HomeSilence, MapDisagreement, StandingDoubt};
-pub use health::HealthOptions;
-pub use hot_blocks::HotBlockReplicas;
-pub use lease_table::TierBootClock;
-pub use maintenance::{InvalidObjects, TendError, TendFailure};
 pub use neighbour_client::{
     HeldRead, HeldRequest, NeighbourClient, NeighbourError, NeighbourOptions, TakeOverOutcome,
 };
-pub use object_look::{ObjectLookError, ObjectLookOutcome};
-pub use open::{OpenOutcome, OpenRequest, OpenedObject};
 pub use options::{TierOptions, TierOptionsError};
-pub use page_warming::{WarmOutcome, WarmRequest};
-pub use relay_fallback::{NoticeRelay, RelayError, RelayFailure, TierRelayOptions};
-pub use span_read::{BypassReason, SpanItem, SpanRead};
-pub use tier::{CacheTierClient, SpanRequest, TierError};
-pub use write_announcement::TierWriteGuard;
+pub use reading::bypass::BypassReason;
+pub use reading::lease_table::TierBootClock;
+pub use reading::open_request::OpenRequest;
+pub use reading::opened_object::{OpenOutcome, OpenedObject};
+pub use reading::span_read::{SpanItem, SpanRead, SpanRequest};
+pub use tier::{CacheTierClient, TierError};
+pub use upkeep::block_tending::{InvalidObjects, TendError, TendFailure};
+pub use upkeep::object_look::{ObjectLookError, ObjectLookOutcome};
+pub use upkeep::page_warming::{WarmOutcome, WarmRequest};
+pub use writing::coherence_error::{
+    CoherenceError, HomeSilence, MapDisagreement, RelayError, RelayFailure, StandingDoubt,
+};
+pub use writing::relay_fallback::{NoticeRelay, TierRelayOptions};
+pub use writing::write_announcement::TierWriteGuard;
 
 #[cfg(test)]
 mod tests;

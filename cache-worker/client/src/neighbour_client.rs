@@ -24,11 +24,11 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
 
+use crate::asking::health::HealthOptions;
 use crate::asking::question::{
     AnswerFlaw, AnswerPatience, EncodedQuestion, OtherBytes, QuestionError, SentQuestion,
 };
-use crate::health::HealthOptions;
-use crate::worker_map::TierWorker;
+use crate::asking::worker::TierWorker;
 
 /// Bounds of the questions to neighbours.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use verbs3_protocol::BlockGeometry;
 
-use crate::health::HealthOptions;
+use crate::asking::health::HealthOptions;
 
 /// Options of the tier's client.
 #[derive(Debug, Clone)]

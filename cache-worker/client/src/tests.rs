@@ -144,7 +144,7 @@ fn object_of(tier: &CacheTierClient, id: &str, block: u32) -> Arc<ObjectKey> {
     (0..1000)
         .map(|n| ObjectKey { volume: ObjectVolume::new("store", "train"), key: format!("key-{n}") })
         .find(|object| {
-            let map = tier.map.load();
+            let map = tier.asker.placement.load_map();
             map.placement.first_owner(object.block_slot(BlockIndex(block))).id.0 == id
                 && map.home_worker(object).unwrap().id.0 == id
         })

@@ -1,42 +1,44 @@
-//! Owns the client of the cache tier: the map, the memory for landings, and the tasks that outlive
-//! a request.
+//! The door of the cache tier's client: holds the stages, and says what each does for a gateway.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
 use prometheus::Registry;
-use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use verbs3_protocol::{
-    BlockSpan, ContentVersion, Epoch, ForgetMessage, ObjectKey, ObjectVolume, PlacementMap,
-    TraceContext, WorkerId, WorkerQuestion,
+    BlockIndex, ContentVersion, ListedEntry, LookedFor, ObjectKey, ObjectVolume, PlacementMap,
+    TendAct, TendedBlock, WarmTier, WorkerId, WriteOutcome,
 };
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::peer::TransportPeer;
-use verbs3_rdma::transport::TransportError;
 
-use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, ask};
-use crate::attempt::AttemptError;
-use crate::hot_blocks::{HotBlockReplicas, HotBlockSpread};
-use crate::lease_table::{self, TierBootClock, TierLeaseTable};
-use crate::map_agreement::InVain;
+use crate::asking::hot_blocks::HotBlockReplicas;
+use crate::asking::placement::{MissingPeer, TierPlacement};
+use crate::asking::worker_asker::WorkerAsker;
 use crate::metrics::TierMetrics;
 use crate::options::{TierOptions, TierOptionsError};
-use crate::relay_fallback::RelayFallback;
-use crate::span_read::{BypassReason, SpanRead};
-use crate::worker_map::{HotBlockDraw, REPEATS_MAX, TierWorker, TierWorkerMap};
-use crate::write_announcement::HomeLifeSigns;
+use crate::reading::lease_table::{self, TierBootClock, TierLeaseTable};
+use crate::reading::map_agreement::MapAgreement;
+use crate::reading::open::ObjectOpener;
+use crate::reading::open_request::OpenRequest;
+use crate::reading::opened_object::OpenOutcome;
+use crate::reading::recalls::RecallFollower;
+use crate::reading::span_read::{SpanRead, SpanReader, SpanRequest};
+use crate::upkeep::block_tending::{BlockTender, InvalidObjects, TendError};
+use crate::upkeep::gone_version::GoneVersionReporter;
+use crate::upkeep::listing_report::ListingReporter;
+use crate::upkeep::object_look::{ObjectLookOutcome, ObjectLooker};
+use crate::upkeep::page_warming::{PageWarmer, WarmOutcome, WarmRequest};
+use crate::writing::coherence_error::CoherenceError;
+use crate::writing::relay_fallback::{NoticeRelay, TierRelayOptions};
+use crate::writing::write_announcement::{TierWriteGuard, WriteAnnouncer};
 
 /// Reason why the tier's client can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TierError {
-    #[error(
-        "worker {0} is in the placement map, but there is no way to reach it; give its address"
-    )]
-    NoPeer(WorkerId),
+    #[error(transparent)]
+    NoPeer(#[from] MissingPeer),
     #[error(transparent)]
     Options(#[from] TierOptionsError),
     #[error(
@@ -48,38 +50,19 @@ pub enum TierError {
     Metrics(#[from] prometheus::Error),
 }
 
-/// One span of one object version, to be read from the tier.
-#[derive(Debug, Clone)]
-pub struct SpanRequest {
-    pub object: Arc<ObjectKey>,
-    pub version: Arc<ContentVersion>,
-    pub span: BlockSpan,
-    /// Bytes after the span, in its block, that the reader is likely to want next.
-    pub ahead_bytes: u32,
-    /// Trace context of the client's request, where it is traced.
-    pub trace: Option<TraceContext>,
-}
-
 /// The client of the cache tier. One per process.
 pub struct CacheTierClient {
-    pub(crate) options: TierOptions,
-    pub(crate) arena: Arena,
-    pub(crate) metrics: TierMetrics,
-    pub(crate) map: ArcSwap<TierWorkerMap>,
-    /// The hot blocks, whatever the map is. Locked while another map or another list is installed.
-    pub(crate) hot: Mutex<HotBlockReplicas>,
-    /// Epoch of the map, for callers that wait for another one.
-    pub(crate) epochs: watch::Sender<Epoch>,
-    pub(crate) in_vain: InVain,
-    /// Number of this process among all writers of the cluster.
-    pub(crate) gateway: u64,
-    pub(crate) writes: std::sync::atomic::AtomicU64,
+    pub(crate) asker: Arc<WorkerAsker>,
     /// Leases on attributes that this process may answer with.
-    pub(crate) leases: TierLeaseTable,
-    /// The relay to homes that can't be reached from here.
-    pub(crate) relaying: OnceLock<RelayFallback>,
-    /// Reports, renewals and invalidations that outlive the request which caused them.
-    pub(crate) tasks: TaskTracker,
+    leases: Arc<TierLeaseTable>,
+    pub(crate) spans: Arc<SpanReader>,
+    opener: ObjectOpener,
+    pub(crate) announcer: Arc<WriteAnnouncer>,
+    warmer: PageWarmer,
+    looker: ObjectLooker,
+    tender: BlockTender,
+    listings: ListingReporter,
+    gone_versions: GoneVersionReporter,
 }
 
 impl CacheTierClient {
@@ -92,14 +75,8 @@ impl CacheTierClient {
         arena: Arena,
         registry: &Registry,
     ) -> Result<Arc<Self>, TierError> {
-        Self::with_clock(
-            options,
-            placement,
-            peers,
-            arena,
-            registry,
-            Arc::new(lease_table::since_boot),
-        )
+        let clock = Arc::new(lease_table::since_boot);
+        Self::with_clock(options, placement, peers, arena, registry, clock)
     }
 
     /// Makes a client whose leases on attributes end by the caller's clock. Otherwise like
@@ -119,29 +96,34 @@ impl CacheTierClient {
         if cell_bytes < page_bytes as usize {
             return Err(TierError::Cell { cell_bytes, page_bytes });
         }
-        let workers = join_peers(&placement, &peers)?;
-        let map = TierWorkerMap {
-            placement: Arc::new(placement),
-            workers,
-            spread: HotBlockSpread::default(),
-        };
         let gateway = rand::random();
         // Without coordinators homes grant no leases.
         let leases_max = if options.coordinated { options.leases_max } else { 0 };
-        let leases = TierLeaseTable::new(gateway, leases_max, clock);
+        let leases = Arc::new(TierLeaseTable::new(gateway, leases_max, clock));
+        let metrics = Arc::new(TierMetrics::new(registry)?);
+        let placement = TierPlacement::new(placement, &peers, metrics.hot_blocks.clone())?;
+        let tasks = TaskTracker::new();
+        let asker = Arc::new(WorkerAsker { options, metrics, placement, tasks });
+        let spans = Arc::new(SpanReader { asker: asker.clone(), leases: leases.clone(), arena });
+        let opener = ObjectOpener {
+            asker: asker.clone(),
+            spans: spans.clone(),
+            leases: leases.clone(),
+            recalls: Arc::new(RecallFollower { asker: asker.clone(), leases: leases.clone() }),
+            agreement: MapAgreement::new(asker.clone()),
+        };
+        let announcer = Arc::new(WriteAnnouncer::new(asker.clone(), leases.clone(), gateway));
         Ok(Arc::new(Self {
-            options,
-            arena,
-            metrics: TierMetrics::new(registry)?,
-            epochs: watch::channel(map.placement.map_epoch()).0,
-            map: ArcSwap::from_pointee(map),
-            in_vain: InVain::default(),
-            hot: Mutex::default(),
-            gateway,
+            opener,
+            announcer,
+            warmer: PageWarmer { asker: asker.clone() },
+            looker: ObjectLooker { asker: asker.clone() },
+            tender: BlockTender { asker: asker.clone() },
+            listings: ListingReporter { asker: asker.clone() },
+            gone_versions: GoneVersionReporter { asker: asker.clone(), leases: leases.clone() },
+            asker,
             leases,
-            writes: std::sync::atomic::AtomicU64::new(0),
-            relaying: OnceLock::new(),
-            tasks: TaskTracker::new(),
+            spans,
         }))
     }
 
@@ -152,206 +134,164 @@ impl CacheTierClient {
         placement: PlacementMap,
         peers: &HashMap<WorkerId, Arc<TransportPeer>>,
     ) -> Result<(), TierError> {
-        let mut workers = join_peers(&placement, peers)?;
-        let hot = self.hot.lock();
-        let before = self.map.load_full();
-        for worker in &mut workers {
-            let known = before.workers.iter().find(|known| known.id == worker.id);
-            if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.peer, &worker.peer)) {
-                *worker = known.clone();
-            }
-        }
-        let epoch = placement.map_epoch();
-        self.install_map(Arc::new(placement), workers, &hot);
-        self.epochs.send_replace(epoch);
-        Ok(())
+        Ok(self.asker.placement.adopt_map(placement, peers)?)
     }
 
-    /// Stores a map with its spread of hot blocks. `hot` is [`CacheTierClient::hot`], locked.
-    pub(crate) fn install_map(
-        &self,
-        placement: Arc<PlacementMap>,
-        workers: Vec<Arc<TierWorker>>,
-        hot: &HotBlockReplicas,
-    ) {
-        let spread = HotBlockSpread::new(hot, &placement);
-        self.metrics.hot_blocks.set(spread.len() as i64);
-        self.map.store(Arc::new(TierWorkerMap { placement, workers, spread }));
+    /// Replaces the list of hot blocks and spreads their reads over as many workers. Takes some
+    /// milliseconds for hundreds of blocks and a thousand workers.
+    pub fn adopt_hot(&self, hot: HotBlockReplicas) {
+        self.asker.placement.adopt_hot(hot);
+    }
+
+    /// Has the coordinators relay notices to homes that can't be reached. Call it once. Has an
+    /// effect only where the map comes from coordinators.
+    pub fn relay_with(&self, relay: Arc<dyn NoticeRelay>, options: TierRelayOptions) {
+        self.announcer.courier.relay_with(relay, options);
     }
 
     /// Returns the options this client was made with. They never change.
     pub fn tier_options(&self) -> &TierOptions {
-        &self.options
+        &self.asker.options
     }
 
     /// Returns how many opens a lease on attributes has answered.
     pub fn leased_opens_count(&self) -> u64 {
-        self.metrics.leased_head.get() + self.metrics.leased_read.get()
+        self.asker.metrics.leased_head.get() + self.asker.metrics.leased_read.get()
     }
 
     /// Returns how many leases homes have recalled, all at once or one by one.
     pub fn leases_recalled(&self) -> u64 {
-        self.metrics.leases_recalled()
+        self.asker.metrics.leases_recalled()
     }
 
     /// Returns the number of workers that are not resting, and of all workers. For readiness.
     pub fn workers_up(&self) -> (usize, usize) {
-        let map = self.map.load();
+        let map = self.asker.placement.load_map();
         (map.workers.iter().filter(|worker| worker.health.is_up()).count(), map.workers.len())
+    }
+
+    /// Returns how many blocks have their reads spread.
+    pub fn hot_blocks(&self) -> usize {
+        self.asker.placement.load_map().spread.len()
+    }
+
+    /// Opens an object at its home, or by a lease on its attributes.
+    pub async fn open_object(&self, request: &OpenRequest) -> OpenOutcome {
+        self.opener.open_object(request).await
     }
 
     /// Prepares the read of one span. Nothing is asked before the first poll or
     /// [`SpanRead::start`].
-    pub fn read_span(self: &Arc<Self>, request: SpanRequest) -> SpanRead {
-        let map = self.map.load();
-        let drawn = map.draw_worker(&request.object, request.span.block);
-        self.read_span_at(request, &map, drawn)
+    pub fn read_span(&self, request: SpanRequest) -> SpanRead {
+        self.spans.read_span(request)
     }
 
-    /// Prepares the read of one span by `map`, which also gave `drawn`.
-    pub(crate) fn read_span_at(
-        self: &Arc<Self>,
-        request: SpanRequest,
-        map: &TierWorkerMap,
-        drawn: Option<HotBlockDraw>,
-    ) -> SpanRead {
-        let mut candidates = map.block_candidates(request.object.block_hash(request.span.block));
-        match drawn {
-            Some(HotBlockDraw::Replica(replica)) => {
-                self.metrics.spread_replica.inc();
-                candidates.replica = Some(replica);
-            }
-            Some(HotBlockDraw::Owner) => self.metrics.spread_owner.inc(),
-            None => {}
-        }
-        SpanRead::new(self.clone(), request, candidates)
+    /// Tells the home of each key that a write is about to become visible. All have to acknowledge.
+    pub async fn announce_write(
+        &self,
+        volume: &ObjectVolume,
+        keys: &[String],
+    ) -> Result<TierWriteGuard, CoherenceError> {
+        self.announcer.announce_write(volume, keys).await
+    }
+
+    /// Tells the homes that a write is over. Goes on in the background if the caller goes away.
+    pub async fn report_write(
+        &self,
+        announced: TierWriteGuard,
+        outcome: WriteOutcome,
+    ) -> Result<(), CoherenceError> {
+        self.announcer.report_write(announced, outcome).await
+    }
+
+    /// Tells the homes that a batch is over. The outcome of the `unknown` keys is unknown; the
+    /// others are done.
+    pub async fn report_batch(
+        &self,
+        announced: TierWriteGuard,
+        unknown: &[String],
+    ) -> Result<(), CoherenceError> {
+        self.announcer.report_batch(announced, unknown).await
+    }
+
+    /// Has each home check what it knows of these keys against what a listing showed of them. See
+    /// [`crate::upkeep::listing_report`].
+    pub async fn report_listing(&self, volume: &ObjectVolume, entries: Vec<ListedEntry>) {
+        self.listings.report_listing(volume, entries).await;
+    }
+
+    /// Has the home drop what it knows of this version, which the UFS no longer has. Also drops
+    /// this process's leases on the object.
+    pub async fn tell_version_gone(&self, object: &ObjectKey, version: &ContentVersion) {
+        self.gone_versions.tell_version_gone(object, version).await;
     }
 
     /// Has the homes drop what they hold of `keys`. Best effort, in the background: correctness
     /// must not depend on it.
-    pub fn forget_keys(self: &Arc<Self>, volume: &ObjectVolume, keys: Vec<String>) {
-        self.drop_leases(volume, &keys);
-        for (worker, keys) in self.map.load_full().by_home(volume, keys) {
-            self.forget_at(worker, volume.clone(), keys);
+    pub fn forget_keys(&self, volume: &ObjectVolume, keys: Vec<String>) {
+        self.leases.drop_objects(volume, &keys);
+        for (worker, keys) in self.asker.placement.current_map().by_home(volume, keys) {
+            self.asker.forget_at(worker, volume.clone(), keys);
         }
+    }
+
+    /// Returns how many workers the map gives a block.
+    pub fn owners_count(&self, object: &ObjectKey, block: BlockIndex) -> usize {
+        self.warmer.owners_count(object, block)
+    }
+
+    /// Returns the workers that the map gives a block, its owner first.
+    pub fn owner_ids(&self, object: &ObjectKey, block: BlockIndex) -> Vec<WorkerId> {
+        self.tender.owner_ids(object, block)
+    }
+
+    /// Has one owner of a block load pages of it.
+    pub async fn warm_pages(&self, request: &WarmRequest) -> WarmOutcome {
+        self.warmer.warm_pages(request).await
+    }
+
+    /// Asks the homes of these objects what they have of them. Returns the outcomes in the same
+    /// order.
+    pub async fn look_up_objects(
+        &self,
+        volume: &ObjectVolume,
+        attributes_age_ms_max: u64,
+        tier: WarmTier,
+        objects: Vec<LookedFor>,
+    ) -> Vec<ObjectLookOutcome> {
+        self.looker.look_up_objects(volume, attributes_age_ms_max, tier, objects).await
+    }
+
+    /// Has the homes ask the UFS before they answer for these objects again. After `Ok`, every read
+    /// that begins sees what the UFS has now, or later. Tries for `patience`, also across a change
+    /// of the map.
+    pub async fn invalidate_objects(
+        &self,
+        volume: &ObjectVolume,
+        invalid: &InvalidObjects,
+        patience: Duration,
+    ) -> Result<(), TendError> {
+        self.tender.invalidate_objects(volume, invalid, patience).await
+    }
+
+    /// Applies `act` to up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version at one
+    /// worker, and returns what it has of them. The map need not give it these blocks.
+    pub async fn tend_blocks(
+        &self,
+        worker: &WorkerId,
+        object: &ObjectKey,
+        version: &ContentVersion,
+        first_block: BlockIndex,
+        blocks: u16,
+        act: TendAct,
+    ) -> Result<Vec<TendedBlock>, TendError> {
+        self.tender.tend_blocks(worker, object, version, first_block, blocks, act).await
     }
 
     /// Waits for reports, renewals and invalidations under way.
     pub async fn shutdown(&self) {
         self.leases.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.asker.tasks.close();
+        self.asker.tasks.wait().await;
     }
-
-    /// Drops this process's leases on these keys.
-    pub(crate) fn drop_leases(&self, volume: &ObjectVolume, keys: &[String]) {
-        if self.leases.are_wanted() {
-            let hash = |key: &String| ObjectKey { volume: volume.clone(), key: key.clone() }.hash();
-            self.leases.drop_keys(keys.iter().map(hash));
-        }
-    }
-
-    pub(crate) fn forget_at(
-        self: &Arc<Self>,
-        worker: Arc<TierWorker>,
-        volume: ObjectVolume,
-        keys: Vec<String>,
-    ) {
-        let tier = self.clone();
-        // May be cancelled at any time: this kind of invalidation is best effort.
-        self.tasks.spawn(async move {
-            let forget = EncodedQuestion::new(ForgetMessage { volume, keys });
-            let until = Instant::now() + tier.options.announce_deadline;
-            let signs = HomeLifeSigns::default();
-            if let Err(error) = tier.deliver(&worker, &forget, until, &signs).await {
-                tracing::warn!(worker = %worker.id, %error, "could not have a worker forget keys");
-            }
-        });
-    }
-
-    pub(crate) fn count_bypass(&self, reason: BypassReason) -> BypassReason {
-        self.metrics.bypasses.with_label_values(&[reason.as_str()]).inc();
-        reason
-    }
-
-    /// Notes that a worker failed a call, and logs it once. If the bytes were corrupt, has the
-    /// worker drop what it holds of the object.
-    pub(crate) fn note_call_failure(
-        self: &Arc<Self>,
-        kind: &'static str,
-        worker: &Arc<TierWorker>,
-        object: &ObjectKey,
-        error: &AttemptError,
-    ) {
-        self.metrics.count_call(kind, "failed");
-        let rest = if error.blames_worker() { self.note_failure(worker) } else { None };
-        tracing::warn!(
-            worker = %worker.id, %object, kind, %error,
-            rest_ms = rest.map(|rest| rest.as_millis() as u64),
-            "a call to a worker failed"
-        );
-        if let AttemptError::Corrupt { .. } = error {
-            self.metrics.checksum_failures.inc();
-            self.forget_at(worker.clone(), object.volume.clone(), vec![object.key.clone()]);
-        }
-    }
-
-    /// Asks a worker one question, again where the connection broke. Counts the outcome.
-    pub(crate) async fn ask_over_breaks<Q: WorkerQuestion>(
-        &self,
-        worker: &Arc<TierWorker>,
-        question: &EncodedQuestion<Q>,
-        patience: AnswerPatience,
-    ) -> Result<Q::Answer, QuestionError> {
-        let mut repeats = 0;
-        loop {
-            let answer = ask(worker, question, patience).await;
-            if let Err(QuestionError::Transport(error)) = &answer
-                && repeats < REPEATS_MAX
-                && worker.may_be_asked_again(error)
-            {
-                repeats += 1;
-                self.note_repeat(question.name, worker, error);
-                continue;
-            }
-            let outcome = answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok");
-            self.metrics.count_call(question.name, outcome);
-            return answer;
-        }
-    }
-
-    /// Notes that a question is repeated to the same worker. The peer logs why its connection
-    /// broke.
-    pub(crate) fn note_repeat(
-        &self,
-        kind: &'static str,
-        worker: &TierWorker,
-        error: &TransportError,
-    ) {
-        self.metrics.repeats.with_label_values(&[kind]).inc();
-        tracing::debug!(
-            worker = %worker.id, kind, %error,
-            "asking a worker again over another connection"
-        );
-    }
-
-    pub(crate) fn note_failure(&self, worker: &TierWorker) -> Option<std::time::Duration> {
-        let rest = worker.health.note_failure(Instant::now(), &self.options.health);
-        if rest.is_some() {
-            self.metrics.rests.inc();
-        }
-        rest
-    }
-}
-
-fn join_peers(
-    placement: &PlacementMap,
-    peers: &HashMap<WorkerId, Arc<TransportPeer>>,
-) -> Result<Vec<Arc<TierWorker>>, TierError> {
-    let workers = placement.map_members().iter().map(|member| {
-        let peer =
-            peers.get(&member.id).ok_or_else(|| TierError::NoPeer(member.id.clone()))?.clone();
-        Ok(Arc::new(TierWorker::new(member.id.clone(), peer)))
-    });
-    workers.collect()
 }

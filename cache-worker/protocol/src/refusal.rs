@@ -41,7 +41,7 @@ pub enum RefusalKind {
     WrongEpoch(Epoch),
     /// The home has been cut off from the coordinators for too long to take part in writes.
     NoLease,
-    /// Answers a read from a replica: neither this worker nor the owner holds the bytes. Ask the owner,
-    /// which fills them.
+    /// Answers a read from a replica: neither this worker nor the owner holds the bytes. Ask the
+    /// owner, which fills them.
     NotHeld,
 }

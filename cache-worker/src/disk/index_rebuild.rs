@@ -74,8 +74,8 @@ impl IndexRebuild<'_> {
         medium.read(segment, 0, &mut head)?;
         index.add_segment(segment, bytes);
         let Some(header) = SegmentHeader::decode(&head, folder, segment) else {
-            // The segment was never cut, or its head was lost. It is cut anew, under another era, when
-            // it is needed.
+            // The segment was never cut, or its head was lost. It is cut anew, under another era,
+            // when it is needed.
             rebuilt.damaged += u64::from(head != [0; HEADER_BYTES]);
             return Ok(());
         };

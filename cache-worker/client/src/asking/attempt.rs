@@ -13,9 +13,9 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, ReplyPart, TransportError, TransportKind};
 
+use crate::asking::piece_check::{PieceCheckError, verify_piece};
 use crate::asking::question::{AnswerFlaw, OtherBytes};
-use crate::piece_check::{PieceCheckError, verify_piece};
-use crate::worker_map::{OutstandingBytes, TierWorker};
+use crate::asking::worker::{OutstandingBytes, TierWorker};
 
 /// One event of a call.
 #[derive(Debug)]

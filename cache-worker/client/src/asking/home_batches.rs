@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use verbs3_protocol::{ListedEntry, ObjectKey, ObjectVolume};
 
-use crate::worker_map::{TierWorker, TierWorkerMap};
+use crate::asking::worker::TierWorker;
+use crate::asking::worker_map::TierWorkerMap;
 
 /// Most keys in one message. Workers accept that many by default, and S3 allows as many in a batch
 /// delete.

@@ -8,8 +8,6 @@ use std::collections::HashMap;
 
 use verbs3_protocol::{BlockHash, PlacementMap};
 
-use crate::tier::CacheTierClient;
-
 /// Hot blocks, and how many workers each should have, its owner included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HotBlockReplicas(pub HashMap<BlockHash, u16>);
@@ -39,24 +37,5 @@ impl HotBlockSpread {
     /// Returns a hot block's workers: at least two. `None`: the block is not hot.
     pub(crate) fn workers_of(&self, block: BlockHash) -> Option<&[u16]> {
         self.0.get(&block).map(Vec::as_slice)
-    }
-}
-
-impl CacheTierClient {
-    /// Replaces the list of hot blocks and spreads their reads over as many workers. Takes some
-    /// milliseconds for hundreds of blocks and a thousand workers.
-    pub fn adopt_hot(&self, hot: HotBlockReplicas) {
-        let mut known = self.hot.lock();
-        if *known == hot {
-            return;
-        }
-        *known = hot;
-        let map = self.map.load_full();
-        self.install_map(map.placement.clone(), map.workers.clone(), &known);
-    }
-
-    /// Returns how many blocks have their reads spread.
-    pub fn hot_blocks(&self) -> usize {
-        self.map.load().spread.len()
     }
 }

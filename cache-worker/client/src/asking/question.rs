@@ -15,7 +15,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
 
-use crate::worker_map::TierWorker;
+use crate::asking::worker::TierWorker;
 
 /// Reason why a question has no answer. Says nothing about which worker was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -59,8 +59,8 @@ pub enum AnswerFlaw {
 /// Bytes came that were not asked for.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "{got} bytes and {checksums} checksums for {start}+{length} of block {block}, where {due_start} \
-    to {due_end} of block {due_block} were due"
+    "{got} bytes and {checksums} checksums for {start}+{length} of block {block}, where \
+    {due_start} to {due_end} of block {due_block} were due"
 )]
 pub struct OtherBytes {
     pub(crate) got: usize,

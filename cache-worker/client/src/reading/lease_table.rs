@@ -23,14 +23,15 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{
-    Epoch, HeadAttributes, HolderId, KeyGeneration, KeyHash, LeaseHolder, ObjectKey,
+    Epoch, HeadAttributes, HolderId, KeyGeneration, KeyHash, LeaseHolder, ObjectKey, ObjectVolume,
     OpenObjectReply, PauseWatch, WorkerId,
 };
 use verbs3_rdma::transport::TransportKind;
 
+use crate::asking::worker::TierWorker;
+use crate::asking::worker_map::TierWorkerMap;
 use crate::metrics::TierMetrics;
-use crate::open::OpenRequest;
-use crate::worker_map::{TierWorker, TierWorkerMap};
+use crate::reading::open_request::OpenRequest;
 
 /// Counters that keys share: 128 KiB. A recall of one key makes the others of its counter ask their
 /// homes once.
@@ -78,6 +79,15 @@ pub(crate) struct LeaseQuestion {
     sent: Duration,
     /// `None`: this home is not polled yet.
     pub(crate) holder: Option<LeaseHolder>,
+}
+
+/// A home's answer to a question.
+pub(crate) struct GrantedAnswer<'a> {
+    pub(crate) home: &'a TierWorker,
+    /// Epoch by which the home was asked.
+    pub(crate) epoch: Epoch,
+    pub(crate) opened: &'a OpenObjectReply,
+    pub(crate) transport: TransportKind,
 }
 
 /// A home that is polled for recalls.
@@ -179,10 +189,10 @@ impl TierLeaseTable {
         &self,
         question: LeaseQuestion,
         request: &OpenRequest,
-        (home, epoch): (&TierWorker, Epoch),
-        (opened, transport): (&OpenObjectReply, TransportKind),
+        answer: GrantedAnswer<'_>,
         metrics: &TierMetrics,
     ) -> bool {
+        let GrantedAnswer { home, epoch, opened, transport } = answer;
         if opened.lease.id == 0 {
             return false;
         }
@@ -218,6 +228,14 @@ impl TierLeaseTable {
     pub(crate) fn drop_keys(&self, hashes: impl IntoIterator<Item = KeyHash>) {
         for hash in hashes {
             self.key_counter(hash).fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Drops the leases on these objects.
+    pub(crate) fn drop_objects(&self, volume: &ObjectVolume, keys: &[String]) {
+        if self.are_wanted() {
+            let hash = |key: &String| ObjectKey { volume: volume.clone(), key: key.clone() }.hash();
+            self.drop_keys(keys.iter().map(hash));
         }
     }
 
@@ -293,9 +311,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::net::SocketAddr;
-    use verbs3_protocol::{
-        AttributeLease, ContentVersion, ObjectVolume, PlacementMap, PlacementMember,
-    };
+    use verbs3_protocol::{AttributeLease, ContentVersion, PlacementMap, PlacementMember};
     use verbs3_rdma::peer::{PeerOptions, TransportPeer};
     use verbs3_rdma::transport::PeerAddress;
 
@@ -346,8 +362,9 @@ mod tests {
         let question = leases.begin_question(&home, &request).await.unwrap();
         // The answer takes half of its time to arrive.
         now.store(100_500, Ordering::SeqCst);
-        let answer = (&opened, TransportKind::Tcp);
-        assert!(leases.record_grant(question, &request, (&home, Epoch(1)), answer, &metrics).await);
+        let transport = TransportKind::Tcp;
+        let answer = GrantedAnswer { home: &home, epoch: Epoch(1), opened: &opened, transport };
+        assert!(leases.record_grant(question, &request, answer, &metrics).await);
         let mut held = Vec::new();
         for at in [100_500, 100_899, 100_900, 101_000] {
             now.store(at, Ordering::SeqCst);

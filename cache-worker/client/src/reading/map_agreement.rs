@@ -8,13 +8,14 @@
 //! few opens.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{Epoch, WorkerId};
 
-use crate::tier::CacheTierClient;
+use crate::asking::worker_asker::WorkerAsker;
 
 /// First pause before the gateway asks again a worker that lags or is between two maps. Doubles up
 /// to [`PAUSE_MAX`].
@@ -23,7 +24,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Workers for which an open has waited in vain, and under which map.
 #[derive(Default)]
-pub(crate) struct InVain(Mutex<HashMap<WorkerId, Epoch>>);
+struct InVain(Mutex<HashMap<WorkerId, Epoch>>);
 
 impl InVain {
     fn has_waited(&self, worker: &WorkerId, epoch: Epoch) -> bool {
@@ -50,7 +51,17 @@ impl MapAgreementWait {
     }
 }
 
-impl CacheTierClient {
+/// The waits of this process for workers with other maps.
+pub(crate) struct MapAgreement {
+    asker: Arc<WorkerAsker>,
+    in_vain: InVain,
+}
+
+impl MapAgreement {
+    pub(crate) fn new(asker: Arc<WorkerAsker>) -> Self {
+        Self { asker, in_vain: InVain::default() }
+    }
+
     /// Waits for the maps to agree. Returns whether it is worth asking again. `theirs`: the
     /// worker's epoch, 0 if it has no map now; `ours`: the epoch under which it was asked.
     pub(crate) async fn may_agree_soon(
@@ -60,19 +71,19 @@ impl CacheTierClient {
         ours: Epoch,
         theirs: Epoch,
     ) -> bool {
-        let wait = self.options.map_wait;
-        if !self.options.coordinated || wait.is_zero() {
+        let wait = self.asker.options.map_wait;
+        if !self.asker.options.coordinated || wait.is_zero() {
             return false;
         }
         let until = match between.until {
             Some(until) => until,
             None if self.in_vain.has_waited(worker, ours) => {
-                self.metrics.map_wait("skipped");
+                self.asker.metrics.map_wait("skipped");
                 return false;
             }
             None => *between.until.insert(Instant::now() + wait),
         };
-        let mut epochs = self.epochs.subscribe();
+        let mut epochs = self.asker.placement.watch_epochs();
         let other_map = epochs.wait_for(|now| *now != ours);
         let is_ahead = theirs > ours;
         let again = tokio::select! {
@@ -83,16 +94,16 @@ impl CacheTierClient {
         between.pause = (between.pause * 2).min(PAUSE_MAX);
         if !again || Instant::now() >= until {
             self.in_vain.note_wait(worker, ours);
-            self.metrics.map_wait("late");
+            self.asker.metrics.map_wait("late");
             return false;
         }
         true
     }
 
     /// Counts an open that was answered after all.
-    pub(crate) fn note_map_agreement(&self, between: &MapAgreementWait) {
+    pub(crate) fn note_agreement(&self, between: &MapAgreementWait) {
         if between.until.is_some() {
-            self.metrics.map_wait("agreed");
+            self.asker.metrics.map_wait("agreed");
         }
     }
 }

@@ -11,73 +11,39 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 use verbs3_protocol::{
-    AbsentReply, AttributeLease, BlockGeometry, BlockIndex, BlockSpan, ByteRange, CacheVerdict,
-    Epoch, ObjectKey, OpenMessage, OpenObjectReply, RefusalKind, SPREAD_BYTES_MIN, TraceContext,
-    UfsAnswer, WorkerRefusal, WorkerRequest,
+    AttributeLease, BlockGeometry, BlockIndex, BlockSpan, ByteRange, Epoch, ObjectKey, OpenMessage,
+    OpenObjectReply, RefusalKind, SPREAD_BYTES_MIN, WorkerRefusal, WorkerRequest,
 };
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
-use crate::attempt::{AttemptError, AttemptStep, OpenExpectation, TierAttempt};
-use crate::lease_table::{LeaseQuestion, LeasedAttributes};
-use crate::map_agreement::MapAgreementWait;
-use crate::span_read::{BypassReason, NoMemory, SpanRead};
-use crate::tier::{CacheTierClient, SpanRequest};
-use crate::worker_map::{HotBlockDraw, REPEATS_MAX, TierWorker, TierWorkerMap};
-
-/// An object to open, and how fresh its attributes have to be.
-#[derive(Debug, Clone)]
-pub struct OpenRequest {
-    pub object: Arc<ObjectKey>,
-    pub version_id: Option<String>,
-    /// 0 asks the UFS every time, `u64::MAX` never again.
-    pub attributes_age_ms_max: u64,
-    pub absence_age_ms_max: u64,
-    pub checksums: bool,
-    /// The bytes that the client wants; `None` for HEAD.
-    pub want: Option<ByteRange>,
-    /// Trace context of the client's request, where it is traced.
-    pub trace: Option<TraceContext>,
-}
-
-/// Outcome of an open.
-pub enum OpenOutcome {
-    Found(Box<OpenedObject>),
-    Absent(AbsentReply),
-    /// The UFS answered the home with an error; the client gets exactly that.
-    Ufs(UfsAnswer),
-    /// The gateway has to ask the UFS instead.
-    Bypass(BypassReason),
-}
-
-/// An object that was found, and the first of its wanted bytes.
-pub struct OpenedObject {
-    pub opened: OpenObjectReply,
-    /// Verified bytes of the opened piece.
-    pub data: Vec<Bytes>,
-    pub transport: TransportKind,
-    /// The read of what follows `data` within `covered`; `None` if nothing does.
-    pub rest: Option<SpanRead>,
-    /// The bytes of the object that `data` and `rest` give. Empty where all wanted bytes are in
-    /// later blocks.
-    pub covered: Range<u64>,
-}
-
-impl OpenedObject {
-    /// Returns how the first bytes were found or, without any, how the attributes were.
-    pub fn cache_verdict(&self) -> CacheVerdict {
-        let attributes =
-            if self.opened.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
-        self.opened.piece.as_ref().map_or(attributes, |piece| piece.verdict)
-    }
-}
+use crate::asking::attempt::{AttemptError, AttemptStep, OpenExpectation, TierAttempt};
+use crate::asking::worker::{REPEATS_MAX, TierWorker};
+use crate::asking::worker_asker::WorkerAsker;
+use crate::asking::worker_map::{HotBlockDraw, TierWorkerMap};
+use crate::reading::bypass::BypassReason;
+use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, LeasedAttributes, TierLeaseTable};
+use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
+use crate::reading::open_request::OpenRequest;
+use crate::reading::opened_object::{OpenOutcome, OpenedObject};
+use crate::reading::recalls::RecallFollower;
+use crate::reading::span_read::{NoMemory, SpanReader, SpanRequest};
 
 /// Tries of an open whose object keeps changing between its attributes and its bytes.
 const CHANGES_MAX: usize = 3;
 
-impl CacheTierClient {
+/// Opens objects, and owns what an open may wait for or answer from.
+pub(crate) struct ObjectOpener {
+    pub(crate) asker: Arc<WorkerAsker>,
+    pub(crate) spans: Arc<SpanReader>,
+    pub(crate) leases: Arc<TierLeaseTable>,
+    pub(crate) recalls: Arc<RecallFollower>,
+    pub(crate) agreement: MapAgreement,
+}
+
+impl ObjectOpener {
     /// Opens an object at its home, or by a lease on its attributes.
-    pub async fn open_object(self: &Arc<Self>, request: &OpenRequest) -> OpenOutcome {
+    pub(crate) async fn open_object(&self, request: &OpenRequest) -> OpenOutcome {
         if let Some(found) = self.open_leased(request).await {
             return OpenOutcome::Found(Box::new(found));
         }
@@ -85,25 +51,28 @@ impl CacheTierClient {
         loop {
             // One map serves the whole try. Another map's home must not be asked under this map's
             // epoch.
-            let map = self.map.load_full();
+            let map = self.asker.placement.current_map();
             let home = map
                 .home_worker(&request.object)
                 .filter(|home| home.health.admit_call(Instant::now()));
             let Some(home) = home else {
-                return OpenOutcome::Bypass(self.count_bypass(BypassReason::Workers));
+                return OpenOutcome::Bypass(BypassReason::Workers.count_in(&self.asker.metrics));
             };
             let ours = map.placement.map_epoch();
             let asking =
                 OpenRecipients { home, replica: self.replica_of(&map, request), map: &map };
             match self.open_by(&asking, request).await {
                 MapOpenOutcome::Answered(outcome) => {
-                    self.note_map_agreement(&between);
+                    self.agreement.note_agreement(&between);
                     return outcome;
                 }
                 MapOpenOutcome::OtherMap(theirs)
-                    if self.may_agree_soon(&mut between, &home.id, ours, theirs).await => {}
+                    if self
+                        .agreement
+                        .may_agree_soon(&mut between, &home.id, ours, theirs)
+                        .await => {}
                 MapOpenOutcome::OtherMap(_) => {
-                    return OpenOutcome::Bypass(self.count_bypass(BypassReason::Epoch));
+                    return OpenOutcome::Bypass(BypassReason::Epoch.count_in(&self.asker.metrics));
                 }
             }
         }
@@ -112,11 +81,11 @@ impl CacheTierClient {
     /// Opens an object by leased attributes, judged now. Spans bring the bytes, as in later blocks.
     /// `None`: ask the home. A few bytes of the first block also come from the home: they fit into
     /// the same round trip.
-    async fn open_leased(self: &Arc<Self>, request: &OpenRequest) -> Option<OpenedObject> {
+    async fn open_leased(&self, request: &OpenRequest) -> Option<OpenedObject> {
         if !self.leases.are_wanted() {
             return None;
         }
-        let map = self.map.load_full();
+        let map = self.asker.placement.current_map();
         let held: Arc<LeasedAttributes> = self.leases.find_valid(&map, request).await?;
         let wanted = self.of_first_block(request, held.attributes.version.bytes);
         if !wanted.is_empty() && wanted.end - wanted.start < u64::from(SPREAD_BYTES_MIN) {
@@ -124,9 +93,9 @@ impl CacheTierClient {
         }
         held.note_answer();
         let answered = if request.want.is_some() {
-            &self.metrics.leased_read
+            &self.asker.metrics.leased_read
         } else {
-            &self.metrics.leased_head
+            &self.asker.metrics.leased_head
         };
         answered.inc();
         let (attributes, generation, lease) =
@@ -142,28 +111,27 @@ impl CacheTierClient {
     /// empty.
     fn of_first_block(&self, request: &OpenRequest, object_bytes: u64) -> Range<u64> {
         let wanted = request.want.and_then(|want| want.resolve_range(object_bytes)).unwrap_or(0..0);
-        wanted.start..wanted.end.min(u64::from(self.options.geometry.block_bytes))
+        wanted.start..wanted.end.min(u64::from(self.asker.options.geometry.block_bytes))
     }
 
     async fn note_lease(
-        self: &Arc<Self>,
+        &self,
         question: LeaseQuestion,
         request: &OpenRequest,
         asking: &OpenRecipients<'_>,
-        answer: (&OpenObjectReply, TransportKind),
+        opened: &OpenObjectReply,
+        transport: TransportKind,
     ) {
-        let of = (&**asking.home, asking.map.placement.map_epoch());
-        if self.leases.record_grant(question, request, of, answer, &self.metrics).await {
-            self.follow_recalls(asking.home);
+        let epoch = asking.map.placement.map_epoch();
+        let answer = GrantedAnswer { home: asking.home, epoch, opened, transport };
+        let metrics = &self.asker.metrics;
+        if self.leases.record_grant(question, request, answer, metrics).await {
+            self.recalls.follow_recalls(asking.home);
         }
     }
 
     /// Opens an object at its home by one map.
-    async fn open_by(
-        self: &Arc<Self>,
-        asking: &OpenRecipients<'_>,
-        request: &OpenRequest,
-    ) -> MapOpenOutcome {
+    async fn open_by(&self, asking: &OpenRecipients<'_>, request: &OpenRequest) -> MapOpenOutcome {
         let home = asking.home;
         let (mut changes, mut repeats) = (0, 0);
         while changes < CHANGES_MAX {
@@ -174,10 +142,10 @@ impl CacheTierClient {
                     if repeats < REPEATS_MAX && home.may_be_asked_again(&error) =>
                 {
                     repeats += 1;
-                    self.note_repeat("open", home, &error);
+                    self.asker.note_repeat("open", home, &error);
                 }
                 Err(error) => {
-                    self.note_call_failure("open", home, &request.object, &error);
+                    self.asker.note_call_failure("open", home, &request.object, &error);
                     return self.passed_by(BypassReason::Workers);
                 }
             }
@@ -191,7 +159,7 @@ impl CacheTierClient {
         let bytes = match request.want? {
             ByteRange::All => u64::MAX,
             want @ ByteRange::From { first, last }
-                if touches_first_block(self.options.geometry, want) =>
+                if touches_first_block(self.asker.options.geometry, want) =>
             {
                 last.map_or(u64::MAX, |last| last.saturating_sub(first).saturating_add(1))
             }
@@ -204,7 +172,7 @@ impl CacheTierClient {
         match map.draw_worker(&request.object, BlockIndex(0))? {
             HotBlockDraw::Replica(replica) => Some(replica),
             HotBlockDraw::Owner => {
-                self.metrics.spread_owner.inc();
+                self.asker.metrics.spread_owner.inc();
                 None
             }
         }
@@ -212,7 +180,7 @@ impl CacheTierClient {
 
     /// Sends one open and waits for its outcome. `None`: the object changed meanwhile.
     async fn open_at(
-        self: &Arc<Self>,
+        &self,
         asking: &OpenRecipients<'_>,
         request: &OpenRequest,
     ) -> Result<Option<MapOpenOutcome>, AttemptError> {
@@ -221,26 +189,21 @@ impl CacheTierClient {
         let Some(mut attempt) = self.send_open(asking, request, question.as_ref()) else {
             return Ok(Some(self.passed_by(BypassReason::Arena)));
         };
-        let mut patience = self.options.first_progress;
+        let mut patience = self.asker.options.first_progress;
         loop {
             let step = timeout(patience, poll_fn(|cx| attempt.poll_step(cx))).await;
             let step = step.map_err(|_| attempt.silence_error())??;
-            patience = self.options.idle;
+            patience = self.asker.options.idle;
             home.health.note_success();
             match step {
                 AttemptStep::Progress => {}
                 // The attempt rejects bytes before attributes.
                 AttemptStep::Bytes { .. } => {}
                 AttemptStep::Opened { opened, data, last } => {
-                    self.metrics.open_ok.inc();
+                    self.asker.metrics.open_ok.inc();
                     if let Some(question) = question.take() {
-                        self.note_lease(
-                            question,
-                            request,
-                            asking,
-                            (&opened, attempt.transport_kind()),
-                        )
-                        .await;
+                        let transport = attempt.transport_kind();
+                        self.note_lease(question, request, asking, &opened, transport).await;
                     }
                     let found = match &asking.replica {
                         Some(replica) => self.found_apart(
@@ -255,11 +218,11 @@ impl CacheTierClient {
                     return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Found(Box::new(found)))));
                 }
                 AttemptStep::Absent(absent) => {
-                    self.metrics.open_ok.inc();
+                    self.asker.metrics.open_ok.inc();
                     return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Absent(absent))));
                 }
                 AttemptStep::Refused(refusal) => {
-                    self.metrics.count_call("open", "refused");
+                    self.asker.metrics.count_call("open", "refused");
                     return Ok(self.open_refused(home, request, refusal));
                 }
             }
@@ -272,7 +235,7 @@ impl CacheTierClient {
         request: &OpenRequest,
         question: Option<&LeaseQuestion>,
     ) -> Option<TierAttempt> {
-        let (geometry, home) = (self.options.geometry, asking.home);
+        let (geometry, home) = (self.asker.options.geometry, asking.home);
         // `request.want` is sent even if no bytes are. It marks a GET, and a GET needs the UFS's
         // errors with their bodies; a HEAD does not.
         let gives =
@@ -284,9 +247,10 @@ impl CacheTierClient {
             if let Some(want) = want {
                 bytes_max = geometry.block_bytes;
                 if wants_landing {
-                    let cut = landing_cut(geometry, want, self.options.open_landing_bytes);
+                    let cut = landing_cut(geometry, want, self.asker.options.open_landing_bytes);
                     bytes_max = cut.iter().sum::<usize>() as u32;
-                    landing = Some(Landing::allocate_segments(&self.arena, &cut).ok_or(NoMemory)?);
+                    landing =
+                        Some(Landing::allocate_segments(&self.spans.arena, &cut).ok_or(NoMemory)?);
                 }
             }
             let open = OpenMessage {
@@ -314,7 +278,7 @@ impl CacheTierClient {
     }
 
     fn build_opened(
-        self: &Arc<Self>,
+        &self,
         request: &OpenRequest,
         attempt: TierAttempt,
         opened: OpenObjectReply,
@@ -323,10 +287,10 @@ impl CacheTierClient {
     ) -> OpenedObject {
         let bytes: usize = data.iter().map(Bytes::len).sum();
         let (transport, at, end) = (attempt.transport_kind(), attempt.at, attempt.end);
-        self.metrics.count_bytes(transport, bytes as u64);
+        self.asker.metrics.count_bytes(transport, bytes as u64);
         let covered = u64::from(at) - bytes as u64..u64::from(end);
         let rest = (at < end).then(|| {
-            let rest = self.read_span(SpanRequest {
+            let rest = self.spans.read_span(SpanRequest {
                 object: request.object.clone(),
                 version: Arc::new(opened.attributes.version.clone()),
                 span: BlockSpan { block: BlockIndex(0), range: at..end },
@@ -340,7 +304,7 @@ impl CacheTierClient {
 
     /// Returns an object whose home gave attributes alone; a replica is asked for the bytes.
     fn found_apart(
-        self: &Arc<Self>,
+        &self,
         request: &OpenRequest,
         opened: OpenObjectReply,
         transport: TransportKind,
@@ -359,7 +323,7 @@ impl CacheTierClient {
     /// Returns an object whose attributes are there. The bytes of the first block come from the
     /// `drawn` worker, or else from the owner.
     fn found_by_span(
-        self: &Arc<Self>,
+        &self,
         request: &OpenRequest,
         opened: OpenObjectReply,
         transport: TransportKind,
@@ -378,7 +342,7 @@ impl CacheTierClient {
                 ahead_bytes: 0,
                 trace: request.trace.clone(),
             };
-            self.read_span_at(request, map, drawn)
+            self.spans.read_span_at(request, map, drawn)
         });
         let covered = if rest.is_some() { covered } else { 0..0 };
         OpenedObject { opened, data: Vec::new(), transport, rest, covered }
@@ -401,7 +365,7 @@ impl CacheTierClient {
             RefusalKind::Uncacheable => BypassReason::Uncacheable,
             RefusalKind::UfsUnreachable => BypassReason::UfsUnreachable,
             // A new map is on its way: the worker, or this process, follows within a moment.
-            RefusalKind::WrongEpoch(theirs) if self.options.coordinated => {
+            RefusalKind::WrongEpoch(theirs) if self.asker.options.coordinated => {
                 return Some(MapOpenOutcome::OtherMap(theirs));
             }
             RefusalKind::WrongEpoch(_) => {
@@ -428,7 +392,7 @@ impl CacheTierClient {
     }
 
     fn passed_by(&self, reason: BypassReason) -> MapOpenOutcome {
-        MapOpenOutcome::Answered(OpenOutcome::Bypass(self.count_bypass(reason)))
+        MapOpenOutcome::Answered(OpenOutcome::Bypass(reason.count_in(&self.asker.metrics)))
     }
 }
 

@@ -12,9 +12,9 @@ use tokio::time::{Instant, sleep};
 use verbs3_protocol::{RECALLS_WAIT_MS, RecallPollMessage, RecallReply};
 
 use crate::asking::question::{AnswerPatience, EncodedQuestion, ask};
-use crate::lease_table::PolledHome;
-use crate::tier::CacheTierClient;
-use crate::worker_map::TierWorker;
+use crate::asking::worker::TierWorker;
+use crate::asking::worker_asker::WorkerAsker;
+use crate::reading::lease_table::{PolledHome, TierLeaseTable};
 
 /// A home is polled no more if it has had nothing to do with leases for this long.
 const IDLE: Duration = Duration::from_secs(30);
@@ -22,7 +22,13 @@ const IDLE: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-impl CacheTierClient {
+/// Polls the homes whose leases this process holds, or would.
+pub(crate) struct RecallFollower {
+    pub(crate) asker: Arc<WorkerAsker>,
+    pub(crate) leases: Arc<TierLeaseTable>,
+}
+
+impl RecallFollower {
     /// Polls a home that grants leases from now on, as long as leases are in use.
     pub(crate) fn follow_recalls(self: &Arc<Self>, home: &Arc<TierWorker>) {
         let leases = &self.leases;
@@ -35,29 +41,29 @@ impl CacheTierClient {
         }
         let polled = Arc::new(PolledHome::new(home.clone(), now));
         homes.insert(home.id.clone(), polled.clone());
-        self.metrics.lease_homes.set(homes.len() as i64);
+        self.asker.metrics.lease_homes.set(homes.len() as i64);
         drop(homes);
-        let (tier, stop) = (self.clone(), leases.stop.clone());
+        let (follower, stop) = (self.clone(), leases.stop.clone());
         // Ends by itself, or with the tier. The home waits for recalls that were not acknowledged.
         let polling = async move {
-            stop.run_until_cancelled(tier.poll_recalls(&polled)).await;
-            let mut homes = tier.leases.homes.lock();
+            stop.run_until_cancelled(follower.poll_recalls(&polled)).await;
+            let mut homes = follower.leases.homes.lock();
             if homes.get(&polled.home.id).is_some_and(|known| Arc::ptr_eq(known, &polled)) {
                 homes.remove(&polled.home.id);
             }
-            tier.metrics.lease_homes.set(homes.len() as i64);
+            follower.asker.metrics.lease_homes.set(homes.len() as i64);
         };
         // The calling thread may serve one connection and nothing else.
         match &leases.runtime {
-            Some(runtime) => drop(self.tasks.spawn_on(polling, runtime)),
-            None => drop(self.tasks.spawn(polling)),
+            Some(runtime) => drop(self.asker.tasks.spawn_on(polling, runtime)),
+            None => drop(self.asker.tasks.spawn(polling)),
         }
     }
 
     async fn poll_recalls(&self, polled: &PolledHome) {
         let home = &polled.home;
         let wanted = || (self.leases.clock)().saturating_sub(polled.last_use()) < IDLE;
-        let patience = Duration::from_millis(RECALLS_WAIT_MS) + self.options.first_progress;
+        let patience = Duration::from_millis(RECALLS_WAIT_MS) + self.asker.options.first_progress;
         let (mut life, mut through, mut pause) = (0, 0, PAUSE_MIN);
         while wanted() && !polled.replaced.load(Ordering::SeqCst) {
             let poll = RecallPollMessage { holder: self.leases.holder, life, through };
@@ -68,11 +74,11 @@ impl CacheTierClient {
                     self.drop_recalled(&recalled, life);
                     (life, through, pause) = (recalled.life, recalled.through, PAUSE_MIN);
                     polled.live.store(true, Ordering::SeqCst);
-                    self.metrics.count_call("recalls", "ok");
+                    self.asker.metrics.count_call("recalls", "ok");
                 }
                 Err(error) => {
                     polled.live.store(false, Ordering::SeqCst);
-                    self.metrics.count_call("recalls", error.call_outcome());
+                    self.asker.metrics.count_call("recalls", error.call_outcome());
                     tracing::debug!(
                         worker = %home.id, %error,
                         "a home does not say what it recalls"
@@ -87,12 +93,12 @@ impl CacheTierClient {
     fn drop_recalled(&self, recalled: &RecallReply, life: u64) {
         if recalled.all || (life != 0 && life != recalled.life) {
             self.leases.drop_all();
-            self.metrics.count_lease_event("recalled_all");
+            self.asker.metrics.count_lease_event("recalled_all");
         }
         for hash in &recalled.keys {
-            self.metrics.count_lease_event("recalled");
+            self.asker.metrics.count_lease_event("recalled");
             self.leases.drop_keys([*hash]);
         }
-        self.metrics.leases_held.set(i64::try_from(self.leases.len()).unwrap_or(i64::MAX));
+        self.asker.metrics.leases_held.set(i64::try_from(self.leases.len()).unwrap_or(i64::MAX));
     }
 }

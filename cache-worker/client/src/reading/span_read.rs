@@ -14,60 +14,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, Sleep, sleep_until};
 use verbs3_protocol::{
-    CacheVerdict, ContentVersion, ObjectKey, ReadMessage, ReadSource, RefusalKind, WorkerRefusal,
-    WorkerRequest,
+    BlockSpan, CacheVerdict, ContentVersion, ObjectKey, ReadMessage, ReadSource, RefusalKind,
+    TraceContext, WorkerRefusal, WorkerRequest,
 };
+use verbs3_rdma::arena::Arena;
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
-use crate::attempt::{AttemptError, AttemptStep, TierAttempt};
-use crate::tier::{CacheTierClient, SpanRequest};
-use crate::worker_map::{CandidateQueue, REPEATS_MAX, SpanCandidate};
-
-/// Reason why the gateway has to ask the UFS itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BypassReason {
-    /// No memory for a landing.
-    Arena,
-    /// No worker of the block can be reached, or all of them failed.
-    Workers,
-    /// The workers have no memory, or too many fills.
-    Busy,
-    /// A write is under way, or its end is unknown.
-    Uncertain,
-    /// The object has no strong ETag, or is encrypted with a client's key.
-    Uncacheable,
-    /// The object changes faster than it can be opened.
-    Changing,
-    /// The worker could not reach the UFS. Perhaps the gateway can; if not, the client gets the
-    /// gateway's error.
-    UfsUnreachable,
-    /// The worker got an error from the UFS in the middle of a body. The gateway asks again for the
-    /// UFS's own answer.
-    UfsError,
-    /// Gateway and worker are configured differently.
-    Misconfigured,
-    /// Gateway and worker have different placement maps.
-    Epoch,
-}
-
-impl BypassReason {
-    /// Returns the value of the metric's label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Arena => "arena",
-            Self::Workers => "workers",
-            Self::Busy => "busy",
-            Self::Uncertain => "uncertain",
-            Self::Uncacheable => "uncacheable",
-            Self::Changing => "changing",
-            Self::UfsUnreachable => "ufs_unreachable",
-            Self::UfsError => "ufs_error",
-            Self::Misconfigured => "misconfigured",
-            Self::Epoch => "epoch",
-        }
-    }
-}
+use crate::asking::attempt::{AttemptError, AttemptStep, TierAttempt};
+use crate::asking::worker::REPEATS_MAX;
+use crate::asking::worker_asker::WorkerAsker;
+use crate::asking::worker_map::{CandidateQueue, HotBlockDraw, SpanCandidate, TierWorkerMap};
+use crate::reading::bypass::BypassReason;
+use crate::reading::lease_table::TierLeaseTable;
 
 /// Next item of a span's read. After anything but `Bytes` nothing more comes.
 #[derive(Debug)]
@@ -81,6 +40,18 @@ pub enum SpanItem {
     VersionGone,
 }
 
+/// One span of one object version, to be read from the tier.
+#[derive(Debug, Clone)]
+pub struct SpanRequest {
+    pub object: Arc<ObjectKey>,
+    pub version: Arc<ContentVersion>,
+    pub span: BlockSpan,
+    /// Bytes after the span, in its block, that the reader is likely to want next.
+    pub ahead_bytes: u32,
+    /// Trace context of the client's request, where it is traced.
+    pub trace: Option<TraceContext>,
+}
+
 /// Most calls that only continue a short answer of the same worker.
 const SHORT_ANSWERS_MAX: u8 = 8;
 
@@ -88,9 +59,45 @@ const SHORT_ANSWERS_MAX: u8 = 8;
 /// worker is slow.
 const LATE: Duration = Duration::from_millis(200);
 
+/// Prepares reads of spans, and owns the memory that they land in.
+pub(crate) struct SpanReader {
+    pub(crate) asker: Arc<WorkerAsker>,
+    pub(crate) leases: Arc<TierLeaseTable>,
+    pub(crate) arena: Arena,
+}
+
+impl SpanReader {
+    /// Prepares the read of one span. Nothing is asked before the first poll or
+    /// [`SpanRead::start`].
+    pub(crate) fn read_span(self: &Arc<Self>, request: SpanRequest) -> SpanRead {
+        let map = self.asker.placement.load_map();
+        let drawn = map.draw_worker(&request.object, request.span.block);
+        self.read_span_at(request, &map, drawn)
+    }
+
+    /// Prepares the read of one span by `map`, which also gave `drawn`.
+    pub(crate) fn read_span_at(
+        self: &Arc<Self>,
+        request: SpanRequest,
+        map: &TierWorkerMap,
+        drawn: Option<HotBlockDraw>,
+    ) -> SpanRead {
+        let mut candidates = map.block_candidates(request.object.block_hash(request.span.block));
+        match drawn {
+            Some(HotBlockDraw::Replica(replica)) => {
+                self.asker.metrics.spread_replica.inc();
+                candidates.replica = Some(replica);
+            }
+            Some(HotBlockDraw::Owner) => self.asker.metrics.spread_owner.inc(),
+            None => {}
+        }
+        SpanRead::new(self.clone(), request, candidates)
+    }
+}
+
 /// The read of one span. Dropping it cancels its calls.
 pub struct SpanRead {
-    tier: Arc<CacheTierClient>,
+    reader: Arc<SpanReader>,
     request: SpanRequest,
     candidates: CandidateQueue,
     /// The worker in use, and its hedge.
@@ -121,12 +128,12 @@ pub(crate) struct NoMemory;
 
 impl SpanRead {
     pub(crate) fn new(
-        tier: Arc<CacheTierClient>,
+        reader: Arc<SpanReader>,
         request: SpanRequest,
         candidates: CandidateQueue,
     ) -> Self {
         Self {
-            tier,
+            reader,
             at: request.span.range.start,
             request,
             candidates,
@@ -220,7 +227,7 @@ impl SpanRead {
         self.over = true;
         self.legs = [None, None];
         if let SpanItem::Bypass(reason) = item {
-            self.tier.count_bypass(reason);
+            reason.count_in(&self.reader.asker.metrics);
         }
         item
     }
@@ -230,7 +237,7 @@ impl SpanRead {
         SpanCandidate { worker, replica }: SpanCandidate,
     ) -> Result<SpanReadLeg, NoMemory> {
         let SpanRequest { object, version, span, ahead_bytes, trace } = &self.request;
-        let (geometry, range) = (self.tier.options.geometry, self.at..span.range.end);
+        let (geometry, range) = (self.reader.asker.options.geometry, self.at..span.range.end);
         let read = ReadMessage {
             object: ObjectKey::clone(object),
             version: ContentVersion::clone(version),
@@ -245,7 +252,7 @@ impl SpanRead {
         let call = worker.peer.call_with(|wants_landing| {
             let lease = || {
                 let cuts: Vec<usize> = geometry.page_cuts(&range).collect();
-                Landing::allocate_segments(&self.tier.arena, &cuts).ok_or(NoMemory)
+                Landing::allocate_segments(&self.reader.arena, &cuts).ok_or(NoMemory)
             };
             Ok((message.encode(), wants_landing.then(lease).transpose()?))
         })?;
@@ -308,13 +315,13 @@ impl SpanRead {
         let bytes: usize = data.iter().map(Bytes::len).sum();
         let transport =
             self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport_kind());
-        self.tier.metrics.count_bytes(transport, bytes as u64);
+        self.reader.asker.metrics.count_bytes(transport, bytes as u64);
         // The attempt has checked that the piece ends within the span.
         self.at += bytes as u32;
         let missing = self.at < self.request.span.range.end;
         if last || !missing {
             let leg = self.legs[0].take();
-            self.tier.metrics.read_ok.inc();
+            self.reader.asker.metrics.read_ok.inc();
             if missing {
                 self.reason = BypassReason::Busy;
                 if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
@@ -337,7 +344,7 @@ impl SpanRead {
         let leg = self.legs[index].take()?;
         // An answer proves that the worker lives.
         leg.attempt.worker.health.note_success();
-        self.tier.metrics.count_call("read", "refused");
+        self.reader.asker.metrics.count_call("read", "refused");
         let misconfigured = |what| {
             tracing::warn!(
                 worker = %leg.attempt.worker.id, object = %self.request.object,
@@ -351,7 +358,7 @@ impl SpanRead {
             // the whole version.
             RefusalKind::VersionGone if leg.replica => BypassReason::Busy,
             RefusalKind::VersionGone => {
-                self.tier.leases.drop_keys([self.request.object.hash()]);
+                self.reader.leases.drop_keys([self.request.object.hash()]);
                 return Some(self.end_with(SpanItem::VersionGone));
             }
             RefusalKind::Busy => BypassReason::Busy,
@@ -382,7 +389,7 @@ impl SpanRead {
                 BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch
             );
         if leg.replica {
-            self.tier.metrics.spread_back.inc();
+            self.reader.asker.metrics.spread_back.inc();
         }
         let alone = self.legs.iter().all(Option::is_none);
         (alone && !elsewhere).then(|| self.end_with(SpanItem::Bypass(self.reason)))
@@ -395,25 +402,35 @@ impl SpanRead {
             && leg.attempt.worker.may_be_asked_again(error)
         {
             self.repeats += 1;
-            self.tier.note_repeat("read", &leg.attempt.worker, error);
+            self.reader.asker.note_repeat("read", &leg.attempt.worker, error);
             self.again = Some(SpanCandidate { worker: leg.attempt.worker, replica: leg.replica });
             return;
         }
-        self.tier.note_call_failure("read", &leg.attempt.worker, &self.request.object, error);
+        self.reader.asker.note_call_failure(
+            "read",
+            &leg.attempt.worker,
+            &self.request.object,
+            error,
+        );
         self.reason = BypassReason::Workers;
         if self.legs.iter().all(Option::is_none) && !self.candidates.is_empty() {
-            self.tier.metrics.failovers.inc();
+            self.reader.asker.metrics.failovers.inc();
         }
     }
 
     fn hedge_at(&self) -> Option<Instant> {
         let leg = self.legs[0].as_ref().filter(|leg| !leg.live)?;
         let possible = self.legs[1].is_none() && !self.hedged && !self.candidates.is_empty();
-        possible.then(|| leg.since + self.tier.options.hedge_after)
+        possible.then(|| leg.since + self.reader.asker.options.hedge_after)
     }
 
     fn silent_at(&self, leg: &SpanReadLeg) -> Instant {
-        leg.since + if leg.live { self.tier.options.idle } else { self.tier.options.first_progress }
+        leg.since
+            + if leg.live {
+                self.reader.asker.options.idle
+            } else {
+                self.reader.asker.options.first_progress
+            }
     }
 
     /// Returns ready when a deadline has changed something.
@@ -451,7 +468,7 @@ impl SpanRead {
         if let Some(candidate) = self.candidates.next(now)
             && let Ok(leg) = self.launch_leg(candidate)
         {
-            self.tier.metrics.hedges.inc();
+            self.reader.asker.metrics.hedges.inc();
             self.legs[1] = Some(leg);
         }
     }

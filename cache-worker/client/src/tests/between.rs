@@ -43,7 +43,7 @@ fn adopt(tier: &CacheTierClient, epoch: u64, worker: &TestWorker) {
 
 fn waits(tier: &CacheTierClient) -> [u64; 3] {
     ["agreed", "late", "skipped"]
-        .map(|outcome| tier.metrics.map_waits.with_label_values(&[outcome]).get())
+        .map(|outcome| tier.asker.metrics.map_waits.with_label_values(&[outcome]).get())
 }
 
 fn is_found(outcome: &OpenOutcome) -> bool {

@@ -174,7 +174,7 @@ async fn a_member_that_is_silent_does_not_stand_by_the_map() {
     world.unleased.store(true, Ordering::SeqCst);
     let home_is_a = |key: &String| {
         let object = ObjectKey { volume: volume(), key: key.clone() };
-        tier.map.load().home_worker(&object).unwrap().id.0 == "a"
+        tier.asker.placement.load_map().home_worker(&object).unwrap().id.0 == "a"
     };
     let key = keys(50).into_iter().find(home_is_a).unwrap();
     let error = tier.announce_write(&volume(), &[key]).await.err().unwrap();
@@ -186,9 +186,9 @@ async fn a_map_that_is_adopted_keeps_the_workers_that_stay() {
     let (world, tier) = (world(1), following());
     let (a, b) = (worker("a", &world), worker("b", &world));
     adopt(&tier, 1, &[&a]);
-    let before = tier.map.load().workers[0].clone();
+    let before = tier.asker.placement.load_map().workers[0].clone();
     adopt(&tier, 2, &[&a, &b]);
-    let map = tier.map.load();
+    let map = tier.asker.placement.load_map();
     assert!(map.workers.iter().any(|worker| Arc::ptr_eq(worker, &before)));
     assert_eq!(tier.workers_up(), (2, 2));
 }

@@ -168,9 +168,13 @@ async fn where_a_home_would_grant_it_is_polled_and_then_not_asked_any_more() {
     for _ in 0..5 {
         assert_eq!(head(&tier).await, "\"v1\"");
     }
-    assert_eq!((opens_asked(&a), tier.metrics.leased_head.get()), (2, 5));
+    assert_eq!((opens_asked(&a), tier.asker.metrics.leased_head.get()), (2, 5));
     let holders: Vec<_> = a.asked().iter().filter_map(holder_of).collect();
-    assert_eq!(holders, [(tier.gateway, 0)], "the first one was a question like any other");
+    assert_eq!(
+        holders,
+        [(tier.announcer.gateway, 0)],
+        "the first one was a question like any other"
+    );
     tier.shutdown().await;
 }
 
@@ -189,7 +193,10 @@ async fn once_a_recall_is_acknowledged_the_home_is_asked_and_hears_how_often_it_
         let key = asking(&tier, None).object.hash();
         home.recall(if all { vec![] } else { vec![key] }, all).await;
         assert_eq!(head(&tier).await, "\"v2\"");
-        assert_eq!(a.asked().iter().filter_map(holder_of).next_back(), Some((tier.gateway, 2)));
+        assert_eq!(
+            a.asked().iter().filter_map(holder_of).next_back(),
+            Some((tier.announcer.gateway, 2))
+        );
         assert_eq!(
             (head(&tier).await.as_str(), opens_asked(&a)),
             ("\"v2\"", 3),

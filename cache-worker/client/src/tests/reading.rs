@@ -26,7 +26,7 @@ async fn a_span_gives_its_bytes_in_order() {
     assert_eq!((a.asked().len(), b.asked().len()), (1, 0));
     drop(read);
     settle().await;
-    assert_eq!(tier.arena.arena_usage().leased_bytes, 0);
+    assert_eq!(tier.spans.arena.arena_usage().leased_bytes, 0);
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn a_worker_that_gives_up_in_the_middle_is_replaced_at_the_byte_where_it_s
     let (bytes, end) = drain(&mut read(&tier, "a", 5)).await;
     assert!(bytes == content(5, END) && matches!(end, SpanItem::End));
     assert_eq!(read_of(b.asked()[0].clone()), (2 * PAGE, END));
-    assert_eq!(tier.metrics.failovers.get(), 1);
+    assert_eq!(tier.asker.metrics.failovers.get(), 1);
 }
 
 #[tokio::test]
@@ -72,10 +72,10 @@ async fn a_silent_owner_is_hedged_and_its_late_reply_changes_nothing() {
     let tier = tier(&[&a, &b]);
     let (bytes, end) = drain(&mut read(&tier, "a", 0)).await;
     assert!(bytes == content(0, END) && matches!(end, SpanItem::End));
-    assert_eq!(tier.metrics.hedges.get(), 1);
+    assert_eq!(tier.asker.metrics.hedges.get(), 1);
     a.faults.release_all();
     settle().await;
-    assert_eq!(tier.arena.arena_usage().leased_bytes, 0);
+    assert_eq!(tier.spans.arena.arena_usage().leased_bytes, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn a_live_fill_is_not_hedged_however_slow() {
     let tier = tier(&[&a, &b]);
     let (bytes, _) = drain(&mut read(&tier, "a", 0)).await;
     assert!(bytes == content(0, END));
-    assert_eq!((tier.metrics.hedges.get(), b.asked().len()), (0, 0));
+    assert_eq!((tier.asker.metrics.hedges.get(), b.asked().len()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn a_worker_that_falls_silent_after_some_bytes_is_replaced() {
     let began = tokio::time::Instant::now();
     let (bytes, _) = drain(&mut read(&tier, "a", 0)).await;
     assert!(bytes == content(0, END));
-    assert!(began.elapsed() >= tier.options.idle);
+    assert!(began.elapsed() >= tier.asker.options.idle);
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +147,7 @@ async fn corrupted_bytes_are_never_handed_out_and_are_forgotten_at_their_worker(
     let tier = tier(&[&a, &b]);
     let (bytes, _) = drain(&mut read(&tier, "a", 0)).await;
     assert!(bytes == content(0, END));
-    assert_eq!(tier.metrics.checksum_failures.get(), 1);
+    assert_eq!(tier.asker.metrics.checksum_failures.get(), 1);
     tier.shutdown().await;
     assert!(a.asked().iter().any(|request| matches!(request, WorkerRequest::Forget(_))));
 }
@@ -234,7 +234,7 @@ async fn a_worker_that_rests_is_not_asked_and_is_tried_again_by_itself() {
             SpanItem::Bypass(BypassReason::Workers)
         ));
     }
-    assert_eq!((tier.metrics.rests.get(), tier.workers_up()), (1, (0, 1)));
+    assert_eq!((tier.asker.metrics.rests.get(), tier.workers_up()), (1, (0, 1)));
     // Longer than the rests of the worker here and of its peer below.
     tokio::time::sleep(60 * SECOND).await;
     assert!(drain(&mut read(&tier, "a", 0)).await.0 == content(0, END));

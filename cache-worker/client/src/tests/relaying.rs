@@ -87,7 +87,10 @@ async fn a_home_that_is_silent_is_told_by_way_of_the_coordinators() {
             .iter()
             .all(|(worker, word)| worker.0 == "a" && word.notice_keys() == keys(1))
     );
-    assert_eq!((tier.metrics.writes_open.get(), tier.metrics.announce_failures.get()), (0, 0));
+    assert_eq!(
+        (tier.asker.metrics.writes_open.get(), tier.asker.metrics.announce_failures.get()),
+        (0, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +181,11 @@ async fn a_home_that_nobody_reaches_stops_the_write_and_both_reasons_are_told() 
         told.contains("it was silent; by way of the coordinators: the worker did not answer"),
         "{told}"
     );
-    assert!(began.elapsed() <= tier.options.announce_deadline + SECOND, "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() <= tier.asker.options.announce_deadline + SECOND,
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -221,7 +228,7 @@ async fn a_relay_that_is_under_way_ends_with_the_map() {
     assert_eq!(coordinators.carried(), [("announce", 7)]);
     adopt(&tier, 8, &[&b]);
     writing.await.unwrap().unwrap();
-    assert_eq!(tier.metrics.relaying.get(), 0);
+    assert_eq!(tier.asker.metrics.relaying.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,14 +294,14 @@ async fn messages_that_are_relayed_at_once_are_bounded() {
         tokio::time::sleep(AFTER + SECOND / 4).await;
         settle().await;
         assert_eq!(
-            (coordinators.carried().len() as i64, tier.metrics.relaying.get()),
+            (coordinators.carried().len() as i64, tier.asker.metrics.relaying.get()),
             (at_once, at_once)
         );
         for writing in writing {
             assert!(writing.await.unwrap().is_err());
         }
         tier.shutdown().await;
-        assert_eq!(tier.metrics.relaying.get(), 0);
+        assert_eq!(tier.asker.metrics.relaying.get(), 0);
     }
 }
 
@@ -306,7 +313,7 @@ async fn write_of(tier: Arc<CacheTierClient>) -> Result<(), CoherenceError> {
 fn key_of(tier: &CacheTierClient, id: &str) -> String {
     let is_home = |key: &String| {
         let object = ObjectKey { volume: volume(), key: key.clone() };
-        tier.map.load().home_worker(&object).unwrap().id.0 == id
+        tier.asker.placement.load_map().home_worker(&object).unwrap().id.0 == id
     };
     keys(50).into_iter().find(is_home).unwrap()
 }

@@ -4,7 +4,8 @@
 use super::opening::{BYTES, all, opens, request};
 use super::reading::{END, read};
 use super::*;
-use crate::worker_map::{HotBlockDraw, OutstandingBytes, TierWorker};
+use crate::asking::worker::{OutstandingBytes, TierWorker};
+use crate::asking::worker_map::HotBlockDraw;
 use crate::{HotBlockReplicas, OpenOutcome};
 use verbs3_protocol::{ByteRange, ReadSource, SPREAD_BYTES_MIN, UfsAnswer};
 
@@ -15,7 +16,7 @@ fn heat(tier: &CacheTierClient, workers: u16) {
 }
 
 fn worker_of(tier: &CacheTierClient, id: &str) -> Arc<TierWorker> {
-    tier.map.load().workers.iter().find(|worker| worker.id.0 == id).unwrap().clone()
+    tier.asker.placement.load_map().workers.iter().find(|worker| worker.id.0 == id).unwrap().clone()
 }
 
 /// As long as it lives, nobody draws this worker where there is another.
@@ -56,7 +57,7 @@ async fn a_hot_block_is_read_at_all_its_workers_and_any_other_at_its_owner() {
     reads_well(&tier).await;
     assert_eq!(workers.each_ref().map(|worker| worker.asked().len()), [1, 0, 0]);
     heat(&tier, 3);
-    assert_eq!((tier.hot_blocks(), tier.metrics.hot_blocks.get()), (1, 1));
+    assert_eq!((tier.hot_blocks(), tier.asker.metrics.hot_blocks.get()), (1, 1));
     // That one of three is never drawn has a chance of one in ten thousand millions.
     for _ in 0..60 {
         reads_well(&tier).await;
@@ -64,7 +65,7 @@ async fn a_hot_block_is_read_at_all_its_workers_and_any_other_at_its_owner() {
     assert!(workers[1..].iter().all(|worker| asked_as_replica(worker) > 0));
     assert!(workers[1..].iter().all(|worker| asked_as_replica(worker) == worker.asked().len()));
     assert!(workers[0].asked().len() > 1 && asked_as_replica(&workers[0]) == 0, "the owner fills");
-    let metrics = &tier.metrics;
+    let metrics = &tier.asker.metrics;
     assert_eq!(metrics.spread_owner.get() + metrics.spread_replica.get(), 60);
     let before = workers.each_ref().map(|worker| worker.asked().len());
     drain(&mut read(&tier, "b", 0)).await;
@@ -86,7 +87,7 @@ async fn of_two_workers_the_one_with_fewer_bytes_to_send_is_asked() {
     let workers = ["a", "b", "c"].map(|id| TestWorker::new(id, honest()));
     let tier = tier(&[&workers[0], &workers[1], &workers[2]]);
     heat(&tier, 2);
-    let (map, object) = (tier.map.load_full(), object_of(&tier, "a", 0));
+    let (map, object) = (tier.asker.placement.current_map(), object_of(&tier, "a", 0));
     let drawn = || match map.draw_worker(&object, BlockIndex(0)).unwrap() {
         HotBlockDraw::Owner => "owner",
         HotBlockDraw::Replica(_) => "replica",
@@ -122,7 +123,7 @@ async fn what_a_replica_does_not_hold_comes_from_the_owner_from_the_byte_where_i
             "{:?}",
             a.asked()
         );
-        assert_eq!(tier.metrics.spread_back.get(), 1);
+        assert_eq!(tier.asker.metrics.spread_back.get(), 1);
     }
 }
 
@@ -256,7 +257,7 @@ async fn a_replica_that_says_the_version_is_gone_leaves_it_to_the_owner() {
     heat(&tier, 2);
     let busy_owner = busy(&tier, "a");
     reads_well(&tier).await;
-    assert_eq!((a.asked().len(), b.asked().len(), tier.metrics.spread_back.get()), (1, 1, 1));
+    assert_eq!((a.asked().len(), b.asked().len(), tier.asker.metrics.spread_back.get()), (1, 1, 1));
     drop(busy_owner);
     // The owner's word holds.
     let a = TestWorker::new("a", refuses(RefusalKind::VersionGone));

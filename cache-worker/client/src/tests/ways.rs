@@ -33,13 +33,13 @@ async fn a_span_goes_on_at_the_same_worker_and_no_byte_is_asked_twice_that_was_v
         let first = if nth == 1 { TransportKind::Tcp } else { TransportKind::Verbs };
         assert_eq!(span.bytes_origin().map(|(_, kind)| kind), Some(first));
         assert_eq!(
-            (b.asked().len(), tier.metrics.failovers.get(), tier.workers_up()),
+            (b.asked().len(), tier.asker.metrics.failovers.get(), tier.workers_up()),
             (0, 0, (2, 2))
         );
-        assert_eq!(tier.metrics.repeats.with_label_values(&["read"]).get(), 1);
+        assert_eq!(tier.asker.metrics.repeats.with_label_values(&["read"]).get(), 1);
         drop(span);
         settle().await;
-        assert_eq!(tier.arena.arena_usage().leased_bytes, 0);
+        assert_eq!(tier.spans.arena.arena_usage().leased_bytes, 0);
     }
 }
 
@@ -62,7 +62,7 @@ async fn a_worker_whose_every_way_breaks_is_left_for_its_replica() {
     assert!(bytes == content(0, END) && matches!(end, SpanItem::End));
     let asked: Vec<_> = [a.asked(), b.asked()].concat().into_iter().map(read_of).collect();
     assert_eq!(asked, [(0, END), (PAGE, END), (2 * PAGE, END)]);
-    assert_eq!(tier.metrics.failovers.get(), 1);
+    assert_eq!(tier.asker.metrics.failovers.get(), 1);
 }
 
 #[tokio::test]

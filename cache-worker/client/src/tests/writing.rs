@@ -43,8 +43,9 @@ async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
     let mut told = [announced_keys(&a), announced_keys(&b)].concat();
     for (worker, keys) in [("a", announced_keys(&a)), ("b", announced_keys(&b))] {
         let home = |key: &String| {
-            tier.map
-                .load()
+            tier.asker
+                .placement
+                .load_map()
                 .home_worker(&ObjectKey { volume: volume(), key: key.clone() })
                 .unwrap()
                 .id
@@ -59,7 +60,7 @@ async fn every_key_is_announced_to_its_own_home_in_one_message_each() {
     assert_eq!(told, expected);
     tier.report_write(announced, WriteOutcome::Done).await.unwrap();
     assert_eq!((reports(&a), reports(&b)), (vec![WriteOutcome::Done], vec![WriteOutcome::Done]));
-    assert_eq!(tier.metrics.writes_open.get(), 0);
+    assert_eq!(tier.asker.metrics.writes_open.get(), 0);
 }
 
 #[tokio::test]
@@ -70,8 +71,9 @@ async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
     let lost = keys(3);
     tier.report_batch(announced, &lost).await.unwrap();
     let home = |key: &String| {
-        tier.map
-            .load()
+        tier.asker
+            .placement
+            .load_map()
             .home_worker(&ObjectKey { volume: volume(), key: key.clone() })
             .unwrap()
             .id
@@ -97,7 +99,7 @@ async fn of_a_batch_only_the_keys_that_nobody_knows_of_stay_uncertain() {
     let mut others = keys(100)[3..].to_vec();
     others.sort();
     assert_eq!((uncertain, done), (lost, others));
-    assert_eq!(tier.metrics.writes_open.get(), 0);
+    assert_eq!(tier.asker.metrics.writes_open.get(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +113,7 @@ async fn one_home_that_can_not_be_told_stops_the_write_and_the_others_are_freed(
     );
     tier.shutdown().await;
     assert_eq!(reports(&a), [WriteOutcome::Refused]);
-    assert_eq!(tier.metrics.writes_open.get(), 0);
+    assert_eq!(tier.asker.metrics.writes_open.get(), 0);
 }
 
 #[tokio::test]
@@ -188,10 +190,10 @@ async fn a_long_write_is_announced_anew_until_it_is_reported() {
     let a = TestWorker::new("a", honest());
     let tier = tier(&[&a]);
     let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
-    tokio::time::sleep(tier.options.uncertain + SECOND).await;
+    tokio::time::sleep(tier.asker.options.uncertain + SECOND).await;
     assert_eq!(announced_keys(&a).len(), 4);
     tier.report_write(announced, WriteOutcome::Done).await.unwrap();
-    tokio::time::sleep(tier.options.uncertain).await;
+    tokio::time::sleep(tier.asker.options.uncertain).await;
     assert_eq!(announced_keys(&a).len(), 4);
 }
 
@@ -210,7 +212,7 @@ async fn a_report_that_nobody_hears_fails_after_its_deadline() {
     let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     assert!(tier.report_write(announced, WriteOutcome::Done).await.is_err());
     assert!(reports(&a).len() > 3);
-    assert_eq!(tier.metrics.report_failures.get(), 1);
+    assert_eq!(tier.asker.metrics.report_failures.get(), 1);
 }
 
 /// A home that knows nothing of a write, and whose table is full, can't keep its key uncertain.
@@ -239,7 +241,7 @@ async fn a_report_that_finds_no_place_is_said_again_until_there_is_one() {
     let tier = tier(&[&a]);
     let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     tier.report_write(announced, WriteOutcome::Unknown).await.unwrap();
-    assert_eq!((reports(&a).len(), tier.metrics.report_failures.get()), (6, 0));
+    assert_eq!((reports(&a).len(), tier.asker.metrics.report_failures.get()), (6, 0));
     // But not for ever.
     let announced = tier.announce_write(&volume(), &keys(1)).await.unwrap();
     left.store(u64::MAX, std::sync::atomic::Ordering::SeqCst);
@@ -247,8 +249,8 @@ async fn a_report_that_finds_no_place_is_said_again_until_there_is_one() {
     let error = tier.report_write(announced, WriteOutcome::Unknown).await.unwrap_err();
     assert!(matches!(error, CoherenceError::HomeRefused { .. }), "{error}");
     assert!(
-        began.elapsed() <= tier.options.report_deadline
-            && began.elapsed() > tier.options.report_deadline / 2
+        began.elapsed() <= tier.asker.options.report_deadline
+            && began.elapsed() > tier.asker.options.report_deadline / 2
     );
 }
 
@@ -312,7 +314,7 @@ async fn a_listing_waits_for_no_worker_that_rests_and_not_long_for_one_that_is_s
     for _ in 0..2 {
         let began = tokio::time::Instant::now();
         tier.report_listing(&volume(), entries(10)).await;
-        assert_eq!(began.elapsed(), tier.options.first_progress);
+        assert_eq!(began.elapsed(), tier.asker.options.first_progress);
     }
     let began = tokio::time::Instant::now();
     tier.report_listing(&volume(), entries(10)).await;

@@ -13,8 +13,9 @@ use verbs3_protocol::{
 };
 
 use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError};
-use crate::tier::CacheTierClient;
-use crate::worker_map::{TierWorker, TierWorkerMap};
+use crate::asking::worker::TierWorker;
+use crate::asking::worker_asker::WorkerAsker;
+use crate::asking::worker_map::TierWorkerMap;
 
 /// Pause before a failed try is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -75,10 +76,15 @@ impl TendError {
     }
 }
 
-impl CacheTierClient {
+/// Serves an operator's requests.
+pub(crate) struct BlockTender {
+    pub(crate) asker: Arc<WorkerAsker>,
+}
+
+impl BlockTender {
     /// Returns the workers that the map gives a block, its owner first.
-    pub fn owner_ids(&self, object: &ObjectKey, block: BlockIndex) -> Vec<WorkerId> {
-        let map = self.map.load();
+    pub(crate) fn owner_ids(&self, object: &ObjectKey, block: BlockIndex) -> Vec<WorkerId> {
+        let map = self.asker.placement.load_map();
         let owners = map.placement.slot_owners(object.block_slot(block)).iter();
         owners.map(|&owner| map.workers[usize::from(owner)].id.clone()).collect()
     }
@@ -86,7 +92,7 @@ impl CacheTierClient {
     /// Has the homes ask the UFS before they answer for these objects again. After `Ok`, every read
     /// that begins sees what the UFS has now, or later. Tries for `patience`, also across a change
     /// of the map.
-    pub async fn invalidate_objects(
+    pub(crate) async fn invalidate_objects(
         &self,
         volume: &ObjectVolume,
         invalid: &InvalidObjects,
@@ -111,7 +117,7 @@ impl CacheTierClient {
         invalid: &InvalidObjects,
         until: Instant,
     ) -> Result<(), TendError> {
-        let map = self.map.load_full();
+        let map = self.asker.placement.current_map();
         if map.workers.is_empty() {
             return Err(TendError::NoMap);
         }
@@ -151,7 +157,7 @@ impl CacheTierClient {
         let standing = EncodedQuestion::new(StandingQuestion);
         let theirs = self.ask_to_tend(&worker, &standing, patience).await?;
         let ours = map.placement.map_epoch();
-        let fixed = !self.options.coordinated;
+        let fixed = !self.asker.options.coordinated;
         // A worker without a list of its own answers for every key.
         let agrees = theirs.epoch == ours || fixed && theirs.epoch == Epoch(0);
         let cause = match theirs.leased && agrees {
@@ -164,7 +170,7 @@ impl CacheTierClient {
 
     /// Applies `act` to up to [`verbs3_protocol::TENDED_BLOCKS_MAX`] blocks of a version at one
     /// worker, and returns what it has of them. The map need not give it these blocks.
-    pub async fn tend_blocks(
+    pub(crate) async fn tend_blocks(
         &self,
         worker: &WorkerId,
         object: &ObjectKey,
@@ -173,12 +179,13 @@ impl CacheTierClient {
         blocks: u16,
         act: TendAct,
     ) -> Result<Vec<TendedBlock>, TendError> {
-        let map = self.map.load_full();
+        let map = self.asker.placement.current_map();
         let found = map.workers.iter().find(|known| known.id == *worker);
         let found = found.ok_or_else(|| TendError::Unknown { worker: worker.clone() })?;
-        let (object, version, geometry) = (object.clone(), version.clone(), self.options.geometry);
+        let (object, version, geometry) =
+            (object.clone(), version.clone(), self.asker.options.geometry);
         let tend = TendMessage { object, version, geometry, first_block, blocks, act };
-        let until = AnswerPatience::Until(Instant::now() + self.options.idle);
+        let until = AnswerPatience::Until(Instant::now() + self.asker.options.idle);
         Ok(self.ask_to_tend(found, &EncodedQuestion::new(tend), until).await?.blocks)
     }
 
@@ -188,7 +195,7 @@ impl CacheTierClient {
         question: &EncodedQuestion<Q>,
         patience: AnswerPatience,
     ) -> Result<Q::Answer, TendError> {
-        let answer = self.ask_over_breaks(worker, question, patience).await;
+        let answer = self.asker.ask_over_breaks(worker, question, patience).await;
         if answer.is_ok() {
             worker.health.note_success();
         }

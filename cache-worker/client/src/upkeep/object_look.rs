@@ -10,10 +10,10 @@ use verbs3_protocol::{
     ObjectVolume, WarmTier, WorkerId,
 };
 
+use crate::asking::home_batches::OfKey;
 use crate::asking::question::{AnswerFlaw, AnswerPatience, EncodedQuestion, QuestionError, ask};
-use crate::home_batches::OfKey;
-use crate::tier::CacheTierClient;
-use crate::worker_map::TierWorker;
+use crate::asking::worker::TierWorker;
+use crate::asking::worker_asker::WorkerAsker;
 
 /// A home's answer about one object.
 #[derive(Debug, Clone)]
@@ -58,10 +58,15 @@ impl OfKey for NumberedObject {
     }
 }
 
-impl CacheTierClient {
+/// Asks homes what they have.
+pub(crate) struct ObjectLooker {
+    pub(crate) asker: Arc<WorkerAsker>,
+}
+
+impl ObjectLooker {
     /// Asks the homes of these objects what they have of them. Returns the outcomes in the same
     /// order.
-    pub async fn look_up_objects(
+    pub(crate) async fn look_up_objects(
         &self,
         volume: &ObjectVolume,
         attributes_age_ms_max: u64,
@@ -70,8 +75,8 @@ impl CacheTierClient {
     ) -> Vec<ObjectLookOutcome> {
         let mut seen: Vec<ObjectLookOutcome> =
             objects.iter().map(|_| ObjectLookOutcome::Away(ObjectLookError::NoMap)).collect();
-        let map = self.map.load_full();
-        let (epoch, geometry) = (map.placement.map_epoch(), self.options.geometry);
+        let map = self.asker.placement.current_map();
+        let (epoch, geometry) = (map.placement.map_epoch(), self.asker.options.geometry);
         let numbered = objects
             .into_iter()
             .enumerate()
@@ -141,18 +146,19 @@ impl CacheTierClient {
         look: ObjectLookMessage,
     ) -> Result<ObjectLookReply, QuestionError> {
         let asked = look.objects.len();
-        let until = Instant::now() + self.options.first_progress;
+        let until = Instant::now() + self.asker.options.first_progress;
         let answer = ask(worker, &EncodedQuestion::new(look), AnswerPatience::Until(until)).await;
         let answer = answer.and_then(|looked| match looked.objects.len() {
             found if found == asked => Ok(looked),
             found => Err(AnswerFlaw::OtherCount { found, asked }.into()),
         });
-        self.metrics
+        self.asker
+            .metrics
             .count_call("look", answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok"));
         match &answer {
             Ok(_) | Err(QuestionError::Refused(_)) => worker.health.note_success(),
             Err(_) => {
-                self.note_failure(worker);
+                self.asker.note_failure(worker);
             }
         }
         answer

@@ -12,8 +12,8 @@ use verbs3_protocol::{
 };
 
 use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError};
+use crate::asking::worker_asker::WorkerAsker;
 use crate::options::TierOptions;
-use crate::tier::CacheTierClient;
 
 /// Pages of one block that should be cached.
 #[derive(Debug, Clone)]
@@ -59,16 +59,21 @@ pub enum WarmOutcome {
     },
 }
 
-impl CacheTierClient {
+/// Has workers load pages.
+pub(crate) struct PageWarmer {
+    pub(crate) asker: Arc<WorkerAsker>,
+}
+
+impl PageWarmer {
     /// Returns how many workers the map gives a block.
-    pub fn owners_count(&self, object: &ObjectKey, block: BlockIndex) -> usize {
-        self.map.load().placement.slot_owners(object.block_slot(block)).len()
+    pub(crate) fn owners_count(&self, object: &ObjectKey, block: BlockIndex) -> usize {
+        self.asker.placement.load_map().placement.slot_owners(object.block_slot(block)).len()
     }
 
     /// Has one owner of a block load pages of it.
-    pub async fn warm_pages(&self, request: &WarmRequest) -> WarmOutcome {
+    pub(crate) async fn warm_pages(&self, request: &WarmRequest) -> WarmOutcome {
         let asked = {
-            let map = self.map.load();
+            let map = self.asker.placement.load_map();
             let owners = map.placement.slot_owners(request.object.block_slot(request.block));
             let owner = owners.get(request.replica.min(owners.len().saturating_sub(1)));
             owner.map(|&owner| (map.workers[usize::from(owner)].clone(), map.placement.map_epoch()))
@@ -85,7 +90,7 @@ impl CacheTierClient {
             object: ObjectKey::clone(&request.object),
             version: request.version.as_deref().cloned(),
             epoch,
-            geometry: self.options.geometry,
+            geometry: self.asker.options.geometry,
             block: request.block,
             first_page: request.pages.start,
             pages: request.pages.end.saturating_sub(request.pages.start),
@@ -97,9 +102,9 @@ impl CacheTierClient {
                 .listed_bytes
                 .filter(|_| request.version.is_none() && !request.look_only),
         };
-        let TierOptions { first_progress: first, idle: next, .. } = self.options;
+        let TierOptions { first_progress: first, idle: next, .. } = self.asker.options;
         let patience = AnswerPatience::BetweenSigns { first, next };
-        match self.ask_over_breaks(&worker, &EncodedQuestion::new(warm), patience).await {
+        match self.asker.ask_over_breaks(&worker, &EncodedQuestion::new(warm), patience).await {
             Ok(answer) => {
                 worker.health.note_success();
                 match answer {
@@ -112,7 +117,7 @@ impl CacheTierClient {
                 WarmOutcome::Refused { worker: id, refusal }
             }
             Err(cause) => {
-                self.note_failure(&worker);
+                self.asker.note_failure(&worker);
                 WarmOutcome::Away { worker: id, cause }
             }
         }

@@ -6,7 +6,6 @@ use tokio::task::JoinError;
 use verbs3_protocol::{Epoch, WorkerId, WorkerRefusal};
 
 use crate::asking::question::QuestionError;
-use crate::relay_fallback::RelayFailure;
 
 /// Reason why a home does not know of a write.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -85,4 +84,29 @@ pub enum MapDisagreement {
     Refused(WorkerRefusal),
     #[error("the map in force has epoch {}", .0.0)]
     InForce(Epoch),
+}
+
+/// No coordinator has answered.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("the coordinators can't be asked: {0}")]
+pub struct RelayError(pub String);
+
+/// Reason why the coordinators have not brought a home's acknowledgement.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RelayFailure {
+    #[error("it was not asked in time")]
+    NotAsked,
+    #[error(transparent)]
+    Refused(#[from] WorkerRefusal),
+    #[error("the worker did not answer them in time")]
+    Silent,
+    #[error("the worker has no lease; the next map will be without it")]
+    NoLease,
+    #[error(
+        "they relay as many messages, or bytes of them, as they may (coordinator.relays_max, \
+        coordinator.relays_memory)"
+    )]
+    Full,
+    #[error(transparent)]
+    Away(#[from] RelayError),
 }

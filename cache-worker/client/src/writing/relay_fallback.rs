@@ -4,12 +4,12 @@
 //!
 //! The rules of coherence stay the same. Only the home's own acknowledgement counts, under the
 //! epoch of the message, whoever carried it. A message may go both ways and arrive twice, which is
-//! harmless: see [`crate::write_announcement`]. A home that the coordinators can't reach either
-//! loses its lease, and is not in the next map.
+//! harmless: see [`crate::writing::write_announcement`]. A home that the coordinators can't reach
+//! either loses its lease, and is not in the next map.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,11 +21,13 @@ use verbs3_protocol::{
     WriteNotice,
 };
 
+use crate::asking::delivery::{HomeLifeSigns, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 use crate::asking::question::{EncodedQuestion, QuestionError};
-use crate::coherence_error::{CoherenceError, HomeSilence, MapDisagreement};
-use crate::tier::CacheTierClient;
-use crate::worker_map::TierWorker;
-use crate::write_announcement::{HomeLifeSigns, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+use crate::asking::worker::TierWorker;
+use crate::asking::worker_asker::WorkerAsker;
+use crate::writing::coherence_error::{
+    CoherenceError, HomeSilence, MapDisagreement, RelayError, RelayFailure,
+};
 
 /// Longest wait of one question for the home's answer. Then it is asked again, of whoever leads by
 /// then.
@@ -44,31 +46,6 @@ pub trait NoticeRelay: Send + Sync + 'static {
         word: &WriteNotice,
         wait: Duration,
     ) -> Result<NoticeRelayOutcome, RelayError>;
-}
-
-/// No coordinator has answered.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the coordinators can't be asked: {0}")]
-pub struct RelayError(pub String);
-
-/// Reason why the coordinators have not brought a home's acknowledgement.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum RelayFailure {
-    #[error("it was not asked in time")]
-    NotAsked,
-    #[error(transparent)]
-    Refused(#[from] WorkerRefusal),
-    #[error("the worker did not answer them in time")]
-    Silent,
-    #[error("the worker has no lease; the next map will be without it")]
-    NoLease,
-    #[error(
-        "they relay as many messages, or bytes of them, as they may (coordinator.relays_max, \
-        coordinator.relays_memory)"
-    )]
-    Full,
-    #[error(transparent)]
-    Away(#[from] RelayError),
 }
 
 /// Bounds of the relay through the coordinators.
@@ -112,11 +89,22 @@ impl RelayFallback {
     }
 }
 
-impl CacheTierClient {
+/// Tells homes of writes, directly or by way of the coordinators.
+pub(crate) struct NoticeCourier {
+    asker: Arc<WorkerAsker>,
+    /// The relay to homes that can't be reached from here.
+    relaying: OnceLock<RelayFallback>,
+}
+
+impl NoticeCourier {
+    pub(crate) fn new(asker: Arc<WorkerAsker>) -> Self {
+        Self { asker, relaying: OnceLock::new() }
+    }
+
     /// Has the coordinators relay notices to homes that can't be reached. Call it once. Has an
     /// effect only where the map comes from coordinators.
-    pub fn relay_with(&self, relay: Arc<dyn NoticeRelay>, options: TierRelayOptions) {
-        if !self.options.coordinated || options.relays_max == 0 {
+    pub(crate) fn relay_with(&self, relay: Arc<dyn NoticeRelay>, options: TierRelayOptions) {
+        if !self.asker.options.coordinated || options.relays_max == 0 {
             return;
         }
         let (around, any) = (Mutex::default(), AtomicBool::new(false));
@@ -135,15 +123,15 @@ impl CacheTierClient {
         by_relay: &AtomicBool,
     ) -> Result<WriteLeaseState, CoherenceError> {
         let told = self.tell_either_way(worker, word, until, by_relay);
-        if !self.options.coordinated {
+        if !self.asker.options.coordinated {
             return told.await;
         }
-        let mut epochs = self.epochs.subscribe();
+        let mut epochs = self.asker.placement.watch_epochs();
         tokio::select! {
             biased;
             told = told => told,
             // A message that was sent may still arrive, and is harmless: see
-            // `crate::write_announcement`.
+            // `crate::writing::write_announcement`.
             _ = epochs.wait_for(|now| *now != word.map_epoch()) => {
                 Err(CoherenceError::Moved { worker: worker.id.clone() })
             }
@@ -159,7 +147,7 @@ impl CacheTierClient {
     ) -> Result<WriteLeaseState, CoherenceError> {
         let (question, signs) = (EncodedQuestion::new(word.clone()), HomeLifeSigns::default());
         let kind = question.name;
-        let directly = self.deliver(worker, &question, until, &signs);
+        let directly = self.asker.deliver(worker, &question, until, &signs);
         let unreachable =
             |cause| Err(CoherenceError::HomeUnreachable { worker: worker.id.clone(), cause });
         let Some(relaying) = self.relaying.get() else {
@@ -219,10 +207,10 @@ impl CacheTierClient {
                 // A place is held for one question alone. Messages to other homes get their turn
                 // even if this home stays silent.
                 let _place = relaying.places.acquire().await;
-                let _relaying = self.metrics.track_relay();
+                let _relaying = self.asker.metrics.track_relay();
                 relaying.relay.relay_notice(&worker.id, word, WAIT_MAX).await
             };
-            self.metrics.count_relay(kind, outcome_label(&relayed));
+            self.asker.metrics.count_relay(kind, outcome_label(&relayed));
             let failed = match relayed {
                 // The home has no room for a write that it did not know of, or waits for gateways
                 // to drop leases. Both last a moment; a direct refusal is repeated likewise.
@@ -257,7 +245,7 @@ impl CacheTierClient {
     ) -> Result<WriteLeaseState, CoherenceError> {
         let worker = notice.worker;
         // The home lives, but this process does not reach it.
-        self.note_failure(worker);
+        self.asker.note_failure(worker);
         if relaying.went_around(&worker.id) {
             tracing::warn!(
                 worker = %worker.id,
@@ -270,6 +258,22 @@ impl CacheTierClient {
             NoticeAnswer::Unleased => Ok(WriteLeaseState::Unleased),
             NoticeAnswer::Refused(refusal) => Err(self.refusal_error(worker, notice.kind, refusal)),
         }
+    }
+
+    /// Translates a refusal. Where maps change, the next map may be worth another try.
+    fn refusal_error(
+        &self,
+        worker: &TierWorker,
+        what: &'static str,
+        refusal: WorkerRefusal,
+    ) -> CoherenceError {
+        let worker = worker.id.clone();
+        if self.asker.options.coordinated
+            && matches!(refusal.kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
+        {
+            return CoherenceError::OtherMap { worker, cause: MapDisagreement::Refused(refusal) };
+        }
+        CoherenceError::HomeRefused { worker, what, refusal }
     }
 }
 

@@ -22,39 +22,33 @@
 //! The client's answer means that all homes of one map, which was in force, have acknowledged the
 //! report.
 //!
-//! A home whose lease is over ([`WriteLeaseState::Unleased`]) can't vouch for that. Then every member
-//! of the map has to say, after the home did, that it still stands at this epoch. A newer map comes
-//! into force only once one of them has given up the old one.
+//! A home whose lease is over ([`WriteLeaseState::Unleased`]) can't vouch for that. Then every
+//! member of the map has to say, after the home did, that it still stands at this epoch. A newer
+//! map comes into force only once one of them has given up the old one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{
-    AnnounceMessage, Epoch, HomeAcknowledgement, ObjectVolume, RefusalKind, ReportMessage,
-    StandingQuestion, WorkerId, WorkerQuestion, WorkerRefusal, WriteId, WriteLeaseState,
-    WriteNotice, WriteOutcome,
+    AnnounceMessage, Epoch, ObjectVolume, ReportMessage, StandingQuestion, WorkerId, WriteId,
+    WriteLeaseState, WriteNotice, WriteOutcome,
 };
 
-use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, SentQuestion, ask};
-use crate::coherence_error::{CoherenceError, HomeSilence, MapDisagreement, StandingDoubt};
-use crate::tier::CacheTierClient;
-use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
+use crate::asking::delivery::{RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+use crate::asking::question::{AnswerPatience, EncodedQuestion, ask};
+use crate::asking::worker::TierWorker;
+use crate::asking::worker_asker::WorkerAsker;
+use crate::asking::worker_map::TierWorkerMap;
+use crate::reading::lease_table::TierLeaseTable;
+use crate::writing::coherence_error::{CoherenceError, HomeSilence, StandingDoubt};
+use crate::writing::relay_fallback::NoticeCourier;
 
-/// First pause between two tries of the same message; doubles up to [`RETRY_PAUSE_MAX`].
-pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
-pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Most keys in a message to a former home: with keys of 1 KiB, half of a frame.
 const KEYS_TO_FORMER: usize = 25;
-
-pub(crate) const REPORT: &str = "report";
-
-/// Longest time between two signs of life of a home, which sends one every 500 ms.
-const SIGN_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// A write that is announced and not reported yet.
 struct TierWriteRecord {
@@ -77,7 +71,7 @@ enum WriteEvent {
 
 /// A write that its homes know of. Report it; dropping it instead reports an unknown outcome.
 pub struct TierWriteGuard {
-    tier: Arc<CacheTierClient>,
+    announcer: Arc<WriteAnnouncer>,
     /// `None` once reported.
     write: Option<Arc<TierWriteRecord>>,
     renewal: Option<AbortHandle>,
@@ -88,7 +82,7 @@ impl TierWriteGuard {
     /// that time.
     pub async fn renew_announcement(&self) -> Result<(), CoherenceError> {
         match &self.write {
-            Some(write) => self.tier.announce_to(write).await,
+            Some(write) => self.announcer.announce_to(write).await,
             None => Ok(()),
         }
     }
@@ -110,25 +104,44 @@ impl TierWriteGuard {
 impl Drop for TierWriteGuard {
     fn drop(&mut self) {
         let Some(write) = self.take_record() else { return };
-        let tier = self.tier.clone();
+        let announcer = self.announcer.clone();
         // Bounded by `report_deadline`; joined at shutdown.
-        self.tier.tasks.spawn(async move {
-            if let Err(error) = tier.report_to(&write, WriteOutcome::Unknown).await {
-                tracing::warn!(%error, "an abandoned write could not be reported; its keys stay uncertain until their time is over");
+        self.announcer.asker.tasks.spawn(async move {
+            if let Err(error) = announcer.report_to(&write, WriteOutcome::Unknown).await {
+                tracing::warn!(
+                    %error,
+                    "an abandoned write could not be reported; its keys stay uncertain until their \
+                    time is over"
+                );
             }
         });
     }
 }
 
-impl CacheTierClient {
+/// Tells homes of this process's writes.
+pub(crate) struct WriteAnnouncer {
+    asker: Arc<WorkerAsker>,
+    leases: Arc<TierLeaseTable>,
+    pub(crate) courier: NoticeCourier,
+    /// Number of this process among all writers of the cluster.
+    pub(crate) gateway: u64,
+    writes: AtomicU64,
+}
+
+impl WriteAnnouncer {
+    pub(crate) fn new(asker: Arc<WorkerAsker>, leases: Arc<TierLeaseTable>, gateway: u64) -> Self {
+        let courier = NoticeCourier::new(asker.clone());
+        Self { asker, leases, courier, gateway, writes: AtomicU64::new(0) }
+    }
+
     /// Tells the home of each key that a write is about to become visible. All have to acknowledge.
-    pub async fn announce_write(
+    pub(crate) async fn announce_write(
         self: &Arc<Self>,
         volume: &ObjectVolume,
         keys: &[String],
     ) -> Result<TierWriteGuard, CoherenceError> {
         // This process's own reads must see the write no later than others do.
-        self.drop_leases(volume, keys);
+        self.leases.drop_objects(volume, keys);
         let id = WriteId {
             gateway: self.gateway,
             sequence: self.writes.fetch_add(1, Ordering::Relaxed),
@@ -141,17 +154,18 @@ impl CacheTierClient {
             told,
             around,
         });
-        self.metrics.writes_open.inc();
+        self.asker.metrics.writes_open.inc();
         // The guard exists from here on, so that every home gets a report even if the caller goes
         // away during the announcement.
         let mut announced =
-            TierWriteGuard { tier: self.clone(), write: Some(write.clone()), renewal: None };
+            TierWriteGuard { announcer: self.clone(), write: Some(write.clone()), renewal: None };
         if let Err(error) = self.announce_to(&write).await {
             // Nothing was written: homes that did acknowledge may go on at once.
             if let Some(write) = announced.take_record() {
-                let tier = self.clone();
-                self.tasks
-                    .spawn(async move { tier.report_to(&write, WriteOutcome::Refused).await });
+                let announcer = self.clone();
+                self.asker
+                    .tasks
+                    .spawn(async move { announcer.report_to(&write, WriteOutcome::Refused).await });
             }
             return Err(error);
         }
@@ -160,17 +174,18 @@ impl CacheTierClient {
     }
 
     /// Tells the homes that a write is over. Goes on in the background if the caller goes away.
-    pub async fn report_write(
+    pub(crate) async fn report_write(
         self: &Arc<Self>,
         mut announced: TierWriteGuard,
         outcome: WriteOutcome,
     ) -> Result<(), CoherenceError> {
         let Some(write) = announced.take_record() else { return Ok(()) };
         let home = write.told.lock().first().map(|worker| worker.id.clone());
-        let tier = self.clone();
+        let announcer = self.clone();
         // Bounded by `report_deadline`; must not be cancelled, or the key would stay uncertain for
         // its whole time.
-        let task = self.tasks.spawn(async move { tier.report_to(&write, outcome).await });
+        let task =
+            self.asker.tasks.spawn(async move { announcer.report_to(&write, outcome).await });
         task.await.unwrap_or_else(|error| {
             let worker = home.unwrap_or_else(|| WorkerId("none".into()));
             let cause = HomeSilence::TaskEnded(Arc::new(error));
@@ -180,7 +195,7 @@ impl CacheTierClient {
 
     /// Tells the homes that a batch is over. The outcome of the `unknown` keys is unknown; the
     /// others are done.
-    pub async fn report_batch(
+    pub(crate) async fn report_batch(
         self: &Arc<Self>,
         mut announced: TierWriteGuard,
         unknown: &[String],
@@ -189,7 +204,7 @@ impl CacheTierClient {
         let (lost, done): (Vec<_>, Vec<_>) =
             write.keys.iter().cloned().partition(|key| unknown.contains(key));
         // The batch was one announced write; its two reports count as two.
-        self.metrics.writes_open.inc();
+        self.asker.metrics.writes_open.inc();
         let part = |keys, outcome| {
             // The lost keys' report gets no former homes. Homes of the other keys would take the
             // lost keys for writes of their own.
@@ -202,7 +217,7 @@ impl CacheTierClient {
             let part =
                 Arc::new(TierWriteRecord { id, volume, keys, told: Mutex::new(told), around });
             self.report_write(
-                TierWriteGuard { tier: self.clone(), write: Some(part), renewal: None },
+                TierWriteGuard { announcer: self.clone(), write: Some(part), renewal: None },
                 outcome,
             )
         };
@@ -213,11 +228,11 @@ impl CacheTierClient {
 
     /// Renews until aborted: by the report, or by the end of the write.
     fn spawn_renewal(self: &Arc<Self>, write: Arc<TierWriteRecord>) -> AbortHandle {
-        let tier = self.clone();
-        let task = self.tasks.spawn(async move {
+        let announcer = self.clone();
+        let task = self.asker.tasks.spawn(async move {
             loop {
-                sleep(tier.options.uncertain / 3).await;
-                if let Err(error) = tier.announce_to(&write).await {
+                sleep(announcer.asker.options.uncertain / 3).await;
+                if let Err(error) = announcer.announce_to(&write).await {
                     tracing::warn!(%error, "a long write could not be announced anew");
                 }
             }
@@ -226,10 +241,10 @@ impl CacheTierClient {
     }
 
     async fn announce_to(&self, write: &TierWriteRecord) -> Result<(), CoherenceError> {
-        let until = Instant::now() + self.options.announce_deadline;
+        let until = Instant::now() + self.asker.options.announce_deadline;
         let result = self.tell_homes(write, WriteEvent::Announce, until).await;
         if result.is_err() {
-            self.metrics.announce_failures.inc();
+            self.asker.metrics.announce_failures.inc();
         }
         result
     }
@@ -239,11 +254,11 @@ impl CacheTierClient {
         write: &TierWriteRecord,
         outcome: WriteOutcome,
     ) -> Result<(), CoherenceError> {
-        self.metrics.writes_open.dec();
-        let until = Instant::now() + self.options.report_deadline;
+        self.asker.metrics.writes_open.dec();
+        let until = Instant::now() + self.asker.options.report_deadline;
         let result = self.tell_homes(write, WriteEvent::Report(outcome), until).await;
         if result.is_err() {
-            self.metrics.report_failures.inc();
+            self.asker.metrics.report_failures.inc();
         }
         result
     }
@@ -256,10 +271,10 @@ impl CacheTierClient {
         news: WriteEvent,
         until: Instant,
     ) -> Result<(), CoherenceError> {
-        let mut epochs = self.epochs.subscribe();
+        let mut epochs = self.asker.placement.watch_epochs();
         let mut pause = RETRY_PAUSE_MIN;
         loop {
-            let map = self.map.load_full();
+            let map = self.asker.placement.current_map();
             let failed = match self.tell_homes_of(&map, write, news, until).await {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
@@ -267,7 +282,7 @@ impl CacheTierClient {
             let now = Instant::now();
             // A refusal for any other reason would come again under the next map.
             let passes = !matches!(failed, CoherenceError::HomeRefused { .. });
-            if !self.options.coordinated || !passes || now + pause >= until {
+            if !self.asker.options.coordinated || !passes || now + pause >= until {
                 return Err(failed);
             }
             // A new map here ends the wait early. The worker may follow, too, so a pause ends it as
@@ -316,7 +331,7 @@ impl CacheTierClient {
             .into_iter()
             .map(|(worker, keys)| (worker, self.compose_notice(write, news, epoch, keys)));
         let told = words.map(|(worker, word)| async move {
-            let hold = self.tell_home(&worker, &word, until, &write.around).await?;
+            let hold = self.courier.tell_home(&worker, &word, until, &write.around).await?;
             Ok::<_, CoherenceError>((worker, hold))
         });
         let told: Vec<(Arc<TierWorker>, WriteLeaseState)> =
@@ -345,7 +360,7 @@ impl CacheTierClient {
             let word = EncodedQuestion::new(self.compose_notice(write, news, epoch, keys.to_vec()));
             let worker = worker.clone();
             // May be cancelled at any time: nothing rests on it.
-            self.tasks.spawn(async move {
+            self.asker.tasks.spawn(async move {
                 let until = AnswerPatience::Until(Instant::now() + RETRY_PAUSE_MAX);
                 let _ = ask(&worker, &word, until).await;
             });
@@ -360,7 +375,7 @@ impl CacheTierClient {
         keys: Vec<String>,
     ) -> WriteNotice {
         let (volume, write) = (write.volume.clone(), write.id);
-        let uncertain_ms = self.options.uncertain.as_millis() as u64;
+        let uncertain_ms = self.asker.options.uncertain.as_millis() as u64;
         match news {
             WriteEvent::Announce => {
                 WriteNotice::Announce(AnnounceMessage { volume, keys, write, epoch, uncertain_ms })
@@ -380,7 +395,7 @@ impl CacheTierClient {
         until: Instant,
     ) -> Result<(), CoherenceError> {
         let epoch = map.placement.map_epoch();
-        let until = until.min(Instant::now() + self.options.first_progress);
+        let until = until.min(Instant::now() + self.asker.options.first_progress);
         let standing = EncodedQuestion::new(StandingQuestion);
         let asked = map.workers.iter().map(|worker| async {
             let cause = match ask(worker, &standing, AnswerPatience::Until(until)).await {
@@ -391,93 +406,5 @@ impl CacheTierClient {
             Err(CoherenceError::Alone { worker: home.id.clone(), other: worker.id.clone(), cause })
         });
         join_all(asked).await.into_iter().collect()
-    }
-
-    /// Sends one message until it is acknowledged or refused; it may arrive more than once. A
-    /// resting worker is asked, too: whether a write may go on is worth a try. Notes the worker's
-    /// signs of life.
-    pub(crate) async fn deliver<Q: WorkerQuestion<Answer = HomeAcknowledgement>>(
-        &self,
-        worker: &Arc<TierWorker>,
-        news: &EncodedQuestion<Q>,
-        until: Instant,
-        signs: &HomeLifeSigns,
-    ) -> Result<WriteLeaseState, QuestionError> {
-        let kind = news.name;
-        let mut pause = RETRY_PAUSE_MIN;
-        let mut repeats = 0;
-        loop {
-            let patience = AnswerPatience::Until(until);
-            let mut sent = SentQuestion::new(worker, news);
-            let error = match sent.wait_for_answer(patience, || signs.note_sign()).await {
-                Ok(acknowledged) => {
-                    worker.health.note_success();
-                    self.metrics.count_call(kind, "ok");
-                    return Ok(acknowledged.hold);
-                }
-                Err(QuestionError::Refused(refusal)) => {
-                    worker.health.note_success();
-                    self.metrics.count_call(kind, "refused");
-                    // The home has no room for a write that it did not know of. It may have room in
-                    // a moment.
-                    if refusal.kind == RefusalKind::Busy
-                        && kind == REPORT
-                        && Instant::now() + pause < until
-                    {
-                        sleep(pause).await;
-                        pause = (pause * 2).min(RETRY_PAUSE_MAX);
-                        continue;
-                    }
-                    return Err(QuestionError::Refused(refusal));
-                }
-                Err(QuestionError::Transport(error))
-                    if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) =>
-                {
-                    repeats += 1;
-                    self.note_repeat(kind, worker, &error);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            self.metrics.count_call(kind, "failed");
-            self.note_failure(worker);
-            if Instant::now() + pause >= until {
-                return Err(error);
-            }
-            sleep(pause).await;
-            pause = (pause * 2).min(RETRY_PAUSE_MAX);
-        }
-    }
-
-    /// Translates a refusal. Where maps change, the next map may be worth another try.
-    pub(crate) fn refusal_error(
-        &self,
-        worker: &TierWorker,
-        what: &'static str,
-        refusal: WorkerRefusal,
-    ) -> CoherenceError {
-        let worker = worker.id.clone();
-        if self.options.coordinated
-            && matches!(refusal.kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
-        {
-            return CoherenceError::OtherMap { worker, cause: MapDisagreement::Refused(refusal) };
-        }
-        CoherenceError::HomeRefused { worker, what, refusal }
-    }
-}
-
-/// The last sign of life of a home that has not answered yet: it is waiting for gateways to drop
-/// their leases.
-#[derive(Default)]
-pub(crate) struct HomeLifeSigns(Mutex<Option<Instant>>);
-
-impl HomeLifeSigns {
-    pub(crate) fn note_sign(&self) {
-        *self.0.lock() = Some(Instant::now());
-    }
-
-    /// Returns when the next sign is due, if there was one.
-    pub(crate) fn live_until(&self) -> Option<Instant> {
-        self.0.lock().map(|last| last + SIGN_EVERY_MAX)
     }
 }

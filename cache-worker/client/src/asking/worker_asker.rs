@@ -1,0 +1,72 @@
+//! Owns what all questions to workers share: the map that says whom to ask, the deadlines, the
+//! metrics, and what is noted of a worker that fails.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use verbs3_protocol::WorkerQuestion;
+use verbs3_rdma::transport::TransportError;
+
+use crate::asking::placement::TierPlacement;
+use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, ask};
+use crate::asking::worker::{REPEATS_MAX, TierWorker};
+use crate::metrics::TierMetrics;
+use crate::options::TierOptions;
+
+pub(crate) struct WorkerAsker {
+    pub(crate) options: TierOptions,
+    pub(crate) metrics: Arc<TierMetrics>,
+    pub(crate) placement: TierPlacement,
+    /// Reports, renewals and invalidations that outlive the request which caused them.
+    pub(crate) tasks: TaskTracker,
+}
+
+impl WorkerAsker {
+    /// Asks a worker one question, again where the connection broke. Counts the outcome.
+    pub(crate) async fn ask_over_breaks<Q: WorkerQuestion>(
+        &self,
+        worker: &Arc<TierWorker>,
+        question: &EncodedQuestion<Q>,
+        patience: AnswerPatience,
+    ) -> Result<Q::Answer, QuestionError> {
+        let mut repeats = 0;
+        loop {
+            let answer = ask(worker, question, patience).await;
+            if let Err(QuestionError::Transport(error)) = &answer
+                && repeats < REPEATS_MAX
+                && worker.may_be_asked_again(error)
+            {
+                repeats += 1;
+                self.note_repeat(question.name, worker, error);
+                continue;
+            }
+            let outcome = answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok");
+            self.metrics.count_call(question.name, outcome);
+            return answer;
+        }
+    }
+
+    /// Notes that a question is repeated to the same worker. The peer logs why its connection
+    /// broke.
+    pub(crate) fn note_repeat(
+        &self,
+        kind: &'static str,
+        worker: &TierWorker,
+        error: &TransportError,
+    ) {
+        self.metrics.repeats.with_label_values(&[kind]).inc();
+        tracing::debug!(
+            worker = %worker.id, kind, %error,
+            "asking a worker again over another connection"
+        );
+    }
+
+    pub(crate) fn note_failure(&self, worker: &TierWorker) -> Option<std::time::Duration> {
+        let rest = worker.health.note_failure(Instant::now(), &self.options.health);
+        if rest.is_some() {
+            self.metrics.rests.inc();
+        }
+        rest
+    }
+}

@@ -1,0 +1,10 @@
+//! Reads objects: opens them at their homes or by a lease, and reads spans from owners and replicas.
+
+pub(crate) mod bypass;
+pub(crate) mod lease_table;
+pub(crate) mod map_agreement;
+pub(crate) mod open;
+pub(crate) mod open_request;
+pub(crate) mod opened_object;
+pub(crate) mod recalls;
+pub(crate) mod span_read;

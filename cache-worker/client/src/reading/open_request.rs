@@ -1,0 +1,20 @@
+//! Defines what an open asks for.
+
+use std::sync::Arc;
+
+use verbs3_protocol::{ByteRange, ObjectKey, TraceContext};
+
+/// An object to open, and how fresh its attributes have to be.
+#[derive(Debug, Clone)]
+pub struct OpenRequest {
+    pub object: Arc<ObjectKey>,
+    pub version_id: Option<String>,
+    /// 0 asks the UFS every time, `u64::MAX` never again.
+    pub attributes_age_ms_max: u64,
+    pub absence_age_ms_max: u64,
+    pub checksums: bool,
+    /// The bytes that the client wants; `None` for HEAD.
+    pub want: Option<ByteRange>,
+    /// Trace context of the client's request, where it is traced.
+    pub trace: Option<TraceContext>,
+}

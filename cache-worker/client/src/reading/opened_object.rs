@@ -1,0 +1,42 @@
+//! Defines what comes of an open.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use verbs3_protocol::{AbsentReply, CacheVerdict, OpenObjectReply, UfsAnswer};
+use verbs3_rdma::transport::TransportKind;
+
+use crate::reading::bypass::BypassReason;
+use crate::reading::span_read::SpanRead;
+
+/// Outcome of an open.
+pub enum OpenOutcome {
+    Found(Box<OpenedObject>),
+    Absent(AbsentReply),
+    /// The UFS answered the home with an error; the client gets exactly that.
+    Ufs(UfsAnswer),
+    /// The gateway has to ask the UFS instead.
+    Bypass(BypassReason),
+}
+
+/// An object that was found, and the first of its wanted bytes.
+pub struct OpenedObject {
+    pub opened: OpenObjectReply,
+    /// Verified bytes of the opened piece.
+    pub data: Vec<Bytes>,
+    pub transport: TransportKind,
+    /// The read of what follows `data` within `covered`; `None` if nothing does.
+    pub rest: Option<SpanRead>,
+    /// The bytes of the object that `data` and `rest` give. Empty where all wanted bytes are in
+    /// later blocks.
+    pub covered: Range<u64>,
+}
+
+impl OpenedObject {
+    /// Returns how the first bytes were found or, without any, how the attributes were.
+    pub fn cache_verdict(&self) -> CacheVerdict {
+        let attributes =
+            if self.opened.attributes_cached { CacheVerdict::Hit } else { CacheVerdict::Miss };
+        self.opened.piece.as_ref().map_or(attributes, |piece| piece.verdict)
+    }
+}
