@@ -150,9 +150,8 @@ impl CoordinatorState {
         let leave: WorkerDeparture = asked.parse_body()?;
         let id = worker_id(asked);
         tracing::info!(worker = id.0, "a worker leaves");
-        let done =
-            self.change_membership(|cluster, _| cluster.record_departure(&id, leave)).await?;
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &done))
+        self.change_membership(|cluster, _| cluster.record_departure(&id, leave)).await?;
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &()))
     }
 
     async fn set_draining(&self, asked: &CoordinatorRequest, draining: bool) -> HandlerResult {

@@ -27,7 +27,7 @@ pub enum QuestionError {
     NoMap,
     #[error("it rests after failures")]
     Resting,
-    #[error("it was silent for too long")]
+    #[error("it was silent")]
     Silent,
     #[error(transparent)]
     Transport(#[from] TransportError),
