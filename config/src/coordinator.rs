@@ -55,7 +55,8 @@ pub struct CoordinatorSettings {
     pub workers_max: u32,
     /// Connections to `listen`: each worker has one or two; each gateway two, and up to
     /// `gateway.tier.relays_max` more while it reaches some worker by way of the coordinators
-    /// alone. Over it workers can't renew their leases either.
+    /// alone, and up to `gateway.limits.preloads_in_flight_max` for preload jobs of S3 clients.
+    /// Over it workers can't renew their leases either.
     #[setting(default = 32_768, range = 16..=1_000_000)]
     pub connections_max: u32,
     /// Connections over which nothing has been proved yet. Beyond it, and where `connections_max`

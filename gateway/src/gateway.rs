@@ -130,6 +130,10 @@ impl GatewayService {
             domains: HostDomains::new(&settings.domains),
             metrics: metrics.clone(),
             places: Semaphore::new(limits.preloads_in_flight_max as usize),
+            shares: KeyShares::new(share_of(
+                limits.preloads_in_flight_max as usize,
+                limits.identity_share_percent,
+            )),
         });
         let forms_bytes_max = limits.forms_max.0.saturating_add(FORM_EXTRA_BYTES);
         metrics.form_bytes_max.set(i64::try_from(forms_bytes_max).unwrap_or(i64::MAX));

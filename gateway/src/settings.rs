@@ -123,8 +123,9 @@ pub struct GatewayLimitsSettings {
     /// Requests under way, each until its body's last byte.
     #[setting(default = 4096, range = 1..=1_000_000)]
     pub requests_in_flight_max: u32,
-    /// Requests about preload jobs under way (`/v1/preload`); beyond it they get 503.
-    #[setting(default = 64, range = 1..=4096)]
+    /// Questions about preload jobs (`/v1/preload`) that wait for the coordinators, each with a
+    /// connection to them; beyond it they get 503.
+    #[setting(default = 16, range = 1..=4096)]
     pub preloads_in_flight_max: u32,
     /// Size of all request headers.
     #[setting(default = "64KiB", range = "8KiB"..="1MiB")]

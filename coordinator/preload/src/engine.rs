@@ -349,17 +349,21 @@ impl PreloadEngine {
     }
 
     /// Returns the job to run next: one of the highest priority, of the owner of whom the fewest
-    /// run, the oldest. Jobs of notifications leave one place to others.
+    /// run, the oldest. Jobs of notifications and those of owners leave one place to operators:
+    /// they may last as long as they like.
     fn next(&self) -> Option<Arc<PreloadJob>> {
-        let has_place = self.count_notification_jobs(PreloadJob::is_running)
-            < self.environment.options.jobs_running_max.saturating_sub(1).max(1);
         let jobs = self.jobs.lock();
-        let may_run = |job: &&Arc<PreloadJob>| {
-            job.is_waiting() && (has_place || !job.record.id.starts_with(NOTIFIED))
-        };
+        let is_guest =
+            |job: &PreloadJob| job.record.owner.is_some() || job.record.id.starts_with(NOTIFIED);
+        let guests = jobs.values().filter(|job| job.is_running() && is_guest(job)).count();
+        let has_place = guests < self.environment.options.jobs_running_max.saturating_sub(1).max(1);
+        let may_run = |job: &&Arc<PreloadJob>| job.is_waiting() && (has_place || !is_guest(job));
         let waiting = jobs.values().filter(may_run);
-        let running_of = |owner: &Option<JobOwner>| {
-            jobs.values().filter(|job| job.record.owner == *owner && job.is_running()).count()
+        let running_of = |owner: &Option<JobOwner>| match owner {
+            Some(_) => {
+                jobs.values().filter(|job| job.record.owner == *owner && job.is_running()).count()
+            }
+            None => 0,
         };
         let order = |job: &&Arc<PreloadJob>| {
             let priority = std::cmp::Reverse(job.record.spec.priority);
@@ -382,9 +386,16 @@ impl PreloadEngine {
                 return Ok(());
             }
             let over = jobs.values().filter(|job| !job.is_waiting() && !job.is_running());
-            // Jobs of notifications go first, because nobody follows them.
+            // Jobs of notifications go first, because nobody follows them. Then those of the owner
+            // who has the most, so that many jobs of one push out nobody else's.
+            let kept_of = |owner: &Option<JobOwner>| match owner {
+                Some(_) => jobs.values().filter(|job| job.record.owner == *owner).count(),
+                None => 0,
+            };
             let order = |job: &&Arc<PreloadJob>| {
-                (!job.record.id.starts_with(NOTIFIED), job.record.created_ms)
+                let record = &job.record;
+                let kept = std::cmp::Reverse(kept_of(&record.owner));
+                (!record.id.starts_with(NOTIFIED), kept, record.created_ms)
             };
             let oldest = over.min_by_key(order).map(|job| job.record.id.clone());
             oldest.ok_or(PreloadEngineError::Full(jobs.len()))?

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use verbs3_protocol::{Epoch, WorkerId};
 
-use crate::api::{JobState, JobView, PreloadCounters};
+use crate::api::{JobState, JobView, PreloadCounters, PreloadFailureSummary};
 use crate::job_record::{PreloadJobRecord, PreloadProgress, WorkerLifeTracker};
 
 pub(crate) struct PreloadJob {
@@ -143,7 +143,11 @@ impl PreloadJob {
             phase,
             reason: reason.clone(),
             counters: sum_counters(&sum_counters(counters, &state.turned), &state.page),
-            failures: failures.clone(),
+            failures: match self.record.owner {
+                // A path on the coordinator's host says nothing to who has a key alone.
+                Some(_) => PreloadFailureSummary { file: None, ..failures.clone() },
+                None => failures.clone(),
+            },
             created_ms: self.record.created_ms,
             ended_ms,
             resumed,

@@ -15,6 +15,8 @@ use crate::plan::is_id;
 pub const PAGE_JOBS_MAX: usize = 100;
 /// Most bytes of one page as JSON. A description alone may have 64 KiB, and clients accept 16 MiB.
 const PAGE_BYTES_MAX: usize = 4 << 20;
+/// The same for an owner, whose gateway holds it until the client has read it.
+const OWNED_PAGE_BYTES_MAX: usize = 256 << 10;
 /// How long an unfinished job stays in the overview, and how many of them it lists.
 const RECENT_MS: u64 = 24 * 3600 * 1000;
 const RECENT_MAX: usize = 5;
@@ -87,12 +89,13 @@ impl PreloadEngine {
             let after = after.map(|after| job_sort_key(after.created_ms, &after.id));
             after.is_none_or(|after| record_sort_key(&job.record) > after)
         });
+        let bytes_max = if owner.is_some() { OWNED_PAGE_BYTES_MAX } else { PAGE_BYTES_MAX };
         let (mut page, mut bytes) = (JobsPage::default(), 0);
         let mut last: Option<&PreloadJobRecord> = None;
         for job in &jobs {
             let view = job.job_view();
             bytes += serde_json::to_vec(&view).map_or(0, |json| json.len());
-            if page.jobs.len() >= jobs_max || (bytes > PAGE_BYTES_MAX && last.is_some()) {
+            if page.jobs.len() >= jobs_max || (bytes > bytes_max && last.is_some()) {
                 page.next = last
                     .map(|PreloadJobRecord { created_ms, id, .. }| format!("{created_ms}.{id}"));
                 break;

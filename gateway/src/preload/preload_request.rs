@@ -18,46 +18,66 @@ const PARAMETERS: [&str; 4] = ["news", "wait_ms", "limit", "after"];
 /// What stands in a query as it is.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A request about jobs, whose signature holds.
-pub(super) struct SignedPreload<'a> {
-    pub method: &'a Method,
-    pub path: &'a str,
-    pub query: &'a str,
-    pub body: &'a [u8],
+/// What a request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PreloadTarget<'a> {
+    NewJob,
+    Jobs,
+    Job(&'a str),
+    EndOfJob(&'a str),
 }
 
-/// Makes the question of a request, or its refusal.
-pub(super) fn judge_request(
-    request: &SignedPreload<'_>,
-    identity: &AuthIdentity,
-    mounts: &MountTable,
-) -> Result<PreloadQuestion, PreloadAnswer> {
-    let id = request.path.strip_prefix(PATH).and_then(|rest| match rest {
-        "" => Some(None),
-        rest => rest.strip_prefix('/').filter(|id| is_job_id(id)).map(Some),
-    });
-    let nothing_here = || refuse(StatusCode::NOT_FOUND, "malformed", "there are no jobs here");
-    let id = id.ok_or_else(nothing_here)?;
-    let (target, body) = match (request.method, id) {
-        (&Method::POST, None) => (PATH.to_owned(), judge_job(request.body, identity, mounts)?),
-        (&Method::GET, None) => (PATH.to_owned(), Bytes::new()),
-        (&Method::GET | &Method::DELETE, Some(id)) => (format!("{PATH}/{id}"), Bytes::new()),
-        _ => {
-            let reason = "jobs are begun by POST, seen by GET and ended by DELETE";
-            return Err(refuse(StatusCode::METHOD_NOT_ALLOWED, "malformed", reason));
-        }
-    };
-    // The owner comes first: the coordinators take the first of two.
-    let owner = utf8_percent_encode(identity.identity_name(), PLAIN);
-    let mut path_and_query = format!("{target}?owner={owner}");
-    for (name, value) in request.query.split('&').filter_map(|pair| pair.split_once('=')) {
-        let is_plain =
-            value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-        if PARAMETERS.contains(&name) && is_plain {
-            path_and_query.push_str(&format!("&{name}={value}"));
+impl<'a> PreloadTarget<'a> {
+    /// Reads what a request is about, before anything of its body is waited for.
+    pub(super) fn read_request(method: &Method, path: &'a str) -> Result<Self, PreloadAnswer> {
+        let id = path.strip_prefix(PATH).and_then(|rest| match rest {
+            "" => Some(None),
+            rest => rest.strip_prefix('/').filter(|id| is_job_id(id)).map(Some),
+        });
+        let nothing_here = || refuse(StatusCode::NOT_FOUND, "malformed", "there are no jobs here");
+        match (method, id.ok_or_else(nothing_here)?) {
+            (&Method::POST, None) => Ok(Self::NewJob),
+            (&Method::GET, None) => Ok(Self::Jobs),
+            (&Method::GET, Some(id)) => Ok(Self::Job(id)),
+            (&Method::DELETE, Some(id)) => Ok(Self::EndOfJob(id)),
+            _ => {
+                let reason = "jobs are begun by POST, seen by GET and ended by DELETE";
+                Err(refuse(StatusCode::METHOD_NOT_ALLOWED, "malformed", reason))
+            }
         }
     }
-    Ok(PreloadQuestion { method: request.method.clone(), path_and_query, body })
+
+    /// Whether the body describes a job.
+    pub(super) fn takes_job(self) -> bool {
+        self == Self::NewJob
+    }
+
+    /// Makes the question, or refuses the job that `body` describes.
+    pub(super) fn make_question(
+        self,
+        query: &str,
+        body: &[u8],
+        identity: &AuthIdentity,
+        mounts: &MountTable,
+    ) -> Result<PreloadQuestion, PreloadAnswer> {
+        let (method, target, body) = match self {
+            Self::NewJob => (Method::POST, PATH.to_owned(), judge_job(body, identity, mounts)?),
+            Self::Jobs => (Method::GET, PATH.to_owned(), Bytes::new()),
+            Self::Job(id) => (Method::GET, format!("{PATH}/{id}"), Bytes::new()),
+            Self::EndOfJob(id) => (Method::DELETE, format!("{PATH}/{id}"), Bytes::new()),
+        };
+        // The owner comes first: the coordinators take the first of two.
+        let owner = utf8_percent_encode(identity.identity_name(), PLAIN);
+        let mut path_and_query = format!("{target}?owner={owner}");
+        for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            let is_plain =
+                value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+            if PARAMETERS.contains(&name) && is_plain {
+                path_and_query.push_str(&format!("&{name}={value}"));
+            }
+        }
+        Ok(PreloadQuestion { method, path_and_query, body })
+    }
 }
 
 fn is_job_id(id: &str) -> bool {
@@ -73,25 +93,22 @@ fn judge_job(
 ) -> Result<Bytes, PreloadAnswer> {
     let malformed = |reason: &str| refuse(StatusCode::BAD_REQUEST, "malformed", reason);
     let denied = |reason: &str| refuse(StatusCode::FORBIDDEN, "denied", reason);
-    let spec: Map<String, Value> = serde_json::from_slice(body)
+    let mut spec: Map<String, Value> = serde_json::from_slice(body)
         .map_err(|error| malformed(&format!("the job is no JSON object: {error}")))?;
+    // What may be said, each in one form: a value that the coordinators read in several ways would
+    // be judged in one.
+    let manifest = "nobody could say here whether you may warm what a manifest lists; name it in \
+        paths and prefixes";
     for (name, plain, reason) in [
-        ("action", Some("load"), "only operators evict and unpin; leave out action"),
-        ("pin_ttl", None, "only operators pin; leave out pin_ttl"),
-        (
-            "manifest",
-            None,
-            "nobody could say here whether you may warm what a manifest lists; name it in paths \
-            and prefixes",
-        ),
+        ("action", &["load"][..], "only operators evict and unpin; leave out action"),
+        ("priority", &["low", "normal"], "a job by key has priority low or normal"),
+        ("pin_ttl", &[], "only operators pin; leave out pin_ttl"),
+        ("manifest", &[], manifest),
     ] {
-        let is_plain = |value: &Value| value.is_null() || plain.is_some_and(|plain| value == plain);
+        let is_plain = |value: &Value| plain.iter().any(|plain| value == plain);
         if !spec.get(name).is_none_or(is_plain) {
             return Err(denied(reason));
         }
-    }
-    if spec.get("priority").is_some_and(|priority| priority == "high") {
-        return Err(denied("only operators' jobs have priority high; ask for normal"));
     }
     for list in ["paths", "prefixes"] {
         let named = match spec.get(list) {
@@ -113,6 +130,10 @@ fn judge_job(
                 )));
             }
         }
+    }
+    // Sent to one coordinator after the other, it stays one job.
+    if spec.get("id").is_none_or(Value::is_null) {
+        spec.insert("id".to_owned(), format!("{:016x}", rand::random::<u64>()).into());
     }
     Ok(Value::Object(spec).to_string().into())
 }

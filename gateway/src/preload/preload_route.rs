@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use http::header::{CONTENT_TYPE, HOST};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{Extensions, HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use s3s::host::S3Host as _;
 use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
 use tokio::sync::Semaphore;
+use verbs3_doors::KeyShares;
 
-use super::preload_request::{SignedPreload, judge_request};
+use super::preload_request::PreloadTarget;
 use super::{NO_BUCKET, PATH, PreloadAnswer, SharedPreloadJobs, refuse};
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::exchange::HttpExchange;
@@ -31,8 +33,10 @@ pub(crate) struct PreloadRoute {
     pub identities: Arc<IdentityStore>,
     pub domains: HostDomains,
     pub metrics: Arc<GatewayHttpMetrics>,
-    /// Places for requests about jobs.
+    /// Places for questions to the coordinators.
     pub places: Semaphore,
+    /// What one of several identities may hold of them.
+    pub shares: Arc<KeyShares<String>>,
 }
 
 impl PreloadRoute {
@@ -56,46 +60,63 @@ impl PreloadRoute {
             let reason = "there are no preload jobs without coordinators (cluster.coordinators)";
             return refuse(StatusCode::NOT_IMPLEMENTED, "unavailable", reason);
         };
-        let Ok(_place) = self.places.try_acquire() else {
+        let S3Request { input, method, uri, headers, .. } = request;
+        let refused = |refusal: PreloadAnswer| {
+            if refusal.status == StatusCode::FORBIDDEN {
+                self.metrics.count_denial("policy");
+            }
+            refusal
+        };
+        let target = match PreloadTarget::read_request(&method, uri.path()) {
+            Ok(target) => target,
+            Err(refusal) => return refused(refusal),
+        };
+        let body = if target.takes_job() {
+            if !signs_body(&headers) {
+                let reason = "the signature does not cover the job: sign by header, with the \
+                    body's SHA-256 (x-amz-content-sha256)";
+                return refused(refuse(StatusCode::FORBIDDEN, "denied", reason));
+            }
+            match Limited::new(input, JOB_BYTES_MAX).collect().await {
+                Ok(body) => body.to_bytes(),
+                Err(error) => {
+                    let reason = format!(
+                        "the job did not arrive, or has more than {JOB_BYTES_MAX} bytes: {error}"
+                    );
+                    return refuse(StatusCode::BAD_REQUEST, "malformed", &reason);
+                }
+            }
+        } else {
+            Bytes::new()
+        };
+        let query = uri.query().unwrap_or_default();
+        let question = match target.make_question(query, &body, identity, &self.mounts) {
+            Ok(question) => question,
+            Err(refusal) => return refused(refusal),
+        };
+        // From here on nothing of the client is waited for.
+        let is_alone = self.identities.identities_count() <= 1;
+        let share = self.shares.take_share(&identity.identity_name().to_owned());
+        let (Ok(_place), true) = (self.places.try_acquire(), is_alone || share.is_some()) else {
             self.metrics.count_denial("preloads");
             let reason = "too many requests about jobs are under way; send it again later";
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason);
         };
-        let S3Request { input, method, uri, headers, .. } = request;
-        if method == Method::POST && !signs_body(&headers) {
-            let reason = "the signature does not cover the job: sign the body's SHA-256 \
-                (x-amz-content-sha256)";
-            return refuse(StatusCode::FORBIDDEN, "denied", reason);
-        }
-        let body = match Limited::new(input, JOB_BYTES_MAX).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) => {
-                let reason = format!(
-                    "the job did not arrive, or has more than {JOB_BYTES_MAX} bytes: {error}"
-                );
-                return refuse(StatusCode::BAD_REQUEST, "malformed", &reason);
-            }
-        };
-        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
-        let signed = SignedPreload { method: &method, path, query, body: &body };
-        match judge_request(&signed, identity, &self.mounts) {
-            Ok(question) => jobs.ask_coordinators(question).await,
-            Err(refusal) => {
-                if refusal.status == StatusCode::FORBIDDEN {
-                    self.metrics.count_denial("policy");
-                }
-                refusal
-            }
-        }
+        jobs.ask_coordinators(question).await
     }
 }
 
 /// Whether the signature covers the body. Else whoever comes upon a signed URL could have anything
-/// loaded that its signer may.
+/// loaded that its signer may: a URL's signature is over `UNSIGNED-PAYLOAD`, whatever hash comes
+/// with it, and one of version 2 covers no body.
 fn signs_body(headers: &HeaderMap) -> bool {
-    headers.get("x-amz-content-sha256").is_some_and(|hash| {
+    let by_header = headers
+        .get(AUTHORIZATION)
+        .is_some_and(|value| value.as_bytes().starts_with(b"AWS4-HMAC-SHA256"));
+    let has_hash = headers.get("x-amz-content-sha256").is_some_and(|hash| {
         hash.len() == 64 && hash.as_bytes().iter().all(|byte| byte.is_ascii_hexdigit())
-    })
+    });
+    by_header && has_hash
 }
 
 #[async_trait]

@@ -43,8 +43,11 @@ impl WorkerAsker {
         let mut repeats = 0;
         loop {
             let patience = AnswerPatience::Until(until);
-            let mut sent = SentQuestion::new(worker, news);
-            let error = match sent.wait_for_answer(patience, || signs.note_sign()).await {
+            let answer = SentQuestion::new(worker, news)
+                .wait_for_answer(patience, || signs.note_sign())
+                .await;
+            // The call is over before any pause: it holds what the worker sends.
+            let error = match answer {
                 Ok(acknowledged) => {
                     worker.health.note_success();
                     self.metrics.count_call(kind, "ok");

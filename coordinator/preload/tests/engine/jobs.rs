@@ -281,7 +281,7 @@ async fn jobs_of_notifications_leave_places_to_others() {
 #[tokio::test]
 async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
     let bed = Bed::new(1);
-    let options = PreloadOptions { jobs_per_owner_max: 3, jobs_running_max: 2, ..bed.options() };
+    let options = PreloadOptions { jobs_per_owner_max: 3, jobs_running_max: 3, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, jobs()).await;
     bed.store.stalls_after.store(0, Ordering::SeqCst);
     bed.put("stuck", 5);
@@ -314,7 +314,7 @@ async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
     let a = JobOwner("a".to_owned());
     assert!(engine.is_owned_by("a1", &a) && !engine.is_owned_by("b1", &a));
     assert!(!engine.is_owned_by("mine", &a) && !engine.is_owned_by("none", &a));
-    // Both places are a's. The next free one is not, though a's waiting job is the oldest.
+    // Two of three places are a's: one stays for operators. The next free one is not, though a's waiting job is the oldest.
     engine.end_job("a1").await.unwrap();
     while engine.get("b1", None, Duration::ZERO).await.unwrap().state != JobState::Running {
         tokio::task::yield_now().await;
