@@ -93,8 +93,9 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
         let (access, secret) = dev_key(&at.join(".verbs3"));
         let endpoint = format!("http://{}", dev.listen);
         let Output { status, stdout, stderr } = verbs3()
-            .args(["preload", "--endpoint", &endpoint])
+            .arg("preload")
             .args(words)
+            .args(["--endpoint", &endpoint])
             .env("AWS_ACCESS_KEY_ID", access)
             .env("AWS_SECRET_ACCESS_KEY", secret)
             .output()

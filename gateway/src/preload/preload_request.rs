@@ -105,7 +105,7 @@ fn judge_job(
         ("pin_ttl", &[], "only operators pin; leave out pin_ttl"),
         ("manifest", &[], manifest),
     ] {
-        let is_plain = |value: &Value| plain.iter().any(|plain| value == plain);
+        let is_plain = |value: &Value| value.is_null() || plain.iter().any(|plain| value == plain);
         if !spec.get(name).is_none_or(is_plain) {
             return Err(denied(reason));
         }

@@ -283,7 +283,9 @@ async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
     let bed = Bed::new(1);
     let options = PreloadOptions { jobs_per_owner_max: 3, jobs_running_max: 3, ..bed.options() };
     let (engine, _running) = bed.engine_with(options, jobs()).await;
-    bed.store.stalls_after.store(0, Ordering::SeqCst);
+    bed.put("k", 5);
+    assert_eq!(run(&engine, below("")).await.state, JobState::Done);
+    bed.store.stalls_after.store(1, Ordering::SeqCst);
     bed.put("stuck", 5);
     let owner = |name: &str| Some(JobOwner(name.to_owned()));
     let job = |id: &str| PreloadJobSpec { id: Some(id.into()), ..below("stuck") };
@@ -310,7 +312,7 @@ async fn an_owner_sees_its_own_jobs_and_takes_no_more_than_its_share() {
     assert_eq!(ids(owner("a")), ["a3", "a2", "a1"]);
     assert_eq!(ids(owner("b")), ["b1"]);
     assert!(ids(owner("c")).is_empty());
-    assert_eq!(ids(None), ["mine", "b1", "a3", "a2", "a1"]);
+    assert_eq!(ids(None)[..5], ["mine", "b1", "a3", "a2", "a1"]);
     let a = JobOwner("a".to_owned());
     assert!(engine.is_owned_by("a1", &a) && !engine.is_owned_by("b1", &a));
     assert!(!engine.is_owned_by("mine", &a) && !engine.is_owned_by("none", &a));
