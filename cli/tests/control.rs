@@ -113,7 +113,7 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
     let (code, shown) = by_key(&["s3://demo/", "--id", "first"]);
     assert!(code == Some(2) && shown.contains("another id"), "{shown}");
     let (code, shown) = by_key(&["s3://demo/", "--priority", "high"]);
-    assert!(code == Some(2) && shown.contains("only operators"), "{shown}");
+    assert!(code == Some(2) && shown.contains("priority low or normal"), "{shown}");
     let (code, shown) = by_key(&["s3://none/"]);
     assert!(code == Some(2) && shown.contains("right \"warm\""), "{shown}");
     let (_, shown) = said(at, &["preload", "ls"]);
