@@ -114,8 +114,6 @@ async fn a_prefix_is_loaded_looked_at_and_given_up_with_nothing_but_dev() {
     assert!(code == Some(2) && shown.contains("another id"), "{shown}");
     let (code, shown) = by_key(&["s3://demo/", "--priority", "high"]);
     assert!(code == Some(2) && shown.contains("priority low or normal"), "{shown}");
-    let (code, shown) = by_key(&["s3://none/"]);
-    assert!(code == Some(2) && shown.contains("right \"warm\""), "{shown}");
     let (_, shown) = said(at, &["preload", "ls"]);
     assert!(shown.contains("own") && shown.contains("first"), "{shown}");
     let (code, shown) = said(at, &["cache", "where", "s3://demo/set/03 x"]);
