@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use verbs3_protocol::{ContentVersion, GoneVersion, ObjectKey, WorkerRequest};
 
+use crate::metrics::CallKind;
 use crate::tier::CacheTierClient;
 
 impl CacheTierClient {
@@ -25,6 +26,6 @@ impl CacheTierClient {
         })
         .encode();
         let until = Instant::now() + self.options.first_progress;
-        self.tell_once("gone_version", home, message, until).await;
+        self.tell_once(CallKind::GoneVersion, home, message, until).await;
     }
 }

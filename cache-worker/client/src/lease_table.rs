@@ -28,7 +28,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::TransportKind;
 
-use crate::metrics::TierMetrics;
+use crate::metrics::{LeaseEvent, TierMetrics};
 use crate::open::OpenRequest;
 use crate::worker_map::{TierWorker, TierWorkerMap};
 
@@ -194,7 +194,7 @@ impl TierLeaseTable {
         let LeaseQuestion { hash, stamp, sent, holder: _ } = question;
         if stamp != self.current_stamp(hash) {
             // `find_valid` would reject it in any case.
-            metrics.count_lease_event("overtaken");
+            metrics.leases[LeaseEvent::Overtaken].inc();
             return true;
         }
         let held = LeasedAttributes {
@@ -210,7 +210,7 @@ impl TierLeaseTable {
         };
         self.any.store(true, Ordering::Relaxed);
         cache.insert(request.object.clone(), Arc::new(held)).await;
-        metrics.count_lease_event("granted");
+        metrics.leases[LeaseEvent::Granted].inc();
         true
     }
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod attempt;
+mod bypass_reason;
 mod gone_version;
 mod health;
 mod home_batches;
@@ -26,6 +27,7 @@ mod tier;
 mod worker_map;
 mod write_announcement;
 
+pub use bypass_reason::BypassReason;
 pub use health::HealthOptions;
 pub use hot_blocks::HotBlockReplicas;
 pub use lease_table::TierBootClock;
@@ -38,7 +40,7 @@ pub use open::{OpenOutcome, OpenRequest, OpenedObject};
 pub use options::{TierOptions, TierOptionsError};
 pub use page_warming::{WarmOutcome, WarmRequest};
 pub use relay_fallback::{NoticeRelay, RelayError, TierRelayOptions};
-pub use span_read::{BypassReason, SpanItem, SpanRead};
+pub use span_read::{SpanItem, SpanRead};
 pub use tier::{CacheTierClient, SpanRequest, TierError};
 pub use write_announcement::{CoherenceError, TierWriteGuard};
 

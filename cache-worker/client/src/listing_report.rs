@@ -6,10 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::join_all;
 use tokio::time::{Instant, timeout_at};
+use verbs3_metrics::MetricLabel;
 use verbs3_protocol::{
     ListedEntry, ListingMessage, ObjectVolume, WorkerRefusal, WorkerReply, WorkerRequest,
 };
 
+use crate::metrics::{CallKind, CallOutcome};
 use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
 use crate::write_announcement::ask_worker;
@@ -32,7 +34,7 @@ impl CacheTierClient {
         let told = groups.map(|(worker, entries)| {
             let message =
                 WorkerRequest::Listed(ListingMessage { volume: volume.clone(), entries }).encode();
-            async move { self.tell_once("listed", &worker, message, until).await }
+            async move { self.tell_once(CallKind::Listed, &worker, message, until).await }
         });
         join_all(told).await;
     }
@@ -40,33 +42,33 @@ impl CacheTierClient {
     /// Tells a home something once. If that fails, its readers find out by themselves later.
     pub(crate) async fn tell_once(
         &self,
-        kind: &'static str,
+        kind: CallKind,
         worker: &Arc<TierWorker>,
         message: Bytes,
         until: Instant,
     ) {
         let outcome = match timeout_at(until, ask_worker(worker, message)).await {
-            Ok(Ok(WorkerReply::Done { .. })) => "ok",
+            Ok(Ok(WorkerReply::Done { .. })) => CallOutcome::Ok,
             Ok(Ok(WorkerReply::Refused(WorkerRefusal { kind: refusal, reason }))) => {
                 tracing::debug!(
-                    worker = %worker.id, told = kind, ?refusal, reason,
+                    worker = %worker.id, told = kind.label_text(), ?refusal, reason,
                     "a worker refused what it was told"
                 );
-                "refused"
+                CallOutcome::Refused
             }
-            Ok(Ok(_)) => "failed",
+            Ok(Ok(_)) => CallOutcome::Failed,
             Ok(Err(error)) => {
                 tracing::debug!(
-                    worker = %worker.id, told = kind, %error,
+                    worker = %worker.id, told = kind.label_text(), %error,
                     "a worker could not be told"
                 );
-                "failed"
+                CallOutcome::Failed
             }
-            Err(_) => "failed",
+            Err(_) => CallOutcome::Failed,
         };
         self.metrics.count_call(kind, outcome);
         match outcome {
-            "failed" => {
+            CallOutcome::Failed => {
                 self.note_failure(worker);
             }
             _ => worker.health.note_success(),

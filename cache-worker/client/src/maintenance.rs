@@ -13,6 +13,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::{CallEvent, ReplyDefect, TransportError};
 
+use crate::metrics::{CallKind, CallOutcome};
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
 
@@ -119,14 +120,14 @@ impl CacheTierClient {
         until: Instant,
     ) -> Result<(), TendError> {
         let away = |reason: String| TendError::Away { worker: worker.id.clone(), reason };
-        match self.ask_with_repeats("forget", worker, message, until).await? {
+        match self.ask_with_repeats(CallKind::Forget, worker, message, until).await? {
             WorkerReply::Done { .. } => {}
             _ => return Err(away("its answer makes no sense".to_owned())),
         }
         let epoch = map.placement.map_epoch();
         let fixed = !self.options.coordinated;
         match self
-            .ask_with_repeats("standing", worker, WorkerRequest::Standing.encode(), until)
+            .ask_with_repeats(CallKind::Standing, worker, WorkerRequest::Standing.encode(), until)
             .await?
         {
             WorkerReply::Standing { epoch: theirs, leased: true } if theirs == epoch => Ok(()),
@@ -175,7 +176,7 @@ impl CacheTierClient {
         })
         .encode();
         let until = Instant::now() + self.options.idle;
-        match self.ask_with_repeats("tend", found, message, until).await? {
+        match self.ask_with_repeats(CallKind::Tend, found, message, until).await? {
             WorkerReply::Tended(tended) => Ok(tended.blocks),
             _ => Err(TendError::Away {
                 worker: worker.clone(),
@@ -188,7 +189,7 @@ impl CacheTierClient {
     /// the wait.
     async fn ask_with_repeats(
         &self,
-        kind: &'static str,
+        kind: CallKind,
         worker: &TierWorker,
         message: Bytes,
         until: Instant,
@@ -197,12 +198,12 @@ impl CacheTierClient {
         let reason = loop {
             match timeout_at(until, ask_patiently(worker, message.clone())).await {
                 Ok(Ok(WorkerReply::Refused(WorkerRefusal { reason, .. }))) => {
-                    self.metrics.count_call(kind, "refused");
+                    self.metrics.count_call(kind, CallOutcome::Refused);
                     return Err(TendError::Refused { worker: worker.id.clone(), reason });
                 }
                 Ok(Ok(reply)) => {
                     worker.health.note_success();
-                    self.metrics.count_call(kind, "ok");
+                    self.metrics.count_call(kind, CallOutcome::Ok);
                     return Ok(reply);
                 }
                 Ok(Err(error)) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
@@ -213,7 +214,7 @@ impl CacheTierClient {
                 Err(_) => break "it was silent".to_owned(),
             }
         };
-        self.metrics.count_call(kind, "failed");
+        self.metrics.count_call(kind, CallOutcome::Failed);
         Err(TendError::Away { worker: worker.id.clone(), reason })
     }
 }

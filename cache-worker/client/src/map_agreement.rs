@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{Epoch, WorkerId};
 
+use crate::metrics::MapWaitOutcome;
 use crate::tier::CacheTierClient;
 
 /// First pause before the gateway asks again a worker that lags or is between two maps. Doubles up
@@ -67,7 +68,7 @@ impl CacheTierClient {
         let until = match between.until {
             Some(until) => until,
             None if self.in_vain.has_waited(worker, ours) => {
-                self.metrics.map_wait("skipped");
+                self.metrics.map_waits[MapWaitOutcome::Skipped].inc();
                 return false;
             }
             None => *between.until.insert(Instant::now() + wait),
@@ -83,7 +84,7 @@ impl CacheTierClient {
         between.pause = (between.pause * 2).min(PAUSE_MAX);
         if !again || Instant::now() >= until {
             self.in_vain.note_wait(worker, ours);
-            self.metrics.map_wait("late");
+            self.metrics.map_waits[MapWaitOutcome::Late].inc();
             return false;
         }
         true
@@ -92,7 +93,7 @@ impl CacheTierClient {
     /// Counts an open that was answered after all.
     pub(crate) fn note_map_agreement(&self, between: &MapAgreementWait) {
         if between.until.is_some() {
-            self.metrics.map_wait("agreed");
+            self.metrics.map_waits[MapWaitOutcome::Agreed].inc();
         }
     }
 }

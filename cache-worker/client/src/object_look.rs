@@ -11,6 +11,7 @@ use verbs3_protocol::{
 };
 
 use crate::home_batches::OfKey;
+use crate::metrics::{CallKind, CallOutcome};
 use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
 use crate::write_announcement::ask_worker;
@@ -117,7 +118,7 @@ impl CacheTierClient {
             Ok(Ok(WorkerReply::Looked(ObjectLookReply { life, objects })))
                 if objects.len() == count =>
             {
-                self.metrics.count_call("look", "ok");
+                self.metrics.count_call(CallKind::Look, CallOutcome::Ok);
                 worker.health.note_success();
                 let found = |here| ObjectLookOutcome::Known {
                     here,
@@ -128,7 +129,7 @@ impl CacheTierClient {
                 return (places, objects.into_iter().map(found).collect());
             }
             Ok(Ok(WorkerReply::Refused(WorkerRefusal { reason, .. }))) => {
-                self.metrics.count_call("look", "refused");
+                self.metrics.count_call(CallKind::Look, CallOutcome::Refused);
                 worker.health.note_success();
                 return (places, away(reason));
             }
@@ -136,7 +137,7 @@ impl CacheTierClient {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "it was silent for too long".to_owned(),
         };
-        self.metrics.count_call("look", "failed");
+        self.metrics.count_call(CallKind::Look, CallOutcome::Failed);
         self.note_failure(&worker);
         (places, away(reason))
     }

@@ -19,9 +19,11 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{AttemptError, AttemptStep, OpenExpectation, TierAttempt};
+use crate::bypass_reason::BypassReason;
 use crate::lease_table::{LeaseQuestion, LeasedAttributes};
 use crate::map_agreement::MapAgreementWait;
-use crate::span_read::{BypassReason, NoMemory, SpanRead};
+use crate::metrics::{CallKind, CallOutcome, LeasedOpen, SpreadTarget};
+use crate::span_read::{NoMemory, SpanRead};
 use crate::tier::{CacheTierClient, SpanRequest};
 use crate::worker_map::{HotBlockDraw, REPEATS_MAX, TierWorker, TierWorkerMap};
 
@@ -123,12 +125,8 @@ impl CacheTierClient {
             return None;
         }
         held.note_answer();
-        let answered = if request.want.is_some() {
-            &self.metrics.leased_read
-        } else {
-            &self.metrics.leased_head
-        };
-        answered.inc();
+        let kind = if request.want.is_some() { LeasedOpen::Read } else { LeasedOpen::Head };
+        self.metrics.leased[kind].inc();
         let (attributes, generation, lease) =
             (held.attributes.clone(), held.generation, AttributeLease::default());
         let opened =
@@ -174,10 +172,10 @@ impl CacheTierClient {
                     if repeats < REPEATS_MAX && home.may_be_asked_again(&error) =>
                 {
                     repeats += 1;
-                    self.note_repeat("open", home, &error);
+                    self.note_repeat(CallKind::Open, home, &error);
                 }
                 Err(error) => {
-                    self.note_call_failure("open", home, &request.object, &error);
+                    self.note_call_failure(CallKind::Open, home, &request.object, &error);
                     return self.passed_by(BypassReason::Workers);
                 }
             }
@@ -204,7 +202,7 @@ impl CacheTierClient {
         match map.draw_worker(&request.object, BlockIndex(0))? {
             HotBlockDraw::Replica(replica) => Some(replica),
             HotBlockDraw::Owner => {
-                self.metrics.spread_owner.inc();
+                self.metrics.spread[SpreadTarget::Owner].inc();
                 None
             }
         }
@@ -232,7 +230,7 @@ impl CacheTierClient {
                 // The attempt rejects bytes before attributes.
                 AttemptStep::Bytes { .. } => {}
                 AttemptStep::Opened { opened, data, last } => {
-                    self.metrics.open_ok.inc();
+                    self.metrics.count_call(CallKind::Open, CallOutcome::Ok);
                     if let Some(question) = question.take() {
                         self.note_lease(
                             question,
@@ -255,11 +253,11 @@ impl CacheTierClient {
                     return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Found(Box::new(found)))));
                 }
                 AttemptStep::Absent(absent) => {
-                    self.metrics.open_ok.inc();
+                    self.metrics.count_call(CallKind::Open, CallOutcome::Ok);
                     return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Absent(absent))));
                 }
                 AttemptStep::Refused(refusal) => {
-                    self.metrics.count_call("open", "refused");
+                    self.metrics.count_call(CallKind::Open, CallOutcome::Refused);
                     return Ok(self.open_refused(home, request, refusal));
                 }
             }
@@ -325,7 +323,7 @@ impl CacheTierClient {
     ) -> OpenedObject {
         let bytes: usize = data.iter().map(Bytes::len).sum();
         let (transport, at, end) = (attempt.transport_kind(), attempt.at, attempt.end);
-        self.metrics.count_bytes(transport, bytes as u64);
+        self.metrics.bytes[transport].inc_by(bytes as u64);
         let covered = u64::from(at) - bytes as u64..u64::from(end);
         let rest = (at < end).then(|| {
             let rest = self.read_span(SpanRequest {

@@ -13,6 +13,7 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::transport::{CallEvent, ReplyDefect, TransportError};
 
+use crate::metrics::{CallKind, CallOutcome};
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker};
 
@@ -126,12 +127,12 @@ impl CacheTierClient {
                 }
                 Err(error) if repeats < REPEATS_MAX && worker.may_be_asked_again(&error) => {
                     repeats += 1;
-                    self.note_repeat("warm", &worker, &error);
+                    self.note_repeat(CallKind::Warm, &worker, &error);
                 }
                 Err(error) => break error.to_string(),
             }
         };
-        self.metrics.count_call("warm", "failed");
+        self.metrics.count_call(CallKind::Warm, CallOutcome::Failed);
         self.note_failure(&worker);
         away(reason)
     }
@@ -139,7 +140,10 @@ impl CacheTierClient {
     fn note_warm_answer(&self, worker: &TierWorker, outcome: WarmOutcome) -> WarmOutcome {
         worker.health.note_success();
         let refused = matches!(outcome, WarmOutcome::Refused { .. });
-        self.metrics.count_call("warm", if refused { "refused" } else { "ok" });
+        self.metrics.count_call(
+            CallKind::Warm,
+            if refused { CallOutcome::Refused } else { CallOutcome::Ok },
+        );
         outcome
     }
 

@@ -14,6 +14,7 @@ use verbs3_protocol::{
 };
 
 use crate::lease_table::PolledHome;
+use crate::metrics::{CallKind, CallOutcome, LeaseEvent};
 use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
 use crate::write_announcement::ask_worker;
@@ -71,12 +72,15 @@ impl CacheTierClient {
                     self.drop_recalled(&recalled, life);
                     (life, through, pause) = (recalled.life, recalled.through, PAUSE_MIN);
                     polled.live.store(true, Ordering::SeqCst);
-                    self.metrics.count_call("recalls", "ok");
+                    self.metrics.count_call(CallKind::Recalls, CallOutcome::Ok);
                 }
                 answer => {
                     polled.live.store(false, Ordering::SeqCst);
                     let refused = matches!(answer, Ok(Ok(_)));
-                    self.metrics.count_call("recalls", if refused { "refused" } else { "failed" });
+                    self.metrics.count_call(
+                        CallKind::Recalls,
+                        if refused { CallOutcome::Refused } else { CallOutcome::Failed },
+                    );
                     tracing::debug!(
                         worker = %home.id, ?answer,
                         "a home does not say what it recalls"
@@ -91,10 +95,10 @@ impl CacheTierClient {
     fn drop_recalled(&self, recalled: &RecallReply, life: u64) {
         if recalled.all || (life != 0 && life != recalled.life) {
             self.leases.drop_all();
-            self.metrics.count_lease_event("recalled_all");
+            self.metrics.leases[LeaseEvent::RecalledAll].inc();
         }
         for hash in &recalled.keys {
-            self.metrics.count_lease_event("recalled");
+            self.metrics.leases[LeaseEvent::Recalled].inc();
             self.leases.drop_keys([*hash]);
         }
         self.metrics.leases_held.set(i64::try_from(self.leases.len()).unwrap_or(i64::MAX));

@@ -16,14 +16,16 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use verbs3_metrics::GaugeGuard;
 use verbs3_protocol::{
     NoticeAnswer, NoticeRelayOutcome, RefusalKind, WorkerId, WorkerRefusal, WriteNotice,
 };
 
+use crate::metrics::{CallKind, RelayOutcome, RelayedNotice};
 use crate::tier::CacheTierClient;
 use crate::worker_map::TierWorker;
 use crate::write_announcement::{
-    CoherenceError, HomeAcknowledgement, HomeLifeSigns, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN,
+    CoherenceError, HomeAcknowledgement, HomeLifeSigns, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN,
 };
 
 /// Longest wait of one question for the home's answer. Then it is asked again, of whoever leads by
@@ -107,7 +109,7 @@ impl CacheTierClient {
     /// `by_relay` if the coordinators carried the acknowledged message.
     pub(crate) async fn tell_home(
         &self,
-        kind: &'static str,
+        kind: CallKind,
         worker: &Arc<TierWorker>,
         word: &WriteNotice,
         until: Instant,
@@ -159,7 +161,7 @@ impl CacheTierClient {
     async fn tell_around(
         &self,
         relaying: &RelayFallback,
-        kind: &'static str,
+        kind: CallKind,
         (worker, word): (&Arc<TierWorker>, &WriteNotice),
         (signs, last): (&HomeLifeSigns, &Mutex<Option<String>>),
     ) -> Result<HomeAcknowledgement, CoherenceError> {
@@ -174,18 +176,22 @@ impl CacheTierClient {
                 // A place is held for one question alone. Messages to other homes get their turn
                 // even if this home stays silent.
                 let _place = relaying.places.acquire().await;
-                let _relaying = self.metrics.track_relay();
+                let _relaying = GaugeGuard::add_to(&self.metrics.relaying, 1);
                 relaying.relay.relay_notice(&worker.id, word, WAIT_MAX).await
             };
             let (outcome, reason) = describe_outcome(&relayed);
-            self.metrics.count_relay(kind, outcome);
+            let notice = match word {
+                WriteNotice::Announce(_) => RelayedNotice::Announce,
+                WriteNotice::Report(_) => RelayedNotice::Report,
+            };
+            self.metrics.relays[(notice, outcome)].inc();
             match relayed {
                 // The home has no room for a write that it did not know of, or waits for gateways
                 // to drop leases. Both last a moment; a direct refusal is repeated likewise.
                 Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(WorkerRefusal {
                     kind: RefusalKind::Busy,
                     reason,
-                }))) if kind == REPORT => {
+                }))) if kind == CallKind::Report => {
                     *last.lock() = Some(reason);
                 }
                 Ok(NoticeRelayOutcome::Heard(heard)) => {
@@ -209,7 +215,7 @@ impl CacheTierClient {
     fn heard_around(
         &self,
         relaying: &RelayFallback,
-        kind: &'static str,
+        kind: CallKind,
         worker: &Arc<TierWorker>,
         heard: NoticeAnswer,
     ) -> Result<HomeAcknowledgement, CoherenceError> {
@@ -231,28 +237,31 @@ impl CacheTierClient {
 }
 
 /// Returns the outcome's metric label, and a reason for people.
-fn describe_outcome(relayed: &Result<NoticeRelayOutcome, RelayError>) -> (&'static str, String) {
+fn describe_outcome(relayed: &Result<NoticeRelayOutcome, RelayError>) -> (RelayOutcome, String) {
     match relayed {
-        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)) => ("done", String::new()),
-        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased)) => ("unleased", String::new()),
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)) => (RelayOutcome::Done, String::new()),
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased)) => {
+            (RelayOutcome::Unleased, String::new())
+        }
         Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(refusal))) => {
-            ("refused", refusal.reason.clone())
+            (RelayOutcome::Refused, refusal.reason.clone())
         }
         Ok(NoticeRelayOutcome::Silent) => {
-            ("silent", "the worker did not answer them in time".to_owned())
+            (RelayOutcome::Silent, "the worker did not answer them in time".to_owned())
         }
-        Ok(NoticeRelayOutcome::NoLease) => {
-            ("no_lease", "the worker has no lease; the next map will be without it".to_owned())
-        }
+        Ok(NoticeRelayOutcome::NoLease) => (
+            RelayOutcome::NoLease,
+            "the worker has no lease; the next map will be without it".to_owned(),
+        ),
         Ok(NoticeRelayOutcome::OtherEpoch(epoch)) => {
-            ("other_map", format!("the map in force has epoch {}", epoch.0))
+            (RelayOutcome::OtherMap, format!("the map in force has epoch {}", epoch.0))
         }
         Ok(NoticeRelayOutcome::Full) => (
-            "full",
+            RelayOutcome::Full,
             "they relay as many messages, or bytes of them, as they may (coordinator.relays_max, \
             coordinator.relays_memory)"
                 .to_owned(),
         ),
-        Err(error) => ("away", error.to_string()),
+        Err(error) => (RelayOutcome::Away, error.to_string()),
     }
 }

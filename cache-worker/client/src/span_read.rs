@@ -20,53 +20,10 @@ use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::TransportKind;
 
 use crate::attempt::{AttemptError, AttemptStep, TierAttempt};
+use crate::bypass_reason::BypassReason;
+use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::tier::{CacheTierClient, SpanRequest};
 use crate::worker_map::{CandidateQueue, REPEATS_MAX, SpanCandidate};
-
-/// Reason why the gateway has to ask the UFS itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum BypassReason {
-    /// No memory for a landing.
-    Arena,
-    /// No worker of the block can be reached, or all of them failed.
-    Workers,
-    /// The workers have no memory, or too many fills.
-    Busy,
-    /// A write is under way, or its end is unknown.
-    Uncertain,
-    /// The object has no strong ETag, or is encrypted with a client's key.
-    Uncacheable,
-    /// The object changes faster than it can be opened.
-    Changing,
-    /// The worker could not reach the UFS. Perhaps the gateway can; if not, the client gets the
-    /// gateway's error.
-    UfsUnreachable,
-    /// The worker got an error from the UFS in the middle of a body. The gateway asks again for the
-    /// UFS's own answer.
-    UfsError,
-    /// Gateway and worker are configured differently.
-    Misconfigured,
-    /// Gateway and worker have different placement maps.
-    Epoch,
-}
-
-impl BypassReason {
-    /// Returns the value of the metric's label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Arena => "arena",
-            Self::Workers => "workers",
-            Self::Busy => "busy",
-            Self::Uncertain => "uncertain",
-            Self::Uncacheable => "uncacheable",
-            Self::Changing => "changing",
-            Self::UfsUnreachable => "ufs_unreachable",
-            Self::UfsError => "ufs_error",
-            Self::Misconfigured => "misconfigured",
-            Self::Epoch => "epoch",
-        }
-    }
-}
 
 /// Next item of a span's read. After anything but `Bytes` nothing more comes.
 #[derive(Debug)]
@@ -311,13 +268,13 @@ impl SpanRead {
         let bytes: usize = data.iter().map(Bytes::len).sum();
         let transport =
             self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport_kind());
-        self.tier.metrics.count_bytes(transport, bytes as u64);
+        self.tier.metrics.bytes[transport].inc_by(bytes as u64);
         // The attempt has checked that the piece ends within the span.
         self.at += bytes as u32;
         let missing = self.at < self.request.span.range.end;
         if last || !missing {
             let leg = self.legs[0].take();
-            self.tier.metrics.read_ok.inc();
+            self.tier.metrics.count_call(CallKind::Read, CallOutcome::Ok);
             if missing {
                 self.reason = BypassReason::Busy;
                 if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
@@ -340,7 +297,7 @@ impl SpanRead {
         let leg = self.legs[index].take()?;
         // An answer proves that the worker lives.
         leg.attempt.worker.health.note_success();
-        self.tier.metrics.count_call("read", "refused");
+        self.tier.metrics.count_call(CallKind::Read, CallOutcome::Refused);
         let misconfigured = |what| {
             tracing::warn!(
                 worker = %leg.attempt.worker.id, object = %self.request.object,
@@ -385,7 +342,7 @@ impl SpanRead {
                 BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch
             );
         if leg.replica {
-            self.tier.metrics.spread_back.inc();
+            self.tier.metrics.spread[SpreadTarget::Back].inc();
         }
         let alone = self.legs.iter().all(Option::is_none);
         (alone && !elsewhere).then(|| self.end_with(SpanItem::Bypass(self.reason)))
@@ -398,11 +355,16 @@ impl SpanRead {
             && leg.attempt.worker.may_be_asked_again(error)
         {
             self.repeats += 1;
-            self.tier.note_repeat("read", &leg.attempt.worker, error);
+            self.tier.note_repeat(CallKind::Read, &leg.attempt.worker, error);
             self.again = Some(SpanCandidate { worker: leg.attempt.worker, replica: leg.replica });
             return;
         }
-        self.tier.note_call_failure("read", &leg.attempt.worker, &self.request.object, error);
+        self.tier.note_call_failure(
+            CallKind::Read,
+            &leg.attempt.worker,
+            &self.request.object,
+            error,
+        );
         self.reason = BypassReason::Workers;
         if self.legs.iter().all(Option::is_none) && !self.candidates.is_empty() {
             self.tier.metrics.failovers.inc();

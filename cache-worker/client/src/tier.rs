@@ -10,6 +10,7 @@ use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+use verbs3_metrics::MetricLabel;
 use verbs3_protocol::{
     BlockSpan, ContentVersion, Epoch, ObjectKey, ObjectVolume, PlacementMap, TraceContext,
     WorkerId, WorkerRequest,
@@ -19,13 +20,14 @@ use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::TransportError;
 
 use crate::attempt::AttemptError;
+use crate::bypass_reason::BypassReason;
 use crate::hot_blocks::{HotBlockReplicas, HotBlockSpread};
 use crate::lease_table::{self, TierBootClock, TierLeaseTable};
 use crate::map_agreement::InVain;
-use crate::metrics::TierMetrics;
+use crate::metrics::{CallKind, CallOutcome, LeasedOpen, SpreadTarget, TierMetrics};
 use crate::options::{TierOptions, TierOptionsError};
 use crate::relay_fallback::RelayFallback;
-use crate::span_read::{BypassReason, SpanRead};
+use crate::span_read::SpanRead;
 use crate::worker_map::{HotBlockDraw, TierWorker, TierWorkerMap};
 
 /// Reason why the tier's client can't be made.
@@ -184,7 +186,7 @@ impl CacheTierClient {
 
     /// Returns how many opens a lease on attributes has answered.
     pub fn leased_opens_count(&self) -> u64 {
-        self.metrics.leased_head.get() + self.metrics.leased_read.get()
+        self.metrics.leased[LeasedOpen::Head].get() + self.metrics.leased[LeasedOpen::Read].get()
     }
 
     /// Returns how many leases homes have recalled, all at once or one by one.
@@ -216,10 +218,10 @@ impl CacheTierClient {
         let mut candidates = map.block_candidates(request.object.block_hash(request.span.block));
         match drawn {
             Some(HotBlockDraw::Replica(replica)) => {
-                self.metrics.spread_replica.inc();
+                self.metrics.spread[SpreadTarget::Replica].inc();
                 candidates.replica = Some(replica);
             }
-            Some(HotBlockDraw::Owner) => self.metrics.spread_owner.inc(),
+            Some(HotBlockDraw::Owner) => self.metrics.spread[SpreadTarget::Owner].inc(),
             None => {}
         }
         SpanRead::new(self.clone(), request, candidates)
@@ -261,14 +263,16 @@ impl CacheTierClient {
             let message =
                 WorkerRequest::Forget(verbs3_protocol::ForgetMessage { volume, keys }).encode();
             let until = Instant::now() + tier.options.announce_deadline;
-            if let Err(error) = tier.tell_worker("forget", &worker, message, until, None).await {
+            if let Err(error) =
+                tier.tell_worker(CallKind::Forget, &worker, message, until, None).await
+            {
                 tracing::warn!(worker = %worker.id, %error, "could not have a worker forget keys");
             }
         });
     }
 
     pub(crate) fn count_bypass(&self, reason: BypassReason) -> BypassReason {
-        self.metrics.bypasses.with_label_values(&[reason.as_str()]).inc();
+        self.metrics.bypasses[reason].inc();
         reason
     }
 
@@ -276,15 +280,15 @@ impl CacheTierClient {
     /// worker drop what it holds of the object.
     pub(crate) fn note_call_failure(
         self: &Arc<Self>,
-        kind: &'static str,
+        kind: CallKind,
         worker: &Arc<TierWorker>,
         object: &ObjectKey,
         error: &AttemptError,
     ) {
-        self.metrics.count_call(kind, "failed");
+        self.metrics.count_call(kind, CallOutcome::Failed);
         let rest = if error.blames_worker() { self.note_failure(worker) } else { None };
         tracing::warn!(
-            worker = %worker.id, %object, kind, %error,
+            worker = %worker.id, %object, kind = kind.label_text(), %error,
             rest_ms = rest.map(|rest| rest.as_millis() as u64),
             "a call to a worker failed"
         );
@@ -296,15 +300,10 @@ impl CacheTierClient {
 
     /// Notes that a question is repeated to the same worker. The peer logs why its connection
     /// broke.
-    pub(crate) fn note_repeat(
-        &self,
-        kind: &'static str,
-        worker: &TierWorker,
-        error: &TransportError,
-    ) {
-        self.metrics.repeats.with_label_values(&[kind]).inc();
+    pub(crate) fn note_repeat(&self, kind: CallKind, worker: &TierWorker, error: &TransportError) {
+        self.metrics.repeats[kind].inc();
         tracing::debug!(
-            worker = %worker.id, kind, %error,
+            worker = %worker.id, kind = kind.label_text(), %error,
             "asking a worker again over another connection"
         );
     }

@@ -35,12 +35,14 @@ use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
+use verbs3_metrics::MetricLabel;
 use verbs3_protocol::{
     AnnounceMessage, Epoch, ObjectVolume, RefusalKind, ReportMessage, WorkerId, WorkerRefusal,
     WorkerReply, WorkerRequest, WriteId, WriteNotice, WriteOutcome,
 };
 use verbs3_rdma::transport::{CallEvent, ReplyDefect, TransportError};
 
+use crate::metrics::{CallKind, CallOutcome};
 use crate::tier::CacheTierClient;
 use crate::worker_map::{REPEATS_MAX, TierWorker, TierWorkerMap};
 
@@ -74,8 +76,6 @@ pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
 pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Most keys in a message to a former home: with keys of 1 KiB, half of a frame.
 const KEYS_TO_FORMER: usize = 25;
-
-pub(crate) const REPORT: &str = "report";
 
 /// Longest time between two signs of life of a home, which sends one every 500 ms.
 const SIGN_EVERY_MAX: Duration = Duration::from_secs(1);
@@ -437,7 +437,7 @@ impl CacheTierClient {
     /// soon as there is a map of another one.
     pub(crate) async fn tell_worker(
         &self,
-        kind: &'static str,
+        kind: CallKind,
         worker: &Arc<TierWorker>,
         message: Bytes,
         until: Instant,
@@ -458,7 +458,7 @@ impl CacheTierClient {
 
     pub(crate) async fn tell_on(
         &self,
-        kind: &'static str,
+        kind: CallKind,
         worker: &Arc<TierWorker>,
         message: Bytes,
         until: Instant,
@@ -470,7 +470,7 @@ impl CacheTierClient {
             let reason = match timeout_at(until, ask_noting(worker, message.clone(), signs)).await {
                 Ok(Ok(reply @ (WorkerReply::Done { .. } | WorkerReply::Unleased { .. }))) => {
                     worker.health.note_success();
-                    self.metrics.count_call(kind, "ok");
+                    self.metrics.count_call(kind, CallOutcome::Ok);
                     return Ok(if matches!(reply, WorkerReply::Done { .. }) {
                         HomeAcknowledgement::Leased
                     } else {
@@ -480,17 +480,17 @@ impl CacheTierClient {
                 // The home has no room for a write that it did not know of. It may have room in a
                 // moment.
                 Ok(Ok(WorkerReply::Refused(WorkerRefusal { kind: RefusalKind::Busy, .. })))
-                    if kind == REPORT && Instant::now() + pause < until =>
+                    if kind == CallKind::Report && Instant::now() + pause < until =>
                 {
                     worker.health.note_success();
-                    self.metrics.count_call(kind, "refused");
+                    self.metrics.count_call(kind, CallOutcome::Refused);
                     sleep(pause).await;
                     pause = (pause * 2).min(RETRY_PAUSE_MAX);
                     continue;
                 }
                 Ok(Ok(WorkerReply::Refused(refusal))) => {
                     worker.health.note_success();
-                    self.metrics.count_call(kind, "refused");
+                    self.metrics.count_call(kind, CallOutcome::Refused);
                     return Err(self.refusal_error(worker, kind, refusal));
                 }
                 Ok(Ok(_)) => "its answer makes no sense".to_owned(),
@@ -502,7 +502,7 @@ impl CacheTierClient {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it was silent".to_owned(),
             };
-            self.metrics.count_call(kind, "failed");
+            self.metrics.count_call(kind, CallOutcome::Failed);
             self.note_failure(worker);
             if Instant::now() + pause >= until {
                 return Err(CoherenceError::HomeUnreachable { worker: worker.id.clone(), reason });
@@ -516,10 +516,11 @@ impl CacheTierClient {
     pub(crate) fn refusal_error(
         &self,
         worker: &TierWorker,
-        what: &'static str,
+        kind: CallKind,
         refusal: WorkerRefusal,
     ) -> CoherenceError {
-        let (worker, WorkerRefusal { kind, reason }) = (worker.id.clone(), refusal);
+        let (worker, what) = (worker.id.clone(), kind.label_text());
+        let WorkerRefusal { kind, reason } = refusal;
         if self.options.coordinated
             && matches!(kind, RefusalKind::WrongEpoch(_) | RefusalKind::NoLease)
         {
@@ -530,10 +531,10 @@ impl CacheTierClient {
 }
 
 impl WriteEvent {
-    fn call_kind(self) -> &'static str {
+    fn call_kind(self) -> CallKind {
         match self {
-            Self::Announce => "announce",
-            Self::Report(_) => REPORT,
+            Self::Announce => CallKind::Announce,
+            Self::Report(_) => CallKind::Report,
         }
     }
 }

@@ -10,11 +10,12 @@ use super::ServeRefusal;
 use crate::attributes::{AnswerAgeLimits, AnswerRequirements, AttributeMaxAge, ObjectPresence};
 use crate::clock::ClockReading;
 use crate::digest::{PageKey, VersionDigest};
+use crate::metrics::CountedRequest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
     pub(super) fn answer_look(&self, look: ObjectLookMessage) -> Result<Message, ServeRefusal> {
-        self.metrics.warms.inc();
+        self.metrics.requests[CountedRequest::Warm].inc();
         self.standing
             .is_at(look.epoch)
             .map_err(|denied| Self::refusal_for_denial(denied, look.epoch))?;

@@ -9,6 +9,7 @@ use verbs3_rdma::transport::ReplySender;
 
 use super::{BlockSpanReader, ServeRefusal};
 use crate::fill::FillTarget;
+use crate::metrics::CountedRequest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -18,7 +19,7 @@ impl CacheWorker {
         landing_bytes: u64,
         reply: ReplySender,
     ) {
-        self.metrics.reads.inc();
+        self.metrics.requests[CountedRequest::Read].inc();
         match self.read(read, landing_bytes, false) {
             Ok(reading) => self.send_rest(reading, reply).await,
             Err(refused) => self.refuse_request(reply, refused).await,
@@ -33,7 +34,7 @@ impl CacheWorker {
         landing_bytes: u64,
         reply: ReplySender,
     ) {
-        self.metrics.replica_reads.inc();
+        self.metrics.requests[CountedRequest::ReadReplica].inc();
         let replica = !self.former.is_mine(read.object.block_slot(read.block));
         match self.read(read, landing_bytes, replica) {
             Ok(reading) => self.send_rest(reading, reply).await,

@@ -10,6 +10,7 @@
 use verbs3_protocol::{NoticeAnswer, RefusalKind, WorkerRefusal, WriteNotice};
 
 use super::{ChangeReceipt, ServeRefusal};
+use crate::metrics::RelayedOutcome;
 use crate::standing::WriteLeaseState;
 use crate::worker::CacheWorker;
 
@@ -32,12 +33,16 @@ impl CacheWorker {
             )),
         };
         let (counter, heard) = match noted.and_then(settled) {
-            Ok(WriteLeaseState::Leased) => (&self.metrics.heard_done, NoticeAnswer::Done),
-            Ok(WriteLeaseState::Unleased) => (&self.metrics.heard_unleased, NoticeAnswer::Unleased),
+            Ok(WriteLeaseState::Leased) => {
+                (&self.metrics.relayed[RelayedOutcome::Done], NoticeAnswer::Done)
+            }
+            Ok(WriteLeaseState::Unleased) => {
+                (&self.metrics.relayed[RelayedOutcome::Unleased], NoticeAnswer::Unleased)
+            }
             Err(refused) => {
                 self.count_refused(&refused);
                 let refusal = WorkerRefusal { kind: refused.kind, reason: refused.reason };
-                (&self.metrics.heard_refused, NoticeAnswer::Refused(refusal))
+                (&self.metrics.relayed[RelayedOutcome::Refused], NoticeAnswer::Refused(refusal))
             }
         };
         counter.inc();

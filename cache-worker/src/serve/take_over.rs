@@ -4,11 +4,12 @@
 use verbs3_protocol::{RefusalKind, TakeOver, WorkerReply as Message};
 
 use super::ServeRefusal;
+use crate::metrics::CountedRequest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
     pub(super) async fn answer_take_over(&self, asked: TakeOver) -> Result<Message, ServeRefusal> {
-        self.metrics.take_overs.inc();
+        self.metrics.requests[CountedRequest::TakeOver].inc();
         let TakeOver { object, version, epoch, geometry, block, heat_bytes } = asked;
         self.check_geometry(geometry)?;
         let own = self.standing.current_epoch();

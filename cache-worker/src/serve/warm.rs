@@ -21,6 +21,7 @@ use crate::attributes::ObjectPresence;
 use crate::fill::{
     FillTarget, PageClaim, PageClaimRequest, PageFillError, PageSource, RunInterest,
 };
+use crate::metrics::{CountedRequest, WarmedFound};
 use crate::worker::CacheWorker;
 
 /// How often one warm-up reclaims pages whose fill was abandoned.
@@ -70,14 +71,15 @@ impl CacheWorker {
         listed: Option<u64>,
         mut reply: ReplySender,
     ) {
-        self.metrics.warms.inc();
+        self.metrics.requests[CountedRequest::Warm].inc();
         let Some(answer) = while_alive(&mut reply, self.warm_block(warm, listed)).await else {
             return;
         };
         match answer {
             Ok(WarmupAnswer::Warmed(warmed)) => {
-                self.metrics.warm_held.inc_by(u64::from(warmed.held_bytes));
-                self.metrics.warm_loaded.inc_by(u64::from(warmed.loaded_bytes));
+                self.metrics.warmed_bytes[WarmedFound::Held].inc_by(u64::from(warmed.held_bytes));
+                self.metrics.warmed_bytes[WarmedFound::Loaded]
+                    .inc_by(u64::from(warmed.loaded_bytes));
                 send_message(reply, &Message::Warmed(warmed)).await;
             }
             Ok(WarmupAnswer::Absent(absent)) => send_message(reply, &Message::Absent(absent)).await,

@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use s3s::StdError;
 use tracing::Level;
+use verbs3_metrics::MetricLabel;
 use verbs3_telemetry::{RequestFacts, TraceValue};
 
 use super::client_progress::{ClientProgress, ProgressTurn};
@@ -135,14 +136,8 @@ impl RequestEnding {
             ("http.response.body.size", TraceValue::from(self.bytes)),
             ("verbs3.request_id", TraceValue::Text(cx.request_id().to_string().into())),
             ("verbs3.complete", TraceValue::Truth(self.complete)),
-            (
-                "verbs3.cache",
-                TraceValue::Name(cx.cache_verdict().map_or("none", |verdict| verdict.as_str())),
-            ),
-            (
-                "verbs3.transport",
-                TraceValue::Name(cx.bytes_origin().map_or("none", |via| via.as_str())),
-            ),
+            ("verbs3.cache", TraceValue::Name(cx.cache_verdict().label_text())),
+            ("verbs3.transport", TraceValue::Name(cx.bytes_origin().label_text())),
         ];
         if let Some(operation) = operation {
             attributes.push(("rpc.system", TraceValue::Name("aws-api")));
@@ -235,12 +230,11 @@ impl Drop for RequestEnding {
         let cx = &self.exchange.cx;
         let operation = self.exchange.row.get().copied();
         let seconds = cx.started_at().elapsed().as_secs_f64();
-        let verdict = cx.cache_verdict().map_or("none", |verdict| verdict.as_str());
-        let transport = cx.bytes_origin().map_or("none", |via| via.as_str());
+        let (verdict, origin) = (cx.cache_verdict(), cx.bytes_origin());
         cx.add_body_bytes(self.bytes);
         self.metrics.count_answer(operation, self.status);
         self.metrics.seconds.observe(seconds);
-        self.metrics.count_sent_bytes(verdict, transport, self.bytes);
+        self.metrics.count_sent_bytes(verdict, origin, self.bytes);
         if let Some(trace) = cx.request_trace() {
             trace.finish_trace(|| self.trace_facts());
         }
@@ -262,8 +256,8 @@ impl Drop for RequestEnding {
                     code = self.code.as_deref().unwrap_or(""),
                     bytes = self.bytes,
                     complete = self.complete,
-                    cache = verdict,
-                    transport,
+                    cache = verdict.label_text(),
+                    transport = origin.label_text(),
                     seconds,
                     principal = self.exchange.proven_identity().map_or("", |identity| identity.identity_name()),
                     "request",

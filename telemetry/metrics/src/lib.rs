@@ -24,7 +24,7 @@ pub use metric_family::{FamilyMember, MetricFamily};
 pub use metric_field::MetricField;
 pub use metric_label::{LabelSet, LabelValue, MetricLabel};
 pub use metrics_table::{
-    LabelDescription, MetricDescription, MetricKind, MetricsTable, TableDescription,
+    LabelDescription, MetricDescription, MetricKind, MetricsTable, MetricsTableDescription,
 };
 pub use sampled_metrics::register_sampled;
 pub use table_family::TableFamily;

@@ -14,12 +14,12 @@ pub trait MetricsTable: Collector + Clone + 'static {
     fn create_table(outer: &[(&str, &str)]) -> Self;
 
     /// What the document says of its metrics.
-    fn describe_table() -> TableDescription;
+    fn describe_table() -> MetricsTableDescription;
 }
 
 /// A table, as it is declared.
 #[derive(Debug, Clone)]
-pub struct TableDescription {
+pub struct MetricsTableDescription {
     /// The doc comment of its struct as one line of Markdown.
     pub documentation: &'static str,
     /// Where it is declared.

@@ -4,6 +4,7 @@
 use super::opening::{BYTES, all, opens, request};
 use super::reading::{END, read};
 use super::*;
+use crate::metrics::SpreadTarget;
 use crate::worker_map::{HotBlockDraw, OutstandingBytes, TierWorker};
 use crate::{HotBlockReplicas, OpenOutcome};
 use verbs3_protocol::{ByteRange, SPREAD_BYTES_MIN, UfsAnswer};
@@ -65,7 +66,10 @@ async fn a_hot_block_is_read_at_all_its_workers_and_any_other_at_its_owner() {
     assert!(workers[1..].iter().all(|worker| asked_as_replica(worker) == worker.asked().len()));
     assert!(workers[0].asked().len() > 1 && asked_as_replica(&workers[0]) == 0, "the owner fills");
     let metrics = &tier.metrics;
-    assert_eq!(metrics.spread_owner.get() + metrics.spread_replica.get(), 60);
+    assert_eq!(
+        metrics.spread[SpreadTarget::Owner].get() + metrics.spread[SpreadTarget::Replica].get(),
+        60
+    );
     let before = workers.each_ref().map(|worker| worker.asked().len());
     drain(&mut read(&tier, "b", 0)).await;
     assert_eq!(workers[1].asked().len(), before[1] + 1);
@@ -119,7 +123,7 @@ async fn what_a_replica_does_not_hold_comes_from_the_owner_from_the_byte_where_i
             "{:?}",
             a.asked()
         );
-        assert_eq!(tier.metrics.spread_back.get(), 1);
+        assert_eq!(tier.metrics.spread[SpreadTarget::Back].get(), 1);
     }
 }
 
@@ -253,7 +257,10 @@ async fn a_replica_that_says_the_version_is_gone_leaves_it_to_the_owner() {
     heat(&tier, 2);
     let busy_owner = busy(&tier, "a");
     reads_well(&tier).await;
-    assert_eq!((a.asked().len(), b.asked().len(), tier.metrics.spread_back.get()), (1, 1, 1));
+    assert_eq!(
+        (a.asked().len(), b.asked().len(), tier.metrics.spread[SpreadTarget::Back].get()),
+        (1, 1, 1)
+    );
     drop(busy_owner);
     // The owner's word holds.
     let a = TestWorker::new("a", refuses(RefusalKind::VersionGone));

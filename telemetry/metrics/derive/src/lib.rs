@@ -80,13 +80,13 @@ fn implement_table(input: &DeriveInput) -> syn::Result<TokenStream> {
                 Self { #(#fields: MetricField::create_field(&#declarations, outer)),* }
             }
 
-            fn describe_table() -> ::verbs3_metrics::TableDescription {
+            fn describe_table() -> ::verbs3_metrics::MetricsTableDescription {
                 let mut metrics = ::std::vec::Vec::new();
                 #(metrics.extend(
                     <#kinds as ::verbs3_metrics::MetricField>::describe_field(&#declarations),
                 );)*
                 #outer
-                ::verbs3_metrics::TableDescription { documentation: #documentation, file: ::core::file!(), metrics }
+                ::verbs3_metrics::MetricsTableDescription { documentation: #documentation, file: ::core::file!(), metrics }
             }
         }
 
