@@ -16,7 +16,7 @@ use super::{NO_BUCKET, PATH, PreloadAnswer, SharedPreloadJobs, refuse};
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::exchange::HttpExchange;
 use crate::http::{HostDomains, LenientRoute};
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::MountTable;
 use crate::s3_errors::access_denied;
 
@@ -57,7 +57,7 @@ impl PreloadRoute {
             return refuse(StatusCode::NOT_IMPLEMENTED, "unavailable", reason);
         };
         let Ok(_place) = self.places.try_acquire() else {
-            self.metrics.count_denial("preloads");
+            self.metrics.count_denial(DenialReason::Preloads);
             let reason = "too many requests about jobs are under way; send it again later";
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason);
         };
@@ -82,7 +82,7 @@ impl PreloadRoute {
             Ok(question) => jobs.ask_coordinators(question).await,
             Err(refusal) => {
                 if refusal.status == StatusCode::FORBIDDEN {
-                    self.metrics.count_denial("policy");
+                    self.metrics.count_denial(DenialReason::Policy);
                 }
                 refusal
             }
@@ -121,7 +121,7 @@ impl S3Route for PreloadRoute {
         match identity {
             Some(identity) => exchange.recognise_identity(identity),
             None => {
-                self.metrics.count_denial("anonymous");
+                self.metrics.count_denial(DenialReason::Anonymous);
                 Err(access_denied())
             }
         }
