@@ -28,7 +28,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use prometheus::IntCounter;
 use tokio::sync::Semaphore;
 use verbs3_protocol::BlockIndex;
 use verbs3_rdma::arena::CellReader;
@@ -37,10 +36,10 @@ use crate::digest::{PageKey, VersionDigest};
 use crate::memory::{GhostFingerprints, PageHeat};
 use disk_headers::PageHeader;
 use folder_store::FolderPageStore;
-use metrics::DiskMetrics;
+use metrics::{DiskEvictionReason, LookupResult, PageDropReason, QueueBytesKind};
 use write_queue::{DiskTierWriter, DiskWriteJob, DiskWriteQueue, WriteQueueBudget};
 
-pub use metrics::TABLE as METRICS;
+pub(crate) use metrics::DiskMetrics;
 pub use options::{DiskError, DiskFolder, DiskOptions, DiskVolume};
 pub(crate) use pending_pins::PendingPins;
 pub(crate) use tier_builder::DiskTierBuilder;
@@ -94,8 +93,6 @@ pub(crate) struct DiskTier {
     flush_max: Duration,
     stall_max: Duration,
     metrics: DiskMetrics,
-    hits: IntCounter,
-    misses: IntCounter,
 }
 
 /// Returns seconds since 1970. A clock that is set wrong only makes pages look older or younger.
@@ -118,7 +115,7 @@ impl DiskTier {
             bytes_per_second_max: options.write_bytes_per_second_max
                 / (folders.len().max(1) as u64),
         };
-        metrics.queue_bytes.with_label_values(&["max"]).set(budget.bytes_max as i64);
+        metrics.queue_bytes[QueueBytesKind::Max].set(budget.bytes_max as i64);
         let capacity: u64 = folders.iter().map(FolderPageStore::capacity_bytes).sum();
         let shelf = |(number, folder): (usize, FolderPageStore)| {
             let (folder, queue) = (Arc::new(folder), Arc::new(DiskWriteQueue::new(budget.clone())));
@@ -142,8 +139,6 @@ impl DiskTier {
         };
         let shelves =
             folders.into_iter().enumerate().map(shelf).collect::<Result<Vec<_>, DiskError>>()?;
-        let lookups = |found: &str| metrics.lookups.with_label_values(&[found]);
-        let (hits, misses) = (lookups("hit"), lookups("miss"));
         let disk = Self {
             shelves,
             ghosts: Mutex::new(GhostFingerprints::new((capacity >> 16).min(GHOSTS_MAX) as usize)),
@@ -154,8 +149,6 @@ impl DiskTier {
             flush_max: options.flush_max,
             stall_max: options.stall_max,
             metrics,
-            hits,
-            misses,
         };
         disk.look_over();
         Ok(disk)
@@ -164,11 +157,8 @@ impl DiskTier {
     /// Returns whether the page can be read here, and counts the lookup.
     pub(crate) fn look_up_page(&self, key: PageKey) -> bool {
         let found = self.holds_page(key);
-        if found {
-            self.hits.inc()
-        } else {
-            self.misses.inc()
-        }
+        let result = if found { LookupResult::Hit } else { LookupResult::Miss };
+        self.metrics.lookups[result].inc();
         found
     }
 
@@ -188,7 +178,7 @@ impl DiskTier {
     pub(crate) fn evict_page(&self, key: PageKey) {
         for shelf in &self.shelves {
             if shelf.folder.evict_page(key, self.stall_max) {
-                self.metrics.evictions.with_label_values(&["asked"]).inc();
+                self.metrics.evictions[DiskEvictionReason::Asked].inc();
             }
         }
     }
@@ -226,17 +216,17 @@ impl DiskTier {
     /// Queues a page to be written, if it is worth it. Returns true if it will be written, or is on
     /// disk already. Never waits.
     pub(crate) fn offer_page(&self, offer: &DemotionOffer<'_>) -> bool {
-        let dropped = |reason: &str| {
-            self.metrics.dropped.with_label_values(&[reason]).inc();
+        let dropped = |reason: PageDropReason| {
+            self.metrics.dropped[reason].inc();
             false
         };
         let key = offer.version.page_key(offer.block, offer.page);
         if self.holds_page(key) {
             return true;
         }
-        let Some(shelf) = self.shelf_for(key) else { return dropped("folder") };
+        let Some(shelf) = self.shelf_for(key) else { return dropped(PageDropReason::Folder) };
         if !shelf.folder.has_room(offer.length) && !self.is_worth_a_place(key, offer) {
-            return dropped("cold");
+            return dropped(PageDropReason::Cold);
         }
         let header = PageHeader {
             version: offer.version.to_stored(),
@@ -251,7 +241,7 @@ impl DiskTier {
             pinned_until_s: 0,
         };
         shelf.queue.offer_job(DiskWriteJob::Write { header, cell: offer.cell.clone() })
-            || dropped("queue")
+            || dropped(PageDropReason::Queue)
     }
 
     /// Pins the pages that are here until that time; `None` unpins them. Pins survive a restart
@@ -286,14 +276,12 @@ impl DiskTier {
                 shelf.folder.report_stall();
                 // Other folders need the queue's bytes, and memory needs the pages.
                 let dropped = shelf.queue.drop_pages();
-                self.metrics.dropped.with_label_values(&["folder"]).inc_by(dropped as u64);
+                self.metrics.dropped[PageDropReason::Folder].inc_by(dropped as u64);
             }
             shelf.folder.look_over(now_s, SWEEP_STEPS);
             shelf.folder.pins_wait(shelf.queue.pin_count());
         }
-        self.metrics
-            .queue_bytes
-            .with_label_values(&["now"])
+        self.metrics.queue_bytes[QueueBytesKind::Now]
             .set(self.budget.used.load(Ordering::Relaxed) as i64);
     }
 

@@ -29,7 +29,7 @@ use crate::digest::{DigestState, KeyedDigester, PageKey, VersionDigest};
 use crate::disk::DiskTier;
 use crate::former_owners::FormerOwners;
 use crate::memory::{CachedPage, DemotionEvidence, MemoryTier};
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{BusyReason, WorkerMetrics};
 use crate::options::WorkerOptions;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 
@@ -235,7 +235,7 @@ impl PageFiller {
                 }
                 Ok(None) => Err(PageFillError::Stopping),
                 Err(_) => {
-                    self.metrics.busy_wait.inc();
+                    self.metrics.busy[BusyReason::FillWait].inc();
                     Err(PageFillError::Busy("no fill ended in time; raise fills_in_flight_max or \
                         fill_wait_max"))
                 }
@@ -254,7 +254,7 @@ impl PageFiller {
     fn enter_queue(&self) -> Result<FillQueueGuard<'_>, PageFillError> {
         if self.queued.fetch_add(1, Ordering::Relaxed) >= self.bounds.queued_max {
             self.queued.fetch_sub(1, Ordering::Relaxed);
-            self.metrics.busy_queue.inc();
+            self.metrics.busy[BusyReason::FillsQueued].inc();
             return Err(PageFillError::Busy(
                 "too many fills wait for their turn; raise fills_queued_max",
             ));

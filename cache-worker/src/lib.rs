@@ -28,7 +28,7 @@ mod worker_drain;
 
 pub use block_rates::BlockRate;
 pub use clock::{ManualWorkerClock, SystemClock, WorkerClock, WorkerInstant};
-pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume, METRICS as DISK_METRICS};
+pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume};
 pub use membership::{MapActivation, NotedWrite};
 pub use options::{WorkerOptions, WorkerOptionsError};
 pub use volumes::WorkerVolumes;

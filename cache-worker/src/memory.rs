@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use verbs3_rdma::arena::{Arena, ArenaCell, CellReader, ExtentId};
 
 use crate::digest::PageKey;
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{EvictionReason, WorkerMetrics};
 pub(crate) use ghost_fingerprints::GhostFingerprints;
 use shard::{EvictionOutcome, MemoryTierShard};
 
@@ -135,7 +135,7 @@ impl MemoryTier {
     /// Evicts a page even if it is being read: its readers keep their reference.
     pub(crate) fn give_up(&self, key: PageKey) {
         if self.page_shard(key).lock().drop_page(key) {
-            self.metrics.evictions_asked.inc();
+            self.metrics.evictions[EvictionReason::Asked].inc();
         }
     }
 
@@ -194,7 +194,7 @@ impl MemoryTier {
     pub(crate) fn sweep_idle(&self, cutoff_s: u32, steps: usize) {
         for shard in &self.shards {
             let evicted = shard.lock().sweep_idle(cutoff_s, steps);
-            self.metrics.evictions_idle.inc_by(evicted as u64);
+            self.metrics.evictions[EvictionReason::Idle].inc_by(evicted as u64);
         }
     }
 
@@ -212,7 +212,7 @@ impl MemoryTier {
         for at in 0..SHARDS {
             let evicted = self.shards[(first + at) % SHARDS].lock().evict_coldest();
             if let EvictionOutcome::Page = evicted {
-                self.metrics.evictions_room.inc();
+                self.metrics.evictions[EvictionReason::Room].inc();
                 return true;
             }
         }
@@ -225,7 +225,7 @@ impl MemoryTier {
         let Some(extent) = self.arena.sparsest_extent() else { return false };
         let evicted = self.empty_extent(extent);
         self.metrics.evacuations.inc();
-        self.metrics.evictions_evacuation.inc_by(evicted as u64);
+        self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
         evicted > 0
     }
 

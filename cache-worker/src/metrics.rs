@@ -1,248 +1,286 @@
-//! Every metric of a worker: name, labels and meaning in one table.
+//! Every metric of a worker, declared once.
 //!
-//! Owns the values of one worker and registers them. Does not serve them. The arena's usage is a
-//! metric of `rdma`.
+//! Owns the values of one worker. Does not serve them. The arena's usage is a metric of `rdma`, and
+//! the disk tier has a table of its own.
 
-use prometheus::{IntCounter, IntGauge, Opts, Registry, Result as PrometheusResult};
+use prometheus::{IntCounter, IntGauge};
+use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable, MetricsTableDescription};
 
-macro_rules! table {
-    ($($field:ident: $kind:ident, $name:literal, [$($label:literal = $value:literal),*], $help:literal;)*) => {
-        /// The metrics of one worker, one field for each name and label value. Clones share the
-        /// values.
-        #[derive(Clone)]
-        pub(crate) struct WorkerMetrics { $(#[doc = $help] pub(crate) $field: $kind,)* }
+use crate::disk::DiskMetrics;
 
-        impl WorkerMetrics {
-            /// Creates all metrics and registers them.
-            pub(crate) fn new(registry: &Registry) -> PrometheusResult<Self> {
-                let metrics = Self {
-                    $($field: $kind::with_opts(Opts::new($name, $help)$(.const_label($label, $value))*)?,)*
-                };
-                $(registry.register(Box::new(metrics.$field.clone()))?;)*
-                Ok(metrics)
-            }
-        }
-
-        /// Name, labels and meaning of every metric, for the documentation and its test. A metric
-        /// appears once for each value of its label.
-        pub const TABLE: &[(&str, &[&str], &str)] = &[$(($name, &[$($label),*], $help)),*];
-    };
+/// Describes every metric of this crate, for the document.
+pub fn describe_metrics() -> Vec<MetricsTableDescription> {
+    vec![WorkerMetrics::describe_table(), DiskMetrics::describe_table()]
 }
 
-table! {
-    opens: IntCounter, "verbs3_worker_requests_total", ["request" = "open"], "Requests, by kind.";
-    reads: IntCounter, "verbs3_worker_requests_total", ["request" = "read"], "Requests, by kind.";
-    announces: IntCounter, "verbs3_worker_requests_total", ["request" = "announce"],
-        "Requests, by kind.";
-    reports: IntCounter, "verbs3_worker_requests_total", ["request" = "report"],
-        "Requests, by kind.";
-    heard_done: IntCounter, "verbs3_worker_relayed_total", ["outcome" = "done"],
-        "Announcements and reports that came by way of the coordinators, by outcome; \
-        `requests_total` counts them, too.";
-    heard_unleased: IntCounter, "verbs3_worker_relayed_total", ["outcome" = "unleased"],
-        "Announcements and reports that came by way of the coordinators, by outcome; \
-        `requests_total` counts them, too.";
-    heard_refused: IntCounter, "verbs3_worker_relayed_total", ["outcome" = "refused"],
-        "Announcements and reports that came by way of the coordinators, by outcome; \
-        `requests_total` counts them, too.";
-    leased: IntGauge, "verbs3_worker_leased", [],
-        "1 while this worker may answer for attributes from what it knows; always without a \
-        coordinator.";
-    forgets: IntCounter, "verbs3_worker_requests_total", ["request" = "forget"],
-        "Requests, by kind.";
-    listings: IntCounter, "verbs3_worker_requests_total", ["request" = "listed"],
-        "Requests, by kind.";
+/// The memory tier of a worker, and what it serves.
+#[derive(MetricsTable)]
+#[metrics(prefix = "verbs3_worker")]
+pub(crate) struct WorkerMetrics {
+    /// Requests, by kind.
+    #[metric(labels(request), from_zero)]
+    pub(crate) requests: MetricFamily<CountedRequest, IntCounter>,
+    /// Announcements and reports that came by way of the coordinators, by outcome; `requests_total`
+    /// counts them, too.
+    #[metric(labels(outcome), from_zero)]
+    pub(crate) relayed: MetricFamily<RelayedOutcome, IntCounter>,
+    /// 1 while this worker may answer for attributes from what it knows; always without a
+    /// coordinator.
+    pub(crate) leased: IntGauge,
+    /// Requests refused, by what the asker was told.
+    #[metric(labels(kind), from_zero)]
+    pub(crate) refusals: MetricFamily<CountedRefusal, IntCounter>,
 
-    warms: IntCounter, "verbs3_worker_requests_total", ["request" = "warm"], "Requests, by kind.";
+    /// Wanted pages, by how they were found.
+    #[metric(labels(found), from_zero)]
+    pub(crate) pages: MetricFamily<PageFound, IntCounter>,
+    /// Pages asked of a UFS before any reader wanted them.
+    pub(crate) pages_ahead: IntCounter,
+    /// Pages whose fill was stopped because its readers had gone.
+    pub(crate) pages_abandoned: IntCounter,
+    /// Bytes answered, by the verdict on their request.
+    #[metric(labels(verdict), from_zero)]
+    pub(crate) served_bytes: MetricFamily<ServedVerdict, IntCounter>,
 
-    refused_uncertain: IntCounter, "verbs3_worker_refusals_total", ["kind" = "uncertain"],
-        "Requests refused, by what the asker was told.";
-    refused_busy: IntCounter, "verbs3_worker_refusals_total", ["kind" = "busy"],
-        "Requests refused, by what the asker was told.";
-    refused_uncacheable: IntCounter, "verbs3_worker_refusals_total", ["kind" = "uncacheable"],
-        "Requests refused, by what the asker was told.";
-    refused_version_gone: IntCounter, "verbs3_worker_refusals_total", ["kind" = "version_gone"],
-        "Requests refused, by what the asker was told.";
-    refused_ufs: IntCounter, "verbs3_worker_refusals_total", ["kind" = "ufs"],
-        "Requests refused, by what the asker was told.";
-    refused_unreachable: IntCounter, "verbs3_worker_refusals_total", ["kind" = "ufs_unreachable"],
-        "Requests refused, by what the asker was told.";
-    refused_volume: IntCounter, "verbs3_worker_refusals_total", ["kind" = "unknown_volume"],
-        "Requests refused, by what the asker was told.";
-    refused_geometry: IntCounter, "verbs3_worker_refusals_total", ["kind" = "geometry"],
-        "Requests refused, by what the asker was told.";
-    refused_epoch: IntCounter, "verbs3_worker_refusals_total", ["kind" = "epoch"],
-        "Requests refused, by what the asker was told.";
-    refused_lease: IntCounter, "verbs3_worker_refusals_total", ["kind" = "no_lease"],
-        "Requests refused, by what the asker was told.";
-    refused_not_held: IntCounter, "verbs3_worker_refusals_total", ["kind" = "not_held"],
-        "Requests refused, by what the asker was told.";
-    refused_malformed: IntCounter, "verbs3_worker_refusals_total", ["kind" = "malformed"],
-        "Requests refused, by what the asker was told.";
+    /// Requests that fills and checks sent to a UFS.
+    #[metric(labels(request), from_zero)]
+    pub(crate) ufs_requests: MetricFamily<UfsRequestKind, IntCounter>,
+    /// Body bytes taken from a UFS.
+    pub(crate) filled_bytes: IntCounter,
+    /// UFS reads under way.
+    pub(crate) fills_in_flight: IntGauge,
+    /// UFS reads that wait for their turn.
+    pub(crate) fills_queued: IntGauge,
+    /// UFS reads that failed, for whatever reason of the UFS.
+    pub(crate) fills_failed: IntCounter,
 
-    pages_hit: IntCounter, "verbs3_worker_pages_total", ["found" = "hit"],
-        "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for \
-        another reader (joined), or absent (missed).";
-    pages_on_disk: IntCounter, "verbs3_worker_pages_total", ["found" = "disk"],
-        "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for \
-        another reader (joined), or absent (missed).";
-    pages_joined: IntCounter, "verbs3_worker_pages_total", ["found" = "joined"],
-        "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for \
-        another reader (joined), or absent (missed).";
-    pages_missed: IntCounter, "verbs3_worker_pages_total", ["found" = "missed"],
-        "Wanted pages, by how they were found: in memory (hit), on disk (disk), being filled for \
-        another reader (joined), or absent (missed).";
-    pages_ahead: IntCounter, "verbs3_worker_pages_ahead_total", [],
-        "Pages asked of a UFS before any reader wanted them.";
-    pages_abandoned: IntCounter, "verbs3_worker_pages_abandoned_total", [],
-        "Pages whose fill was stopped because its readers had gone.";
+    /// Questions to former owners of a slot for pages, before the UFS is asked, by result.
+    #[metric(labels(result), from_zero)]
+    pub(crate) former_asked: MetricFamily<FormerResult, IntCounter>,
+    /// Bytes of pages that a former owner gave to a new one.
+    #[metric(labels(direction), from_zero)]
+    pub(crate) former_bytes: MetricFamily<PageDirection, IntCounter>,
+    /// Hot blocks of this worker that their new owners did not take over when it was drained.
+    pub(crate) hand_overs_failed: IntCounter,
+    /// Hot blocks that new owners have still to take over from this worker, which drains.
+    pub(crate) hand_overs_left: IntGauge,
+    /// Questions of this worker, as a replica of a hot block, to its owner for pages, by result.
+    #[metric(labels(result), from_zero)]
+    pub(crate) owner_asked: MetricFamily<OwnerResult, IntCounter>,
+    /// Bytes of pages that this worker, as a replica of hot blocks, took from their owners.
+    pub(crate) owner_bytes: IntCounter,
 
-    served_hit: IntCounter, "verbs3_worker_served_bytes_total", ["verdict" = "hit"],
-        "Bytes answered, by the verdict on their request.";
-    served_partial: IntCounter, "verbs3_worker_served_bytes_total", ["verdict" = "partial"],
-        "Bytes answered, by the verdict on their request.";
-    served_miss: IntCounter, "verbs3_worker_served_bytes_total", ["verdict" = "miss"],
-        "Bytes answered, by the verdict on their request.";
+    /// What could not be done at once, by the bound that was met.
+    #[metric(labels(reason), from_zero)]
+    pub(crate) busy: MetricFamily<BusyReason, IntCounter>,
+    /// Blocks being warmed.
+    pub(crate) warms_in_flight: IntGauge,
+    /// Bytes that warm-ups asked for: held already, or loaded for them.
+    #[metric(labels(found), from_zero)]
+    pub(crate) warmed_bytes: MetricFamily<WarmedFound, IntCounter>,
+    /// Pages given up, by reason.
+    #[metric(labels(reason), from_zero)]
+    pub(crate) evictions: MetricFamily<EvictionReason, IntCounter>,
+    /// Extents emptied to make room for another size of page.
+    pub(crate) evacuations: IntCounter,
 
-    ufs_gets: IntCounter, "verbs3_worker_ufs_requests_total", ["request" = "get"],
-        "Requests that fills and checks sent to a UFS.";
-    ufs_heads: IntCounter, "verbs3_worker_ufs_requests_total", ["request" = "head"],
-        "Requests that fills and checks sent to a UFS.";
-    filled_bytes: IntCounter, "verbs3_worker_filled_bytes_total", [],
-        "Body bytes taken from a UFS.";
-    fills_in_flight: IntGauge, "verbs3_worker_fills_in_flight", [], "UFS reads under way.";
-    fills_queued: IntGauge, "verbs3_worker_fills_queued", [], "UFS reads that wait for their turn.";
-    fills_failed: IntCounter, "verbs3_worker_fills_failed_total", [],
-        "UFS reads that failed, for whatever reason of the UFS.";
+    /// Opens, by where their attributes came from.
+    #[metric(labels(found), from_zero)]
+    pub(crate) attributes: MetricFamily<AttributesFound, IntCounter>,
+    /// Checks whose answer was not kept, because a write passed meanwhile.
+    pub(crate) checks_moved: IntCounter,
+    /// Objects whose attributes are being asked at a UFS.
+    pub(crate) checks_in_flight: IntGauge,
+    /// Opens answered with the UFS's word that there is no such object.
+    pub(crate) absences: IntCounter,
+    /// Keys whose attributes were made void, by an announcement, a report or an invalidation.
+    pub(crate) generations_raised: IntCounter,
+    /// Keys whose attributes or absence were dropped because a listing showed otherwise.
+    pub(crate) listing_contradictions: IntCounter,
+    /// Keys whose attributes were dropped because a reader found their version gone at the UFS.
+    pub(crate) gone_versions: IntCounter,
+    /// Leases on attributes of gateways, by what became of them.
+    #[metric(labels(event), from_zero)]
+    pub(crate) leases: MetricFamily<LeaseGrantEvent, IntCounter>,
+    /// Leases on attributes that gateways may hold.
+    pub(crate) leases_held: IntGauge,
+    /// Gateways that poll for recalls of leases.
+    pub(crate) lease_holders: IntGauge,
+    /// Acknowledgements of writes and invalidations that waited for gateways to drop recalled
+    /// leases.
+    #[metric(labels(until), from_zero)]
+    pub(crate) lease_waits: MetricFamily<LeaseWait, IntCounter>,
+    /// Announced writes without a report.
+    pub(crate) open_writes: IntGauge,
+    /// Keys with a write that was lost sight of and may be completed yet: what is learnt of them is
+    /// believed for worker.writes.doubt_age_max.
+    pub(crate) doubts: IntGauge,
+    /// Announced writes whose report never came.
+    pub(crate) writes_expired: IntCounter,
 
-    held_reads: IntCounter, "verbs3_worker_requests_total", ["request" = "read_held"],
-        "Requests, by kind.";
-    take_overs: IntCounter, "verbs3_worker_requests_total", ["request" = "take_over"], "Requests, by kind.";
-    holds: IntCounter, "verbs3_worker_requests_total", ["request" = "holds"], "Requests, by kind.";
-    former_all: IntCounter, "verbs3_worker_former_asked_total", ["result" = "all"],
-        "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_some: IntCounter, "verbs3_worker_former_asked_total", ["result" = "some"],
-        "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_none: IntCounter, "verbs3_worker_former_asked_total", ["result" = "none"],
-        "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_busy: IntCounter, "verbs3_worker_former_asked_total", ["result" = "busy"],
-        "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_resting: IntCounter, "verbs3_worker_former_asked_total", ["result" = "resting"],
-        "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_silent: IntCounter, "verbs3_worker_former_asked_total", ["result" = "silent"],
-        "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_failed: IntCounter, "verbs3_worker_former_asked_total", ["result" = "failed"],
-        "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_corrupt: IntCounter, "verbs3_worker_former_asked_total", ["result" = "corrupt"],
-        "Questions to former owners of a slot for pages, before the UFS is asked, by result.";
-    former_bytes: IntCounter, "verbs3_worker_former_bytes_total", ["direction" = "taken"],
-        "Bytes of pages that a former owner gave to a new one, at the one (given, with those given \
-        to replicas of hot blocks) and at the other (taken).";
-    hand_overs_failed: IntCounter, "verbs3_worker_hand_overs_failed_total", [],
-        "Hot blocks of this worker that their new owners did not take over when it was drained.";
-    hand_overs_left: IntGauge, "verbs3_worker_hand_overs_left", [],
-        "Hot blocks that new owners have still to take over from this worker, which drains.";
-    given_bytes: IntCounter, "verbs3_worker_former_bytes_total", ["direction" = "given"],
-        "Bytes of pages that a former owner gave to a new one, at the one (given, with those given \
-        to replicas of hot blocks) and at the other (taken).";
+    /// Pages held in memory.
+    pub(crate) held_pages: IntGauge,
+    /// Bytes of the pages held in memory.
+    pub(crate) held_bytes: IntGauge,
+    /// Attributes and absences held.
+    pub(crate) attributes_entries: IntGauge,
+}
 
-    replica_reads: IntCounter, "verbs3_worker_requests_total", ["request" = "read_replica"],
-        "Requests, by kind.";
-    owner_all: IntCounter, "verbs3_worker_owner_asked_total", ["result" = "all"],
-        "Questions of this worker, as a replica of a hot block, to its owner for pages, by result.";
-    owner_some: IntCounter, "verbs3_worker_owner_asked_total", ["result" = "some"],
-        "Questions of this worker, as a replica of a hot block, to its owner for pages, by result.";
-    owner_none: IntCounter, "verbs3_worker_owner_asked_total", ["result" = "none"],
-        "Questions of this worker, as a replica of a hot block, to its owner for pages, by result.";
-    owner_failed: IntCounter, "verbs3_worker_owner_asked_total", ["result" = "failed"],
-        "Questions of this worker, as a replica of a hot block, to its owner for pages, by result.";
-    owner_bytes: IntCounter, "verbs3_worker_owner_bytes_total", [],
-        "Bytes of pages that this worker, as a replica of hot blocks, took from their owners.";
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum CountedRequest {
+    Open,
+    Read,
+    Announce,
+    Report,
+    Forget,
+    Listed,
+    Warm,
+    ReadHeld,
+    TakeOver,
+    Holds,
+    ReadReplica,
+    Recalls,
+}
 
-    busy_memory: IntCounter, "verbs3_worker_busy_total", ["reason" = "memory"],
-        "What could not be done at once, by the bound that was met.";
-    busy_queue: IntCounter, "verbs3_worker_busy_total", ["reason" = "fills_queued"],
-        "What could not be done at once, by the bound that was met.";
-    busy_wait: IntCounter, "verbs3_worker_busy_total", ["reason" = "fill_wait"],
-        "What could not be done at once, by the bound that was met.";
-    busy_warm: IntCounter, "verbs3_worker_busy_total", ["reason" = "warm"],
-        "What could not be done at once, by the bound that was met.";
-    busy_checks: IntCounter, "verbs3_worker_busy_total", ["reason" = "checks"],
-        "What could not be done at once, by the bound that was met.";
-    busy_writes: IntCounter, "verbs3_worker_busy_total", ["reason" = "open_writes"],
-        "What could not be done at once, by the bound that was met.";
-    busy_holders: IntCounter, "verbs3_worker_busy_total", ["reason" = "lease_holders"],
-        "What could not be done at once, by the bound that was met.";
-    busy_ufs: IntCounter, "verbs3_worker_busy_total", ["reason" = "ufs_requests"],
-        "What could not be done at once, by the bound that was met.";
+/// What became of a word of the coordinators.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum RelayedOutcome {
+    Done,
+    Unleased,
+    Refused,
+}
 
-    warms_in_flight: IntGauge, "verbs3_worker_warms_in_flight", [], "Blocks being warmed.";
-    warm_held: IntCounter, "verbs3_worker_warmed_bytes_total", ["found" = "held"],
-        "Bytes that warm-ups asked for: held already, or loaded for them.";
-    warm_loaded: IntCounter, "verbs3_worker_warmed_bytes_total", ["found" = "loaded"],
-        "Bytes that warm-ups asked for: held already, or loaded for them.";
+/// What an asker was told.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum CountedRefusal {
+    Uncertain,
+    Busy,
+    Uncacheable,
+    VersionGone,
+    Ufs,
+    UfsUnreachable,
+    UnknownVolume,
+    Geometry,
+    Epoch,
+    NoLease,
+    NotHeld,
+    Malformed,
+}
 
-    evictions_room: IntCounter, "verbs3_worker_evictions_total", ["reason" = "room"],
-        "Pages given up, by reason.";
-    evictions_evacuation: IntCounter, "verbs3_worker_evictions_total", ["reason" = "evacuation"],
-        "Pages given up, by reason.";
-    evictions_idle: IntCounter, "verbs3_worker_evictions_total", ["reason" = "idle"],
-        "Pages given up, by reason.";
-    evictions_asked: IntCounter, "verbs3_worker_evictions_total", ["reason" = "asked"],
-        "Pages given up, by reason.";
-    evacuations: IntCounter, "verbs3_worker_evacuations_total", [],
-        "Extents emptied to make room for another size of page.";
+/// How a wanted page was found.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum PageFound {
+    /// In memory.
+    Hit,
+    /// On disk.
+    Disk,
+    /// Being filled for another reader.
+    Joined,
+    /// Absent.
+    Missed,
+}
 
-    attributes_hits: IntCounter, "verbs3_worker_attributes_total", ["found" = "cached"],
-        "Opens, by where their attributes came from.";
-    attributes_joined: IntCounter, "verbs3_worker_attributes_total", ["found" = "joined"],
-        "Opens, by where their attributes came from.";
-    attributes_checked: IntCounter, "verbs3_worker_attributes_total", ["found" = "checked"],
-        "Opens, by where their attributes came from.";
-    checks_moved: IntCounter, "verbs3_worker_checks_moved_total", [],
-        "Checks whose answer was not kept, because a write passed meanwhile.";
-    checks_in_flight: IntGauge, "verbs3_worker_checks_in_flight", [],
-        "Objects whose attributes are being asked at a UFS.";
-    absences: IntCounter, "verbs3_worker_absences_total", [],
-        "Opens answered with the UFS's word that there is no such object.";
-    generations_raised: IntCounter, "verbs3_worker_generations_raised_total", [],
-        "Keys whose attributes were made void, by an announcement, a report or an invalidation.";
-    listing_contradictions: IntCounter, "verbs3_worker_listing_contradictions_total", [],
-        "Keys whose attributes or absence were dropped because a listing showed otherwise.";
-    gone_versions: IntCounter, "verbs3_worker_gone_versions_total", [],
-        "Keys whose attributes were dropped because a reader found their version gone at the UFS.";
-    recalls: IntCounter, "verbs3_worker_requests_total", ["request" = "recalls"],
-        "Requests, by kind.";
-    leases_granted: IntCounter, "verbs3_worker_leases_total", ["event" = "granted"],
-        "Leases on attributes of gateways, by what became of them: granted, refused for want of a \
-        place (full), recalled because the key was written or made void.";
-    leases_full: IntCounter, "verbs3_worker_leases_total", ["event" = "full"],
-        "Leases on attributes of gateways, by what became of them: granted, refused for want of a \
-        place (full), recalled because the key was written or made void.";
-    leases_recalled: IntCounter, "verbs3_worker_leases_total", ["event" = "recalled"],
-        "Leases on attributes of gateways, by what became of them: granted, refused for want of a \
-        place (full), recalled because the key was written or made void.";
-    leases_held: IntGauge, "verbs3_worker_leases_held", [],
-        "Leases on attributes that gateways may hold.";
-    lease_holders: IntGauge, "verbs3_worker_lease_holders", [],
-        "Gateways that poll for recalls of leases.";
-    lease_waits: IntCounter, "verbs3_worker_lease_waits_total", ["until" = "any"],
-        "Acknowledgements of writes and invalidations that waited for gateways to drop recalled \
-        leases (any), and those of them that waited until the leases were over (end).";
-    leases_waited_out: IntCounter, "verbs3_worker_lease_waits_total", ["until" = "end"],
-        "Acknowledgements of writes and invalidations that waited for gateways to drop recalled \
-        leases (any), and those of them that waited until the leases were over (end).";
-    open_writes: IntGauge, "verbs3_worker_open_writes", [], "Announced writes without a report.";
-    doubts: IntGauge, "verbs3_worker_doubts", [],
-        "Keys with a write that was lost sight of and may be completed yet: what is learnt of them \
-        is believed for worker.writes.doubt_age_max.";
-    writes_expired: IntCounter, "verbs3_worker_writes_expired_total", [],
-        "Announced writes whose report never came.";
+/// The verdict on a request.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum ServedVerdict {
+    Hit,
+    Partial,
+    Miss,
+}
 
-    held_pages: IntGauge, "verbs3_worker_held_pages", [], "Pages held in memory.";
-    held_bytes: IntGauge, "verbs3_worker_held_bytes", [], "Bytes of the pages held in memory.";
-    attributes_entries: IntGauge, "verbs3_worker_attributes_entries", [],
-        "Attributes and absences held.";
+/// What a UFS was asked for.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum UfsRequestKind {
+    Get,
+    Head,
+}
+
+/// What a former owner gave.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum FormerResult {
+    All,
+    Some,
+    None,
+    Busy,
+    Resting,
+    Silent,
+    Failed,
+    Corrupt,
+}
+
+/// At which worker bytes are counted.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum PageDirection {
+    /// At the new owner.
+    Taken,
+    /// At the former one, with those given to replicas of hot blocks.
+    Given,
+}
+
+/// What the owner of a hot block gave.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum OwnerResult {
+    All,
+    Some,
+    None,
+    Failed,
+}
+
+/// The bound that was met.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum BusyReason {
+    Memory,
+    FillsQueued,
+    FillWait,
+    Warm,
+    Checks,
+    OpenWrites,
+    LeaseHolders,
+    UfsRequests,
+}
+
+/// How a warm-up found its bytes.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum WarmedFound {
+    Held,
+    Loaded,
+}
+
+/// Why a page was given up.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum EvictionReason {
+    Room,
+    Evacuation,
+    Idle,
+    Asked,
+}
+
+/// Where the attributes of an open came from.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum AttributesFound {
+    Cached,
+    Joined,
+    Checked,
+}
+
+/// What became of a lease on attributes.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum LeaseGrantEvent {
+    Granted,
+    /// Refused for want of a place.
+    Full,
+    /// The key was written or made void.
+    Recalled,
+}
+
+/// How long an acknowledgement waited.
+#[derive(Debug, Clone, Copy, MetricLabel)]
+pub(crate) enum LeaseWait {
+    /// All that waited.
+    Any,
+    /// Those of them that waited until the leases were over.
+    End,
 }
 
 #[cfg(test)]
@@ -252,9 +290,12 @@ mod tests {
 
     #[test]
     fn every_metric_registers_once() {
-        let registry = Registry::new();
+        let registry = prometheus::Registry::new();
         WorkerMetrics::new(&registry).unwrap();
-        let shown: usize = registry.gather().iter().map(|family| family.get_metric().len()).sum();
-        assert_eq!(shown, TABLE.len());
+        let mut shown: Vec<_> = registry.gather().iter().map(|f| f.name().to_owned()).collect();
+        let table = WorkerMetrics::describe_table();
+        let mut described: Vec<_> = table.metrics.iter().map(|metric| metric.name).collect();
+        (shown.sort(), described.sort_unstable());
+        assert_eq!(shown, described);
     }
 }

@@ -35,6 +35,7 @@ use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 use crate::attributes::RecallScope;
 use crate::call_trace::{note_refused, note_served};
 use crate::fill::VolumeSource;
+use crate::metrics::{CountedRefusal, ServedVerdict};
 use crate::worker::CacheWorker;
 use keep_alive::while_alive;
 use serve_refusal::ServeRefusal;
@@ -180,18 +181,18 @@ impl CacheWorker {
     fn count_refused(&self, kind: &RefusalKind) {
         let metrics = &self.metrics;
         let counter = match kind {
-            RefusalKind::Uncertain => &metrics.refused_uncertain,
-            RefusalKind::Busy => &metrics.refused_busy,
-            RefusalKind::Uncacheable => &metrics.refused_uncacheable,
-            RefusalKind::VersionGone => &metrics.refused_version_gone,
-            RefusalKind::Ufs(_) => &metrics.refused_ufs,
-            RefusalKind::UfsUnreachable => &metrics.refused_unreachable,
-            RefusalKind::UnknownVolume => &metrics.refused_volume,
-            RefusalKind::GeometryMismatch(_) => &metrics.refused_geometry,
-            RefusalKind::Malformed => &metrics.refused_malformed,
-            RefusalKind::WrongEpoch(_) => &metrics.refused_epoch,
-            RefusalKind::NoLease => &metrics.refused_lease,
-            RefusalKind::NotHeld => &metrics.refused_not_held,
+            RefusalKind::Uncertain => &metrics.refusals[CountedRefusal::Uncertain],
+            RefusalKind::Busy => &metrics.refusals[CountedRefusal::Busy],
+            RefusalKind::Uncacheable => &metrics.refusals[CountedRefusal::Uncacheable],
+            RefusalKind::VersionGone => &metrics.refusals[CountedRefusal::VersionGone],
+            RefusalKind::Ufs(_) => &metrics.refusals[CountedRefusal::Ufs],
+            RefusalKind::UfsUnreachable => &metrics.refusals[CountedRefusal::UfsUnreachable],
+            RefusalKind::UnknownVolume => &metrics.refusals[CountedRefusal::UnknownVolume],
+            RefusalKind::GeometryMismatch(_) => &metrics.refusals[CountedRefusal::Geometry],
+            RefusalKind::Malformed => &metrics.refusals[CountedRefusal::Malformed],
+            RefusalKind::WrongEpoch(_) => &metrics.refusals[CountedRefusal::Epoch],
+            RefusalKind::NoLease => &metrics.refusals[CountedRefusal::NoLease],
+            RefusalKind::NotHeld => &metrics.refusals[CountedRefusal::NotHeld],
         };
         counter.inc();
     }
@@ -241,9 +242,9 @@ impl CacheWorker {
     fn count_served(&self, chunk: &SpanReplyChunk) {
         use verbs3_protocol::CacheVerdict::{Hit, Miss, Partial};
         let (counter, verdict) = match chunk.piece.verdict {
-            Hit => (&self.metrics.served_hit, "hit"),
-            Partial => (&self.metrics.served_partial, "partial"),
-            Miss => (&self.metrics.served_miss, "miss"),
+            Hit => (&self.metrics.served_bytes[ServedVerdict::Hit], "hit"),
+            Partial => (&self.metrics.served_bytes[ServedVerdict::Partial], "partial"),
+            Miss => (&self.metrics.served_bytes[ServedVerdict::Miss], "miss"),
         };
         let bytes = u64::from(chunk.piece.length);
         counter.inc_by(bytes);

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::clock::WorkerInstant;
 use crate::fill::{PageFillError, PageFiller};
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{BusyReason, WorkerMetrics};
 use crate::options::WorkerOptions;
 
 /// How long a warm-up waits for its permit before its caller gets `Busy`, and may come back.
@@ -71,7 +71,7 @@ impl WarmupLimiter {
         bytes: u64,
     ) -> Result<WarmTurn, PageFillError> {
         if filler.reads_wait() || self.is_short_of_memory(now) {
-            self.metrics.busy_warm.inc();
+            self.metrics.busy[BusyReason::Warm].inc();
             return Err(PageFillError::Busy("reads want what warming would take"));
         }
         let kibibytes = (bytes.div_ceil(1 << 10) as u32).clamp(1, self.block_kibibytes);
@@ -87,7 +87,7 @@ impl WarmupLimiter {
             }
             Ok(None) => Err(PageFillError::Stopping),
             Err(_) => {
-                self.metrics.busy_warm.inc();
+                self.metrics.busy[BusyReason::Warm].inc();
                 Err(PageFillError::Busy(
                     "as much is being warmed as may be; raise worker.fill.warms_in_flight_max",
                 ))
@@ -97,7 +97,7 @@ impl WarmupLimiter {
 
     /// Returns whether a read, or a fill of this worker, found no memory just now.
     fn is_short_of_memory(&self, now: WorkerInstant) -> bool {
-        let refusals = self.metrics.busy_memory.get();
+        let refusals = self.metrics.busy[BusyReason::Memory].get();
         let mut refused = self.refused.lock();
         if refused.0 != refusals {
             *refused = (refusals, Some(now));

@@ -1,13 +1,16 @@
 //! What `deploy/` says, held against the code.
 #![allow(clippy::unwrap_used)]
 
+mod described_metrics;
 mod processes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use described_metrics::describe_metrics;
 use processes::{text, verbs3};
+use verbs3_metrics::MetricDescription;
 
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)).unwrap()
@@ -15,19 +18,8 @@ fn read(path: &str) -> String {
 
 /// Labels of every metric.
 fn known() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
-    let tables = [
-        verbs3_rdma::metrics::TABLE,
-        verbs3_ufs::metrics::TABLE,
-        verbs3_cache_worker::metrics::TABLE,
-        verbs3_cache_worker::DISK_METRICS,
-        verbs3_client::metrics::TABLE,
-        verbs3_gateway::metrics::TABLE,
-        verbs3_gateway::metrics::READ_TABLE,
-        verbs3_coordinator::metrics::TABLE,
-        verbs3_preload::metrics::TABLE,
-    ];
-    let rows = tables.into_iter().flatten();
-    rows.map(|&(name, labels, _)| (name, labels.iter().copied().collect())).collect()
+    let labels = |metric: MetricDescription| metric.labels.iter().map(|label| label.name).collect();
+    describe_metrics().map(|metric| (metric.name, labels(metric))).collect()
 }
 
 /// Metrics in a text, with the labels that it picks them by.

@@ -38,10 +38,12 @@ use verbs3_coordinator_client::proof::{ANSWER_HEADER, RECIPIENT_HEADER};
 use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
 use crate::coordinator_state::CoordinatorState;
+use crate::metrics::ApiConnectionCut;
 use admission::{UnprovenConnection, UnverifiedRequest, VerifiedRequest};
 use proven_lines::prove_lines;
 use response::CoordinatorResponse;
 use routes::RoutedResponse;
+use verbs3_metrics::MetricLabel;
 
 const HEADER_READ_MAX: Duration = Duration::from_secs(10);
 /// A connection younger than this is not displaced: a whole cluster may be started at once.
@@ -104,9 +106,12 @@ impl CoordinatorState {
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_READ_MAX)
             .serve_connection(TokioIo::new(stream), service);
-        let cut = |reason: &'static str| {
-            self.metrics.connections_cut.with_label_values(&[reason]).inc();
-            tracing::debug!(reason, "a connection is cut: nothing has been proved over it");
+        let cut = |reason: ApiConnectionCut| {
+            self.metrics.connections_cut[reason].inc();
+            tracing::debug!(
+                reason = reason.label_text(),
+                "a connection is cut: nothing has been proved over it"
+            );
         };
         tokio::select! {
             ended = connection => {
@@ -114,8 +119,8 @@ impl CoordinatorState {
                     tracing::debug!(%error, "a connection ended early");
                 }
             }
-            () = door.guest.wait_for_displacement() => cut("displaced"),
-            () = door.wait_proof_deadline(self.options.proof_deadline) => cut("unproven"),
+            () = door.guest.wait_for_displacement() => cut(ApiConnectionCut::Displaced),
+            () = door.wait_proof_deadline(self.options.proof_deadline) => cut(ApiConnectionCut::Unproven),
         }
     }
 

@@ -24,7 +24,7 @@ use verbs3_ufs::raw_answer::{self, RemoteFailure, observe_answer};
 use verbs3_ufs::s3_request;
 
 use self::rules::CorsRuleList;
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::{MountTable, MountedBucket};
 
 /// Most configurations in the cache; a browser's application uses a handful of buckets.
@@ -182,7 +182,7 @@ impl CorsResponder {
         asker: CorsRequester,
     ) -> Result<CorsConfiguration, CorsLookupError> {
         let full = || {
-            self.metrics.count_denial("cors_lookups");
+            self.metrics.count_denial(DenialReason::CorsLookups);
             CorsLookupError("too many others are being asked for".to_owned())
         };
         let (places, _share) = match asker {

@@ -15,7 +15,7 @@ use verbs3_ufs::Ufs;
 
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::http::{ConnectionCaller, InboundBody};
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::request::RequestContext;
 use crate::s3_errors::slow_down;
 use crate::write::body_budget::BodyReservation;
@@ -58,7 +58,7 @@ pub(crate) struct IdentityShares {
 
 impl IdentityShares {
     fn over_share_error(&self) -> S3Error {
-        self.metrics.count_denial("identity_share");
+        self.metrics.count_denial(DenialReason::IdentityShare);
         slow_down()
     }
 

@@ -217,7 +217,7 @@ impl ObjectReader {
                 OpenOutcome::Found(found) => *found,
                 OpenOutcome::Absent(absent) => {
                     let verdict = if absent.cached { ReadVerdict::Hit } else { ReadVerdict::Miss };
-                    self.shared.metrics.read(verdict);
+                    self.shared.metrics.reads[verdict].inc();
                     return Err(answers::of_worker(cx, mount, absent.answer));
                 }
                 OpenOutcome::Ufs(answer) => return Err(answers::of_worker(cx, mount, answer)),
@@ -313,7 +313,7 @@ impl ObjectReader {
     }
 
     fn note_outcome(&self, cx: &RequestContext, verdict: ReadVerdict, via: BytesOrigin) {
-        self.shared.metrics.read(verdict);
+        self.shared.metrics.reads[verdict].inc();
         cx.note_outcome(verdict, via);
     }
 

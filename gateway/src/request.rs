@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use verbs3_metrics::{LabelValue, MetricLabel};
 use verbs3_protocol::TraceContext;
 use verbs3_rdma::transport::TransportKind;
 use verbs3_telemetry::{ActiveTraceSpan, RequestTrace, write_trace_headers};
@@ -43,7 +44,7 @@ impl fmt::Debug for RequestId {
 }
 
 /// The cache's part in a read: the value of `x-verbs3-cache`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, MetricLabel)]
 pub enum ReadVerdict {
     Hit,
     Partial,
@@ -54,12 +55,7 @@ pub enum ReadVerdict {
 impl ReadVerdict {
     /// Returns the value of the header and of the metric's label.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Partial => "partial",
-            Self::Miss => "miss",
-            Self::Bypass => "bypass",
-        }
+        self.label_text()
     }
 }
 
@@ -73,9 +69,22 @@ pub enum BytesOrigin {
 impl BytesOrigin {
     /// Returns the value of the header and of the metric's label: a transport's name, or `ufs`.
     pub fn as_str(self) -> &'static str {
+        self.label_text()
+    }
+}
+
+impl MetricLabel for BytesOrigin {
+    const VALUES: &'static [LabelValue] = &{
+        let mut values = [LabelValue { text: "ufs", documentation: "" }; 4];
+        let (transports, _) = values.split_at_mut(TransportKind::VALUES.len());
+        transports.copy_from_slice(TransportKind::VALUES);
+        values
+    };
+
+    fn value_index(self) -> usize {
         match self {
-            Self::Tier(kind) => kind.as_str(),
-            Self::Ufs => "ufs",
+            Self::Tier(kind) => kind.value_index(),
+            Self::Ufs => TransportKind::VALUES.len(),
         }
     }
 }

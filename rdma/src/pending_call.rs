@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use prometheus::{Histogram, IntCounter};
+use prometheus::Histogram;
 use tokio::sync::oneshot;
 
 use crate::call_credits::CreditPermit;
 use crate::landing::{Landing, LandingClaimError, LandingFill};
-use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
+use crate::metrics::{GaugeGuard, SettledOutcome, transport_metrics};
 use crate::transport::{CallEvent, CallRefusal, TransportError, TransportKind};
 
 /// Most events that a call may hold before its requester takes them. A landing of 16 MiB in pages
@@ -47,7 +47,7 @@ pub(crate) struct InProcessPull {
 }
 
 pub(crate) struct PendingCall {
-    traffic: &'static TransportTraffic,
+    kind: TransportKind,
     /// True if the peer knows where the landing is, so that it can place data there by itself.
     described: bool,
     begun: Instant,
@@ -108,7 +108,7 @@ impl PendingCall {
         credit: Option<CountedCredit>,
     ) -> Self {
         Self {
-            traffic: TransportTraffic::for_kind(kind),
+            kind,
             described: false,
             begun: Instant::now(),
             rail_seconds: None,
@@ -172,11 +172,11 @@ impl PendingCall {
         match &event {
             CallEvent::Part(part) => {
                 let bytes: usize = part.data.iter().map(Bytes::len).sum();
-                self.traffic.bytes_in.inc_by(bytes as u64);
+                transport_metrics().bytes_in[self.kind].inc_by(bytes as u64);
                 if part.last {
                     // Dropped at once: a requester that sees the last part may rely on the memory
                     // and the credit being back.
-                    drop(self.settle_locked(&mut state, &self.traffic.done));
+                    drop(self.settle_locked(&mut state, SettledOutcome::Done));
                 }
             }
             CallEvent::Wanted { bytes, .. } => state.wanted = Some(*bytes),
@@ -204,8 +204,8 @@ impl PendingCall {
             return;
         }
         let outcome = match &error {
-            TransportError::Failed { .. } => &self.traffic.failed,
-            _ => &self.traffic.lost,
+            TransportError::Failed { .. } => SettledOutcome::Failed,
+            _ => SettledOutcome::Lost,
         };
         drop(self.settle_locked(&mut state, outcome));
         if !state.cancelled {
@@ -305,7 +305,7 @@ impl PendingCall {
         match state.wanted {
             Some(wanted) if wanted == bytes => {
                 state.wanted = None;
-                self.traffic.bytes_out.inc_by(bytes);
+                transport_metrics().bytes_out[self.kind].inc_by(bytes);
                 Ok(bytes)
             }
             Some(wanted) => Err(TransportError::Bound {
@@ -315,11 +315,16 @@ impl PendingCall {
         }
     }
 
-    fn settle_locked(&self, state: &mut PendingCallState, outcome: &IntCounter) -> SettledRemains {
-        let outcome = if state.cancelled { &self.traffic.cancelled } else { outcome };
-        outcome.inc();
+    fn settle_locked(
+        &self,
+        state: &mut PendingCallState,
+        outcome: SettledOutcome,
+    ) -> SettledRemains {
+        let outcome = if state.cancelled { SettledOutcome::Cancelled } else { outcome };
+        let metrics = transport_metrics();
+        metrics.calls[(self.kind, outcome)].inc();
         let seconds = self.begun.elapsed().as_secs_f64();
-        self.traffic.seconds.observe(seconds);
+        metrics.call_seconds[self.kind].observe(seconds);
         if let Some(rail) = &self.rail_seconds {
             rail.observe(seconds);
         }

@@ -25,6 +25,7 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use verbs3_metrics::MetricLabel;
 
 pub use transport_error::{
     CallRefusal, LossCause, NoReplyCause, ProtocolBreach, ReplyDefect, TransportError,
@@ -36,7 +37,7 @@ use crate::peer::TransportWays;
 
 /// The way in which bytes reached this host. Every answer reports it, so that a silent fallback
 /// can't exist.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, MetricLabel)]
 pub enum TransportKind {
     /// Within one process or one host. The owner's memory itself is handed over, pinned until
     /// dropped.
@@ -50,11 +51,7 @@ pub enum TransportKind {
 impl TransportKind {
     /// Returns the value of the `transport` metric label and of the `x-verbs3-transport` header.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Shm => "shm",
-            Self::Verbs => "verbs",
-            Self::Tcp => "tcp",
-        }
+        self.label_text()
     }
 }
 

@@ -15,7 +15,7 @@ mod telemetry_options;
 mod trace;
 mod trace_context;
 
-pub use metrics::TABLE;
+pub use metrics::describe_metrics;
 pub use opentelemetry::KeyValue;
 pub use opentelemetry::trace::SpanContext;
 pub use span_export::TelemetryHandle;

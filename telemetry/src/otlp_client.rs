@@ -22,7 +22,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 use tracing::{info, warn};
 
-use super::metrics::TelemetryMetrics;
+use super::metrics::{ExportOutcome, TelemetryMetrics};
 use super::telemetry_options::{TelemetryError, TelemetryOptions};
 
 /// Most bytes of an answer that are read; a receiver sends a few.
@@ -119,11 +119,12 @@ impl OtlpHttpClient {
             Ok(response) => judge_answer(response.status(), response.body()),
             Err(error) => (ReceiverAnswer::Failed, Some(describe_chain(error.as_ref()))),
         };
-        self.metrics.count_export(match answer {
-            ReceiverAnswer::Taken { .. } => "ok",
-            ReceiverAnswer::Refused => "refused",
-            ReceiverAnswer::Failed => "failed",
-        });
+        let outcome = match answer {
+            ReceiverAnswer::Taken { .. } => ExportOutcome::Ok,
+            ReceiverAnswer::Refused => ExportOutcome::Refused,
+            ReceiverAnswer::Failed => ExportOutcome::Failed,
+        };
+        self.metrics.exports[outcome].inc();
         let in_trouble = trouble.is_some();
         let before =
             std::mem::replace(&mut *self.health.lock(), ReceiverHealth { answer, in_trouble });
@@ -241,7 +242,7 @@ mod tests {
             let headers = headers.iter().map(|&line| line.to_owned()).collect();
             let endpoint = endpoint.to_owned();
             let options = TelemetryOptions { endpoint, headers, ..TelemetryOptions::default() };
-            let metrics = TelemetryMetrics::new(&prometheus::Registry::new(), 1).unwrap();
+            let metrics = TelemetryMetrics::new(&prometheus::Registry::new()).unwrap();
             OtlpHttpClient::new(&options, Arc::new(metrics)).err()
         };
         for endpoint in ["", "localhost:4318", "ftp://host", "http://", "http://h/?x=1"] {

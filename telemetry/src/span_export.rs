@@ -18,7 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::metrics::TelemetryMetrics;
+use super::metrics::{SpanDropReason, TelemetryMetrics};
 use super::otlp_client::{OtlpHttpClient, ReceiverAnswer};
 use super::telemetry_options::{TelemetryError, TelemetryOptions};
 use super::trace::{FinishedTrace, RequestTracer};
@@ -56,7 +56,7 @@ impl TelemetryHandle {
     /// Starts the export of the tracer's spans; `registry` shows what becomes of them. Must be
     /// called within a tokio runtime.
     pub fn start(options: TelemetryOptions, registry: &Registry) -> Result<Self, TelemetryError> {
-        let metrics = Arc::new(TelemetryMetrics::new(registry, options.queue_max)?);
+        let metrics = Arc::new(TelemetryMetrics::with_queue_max(registry, options.queue_max)?);
         let client = Arc::new(OtlpHttpClient::new(&options, metrics.clone())?);
         let retries = RetryPolicy::default()
             .with_max_retries(RETRIES_MAX as usize)
@@ -145,7 +145,7 @@ impl SpanSender {
             self.batch.push(finished);
         }
         let spans = self.in_flight + count_spans(&self.batch);
-        self.metrics.count_dropped("shutdown", spans);
+        self.metrics.count_dropped(SpanDropReason::Shutdown, spans);
         warn!(
             spans,
             "the receiver of telemetry did not take the last spans in time; they are lost"
@@ -197,11 +197,13 @@ impl SpanSender {
         match (sent, self.client.last_answer()) {
             (Ok(()), ReceiverAnswer::Taken { rejected }) => {
                 let rejected = usize::try_from(rejected).unwrap_or(count).min(count);
-                self.metrics.count_dropped("rejected", rejected);
+                self.metrics.count_dropped(SpanDropReason::Rejected, rejected);
                 self.metrics.spans_exported.inc_by((count - rejected) as u64);
             }
-            (_, ReceiverAnswer::Refused) => self.metrics.count_dropped("rejected", count),
-            _ => self.metrics.count_dropped("undeliverable", count),
+            (_, ReceiverAnswer::Refused) => {
+                self.metrics.count_dropped(SpanDropReason::Rejected, count)
+            }
+            _ => self.metrics.count_dropped(SpanDropReason::Undeliverable, count),
         }
     }
 }

@@ -17,7 +17,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use super::metrics::TelemetryMetrics;
+use super::metrics::{SpanDropReason, TelemetryMetrics};
 use super::trace_context::read_trace_headers;
 
 /// All spans of a finished request; the request's own span comes last.
@@ -105,7 +105,7 @@ impl RequestTracer {
         metrics.queue.inc();
         if self.queue.try_send(finished).is_err() {
             metrics.queue.dec();
-            metrics.count_dropped("queue_full", count);
+            metrics.count_dropped(SpanDropReason::QueueFull, count);
         }
     }
 }
@@ -127,7 +127,7 @@ impl RequestTrace {
             return None;
         }
         if self.begun.fetch_add(1, Ordering::Relaxed) >= self.tracer.spans_max {
-            self.tracer.metrics.count_dropped("request_bound", 1);
+            self.tracer.metrics.count_dropped(SpanDropReason::RequestBound, 1);
             return None;
         }
         let (trace, id) = (self.clone(), RandomIdGenerator::default().new_span_id());
@@ -249,7 +249,7 @@ mod tests {
         queue_max: usize,
     ) -> (Arc<RequestTracer>, mpsc::Receiver<FinishedTrace>, Registry) {
         let registry = Registry::new();
-        let metrics = Arc::new(TelemetryMetrics::new(&registry, queue_max).unwrap());
+        let metrics = Arc::new(TelemetryMetrics::with_queue_max(&registry, queue_max).unwrap());
         let (queue, taken) = mpsc::channel(queue_max);
         (Arc::new(RequestTracer { queue, sample_ratio, spans_max: 2, metrics }), taken, registry)
     }

@@ -10,77 +10,76 @@ use s3s::dto::*;
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result};
 
-use crate::metrics::METRICS;
+use crate::metrics::{ReadOperation, RequestOutcome, StoreOperation, UfsMetrics};
 use crate::operations::every_operation;
 use crate::raw_answer::{RemoteFailure, remote_failure};
 
 pub(crate) struct MeteredStore {
-    ufs: String,
+    metrics: UfsMetrics,
     inner: Arc<dyn S3>,
 }
 
 /// A counter of one request. It counts the request at its end, or as abandoned when its caller
 /// drops it.
 struct RequestCounter<'a> {
-    ufs: &'a str,
-    op: &'static str,
-    outcome: &'static str,
+    metrics: &'a UfsMetrics,
+    op: StoreOperation,
+    outcome: RequestOutcome,
 }
 
 impl Drop for RequestCounter<'_> {
     fn drop(&mut self) {
-        METRICS.requests.with_label_values(&[self.ufs, self.op, self.outcome]).inc();
+        self.metrics.requests[(self.op, self.outcome)].inc();
     }
 }
 
 impl MeteredStore {
-    pub(crate) fn new(ufs: String, inner: Arc<dyn S3>) -> Self {
-        Self { ufs, inner }
+    pub(crate) fn new(metrics: UfsMetrics, inner: Arc<dyn S3>) -> Self {
+        Self { metrics, inner }
     }
 
     async fn count_request<T>(
         &self,
-        op: &'static str,
+        op: StoreOperation,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
-        let mut count = RequestCounter { ufs: &self.ufs, op, outcome: "abandoned" };
+        let metrics = &self.metrics;
+        let mut count = RequestCounter { metrics, op, outcome: RequestOutcome::Abandoned };
         let result = call.await;
-        count.outcome = result.as_ref().err().map_or("ok", outcome_label);
+        count.outcome = result.as_ref().err().map_or(RequestOutcome::Ok, request_outcome);
         result
     }
 
     async fn time_request<T>(
         &self,
-        op: &'static str,
+        op: StoreOperation,
+        read: ReadOperation,
         call: impl Future<Output = S3Result<S3Response<T>>>,
     ) -> S3Result<S3Response<T>> {
         let sent = Instant::now();
         let result = self.count_request(op, call).await;
-        METRICS
-            .first_byte
-            .with_label_values(&[&self.ufs, op])
-            .observe(sent.elapsed().as_secs_f64());
+        self.metrics.first_byte[read].observe(sent.elapsed().as_secs_f64());
         result
     }
 
     fn count_written(&self, body: &mut Option<StreamingBlob>) {
         *body = body.take().map(|inner| {
-            let bytes = METRICS.bytes_written.with_label_values(&[&self.ufs]);
+            let bytes = self.metrics.bytes_written.clone();
             StreamingBlob::new(CountedBody { inner, bytes })
         });
     }
 }
 
-fn outcome_label(error: &S3Error) -> &'static str {
+fn request_outcome(error: &S3Error) -> RequestOutcome {
     match remote_failure(error) {
-        Some(RemoteFailure::NoAnswer(_)) => return "unreachable",
-        Some(RemoteFailure::Unintelligible(_)) => return "untrusted",
+        Some(RemoteFailure::NoAnswer(_)) => return RequestOutcome::Unreachable,
+        Some(RemoteFailure::Unintelligible(_)) => return RequestOutcome::Untrusted,
         Some(RemoteFailure::Answer(_)) | None => {}
     }
     match error.status_code().map_or(500, |status| status.as_u16()) {
-        300..=399 => "3xx",
-        400..=499 => "4xx",
-        _ => "5xx",
+        300..=399 => RequestOutcome::Redirection,
+        400..=499 => RequestOutcome::ClientError,
+        _ => RequestOutcome::ServerError,
     }
 }
 
@@ -125,13 +124,13 @@ macro_rules! before {
 /// Measures a request.
 macro_rules! measure {
     (get_object $self:ident $call:expr) => {
-        $self.time_request("get_object", $call).await
+        $self.time_request(StoreOperation::get_object, ReadOperation::GetObject, $call).await
     };
     (head_object $self:ident $call:expr) => {
-        $self.time_request("head_object", $call).await
+        $self.time_request(StoreOperation::head_object, ReadOperation::HeadObject, $call).await
     };
     ($op:ident $self:ident $call:expr) => {
-        $self.count_request(stringify!($op), $call).await
+        $self.count_request(StoreOperation::$op, $call).await
     };
 }
 

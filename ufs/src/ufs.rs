@@ -24,7 +24,7 @@ use crate::circuit_breaker::{
 use crate::error::{NoAnswerCause, RawAnswer, RetryAdvice, UfsError};
 use crate::headers::{of_get, of_head};
 use crate::metered_store::MeteredStore;
-use crate::metrics::METRICS;
+use crate::metrics::{ReadOperation, RefusalReason, UfsMetrics, metrics_of_ufs};
 use crate::object::{ObjectHead, ObjectStream, ReadObject};
 use crate::raw_answer::observe_answer;
 use crate::retry_budget::{RetryBudget, RetryLimits};
@@ -72,6 +72,7 @@ pub struct Ufs {
 
 struct UfsInner {
     name: String,
+    metrics: UfsMetrics,
     s3: Arc<dyn S3>,
     limits: UfsLimits,
     places: Arc<Semaphore>,
@@ -113,9 +114,11 @@ impl Ufs {
         ));
         let circuit = Mutex::new(CircuitBreaker::new(limits.circuit));
         let budget = Mutex::new(RetryBudget::new(limits.retries, Instant::now()));
-        let s3 = Arc::new(MeteredStore::new(name.clone(), s3));
+        let metrics = metrics_of_ufs(&name);
+        let s3 = Arc::new(MeteredStore::new(metrics.clone(), s3));
         let shared = UfsInner {
             name,
+            metrics,
             s3,
             limits,
             places,
@@ -173,7 +176,7 @@ impl Ufs {
                 head
             })
         };
-        self.with_retries("head_object", &attempt).await
+        self.with_retries(ReadOperation::HeadObject, &attempt).await
     }
 
     /// Reads a range of one version, or the whole object.
@@ -186,9 +189,9 @@ impl Ufs {
                 Ok((plan, output.body, place))
             })
         };
-        let (plan, body, place) = self.with_retries("get_object", &attempt).await?;
+        let (plan, body, place) = self.with_retries(ReadOperation::GetObject, &attempt).await?;
         let body = body.unwrap_or_else(|| s3s::Body::empty().into());
-        let count = METRICS.bytes_read.with_label_values(&[&self.shared.name]);
+        let count = self.shared.metrics.bytes_read.clone();
         let on_bytes = Box::new(move |bytes| count.inc_by(bytes));
         let checked = CheckedBody::new(
             self.shared.name.clone(),
@@ -207,7 +210,7 @@ impl Ufs {
             tokio::time::timeout(shared.limits.wait_max, shared.places.clone().acquire_owned())
                 .await;
         let Ok(permit) = turn else {
-            METRICS.throttled.with_label_values(&[&shared.name]).inc();
+            shared.metrics.throttled.inc();
             return Err(UfsError::Throttled {
                 ufs: shared.name.clone(),
                 limit: shared.limits.requests_in_flight_max,
@@ -215,7 +218,7 @@ impl Ufs {
             });
         };
         let permit = permit.expect("the semaphore is never closed");
-        METRICS.in_flight.with_label_values(&[&shared.name]).inc();
+        shared.metrics.in_flight.inc();
         Ok(UfsRequestPermit { shared: shared.clone(), _permit: permit })
     }
 
@@ -225,7 +228,7 @@ impl Ufs {
     /// so no task could await a read.
     async fn with_retries<'a, T>(
         &'a self,
-        op: &'static str,
+        op: ReadOperation,
         attempt: &(dyn Fn() -> BoxFuture<'a, Result<T, UfsError>> + Send + Sync),
     ) -> Result<T, UfsError> {
         let shared = &self.shared;
@@ -247,7 +250,7 @@ impl Ufs {
             }
             let asked_for = error.raw_answer().and_then(RawAnswer::retry_after);
             let Some(pause) = shared.take_retry(tried, asked_for) else { return Err(error) };
-            METRICS.retries.with_label_values(&[&shared.name, op]).inc();
+            shared.metrics.retries[op].inc();
             tokio::time::sleep(pause).await;
         }
     }
@@ -328,7 +331,7 @@ impl UfsInner {
         if self.ignores_range.swap(ignores, Ordering::Relaxed) == ignores {
             return;
         }
-        METRICS.ignores_range.with_label_values(&[&self.name]).set(i64::from(ignores));
+        self.metrics.ignores_range.set(i64::from(ignores));
         if ignores {
             let larger_than = self.limits.skip_bytes_max;
             tracing::warn!(
@@ -357,12 +360,14 @@ impl UfsInner {
     fn refusal_error(&self, refusal: AnswerRefusal) -> UfsError {
         let ufs = self.name.clone();
         let (reason, error) = match refusal {
-            AnswerRefusal::Untrusted(defect) => ("untrusted", UfsError::Untrusted { ufs, defect }),
+            AnswerRefusal::Untrusted(defect) => {
+                (RefusalReason::Untrusted, UfsError::Untrusted { ufs, defect })
+            }
             AnswerRefusal::Changed { wanted, got } => {
-                ("changed", UfsError::Changed { ufs, wanted, got })
+                (RefusalReason::Changed, UfsError::Changed { ufs, wanted, got })
             }
         };
-        METRICS.refused.with_label_values(&[&self.name, reason]).inc();
+        self.metrics.refused[reason].inc();
         error
     }
 
@@ -406,7 +411,7 @@ impl UfsInner {
             CircuitState::HalfOpen => 1,
             CircuitState::Open => 2,
         };
-        METRICS.circuit.with_label_values(&[&self.name]).set(value);
+        self.metrics.circuit.set(value);
     }
 }
 
@@ -444,7 +449,7 @@ impl Drop for CircuitPermit<'_> {
 
 impl Drop for UfsRequestPermit {
     fn drop(&mut self) {
-        METRICS.in_flight.with_label_values(&[&self.shared.name]).dec();
+        self.shared.metrics.in_flight.dec();
     }
 }
 

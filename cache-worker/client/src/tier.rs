@@ -16,7 +16,7 @@ use verbs3_rdma::peer::TransportPeer;
 use crate::asking::hot_blocks::HotBlockReplicas;
 use crate::asking::placement::{MissingPeer, TierPlacement};
 use crate::asking::worker_asker::WorkerAsker;
-use crate::metrics::TierMetrics;
+use crate::metrics::{LeasedOpen, TierMetrics};
 use crate::options::{TierOptions, TierOptionsError};
 use crate::reading::lease_table::{self, TierBootClock, TierLeaseTable};
 use crate::reading::map_agreement::MapAgreement;
@@ -156,7 +156,8 @@ impl CacheTierClient {
 
     /// Returns how many opens a lease on attributes has answered.
     pub fn leased_opens_count(&self) -> u64 {
-        self.asker.metrics.leased_head.get() + self.asker.metrics.leased_read.get()
+        let leased = &self.asker.metrics.leased;
+        leased[LeasedOpen::Head].get() + leased[LeasedOpen::Read].get()
     }
 
     /// Returns how many leases homes have recalled, all at once or one by one.

@@ -83,26 +83,6 @@ pub enum WorkerReply {
 }
 
 impl WorkerRequest {
-    /// Returns the question's name in metrics, logs and traces.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Open(_) => "open",
-            Self::Read(_) => "read",
-            Self::Announce(_) => "announce",
-            Self::Report(_) => "report",
-            Self::Forget(_) | Self::ForgetPrefix(_) => "forget",
-            Self::GoneVersion(_) => "gone_version",
-            Self::Listed(_) => "listed",
-            Self::Recalls(_) => "recalls",
-            Self::Standing => "standing",
-            Self::Warm(_) => "warm",
-            Self::Look(_) => "look",
-            Self::Tend(_) => "tend",
-            Self::Holds(_) => "holds",
-            Self::TakeOver(_) => "take_over",
-        }
-    }
-
     /// Puts the question into an envelope.
     #[must_use]
     pub fn with_trace(self, trace: Option<&TraceContext>) -> RequestEnvelope {

@@ -26,7 +26,7 @@ use crate::call_trace::ask_ufs;
 use crate::clock::WorkerClock;
 use crate::digest::KeyedDigester;
 use crate::fill::{FillTarget, PageFillError, PageFiller, RunInterest, to_ufs_answer};
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{AttributesFound, BusyReason, UfsRequestKind, WorkerMetrics};
 use crate::tasks::WorkerTaskSet;
 
 /// The single-flight fetcher of attributes from a UFS.
@@ -69,16 +69,16 @@ impl AttributeFetcher {
     ) -> Option<CheckAnswerReceiver> {
         match self.checks.join_check(subject.key, plan, asking, self.clock.now()) {
             CheckAdmission::Waits(waiting) => {
-                self.metrics.attributes_joined.inc();
+                self.metrics.attributes[AttributesFound::Joined].inc();
                 Some(waiting)
             }
             CheckAdmission::Sends(waiting, sent) => {
-                self.metrics.attributes_checked.inc();
+                self.metrics.attributes[AttributesFound::Checked].inc();
                 self.tasks.spawn(self.clone().send_all(subject.clone(), sent));
                 Some(waiting)
             }
             CheckAdmission::Full => {
-                self.metrics.busy_checks.inc();
+                self.metrics.busy[BusyReason::Checks].inc();
                 None
             }
         }
@@ -219,7 +219,7 @@ impl AttributeFetcher {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
-        self.metrics.ufs_gets.inc();
+        self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let ufs = &subject.source.ufs;
         let stream =
             match ask_ufs(ufs, "GetObject", ufs.read(build_read_request(subject, needs.checksums)))
@@ -253,7 +253,7 @@ impl AttributeFetcher {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
-        self.metrics.ufs_gets.inc();
+        self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let read =
             ReadObject { range: Some(range), ..build_read_request(subject, needs.checksums) };
         let ufs = &subject.source.ufs;
@@ -309,7 +309,7 @@ impl AttributeFetcher {
         got: HeadAttributes,
         coming: Option<RunInterest>,
     ) -> UfsAttributeAnswer {
-        self.metrics.ufs_heads.inc();
+        self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let read = ReadObject {
             if_match: Some(got.version.etag.clone()),
             ..build_read_request(subject, true)
@@ -342,7 +342,7 @@ impl AttributeFetcher {
         subject: &AttributeQuery,
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
-        self.metrics.ufs_heads.inc();
+        self.metrics.ufs_requests[UfsRequestKind::Head].inc();
         let ufs = &subject.source.ufs;
         let head = ufs.head_object(build_read_request(subject, needs.checksums));
         let error = match ask_ufs(ufs, "HeadObject", head).await {
@@ -356,7 +356,7 @@ impl AttributeFetcher {
         if !needs.error_body && (!absent || identity::names_an_absence(raw)) {
             return refused_by_ufs(error);
         }
-        self.metrics.ufs_gets.inc();
+        self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let read = ReadObject { range: Some(0..=0), ..build_read_request(subject, false) };
         match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
             Ok(_) => UfsAttributeAnswer::Changing,

@@ -23,7 +23,7 @@ use tokio::time::sleep;
 use verbs3_protocol::{HolderId, KeyHash, LEASE_MS_MAX};
 
 use crate::clock::{WorkerClock, WorkerInstant};
-use crate::metrics::WorkerMetrics;
+use crate::metrics::{LeaseGrantEvent, LeaseWait, WorkerMetrics};
 use lease_holders::LeaseHolderTable;
 pub(crate) use lease_holders::{LeaseRecallPoll, TooMany};
 
@@ -167,7 +167,7 @@ impl LeaseGrantTable {
                 table.get_mut(&hash).into_iter().flatten().filter(|grant| grant.recalled.is_none())
             {
                 grant.recalled = Some(self.holders.lock().recall_key(grant.holder, hash));
-                self.metrics.leases_recalled.inc();
+                self.metrics.leases[LeaseGrantEvent::Recalled].inc();
             }
         }
     }
@@ -200,7 +200,7 @@ impl LeaseGrantTable {
             let recall =
                 *recalls.entry(grant.holder).or_insert_with(|| holders.recall_all(grant.holder));
             grant.recalled = Some(recall);
-            self.metrics.leases_recalled.inc();
+            self.metrics.leases[LeaseGrantEvent::Recalled].inc();
         }
     }
 
@@ -244,11 +244,11 @@ impl LeaseGrantTable {
         let mut dropped = self.dropped.subscribe();
         // Later recalls are not waited for.
         let Some(until) = self.latest_recalled_end(concerned, clock.now()) else { return };
-        self.metrics.lease_waits.inc();
+        self.metrics.lease_waits[LeaseWait::Any].inc();
         loop {
             let now = clock.now();
             if now >= until {
-                self.metrics.leases_waited_out.inc();
+                self.metrics.lease_waits[LeaseWait::End].inc();
                 return;
             }
             if self.latest_recalled_end(concerned, now).is_none() {

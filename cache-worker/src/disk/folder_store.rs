@@ -11,12 +11,16 @@ use std::time::{Duration, Instant};
 
 use crc_fast::{CrcAlgorithm, checksum};
 use parking_lot::Mutex;
+use prometheus::IntCounter;
+use verbs3_metrics::{MetricFamily, MetricLabel};
 
 use super::disk_headers::{FolderId, HEADER_BYTES, HeaderLocation, PageHeader, SegmentHeader};
 use super::folder_health::{FolderHealth, FolderHealthChange};
 use super::folder_index::{DiskPageLocation, FolderIndex, FolderUsage};
 use super::index_rebuild::rebuild_index;
-use super::metrics::FolderMetrics;
+use super::metrics::{
+    CorruptPart, DiskEvictionReason, DiskMetrics, FolderMetrics, MediumOperation,
+};
 use super::segment_layout::SegmentLayout;
 use super::segment_medium::{MediumErrorKind, SegmentMedium};
 use super::slot_allocation::{DiskSlotRefusal, EvictionContext, ReservedSlot, SlotAllocationStep};
@@ -38,6 +42,7 @@ pub(super) struct FolderPageStore {
     /// When a corrupt page was last logged, in seconds from the start; 0: never.
     corrupt_told_s: AtomicU64,
     metrics: FolderMetrics,
+    evictions: MetricFamily<DiskEvictionReason, IntCounter>,
 }
 
 /// Seconds between two log lines about corrupt pages.
@@ -61,21 +66,23 @@ impl FolderPageStore {
         id: FolderId,
         medium: Box<dyn SegmentMedium>,
         mut index: FolderIndex,
-        metrics: FolderMetrics,
+        all: &DiskMetrics,
     ) -> io::Result<Self> {
         let began = Instant::now();
         let rebuilt = rebuild_index(&*medium, id, &mut index)?;
         let took = began.elapsed();
-        metrics.count_corrupt("header", rebuilt.damaged);
+        let metrics = all.folders.select_table(&path.display().to_string());
+        metrics.corrupt[CorruptPart::Header].inc_by(rebuilt.damaged);
         for error in &rebuilt.errors {
-            metrics.count_error("list", MediumErrorKind::from_io_error(error));
+            let kind = MediumErrorKind::from_io_error(error);
+            metrics.errors[(MediumOperation::List, kind)].inc();
             tracing::warn!(
                 folder = %path.display(), %error,
                 "a segment of the disk tier can't be read, and is left out"
             );
         }
-        metrics.rebuild_ms().set(took.as_millis() as i64);
-        metrics.folder_up().set(1);
+        metrics.rebuild_ms.set(took.as_millis() as i64);
+        metrics.folder_up.set(1);
         let held = index.held;
         tracing::info!(
             folder = %path.display(), pages = held.pages, bytes = held.bytes, damaged = rebuilt.damaged,
@@ -94,6 +101,7 @@ impl FolderPageStore {
             rewriting: Mutex::default(),
             corrupt_told_s: AtomicU64::new(0),
             metrics,
+            evictions: all.evictions.clone(),
         })
     }
 
@@ -146,7 +154,7 @@ impl FolderPageStore {
             return None;
         }
         if let Err(error) = self.medium.read(found.place.segment, found.at, into) {
-            self.record_failure("read", &error);
+            self.record_failure(MediumOperation::Read, &error);
             self.index.lock().remove_if_still(found);
             return None;
         }
@@ -185,7 +193,7 @@ impl FolderPageStore {
         if let Err(error) = written {
             index.free_slot(reserved.place);
             drop(index);
-            self.record_failure("write", &error);
+            self.record_failure(MediumOperation::Write, &error);
             return PageWriteOutcome::Failed;
         }
         index.commit_page(reserved.place, &header);
@@ -225,7 +233,7 @@ impl FolderPageStore {
         let Some((place, at, bytes)) = again else { return false };
         let written = self.medium.write(place.segment, at, &bytes);
         if let Err(error) = &written {
-            self.record_failure("write", error);
+            self.record_failure(MediumOperation::Write, error);
         }
         written.is_ok()
     }
@@ -258,23 +266,23 @@ impl FolderPageStore {
             (index.held, index.capacity_bytes);
         let (index_bytes, pages_max) = (index.index_bytes(), index.pages_max);
         drop(index);
-        self.metrics.count_evictions("age", expired);
-        self.metrics.count_evictions("room", room);
-        self.metrics.pages().set(pages as i64);
-        self.metrics.bytes().set(bytes as i64);
-        self.metrics.file_bytes().set(file_bytes as i64);
-        self.metrics.capacity_bytes().set(capacity as i64);
-        self.metrics.pinned_pages().set(pinned_pages as i64);
-        self.metrics.pages_max().set(pages_max as i64);
-        self.metrics.index_bytes().set(index_bytes as i64);
+        self.evictions[DiskEvictionReason::Age].inc_by(expired);
+        self.evictions[DiskEvictionReason::Room].inc_by(room);
+        self.metrics.pages.set(pages as i64);
+        self.metrics.bytes.set(bytes as i64);
+        self.metrics.file_bytes.set(file_bytes as i64);
+        self.metrics.capacity_bytes.set(capacity as i64);
+        self.metrics.pinned_pages.set(pinned_pages as i64);
+        self.metrics.pages_max.set(pages_max as i64);
+        self.metrics.index_bytes.set(index_bytes as i64);
         let health = self.health.lock();
-        self.metrics.folder_up().set(i64::from(!health.is_suspect()));
-        self.metrics.folder_full().set(i64::from(health.is_full()));
+        self.metrics.folder_up.set(i64::from(!health.is_suspect()));
+        self.metrics.folder_full.set(i64::from(health.is_full()));
     }
 
     /// Sets the number of pins that are not written yet.
     pub(super) fn pins_wait(&self, pins: usize) {
-        self.metrics.pins_waiting().set(pins as i64);
+        self.metrics.pins_waiting.set(pins as i64);
     }
 
     #[cfg(test)]
@@ -287,7 +295,7 @@ impl FolderPageStore {
     pub(super) fn report_stall(&self) {
         let change = self.health.lock().record_stall(self.began.elapsed());
         if change.is_some() {
-            self.metrics.count_error("any", MediumErrorKind::Stalled);
+            self.metrics.errors[(MediumOperation::Any, MediumErrorKind::Stalled)].inc();
         }
         self.log_health_change(change, Some(&io::ErrorKind::TimedOut.into()));
     }
@@ -333,7 +341,7 @@ impl FolderPageStore {
                 Ok(())
             }
             Err(error) => {
-                self.record_failure("write", &error);
+                self.record_failure(MediumOperation::Write, &error);
                 Err(())
             }
         }
@@ -371,7 +379,7 @@ impl FolderPageStore {
     fn drop_corrupt_page(&self, found: DiskPageLocation) {
         self.clear_header(found);
         if self.index.lock().remove_if_still(found) {
-            self.metrics.count_corrupt("page", 1);
+            self.metrics.corrupt[CorruptPart::Page].inc();
             let (folder, DiskSlot { segment, slot }) = (self.path.display(), found.place);
             let now_s = self.began.elapsed().as_secs() + 1;
             let told_s = self.corrupt_told_s.load(Ordering::Relaxed);
@@ -402,13 +410,13 @@ impl FolderPageStore {
             cut.layout.header_at(found.place.slot)
         };
         if let Err(error) = self.medium.write(found.place.segment, at, &[0; HEADER_BYTES]) {
-            self.record_failure("write", &error);
+            self.record_failure(MediumOperation::Write, &error);
         }
     }
 
     fn create_failed(&self, error: &io::Error) -> Result<(), ()> {
         let trouble = MediumErrorKind::from_io_error(error);
-        self.metrics.count_error("create", trouble);
+        self.metrics.errors[(MediumOperation::Create, trouble)].inc();
         let now = self.began.elapsed();
         let change = match trouble {
             MediumErrorKind::Full => self.health.lock().record_full(now),
@@ -418,8 +426,8 @@ impl FolderPageStore {
         if trouble == MediumErrorKind::Full { Ok(()) } else { Err(()) }
     }
 
-    fn record_failure(&self, op: &str, error: &io::Error) {
-        self.metrics.count_error(op, MediumErrorKind::from_io_error(error));
+    fn record_failure(&self, op: MediumOperation, error: &io::Error) {
+        self.metrics.errors[(op, MediumErrorKind::from_io_error(error))].inc();
         let now = self.began.elapsed();
         let change = match MediumErrorKind::from_io_error(error) {
             // The stored pages can still be read; only new ones have no place.
@@ -427,7 +435,7 @@ impl FolderPageStore {
             _ => self.health.lock().record_failure(now),
         };
         tracing::debug!(
-            folder = %self.path.display(), op, %error,
+            folder = %self.path.display(), op = op.label_text(), %error,
             "disk tier: an operation failed"
         );
         self.log_health_change(change, Some(error));
@@ -445,23 +453,23 @@ impl FolderPageStore {
         match change {
             None => {}
             Some(FolderHealthChange::Rests(rest)) => {
-                self.metrics.folder_up().set(0);
+                self.metrics.folder_up.set(0);
                 let rest: Duration = rest;
                 tracing::warn!(%folder, error, ?rest, "a folder of the disk tier failed and rests");
             }
             Some(FolderHealthChange::Returned) => {
-                self.metrics.folder_up().set(1);
+                self.metrics.folder_up.set(1);
                 tracing::info!(%folder, "a folder of the disk tier works again");
             }
             Some(FolderHealthChange::Full) => {
-                self.metrics.folder_full().set(1);
+                self.metrics.folder_full.set(1);
                 tracing::warn!(
                     %folder, error,
                     "the disk is full; the disk tier goes on with the space that it has"
                 );
             }
             Some(FolderHealthChange::HasSpace) => {
-                self.metrics.folder_full().set(0);
+                self.metrics.folder_full.set(0);
                 tracing::info!(%folder, "the disk has space again");
             }
         }

@@ -3,6 +3,8 @@
 
 use std::io;
 
+use verbs3_metrics::MetricLabel;
+
 /// Numbered files of fixed size. Calls block, and may come from any thread.
 pub(super) trait SegmentMedium: Send + Sync {
     /// Lists number and size of each file.
@@ -22,12 +24,13 @@ pub(super) trait SegmentMedium: Send + Sync {
 }
 
 /// The meaning of an error for a folder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, MetricLabel)]
 pub(super) enum MediumErrorKind {
     /// No space, or a quota of the file system: the tier keeps its present size.
     Full,
     ReadOnly,
     /// The device, or the file system, is failing.
+    #[label("io")]
     Failing,
     /// A file is missing or shorter than it was.
     Missing,
@@ -48,17 +51,6 @@ impl MediumErrorKind {
                 Self::Failing
             }
             _ => Self::Other,
-        }
-    }
-
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Full => "full",
-            Self::ReadOnly => "read_only",
-            Self::Failing => "io",
-            Self::Missing => "missing",
-            Self::Stalled => "stalled",
-            Self::Other => "other",
         }
     }
 }

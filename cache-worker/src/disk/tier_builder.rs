@@ -10,7 +10,7 @@ use super::disk_headers::FolderHeader;
 use super::folder_files::{self, FolderFiles};
 use super::folder_index::{FolderIndex, VolumeQuotaRule};
 use super::folder_store::FolderPageStore;
-use super::metrics::{DiskMetrics, FolderMetrics};
+use super::metrics::{CorruptPart, DiskMetrics};
 use super::segment_medium::SegmentMedium;
 use super::{
     DiskError, DiskFolder, DiskOptions, DiskTier, DiskVolume, ResidencyCheck, segment_layout,
@@ -62,7 +62,8 @@ impl DiskTierBuilder {
                     folder = %folder.path.display(),
                     "the disk tier's header is damaged; the folder starts empty"
                 );
-                FolderMetrics::new(&metrics, &folder.path).count_corrupt("header", 1);
+                let values = metrics.folders.select_table(&folder.path.display().to_string());
+                values.corrupt[CorruptPart::Header].inc();
             }
             let header = match found.header {
                 Some(header) => Ok(header),
@@ -107,13 +108,8 @@ impl DiskTierBuilder {
             let mut index = FolderIndex::new(capacity, segment, default_rule, rules);
             index.pages_max = proportional_share(options.pages_max, capacity, all);
             let medium: Box<dyn SegmentMedium> = Box::new(files);
-            let opened = FolderPageStore::open_medium(
-                &place.path,
-                header.id,
-                medium,
-                index,
-                FolderMetrics::new(&metrics, &place.path),
-            );
+            let opened =
+                FolderPageStore::open_medium(&place.path, header.id, medium, index, &metrics);
             opened.map_err(|source| DiskError::Io { folder: place.path.clone(), source })
         };
         let results: Vec<Result<FolderPageStore, DiskError>> = std::thread::scope(|scope| {
@@ -138,7 +134,7 @@ impl DiskTierBuilder {
                 "a folder of the disk tier can't be used, and is left out until the next start"
             );
             if let DiskError::Io { folder, .. } = error {
-                FolderMetrics::new(&metrics, folder).folder_up().set(0);
+                metrics.folders.select_table(&folder.display().to_string()).folder_up.set(0);
             }
         }
         DiskTier::new(&options, opened, metrics, arena_bytes, resident)

@@ -14,7 +14,7 @@ use verbs3_rdma::arena::CellReader;
 
 use super::disk_headers::PageHeader;
 use super::folder_store::{FolderPageStore, PageWriteOutcome};
-use super::metrics::DiskMetrics;
+use super::metrics::{DiskMetrics, PageDropReason};
 use super::pending_pins::PinWriteTicket;
 use super::slot_allocation::DiskSlotRefusal;
 use crate::digest::PageKey;
@@ -230,12 +230,12 @@ impl DiskTierWriter {
         let Some(bytes) = cell.pinned_bytes(0..header.length as usize) else { return };
         let reason = match self.folder.write(header, &bytes, &*self.resident, (self.now_s)()) {
             PageWriteOutcome::Done => return,
-            PageWriteOutcome::Refused(DiskSlotRefusal::Known) => "known",
-            PageWriteOutcome::Refused(DiskSlotRefusal::Quota) => "quota",
-            PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom) => "room",
-            PageWriteOutcome::Failed => "error",
-            PageWriteOutcome::Resting => "folder",
+            PageWriteOutcome::Refused(DiskSlotRefusal::Known) => PageDropReason::Known,
+            PageWriteOutcome::Refused(DiskSlotRefusal::Quota) => PageDropReason::Quota,
+            PageWriteOutcome::Refused(DiskSlotRefusal::NoRoom) => PageDropReason::Room,
+            PageWriteOutcome::Failed => PageDropReason::Error,
+            PageWriteOutcome::Resting => PageDropReason::Folder,
         };
-        self.metrics.dropped.with_label_values(&[reason]).inc();
+        self.metrics.dropped[reason].inc();
     }
 }

@@ -19,6 +19,7 @@ use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
 use super::{FillTarget, PageFiller, UfsReadPermit};
 use crate::call_trace::ask_ufs;
 use crate::memory::MemoryUrgency;
+use crate::metrics::{BusyReason, UfsRequestKind};
 
 impl PageFiller {
     /// Fills a registered run in a task of its own. The task may be cancelled: its waiters are then
@@ -149,7 +150,7 @@ impl PageFiller {
                     // A reader that joined since asks again, and is then served before the reserve.
                     MemoryUrgency::Ahead => PageFillError::Abandoned,
                     MemoryUrgency::Demand => {
-                        self.metrics.busy_memory.inc();
+                        self.metrics.busy[BusyReason::Memory].inc();
                         PageFillError::Busy("no memory for a page; raise memory.capacity")
                     }
                 };
@@ -226,7 +227,7 @@ impl PageFiller {
         target: &FillTarget,
         read: ReadObject,
     ) -> Result<Result<ObjectStream, UfsError>, PageFillError> {
-        self.metrics.ufs_gets.inc();
+        self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let ufs = &target.source.ufs;
         tokio::select! {
             biased;
@@ -238,7 +239,7 @@ impl PageFiller {
     fn count_failure(&self, error: &UfsError) -> PageFillError {
         self.metrics.fills_failed.inc();
         if matches!(error, UfsError::Throttled { .. }) {
-            self.metrics.busy_ufs.inc();
+            self.metrics.busy[BusyReason::UfsRequests].inc();
         }
         outcome_of(error)
     }

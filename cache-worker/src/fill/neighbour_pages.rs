@@ -17,6 +17,7 @@ use super::fill_run::{FillRunOrigin, PageFillRun};
 use super::{FillTarget, PageFiller};
 use crate::attributes::AttributeQuery;
 use crate::memory::MemoryUrgency;
+use crate::metrics::{FormerResult, OwnerResult, PageDirection};
 
 /// The outcome of the pages of one piece.
 enum PieceOutcome {
@@ -49,18 +50,18 @@ impl PageFiller {
             let left = missing_pages(run);
             let metrics = &self.metrics;
             let counter = match &taken {
-                Ok(()) if left == 0 => &metrics.former_all,
-                Ok(()) if left < missing => &metrics.former_some,
-                Ok(()) => &metrics.former_none,
-                Err(NeighbourError::Busy) => &metrics.former_busy,
-                Err(NeighbourError::Resting(_)) => &metrics.former_resting,
-                Err(NeighbourError::Silent(_)) => &metrics.former_silent,
+                Ok(()) if left == 0 => &metrics.former_asked[FormerResult::All],
+                Ok(()) if left < missing => &metrics.former_asked[FormerResult::Some],
+                Ok(()) => &metrics.former_asked[FormerResult::None],
+                Err(NeighbourError::Busy) => &metrics.former_asked[FormerResult::Busy],
+                Err(NeighbourError::Resting(_)) => &metrics.former_asked[FormerResult::Resting],
+                Err(NeighbourError::Silent(_)) => &metrics.former_asked[FormerResult::Silent],
                 Err(
                     NeighbourError::Transport(_)
                     | NeighbourError::Senseless { .. }
                     | NeighbourError::Refused { .. },
-                ) => &metrics.former_failed,
-                Err(NeighbourError::Corrupt { .. }) => &metrics.former_corrupt,
+                ) => &metrics.former_asked[FormerResult::Failed],
+                Err(NeighbourError::Corrupt { .. }) => &metrics.former_asked[FormerResult::Corrupt],
             };
             counter.inc();
         }
@@ -86,10 +87,10 @@ impl PageFiller {
         };
         let missing = missing_pages(run);
         match &taken {
-            Ok(()) if missing == 0 => metrics.owner_all.inc(),
-            Ok(()) if missing < all => metrics.owner_some.inc(),
-            Ok(()) => metrics.owner_none.inc(),
-            Err(_) => metrics.owner_failed.inc(),
+            Ok(()) if missing == 0 => metrics.owner_asked[OwnerResult::All].inc(),
+            Ok(()) if missing < all => metrics.owner_asked[OwnerResult::Some].inc(),
+            Ok(()) => metrics.owner_asked[OwnerResult::None].inc(),
+            Err(_) => metrics.owner_asked[OwnerResult::Failed].inc(),
         }
         match taken {
             _ if missing == 0 => Ok(()),
@@ -213,7 +214,7 @@ impl PageFiller {
             let taken = if run.origin == FillRunOrigin::Owner {
                 &self.metrics.owner_bytes
             } else {
-                &self.metrics.former_bytes
+                &self.metrics.former_bytes[PageDirection::Taken]
             };
             taken.inc_by(bytes as u64);
             self.keep_page(target, block, run, index, expected);

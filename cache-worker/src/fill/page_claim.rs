@@ -11,6 +11,7 @@ use super::fill_error::PageFillError;
 use super::fill_run::{FillRunOrigin, PageFillRun, RunInterest, RunPage};
 use super::{FillTarget, FlightMap, PageFiller, PageInFlight};
 use crate::memory::CachedPage;
+use crate::metrics::{BusyReason, PageFound};
 
 /// The source of one page's bytes.
 pub(crate) enum PageSource {
@@ -183,14 +184,14 @@ impl PageFiller {
         let find = |page| {
             let key = target.digest.page_key(wanted.block, page);
             if let Some((held, unsaved)) = self.memory.get_to_save(key, now_s) {
-                self.metrics.pages_hit.inc();
+                self.metrics.pages[PageFound::Hit].inc();
                 if let Some(unsaved) = unsaved {
                     self.offer_to_disk(target, wanted.block, page, &held, unsaved);
                 }
                 return Some(PageSource::Held(held));
             }
             let flight = flights.get(&key)?;
-            self.metrics.pages_joined.inc();
+            self.metrics.pages[PageFound::Joined].inc();
             Some(PageSource::Filling { run: flight.run.clone(), index: flight.index })
         };
         wanted.pages.clone().map(find).collect()
@@ -228,7 +229,7 @@ impl PageFiller {
         if self.queued.load(Ordering::Relaxed) < self.bounds.queued_max {
             return Ok(());
         }
-        self.metrics.busy_queue.inc();
+        self.metrics.busy[BusyReason::FillsQueued].inc();
         Err(PageFillError::Busy("too many fills wait for their turn; raise fills_queued_max"))
     }
 
@@ -245,10 +246,10 @@ impl PageFiller {
             .as_ref()
             .is_some_and(|disk| disk.look_up_page(target.digest.page_key(wanted.block, page)));
         if on_disk {
-            self.metrics.pages_on_disk.inc();
+            self.metrics.pages[PageFound::Disk].inc();
             return if wanted.replica { FillRunOrigin::DiskAlone } else { FillRunOrigin::Disk };
         }
-        self.metrics.pages_missed.inc();
+        self.metrics.pages[PageFound::Missed].inc();
         if wanted.replica { FillRunOrigin::Owner } else { FillRunOrigin::Ufs }
     }
 

@@ -8,11 +8,12 @@ use verbs3_protocol::AnnounceMessage;
 
 use super::{ChangeReceipt, ChangeResult, ServeRefusal};
 use crate::attributes::RecallScope;
+use crate::metrics::{BusyReason, CountedRequest};
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
     pub(super) fn answer_announce(&self, announce: &AnnounceMessage) -> ChangeResult {
-        self.metrics.announces.inc();
+        self.metrics.requests[CountedRequest::Announce].inc();
         let hashes = self.hash_keys(&announce.volume, &announce.keys)?;
         let uncertain = Duration::from_millis(announce.uncertain_ms).min(self.uncertain_max);
         let times = self.clock.read_times();
@@ -28,7 +29,7 @@ impl CacheWorker {
                 Ok(ChangeReceipt { generation, hold, concerned: RecallScope::Nobody })
             }
             Err(_) => {
-                self.metrics.busy_writes.inc();
+                self.metrics.busy[BusyReason::OpenWrites].inc();
                 Err(ServeRefusal::TooManyWrites)
             }
         }

@@ -5,11 +5,12 @@ use verbs3_protocol::{ForgetMessage, ForgetPrefix, KeyGeneration, WriteLeaseStat
 
 use super::{ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
+use crate::metrics::CountedRequest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
     pub(super) fn answer_forget(&self, forget: &ForgetMessage) -> ChangeResult {
-        self.metrics.forgets.inc();
+        self.metrics.requests[CountedRequest::Forget].inc();
         self.volume_source(&forget.volume)?;
         let hashes = self.hash_keys(&forget.volume, &forget.keys)?;
         self.metrics.generations_raised.inc_by(hashes.len() as u64);
@@ -23,7 +24,7 @@ impl CacheWorker {
 
     /// Recalls all leases and raises no generation: the keys that begin so are not known.
     pub(super) fn forget_prefix(&self, forget: &ForgetPrefix) -> ChangeResult {
-        self.metrics.forgets.inc();
+        self.metrics.requests[CountedRequest::Forget].inc();
         self.volume_source(&forget.volume)?;
         self.voids.add_prefix(&forget.volume, &forget.prefix, self.clock.now());
         self.grants.recall_all();

@@ -7,11 +7,12 @@ use verbs3_protocol::{KeyGeneration, ListingMessage, ObjectKey, WriteLeaseState}
 
 use super::{ChangeReceipt, ChangeResult};
 use crate::attributes::RecallScope;
+use crate::metrics::CountedRequest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
     pub(super) fn answer_listed(&self, listed: ListingMessage) -> ChangeResult {
-        self.metrics.listings.inc();
+        self.metrics.requests[CountedRequest::Listed].inc();
         self.check_keys(&listed.volume, listed.entries.len())?;
         let now = self.clock.now();
         let mut object = ObjectKey { volume: listed.volume, key: String::new() };

@@ -10,6 +10,7 @@ use super::ServeRefusal;
 use crate::attributes::{AnswerAgeLimits, AnswerRequirements, AttributeMaxAge, ObjectPresence};
 use crate::clock::ClockReading;
 use crate::digest::{PageKey, VersionDigest};
+use crate::metrics::CountedRequest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -17,7 +18,7 @@ impl CacheWorker {
         &self,
         look: ObjectLookMessage,
     ) -> Result<ObjectLookReply, ServeRefusal> {
-        self.metrics.warms.inc();
+        self.metrics.requests[CountedRequest::Warm].inc();
         self.standing
             .is_at(look.epoch)
             .map_err(|denied| ServeRefusal::for_denial(denied, look.epoch))?;

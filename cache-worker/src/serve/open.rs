@@ -19,6 +19,7 @@ use crate::attributes::{
 };
 use crate::clock::WorkerInstant;
 use crate::fill::{FillTarget, PageFillError, RunInterest};
+use crate::metrics::{AttributesFound, CountedRequest};
 use crate::worker::CacheWorker;
 
 /// Checks and fills tried for one open while writes pass. An object that changes more often than
@@ -100,7 +101,7 @@ impl CacheWorker {
         landing_bytes: u64,
         mut reply: ReplySender,
     ) {
-        self.metrics.opens.inc();
+        self.metrics.requests[CountedRequest::Open].inc();
         let answer = match self.begin_open(open, landing_bytes) {
             Ok(opening) => match while_alive(&mut reply, self.answer_open(&opening)).await {
                 Some(answer) => answer,
@@ -229,7 +230,7 @@ impl CacheWorker {
         let ages = opening.ages.at_most(self.coherence.doubted_age(subject.hash));
         let (key, needs) = (subject.key, opening.needs);
         if let Some(known) = self.attributes.get(key, generation, times, ages, needs) {
-            self.metrics.attributes_hits.inc();
+            self.metrics.attributes[AttributesFound::Cached].inc();
             let asked = known.asked_by(times);
             return Ok(LearnedAttributes {
                 found: known.found,

@@ -9,6 +9,7 @@ use verbs3_rdma::transport::ReplySender;
 
 use super::{BlockSpanReader, ServeRefusal};
 use crate::fill::FillTarget;
+use crate::metrics::CountedRequest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -20,12 +21,12 @@ impl CacheWorker {
     ) {
         let replica = match read.from {
             ReadSource::Owner => {
-                self.metrics.reads.inc();
+                self.metrics.requests[CountedRequest::Read].inc();
                 false
             }
             // By this worker's own map it may be the owner. Then it serves the read like any other.
             ReadSource::Replica => {
-                self.metrics.replica_reads.inc();
+                self.metrics.requests[CountedRequest::ReadReplica].inc();
                 !self.former.is_mine(read.object.block_slot(read.block))
             }
             ReadSource::Held => return self.serve_held(read, landing_bytes, reply).await,

@@ -11,6 +11,7 @@ use verbs3_rdma::transport::{ReplySender, TransportError};
 use super::{ServeRefusal, send_last_part};
 use crate::digest::VersionDigest;
 use crate::memory::CachedPage;
+use crate::metrics::{CountedRequest, PageDirection};
 use crate::worker::CacheWorker;
 
 /// Pages of one part: as many as fit in a message with their checksums, and more than a block of
@@ -37,7 +38,7 @@ impl CacheWorker {
         landing_bytes: u64,
         reply: ReplySender,
     ) {
-        self.metrics.held_reads.inc();
+        self.metrics.requests[CountedRequest::ReadHeld].inc();
         if let Err(refused) = self.check_held(&read, landing_bytes) {
             return self.refuse_request(reply, refused).await;
         }
@@ -60,7 +61,7 @@ impl CacheWorker {
     }
 
     pub(super) fn answer_holds(&self, holds: &HoldsMessage) -> Result<HoldsReply, ServeRefusal> {
-        self.metrics.holds.inc();
+        self.metrics.requests[CountedRequest::Holds].inc();
         self.check_geometry(holds.geometry)?;
         let (object, page) = (&holds.object, holds.page.0);
         let key = self.digests.attributes_key(object, holds.version_id.as_deref());
@@ -143,7 +144,7 @@ impl CacheWorker {
         };
         let offset = u64::from(start - sending.start);
         sending.reply.send_part(Message::Data(piece).encode(), offset, data).await?;
-        self.metrics.given_bytes.inc_by(u64::from(length));
+        self.metrics.former_bytes[PageDirection::Given].inc_by(u64::from(length));
         Ok(())
     }
 }

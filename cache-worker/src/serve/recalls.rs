@@ -12,6 +12,7 @@ use super::ServeRefusal;
 use super::open::{LearnedAttributes, OpenOperation};
 use crate::attributes::{AttributeMaxAge, LeaseGrantError};
 use crate::digest::AttributesKey;
+use crate::metrics::{BusyReason, CountedRequest, LeaseGrantEvent};
 use crate::worker::CacheWorker;
 
 /// A shorter lease is not worth its recall.
@@ -77,11 +78,11 @@ impl CacheWorker {
                 valid,
             ) {
                 Ok(()) => {
-                    self.metrics.leases_granted.inc();
+                    self.metrics.leases[LeaseGrantEvent::Granted].inc();
                     Some(AttributeLease { id: ID, milliseconds })
                 }
                 Err(LeaseGrantError::Full) => {
-                    self.metrics.leases_full.inc();
+                    self.metrics.leases[LeaseGrantEvent::Full].inc();
                     None
                 }
                 Err(LeaseGrantError::Void) => None,
@@ -107,13 +108,13 @@ impl CacheWorker {
         &self,
         asked: RecallPollMessage,
     ) -> Result<RecallReply, ServeRefusal> {
-        self.metrics.recalls.inc();
+        self.metrics.requests[CountedRequest::Recalls].inc();
         let RecallPollMessage { holder, life, through } = asked;
         // Another process has numbered its own recalls.
         let through = if life == self.life { through } else { 0 };
         let poll = self.grants.poll(holder, through, self.clock.now());
         let mut poll = poll.map_err(|_| {
-            self.metrics.busy_holders.inc();
+            self.metrics.busy[BusyReason::LeaseHolders].inc();
             ServeRefusal::TooManyHolders
         })?;
         let _ = timeout(Duration::from_millis(RECALLS_WAIT_MS), poll.wait_for_recall()).await;

@@ -10,6 +10,7 @@
 use verbs3_protocol::{NoticeAnswer, WorkerRefusal, WriteLeaseState, WriteNotice};
 
 use super::{ChangeReceipt, ServeRefusal};
+use crate::metrics::RelayedOutcome;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -28,12 +29,16 @@ impl CacheWorker {
             Some(_) => Err(ServeRefusal::RecallsPending),
         };
         let (counter, heard) = match noted.and_then(settled) {
-            Ok(WriteLeaseState::Leased) => (&self.metrics.heard_done, NoticeAnswer::Done),
-            Ok(WriteLeaseState::Unleased) => (&self.metrics.heard_unleased, NoticeAnswer::Unleased),
+            Ok(WriteLeaseState::Leased) => {
+                (&self.metrics.relayed[RelayedOutcome::Done], NoticeAnswer::Done)
+            }
+            Ok(WriteLeaseState::Unleased) => {
+                (&self.metrics.relayed[RelayedOutcome::Unleased], NoticeAnswer::Unleased)
+            }
             Err(refused) => {
                 let refusal = WorkerRefusal::from(refused);
                 self.count_refused(&refusal.kind);
-                (&self.metrics.heard_refused, NoticeAnswer::Refused(refusal))
+                (&self.metrics.relayed[RelayedOutcome::Refused], NoticeAnswer::Refused(refusal))
             }
         };
         counter.inc();

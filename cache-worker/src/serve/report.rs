@@ -4,11 +4,12 @@ use verbs3_protocol::ReportMessage;
 
 use super::{ChangeReceipt, ChangeResult, ServeRefusal};
 use crate::attributes::RecallScope;
+use crate::metrics::{BusyReason, CountedRequest};
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
     pub(super) fn answer_report(&self, report: &ReportMessage) -> ChangeResult {
-        self.metrics.reports.inc();
+        self.metrics.requests[CountedRequest::Report].inc();
         let hashes = self.hash_keys(&report.volume, &report.keys)?;
         let (coherence, times) = (&self.coherence, self.clock.read_times());
         let now = times.now;
@@ -25,7 +26,7 @@ impl CacheWorker {
                 Ok(ChangeReceipt { generation, hold, concerned: RecallScope::Keys(hashes) })
             }
             Err(_) => {
-                self.metrics.busy_writes.inc();
+                self.metrics.busy[BusyReason::OpenWrites].inc();
                 Err(ServeRefusal::TooManyWrites)
             }
         }

@@ -16,6 +16,7 @@ use crate::fill::{
     FillTarget, PageClaim, PageClaimRequest, PageFillError, PageFillState, PageSource,
 };
 use crate::memory::CachedPage;
+use crate::metrics::BusyReason;
 use crate::worker::CacheWorker;
 
 /// Bytes of a first part that is not a whole page. Enough that a part's cost is small beside it;
@@ -244,7 +245,7 @@ impl<'a> BlockSpanReader<'a> {
     /// Claims the remaining pages once more.
     fn reclaim_pages(&mut self) -> Result<(), PageFillError> {
         if self.reclaims >= RECLAIMS_MAX {
-            self.worker.metrics.busy_memory.inc();
+            self.worker.metrics.busy[BusyReason::Memory].inc();
             return Err(PageFillError::Busy(
                 "pages are given up before they can be read; raise memory.capacity",
             ));

@@ -4,6 +4,7 @@
 use verbs3_protocol::{TakeOver, TakeOverReply};
 
 use super::ServeRefusal;
+use crate::metrics::CountedRequest;
 use crate::worker::CacheWorker;
 
 impl CacheWorker {
@@ -11,7 +12,7 @@ impl CacheWorker {
         &self,
         asked: TakeOver,
     ) -> Result<TakeOverReply, ServeRefusal> {
-        self.metrics.take_overs.inc();
+        self.metrics.requests[CountedRequest::TakeOver].inc();
         let TakeOver { object, version, epoch, geometry, block, heat_bytes } = asked;
         self.check_geometry(geometry)?;
         let own = self.standing.current_epoch();

@@ -21,6 +21,7 @@ use crate::attributes::ObjectPresence;
 use crate::fill::{
     FillTarget, PageClaim, PageClaimRequest, PageFillError, PageSource, RunInterest,
 };
+use crate::metrics::{CountedRequest, WarmedFound};
 use crate::worker::CacheWorker;
 
 /// How often one warm-up reclaims pages whose fill was abandoned.
@@ -58,11 +59,11 @@ impl WarmupByteCounts {
 
 impl CacheWorker {
     pub(super) async fn answer_warm(&self, warm: WarmMessage) -> Result<WarmAnswer, ServeRefusal> {
-        self.metrics.warms.inc();
+        self.metrics.requests[CountedRequest::Warm].inc();
         let answer = self.warm_block(warm).await?;
         if let WarmAnswer::Warmed(warmed) = &answer {
-            self.metrics.warm_held.inc_by(u64::from(warmed.held_bytes));
-            self.metrics.warm_loaded.inc_by(u64::from(warmed.loaded_bytes));
+            self.metrics.warmed_bytes[WarmedFound::Held].inc_by(u64::from(warmed.held_bytes));
+            self.metrics.warmed_bytes[WarmedFound::Loaded].inc_by(u64::from(warmed.loaded_bytes));
         }
         Ok(answer)
     }

@@ -20,6 +20,7 @@ use crate::failure_file::{self, truncate_text};
 use crate::job::{PreloadJob, now_ms, sum_counters};
 use crate::job_record::{PreloadListCursor, PreloadProgress, WorkerLifeTracker};
 use crate::load_object::PreloadItemError;
+use crate::metrics::ObjectOutcome;
 use crate::object_list::{self, PreloadListItem, PreloadListPage};
 use crate::plan::PreloadPlan;
 use crate::preload_run::PreloadRun;
@@ -342,17 +343,17 @@ impl PreloadRun<'_> {
         self.job.update_counters(|page| page.objects_loaded += 1);
         let reason = match loaded {
             Ok(()) => {
-                objects.with_label_values(&["loaded"]).inc();
+                objects[ObjectOutcome::Loaded].inc();
                 return None;
             }
             Err(PreloadItemError::Absent) if item.shown.is_some() => {
-                objects.with_label_values(&["vanished"]).inc();
+                objects[ObjectOutcome::Vanished].inc();
                 self.job.update_counters(|page| page.objects_vanished += 1);
                 return None;
             }
             Err(trouble) => in_words(trouble),
         };
-        objects.with_label_values(&["failed"]).inc();
+        objects[ObjectOutcome::Failed].inc();
         self.job.update_counters(|page| page.objects_failed += 1);
         Some(PreloadFailure { path: item.client_path(), reason })
     }

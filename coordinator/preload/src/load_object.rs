@@ -15,6 +15,7 @@ use verbs3_protocol::{
     BlockIndex, ContentVersion, ObjectKey, RefusalKind, WarmPagesReply, WarmTier, WorkerRefusal,
 };
 
+use crate::metrics::BytesFound;
 use crate::mounts::PreloadMount;
 use crate::object_list::PreloadListItem;
 use crate::plan::piece_bytes;
@@ -177,8 +178,8 @@ impl PreloadRun<'_> {
             page.bytes_loaded += loaded;
             page.bytes_held += held;
         });
-        self.environment.metrics.bytes.with_label_values(&["loaded"]).inc_by(loaded);
-        self.environment.metrics.bytes.with_label_values(&["held"]).inc_by(held);
+        self.environment.metrics.bytes[BytesFound::Loaded].inc_by(loaded);
+        self.environment.metrics.bytes[BytesFound::Held].inc_by(held);
         Ok(warmed)
     }
 

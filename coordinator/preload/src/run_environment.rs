@@ -15,7 +15,7 @@ use crate::api::JobState;
 use crate::job::PreloadJob;
 use crate::job_record::{PreloadProgress, progress_key};
 use crate::job_store::{JobStore, JobStoreError};
-use crate::metrics::PreloadMetrics;
+use crate::metrics::{EndedState, PreloadMetrics};
 use crate::mounts::PreloadMountTable;
 use crate::options::PreloadOptions;
 use crate::retry_pause::jitter_pause;
@@ -110,12 +110,12 @@ impl RunEnvironment {
 
     pub(crate) fn count_ended(&self, state: JobState) {
         let state = match state {
-            JobState::Done => "done",
-            JobState::Incomplete => "incomplete",
-            JobState::Failed => "failed",
-            JobState::Stopped => "stopped",
+            JobState::Done => EndedState::Done,
+            JobState::Incomplete => EndedState::Incomplete,
+            JobState::Failed => EndedState::Failed,
+            JobState::Stopped => EndedState::Stopped,
             JobState::Queued | JobState::Running => return,
         };
-        self.metrics.ended.with_label_values(&[state]).inc();
+        self.metrics.ended[state].inc();
     }
 }

@@ -15,6 +15,7 @@ use super::request::CoordinatorRequest;
 use super::response::{CoordinatorResponse, HandlerResult, malformed_response};
 use super::route::Route;
 use crate::coordinator_state::CoordinatorState;
+use crate::metrics::RelayResult;
 
 /// Most keys of one notice: as many as S3 allows in a batch delete, and a gateway sends in one
 /// message.
@@ -55,7 +56,7 @@ impl CoordinatorState {
             None => None,
         };
         let Some(relayed) = relayed else { return Err(self.not_leader().await) };
-        self.metrics.relays.with_label_values(&[outcome_label(&relayed)]).inc();
+        self.metrics.relays[relay_outcome(&relayed)].inc();
         Ok(CoordinatorResponse::from_json(StatusCode::OK, &relayed))
     }
 
@@ -75,14 +76,14 @@ impl CoordinatorState {
     }
 }
 
-fn outcome_label(relayed: &NoticeRelayOutcome) -> &'static str {
+fn relay_outcome(relayed: &NoticeRelayOutcome) -> RelayResult {
     match relayed {
-        NoticeRelayOutcome::Heard(NoticeAnswer::Done) => "done",
-        NoticeRelayOutcome::Heard(NoticeAnswer::Unleased) => "unleased",
-        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_)) => "refused",
-        NoticeRelayOutcome::Silent => "silent",
-        NoticeRelayOutcome::NoLease => "no_lease",
-        NoticeRelayOutcome::OtherEpoch(_) => "other_map",
-        NoticeRelayOutcome::Full => "full",
+        NoticeRelayOutcome::Heard(NoticeAnswer::Done) => RelayResult::Done,
+        NoticeRelayOutcome::Heard(NoticeAnswer::Unleased) => RelayResult::Unleased,
+        NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_)) => RelayResult::Refused,
+        NoticeRelayOutcome::Silent => RelayResult::Silent,
+        NoticeRelayOutcome::NoLease => RelayResult::NoLease,
+        NoticeRelayOutcome::OtherEpoch(_) => RelayResult::OtherMap,
+        NoticeRelayOutcome::Full => RelayResult::Full,
     }
 }

@@ -13,7 +13,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 
 use super::IdentityStore;
 use crate::exchange::HttpExchange;
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::operation_table::TABLE;
 use crate::operations::query;
 use crate::preload;
@@ -65,12 +65,12 @@ impl S3Access for AuthAccessGate {
                 .credentials()
                 .and_then(|credentials| self.identities.get(&credentials.access_key));
             let Some(identity) = identity else {
-                self.metrics.count_denial("anonymous");
+                self.metrics.count_denial(DenialReason::Anonymous);
                 return Err(access_denied());
             };
             exchange.recognise_identity(identity)?;
         }
         query::check_parameters(name, cx.uri().query().unwrap_or_default())
-            .inspect_err(|_| self.metrics.count_denial("unsupported"))
+            .inspect_err(|_| self.metrics.count_denial(DenialReason::Unsupported))
     }
 }

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use verbs3_doors::{WaitingGuest, address_group};
 
+use crate::metrics::ConnectionCut;
+
 /// The caller of one connection.
 pub(crate) struct ConnectionCaller {
     address: IpAddr,
@@ -26,25 +28,6 @@ pub(crate) struct ConnectionCaller {
     rested_ms: AtomicU64,
     /// True for HTTP/2, where hyper bounds no silence.
     multiplexed: AtomicBool,
-}
-
-/// Reason why an unknown caller's connection ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OverstayReason {
-    /// No signature has held in time.
-    Unproven,
-    /// Other connections needed the place.
-    Displaced,
-}
-
-impl OverstayReason {
-    /// Returns the value of the metric's label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unproven => "unproven",
-            Self::Displaced => "displaced",
-        }
-    }
 }
 
 impl ConnectionCaller {
@@ -80,11 +63,11 @@ impl ConnectionCaller {
     }
 
     /// Returns when an unknown caller has been here for too long. Never returns for a known one.
-    pub async fn wait_for_overstay(&self, proof_max: Duration) -> OverstayReason {
+    pub async fn wait_for_overstay(&self, proof_max: Duration) -> ConnectionCut {
         tokio::select! {
             () = self.let_in.cancelled() => std::future::pending().await,
-            () = self.guest.wait_for_displacement() => OverstayReason::Displaced,
-            () = sleep(proof_max) => OverstayReason::Unproven,
+            () = self.guest.wait_for_displacement() => ConnectionCut::Displaced,
+            () = sleep(proof_max) => ConnectionCut::Unproven,
         }
     }
 
@@ -168,7 +151,7 @@ mod tests {
     async fn who_proves_nothing_stays_for_a_bounded_time() {
         let room = WaitingRoom::new(LIMITS);
         let stranger = caller(&room);
-        assert_eq!(stranger.wait_for_overstay(MINUTE).await, OverstayReason::Unproven);
+        assert_eq!(stranger.wait_for_overstay(MINUTE).await, ConnectionCut::Unproven);
         let known = caller(&room);
         known.mark_proven();
         known.mark_proven();

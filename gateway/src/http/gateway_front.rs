@@ -30,7 +30,7 @@ use super::sigv2;
 use super::sigv4::{self, UnsignedHeaders};
 use crate::cors::{CorsRequester, CorsResponder};
 use crate::exchange::{HttpExchange, IdentityShares, RequestPlaces};
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::request::{RequestContext, RequestId};
 use crate::s3_errors::slow_down;
 use crate::ufs_answer::{REQUEST_ID, pass_headers};
@@ -98,8 +98,11 @@ impl GatewayFront {
             visit: Some(visit),
         };
         let (place, over) = match may_wait_unproven(&request) {
-            true => (self.unproven.take_place_of(exchange.caller.counted_address()), "unproven"),
-            false => (self.in_flight.take_place(), "overloaded"),
+            true => (
+                self.unproven.take_place_of(exchange.caller.counted_address()),
+                DenialReason::Unproven,
+            ),
+            false => (self.in_flight.take_place(), DenialReason::Overloaded),
         };
         let mut response = match place {
             Some(place) => {
@@ -278,11 +281,11 @@ impl GatewayFront {
         let (mut parts, body) = request.into_parts();
         self.check_method(&parts.method, &parts.uri, &parts.headers)?;
         sigv2::check_sigv2(&mut parts.uri, &parts.headers, self.forms.sigv2, self.clock_skew_max)
-            .inspect_err(|_| self.metrics.count_denial("sigv2"))?;
+            .inspect_err(|_| self.metrics.count_denial(DenialReason::SignatureVersion2))?;
         presigned::check_expiry(&parts.uri)?;
         sigv4::check_coverage(&parts.uri, &parts.headers).inspect_err(|error| {
             if error.source().is_some_and(|source| source.is::<UnsignedHeaders>()) {
-                self.metrics.count_denial("unsigned_header");
+                self.metrics.count_denial(DenialReason::UnsignedHeader);
                 exchange.counted.store(true, Ordering::Relaxed);
             }
         })?;
@@ -366,7 +369,7 @@ impl GatewayFront {
             let fault =
                 exchange.fault.lock().take().or_else(|| broken.then_some(BodyFault::Sha256));
             if let Some(fault) = fault {
-                self.metrics.body_refused(Some(fault.metric_label()));
+                self.metrics.body_refused(Some(fault.body_refusal()));
                 response = answer_of(fault.into_error());
             }
         } else if *method == Method::HEAD
@@ -408,10 +411,10 @@ impl GatewayFront {
             return;
         }
         let reason = match code {
-            Some("InvalidAccessKeyId") => "unknown_key",
-            Some("SignatureDoesNotMatch") => "signature",
-            Some("RequestTimeTooSkewed") => "clock",
-            Some("AccessDenied") => "expired",
+            Some("InvalidAccessKeyId") => DenialReason::UnknownKey,
+            Some("SignatureDoesNotMatch") => DenialReason::Signature,
+            Some("RequestTimeTooSkewed") => DenialReason::Clock,
+            Some("AccessDenied") => DenialReason::Expired,
             _ => return,
         };
         self.metrics.count_denial(reason);

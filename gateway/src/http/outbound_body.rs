@@ -11,6 +11,7 @@ use http::{HeaderMap, Method, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use s3s::StdError;
 use tracing::Level;
+use verbs3_metrics::MetricLabel;
 use verbs3_telemetry::{KeyValue, RequestFacts, clamp_number};
 
 use super::client_progress::{ClientProgress, ProgressTurn};
@@ -134,11 +135,8 @@ impl RequestEnding {
             KeyValue::new("http.response.body.size", clamp_number(self.bytes)),
             KeyValue::new("verbs3.request_id", cx.request_id().to_string()),
             KeyValue::new("verbs3.complete", self.complete),
-            KeyValue::new(
-                "verbs3.cache",
-                cx.cache_verdict().map_or("none", |verdict| verdict.as_str()),
-            ),
-            KeyValue::new("verbs3.transport", cx.bytes_origin().map_or("none", |via| via.as_str())),
+            KeyValue::new("verbs3.cache", cx.cache_verdict().label_text()),
+            KeyValue::new("verbs3.transport", cx.bytes_origin().label_text()),
         ];
         let mut add_text =
             |name: &'static str, text: &str| attributes.push(KeyValue::new(name, text.to_owned()));
@@ -233,12 +231,11 @@ impl Drop for RequestEnding {
         let cx = &self.exchange.cx;
         let operation = self.exchange.row.get().copied();
         let seconds = cx.started_at().elapsed().as_secs_f64();
-        let verdict = cx.cache_verdict().map_or("none", |verdict| verdict.as_str());
-        let transport = cx.bytes_origin().map_or("none", |via| via.as_str());
+        let (verdict, origin) = (cx.cache_verdict(), cx.bytes_origin());
         cx.add_body_bytes(self.bytes);
         self.metrics.count_answer(operation, self.status);
         self.metrics.seconds.observe(seconds);
-        self.metrics.count_sent_bytes(verdict, transport, self.bytes);
+        self.metrics.count_sent_bytes(verdict, origin, self.bytes);
         if let Some(trace) = cx.request_trace() {
             trace.finish_trace(|| self.trace_facts());
         }
@@ -260,8 +257,8 @@ impl Drop for RequestEnding {
                     code = self.code.as_deref().unwrap_or(""),
                     bytes = self.bytes,
                     complete = self.complete,
-                    cache = verdict,
-                    transport,
+                    cache = verdict.label_text(),
+                    transport = origin.label_text(),
                     seconds,
                     principal = self.exchange.proven_identity().map_or("", |identity| identity.identity_name()),
                     "request",

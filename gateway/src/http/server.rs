@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 use verbs3_doors::{KeyShare, KeyShares, RoomLimits, WaitingRoom, address_group};
+use verbs3_metrics::MetricLabel;
 
 use super::client_progress::ClientProgress;
 use super::connection_caller::ConnectionCaller;
@@ -32,6 +33,7 @@ use super::rate_floor::RateMin;
 use super::request_body::HttpRequestBody;
 use super::stall_guard::StallGuard;
 use super::tls::{TlsCertificates, TlsError, TlsFiles};
+use crate::metrics::ConnectionCut;
 use crate::settings::GatewaySettings;
 
 /// Pause after an error of `accept` (out of file descriptors).
@@ -282,13 +284,13 @@ async fn serve_connection(
             debug!("a connection is cut: its client takes none of the answers that it asked for");
         }
         () = progress.wait_for_crawl(shared.download_min) => {
-            metrics.count_cut("slow");
+            metrics.connections_cut[ConnectionCut::Slow].inc();
             debug!("a connection is cut: its client takes its answers more slowly than it must");
         }
         overstay = caller.wait_for_overstay(shared.proof_max) => {
-            metrics.count_cut(overstay.as_str());
+            metrics.connections_cut[overstay].inc();
             debug!(
-                reason = overstay.as_str(),
+                reason = overstay.label_text(),
                 "a connection is cut: no signature has held over it"
             );
         }
@@ -320,7 +322,7 @@ async fn serve_requests<S>(
             Some(connection.await)
         }
         () = caller.wait_for_idle(shared.idle_max) => {
-            shared.front.metrics.count_cut("idle");
+            shared.front.metrics.connections_cut[ConnectionCut::Idle].inc();
             connection.as_mut().graceful_shutdown();
             // A request that was on its way when the end was announced is still answered.
             loop {

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{self, ServerConfig, crypto::aws_lc_rs};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{GatewayHttpMetrics, TlsReloadOutcome};
 
 /// Time between two looks at the files. Two stats: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -100,7 +100,7 @@ impl TlsCertificates {
             match read(&self.files) {
                 Ok(pair) => {
                     (taken, complained) = (now, None);
-                    metrics.tls_reloads.with_label_values(&["taken"]).inc();
+                    metrics.tls_reloads[TlsReloadOutcome::Taken].inc();
                     metrics.tls_not_after.set(pair.not_after);
                     info!(
                         path = %self.files.certificate.display(), not_after = pair.not_after,
@@ -113,7 +113,7 @@ impl TlsCertificates {
                 Err(_) if complained == Some(now) => {}
                 Err(error) => {
                     complained = Some(now);
-                    metrics.tls_reloads.with_label_values(&["refused"]).inc();
+                    metrics.tls_reloads[TlsReloadOutcome::Refused].inc();
                     let cause = std::error::Error::source(&error)
                         .map(ToString::to_string)
                         .unwrap_or_default();

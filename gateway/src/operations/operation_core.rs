@@ -17,7 +17,7 @@ use super::table_operation::TableOperation;
 use crate::auth::AuthIdentity;
 use crate::cors::CorsResponder;
 use crate::exchange::HttpExchange;
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::{KEY_BYTES_MAX, MountNamePair, MountTable, MountedBucket};
 use crate::operation_table::{AccessRight, AccessScope, HomeNoticeScope, OperationRow};
 use crate::read::ObjectReader;
@@ -149,7 +149,7 @@ impl OperationCore {
             self.rights.allow_headers(&identity, &mount, subject, &request.headers)?;
         }
         if row.scope == AccessScope::settings && mount.is_prefix() {
-            self.metrics.count_denial("prefix_mount");
+            self.metrics.count_denial(DenialReason::PrefixMount);
             let message = format!(
                 "{} concerns the whole bucket, and {} is a mount of a part of one",
                 row.name, mount.name
@@ -157,7 +157,7 @@ impl OperationCore {
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
         if mount.read_only && is_mutation(row) {
-            self.metrics.count_denial("read_only");
+            self.metrics.count_denial(DenialReason::ReadOnly);
             let message = format!("the mount {} is read-only", mount.name);
             return Err(S3Error::with_message(S3ErrorCode::AccessDenied, message));
         }
@@ -259,7 +259,7 @@ impl OperationCore {
 
     /// Refuses an operation that no gateway can do.
     pub fn refuse_operation<R: TableOperation>(&self, _: S3Request<R>) -> S3Error {
-        self.metrics.count_denial("unsupported");
+        self.metrics.count_denial(DenialReason::Unsupported);
         let message = format!("{} is not about a bucket of this endpoint", R::table_row().name);
         S3Error::with_message(S3ErrorCode::NotImplemented, message)
     }

@@ -104,12 +104,12 @@ async fn upload_body<R: UploadOperation>(
     } else {
         Ok(StreamingBlob::new(verified))
     };
-    let reason = verdict.fault_label();
+    let reason = verdict.fault_refusal();
     let body = result.inspect_err(|_| core.metrics.body_refused(reason))?;
     *request.input.body_field() = Some(body);
 
     let (result, raw) = core.send_to_ufs(&entry, request).await;
-    if let Some(reason) = verdict.fault_label() {
+    if let Some(reason) = verdict.fault_refusal() {
         core.metrics.body_refused(Some(reason));
     }
     let released = verdict.is_released();

@@ -11,7 +11,7 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use super::rewrite::NamedDestination;
 use super::table_operation::TableOperation;
 use crate::auth::AuthIdentity;
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::{MountTable, MountedBucket};
 use crate::operation_table::AccessRight;
 use crate::s3_errors::{access_denied, no_such_bucket};
@@ -39,7 +39,7 @@ impl RightsJudge {
         if identity.allows_right(&mount.name, subject, right) {
             return Ok(());
         }
-        self.metrics.count_denial("policy");
+        self.metrics.count_denial(DenialReason::Policy);
         Err(denial_error(identity, mount, subject, right))
     }
 
@@ -93,7 +93,7 @@ impl RightsJudge {
     }
 
     fn refuse_destination<R: TableOperation>(&self, what: &str) -> S3Error {
-        self.metrics.count_denial("destination");
+        self.metrics.count_denial(DenialReason::Destination);
         let message = format!(
             "{} names {what} as its destination: nothing can be written there from here",
             R::table_row().name

@@ -18,7 +18,7 @@ use super::{NO_BUCKET, PATH, PreloadAnswer, SharedPreloadJobs, refuse};
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::exchange::HttpExchange;
 use crate::http::{HostDomains, LenientRoute};
-use crate::metrics::GatewayHttpMetrics;
+use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::MountTable;
 use crate::s3_errors::access_denied;
 
@@ -63,7 +63,7 @@ impl PreloadRoute {
         let S3Request { input, method, uri, headers, .. } = request;
         let refused = |refusal: PreloadAnswer| {
             if refusal.status == StatusCode::FORBIDDEN {
-                self.metrics.count_denial("policy");
+                self.metrics.count_denial(DenialReason::Policy);
             }
             refusal
         };
@@ -98,7 +98,7 @@ impl PreloadRoute {
         let is_alone = self.identities.identities_count() <= 1;
         let share = self.shares.take_share(&identity.identity_name().to_owned());
         let (Ok(_place), true) = (self.places.try_acquire(), is_alone || share.is_some()) else {
-            self.metrics.count_denial("preloads");
+            self.metrics.count_denial(DenialReason::Preloads);
             let reason = "too many requests about jobs are under way; send it again later";
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason);
         };
@@ -142,7 +142,7 @@ impl S3Route for PreloadRoute {
         match identity {
             Some(identity) => exchange.recognise_identity(identity),
             None => {
-                self.metrics.count_denial("anonymous");
+                self.metrics.count_denial(DenialReason::Anonymous);
                 Err(access_denied())
             }
         }

@@ -113,7 +113,7 @@ fn failure_code<T>(result: &S3Result<T>) -> Option<String> {
 }
 
 fn note_bypass(shared: &ObjectReaderInner, cx: &RequestContext) {
-    shared.metrics.read(ReadVerdict::Bypass);
+    shared.metrics.reads[ReadVerdict::Bypass].inc();
     cx.note_outcome(ReadVerdict::Bypass, BytesOrigin::Ufs);
 }
 

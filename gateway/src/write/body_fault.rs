@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use s3s::{S3Error, S3ErrorCode};
 
 use super::chunk_guard::ChunkRefusal;
+use crate::metrics::BodyRefusal;
 use crate::s3_errors::slow_down;
 
 /// Reason why a body is not what was promised. [`BodyFault::into_error`] has the S3 code.
@@ -55,20 +56,20 @@ impl BodyFault {
         Self::Broken(BrokenSource(cause.into().into()))
     }
 
-    /// Returns the label of the metric.
-    pub fn metric_label(&self) -> &'static str {
+    /// Returns what the metric calls it.
+    pub(crate) fn body_refusal(&self) -> BodyRefusal {
         match self {
-            Self::Length { .. } => "length",
-            Self::Md5 => "md5",
-            Self::Checksum { .. } => "checksum",
-            Self::Trailer { .. } => "trailer",
-            Self::ChunkSignature => "chunk_signature",
-            Self::Sha256 => "sha256",
-            Self::Chunks(refusal) => refusal.metric_label(),
-            Self::Busy => "busy",
-            Self::Idle { .. } => "idle",
-            Self::Slow => "slow",
-            Self::Broken(_) => "broken",
+            Self::Length { .. } => BodyRefusal::Length,
+            Self::Md5 => BodyRefusal::Md5,
+            Self::Checksum { .. } => BodyRefusal::Checksum,
+            Self::Trailer { .. } => BodyRefusal::Trailer,
+            Self::ChunkSignature => BodyRefusal::ChunkSignature,
+            Self::Sha256 => BodyRefusal::Sha256,
+            Self::Chunks(refusal) => refusal.body_refusal(),
+            Self::Busy => BodyRefusal::Busy,
+            Self::Idle { .. } => BodyRefusal::Idle,
+            Self::Slow => BodyRefusal::Slow,
+            Self::Broken(_) => BodyRefusal::Broken,
         }
     }
 

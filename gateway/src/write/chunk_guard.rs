@@ -8,6 +8,8 @@
 
 use bytes::{Buf as _, Bytes};
 
+use crate::metrics::BodyRefusal;
+
 /// Longest line of framing: a chunk header or a trailer. s3s allows 1 KiB for a header; trailers
 /// are a name and a digest.
 const LINE_BYTES_MAX: usize = 1024;
@@ -55,18 +57,14 @@ pub enum ChunkRefusal {
 }
 
 impl ChunkRefusal {
-    /// All labels of the metric.
-    pub const REASONS: [&str; 5] =
-        ["chunk_too_large", "malformed", "too_long", "too_short", "ended_early"];
-
-    /// Returns the label of the metric.
-    pub fn metric_label(&self) -> &'static str {
+    /// Returns what the metric calls it.
+    pub(crate) fn body_refusal(&self) -> BodyRefusal {
         match self {
-            Self::ChunkTooLarge { .. } => "chunk_too_large",
-            Self::Malformed { .. } => "malformed",
-            Self::TooLong { .. } => "too_long",
-            Self::TooShort { .. } => "too_short",
-            Self::EndedEarly => "ended_early",
+            Self::ChunkTooLarge { .. } => BodyRefusal::ChunkTooLarge,
+            Self::Malformed { .. } => BodyRefusal::Malformed,
+            Self::TooLong { .. } => BodyRefusal::TooLong,
+            Self::TooShort { .. } => BodyRefusal::TooShort,
+            Self::EndedEarly => BodyRefusal::EndedEarly,
         }
     }
 }

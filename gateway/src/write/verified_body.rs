@@ -19,6 +19,8 @@ use super::body_fault::{BodyFault, FaultSlot};
 use super::checks::BodyChecks;
 use super::home_notifier::BodyWriteHandle;
 
+use crate::metrics::BodyRefusal;
+
 /// The place where a body leaves the reason of its failure: the UFS client above only knows that it
 /// failed.
 #[derive(Clone, Default)]
@@ -38,9 +40,10 @@ impl BodyVerdict {
         outcome.fault.take().map(BodyFault::into_error).or_else(|| outcome.refused.take())
     }
 
-    /// Returns the label of the body's fault, if one was found. The fault stays for `take_error`.
-    pub fn fault_label(&self) -> Option<&'static str> {
-        self.0.lock().fault.as_ref().map(BodyFault::metric_label)
+    /// Returns what metrics call the body's fault, if one was found. The fault stays for
+    /// `take_error`.
+    pub(crate) fn fault_refusal(&self) -> Option<BodyRefusal> {
+        self.0.lock().fault.as_ref().map(BodyFault::body_refusal)
     }
 
     /// Returns whether the whole body was let through.

@@ -2,10 +2,7 @@
 
 use std::ops::Sub;
 
-use prometheus::IntCounterVec;
-use prometheus::core::Collector;
-
-use crate::metrics::transport_metrics;
+use crate::metrics::{PostedOperation, VerbsRailMetrics, transport_metrics};
 
 /// The cost since the start of the process, or between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,12 +20,18 @@ impl TransferCost {
     /// Reads CPU time from `getrusage`, and the rest from this process's metrics. Every value
     /// counts from the start of the process.
     pub fn read_counters() -> Self {
-        let all = transport_metrics();
+        let rails = transport_metrics().rails.list_tables();
+        let sum = |count: fn(&VerbsRailMetrics) -> u64| rails.iter().map(count).sum();
         Self {
             cpu_micros: cpu_micros(),
-            work_requests: sum_counters(&all.work_requests),
-            completions: sum_counters(&all.completions),
-            copied_bytes: sum_counters(&all.copied_bytes),
+            work_requests: sum(|rail| {
+                [PostedOperation::Write, PostedOperation::Send, PostedOperation::Window]
+                    .map(|op| rail.work_requests[op].get())
+                    .iter()
+                    .sum()
+            }),
+            completions: sum(|rail| rail.completions.get()),
+            copied_bytes: sum(|rail| rail.copied_bytes.get()),
         }
     }
 }
@@ -44,15 +47,6 @@ impl Sub for TransferCost {
             copied_bytes: self.copied_bytes.saturating_sub(earlier.copied_bytes),
         }
     }
-}
-
-fn sum_counters(counters: &IntCounterVec) -> u64 {
-    let families = counters.collect();
-    let values = families
-        .iter()
-        .flat_map(|family| family.get_metric())
-        .map(|metric| metric.get_counter().get_value());
-    values.sum::<f64>() as u64
 }
 
 fn cpu_micros() -> u64 {

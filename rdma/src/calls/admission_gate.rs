@@ -145,7 +145,7 @@ impl Drop for GateCloser {
 }
 
 fn log_refusal(address: &str, error: &HandshakeError) {
-    transport_metrics().handshakes_failed.with_label_values(&[error.metric_label()]).inc();
+    transport_metrics().handshakes_failed[error.handshake_failure()].inc();
     match error {
         // A port check: the peer only looked whether anything listens.
         HandshakeError::Lost(_) | HandshakeError::Draining => {

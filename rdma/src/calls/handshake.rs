@@ -27,6 +27,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VERSION};
+use crate::metrics::HandshakeFailure;
 
 /// The secret that every host of a cluster knows. Never printed.
 #[derive(Clone)]
@@ -141,17 +142,17 @@ pub enum HandshakeError {
 
 impl HandshakeError {
     /// Returns the value of the metric's label.
-    pub(crate) fn metric_label(&self) -> &'static str {
+    pub(crate) fn handshake_failure(&self) -> HandshakeFailure {
         match self {
-            Self::Version { .. } => "version",
-            Self::Secret => "secret",
-            Self::Full => "full",
-            Self::Draining => "draining",
-            Self::Deadline => "deadline",
-            Self::Displaced => "displaced",
-            Self::OtherName { .. } => "name",
-            Self::Malformed(_) => "malformed",
-            Self::Lost(_) => "lost",
+            Self::Version { .. } => HandshakeFailure::Version,
+            Self::Secret => HandshakeFailure::Secret,
+            Self::Full => HandshakeFailure::Full,
+            Self::Draining => HandshakeFailure::Draining,
+            Self::Deadline => HandshakeFailure::Deadline,
+            Self::Displaced => HandshakeFailure::Displaced,
+            Self::OtherName { .. } => HandshakeFailure::Name,
+            Self::Malformed(_) => HandshakeFailure::Malformed,
+            Self::Lost(_) => HandshakeFailure::Lost,
         }
     }
 

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::call_credits::CallCredits;
 use crate::landing::LandingFill;
-use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::metrics::{ConnectionSide, GaugeGuard, transport_metrics};
 use crate::pending_call::PendingCall;
 use crate::transport::{
     CallEvent, LossCause, NoReplyCause, ProtocolBreach, ReplyPart, TransportError, UnreachableCause,
@@ -32,8 +32,7 @@ pub(super) async fn run_connection<O: FrameOutlet>(
     hung_up: CancellationToken,
 ) {
     let all = transport_metrics();
-    let _open =
-        GaugeGuard::add_to(&all.connections.with_label_values(&[O::KIND.as_str(), "requester"]), 1);
+    let _open = GaugeGuard::add_to(&all.connections[(O::KIND, ConnectionSide::Requester)], 1);
     let error = tokio::select! {
         error = line.read(&mut inlet) => error,
         written = line.outlet.run() => match written {
@@ -46,7 +45,7 @@ pub(super) async fn run_connection<O: FrameOutlet>(
         () = hung_up.cancelled() => line.lost_error(LossCause::ClosedHere),
     };
     if let TransportError::Protocol { peer, breach } = &error {
-        all.protocol_violations.with_label_values(&["requester"]).inc();
+        all.protocol_violations[ConnectionSide::Requester].inc();
         tracing::warn!(peer, reason = %breach, "cut a connection whose peer broke the protocol");
     }
     line.settle_all(error);

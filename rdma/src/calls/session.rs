@@ -28,7 +28,7 @@ use super::{
     OutgoingFrame,
 };
 use crate::landing::{Landing, LandingFill};
-use crate::metrics::{GaugeGuard, TransportTraffic, transport_metrics};
+use crate::metrics::{ConnectionSide, GaugeGuard, transport_metrics};
 use crate::transport::{
     CallRefusal, CallService, IncomingCall, LossCause, ProtocolBreach, ReplyDriver, ReplySender,
     TransportError,
@@ -118,8 +118,7 @@ async fn serve_halves<O: FrameOutlet>(
     kill: &CancellationToken,
 ) {
     let all = transport_metrics();
-    let _open =
-        GaugeGuard::add_to(&all.connections.with_label_values(&[O::KIND.as_str(), "server"]), 1);
+    let _open = GaugeGuard::add_to(&all.connections[(O::KIND, ConnectionSide::Server)], 1);
     let mut read = pin!(session.read(&mut inlet));
     let mut write = pin!(session.outlet.run());
     let mut drained = pin!(session.drain_calls(drain));
@@ -138,7 +137,7 @@ async fn serve_halves<O: FrameOutlet>(
         }
     };
     if let TransportError::Protocol { peer, breach } = &error {
-        all.protocol_violations.with_label_values(&["server"]).inc();
+        all.protocol_violations[ConnectionSide::Server].inc();
         tracing::warn!(peer, reason = %breach, "cut a connection whose peer broke the protocol");
     } else {
         tracing::debug!(%error, "a connection ended");
@@ -286,7 +285,7 @@ impl<O: FrameOutlet> ServerSession<O> {
             .receive_body(header, &mut fill)
             .await
             .map_err(|error| error.into_transport_error(self.peer.to_string()))?;
-        TransportTraffic::for_kind(O::KIND).bytes_in.inc_by(header.data_bytes);
+        transport_metrics().bytes_in[O::KIND].inc_by(header.data_bytes);
         // The handler may have given up meanwhile; then nobody needs the bytes.
         let _ = pull.done.send(body.data.unwrap_or_else(|| fill.into_vouched_bytes()));
         Ok(())
@@ -500,7 +499,7 @@ impl<O: FrameOutlet> ReplyDriver for SessionReplyDriver<O> {
             }
             session.outlet.flush_frames();
         }
-        TransportTraffic::for_kind(O::KIND).bytes_out.inc_by(bytes);
+        transport_metrics().bytes_out[O::KIND].inc_by(bytes);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use super::faults::{FaultState, InProcessFaults};
 use super::share_connection::{no_reply, panic_error, pull_by_copy, push_by_copy};
 use crate::landing::Landing;
-use crate::metrics::TransportTraffic;
+use crate::metrics::transport_metrics;
 use crate::pending_call::PendingCall;
 use crate::transport::{
     CallDriver, CallEvent, CallRefusal, CallService, IncomingCall, LossCause, OutgoingCall,
@@ -282,7 +282,7 @@ impl ReplyDriver for CopyReply {
         let part = ReplyPart { message, offset, data, last };
         check_part(&part, self.landing_bytes)?;
         self.check_open()?;
-        TransportTraffic::for_kind(TransportKind::Tcp).bytes_out.inc_by(part.data_bytes());
+        transport_metrics().bytes_out[TransportKind::Tcp].inc_by(part.data_bytes());
         self.answered = part.last;
         self.wire.send_delivery(self.id, CopyDelivery::Part(part));
         Ok(())

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::landing::Landing;
-use crate::metrics::TransportTraffic;
+use crate::metrics::transport_metrics;
 use crate::pending_call::{InProcessPull, PendingCall};
 use crate::transport::{
     CallDriver, CallEvent, CallService, IncomingCall, NoReplyCause, OutgoingCall, PeerConnection,
@@ -201,7 +201,7 @@ impl ReplyDriver for ShareReply {
             return Err(TransportError::Cancelled);
         }
         let bytes: usize = data.iter().map(Bytes::len).sum();
-        TransportTraffic::for_kind(TransportKind::Shm).bytes_out.inc_by(bytes as u64);
+        transport_metrics().bytes_out[TransportKind::Shm].inc_by(bytes as u64);
         self.pending.deliver_event(CallEvent::Part(ReplyPart { message, offset, data, last }));
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::TransportPeerInner;
 use super::connect_attempt::{ConnectAttempt, ConnectResult};
 use super::transport_lane::PooledConnection;
 use super::way_choice::WayChoice;
-use crate::metrics::transport_metrics;
+use crate::metrics::{PeerTrouble, transport_metrics};
 use crate::transport::{PeerConnection, TransportKind, UnreachableCause};
 
 impl TransportPeerInner {
@@ -123,7 +123,7 @@ impl TransportPeerInner {
         }
         if lane.is_down_there(ways) || !lane.transport.is_up() {
             // The trouble by which it was lost is the better reason.
-            lane.trouble.get_or_insert("rail_down");
+            lane.trouble.get_or_insert(PeerTrouble::RailDown);
             return None;
         }
         let address = lane.peer_address(self.address.as_ref()?, ways)?;
@@ -131,7 +131,7 @@ impl TransportPeerInner {
         if lane.kind == TransportKind::Verbs {
             place = self.options.queue_pairs.take_place();
             if place.is_none() {
-                lane.trouble = Some("cap");
+                lane.trouble = Some(PeerTrouble::Cap);
                 return None;
             }
         }

@@ -3,7 +3,9 @@
 //!
 //! Owns the counter of fallbacks and the log lines. Chooses nothing.
 
-use crate::metrics::transport_metrics;
+use verbs3_metrics::MetricLabel;
+
+use crate::metrics::{PeerTrouble, transport_metrics};
 use crate::transport::{TransportError, TransportKind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +58,8 @@ impl RouteMonitor {
         &mut self,
         peer: &str,
         kind: TransportKind,
-        why: impl FnOnce(TransportKind) -> &'static str,
-    ) -> Option<&'static str> {
+        why: impl FnOnce(TransportKind) -> PeerTrouble,
+    ) -> Option<PeerTrouble> {
         let seen = RouteObservation { kind, best: self.best };
         let before = self.last.replace(seen);
         if before.is_some_and(|before| transport_rank(before.kind) > transport_rank(kind)) {
@@ -74,7 +76,7 @@ impl RouteMonitor {
         }
         let reason = why(from);
         tracing::warn!(
-            peer, %from, to = %kind, reason,
+            peer, %from, to = %kind, reason = reason.label_text(),
             "calls to a peer fall back to a slower transport"
         );
         fell_back(from, kind, reason);
@@ -83,20 +85,20 @@ impl RouteMonitor {
 }
 
 /// Counts a change for the worse, or from one rail to another.
-pub(super) fn fell_back(from: TransportKind, to: TransportKind, reason: &str) {
-    transport_metrics().fallbacks.with_label_values(&[from.as_str(), to.as_str(), reason]).inc();
+pub(super) fn fell_back(from: TransportKind, to: TransportKind, reason: PeerTrouble) {
+    transport_metrics().fallbacks[(from, to, reason)].inc();
 }
 
-/// Returns the value of the counter's label.
-pub(super) fn reason_of(error: &TransportError) -> &'static str {
+/// Returns what the counters call an error.
+pub(super) fn reason_of(error: &TransportError) -> PeerTrouble {
     match error {
-        TransportError::Unreachable { .. } => "unreachable",
-        TransportError::Handshake { .. } => "handshake",
-        TransportError::Lost { .. } => "lost",
-        TransportError::Protocol { .. } => "protocol",
+        TransportError::Unreachable { .. } => PeerTrouble::Unreachable,
+        TransportError::Handshake { .. } => PeerTrouble::Handshake,
+        TransportError::Lost { .. } => PeerTrouble::Lost,
+        TransportError::Protocol { .. } => PeerTrouble::Protocol,
         TransportError::Failed { .. }
         | TransportError::Bound { .. }
-        | TransportError::Cancelled => "failed",
+        | TransportError::Cancelled => PeerTrouble::Failed,
     }
 }
 
@@ -105,12 +107,17 @@ mod tests {
     use super::TransportKind::{Shm, Tcp, Verbs};
     use super::*;
 
-    /// Returns what is reported when calls go over `kind`.
-    fn told(route: &mut RouteMonitor, kind: TransportKind) -> Option<&'static str> {
+    /// Returns which way is reported to be left when calls go over `kind`.
+    fn told(route: &mut RouteMonitor, kind: TransportKind) -> Option<TransportKind> {
         if route.is_unchanged(kind) {
             return None;
         }
-        route.record_change("peer", kind, |from| from.as_str())
+        let mut left = None;
+        route.record_change("peer", kind, |from| {
+            left = Some(from);
+            PeerTrouble::Lost
+        })?;
+        left
     }
 
     #[test]
@@ -118,21 +125,21 @@ mod tests {
         let mut route = RouteMonitor::default();
         route.set_best_kind(Shm);
         assert_eq!(told(&mut route, Shm), None);
-        assert_eq!(told(&mut route, Verbs), Some("shm"));
+        assert_eq!(told(&mut route, Verbs), Some(Shm));
         assert_eq!(told(&mut route, Verbs), None);
-        assert_eq!(told(&mut route, Tcp), Some("verbs"));
+        assert_eq!(told(&mut route, Tcp), Some(Verbs));
         assert_eq!(
             (told(&mut route, Tcp), told(&mut route, Verbs), told(&mut route, Shm)),
             (None, None, None)
         );
-        assert_eq!(told(&mut route, Tcp), Some("shm"));
+        assert_eq!(told(&mut route, Tcp), Some(Shm));
     }
 
     #[test]
     fn a_peer_that_is_reached_over_less_than_both_have_is_told_at_the_first_call() {
         let mut route = RouteMonitor::default();
         route.set_best_kind(Verbs);
-        assert_eq!(told(&mut route, Tcp), Some("verbs"));
+        assert_eq!(told(&mut route, Tcp), Some(Verbs));
         assert_eq!(told(&mut route, Tcp), None);
     }
 
@@ -142,7 +149,7 @@ mod tests {
         assert_eq!(told(&mut route, Tcp), None);
         // The peer was restarted with rails, and they don't work.
         route.set_best_kind(Verbs);
-        assert_eq!(told(&mut route, Tcp), Some("verbs"));
+        assert_eq!(told(&mut route, Tcp), Some(Verbs));
         // It was restarted without.
         route.set_best_kind(Tcp);
         assert_eq!(told(&mut route, Tcp), None);

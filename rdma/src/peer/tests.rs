@@ -6,6 +6,7 @@ mod bed;
 mod failing;
 
 use super::*;
+use crate::metrics::PeerTrouble;
 use crate::transport::TransportKind::{Shm, Tcp, Verbs};
 use bed::{Bed, SECOND, settle};
 
@@ -58,14 +59,14 @@ async fn a_socket_that_this_process_does_not_see_is_not_tried() {
 async fn a_slow_upgrade_holds_no_call_and_serves_once_it_is_there() {
     let bed = Bed::new(1, false, PeerOptions::default());
     bed.rails[0].slow(10 * SECOND);
-    let (start, counted) = (Instant::now(), bed::fallbacks("verbs", "tcp", "slow"));
+    let (start, counted) = (Instant::now(), bed::fallbacks(Verbs, Tcp, PeerTrouble::Slow));
     assert_eq!(bed.ask().await.unwrap(), Tcp);
     assert_eq!(start.elapsed(), PeerOptions::default().upgrade_wait);
     for _ in 0..10 {
         assert_eq!(bed.ask().await.unwrap(), Tcp);
     }
     assert_eq!(
-        bed::fallbacks("verbs", "tcp", "slow"),
+        bed::fallbacks(Verbs, Tcp, PeerTrouble::Slow),
         counted + 1,
         "a change is counted, not each call"
     );
@@ -126,11 +127,11 @@ async fn over_the_cap_calls_go_over_tcp_and_a_place_that_comes_free_is_taken() {
     let (first, second) = (Bed::new(2, false, options()), Bed::new(1, false, options()));
     assert_eq!(first.ask().await.unwrap(), Verbs);
     assert_eq!(first.connects().2.iter().sum::<usize>(), 1);
-    let counted = bed::fallbacks("verbs", "tcp", "cap");
+    let counted = bed::fallbacks(Verbs, Tcp, PeerTrouble::Cap);
     assert_eq!(second.ask().await.unwrap(), Tcp);
     assert_eq!(second.ask().await.unwrap(), Tcp);
     assert_eq!(
-        (second.connects().2, bed::fallbacks("verbs", "tcp", "cap")),
+        (second.connects().2, bed::fallbacks(Verbs, Tcp, PeerTrouble::Cap)),
         (vec![0], counted + 1)
     );
     first.peer.shutdown().await;

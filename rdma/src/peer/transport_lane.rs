@@ -14,13 +14,14 @@ use super::connect_attempt::ConnectAttempt;
 use super::route_monitor::reason_of;
 use super::transport_ways::TransportWays;
 use super::way_rest::WayRestTracker;
-use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::metrics::{
+    GaugeGuard, PeerTrouble, RailConnectOutcome, rail_metrics, transport_metrics,
+};
 use crate::transport::{
     LossCause, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
 };
 
 /// Trouble of a way over which nothing comes.
-const SILENT: &str = "silent";
 
 /// One way that is better than tcp.
 pub(super) struct TransportLane {
@@ -32,7 +33,7 @@ pub(super) struct TransportLane {
     pub(super) attempt: Option<ConnectAttempt>,
     pub(super) rest: WayRestTracker,
     /// Last trouble of the way; `None` once it works.
-    pub(super) trouble: Option<&'static str>,
+    pub(super) trouble: Option<PeerTrouble>,
     resting: Option<GaugeGuard>,
     /// True if a connection broke and none was made in its place.
     lost: bool,
@@ -104,7 +105,8 @@ impl TransportLane {
     /// Records a successful attempt.
     pub(super) fn add_connection(&mut self, peer: &str, now: Instant, held: PooledConnection) {
         let again = std::mem::take(&mut self.lost);
-        self.count_connect(if again { "again" } else { "made" });
+        let outcome = if again { RailConnectOutcome::Again } else { RailConnectOutcome::Made };
+        self.count_connect(outcome);
         if self.rest.record_success(now) {
             tracing::info!(
                 peer, transport = %self.kind, rail = self.rail,
@@ -118,15 +120,15 @@ impl TransportLane {
 
     /// Records a failed attempt.
     pub(super) fn record_failure(&mut self, peer: &str, now: Instant, error: &TransportError) {
-        self.count_connect("failed");
+        self.count_connect(RailConnectOutcome::Failed);
         self.trouble = Some(reason_of(error));
         let rest = self.rest.record_failure(now, rand::random());
         self.begin_rest(peer, rest, error);
     }
 
-    fn count_connect(&self, outcome: &str) {
+    fn count_connect(&self, outcome: RailConnectOutcome) {
         if let Some(rail) = self.transport.rail_label() {
-            transport_metrics().rail_connects.with_label_values(&[rail.as_str(), outcome]).inc();
+            rail_metrics(&rail).connects[outcome].inc();
         }
     }
 
@@ -135,8 +137,8 @@ impl TransportLane {
         // Calls in flight keep their connection.
         self.held.clear();
         if self.resting.is_none() {
-            let gauge = transport_metrics().ways_resting.with_label_values(&[self.kind.as_str()]);
-            self.resting = Some(GaugeGuard::add_to(&gauge, 1));
+            let gauge = &transport_metrics().ways_resting[self.kind];
+            self.resting = Some(GaugeGuard::add_to(gauge, 1));
             tracing::warn!(
                 peer, transport = %self.kind, rail = self.rail, rest_s = rest.as_secs(), %error,
                 "a way to a peer failed too often and rests; its traffic goes another way"
@@ -161,7 +163,7 @@ impl TransportLane {
             peer, transport = %self.kind, rail = self.rail,
             "nothing comes over a way to a peer; calls go another way"
         );
-        self.was_lost(SILENT);
+        self.was_lost(PeerTrouble::Silent);
         let rest = self.rest.record_silence(since, now, rand::random());
         self.begin_rest(
             peer,
@@ -171,11 +173,11 @@ impl TransportLane {
         true
     }
 
-    fn was_lost(&mut self, reason: &'static str) {
+    fn was_lost(&mut self, reason: PeerTrouble) {
         self.trouble = Some(reason);
         self.lost = true;
         if let Some(rail) = self.transport.rail_label() {
-            transport_metrics().rail_lost.with_label_values(&[rail.as_str(), reason]).inc();
+            rail_metrics(&rail).lost[reason].inc();
         }
     }
 

@@ -12,7 +12,7 @@ use super::connect_attempt::ConnectAttempt;
 use super::route_monitor::{RouteMonitor, fell_back};
 use super::transport_lane::{PooledConnection, TransportLane, take_broken};
 use super::transport_ways::TransportWays;
-use crate::metrics::transport_metrics;
+use crate::metrics::{PeerTrouble, transport_metrics};
 use crate::transport::{PeerConnection, TransportError, TransportKind};
 
 /// The ways to one peer, and the connections over them.
@@ -143,7 +143,7 @@ impl WayChoice {
         let other =
             self.lanes.iter().any(|other| other.kind == lane.kind && !other.held.is_empty());
         if lane.held.is_empty() && other {
-            fell_back(lane.kind, lane.kind, lane.trouble.unwrap_or("lost"));
+            fell_back(lane.kind, lane.kind, lane.trouble.unwrap_or(PeerTrouble::Lost));
         }
     }
 
@@ -157,7 +157,7 @@ impl WayChoice {
             let mut of = lanes.iter().filter(|lane| lane.kind == from);
             let trouble = of.clone().find_map(|lane| lane.trouble);
             let slow = of.any(|lane| lane.attempt.is_some());
-            trouble.unwrap_or(if slow { "slow" } else { "unreachable" })
+            trouble.unwrap_or(if slow { PeerTrouble::Slow } else { PeerTrouble::Unreachable })
         });
     }
 

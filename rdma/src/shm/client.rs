@@ -106,10 +106,7 @@ impl ShmTransport {
         match result {
             Ok((agreed, view, releases)) => Ok(ShmHandshake { stream, agreed, view, releases }),
             Err(error) => {
-                transport_metrics()
-                    .handshakes_failed
-                    .with_label_values(&[error.metric_label()])
-                    .inc();
+                transport_metrics().handshakes_failed[error.handshake_failure()].inc();
                 Err(TransportError::Handshake { peer: address.to_owned(), cause: Arc::new(error) })
             }
         }

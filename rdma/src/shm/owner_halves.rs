@@ -16,7 +16,7 @@ use crate::calls::{
     OutgoingFrame, QueuedBytesPermit, SEGMENT_BYTES, SEGMENTS_MAX,
 };
 use crate::landing::{Landing, LandingFill};
-use crate::metrics::transport_metrics;
+use crate::metrics::{ShmCopyReason, transport_metrics};
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::TransportKind;
 
@@ -38,15 +38,15 @@ impl ShmOwnerOutlet {
         match self.describe_data(frame, bytes) {
             Ok(()) => {}
             Err(reason) => {
-                transport_metrics().shm_copies.with_label_values(&[reason]).inc();
-                transport_metrics().shm_copied_bytes.with_label_values(&[reason]).inc_by(bytes);
+                transport_metrics().shm_copies[reason].inc();
+                transport_metrics().shm_copied_bytes[reason].inc_by(bytes);
             }
         }
     }
 
-    fn describe_data(&self, frame: &mut OutgoingFrame, bytes: u64) -> Result<(), &'static str> {
+    fn describe_data(&self, frame: &mut OutgoingFrame, bytes: u64) -> Result<(), ShmCopyReason> {
         if bytes <= self.copy_bytes_max as u64 {
-            return Err("small");
+            return Err(ShmCopyReason::Small);
         }
         let pieces: Vec<&Bytes> = frame.data.iter().filter(|piece| !piece.is_empty()).collect();
         let mut segments = Vec::with_capacity(pieces.len());
@@ -56,11 +56,11 @@ impl ShmOwnerOutlet {
                 (Some(address), Ok(bytes)) => {
                     segments.push(MemorySegment { address, bytes, key: 0 })
                 }
-                _ => return Err("heap"),
+                _ => return Err(ShmCopyReason::Heap),
             }
         }
         if segments.len() > SEGMENTS_MAX as usize {
-            return Err("heap");
+            return Err(ShmCopyReason::Heap);
         }
         match self.pins.pin_data(std::mem::take(&mut frame.data), bytes) {
             Ok(pin) => {
@@ -70,7 +70,7 @@ impl ShmOwnerOutlet {
             }
             Err(data) => {
                 frame.data = data;
-                Err("quota")
+                Err(ShmCopyReason::Quota)
             }
         }
     }

@@ -67,8 +67,7 @@ impl TcpTransport {
         match result {
             Ok(agreed) => Ok((stream, agreed)),
             Err(error) => {
-                let reason = error.metric_label();
-                transport_metrics().handshakes_failed.with_label_values(&[reason]).inc();
+                transport_metrics().handshakes_failed[error.handshake_failure()].inc();
                 Err(TransportError::Handshake {
                     peer: peer.tcp.to_string(),
                     cause: Arc::new(error),

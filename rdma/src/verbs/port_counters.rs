@@ -5,37 +5,36 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
-use prometheus::{IntGaugeVec, Opts, Result as PrometheusResult};
+use prometheus::{IntGaugeVec, Registry, Result as PrometheusResult};
+use verbs3_metrics::{MetricsTable, register_sampled};
 
-pub(crate) const PORT_UP: &str = "verbs3_verbs_port_up";
-pub(crate) const PORT_UP_HELP: &str = "Whether the kernel calls an RDMA port of this host active.";
-pub(crate) const PORT_COUNTER: &str = "verbs3_verbs_port_counter";
-pub(crate) const PORT_COUNTER_HELP: &str =
-    "The kernel's own counters of an RDMA port (counters and hw_counters of sysfs), by name.";
-
-/// Reads the counters of every port below `root` at each scrape.
-pub(crate) struct PortCounters {
-    root: PathBuf,
+/// RDMA ports of this host, as the kernel sees them.
+#[derive(MetricsTable)]
+#[metrics(prefix = "verbs3_verbs_port")]
+pub(crate) struct PortMetrics {
+    /// Whether the kernel calls an RDMA port of this host active.
+    #[metric(labels(rail))]
     up: IntGaugeVec,
+    /// The kernel's own counters of an RDMA port (counters and hw_counters of sysfs), by name.
+    #[metric("verbs3_verbs_port_counter", labels(rail, name))]
     counters: IntGaugeVec,
 }
 
-impl PortCounters {
-    /// Makes the collector. `root` is `/sys/class/infiniband`, except in tests.
-    pub(crate) fn new(root: PathBuf) -> PrometheusResult<Self> {
-        let up = IntGaugeVec::new(Opts::new(PORT_UP, PORT_UP_HELP), &["rail"])?;
-        let counters =
-            IntGaugeVec::new(Opts::new(PORT_COUNTER, PORT_COUNTER_HELP), &["rail", "name"])?;
-        Ok(Self { root, up, counters })
-    }
+/// Shows the counters of every port below `root`, read at each scrape. `root` is
+/// `/sys/class/infiniband`, except in tests.
+pub(crate) fn register_ports(registry: &Registry, root: PathBuf) -> PrometheusResult<()> {
+    register_sampled(registry, PortMetrics::default(), move |metrics| {
+        metrics.read_ports(&root);
+        true
+    })
+}
 
-    fn read(&self) {
+impl PortMetrics {
+    fn read_ports(&self, root: &Path) {
         // Devices come and go. A device that is gone must not be shown with its last value.
         self.up.reset();
         self.counters.reset();
-        for device in list_entries(&self.root) {
+        for device in list_entries(root) {
             for port in list_entries(&device.join("ports")) {
                 let rail = format!("{}:{}", file_name(&device), file_name(&port));
                 let state = fs::read_to_string(port.join("state")).unwrap_or_default();
@@ -51,17 +50,6 @@ impl PortCounters {
                 }
             }
         }
-    }
-}
-
-impl Collector for PortCounters {
-    fn desc(&self) -> Vec<&Desc> {
-        self.up.desc().into_iter().chain(self.counters.desc()).collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        self.read();
-        self.up.collect().into_iter().chain(self.counters.collect()).collect()
     }
 }
 
@@ -81,9 +69,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn values(counters: &PortCounters) -> Vec<(String, f64)> {
+    fn values(registry: &Registry) -> Vec<(String, f64)> {
         let mut values = Vec::new();
-        for family in counters.collect() {
+        for family in registry.gather() {
             for metric in family.get_metric() {
                 let labels: Vec<_> =
                     metric.get_label().iter().map(|label| label.value().to_owned()).collect();
@@ -110,16 +98,17 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         }
-        let counters = PortCounters::new(root.path().to_owned()).unwrap();
+        let registry = Registry::new();
+        register_ports(&registry, root.path().to_owned()).unwrap();
         let expected = [
-            (format!("{PORT_COUNTER} port_rcv_data mlx5_0:1"), 17.0),
-            (format!("{PORT_UP} mlx5_0:1"), 1.0),
+            ("verbs3_verbs_port_counter port_rcv_data mlx5_0:1".to_owned(), 17.0),
+            ("verbs3_verbs_port_up mlx5_0:1".to_owned(), 1.0),
         ];
         // Labels are sorted by their names.
-        assert_eq!(values(&counters), expected);
+        assert_eq!(values(&registry), expected);
         fs::write(port.join("state"), "1: DOWN\n").unwrap();
-        assert_eq!(values(&counters)[1].1, 0.0);
+        assert_eq!(values(&registry)[1].1, 0.0);
         fs::remove_dir_all(root.path().join("mlx5_0")).unwrap();
-        assert_eq!(values(&counters), []);
+        assert_eq!(values(&registry), []);
     }
 }

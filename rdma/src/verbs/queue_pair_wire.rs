@@ -32,7 +32,7 @@ use super::sys::{
 };
 use super::window_pool::BoundWindows;
 use crate::calls::QueuedBytesBudget;
-use crate::metrics::transport_metrics;
+use crate::metrics::ConnectionSide;
 
 /// Times that the thread's other tasks may run before this one waits for the NIC's event. The wait
 /// costs three system calls, and the other tasks' work often makes the next completion.
@@ -194,12 +194,9 @@ impl QueuePairWire {
     }
 
     /// Shows the connection's path MTU in the metric.
-    pub(super) fn tell_path_mtu(&self, side: &str) {
+    pub(super) fn tell_path_mtu(&self, side: ConnectionSide) {
         if let Ok(bytes) = self.with_pair(CmQueuePair::path_mtu) {
-            transport_metrics()
-                .path_mtu
-                .with_label_values(&[self.rail.rail.metric_label().as_str(), side])
-                .set(i64::from(bytes));
+            self.metrics.rail.path_mtu[side].set(i64::from(bytes));
         }
     }
 
@@ -235,7 +232,7 @@ impl QueuePairWire {
             *failure = Some(error.to_string());
             self.work.notify_one();
         }
-        self.metrics.copied_bytes.inc_by(sender.take_copied_bytes());
+        self.metrics.rail.copied_bytes.inc_by(sender.take_copied_bytes());
     }
 
     fn post_work(&self, pair: &CmQueuePair, works: &[WorkRequest]) -> io::Result<()> {
@@ -402,7 +399,7 @@ impl QueuePairWire {
         }
         result?;
         if count > 0 {
-            self.metrics.completions.inc_by(count as u64);
+            self.metrics.rail.completions.inc_by(count as u64);
             self.pump_locked(&mut state);
             copied = state.sender.take_copied();
             let arrived = !state.received.is_empty() || state.ended;
@@ -438,7 +435,7 @@ impl QueuePairWire {
                 Ok(())
             }
             (Err(status), _) => {
-                self.metrics.count_error(WorkCompletion::status_label(status));
+                self.metrics.rail.errors[WorkCompletion::work_failure(status)].inc();
                 Err(io::Error::other(WorkCompletion::describe_status(status)))
             }
             (Ok(()), _) if state.closed => Ok(()),

@@ -12,7 +12,7 @@ use super::receive_buffers::SharedRing;
 use super::sys::{CmId, EventChannel, MemoryRegion, ProtectionDomain, RegionAccess};
 use super::window_pool::MemoryWindowPool;
 use crate::arena::Arena;
-use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::metrics::{GaugeGuard, rail_metrics};
 
 /// The identity of a port that connections can use, as this host sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,8 +92,7 @@ impl OpenRail {
         // SAFETY: the arena, and with it the mapping, is held by this rail and dropped after the
         // region.
         let region = unsafe { MemoryRegion::register_memory(domain.clone(), base, bytes, rights) }?;
-        let registered =
-            transport_metrics().registered_bytes.with_label_values(&[&rail.metric_label()]);
+        let registered = rail_metrics(&rail.metric_label()).registered_bytes;
         let registered = GaugeGuard::add_to(&registered, region.len_bytes() as u64);
         let shared =
             if options.shared_receive { shared_ring(&rail, &domain, options) } else { None };

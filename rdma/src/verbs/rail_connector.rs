@@ -22,7 +22,7 @@ use super::sys::{CmEvent, CmId, ConnectOptions, EventChannel, EventKind};
 use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
 use crate::calls::{self, ConnectionTasks, HandshakeError};
-use crate::metrics::transport_metrics;
+use crate::metrics::{ConnectionSide, transport_metrics};
 use crate::transport::{
     PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
 };
@@ -184,10 +184,7 @@ impl RailConnector {
             }
             Err(error) => {
                 wire.close();
-                transport_metrics()
-                    .handshakes_failed
-                    .with_label_values(&[error.metric_label()])
-                    .inc();
+                transport_metrics().handshakes_failed[error.handshake_failure()].inc();
                 Err(TransportError::Handshake { peer: peer(), cause: Arc::new(error) })
             }
         }
@@ -299,7 +296,7 @@ impl RailConnector {
                 pair.get_ready(path_mtu_max).and_then(|()| pair.establish_connection())
             })?;
         }
-        wire.tell_path_mtu("requester");
+        wire.tell_path_mtu(ConnectionSide::Requester);
         wire.set_peer_terms(mine, theirs);
         Ok(WireRequestOutcome::Yes(wire))
     }

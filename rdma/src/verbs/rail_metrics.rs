@@ -2,23 +2,16 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use prometheus::{Histogram, IntCounter, IntGauge};
+use prometheus::IntGauge;
 
 use super::sys::{WorkOperation, WorkRequest};
-use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::metrics::{GaugeGuard, PostedOperation, VerbsRailMetrics, rail_metrics};
 
+/// The metrics of a rail, with the shares of one of its queue pairs.
 pub(super) struct RailMetrics {
-    rail: String,
+    pub(super) rail: VerbsRailMetrics,
     send_queue_used: RailGaugeShare,
     credits_free: RailGaugeShare,
-    pub(super) call_seconds: Histogram,
-    pub(super) landed_bytes: IntCounter,
-    writes: IntCounter,
-    sends: IntCounter,
-    windows: IntCounter,
-    written_bytes: IntCounter,
-    pub(super) copied_bytes: IntCounter,
-    pub(super) completions: IntCounter,
     _queue_pair: GaugeGuard,
     _places: GaugeGuard,
 }
@@ -52,24 +45,13 @@ impl Drop for RailGaugeShare {
 impl RailMetrics {
     /// Makes the metrics of a queue pair whose send queue has `send_queue` places.
     pub(super) fn for_queue_pair(rail: &str, send_queue: u32) -> Self {
-        let all = transport_metrics();
+        let rail = rail_metrics(rail);
         Self {
-            rail: rail.to_owned(),
-            send_queue_used: RailGaugeShare::new(all.send_queue_used.with_label_values(&[rail])),
-            credits_free: RailGaugeShare::new(all.chunk_credits.with_label_values(&[rail])),
-            call_seconds: all.rail_call_seconds.with_label_values(&[rail]),
-            landed_bytes: all.landed_bytes.with_label_values(&[rail]),
-            writes: all.work_requests.with_label_values(&[rail, "write"]),
-            sends: all.work_requests.with_label_values(&[rail, "send"]),
-            windows: all.work_requests.with_label_values(&[rail, "window"]),
-            written_bytes: all.written_bytes.with_label_values(&[rail]),
-            copied_bytes: all.copied_bytes.with_label_values(&[rail]),
-            completions: all.completions.with_label_values(&[rail]),
-            _queue_pair: GaugeGuard::add_to(&all.queue_pairs.with_label_values(&[rail]), 1),
-            _places: GaugeGuard::add_to(
-                &all.send_queue_places.with_label_values(&[rail]),
-                u64::from(send_queue),
-            ),
+            send_queue_used: RailGaugeShare::new(rail.send_queue_used.clone()),
+            credits_free: RailGaugeShare::new(rail.chunk_credits.clone()),
+            _queue_pair: GaugeGuard::add_to(&rail.queue_pairs, 1),
+            _places: GaugeGuard::add_to(&rail.send_queue_places, u64::from(send_queue)),
+            rail,
         }
     }
 
@@ -86,10 +68,11 @@ impl RailMetrics {
                 WorkOperation::Bind { .. } | WorkOperation::Invalidate { .. } => {}
             }
         }
-        self.writes.inc_by(writes);
-        self.sends.inc_by(sends);
-        self.windows.inc_by(works.len() as u64 - writes - sends);
-        self.written_bytes.inc_by(bytes);
+        let posted = &self.rail.work_requests;
+        posted[PostedOperation::Write].inc_by(writes);
+        posted[PostedOperation::Send].inc_by(sends);
+        posted[PostedOperation::Window].inc_by(works.len() as u64 - writes - sends);
+        self.rail.written_bytes.inc_by(bytes);
     }
 
     /// Shows how many requests are posted and not known to be complete, and how many chunks may
@@ -97,9 +80,5 @@ impl RailMetrics {
     pub(super) fn show_outstanding(&self, requests: u64, credits_free: u32) {
         self.send_queue_used.set_value(requests);
         self.credits_free.set_value(u64::from(credits_free));
-    }
-
-    pub(super) fn count_error(&self, kind: &str) {
-        transport_metrics().verbs_errors.with_label_values(&[&self.rail, kind]).inc();
     }
 }

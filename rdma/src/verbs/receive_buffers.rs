@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use prometheus::IntGauge;
+use verbs3_metrics::MetricFamily;
 
 use super::VerbsOptions;
 use super::buffer_ledger::{BufferDoubt, BufferLedger, BufferTally};
 use super::chunk::{CreditChange, SPARE_RECEIVES};
 use super::sys::{CmQueuePair, GatherElement, ProtectionDomain, RegisteredBuffer, SharedQueue};
-use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::metrics::{GaugeGuard, ReceiveBufferState, rail_metrics};
 
 /// Mark in the id of a receive request; the other bits are the buffer's number.
 pub(super) const RECEIVE: u64 = 1 << 63;
@@ -55,8 +56,7 @@ impl SharedRing {
         let (depth, chunk_bytes) = (options.shared_receives, options.receive_bytes as usize);
         let queue = Arc::new(SharedQueue::new(domain.clone(), u32::from(depth))?);
         let buffers = RegisteredBuffer::new(domain.clone(), usize::from(depth) * chunk_bytes)?;
-        let gauge =
-            |state: &str| transport_metrics().shared_receives.with_label_values(&[rail, state]);
+        let gauges = rail_metrics(rail).shared_receives;
         let ring = Self {
             queue,
             buffers,
@@ -64,9 +64,9 @@ impl SharedRing {
             depth,
             state: Mutex::new(SharedRingState {
                 ledger: BufferLedger::new(depth),
-                gauges: SharedRingGauges::new(gauge),
+                gauges: SharedRingGauges::new(&gauges),
             }),
-            _depth: GaugeGuard::add_to(&gauge("all"), u64::from(depth)),
+            _depth: GaugeGuard::add_to(&gauges[ReceiveBufferState::All], u64::from(depth)),
         };
         for buffer in 0..depth {
             ring.post_buffer(&mut ring.state.lock().ledger, buffer)?;
@@ -106,12 +106,12 @@ struct SharedRingGauges {
 }
 
 impl SharedRingGauges {
-    fn new(gauge: impl Fn(&str) -> IntGauge) -> Self {
+    fn new(gauges: &MetricFamily<ReceiveBufferState, IntGauge>) -> Self {
         Self {
             shown: BufferTally::default(),
-            reserved: gauge("reserved"),
-            doubtful: gauge("doubtful"),
-            lost: gauge("lost"),
+            reserved: gauges[ReceiveBufferState::Reserved].clone(),
+            doubtful: gauges[ReceiveBufferState::Doubtful].clone(),
+            lost: gauges[ReceiveBufferState::Lost].clone(),
         }
     }
 

@@ -26,6 +26,7 @@ use crate::calls::{
     self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, HandshakeAgreement,
     HandshakeError, ServerSession,
 };
+use crate::metrics::ConnectionSide;
 use crate::transport::CallService;
 
 /// Connect requests that may wait for acceptance.
@@ -327,7 +328,7 @@ impl RailAcceptor {
             pair.accept(&mine.encode(), connect_options(options))
         })?;
         expect_event(&wire.next_cm_event().await?, EventKind::Established)?;
-        wire.tell_path_mtu("server");
+        wire.tell_path_mtu(ConnectionSide::Server);
         let mut inlet = WireInlet::new(wire.clone());
         let admitted = self.gate.accept_peer(&mut inlet, &options.calls.handshake_terms("")).await;
         if admitted.is_err() {

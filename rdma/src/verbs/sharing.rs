@@ -16,7 +16,7 @@ use super::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 use crate::arena::{Arena, ArenaOptions};
 use crate::calls::{CallOptions, HandshakeSecret};
 use crate::landing::Landing;
-use crate::metrics::transport_metrics;
+use crate::metrics::{ReceiveBufferState, rail_metrics};
 use crate::transport::{CallEvent, CallService, IncomingCall, PeerConnection, ReplySender};
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
@@ -187,28 +187,29 @@ async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
         )
         .unwrap();
         let rail = stranger.current_rail().unwrap().metric_label();
-        let shown = |state: &str| {
-            transport_metrics().shared_receives.with_label_values(&[rail.as_str(), state]).get()
-        };
+        let shown = |state| rail_metrics(&rail).shared_receives[state].get();
         for _ in 0..DEPTH / 2 {
             assert!(stranger.connect_to(to, None).await.is_err(), "it does not know the secret");
         }
         stranger.shutdown().await;
         drop(stranger);
-        while shown("reserved") > 0 {
+        while shown(ReceiveBufferState::Reserved) > 0 {
             tokio::task::yield_now().await;
         }
         // No traffic ends a doubt here.
         assert!(
-            shown("doubtful") <= i64::from(DEPTH / 8),
+            shown(ReceiveBufferState::Doubtful) <= i64::from(DEPTH / 8),
             "{} buffers are in doubt",
-            shown("doubtful")
+            shown(ReceiveBufferState::Doubtful)
         );
         let transport =
             VerbsTransport::new(test_address(), test_options(), memory.clone()).unwrap();
         let connection = transport.connect_to(to, None).await.unwrap();
         let mine = i64::from(client_ring(&transport).unwrap().tally().reserved);
-        assert!(shown("reserved") > mine, "the server has no shared buffers for a new connection");
+        assert!(
+            shown(ReceiveBufferState::Reserved) > mine,
+            "the server has no shared buffers for a new connection"
+        );
         assert_echo(&connection, &memory, 1).await;
         drop(connection);
         transport.shutdown().await;

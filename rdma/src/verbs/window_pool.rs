@@ -13,7 +13,7 @@ use prometheus::IntGauge;
 use super::sys::{MemoryRegion, MemoryWindow, ProtectionDomain, WorkOperation};
 use crate::arena::CellHold;
 use crate::calls::MemorySegment;
-use crate::metrics::{GaugeGuard, transport_metrics};
+use crate::metrics::{GaugeGuard, WindowState, rail_metrics};
 
 /// The memory windows of one rail.
 pub(super) struct MemoryWindowPool {
@@ -35,12 +35,12 @@ impl MemoryWindowPool {
         if !domain.query_capabilities()?.windows {
             return Err(io::Error::other("its device has no memory windows of type 2"));
         }
-        let gauge = |state: &str| transport_metrics().windows.with_label_values(&[rail, state]);
+        let gauges = rail_metrics(rail).windows;
         let windows = Self {
             domain: domain.clone(),
             spare: Mutex::default(),
-            made: gauge("made"),
-            bound: gauge("bound"),
+            made: gauges[WindowState::Made].clone(),
+            bound: gauges[WindowState::Bound].clone(),
         };
         let first = windows.make_window()?;
         windows.spare.lock().push(first);

@@ -31,7 +31,7 @@ impl FrameOutlet for WireOutlet {
     const KIND: TransportKind = TransportKind::Verbs;
 
     fn rail_histogram(&self) -> Option<Histogram> {
-        Some(self.0.metrics.call_seconds.clone())
+        Some(self.0.metrics.rail.call_seconds.clone())
     }
 
     /// Returns the addresses of a landing and their keys. Blocks grant no remote right: what a
@@ -260,7 +260,7 @@ impl FrameInlet for WireInlet {
             }
             // The SEND of this header vouches for the WRITEs before it, on the same queue pair.
             fill.record_placed();
-            self.wire.metrics.landed_bytes.inc_by(header.data_bytes);
+            self.wire.metrics.rail.landed_bytes.inc_by(header.data_bytes);
         } else {
             self.fill_landing(header, fill).await?;
         }

@@ -1,10 +1,9 @@
 //! Owns the scrape of one embedded store: it samples the gauges. Serves nothing.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
 use prometheus::{IntGauge, Registry};
+use verbs3_metrics::register_sampled;
 
 use super::metrics::LocalMetrics;
 use super::store::{LocalStore, LocalStoreInner};
@@ -13,26 +12,14 @@ impl LocalStore {
     /// Shows this store's metrics in `registry`, under
     /// [`LocalOptions::name`](super::LocalOptions::name). Does not keep the store open.
     pub fn register_metrics(&self, registry: &Registry) -> Result<(), prometheus::Error> {
-        let metrics = self.inner.metrics.clone();
-        registry.register(Box::new(LocalCollector { store: Arc::downgrade(&self.inner), metrics }))
-    }
-}
-
-struct LocalCollector {
-    store: Weak<LocalStoreInner>,
-    metrics: Arc<LocalMetrics>,
-}
-
-impl Collector for LocalCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        self.metrics.each().into_iter().flat_map(Collector::desc).collect()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        // A closed store shows nothing: its gauges would be stale.
-        let Some(store) = self.store.upgrade() else { return Vec::new() };
-        sample_gauges(&store, &self.metrics);
-        self.metrics.each().into_iter().flat_map(Collector::collect).collect()
+        let store = Arc::downgrade(&self.inner);
+        register_sampled(registry, LocalMetrics::clone(&self.inner.metrics), move |metrics| {
+            // A closed store shows nothing: its gauges would be stale.
+            store.upgrade().is_some_and(|store| {
+                sample_gauges(&store, metrics);
+                true
+            })
+        })
     }
 }
 

@@ -28,6 +28,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use metrics::METRICS;
+pub(crate) use metrics::LocalMetrics;
 pub use options::{LocalError, LocalOptions};
 pub use store::{LocalStats, LocalStore};

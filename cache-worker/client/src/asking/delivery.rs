@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
+use verbs3_metrics::MetricLabel;
 use verbs3_protocol::{
     ForgetMessage, HomeAcknowledgement, ObjectKey, ObjectVolume, RefusalKind, WorkerQuestion,
     WorkerRefusal, WriteLeaseState,
@@ -16,13 +17,11 @@ use crate::asking::attempt::AttemptError;
 use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, SentQuestion, ask};
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::asking::worker_asker::WorkerAsker;
+use crate::metrics::{CallKind, CallOutcome};
 
 /// First pause between two tries of the same message; doubles up to [`RETRY_PAUSE_MAX`].
 pub(crate) const RETRY_PAUSE_MIN: Duration = Duration::from_millis(25);
 pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// Name of the report of a write: a home that is busy is told of it again.
-pub(crate) const REPORT: &str = "report";
 
 /// Longest time between two signs of life of a home, which sends one every 500 ms.
 const SIGN_EVERY_MAX: Duration = Duration::from_secs(1);
@@ -38,7 +37,7 @@ impl WorkerAsker {
         until: Instant,
         signs: &HomeLifeSigns,
     ) -> Result<WriteLeaseState, QuestionError> {
-        let kind = news.name;
+        let kind = news.kind;
         let mut pause = RETRY_PAUSE_MIN;
         let mut repeats = 0;
         loop {
@@ -50,16 +49,16 @@ impl WorkerAsker {
             let error = match answer {
                 Ok(acknowledged) => {
                     worker.health.note_success();
-                    self.metrics.count_call(kind, "ok");
+                    self.metrics.count_call(kind, CallOutcome::Ok);
                     return Ok(acknowledged.hold);
                 }
                 Err(QuestionError::Refused(refusal)) => {
                     worker.health.note_success();
-                    self.metrics.count_call(kind, "refused");
+                    self.metrics.count_call(kind, CallOutcome::Refused);
                     // The home has no room for a write that it did not know of. It may have room in
                     // a moment.
                     if refusal.kind == RefusalKind::Busy
-                        && kind == REPORT
+                        && kind == CallKind::Report
                         && Instant::now() + pause < until
                     {
                         sleep(pause).await;
@@ -77,7 +76,7 @@ impl WorkerAsker {
                 }
                 Err(error) => error,
             };
-            self.metrics.count_call(kind, "failed");
+            self.metrics.count_call(kind, CallOutcome::Failed);
             self.note_failure(worker);
             if Instant::now() + pause >= until {
                 return Err(error);
@@ -95,23 +94,25 @@ impl WorkerAsker {
         until: Instant,
     ) {
         let question = EncodedQuestion::new(news);
-        let kind = question.name;
+        let kind = question.kind;
         let answer = ask(worker, &question, AnswerPatience::Until(until)).await;
-        self.metrics
-            .count_call(kind, answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok"));
+        self.metrics.count_call(
+            kind,
+            answer.as_ref().map_or_else(QuestionError::call_outcome, |_| CallOutcome::Ok),
+        );
         match answer {
             Ok(_) => worker.health.note_success(),
             Err(QuestionError::Refused(WorkerRefusal { kind: refusal, reason })) => {
                 worker.health.note_success();
                 tracing::debug!(
-                    worker = %worker.id, told = kind, ?refusal, reason,
+                    worker = %worker.id, told = kind.label_text(), ?refusal, reason,
                     "a worker refused what it was told"
                 );
             }
             Err(error) => {
                 self.note_failure(worker);
                 tracing::debug!(
-                    worker = %worker.id, told = kind, %error,
+                    worker = %worker.id, told = kind.label_text(), %error,
                     "a worker could not be told"
                 );
             }
@@ -141,15 +142,15 @@ impl WorkerAsker {
     /// worker drop what it holds of the object.
     pub(crate) fn note_call_failure(
         self: &Arc<Self>,
-        kind: &'static str,
+        kind: CallKind,
         worker: &Arc<TierWorker>,
         object: &ObjectKey,
         error: &AttemptError,
     ) {
-        self.metrics.count_call(kind, "failed");
+        self.metrics.count_call(kind, CallOutcome::Failed);
         let rest = if error.blames_worker() { self.note_failure(worker) } else { None };
         tracing::warn!(
-            worker = %worker.id, %object, kind, %error,
+            worker = %worker.id, %object, kind = kind.label_text(), %error,
             rest_ms = rest.map(|rest| rest.as_millis() as u64),
             "a call to a worker failed"
         );

@@ -16,6 +16,7 @@ use verbs3_protocol::{
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, TransportError};
 
 use crate::asking::worker::TierWorker;
+use crate::metrics::{CallKind, CallOutcome};
 
 /// Reason why a question has no answer. Says nothing about which worker was asked.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -83,16 +84,15 @@ impl From<AnswerError> for QuestionError {
 }
 
 impl QuestionError {
-    /// Returns the label of a call's outcome.
-    pub(crate) fn call_outcome(&self) -> &'static str {
-        if matches!(self, Self::Refused(_)) { "refused" } else { "failed" }
+    /// Returns the outcome of a call as metrics count it.
+    pub(crate) fn call_outcome(&self) -> CallOutcome {
+        if matches!(self, Self::Refused(_)) { CallOutcome::Refused } else { CallOutcome::Failed }
     }
 }
 
 /// A question that is encoded once, however often it is sent.
 pub(crate) struct EncodedQuestion<Q> {
-    /// Name in metrics and logs.
-    pub(crate) name: &'static str,
+    pub(crate) kind: CallKind,
     message: Bytes,
     asks: PhantomData<fn() -> Q>,
 }
@@ -100,8 +100,8 @@ pub(crate) struct EncodedQuestion<Q> {
 impl<Q: WorkerQuestion> EncodedQuestion<Q> {
     pub(crate) fn new(question: Q) -> Self {
         let request = question.into_request();
-        let name = request.name();
-        Self { name, message: request.with_trace(None).encode(), asks: PhantomData }
+        let kind = CallKind::of_request(&request);
+        Self { kind, message: request.with_trace(None).encode(), asks: PhantomData }
     }
 }
 

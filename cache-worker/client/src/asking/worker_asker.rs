@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+use verbs3_metrics::MetricLabel;
 use verbs3_protocol::WorkerQuestion;
 use verbs3_rdma::transport::TransportError;
 
 use crate::asking::placement::TierPlacement;
 use crate::asking::question::{AnswerPatience, EncodedQuestion, QuestionError, ask};
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
-use crate::metrics::TierMetrics;
+use crate::metrics::{CallKind, CallOutcome, TierMetrics};
 use crate::options::TierOptions;
 
 pub(crate) struct WorkerAsker {
@@ -38,26 +39,22 @@ impl WorkerAsker {
                 && worker.may_be_asked_again(error)
             {
                 repeats += 1;
-                self.note_repeat(question.name, worker, error);
+                self.note_repeat(question.kind, worker, error);
                 continue;
             }
-            let outcome = answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok");
-            self.metrics.count_call(question.name, outcome);
+            let outcome =
+                answer.as_ref().map_or_else(QuestionError::call_outcome, |_| CallOutcome::Ok);
+            self.metrics.count_call(question.kind, outcome);
             return answer;
         }
     }
 
     /// Notes that a question is repeated to the same worker. The peer logs why its connection
     /// broke.
-    pub(crate) fn note_repeat(
-        &self,
-        kind: &'static str,
-        worker: &TierWorker,
-        error: &TransportError,
-    ) {
-        self.metrics.repeats.with_label_values(&[kind]).inc();
+    pub(crate) fn note_repeat(&self, kind: CallKind, worker: &TierWorker, error: &TransportError) {
+        self.metrics.repeats[kind].inc();
         tracing::debug!(
-            worker = %worker.id, kind, %error,
+            worker = %worker.id, kind = kind.label_text(), %error,
             "asking a worker again over another connection"
         );
     }

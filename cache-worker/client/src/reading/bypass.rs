@@ -1,9 +1,9 @@
 //! Says why the gateway has to ask the UFS itself.
 
-use crate::metrics::TierMetrics;
+use verbs3_metrics::MetricLabel;
 
 /// Reason why the gateway has to ask the UFS itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, MetricLabel)]
 pub enum BypassReason {
     /// No memory for a landing.
     Arena,
@@ -30,25 +30,8 @@ pub enum BypassReason {
 }
 
 impl BypassReason {
-    /// Returns the value of the metric's label.
+    /// Returns the value as logs and metrics show it.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Arena => "arena",
-            Self::Workers => "workers",
-            Self::Busy => "busy",
-            Self::Uncertain => "uncertain",
-            Self::Uncacheable => "uncacheable",
-            Self::Changing => "changing",
-            Self::UfsUnreachable => "ufs_unreachable",
-            Self::UfsError => "ufs_error",
-            Self::Misconfigured => "misconfigured",
-            Self::Epoch => "epoch",
-        }
-    }
-
-    /// Counts one more bypass for this reason, and returns the reason.
-    pub(crate) fn count_in(self, metrics: &TierMetrics) -> Self {
-        metrics.bypasses.with_label_values(&[self.as_str()]).inc();
-        self
+        self.label_text()
     }
 }

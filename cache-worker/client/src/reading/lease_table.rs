@@ -30,7 +30,7 @@ use verbs3_rdma::transport::TransportKind;
 
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_map::TierWorkerMap;
-use crate::metrics::TierMetrics;
+use crate::metrics::{LeaseEvent, TierMetrics};
 use crate::reading::open_request::OpenRequest;
 
 /// Counters that keys share: 128 KiB. A recall of one key makes the others of its counter ask their
@@ -204,7 +204,7 @@ impl TierLeaseTable {
         let LeaseQuestion { hash, stamp, sent, holder: _ } = question;
         if stamp != self.current_stamp(hash) {
             // `find_valid` would reject it in any case.
-            metrics.count_lease_event("overtaken");
+            metrics.leases[LeaseEvent::Overtaken].inc();
             return true;
         }
         let held = LeasedAttributes {
@@ -220,7 +220,7 @@ impl TierLeaseTable {
         };
         self.any.store(true, Ordering::Relaxed);
         cache.insert(request.object.clone(), Arc::new(held)).await;
-        metrics.count_lease_event("granted");
+        metrics.leases[LeaseEvent::Granted].inc();
         true
     }
 

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use verbs3_protocol::{Epoch, WorkerId};
 
 use crate::asking::worker_asker::WorkerAsker;
+use crate::metrics::MapWaitOutcome;
 
 /// First pause before the gateway asks again a worker that lags or is between two maps. Doubles up
 /// to [`PAUSE_MAX`].
@@ -78,7 +79,7 @@ impl MapAgreement {
         let until = match between.until {
             Some(until) => until,
             None if self.in_vain.has_waited(worker, ours) => {
-                self.asker.metrics.map_wait("skipped");
+                self.asker.metrics.map_waits[MapWaitOutcome::Skipped].inc();
                 return false;
             }
             None => *between.until.insert(Instant::now() + wait),
@@ -94,7 +95,7 @@ impl MapAgreement {
         between.pause = (between.pause * 2).min(PAUSE_MAX);
         if !again || Instant::now() >= until {
             self.in_vain.note_wait(worker, ours);
-            self.asker.metrics.map_wait("late");
+            self.asker.metrics.map_waits[MapWaitOutcome::Late].inc();
             return false;
         }
         true
@@ -103,7 +104,7 @@ impl MapAgreement {
     /// Counts an open that was answered after all.
     pub(crate) fn note_agreement(&self, between: &MapAgreementWait) {
         if between.until.is_some() {
-            self.asker.metrics.map_wait("agreed");
+            self.asker.metrics.map_waits[MapWaitOutcome::Agreed].inc();
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::asking::attempt::{AttemptError, AttemptStep, OpenExpectation, TierAtt
 use crate::asking::worker::{REPEATS_MAX, TierWorker};
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::{HotBlockDraw, TierWorkerMap};
+use crate::metrics::{CallKind, CallOutcome, LeasedOpen, SpreadTarget};
 use crate::reading::bypass::BypassReason;
 use crate::reading::lease_table::{GrantedAnswer, LeaseQuestion, LeasedAttributes, TierLeaseTable};
 use crate::reading::map_agreement::{MapAgreement, MapAgreementWait};
@@ -56,7 +57,7 @@ impl ObjectOpener {
                 .home_worker(&request.object)
                 .filter(|home| home.health.admit_call(Instant::now()));
             let Some(home) = home else {
-                return OpenOutcome::Bypass(BypassReason::Workers.count_in(&self.asker.metrics));
+                return OpenOutcome::Bypass(self.asker.metrics.count_bypass(BypassReason::Workers));
             };
             let ours = map.placement.map_epoch();
             let asking =
@@ -72,7 +73,9 @@ impl ObjectOpener {
                         .may_agree_soon(&mut between, &home.id, ours, theirs)
                         .await => {}
                 MapOpenOutcome::OtherMap(_) => {
-                    return OpenOutcome::Bypass(BypassReason::Epoch.count_in(&self.asker.metrics));
+                    return OpenOutcome::Bypass(
+                        self.asker.metrics.count_bypass(BypassReason::Epoch),
+                    );
                 }
             }
         }
@@ -92,12 +95,8 @@ impl ObjectOpener {
             return None;
         }
         held.note_answer();
-        let answered = if request.want.is_some() {
-            &self.asker.metrics.leased_read
-        } else {
-            &self.asker.metrics.leased_head
-        };
-        answered.inc();
+        let kind = if request.want.is_some() { LeasedOpen::Read } else { LeasedOpen::Head };
+        self.asker.metrics.leased[kind].inc();
         let (attributes, generation, lease) =
             (held.attributes.clone(), held.generation, AttributeLease::default());
         let opened =
@@ -142,10 +141,10 @@ impl ObjectOpener {
                     if repeats < REPEATS_MAX && home.may_be_asked_again(&error) =>
                 {
                     repeats += 1;
-                    self.asker.note_repeat("open", home, &error);
+                    self.asker.note_repeat(CallKind::Open, home, &error);
                 }
                 Err(error) => {
-                    self.asker.note_call_failure("open", home, &request.object, &error);
+                    self.asker.note_call_failure(CallKind::Open, home, &request.object, &error);
                     return self.passed_by(BypassReason::Workers);
                 }
             }
@@ -172,7 +171,7 @@ impl ObjectOpener {
         match map.draw_worker(&request.object, BlockIndex(0))? {
             HotBlockDraw::Replica(replica) => Some(replica),
             HotBlockDraw::Owner => {
-                self.asker.metrics.spread_owner.inc();
+                self.asker.metrics.spread[SpreadTarget::Owner].inc();
                 None
             }
         }
@@ -200,7 +199,7 @@ impl ObjectOpener {
                 // The attempt rejects bytes before attributes.
                 AttemptStep::Bytes { .. } => {}
                 AttemptStep::Opened { opened, data, last } => {
-                    self.asker.metrics.open_ok.inc();
+                    self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
                     if let Some(question) = question.take() {
                         let transport = attempt.transport_kind();
                         self.note_lease(question, request, asking, &opened, transport).await;
@@ -218,11 +217,11 @@ impl ObjectOpener {
                     return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Found(Box::new(found)))));
                 }
                 AttemptStep::Absent(absent) => {
-                    self.asker.metrics.open_ok.inc();
+                    self.asker.metrics.count_call(CallKind::Open, CallOutcome::Ok);
                     return Ok(Some(MapOpenOutcome::Answered(OpenOutcome::Absent(absent))));
                 }
                 AttemptStep::Refused(refusal) => {
-                    self.asker.metrics.count_call("open", "refused");
+                    self.asker.metrics.count_call(CallKind::Open, CallOutcome::Refused);
                     return Ok(self.open_refused(home, request, refusal));
                 }
             }
@@ -287,7 +286,7 @@ impl ObjectOpener {
     ) -> OpenedObject {
         let bytes: usize = data.iter().map(Bytes::len).sum();
         let (transport, at, end) = (attempt.transport_kind(), attempt.at, attempt.end);
-        self.asker.metrics.count_bytes(transport, bytes as u64);
+        self.asker.metrics.bytes[transport].inc_by(bytes as u64);
         let covered = u64::from(at) - bytes as u64..u64::from(end);
         let rest = (at < end).then(|| {
             let rest = self.spans.read_span(SpanRequest {
@@ -392,7 +391,7 @@ impl ObjectOpener {
     }
 
     fn passed_by(&self, reason: BypassReason) -> MapOpenOutcome {
-        MapOpenOutcome::Answered(OpenOutcome::Bypass(reason.count_in(&self.asker.metrics)))
+        MapOpenOutcome::Answered(OpenOutcome::Bypass(self.asker.metrics.count_bypass(reason)))
     }
 }
 

@@ -14,6 +14,7 @@ use verbs3_protocol::{RECALLS_WAIT_MS, RecallPollMessage, RecallReply};
 use crate::asking::question::{AnswerPatience, EncodedQuestion, ask};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
+use crate::metrics::{CallKind, CallOutcome, LeaseEvent};
 use crate::reading::lease_table::{PolledHome, TierLeaseTable};
 
 /// A home is polled no more if it has had nothing to do with leases for this long.
@@ -74,11 +75,11 @@ impl RecallFollower {
                     self.drop_recalled(&recalled, life);
                     (life, through, pause) = (recalled.life, recalled.through, PAUSE_MIN);
                     polled.live.store(true, Ordering::SeqCst);
-                    self.asker.metrics.count_call("recalls", "ok");
+                    self.asker.metrics.count_call(CallKind::Recalls, CallOutcome::Ok);
                 }
                 Err(error) => {
                     polled.live.store(false, Ordering::SeqCst);
-                    self.asker.metrics.count_call("recalls", error.call_outcome());
+                    self.asker.metrics.count_call(CallKind::Recalls, error.call_outcome());
                     tracing::debug!(
                         worker = %home.id, %error,
                         "a home does not say what it recalls"
@@ -93,10 +94,10 @@ impl RecallFollower {
     fn drop_recalled(&self, recalled: &RecallReply, life: u64) {
         if recalled.all || (life != 0 && life != recalled.life) {
             self.leases.drop_all();
-            self.asker.metrics.count_lease_event("recalled_all");
+            self.asker.metrics.leases[LeaseEvent::RecalledAll].inc();
         }
         for hash in &recalled.keys {
-            self.asker.metrics.count_lease_event("recalled");
+            self.asker.metrics.leases[LeaseEvent::Recalled].inc();
             self.leases.drop_keys([*hash]);
         }
         self.asker.metrics.leases_held.set(i64::try_from(self.leases.len()).unwrap_or(i64::MAX));

@@ -25,6 +25,7 @@ use crate::asking::attempt::{AttemptError, AttemptStep, TierAttempt};
 use crate::asking::worker::REPEATS_MAX;
 use crate::asking::worker_asker::WorkerAsker;
 use crate::asking::worker_map::{CandidateQueue, HotBlockDraw, SpanCandidate, TierWorkerMap};
+use crate::metrics::{CallKind, CallOutcome, SpreadTarget};
 use crate::reading::bypass::BypassReason;
 use crate::reading::lease_table::TierLeaseTable;
 
@@ -85,10 +86,10 @@ impl SpanReader {
         let mut candidates = map.block_candidates(request.object.block_hash(request.span.block));
         match drawn {
             Some(HotBlockDraw::Replica(replica)) => {
-                self.asker.metrics.spread_replica.inc();
+                self.asker.metrics.spread[SpreadTarget::Replica].inc();
                 candidates.replica = Some(replica);
             }
-            Some(HotBlockDraw::Owner) => self.asker.metrics.spread_owner.inc(),
+            Some(HotBlockDraw::Owner) => self.asker.metrics.spread[SpreadTarget::Owner].inc(),
             None => {}
         }
         SpanRead::new(self.clone(), request, candidates)
@@ -227,7 +228,7 @@ impl SpanRead {
         self.over = true;
         self.legs = [None, None];
         if let SpanItem::Bypass(reason) = item {
-            reason.count_in(&self.reader.asker.metrics);
+            self.reader.asker.metrics.count_bypass(reason);
         }
         item
     }
@@ -315,13 +316,13 @@ impl SpanRead {
         let bytes: usize = data.iter().map(Bytes::len).sum();
         let transport =
             self.legs[0].as_ref().map_or(TransportKind::Tcp, |leg| leg.attempt.transport_kind());
-        self.reader.asker.metrics.count_bytes(transport, bytes as u64);
+        self.reader.asker.metrics.bytes[transport].inc_by(bytes as u64);
         // The attempt has checked that the piece ends within the span.
         self.at += bytes as u32;
         let missing = self.at < self.request.span.range.end;
         if last || !missing {
             let leg = self.legs[0].take();
-            self.reader.asker.metrics.read_ok.inc();
+            self.reader.asker.metrics.count_call(CallKind::Read, CallOutcome::Ok);
             if missing {
                 self.reason = BypassReason::Busy;
                 if bytes > 0 && self.short_answers < SHORT_ANSWERS_MAX {
@@ -344,7 +345,7 @@ impl SpanRead {
         let leg = self.legs[index].take()?;
         // An answer proves that the worker lives.
         leg.attempt.worker.health.note_success();
-        self.reader.asker.metrics.count_call("read", "refused");
+        self.reader.asker.metrics.count_call(CallKind::Read, CallOutcome::Refused);
         let misconfigured = |what| {
             tracing::warn!(
                 worker = %leg.attempt.worker.id, object = %self.request.object,
@@ -389,7 +390,7 @@ impl SpanRead {
                 BypassReason::Busy | BypassReason::Misconfigured | BypassReason::Epoch
             );
         if leg.replica {
-            self.reader.asker.metrics.spread_back.inc();
+            self.reader.asker.metrics.spread[SpreadTarget::Back].inc();
         }
         let alone = self.legs.iter().all(Option::is_none);
         (alone && !elsewhere).then(|| self.end_with(SpanItem::Bypass(self.reason)))
@@ -402,12 +403,12 @@ impl SpanRead {
             && leg.attempt.worker.may_be_asked_again(error)
         {
             self.repeats += 1;
-            self.reader.asker.note_repeat("read", &leg.attempt.worker, error);
+            self.reader.asker.note_repeat(CallKind::Read, &leg.attempt.worker, error);
             self.again = Some(SpanCandidate { worker: leg.attempt.worker, replica: leg.replica });
             return;
         }
         self.reader.asker.note_call_failure(
-            "read",
+            CallKind::Read,
             &leg.attempt.worker,
             &self.request.object,
             error,

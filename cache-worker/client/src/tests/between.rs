@@ -2,6 +2,7 @@
 
 use super::opening::{BYTES, opens, request};
 use super::*;
+use crate::metrics::MapWaitOutcome;
 use crate::{BypassReason, OpenOutcome};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
@@ -42,8 +43,8 @@ fn adopt(tier: &CacheTierClient, epoch: u64, worker: &TestWorker) {
 }
 
 fn waits(tier: &CacheTierClient) -> [u64; 3] {
-    ["agreed", "late", "skipped"]
-        .map(|outcome| tier.asker.metrics.map_waits.with_label_values(&[outcome]).get())
+    [MapWaitOutcome::Agreed, MapWaitOutcome::Late, MapWaitOutcome::Skipped]
+        .map(|outcome| tier.asker.metrics.map_waits[outcome].get())
 }
 
 fn is_found(outcome: &OpenOutcome) -> bool {

@@ -4,6 +4,7 @@ use super::following::{adopt, following};
 use super::opening::request;
 use super::writing::volume;
 use super::*;
+use crate::metrics::LeasedOpen;
 use crate::{OpenOutcome, OpenRequest, OpenedObject};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tokio::sync::watch;
@@ -168,7 +169,7 @@ async fn where_a_home_would_grant_it_is_polled_and_then_not_asked_any_more() {
     for _ in 0..5 {
         assert_eq!(head(&tier).await, "\"v1\"");
     }
-    assert_eq!((opens_asked(&a), tier.asker.metrics.leased_head.get()), (2, 5));
+    assert_eq!((opens_asked(&a), tier.asker.metrics.leased[LeasedOpen::Head].get()), (2, 5));
     let holders: Vec<_> = a.asked().iter().filter_map(holder_of).collect();
     assert_eq!(
         holders,

@@ -6,6 +6,7 @@ use super::reading::{END, read};
 use super::*;
 use crate::asking::worker::{OutstandingBytes, TierWorker};
 use crate::asking::worker_map::HotBlockDraw;
+use crate::metrics::SpreadTarget;
 use crate::{HotBlockReplicas, OpenOutcome};
 use verbs3_protocol::{ByteRange, ReadSource, SPREAD_BYTES_MIN, UfsAnswer};
 
@@ -66,7 +67,10 @@ async fn a_hot_block_is_read_at_all_its_workers_and_any_other_at_its_owner() {
     assert!(workers[1..].iter().all(|worker| asked_as_replica(worker) == worker.asked().len()));
     assert!(workers[0].asked().len() > 1 && asked_as_replica(&workers[0]) == 0, "the owner fills");
     let metrics = &tier.asker.metrics;
-    assert_eq!(metrics.spread_owner.get() + metrics.spread_replica.get(), 60);
+    assert_eq!(
+        metrics.spread[SpreadTarget::Owner].get() + metrics.spread[SpreadTarget::Replica].get(),
+        60
+    );
     let before = workers.each_ref().map(|worker| worker.asked().len());
     drain(&mut read(&tier, "b", 0)).await;
     assert_eq!(workers[1].asked().len(), before[1] + 1);
@@ -123,7 +127,7 @@ async fn what_a_replica_does_not_hold_comes_from_the_owner_from_the_byte_where_i
             "{:?}",
             a.asked()
         );
-        assert_eq!(tier.asker.metrics.spread_back.get(), 1);
+        assert_eq!(tier.asker.metrics.spread[SpreadTarget::Back].get(), 1);
     }
 }
 
@@ -257,7 +261,10 @@ async fn a_replica_that_says_the_version_is_gone_leaves_it_to_the_owner() {
     heat(&tier, 2);
     let busy_owner = busy(&tier, "a");
     reads_well(&tier).await;
-    assert_eq!((a.asked().len(), b.asked().len(), tier.asker.metrics.spread_back.get()), (1, 1, 1));
+    assert_eq!(
+        (a.asked().len(), b.asked().len(), tier.asker.metrics.spread[SpreadTarget::Back].get()),
+        (1, 1, 1)
+    );
     drop(busy_owner);
     // The owner's word holds.
     let a = TestWorker::new("a", refuses(RefusalKind::VersionGone));

@@ -6,6 +6,7 @@ use super::reading::{END, read};
 use super::writing::{keys, reports, volume};
 use super::*;
 use crate::OpenOutcome;
+use crate::metrics::CallKind;
 use verbs3_protocol::{ByteRange, WriteOutcome};
 
 /// Breaks its verbs connection in the middle of the `nth` delivery.
@@ -36,7 +37,7 @@ async fn a_span_goes_on_at_the_same_worker_and_no_byte_is_asked_twice_that_was_v
             (b.asked().len(), tier.asker.metrics.failovers.get(), tier.workers_up()),
             (0, 0, (2, 2))
         );
-        assert_eq!(tier.asker.metrics.repeats.with_label_values(&["read"]).get(), 1);
+        assert_eq!(tier.asker.metrics.repeats[CallKind::Read].get(), 1);
         drop(span);
         settle().await;
         assert_eq!(tier.spans.arena.arena_usage().leased_bytes, 0);

@@ -14,6 +14,7 @@ use crate::asking::home_batches::OfKey;
 use crate::asking::question::{AnswerFlaw, AnswerPatience, EncodedQuestion, QuestionError, ask};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
+use crate::metrics::{CallKind, CallOutcome};
 
 /// A home's answer about one object.
 #[derive(Debug, Clone)]
@@ -152,9 +153,10 @@ impl ObjectLooker {
             found if found == asked => Ok(looked),
             found => Err(AnswerFlaw::OtherCount { found, asked }.into()),
         });
-        self.asker
-            .metrics
-            .count_call("look", answer.as_ref().map_or_else(QuestionError::call_outcome, |_| "ok"));
+        self.asker.metrics.count_call(
+            CallKind::Look,
+            answer.as_ref().map_or_else(QuestionError::call_outcome, |_| CallOutcome::Ok),
+        );
         match &answer {
             Ok(_) | Err(QuestionError::Refused(_)) => worker.health.note_success(),
             Err(_) => {

@@ -16,15 +16,17 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use verbs3_metrics::{GaugeGuard, MetricLabel};
 use verbs3_protocol::{
     NoticeAnswer, NoticeRelayOutcome, RefusalKind, WorkerId, WorkerRefusal, WriteLeaseState,
     WriteNotice,
 };
 
-use crate::asking::delivery::{HomeLifeSigns, REPORT, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
+use crate::asking::delivery::{HomeLifeSigns, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN};
 use crate::asking::question::{EncodedQuestion, QuestionError};
 use crate::asking::worker::TierWorker;
 use crate::asking::worker_asker::WorkerAsker;
+use crate::metrics::{CallKind, RelayOutcome, RelayedKind};
 use crate::writing::coherence_error::{
     CoherenceError, HomeSilence, MapDisagreement, RelayError, RelayFailure,
 };
@@ -146,7 +148,7 @@ impl NoticeCourier {
         by_relay: &AtomicBool,
     ) -> Result<WriteLeaseState, CoherenceError> {
         let (question, signs) = (EncodedQuestion::new(word.clone()), HomeLifeSigns::default());
-        let kind = question.name;
+        let kind = question.kind;
         let directly = self.asker.deliver(worker, &question, until, &signs);
         let unreachable =
             |cause| Err(CoherenceError::HomeUnreachable { worker: worker.id.clone(), cause });
@@ -207,15 +209,16 @@ impl NoticeCourier {
                 // A place is held for one question alone. Messages to other homes get their turn
                 // even if this home stays silent.
                 let _place = relaying.places.acquire().await;
-                let _relaying = self.asker.metrics.track_relay();
+                let _relaying = GaugeGuard::add_to(&self.asker.metrics.relaying, 1);
                 relaying.relay.relay_notice(&worker.id, word, WAIT_MAX).await
             };
-            self.asker.metrics.count_relay(kind, outcome_label(&relayed));
+            let outcome = relay_outcome(&relayed);
+            self.asker.metrics.relays[(RelayedKind::of_notice(word), outcome)].inc();
             let failed = match relayed {
                 // The home has no room for a write that it did not know of, or waits for gateways
                 // to drop leases. Both last a moment; a direct refusal is repeated likewise.
                 Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(refusal)))
-                    if *kind == REPORT && refusal.kind == RefusalKind::Busy =>
+                    if *kind == CallKind::Report && refusal.kind == RefusalKind::Busy =>
                 {
                     refusal.into()
                 }
@@ -264,7 +267,7 @@ impl NoticeCourier {
     fn refusal_error(
         &self,
         worker: &TierWorker,
-        what: &'static str,
+        kind: CallKind,
         refusal: WorkerRefusal,
     ) -> CoherenceError {
         let worker = worker.id.clone();
@@ -273,7 +276,7 @@ impl NoticeCourier {
         {
             return CoherenceError::OtherMap { worker, cause: MapDisagreement::Refused(refusal) };
         }
-        CoherenceError::HomeRefused { worker, what, refusal }
+        CoherenceError::HomeRefused { worker, what: kind.label_text(), refusal }
     }
 }
 
@@ -281,23 +284,22 @@ impl NoticeCourier {
 struct RelayedNotice<'a> {
     worker: &'a Arc<TierWorker>,
     word: &'a WriteNotice,
-    /// Name of the message in metrics and errors.
-    kind: &'static str,
+    kind: CallKind,
     /// What the home shows directly meanwhile.
     signs: &'a HomeLifeSigns,
     last: Mutex<Option<RelayFailure>>,
 }
 
-/// Returns the outcome's label in metrics.
-fn outcome_label(relayed: &Result<NoticeRelayOutcome, RelayError>) -> &'static str {
+/// Returns the outcome as metrics count it.
+fn relay_outcome(relayed: &Result<NoticeRelayOutcome, RelayError>) -> RelayOutcome {
     match relayed {
-        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)) => "done",
-        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased)) => "unleased",
-        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_))) => "refused",
-        Ok(NoticeRelayOutcome::Silent) => "silent",
-        Ok(NoticeRelayOutcome::NoLease) => "no_lease",
-        Ok(NoticeRelayOutcome::OtherEpoch(_)) => "other_map",
-        Ok(NoticeRelayOutcome::Full) => "full",
-        Err(_) => "away",
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Done)) => RelayOutcome::Done,
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Unleased)) => RelayOutcome::Unleased,
+        Ok(NoticeRelayOutcome::Heard(NoticeAnswer::Refused(_))) => RelayOutcome::Refused,
+        Ok(NoticeRelayOutcome::Silent) => RelayOutcome::Silent,
+        Ok(NoticeRelayOutcome::NoLease) => RelayOutcome::NoLease,
+        Ok(NoticeRelayOutcome::OtherEpoch(_)) => RelayOutcome::OtherMap,
+        Ok(NoticeRelayOutcome::Full) => RelayOutcome::Full,
+        Err(_) => RelayOutcome::Away,
     }
 }

@@ -2,6 +2,7 @@
 use super::*;
 use crate::attributes::{CoherenceTable, DoubtOptions};
 use crate::clock::ManualWorkerClock;
+use crate::metrics::LeaseWait;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -256,7 +257,13 @@ async fn who_waits_goes_on_when_the_holder_has_dropped_it_or_its_lease_is_over()
         }
         settled.await;
     }
-    assert_eq!((grants.metrics.lease_waits.get(), grants.metrics.leases_waited_out.get()), (2, 1));
+    assert_eq!(
+        (
+            grants.metrics.lease_waits[LeaseWait::Any].get(),
+            grants.metrics.lease_waits[LeaseWait::End].get()
+        ),
+        (2, 1)
+    );
 }
 
 #[tokio::test]

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use crc_fast::{CrcAlgorithm, checksum};
 use parking_lot::{Condvar, Mutex};
-use prometheus::Registry;
 use verbs3_protocol::BlockIndex;
 
 use super::super::disk_headers::{FolderId, PageHeader};
 use super::super::folder_index::{FolderIndex, VolumeQuotaRule};
 use super::super::folder_store::{FolderPageStore, PageWriteOutcome};
-use super::super::metrics::{DiskMetrics, FolderMetrics};
-use super::super::segment_medium::SegmentMedium;
+use super::super::metrics::{CorruptPart, DiskMetrics, FolderMetrics, MediumOperation};
+use super::super::segment_medium::{MediumErrorKind, SegmentMedium};
 use crate::digest::{PageKey, VersionDigest};
 
 pub(super) const SEGMENT: u64 = 256 << 10;
@@ -47,7 +46,7 @@ pub(super) struct Bed {
 
 impl Bed {
     pub(super) fn open(medium: impl SegmentMedium + 'static, options: &Options) -> Self {
-        let metrics = DiskMetrics::new(&Registry::new()).unwrap();
+        let metrics = DiskMetrics::default();
         let default_rule = VolumeQuotaRule { bytes_max: None, age_max: options.age_max };
         let mut index = FolderIndex::new(
             options.capacity,
@@ -57,14 +56,8 @@ impl Bed {
         );
         index.pages_max = options.pages_max;
         let path = Path::new("/simulated");
-        let folder = FolderPageStore::open_medium(
-            path,
-            FOLDER,
-            Box::new(medium),
-            index,
-            FolderMetrics::new(&metrics, path),
-        )
-        .unwrap();
+        let folder =
+            FolderPageStore::open_medium(path, FOLDER, Box::new(medium), index, &metrics).unwrap();
         Self { folder, metrics }
     }
 
@@ -91,11 +84,15 @@ impl Bed {
     }
 
     pub(super) fn corrupt(&self) -> u64 {
-        self.metrics.corrupt.with_label_values(&["/simulated", "page"]).get()
+        self.values().corrupt[CorruptPart::Page].get()
     }
 
-    pub(super) fn errors(&self, op: &str, kind: &str) -> u64 {
-        self.metrics.errors.with_label_values(&["/simulated", op, kind]).get()
+    pub(super) fn errors(&self, op: MediumOperation, kind: MediumErrorKind) -> u64 {
+        self.values().errors[(op, kind)].get()
+    }
+
+    fn values(&self) -> FolderMetrics {
+        self.metrics.folders.select_table("/simulated")
     }
 }
 

@@ -5,6 +5,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::super::folder_store::PageWriteOutcome;
+use super::super::metrics::MediumOperation;
+use super::super::segment_medium::MediumErrorKind;
 use super::super::simulated_medium::{MediumFaults, SimulatedMedium};
 use super::bed::{Bed, Options, Page};
 
@@ -185,7 +187,7 @@ fn a_failing_disk_rests_and_what_it_holds_is_not_asked_for() {
     assert_eq!(bed.write(&Page::of(5), 1), PageWriteOutcome::Resting);
     assert!(!bed.folder.holds_page(page.key(), 1) && !bed.serves(&page, 1));
     assert_eq!(medium.call_count(), calls, "a resting folder is left alone");
-    assert_eq!(bed.errors("write", "io"), 3);
+    assert_eq!(bed.errors(MediumOperation::Write, MediumErrorKind::Failing), 3);
     // A restart tries it at once, and has what is there.
     medium.set_faults(MediumFaults::default());
     assert!(Bed::open(medium, &Options::default()).serves(&page, 1));
@@ -201,7 +203,11 @@ fn a_full_disk_keeps_the_tier_at_the_size_that_it_has() {
         assert!(bed.serves(&Page::of(number), 1));
     }
     assert_eq!(bed.folder.held().0.file_bytes, 2 * super::bed::SEGMENT);
-    assert_eq!(bed.errors("create", "full"), 1, "asked once, and again only a while later");
+    assert_eq!(
+        bed.errors(MediumOperation::Create, MediumErrorKind::Full),
+        1,
+        "asked once, and again only a while later"
+    );
 }
 
 #[test]
@@ -212,5 +218,5 @@ fn a_disk_that_turned_read_only_still_serves_until_it_rests() {
     medium.set_faults(MediumFaults { read_only: true, ..MediumFaults::default() });
     assert_eq!(bed.write(&Page::of(6), 1), PageWriteOutcome::Failed);
     assert!(bed.serves(&Page::of(0), 1));
-    assert_eq!(bed.errors("write", "read_only"), 1);
+    assert_eq!(bed.errors(MediumOperation::Write, MediumErrorKind::ReadOnly), 1);
 }

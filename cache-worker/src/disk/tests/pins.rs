@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use super::super::folder_store::PageWriteOutcome;
+use super::super::metrics::DiskEvictionReason;
 use super::super::simulated_medium::{MediumFaults, SimulatedMedium};
 use super::super::{DiskOptions, DiskTier};
 use super::bed::{Bed, Gated, Options, Page};
@@ -153,7 +154,7 @@ fn an_evict_does_not_wait_for_a_folder_that_hangs() {
     });
     assert!(evicted.is_ok(), "it waited for the device");
     assert!(!disk.holds_page(here.key()));
-    let asked = disk.metrics.evictions.with_label_values(&["asked"]).get();
+    let asked = disk.metrics.evictions[DiskEvictionReason::Asked].get();
     assert_eq!(asked, 1, "the other page is where nothing can be given up now");
     disk.abandon();
 }

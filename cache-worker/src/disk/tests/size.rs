@@ -3,7 +3,7 @@
 use super::super::disk_headers::{FolderId, HeaderLocation, PageHeader, SegmentHeader};
 use super::super::folder_index::{FolderIndex, VolumeQuotaRule};
 use super::super::folder_store::FolderPageStore;
-use super::super::metrics::{DiskMetrics, FolderMetrics};
+use super::super::metrics::DiskMetrics;
 use super::super::segment_layout::SegmentLayout;
 use super::super::segment_medium::SegmentMedium;
 
@@ -87,19 +87,13 @@ fn a_small_object_costs_the_index_less_than_200_bytes() {
     // The worst for tables that double is just above a power of two times their load.
     for pages in [100_000, 460_000, 1_000_000] {
         let medium = Tables::new(pages);
-        let metrics = DiskMetrics::new(&prometheus::Registry::new()).unwrap();
+        let metrics = DiskMetrics::default();
         let path = std::path::Path::new("/tables");
         let index =
             FolderIndex::new(1 << 40, SEGMENT, VolumeQuotaRule::default(), Default::default());
         let began = std::time::Instant::now();
-        let folder = FolderPageStore::open_medium(
-            path,
-            FOLDER,
-            Box::new(medium),
-            index,
-            FolderMetrics::new(&metrics, path),
-        )
-        .unwrap();
+        let folder =
+            FolderPageStore::open_medium(path, FOLDER, Box::new(medium), index, &metrics).unwrap();
         let (held, index_bytes) = folder.held();
         println!(
             "{pages} objects: {} bytes of index each, found in {:?}",

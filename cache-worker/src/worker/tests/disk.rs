@@ -14,6 +14,7 @@ use verbs3_rdma::inprocess::InProcessMode;
 use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, read_from, version};
 use super::store::{Store, Stored};
 use crate::disk::{DiskFolder, DiskOptions};
+use crate::metrics::PageFound;
 use crate::options::WorkerOptions;
 use crate::worker::{CacheWorker, WorkerError};
 use crate::{DiskError, WorkerVolumes};
@@ -162,8 +163,8 @@ async fn readers_of_one_page_share_its_way_from_disk() {
         assert!(got.bytes == stored.content(at * 1000..at * 1000 + 3_000_000));
         assert_eq!(got.verdict(), CacheVerdict::Hit);
     }
-    assert_eq!(bed.worker.metrics.pages_on_disk.get(), 12);
-    assert_eq!(bed.worker.metrics.pages_missed.get(), 0);
+    assert_eq!(bed.worker.metrics.pages[PageFound::Disk].get(), 12);
+    assert_eq!(bed.worker.metrics.pages[PageFound::Missed].get(), 0);
 }
 
 /// Overwrites what lies after the tables of headers.

@@ -27,6 +27,7 @@ use super::store::Stored;
 use crate::WorkerOptions;
 use crate::disk::{DiskFolder, DiskOptions};
 use crate::membership::MapActivation;
+use crate::metrics::{FormerResult, PageDirection};
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 const WAIT: Duration = Duration::from_millis(100);
@@ -128,11 +129,20 @@ async fn pages_come_from_the_former_owner_and_not_from_the_ufs() {
         assert_eq!(new.bed.store.body_bytes(), 0);
         assert_eq!(old.store.asked(), asked_before, "the former owner filled something");
         let metrics = &new.bed.worker.metrics;
-        assert_eq!((metrics.former_all.get(), metrics.former_bytes.get()), (2, stored.bytes));
-        assert_eq!(old.worker.metrics.given_bytes.get(), stored.bytes);
+        assert_eq!(
+            (
+                metrics.former_asked[FormerResult::All].get(),
+                metrics.former_bytes[PageDirection::Taken].get()
+            ),
+            (2, stored.bytes)
+        );
+        assert_eq!(old.worker.metrics.former_bytes[PageDirection::Given].get(), stored.bytes);
         // Now its own.
         let got = new.bed.read(read("k", &stored, 1, 0..1000)).await;
-        assert_eq!((got.verdict(), metrics.former_all.get()), (CacheVerdict::Hit, 2));
+        assert_eq!(
+            (got.verdict(), metrics.former_asked[FormerResult::All].get()),
+            (CacheVerdict::Hit, 2)
+        );
         new.ends_well().await;
     }
 }
@@ -146,7 +156,7 @@ async fn what_the_former_owner_lacks_and_only_that_comes_from_the_ufs() {
         new.bed.store.put("k", stored.clone());
         new.read_all("k", &stored, 1).await;
         assert_eq!((new.bed.store.asked(), new.bed.store.body_bytes()), ((3, 0), BLOCK - 5 * PAGE));
-        assert_eq!(new.bed.worker.metrics.former_some.get(), 1);
+        assert_eq!(new.bed.worker.metrics.former_asked[FormerResult::Some].get(), 1);
         new.ends_well().await;
     }
 }
@@ -176,7 +186,7 @@ async fn bytes_of_another_version_are_never_taken() {
     assert_eq!(got.opened().attributes.version.etag, now.etag());
     assert!(got.bytes == now.content(0..BLOCK));
     new.read_all("k", &now, 1).await;
-    assert_eq!(new.bed.worker.metrics.former_bytes.get(), 0);
+    assert_eq!(new.bed.worker.metrics.former_bytes[PageDirection::Taken].get(), 0);
 }
 
 #[tokio::test]
@@ -187,7 +197,8 @@ async fn former_owners_are_asked_for_a_while_and_only_about_slots_that_moved_her
     new.bed.store.put("k", stored.clone());
     let asked = || {
         let metrics = &new.bed.worker.metrics;
-        metrics.former_all.get() + metrics.former_none.get()
+        metrics.former_asked[FormerResult::All].get()
+            + metrics.former_asked[FormerResult::None].get()
     };
     new.activate(&owned_by("c", 3), None);
     new.read_all("k", &stored, 1).await;
@@ -270,7 +281,7 @@ async fn pages_that_are_not_what_their_checksum_says_come_from_the_ufs() {
     let spoil: fn(&mut BlockPiece, &mut Vec<u8>) = |_, bytes| bytes[3 * PAGE as usize + 5] ^= 1;
     let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
     assert_eq!(new.bed.store.body_bytes(), BLOCK - 3 * PAGE, "the three pages before it are right");
-    assert_eq!(new.bed.worker.metrics.former_corrupt.get(), 1);
+    assert_eq!(new.bed.worker.metrics.former_asked[FormerResult::Corrupt].get(), 1);
     new.ends_well().await;
 }
 
@@ -291,7 +302,7 @@ async fn answers_that_make_no_sense_are_not_believed() {
         let (new, _) = read_beside(OnePiece { stored, pages: 0..16, spoil, goes_on: false }).await;
         let metrics = &new.bed.worker.metrics;
         assert_eq!(
-            (new.bed.store.body_bytes(), metrics.former_failed.get()),
+            (new.bed.store.body_bytes(), metrics.former_asked[FormerResult::Failed].get()),
             (BLOCK, 1),
             "spoil {number}"
         );
@@ -305,7 +316,10 @@ async fn a_former_owner_that_stops_in_the_middle_costs_its_silence_and_what_came
     let (new, took) =
         read_beside(OnePiece { stored, pages: 0..4, spoil: |_, _| {}, goes_on: true }).await;
     assert_eq!(
-        (new.bed.store.body_bytes(), new.bed.worker.metrics.former_silent.get()),
+        (
+            new.bed.store.body_bytes(),
+            new.bed.worker.metrics.former_asked[FormerResult::Silent].get()
+        ),
         (BLOCK - 4 * PAGE, 1)
     );
     assert!(took >= SILENCE && took < 2 * SILENCE, "{took:?}");
@@ -319,7 +333,10 @@ async fn a_former_owner_that_dies_in_the_middle_costs_no_time_and_what_came_is_k
     let (new, took) =
         read_beside(OnePiece { stored, pages: 2..4, spoil: |_, _| {}, goes_on: false }).await;
     assert_eq!(
-        (new.bed.store.body_bytes(), new.bed.worker.metrics.former_failed.get()),
+        (
+            new.bed.store.body_bytes(),
+            new.bed.worker.metrics.former_asked[FormerResult::Failed].get()
+        ),
         (BLOCK - 2 * PAGE, 1)
     );
     assert!(took < SILENCE, "{took:?}");
@@ -352,7 +369,13 @@ async fn a_former_owner_that_is_stopped_delays_a_few_fills_and_is_then_left_alon
     assert!(began.elapsed() < 4 * SILENCE, "{:?}", began.elapsed());
     assert_eq!(*silent.0.lock(), 3);
     let metrics = &new.bed.worker.metrics;
-    assert_eq!((metrics.former_silent.get(), metrics.former_resting.get()), (3, 17));
+    assert_eq!(
+        (
+            metrics.former_asked[FormerResult::Silent].get(),
+            metrics.former_asked[FormerResult::Resting].get()
+        ),
+        (3, 17)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -388,7 +411,10 @@ async fn a_former_owner_that_is_away_costs_nothing() {
         new.read_all("k", &stored, block).await;
     }
     assert!(began.elapsed() < SILENCE, "{:?}", began.elapsed());
-    assert_eq!((*service.0.lock(), new.bed.worker.metrics.former_failed.get()), (0, 3));
+    assert_eq!(
+        (*service.0.lock(), new.bed.worker.metrics.former_asked[FormerResult::Failed].get()),
+        (0, 3)
+    );
     new.ends_well().await;
 }
 
@@ -408,7 +434,13 @@ async fn fills_that_find_no_memory_to_ask_a_neighbour_with_ask_the_ufs() {
     });
     futures::future::join_all(reads).await;
     let metrics = &new.bed.worker.metrics;
-    assert_eq!((metrics.former_busy.get(), metrics.former_silent.get()), (3, 4));
+    assert_eq!(
+        (
+            metrics.former_asked[FormerResult::Busy].get(),
+            metrics.former_asked[FormerResult::Silent].get()
+        ),
+        (3, 4)
+    );
     assert!(began.elapsed() < 2 * SILENCE, "{:?}", began.elapsed());
 }
 

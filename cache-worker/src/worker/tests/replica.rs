@@ -24,6 +24,7 @@ use super::bed::{BLOCK, Bed, Got, PAGE, map, modes, object, read, read_from, ver
 use super::store::Stored;
 use crate::WorkerOptions;
 use crate::membership::MapActivation;
+use crate::metrics::{CountedRefusal, OwnerResult, PageDirection};
 
 const SILENCE: Duration = Duration::from_millis(250);
 
@@ -127,14 +128,17 @@ async fn pages_come_from_the_owner_once_and_never_from_the_ufs() {
         replica.gives(&stored, 1, 3..5).await;
         let metrics = &replica.bed.worker.metrics;
         assert_eq!(
-            (metrics.owner_all.get(), metrics.owner_bytes.get()),
+            (metrics.owner_asked[OwnerResult::All].get(), metrics.owner_bytes.get()),
             (1, 2 * PAGE),
             "and nothing ahead"
         );
         assert_eq!(replica.gives(&stored, 1, 3..5).await, CacheVerdict::Hit);
         replica.gives(&stored, 1, 0..16).await;
-        assert_eq!((metrics.owner_bytes.get(), metrics.former_bytes.get()), (16 * PAGE, 0));
-        assert_eq!(owner.worker.metrics.given_bytes.get(), 16 * PAGE);
+        assert_eq!(
+            (metrics.owner_bytes.get(), metrics.former_bytes[PageDirection::Taken].get()),
+            (16 * PAGE, 0)
+        );
+        assert_eq!(owner.worker.metrics.former_bytes[PageDirection::Given].get(), 16 * PAGE);
         assert_eq!(owner.store.asked(), asked, "the owner filled something for it");
         replica.ends_well().await;
     }
@@ -166,11 +170,18 @@ async fn what_the_owner_lacks_is_refused_and_what_it_has_is_kept() {
         "wrong bytes before the refusal"
     );
     let metrics = &replica.bed.worker.metrics;
-    assert_eq!((metrics.owner_some.get(), metrics.owner_bytes.get()), (1, 10 * PAGE));
+    assert_eq!(
+        (metrics.owner_asked[OwnerResult::Some].get(), metrics.owner_bytes.get()),
+        (1, 10 * PAGE)
+    );
     assert_eq!(replica.gives(&stored, 1, 8..16).await, CacheVerdict::Hit);
     assert_eq!(replica.read(&stored, 1, 4..5).await.refused(), Some(&RefusalKind::NotHeld));
     assert_eq!(
-        (metrics.owner_none.get(), metrics.refused_not_held.get(), owner.store.asked()),
+        (
+            metrics.owner_asked[OwnerResult::None].get(),
+            metrics.refusals[CountedRefusal::NotHeld].get(),
+            owner.store.asked()
+        ),
         (1, 2, asked)
     );
     // What is refused is read at the owner, and is no heat here.
@@ -313,7 +324,7 @@ async fn an_owner_that_is_stopped_delays_some_reads_and_is_then_left_alone() {
         );
     }
     assert!(began.elapsed() < 4 * SILENCE, "{:?}", began.elapsed());
-    assert_eq!(replica.bed.worker.metrics.owner_failed.get(), 16);
+    assert_eq!(replica.bed.worker.metrics.owner_asked[OwnerResult::Failed].get(), 16);
     replica.ends_well().await;
 }
 

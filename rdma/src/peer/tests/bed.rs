@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use super::super::*;
 use super::{Shm, Tcp, Verbs};
 use crate::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
-use crate::metrics::transport_metrics;
+use crate::metrics::{PeerTrouble, transport_metrics};
 use crate::transport::{CallEvent, CallService, IncomingCall, ReplySender};
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -215,8 +215,8 @@ fn fake(kind: TransportKind, ways: TransportWays) -> (Arc<dyn PeerTransport>, Li
 }
 
 /// Reads a metric of the whole process. Tests that compare it are the only ones with their labels.
-pub fn fallbacks(from: &str, to: &str, reason: &str) -> u64 {
-    transport_metrics().fallbacks.with_label_values(&[from, to, reason]).get()
+pub fn fallbacks(from: TransportKind, to: TransportKind, reason: PeerTrouble) -> u64 {
+    transport_metrics().fallbacks[(from, to, reason)].get()
 }
 
 /// Runs everything that can run without time going on.

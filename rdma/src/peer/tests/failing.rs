@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::*;
+use crate::metrics::PeerTrouble;
 
 /// Calls once a second for `seconds`. Returns the transport of the last call.
 async fn ask_for(bed: &Bed, seconds: u32) -> TransportKind {
@@ -22,13 +23,13 @@ async fn a_connection_that_breaks_in_a_call_is_followed_by_the_next_way_at_once(
     settle().await;
     let start = Instant::now();
     bed.rails.iter().for_each(bed::Line::down);
-    let counted = bed::fallbacks("verbs", "verbs", "lost");
+    let counted = bed::fallbacks(Verbs, Verbs, PeerTrouble::Lost);
     // The first rail, the second, tcp.
     let error = bed.ask().await.unwrap_err();
     assert!(matches!(error, TransportError::Lost { .. }), "{error}");
     let error = bed.ask().await.unwrap_err();
     assert!(matches!(error, TransportError::Lost { .. }), "{error}");
-    assert!(bed::fallbacks("verbs", "verbs", "lost") > counted);
+    assert!(bed::fallbacks(Verbs, Verbs, PeerTrouble::Lost) > counted);
     assert_eq!(bed.ask().await.unwrap(), Tcp);
     assert_eq!((start.elapsed(), bed.tcp.connects()), (Duration::ZERO, 1));
 }
@@ -101,9 +102,9 @@ async fn a_rail_that_is_down_at_the_peer_is_told_once_and_asked_for_again() {
     let bed = Bed::new(2, false, PeerOptions::default());
     let rail = |nth| Some(Bed::rail_address(nth));
     bed.tcp.tells(TransportWays { shm: None, rails: vec![None, None] });
-    let counted = bed::fallbacks("verbs", "tcp", "rail_down");
+    let counted = bed::fallbacks(Verbs, Tcp, PeerTrouble::RailDown);
     assert_eq!(ask_for(&bed, 10).await, Tcp);
-    assert_eq!(bed::fallbacks("verbs", "tcp", "rail_down"), counted + 1);
+    assert_eq!(bed::fallbacks(Verbs, Tcp, PeerTrouble::RailDown), counted + 1);
     bed.tcp.tells(TransportWays { shm: None, rails: vec![None, rail(1)] });
     assert_eq!(ask_for(&bed, 40).await, Verbs);
     assert_eq!(bed.connects().2, [0, 1], "the other rail keeps its place");

@@ -9,6 +9,7 @@ use rdma_mummy_sys as ffi;
 
 use super::memory::ProtectionDomain;
 use super::{check_result, last_error, set_nonblocking};
+use crate::metrics::WorkFailure;
 
 /// Pieces of memory that one work request gathers. Every device supports this many.
 pub(in crate::verbs) const SGES_MAX: usize = 4;
@@ -46,20 +47,20 @@ impl WorkCompletion {
         status == ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR
     }
 
-    /// Returns the metric label of a status.
-    pub(in crate::verbs) fn status_label(status: u32) -> &'static str {
+    /// Returns what the metric calls a status.
+    pub(in crate::verbs) fn work_failure(status: u32) -> WorkFailure {
         match status {
-            ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => "retry",
-            ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => "receiver_not_ready",
-            ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => "remote_access",
+            ffi::ibv_wc_status::IBV_WC_RETRY_EXC_ERR => WorkFailure::Retry,
+            ffi::ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => WorkFailure::ReceiverNotReady,
+            ffi::ibv_wc_status::IBV_WC_REM_ACCESS_ERR => WorkFailure::RemoteAccess,
             ffi::ibv_wc_status::IBV_WC_REM_OP_ERR | ffi::ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => {
-                "remote"
+                WorkFailure::Remote
             }
             ffi::ibv_wc_status::IBV_WC_LOC_PROT_ERR | ffi::ibv_wc_status::IBV_WC_LOC_LEN_ERR => {
-                "local"
+                WorkFailure::Local
             }
-            ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => "flushed",
-            _ => "other",
+            ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR => WorkFailure::Flushed,
+            _ => WorkFailure::Other,
         }
     }
 

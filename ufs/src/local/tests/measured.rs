@@ -1,8 +1,9 @@
 //! Tests a store's metrics.
 
 use prometheus::Registry;
+use verbs3_metrics::MetricsTable;
 
-use super::super::METRICS;
+use super::super::LocalMetrics;
 use super::*;
 
 /// The value of a metric, summed over its samples.
@@ -31,7 +32,8 @@ async fn every_row_of_the_table_is_shown_under_the_stores_name_while_it_is_open(
 
     let families = registry.gather();
     let names: Vec<&str> = families.iter().map(prometheus::proto::MetricFamily::name).collect();
-    let mut table: Vec<&str> = METRICS.iter().map(|row| row.0).collect();
+    let described = LocalMetrics::describe_table().metrics;
+    let mut table: Vec<&str> = described.iter().map(|metric| metric.name).collect();
     table.sort_unstable();
     assert_eq!(names, table);
     for family in &families {
