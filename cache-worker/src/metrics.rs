@@ -295,7 +295,8 @@ mod tests {
         let mut shown: Vec<_> = registry.gather().iter().map(|f| f.name().to_owned()).collect();
         let table = WorkerMetrics::describe_table();
         let mut described: Vec<_> = table.metrics.iter().map(|metric| metric.name).collect();
-        (shown.sort(), described.sort_unstable());
+        shown.sort();
+        described.sort_unstable();
         assert_eq!(shown, described);
     }
 }

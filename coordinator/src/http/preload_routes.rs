@@ -183,7 +183,7 @@ impl CoordinatorState {
 
 /// On whose behalf a gateway asks. `None`: an operator asks.
 fn asked_owner(asked: &CoordinatorRequest) -> Option<JobOwner> {
-    asked.query_text("owner").map(|name| JobOwner(name.into()))
+    asked.query_text("owner").map(JobOwner)
 }
 
 /// Refuses a job that is another owner's, as if there were none.

@@ -21,8 +21,6 @@ use crate::transport::{
     LossCause, PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind,
 };
 
-/// Trouble of a way over which nothing comes.
-
 /// One way that is better than tcp.
 pub(super) struct TransportLane {
     pub(super) kind: TransportKind,

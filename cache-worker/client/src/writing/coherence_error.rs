@@ -17,7 +17,7 @@ pub enum CoherenceError {
     HomeUnreachable {
         worker: WorkerId,
         #[source]
-        cause: HomeSilence,
+        cause: Box<HomeSilence>,
     },
     #[error(
         "worker {worker}, the home of the key, refused the write's {what}: {:?}: {refusal}",
@@ -41,7 +41,7 @@ pub enum CoherenceError {
         worker: WorkerId,
         other: WorkerId,
         #[source]
-        cause: StandingDoubt,
+        cause: Box<StandingDoubt>,
     },
     #[error("worker {worker}, the home of the key, has another placement map: {cause}")]
     OtherMap {

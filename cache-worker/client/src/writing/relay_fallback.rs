@@ -150,8 +150,10 @@ impl NoticeCourier {
         let (question, signs) = (EncodedQuestion::new(word.clone()), HomeLifeSigns::default());
         let kind = question.kind;
         let directly = self.asker.deliver(worker, &question, until, &signs);
-        let unreachable =
-            |cause| Err(CoherenceError::HomeUnreachable { worker: worker.id.clone(), cause });
+        let unreachable = |cause: HomeSilence| {
+            let (worker, cause) = (worker.id.clone(), Box::new(cause));
+            Err(CoherenceError::HomeUnreachable { worker, cause })
+        };
         let Some(relaying) = self.relaying.get() else {
             return match directly.await {
                 Ok(hold) => Ok(hold),

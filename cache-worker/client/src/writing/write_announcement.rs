@@ -188,7 +188,7 @@ impl WriteAnnouncer {
             self.asker.tasks.spawn(async move { announcer.report_to(&write, outcome).await });
         task.await.unwrap_or_else(|error| {
             let worker = home.unwrap_or_else(|| WorkerId("none".into()));
-            let cause = HomeSilence::TaskEnded(Arc::new(error));
+            let cause = Box::new(HomeSilence::TaskEnded(Arc::new(error)));
             Err(CoherenceError::HomeUnreachable { worker, cause })
         })
     }
@@ -403,6 +403,7 @@ impl WriteAnnouncer {
                 Ok(theirs) => StandingDoubt::OtherEpoch(theirs.epoch),
                 Err(error) => StandingDoubt::Question(error),
             };
+            let cause = Box::new(cause);
             Err(CoherenceError::Alone { worker: home.id.clone(), other: worker.id.clone(), cause })
         });
         join_all(asked).await.into_iter().collect()

@@ -38,7 +38,8 @@ pub(crate) fn implement_label(input: &DeriveInput) -> syn::Result<TokenStream> {
 
 /// Returns the value's text: of `#[label("3xx")]`, or the variant in lower case with underscores.
 fn read_text(variant: &Variant) -> syn::Result<String> {
-    for attribute in variant.attrs.iter().filter(|a| a.path().is_ident("label")) {
+    let mut attributes = variant.attrs.iter();
+    if let Some(attribute) = attributes.find(|attribute| attribute.path().is_ident("label")) {
         return Ok(attribute.parse_args::<LitStr>()?.value());
     }
     let mut text = String::new();
