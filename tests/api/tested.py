@@ -60,15 +60,24 @@ def copy(document, seeded, workers):
     return document
 
 
+def takes_message(operation):
+    """Whether its body is a message between processes, of which the document says no fields: only refusals can be had of it."""
+    content = operation.get("requestBody", {}).get("content", {})
+    return "Between processes of one release" in content.get("application/json", {}).get("schema", {}).get("description", "")
+
+
 def check(document, report):
-    wanted = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
+    wanted = {f"{method.upper()} {path}": operation for path, methods in document["paths"].items() for method, operation in methods.items()}
     failed = 0
     for operation in sorted(wanted):
         phases = report["valid_rates"].get(operation, {})
         accepted = sum(phase["accepted"] for phase in phases.values())
         asked = sum(sum(phase.values()) for phase in phases.values())
         print(f"api: {operation}: {accepted} of {asked} requests were accepted")
-        failed += accepted == 0
+        if takes_message(wanted[operation]):
+            print(f"api: {operation}: a message between processes; its refusals alone are tried here")
+        else:
+            failed += accepted == 0
     if failed:
         sys.exit(f"api: {failed} operations had no request that was accepted: nothing is proven of what they answer")
 
