@@ -216,7 +216,7 @@ impl CacheTierClient {
     }
 
     /// Has each home check what it knows of these keys against what a listing showed of them. See
-    /// [`crate::upkeep::listing_report`].
+    /// `upkeep::listing_report`.
     pub async fn report_listing(&self, volume: &ObjectVolume, entries: Vec<ListedEntry>) {
         self.listings.report_listing(volume, entries).await;
     }

@@ -21,7 +21,7 @@ pub struct WarmMessage {
     /// attributes.
     pub first_page: u16,
     pub pages: u16,
-    /// See [`OpenMessage`]; used without a version.
+    /// See `OpenMessage`; used without a version.
     pub attributes_age_ms_max: u64,
     pub tier: WarmTier,
     /// Time up to which the pages are kept, in milliseconds since 1970; 0: no longer than others.

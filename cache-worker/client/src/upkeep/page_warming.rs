@@ -29,7 +29,7 @@ pub struct WarmRequest {
     /// worker asks for the whole object, so that one answer of the UFS brings bytes and attributes.
     pub listed_bytes: Option<u64>,
     /// Which of the block's owners is asked: 0, or a replica below
-    /// [`CacheTierClient::owners_count`].
+    /// `CacheTierClient::owners_count`.
     pub replica: usize,
     pub tier: WarmTier,
     /// Milliseconds since 1970; 0: not pinned.
