@@ -11,6 +11,7 @@ mod dev;
 mod logging;
 mod process;
 mod reactor_threads;
+mod signed_request;
 mod wiring;
 
 use std::process::ExitCode;

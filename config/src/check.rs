@@ -16,10 +16,8 @@ mod worker;
 use crate::environment::EnvironmentLayer;
 use crate::process_role::ProcessRole;
 use crate::root::RootSettings;
-use verbs3_settings::ByteSize;
-use verbs3_settings::CheckFindings;
-use verbs3_settings::ConfigProblem;
 use verbs3_settings::SettingsTable as _;
+use verbs3_settings::{ByteSize, CheckFindings, ConfigProblem};
 
 /// Everything that is wrong with `config` for a process that plays `roles` in `environment`.
 /// Without a role: what is wrong whoever reads it.

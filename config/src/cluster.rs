@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::ByteSize;
-use verbs3_settings::{ConfigSecret, SecretError};
+use verbs3_settings::{ByteSize, ConfigSecret, SecretError, SettingsTable};
 
 /// The `[cluster]` section. The same in every process of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

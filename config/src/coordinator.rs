@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
+use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
 
 use crate::hot::CoordinatorHotSettings;
 use crate::preload::CoordinatorPreloadSettings;
-use verbs3_settings::{ByteSize, TimePeriod};
 
 /// The `[coordinator]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

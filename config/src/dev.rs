@@ -4,9 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::ByteSize;
+use verbs3_settings::{ByteSize, SettingsTable};
 
 /// The `[dev]` section. `verbs3 dev` brings a UFS, a mount of all its buckets and an identity of
 /// its own where the file has none.

@@ -3,11 +3,10 @@
 use std::fmt::Write as _;
 
 use figment::value::Value;
-use verbs3_settings::toml_literal;
+use verbs3_settings::{SettingOrigin, toml_literal};
 
 use crate::layers::LoadedConfig;
 use crate::schema;
-use verbs3_settings::SettingOrigin;
 
 impl LoadedConfig {
     /// One line per setting: `gateway.listen = "127.0.0.1:9000"  # default`.

@@ -1,9 +1,7 @@
 //! Hot blocks: when one worker is not enough for a block, and how many it may have.
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::{ByteSize, TimePeriod};
+use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
 
 /// The `[coordinator.hot]` table. A block that is read more than one worker should serve gets more
 /// workers, over which gateways spread its reads; these take it from its owner, not from the UFS.

@@ -12,8 +12,7 @@ use crate::environment::{EnvironmentLayer, SettingOverride};
 use crate::process_role::ProcessRole;
 use crate::root::RootSettings;
 use crate::schema;
-use verbs3_settings::SettingOrigin;
-use verbs3_settings::{ConfigError, ConfigProblem, ProblemSeverity};
+use verbs3_settings::{ConfigError, ConfigProblem, ProblemSeverity, SettingOrigin};
 
 /// Where the settings of a process come from; each layer wins over those before it.
 #[derive(Debug, Clone, Default)]

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::TimePeriod;
+use verbs3_settings::{SettingsTable, TimePeriod};
 
 /// One `[[mount]]` entry.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

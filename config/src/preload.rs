@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::{ByteSize, TimePeriod};
+use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
 
 /// The `[coordinator.preload]` table.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

@@ -1,9 +1,7 @@
 //! What every process has: threads, logs, an end.
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::TimePeriod;
+use verbs3_settings::{SettingsTable, TimePeriod};
 
 /// The `[process]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

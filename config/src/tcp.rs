@@ -3,9 +3,7 @@
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::{ByteSize, TimePeriod};
+use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
 
 /// The `[tcp]` section, read by both sides.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

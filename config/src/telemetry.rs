@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::ConfigSecret;
-use verbs3_settings::TimePeriod;
+use verbs3_settings::{ConfigSecret, SettingsTable, TimePeriod};
 
 /// The `[telemetry]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

@@ -3,10 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::ConfigSecret;
-use verbs3_settings::{ByteSize, TimePeriod};
+use verbs3_settings::{ByteSize, ConfigSecret, SettingsTable, TimePeriod};
 
 /// One `[[ufs]]` entry: a remote object store, or a local folder.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

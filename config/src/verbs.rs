@@ -1,9 +1,7 @@
 //! The verbs transport between gateways and workers: InfiniBand, RoCE, iWARP.
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
-
-use verbs3_settings::{ByteSize, TimePeriod};
+use verbs3_settings::{ByteSize, SettingsTable, TimePeriod};
 
 /// The `[verbs]` section, read by both sides.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use verbs3_settings::SettingsTable;
+use verbs3_settings::{ByteSize, MemorySettings, SettingsTable, TimePeriod};
 
 use crate::disk::WorkerDiskSettings;
-use verbs3_settings::MemorySettings;
-use verbs3_settings::{ByteSize, TimePeriod};
 
 /// The `[worker]` section.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]

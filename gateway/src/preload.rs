@@ -2,8 +2,6 @@
 //! Owns who may begin which job: what it names needs the right `warm`, and what would take from
 //! others is left to operators. Runs no job: [`PreloadJobs`] hands what was judged to those who do.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -66,6 +64,3 @@ fn refuse(status: StatusCode, kind: &str, reason: &str) -> PreloadAnswer {
     let body = serde_json::json!({ "kind": kind, "reason": reason }).to_string();
     PreloadAnswer { status, body: body.into() }
 }
-
-/// Shared by all requests about jobs. `None`: there are no coordinators, and so no jobs.
-pub(crate) type SharedPreloadJobs = Option<Arc<dyn PreloadJobs>>;

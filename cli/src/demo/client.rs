@@ -2,16 +2,10 @@
 //! Checks what it reads as it arrives and keeps none of it.
 
 use std::net::SocketAddr;
-use std::time::SystemTime;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use aws_credential_types::Credentials;
-use aws_sigv4::http_request::{
-    PayloadChecksumKind, SignableBody, SignableRequest, SigningSettings, sign,
-};
-use aws_sigv4::sign::v4;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as Http;
@@ -20,6 +14,7 @@ use hyper_util::rt::TokioExecutor;
 
 use super::dataset::{DemoSample, SampleContent};
 use crate::dev::DevAccessKey;
+use crate::signed_request::RequestSigner;
 
 /// Sends signed requests for one bucket to one address. Connections are kept.
 pub struct DemoClient {
@@ -87,29 +82,10 @@ impl DemoClient {
     ) -> anyhow::Result<Response<Incoming>> {
         // Keys of the dataset need no escaping.
         let url = format!("http://{}/{}/{key}", self.address, self.bucket);
-        let identity =
-            Credentials::new(&self.key.access_key, &self.key.secret_key, None, None, "demo").into();
-        let mut settings = SigningSettings::default();
-        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
-        let parameters = v4::SigningParams::builder()
-            .identity(&identity)
-            .region("us-east-1")
-            .name("s3")
-            .time(SystemTime::now())
-            .settings(settings)
-            .build()?
-            .into();
-        let host = self.address.to_string();
-        let headers = [("host", host.as_str())].into_iter();
+        let signer = RequestSigner::new(&self.key.access_key, &self.key.secret_key, "us-east-1");
         // Not over the body: hashing it would be most of what is measured.
-        let signable =
-            SignableRequest::new(method.as_str(), &url, headers, SignableBody::UnsignedPayload)?;
-        let (signed, _) = sign(signable, &parameters).context("can't sign")?.into_parts();
-        let mut request = Request::builder().method(method).uri(&url);
-        for (name, value) in signed.headers() {
-            request = request.header(name, value);
-        }
-        Ok(self.http.request(request.body(Full::new(body))?).await?)
+        let request = signer.sign_without_body(method, &url, &self.address.to_string(), body)?;
+        Ok(self.http.request(request).await?)
     }
 }
 

@@ -51,7 +51,7 @@ fn answer_json(status: StatusCode, value: &Value) -> PreloadAnswer {
 
 /// What a client is told. Names and addresses of coordinators are none of its business.
 fn refuse_client(error: AskError) -> PreloadAnswer {
-    let refusal = |status, kind: &str, reason: &str| {
+    let refusal = |status, kind: CoordinatorRefusalKind, reason: &str| {
         answer_json(status, &json!({ "kind": kind, "reason": reason }))
     };
     match error {
@@ -70,17 +70,16 @@ fn refuse_client(error: AskError) -> PreloadAnswer {
                 | CoordinatorRefusalKind::Superseded
                 | CoordinatorRefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             };
-            let refused = CoordinatorRefusal::new(kind, reason);
-            answer_json(status, &json!({ "kind": refused.kind, "reason": refused.reason }))
+            refusal(status, kind, &reason)
         }
         AskError::TooLong { bytes } => {
             let reason = format!("the job has {bytes} bytes, more than coordinators read");
-            refusal(StatusCode::PAYLOAD_TOO_LARGE, "malformed", &reason)
+            refusal(StatusCode::PAYLOAD_TOO_LARGE, CoordinatorRefusalKind::Malformed, &reason)
         }
         error @ (AskError::Away(_) | AskError::Senseless { .. }) => {
             warn!(%error, "a client's question about preload jobs was not answered");
             let reason = "no coordinator answers, or none runs jobs yet; send it again later";
-            refusal(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason)
+            refusal(StatusCode::SERVICE_UNAVAILABLE, CoordinatorRefusalKind::Unavailable, reason)
         }
     }
 }

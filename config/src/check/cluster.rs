@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 use crate::cluster::{ClusterSettings, ClusterWorkerSettings};
 use crate::mount::{CoherenceSetting, MountSettings};
 use crate::process_role::ProcessRole;
-use verbs3_settings::ByteSize;
-use verbs3_settings::CheckFindings;
-use verbs3_settings::ConfigSecret;
+use verbs3_settings::{ByteSize, CheckFindings, ConfigSecret};
 
 /// Shorter secrets can be guessed off line from one recorded handshake.
 const SECRET_CHARS_MIN: usize = 16;

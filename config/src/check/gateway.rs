@@ -7,9 +7,7 @@ use verbs3_gateway::{
     GatewayLimitsSettings, GatewayPeersSettings, GatewayReadSettings, GatewaySettings,
     GatewayTierSettings, GatewayTlsSettings,
 };
-use verbs3_settings::CheckFindings;
-use verbs3_settings::MemorySettings;
-use verbs3_settings::TimePeriod;
+use verbs3_settings::{CheckFindings, MemorySettings, TimePeriod};
 
 pub(super) fn check_gateway(
     gateway: &GatewaySettings,

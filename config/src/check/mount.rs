@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use crate::mount::{AttributesTtl, CoherenceSetting, MountSettings};
 use crate::process_role::ProcessRole;
 use crate::ufs::UfsSettings;
-use verbs3_settings::CheckFindings;
-use verbs3_settings::suggest_name;
+use verbs3_settings::{CheckFindings, suggest_name};
 
 pub(super) fn check_mounts(
     mounts: &[MountSettings],

@@ -7,8 +7,7 @@ use std::path::Path;
 use super::{CommandFlag, ConfigLayers, LoadedConfig, load_config};
 use crate::environment::EnvironmentLayer;
 use crate::process_role::ProcessRole;
-use verbs3_settings::ByteSize;
-use verbs3_settings::ConfigError;
+use verbs3_settings::{ByteSize, ConfigError};
 
 fn environment(variables: &[(&str, &str)]) -> EnvironmentLayer {
     EnvironmentLayer::from_variables(

@@ -162,7 +162,28 @@ async fn renew(
 ) -> Result<WorkerLeaseGrant, AskError> {
     let renewal =
         WorkerLeaseRenewal { wait_ms: wait.as_millis() as u64, ..renewal(id, active, prepared) };
-    Ok(client.post_json(&format!("/v1/workers/{id}/renew"), &renewal, wait).await?.unwrap())
+    send_renewal(client, id, &renewal).await
+}
+
+/// Sends a renewal, and sends it again as a worker does while a map is coming into force: followers
+/// may see the map a moment before the coordinator renews leases by it.
+async fn send_renewal(
+    client: &CoordinatorClient,
+    id: &str,
+    renewal: &WorkerLeaseRenewal,
+) -> Result<WorkerLeaseGrant, AskError> {
+    let (path, wait) = (format!("/v1/workers/{id}/renew"), Duration::from_millis(renewal.wait_ms));
+    let began = Instant::now();
+    loop {
+        match client.post_json(&path, renewal, wait).await {
+            Err(AskError::Away(reason))
+                if reason.contains("coming into force") && began.elapsed() < SOON =>
+            {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            answer => return Ok(answer?.unwrap()),
+        }
+    }
 }
 
 async fn map(client: &CoordinatorClient, epoch: u64, wait_ms: u64) -> Option<MapAnswer> {

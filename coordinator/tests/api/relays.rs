@@ -50,7 +50,7 @@ async fn renew_heard(
         given_up,
         rails: None,
     };
-    client.post_json("/v1/workers/a/renew", &renewal, wait).await.unwrap().unwrap()
+    send_renewal(client, "a", &renewal).await.unwrap()
 }
 
 fn report_of(word: WriteNotice) -> ReportMessage {

@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, SystemTime};
 
+use http::Method;
 use s3s::dto::{Bucket, ListBucketsInput, ListBucketsOutput, Owner, Timestamp};
 use s3s::{S3Request, S3Response, S3Result};
 use tracing::warn;
+use verbs3_ufs::s3_request;
 
 use super::operation_core::OperationCore;
 use crate::mount::Ufs;
@@ -83,17 +85,7 @@ pub(super) async fn list_buckets(
 }
 
 async fn buckets_of(ufs: &Ufs) -> HashMap<String, Option<Timestamp>> {
-    let request = S3Request {
-        input: ListBucketsInput::default(),
-        method: http::Method::GET,
-        uri: http::Uri::from_static("/"),
-        headers: http::HeaderMap::new(),
-        extensions: http::Extensions::new(),
-        credentials: None,
-        region: None,
-        service: None,
-        trailing_headers: None,
-    };
+    let request = s3_request(Method::GET, ListBucketsInput::default());
     match ufs.s3_store().list_buckets(request).await {
         Ok(response) => {
             let buckets = response.output.buckets.unwrap_or_default();

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use verbs3_doors::KeyShares;
 
 use super::preload_request::PreloadTarget;
-use super::{NO_BUCKET, PATH, PreloadAnswer, SharedPreloadJobs, refuse};
+use super::{NO_BUCKET, PATH, PreloadAnswer, PreloadJobs, refuse};
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::exchange::HttpExchange;
 use crate::http::{HostDomains, LenientRoute};
@@ -28,7 +28,8 @@ const JOB_BYTES_MAX: usize = 128 * 1024;
 /// The route, and what the other requests go to.
 pub(crate) struct PreloadRoute {
     pub others: LenientRoute,
-    pub jobs: SharedPreloadJobs,
+    /// `None`: there are no coordinators, and so no jobs.
+    pub jobs: Option<Arc<dyn PreloadJobs>>,
     pub mounts: MountTable,
     pub identities: Arc<IdentityStore>,
     pub domains: HostDomains,

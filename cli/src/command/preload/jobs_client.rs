@@ -2,17 +2,13 @@
 //! an access key, who sees and ends their own jobs alone.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
-use aws_credential_types::Credentials;
-use aws_sigv4::http_request::{
-    PayloadChecksumKind, SignableBody, SignableRequest, SigningSettings, sign,
-};
-use aws_sigv4::sign::v4;
 use bytes::Bytes;
 use clap::Args;
-use http::{Method, Request, StatusCode, Uri, header};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as Http;
@@ -22,6 +18,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use verbs3_coordinator_client::api::CoordinatorRefusal;
 use verbs3_coordinator_client::{AskError, CoordinatorClient};
+
+use crate::signed_request::RequestSigner;
 
 /// For an answer, besides what the question itself asks to wait.
 const DEADLINE: Duration = Duration::from_secs(15);
@@ -57,8 +55,7 @@ pub struct EndpointClient {
     http: Http<HttpsConnector<HttpConnector>, Full<Bytes>>,
     url: String,
     authority: String,
-    credentials: Credentials,
-    region: String,
+    signer: RequestSigner,
 }
 
 impl EndpointArguments {
@@ -80,8 +77,7 @@ impl EndpointArguments {
                 .build(https.https_or_http().enable_http1().build()),
             url,
             authority,
-            credentials: Credentials::new(access_key, secret_key, None, None, "environment"),
-            region: self.region.clone(),
+            signer: RequestSigner::new(access_key, secret_key, &self.region),
         }))))
     }
 }
@@ -135,8 +131,12 @@ impl EndpointClient {
         wait: Duration,
     ) -> Result<Option<A>, AskError> {
         let away = |cause: String| AskError::Away(format!("{}: {cause}", self.url));
-        let request =
-            self.sign_request(method, path, body).map_err(|error| away(format!("{error:#}")))?;
+        let url = format!("{}{path}", self.url);
+        let mut request = self
+            .signer
+            .sign_whole(method, &url, &self.authority, body)
+            .map_err(|error| away(format!("{error:#}")))?;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let asked = async {
             let answer =
                 self.http.request(request).await.map_err(|error| away(cause_of(&error)))?;
@@ -169,38 +169,6 @@ impl EndpointClient {
             Ok(refused) => Err(AskError::Away(format!("{}: {}", self.url, refused.reason))),
             Err(_) => Err(AskError::Away(format!("{} answered {status}: {}", self.url, text()))),
         }
-    }
-
-    fn sign_request(
-        &self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> anyhow::Result<Request<Full<Bytes>>> {
-        let url = format!("{}{path}", self.url);
-        let identity = self.credentials.clone().into();
-        let mut settings = SigningSettings::default();
-        settings.payload_checksum_kind = PayloadChecksumKind::XAmzSha256;
-        let parameters = v4::SigningParams::builder()
-            .identity(&identity)
-            .region(&self.region)
-            .name("s3")
-            .time(SystemTime::now())
-            .settings(settings)
-            .build()?
-            .into();
-        let headers = [("host", self.authority.as_str())].into_iter();
-        let signable =
-            SignableRequest::new(method.as_str(), &url, headers, SignableBody::Bytes(&body))?;
-        let (signed, _) = sign(signable, &parameters).context("can't sign")?.into_parts();
-        let mut request = Request::builder()
-            .method(method)
-            .uri(&url)
-            .header(header::CONTENT_TYPE, "application/json");
-        for (name, value) in signed.headers() {
-            request = request.header(name, value);
-        }
-        Ok(request.body(Full::new(body))?)
     }
 }
 
