@@ -20,7 +20,10 @@ def tests(built: str) -> list[tuple[str, str, Path]]:
     found = {}
     for line in Path(built).read_text(encoding="utf-8").splitlines():
         message = json.loads(line)
-        if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message.get("executable"):
+        if message.get("reason") != "compiler-artifact" or not message.get("executable"):
+            continue
+        # `--all-targets` also builds harnesses of targets that say `test = false`.
+        if message["profile"]["test"] and message["target"]["test"]:
             target, folder = message["target"], Path(message["manifest_path"]).parent
             # Unit tests first, as cargo has them.
             found[(str(folder), "test" in target["kind"], target["name"], target["kind"][0])] = (target["name"], message["executable"], folder)
