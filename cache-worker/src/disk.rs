@@ -6,6 +6,7 @@
 //! the right bytes or nothing, whatever the disk did.
 
 pub(crate) mod decoders;
+mod disk_error;
 mod disk_headers;
 mod folder_files;
 mod folder_health;
@@ -13,10 +14,10 @@ mod folder_index;
 mod folder_store;
 mod index_rebuild;
 mod metrics;
-mod options;
 mod pending_pins;
 mod segment_layout;
 mod segment_medium;
+mod settings;
 mod slot_allocation;
 mod slot_table;
 mod tier_builder;
@@ -39,9 +40,10 @@ use folder_store::FolderPageStore;
 use metrics::{DiskEvictionReason, LookupResult, PageDropReason, QueueBytesKind};
 use write_queue::{DiskTierWriter, DiskWriteJob, DiskWriteQueue, WriteQueueBudget};
 
+pub use disk_error::DiskError;
 pub(crate) use metrics::DiskMetrics;
-pub use options::{DiskError, DiskFolder, DiskOptions, DiskVolume};
 pub(crate) use pending_pins::PendingPins;
+pub use settings::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
 pub(crate) use tier_builder::DiskTierBuilder;
 
 /// A predicate that tells whether memory holds a page.
@@ -50,9 +52,6 @@ pub(crate) type ResidencyCheck = Arc<dyn Fn(PageKey) -> bool + Send + Sync>;
 /// Bound on refused pages whose fingerprints are remembered, at most 16 MiB. A page that returns is
 /// then worth writing.
 const GHOSTS_MAX: u64 = 4 << 20;
-
-/// Smallest folder: several segments, so that pages of several sizes have room side by side.
-pub(crate) const FOLDER_BYTES_MIN: u64 = 4 * segment_layout::SEGMENT_BYTES_MIN;
 
 /// Slots of each folder that one maintenance pass checks for age.
 const SWEEP_STEPS: usize = 16_384;
@@ -103,7 +102,7 @@ fn now_s() -> u32 {
 
 impl DiskTier {
     fn new(
-        options: &DiskOptions,
+        settings: &WorkerDiskSettings,
         folders: Vec<FolderPageStore>,
         metrics: DiskMetrics,
         arena_bytes: u64,
@@ -111,9 +110,8 @@ impl DiskTier {
     ) -> Result<Self, DiskError> {
         let budget = WriteQueueBudget {
             used: Arc::new(AtomicU64::new(0)),
-            bytes_max: options.queue_bytes_max.min(arena_bytes / 8),
-            bytes_per_second_max: options.write_bytes_per_second_max
-                / (folders.len().max(1) as u64),
+            bytes_max: settings.queue_max.0.min(arena_bytes / 8),
+            bytes_per_second_max: settings.write_rate_max.0 / (folders.len().max(1) as u64),
         };
         metrics.queue_bytes[QueueBytesKind::Max].set(budget.bytes_max as i64);
         let capacity: u64 = folders.iter().map(FolderPageStore::capacity_bytes).sum();
@@ -128,7 +126,7 @@ impl DiskTier {
                 now_s,
             };
             let thread = writer.start_thread(number).map_err(|source| DiskError::Thread {
-                folder: options
+                folder: settings
                     .folders
                     .get(number)
                     .map(|folder| folder.path.clone())
@@ -144,10 +142,10 @@ impl DiskTier {
             ghosts: Mutex::new(GhostFingerprints::new((capacity >> 16).min(GHOSTS_MAX) as usize)),
             budget,
             reads: Arc::new(Semaphore::new(
-                options.reads_in_flight_max.clamp(1, Semaphore::MAX_PERMITS),
+                (settings.reads_in_flight_max as usize).clamp(1, Semaphore::MAX_PERMITS),
             )),
-            flush_max: options.flush_max,
-            stall_max: options.stall_max,
+            flush_max: settings.flush_max.0,
+            stall_max: settings.stall_max.0,
             metrics,
         };
         disk.look_over();

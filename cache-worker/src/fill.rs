@@ -30,7 +30,7 @@ use crate::disk::DiskTier;
 use crate::former_owners::FormerOwners;
 use crate::memory::{CachedPage, DemotionEvidence, MemoryTier};
 use crate::metrics::{BusyReason, WorkerMetrics};
-use crate::options::WorkerOptions;
+use crate::settings::WorkerSettings;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 
 pub(crate) use fill_error::{PageFillError, to_ufs_answer};
@@ -117,7 +117,8 @@ impl Drop for UfsReadPermit {
 
 impl PageFiller {
     pub(crate) fn new(
-        options: &WorkerOptions,
+        settings: &WorkerSettings,
+        geometry: BlockGeometry,
         tiers: WorkerCacheTiers,
         former: Arc<FormerOwners>,
         runtime: WorkerRuntime,
@@ -125,29 +126,29 @@ impl PageFiller {
         let WorkerCacheTiers { memory, disk, digests } = tiers;
         let WorkerRuntime { clock, tasks, stop, metrics } = runtime;
         // A request never asks for more bytes than the total bound, or it would wait for ever.
-        let block_bytes = u64::from(options.geometry.block_bytes);
-        let in_flight_bytes = options.fill_bytes_in_flight_max.max(block_bytes);
-        let pages_per_run_max =
-            (options.fill_bytes_max / options.geometry.page_bytes).max(1) as usize;
+        let block_bytes = u64::from(geometry.block_bytes);
+        let fill = &settings.fill;
+        let in_flight_bytes = fill.bytes_in_flight_max.0.max(block_bytes);
+        let pages_per_run_max = (fill.request_max.as_u32() / geometry.page_bytes).max(1) as usize;
         Self {
             memory,
             disk,
             digests,
             former,
-            taken_over: quick_cache::sync::Cache::new(options.hot_blocks_max),
-            geometry: options.geometry,
+            taken_over: quick_cache::sync::Cache::new(settings.neighbours.hot_blocks_max as usize),
+            geometry,
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
             turns: Arc::new(Semaphore::new(
-                options.fills_in_flight_max.min(Semaphore::MAX_PERMITS),
+                (fill.in_flight_max as usize).min(Semaphore::MAX_PERMITS),
             )),
             kibibytes: Arc::new(Semaphore::new((in_flight_bytes >> 10) as usize)),
             queued: AtomicUsize::new(0),
             bounds: PageFillBounds {
-                queued_max: options.fills_queued_max,
-                wait_max: options.fill_wait_max,
-                unwanted_max: options.fill_unwanted_max,
+                queued_max: fill.queued_max as usize,
+                wait_max: fill.wait_max.0,
+                unwanted_max: fill.unwanted_max.0,
                 pages_per_run_max,
-                ahead_bytes_max: options.read_ahead_bytes_max,
+                ahead_bytes_max: fill.read_ahead_max.as_u32(),
             },
             clock,
             tasks,

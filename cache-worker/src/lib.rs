@@ -17,8 +17,8 @@ mod invalidations;
 mod membership;
 mod memory;
 pub mod metrics;
-mod options;
 mod serve;
+mod settings;
 mod standing;
 mod tasks;
 mod volumes;
@@ -28,9 +28,12 @@ mod worker_drain;
 
 pub use block_rates::BlockRate;
 pub use clock::{ManualWorkerClock, SystemClock, WorkerClock, WorkerInstant};
-pub use disk::{DiskError, DiskFolder, DiskOptions, DiskVolume};
+pub use disk::{DiskError, DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
 pub use membership::{MapActivation, NotedWrite};
-pub use options::{WorkerOptions, WorkerOptionsError};
+pub use settings::{
+    WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerNeighboursSettings,
+    WorkerSettings, WorkerShmSettings, WorkerWritesSettings,
+};
 pub use volumes::WorkerVolumes;
-pub use worker::{CacheWorker, WorkerError};
+pub use worker::{CacheWorker, WorkerAskers, WorkerError, WorkerParts};
 pub use worker_drain::WorkerDrainProgress;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use verbs3_protocol::BlockGeometry;
 
 use crate::clock::WorkerInstant;
 use crate::fill::{PageFillError, PageFiller};
 use crate::metrics::{BusyReason, WorkerMetrics};
-use crate::options::WorkerOptions;
+use crate::settings::WorkerFillSettings;
 
 /// How long a warm-up waits for its permit before its caller gets `Busy`, and may come back.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -45,18 +46,19 @@ impl Drop for WarmTurn {
 
 impl WarmupLimiter {
     pub(crate) fn new(
-        options: &WorkerOptions,
+        settings: &WorkerFillSettings,
+        geometry: BlockGeometry,
         capacity_bytes: u64,
         metrics: WorkerMetrics,
     ) -> Self {
-        let block = u64::from(options.geometry.block_bytes);
+        let block = u64::from(geometry.block_bytes);
         // Reads always find a UFS permit, however few there are.
-        let turns = options.warms_in_flight_max.min(options.fills_in_flight_max / 2).max(1);
-        let bytes = ((capacity_bytes as f64 * options.fill_reserve / 2.0) as u64).max(block);
+        let turns = (settings.warms_in_flight_max.min(settings.in_flight_max / 2).max(1)) as usize;
+        let bytes = ((capacity_bytes as f64 * settings.reserve / 2.0) as u64).max(block);
         Self {
             turns: Arc::new(Semaphore::new(turns.min(Semaphore::MAX_PERMITS))),
             kibibytes: Arc::new(Semaphore::new((bytes >> 10) as usize)),
-            block_kibibytes: options.geometry.block_bytes >> 10,
+            block_kibibytes: geometry.block_bytes >> 10,
             refused: Mutex::new((0, None)),
             metrics,
         }

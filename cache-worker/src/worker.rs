@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::NeighbourClient;
-use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey};
+use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, Epoch, LEASE_MS_MAX, ObjectKey};
 use verbs3_rdma::arena::Arena;
 use verbs3_telemetry::RequestTracer;
 
@@ -18,13 +18,13 @@ use crate::block_heat::BlockHeatTable;
 use crate::call_trace::WorkerCallTracer;
 use crate::clock::{SystemClock, WorkerClock};
 use crate::digest::{DigestSecret, KeyedDigester};
-use crate::disk::{DiskError, DiskTierBuilder};
+use crate::disk::{DiskError, DiskTierBuilder, WorkerDiskSettings};
 use crate::fill::{PageFiller, WorkerCacheTiers};
 use crate::former_owners::FormerOwners;
 use crate::invalidations::InvalidationList;
 use crate::memory::MemoryTier;
 use crate::metrics::WorkerMetrics;
-use crate::options::{WorkerOptions, WorkerOptionsError};
+use crate::settings::WorkerSettings;
 use crate::standing::WorkerStanding;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 use crate::volumes::WorkerVolumes;
@@ -41,39 +41,61 @@ const IDLE_STEPS: usize = 4096;
 /// The reasons why a worker could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    #[error("the worker's options can't work: {}", join_problems(.0))]
-    Options(Vec<WorkerOptionsError>),
+    #[error(
+        "the arena's largest cell of {cell_bytes} bytes holds no page of {page_bytes} bytes; map \
+        the arena with cell_bytes_max = page size"
+    )]
+    Cell { cell_bytes: usize, page_bytes: u32 },
     #[error("the worker's metrics are registered already: one worker a registry")]
     Metrics(#[source] prometheus::Error),
     #[error(transparent)]
     Disk(#[from] DiskError),
 }
 
+/// What a worker is made of, besides its settings.
+pub struct WorkerParts {
+    /// Block and page size; the same in the whole cluster.
+    pub geometry: BlockGeometry,
+    pub askers: WorkerAskers,
+    /// Memory for pages; its cells are at least as large as a page.
+    pub arena: Arena,
+    pub volumes: WorkerVolumes,
+}
+
+/// Whose requests about attributes and writes a worker answers.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum WorkerAskers {
+    /// Any: there is one asker, in this process.
+    #[default]
+    Any,
+    /// Those who know the placement map of this epoch, which never changes.
+    OfEpoch(Epoch),
+    /// Those who know the coordinators' map; none before [`CacheWorker::activate_map`].
+    Coordinated,
+}
+
 /// Opens the disk tier, if there is one, and reads its index. Memory and disk use the same hashes
 /// for pages.
 fn open_tiers(
-    options: &WorkerOptions,
+    settings: &WorkerDiskSettings,
+    geometry: BlockGeometry,
     memory: Arc<MemoryTier>,
     registry: &Registry,
 ) -> Result<WorkerCacheTiers, DiskError> {
-    let Some(disk) = options.disk.clone().filter(|disk| !disk.folders.is_empty()) else {
+    if settings.folders.is_empty() {
         return Ok(WorkerCacheTiers {
             memory,
             disk: None,
             digests: KeyedDigester::new(DigestSecret(rand::random(), rand::random())),
         });
-    };
-    let opening = DiskTierBuilder::lock_folders(disk, registry)?;
-    let digests = opening.create_digester(options.geometry);
+    }
+    let opening = DiskTierBuilder::lock_folders(settings.clone(), registry)?;
+    let digests = opening.create_digester(geometry);
     let arena_bytes = memory.page_arena().arena_usage().capacity_bytes;
     let resident = memory.clone();
     let disk =
         opening.start_tier(&digests, arena_bytes, Arc::new(move |key| resident.holds_page(key)))?;
     Ok(WorkerCacheTiers { memory, disk: Some(Arc::new(disk)), digests })
-}
-
-fn join_problems(problems: &[WorkerOptionsError]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The policy for leases to gateways.
@@ -116,39 +138,36 @@ pub struct CacheWorker {
 }
 
 impl CacheWorker {
-    /// Creates a worker over `arena`, for these volumes. Must be called within a tokio runtime.
+    /// Creates a worker. Must be called within a tokio runtime. The ranges of the settings are the
+    /// caller's to check.
     pub fn new(
-        options: WorkerOptions,
-        arena: Arena,
-        volumes: impl Into<WorkerVolumes>,
+        settings: &WorkerSettings,
+        parts: WorkerParts,
         registry: &Registry,
     ) -> Result<Arc<Self>, WorkerError> {
-        Self::with_clock(options, arena, volumes, registry, Arc::new(SystemClock::default()))
+        Self::with_clock(settings, parts, registry, Arc::new(SystemClock::default()))
     }
 
     /// Creates a worker as [`CacheWorker::new`] does, with the caller's clock for ages and the ends
     /// of uncertain writes.
     pub fn with_clock(
-        options: WorkerOptions,
-        arena: Arena,
-        volumes: impl Into<WorkerVolumes>,
+        settings: &WorkerSettings,
+        parts: WorkerParts,
         registry: &Registry,
         clock: Arc<dyn WorkerClock>,
     ) -> Result<Arc<Self>, WorkerError> {
-        let mut problems = options.find_problems();
-        let (cell_bytes, page_bytes) = (arena.cell_bytes_max(), options.geometry.page_bytes);
+        let WorkerSettings { fill, disk, index, writes, leases, neighbours, .. } = settings;
+        let WorkerParts { geometry, askers, arena, volumes } = parts;
+        let (cell_bytes, page_bytes) = (arena.cell_bytes_max(), geometry.page_bytes);
         if cell_bytes < page_bytes as usize {
-            problems.push(WorkerOptionsError::Cell { cell_bytes, page_bytes });
-        }
-        if !problems.is_empty() {
-            return Err(WorkerError::Options(problems));
+            return Err(WorkerError::Cell { cell_bytes, page_bytes });
         }
         let metrics = WorkerMetrics::new(registry).map_err(WorkerError::Metrics)?;
         let (tasks, stop) = (WorkerTaskSet::on_current_runtime(), CancellationToken::new());
-        let warming =
-            WarmupLimiter::new(&options, arena.arena_usage().capacity_bytes, metrics.clone());
-        let memory = Arc::new(MemoryTier::new(arena, options.fill_reserve, metrics.clone()));
-        let tiers = open_tiers(&options, memory, registry)?;
+        let capacity_bytes = arena.arena_usage().capacity_bytes;
+        let warming = WarmupLimiter::new(fill, geometry, capacity_bytes, metrics.clone());
+        let memory = Arc::new(MemoryTier::new(arena, fill.reserve, metrics.clone()));
+        let tiers = open_tiers(disk, geometry, memory, registry)?;
         let digests = tiers.digests.clone();
         let runtime = WorkerRuntime {
             clock: clock.clone(),
@@ -156,37 +175,41 @@ impl CacheWorker {
             stop: stop.clone(),
             metrics: metrics.clone(),
         };
-        let former = Arc::new(FormerOwners::new(options.former_asked_for));
-        let filler = Arc::new(PageFiller::new(&options, tiers, former.clone(), runtime.clone()));
-        let heat = Arc::new(BlockHeatTable::new(options.hot_blocks_max));
+        let former = Arc::new(FormerOwners::new(neighbours.asked_for.0));
+        let filler = PageFiller::new(settings, geometry, tiers, former.clone(), runtime.clone());
+        let filler = Arc::new(filler);
+        let heat = Arc::new(BlockHeatTable::new(neighbours.hot_blocks_max as usize));
         let leaver = WorkerDrainer::new(
-            &options,
+            neighbours,
+            geometry,
             heat.clone(),
             former.clone(),
             filler.clone(),
             runtime.clone(),
         );
-        let bounds =
-            GrantOptions { grants_max: options.leases_max, holders_max: options.lease_holders_max };
+        let bounds = GrantOptions {
+            grants_max: leases.leases_max as usize,
+            holders_max: leases.holders_max as usize,
+        };
         let grants = Arc::new(LeaseGrantTable::new(bounds, metrics.clone()));
         let doubts = DoubtOptions {
-            length: options.doubt_for,
-            age_max: options.doubt_age_max,
+            length: writes.doubt_for.0,
+            age_max: writes.doubt_age_max.0,
             // As many writes as can be lost at once.
-            keys_max: options.open_writes_max,
+            keys_max: writes.open_max as usize,
         };
         let coherence = CoherenceTable::new(
-            options.generation_slots,
-            options.open_writes_max,
+            index.generation_slots as usize,
+            writes.open_max as usize,
             doubts,
             grants.clone(),
         );
         let coherence = Arc::new(coherence);
-        let attributes = Arc::new(AttributeCache::new(options.attributes_entries_max));
+        let attributes = Arc::new(AttributeCache::new(index.attributes_max as usize));
         let asker = Arc::new(AttributeFetcher {
             coherence: coherence.clone(),
             cache: attributes.clone(),
-            checks: AttributeCheckTable::new(options.checks_in_flight_max),
+            checks: AttributeCheckTable::new(index.checks_in_flight_max as usize),
             grants: grants.clone(),
             filler: filler.clone(),
             digests: digests.clone(),
@@ -196,23 +219,24 @@ impl CacheWorker {
             metrics: metrics.clone(),
         });
         let worker = Arc::new(Self {
-            geometry: options.geometry,
-            standing: if options.coordinated {
-                WorkerStanding::new_coordinated()
-            } else {
-                WorkerStanding::Fixed(options.epoch)
+            geometry,
+            standing: match askers {
+                WorkerAskers::Any => WorkerStanding::Fixed(None),
+                WorkerAskers::OfEpoch(epoch) => WorkerStanding::Fixed(Some(epoch)),
+                WorkerAskers::Coordinated => WorkerStanding::new_coordinated(),
             },
-            uncertain_max: options.uncertain_max,
-            keys_per_message_max: options.keys_per_message_max,
-            volumes: volumes.into(),
+            uncertain_max: writes.uncertain_for_max.0,
+            keys_per_message_max: writes.keys_per_message_max as usize,
+            volumes,
             digests,
             coherence,
             grants,
             reads: KeyReadCounter::new(),
             leases: LeaseGrantPolicy {
-                length: options.lease,
-                reads_min: options.lease_reads_min,
-                quiet: options.lease_quiet,
+                // A worker waits no longer for its predecessor's.
+                length: leases.length.0.min(Duration::from_millis(LEASE_MS_MAX.into())),
+                reads_min: leases.reads_min,
+                quiet: leases.quiet_for.0,
             },
             attributes,
             asker,
@@ -226,7 +250,7 @@ impl CacheWorker {
             clock,
             metrics,
             tracing: WorkerCallTracer::default(),
-            page_idle_max: options.page_idle_max,
+            page_idle_max: fill.page_idle_max.unless_zero(),
             tasks,
             stop,
         });

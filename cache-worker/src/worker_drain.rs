@@ -20,7 +20,7 @@ use crate::block_heat::{BlockHeatTable, RankedHotBlock};
 use crate::fill::PageFiller;
 use crate::former_owners::FormerOwners;
 use crate::metrics::WorkerMetrics;
-use crate::options::WorkerOptions;
+use crate::settings::WorkerNeighboursSettings;
 use crate::tasks::{WorkerRuntime, WorkerTaskSet};
 
 /// Blocks handed over at once. Enough that small ones reach the rate, few enough that readers come
@@ -67,7 +67,8 @@ pub(crate) struct WorkerDrainer {
 
 impl WorkerDrainer {
     pub(crate) fn new(
-        options: &WorkerOptions,
+        settings: &WorkerNeighboursSettings,
+        geometry: BlockGeometry,
         heat: Arc<BlockHeatTable>,
         former: Arc<FormerOwners>,
         filler: Arc<PageFiller>,
@@ -75,11 +76,11 @@ impl WorkerDrainer {
     ) -> Arc<Self> {
         let WorkerRuntime { clock: _, tasks, stop, metrics } = runtime;
         Arc::new(Self {
-            geometry: options.geometry,
+            geometry,
             heat,
             former,
             filler,
-            bytes_per_second_max: options.hand_over_bytes_per_second_max,
+            bytes_per_second_max: settings.hand_over_rate_max.0,
             tasks,
             stop,
             metrics,

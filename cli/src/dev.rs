@@ -17,6 +17,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use s3s::dto::CreateBucketInput;
+use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerVolumes};
 use verbs3_config::{
     ByteSize, DevSettings, DiskFolderSettings, MountSettings, RootSettings, UfsKind, UfsSettings,
     WorkerSettings,
@@ -172,7 +173,7 @@ fn start_workers(
     geometry: BlockGeometry,
     stores: &HashMap<String, verbs3_ufs::Ufs>,
     registry: &Registry,
-) -> anyhow::Result<Vec<Arc<verbs3_cache_worker::CacheWorker>>> {
+) -> anyhow::Result<Vec<Arc<CacheWorker>>> {
     let mut caches = Vec::new();
     let mut parts = Vec::new();
     for (index, config) in shares.iter().enumerate() {
@@ -181,14 +182,9 @@ fn start_workers(
         let memory = map_arena(&config.memory, shares.len() as u16, geometry)?;
         verbs3_rdma::metrics::register_arena(&part, memory.clone())?;
         // The only asker is this process.
-        caches.push(worker::start_worker(
-            config,
-            geometry,
-            worker::WorkerMapSource::Any,
-            memory,
-            stores,
-            &part,
-        )?);
+        let volumes = WorkerVolumes::of_stores(stores.values().cloned());
+        let of = WorkerParts { geometry, askers: WorkerAskers::Any, arena: memory, volumes };
+        caches.push(CacheWorker::new(config, of, &part).context("can't start the worker")?);
         parts.push(part);
     }
     registry.register(Box::new(DevRegistries(parts)))?;

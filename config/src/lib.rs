@@ -6,7 +6,6 @@ mod check;
 mod cluster;
 mod coordinator;
 mod dev;
-mod disk;
 mod effective_settings;
 mod environment;
 mod hot;
@@ -21,12 +20,10 @@ mod tcp;
 mod telemetry;
 mod ufs;
 mod verbs;
-mod worker;
 
 pub use cluster::{ClusterSettings, ClusterWorkerSettings};
 pub use coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
 pub use dev::DevSettings;
-pub use disk::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
 pub use environment::EnvironmentLayer;
 pub use hot::CoordinatorHotSettings;
 pub use layers::{CommandFlag, ConfigLayers, LoadedConfig, load_config, roles_in};
@@ -42,14 +39,14 @@ pub use ufs::{
     UfsLimitsSettings, UfsRetriesSettings, UfsSettings,
 };
 pub use verbs::{FeatureSwitch, VerbsMode, VerbsSettings};
+pub use verbs3_cache_worker::{
+    DiskFolderSettings, WorkerDiskSettings, WorkerNeighboursSettings, WorkerSettings,
+    WorkerShmSettings,
+};
 pub use verbs3_gateway::{
     GatewayPeersSettings, GatewaySettings, GatewayTierSettings, GatewayTlsSettings,
 };
 pub use verbs3_settings::{
     ByteSize, ConfigError, ConfigProblem, ConfigSecret, MemorySettings, ProblemSeverity,
     SecretError, SettingOrigin, TimePeriod,
-};
-pub use worker::{
-    WorkerFillSettings, WorkerIndexSettings, WorkerLeasesSettings, WorkerNeighboursSettings,
-    WorkerSettings, WorkerShmSettings, WorkerWritesSettings,
 };

@@ -12,7 +12,7 @@ use crate::tcp::TcpSettings;
 use crate::telemetry::TelemetrySettings;
 use crate::ufs::UfsSettings;
 use crate::verbs::VerbsSettings;
-use crate::worker::WorkerSettings;
+use verbs3_cache_worker::WorkerSettings;
 use verbs3_gateway::GatewaySettings;
 
 /// Every section. `gateway` reads all but `worker`, `coordinator` and `dev`; `worker` all but

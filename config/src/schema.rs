@@ -5,18 +5,14 @@ use std::fmt::Write as _;
 
 use figment::error::{Actual, Kind};
 use figment::value::{Dict, Tag, Value};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use crate::cluster::ClusterWorkerSettings;
-use crate::disk::{DiskFolderSettings, DiskVolumeSettings};
-use crate::mount::MountSettings;
 use crate::root::RootSettings;
-use crate::ufs::UfsSettings;
-use verbs3_settings::{ConfigProblem, suggest_name};
+use verbs3_settings::{ConfigProblem, SettingContent, SettingsTable, suggest_name, write_tree};
 
 /// The tree of all defaults.
 pub(crate) fn default_tree() -> Value {
-    to_tree(&RootSettings::default())
+    write_tree(&RootSettings::default())
 }
 
 /// The default of the setting at `steps`, entries of lists included; `None` where there is no such
@@ -40,18 +36,18 @@ pub(crate) fn default_at(steps: &[String]) -> Option<Value> {
 /// What an entry of the list at `path` is before anything is set; `None` where the entries are
 /// plain values.
 fn default_entry(path: &[&str]) -> Option<Value> {
-    match path {
-        ["ufs"] => Some(to_tree(&UfsSettings::default())),
-        ["mount"] => Some(to_tree(&MountSettings::default())),
-        ["cluster", "workers"] => Some(to_tree(&ClusterWorkerSettings::default())),
-        ["worker", "disk", "folders"] => Some(to_tree(&DiskFolderSettings::default())),
-        ["worker", "disk", "volumes"] => Some(to_tree(&DiskVolumeSettings::default())),
-        _ => None,
+    let mut table = RootSettings::describe_table();
+    for (index, step) in path.iter().enumerate() {
+        let setting = table.settings.into_iter().find(|setting| setting.name == *step)?;
+        table = match setting.content {
+            SettingContent::List(entry) if index + 1 == path.len() => {
+                return Some((entry.default_tree)());
+            }
+            SettingContent::Table(table) | SettingContent::List(table) => table,
+            SettingContent::Plain(_) => return None,
+        };
     }
-}
-
-fn to_tree(value: &impl Serialize) -> Value {
-    Value::serialize(value).expect("configuration is made of texts, numbers, lists and tables")
+    None
 }
 
 /// Reads the tree. What does not fit is reported and taken out (its default then stands in), until

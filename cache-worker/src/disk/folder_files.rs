@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
+use super::disk_error::DiskError;
 use super::disk_headers::{FolderHeader, FolderId, NotOurs};
-use super::options::DiskError;
 use super::segment_layout::ALIGN;
 use super::segment_medium::SegmentMedium;
 use crate::digest::DigestSecret;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use prometheus::Registry;
-use verbs3_protocol::BlockGeometry;
+use verbs3_protocol::{BlockGeometry, ObjectVolume};
 
 use super::disk_headers::FolderHeader;
 use super::folder_files::{self, FolderFiles};
@@ -13,14 +13,15 @@ use super::folder_store::FolderPageStore;
 use super::metrics::{CorruptPart, DiskMetrics};
 use super::segment_medium::SegmentMedium;
 use super::{
-    DiskError, DiskFolder, DiskOptions, DiskTier, DiskVolume, ResidencyCheck, segment_layout,
+    DiskError, DiskFolderSettings, DiskTier, DiskVolumeSettings, ResidencyCheck,
+    WorkerDiskSettings, segment_layout,
 };
 use crate::digest::{DigestSecret, KeyedDigester};
 
 /// Folders that are locked and known to be ours, before their pages are read.
 pub(crate) struct DiskTierBuilder {
-    options: DiskOptions,
-    folders: Vec<(DiskFolder, FolderHeader, FolderFiles)>,
+    settings: WorkerDiskSettings,
+    folders: Vec<(DiskFolderSettings, FolderHeader, FolderFiles)>,
     /// Folders that can't be read or written.
     failed: Vec<DiskError>,
     secret: DigestSecret,
@@ -31,14 +32,14 @@ impl DiskTierBuilder {
     /// Locks the folders. One that fails (a dead drive) is left out, with a warning. One that
     /// belongs to another worker is an error: the configuration is wrong.
     pub(crate) fn lock_folders(
-        options: DiskOptions,
+        settings: WorkerDiskSettings,
         registry: &Registry,
     ) -> Result<Self, DiskError> {
         let metrics = DiskMetrics::new(registry).map_err(DiskError::Metrics)?;
         let mut opened = Vec::new();
         let mut failed = Vec::new();
-        for folder in &options.folders {
-            match FolderFiles::lock_folder(&folder.path, options.direct) {
+        for folder in &settings.folders {
+            match FolderFiles::lock_folder(&folder.path, settings.direct) {
                 Ok(found) => opened.push((folder.clone(), found)),
                 Err(error @ DiskError::Io { .. }) => failed.push(error),
                 Err(error) => return Err(error),
@@ -74,7 +75,7 @@ impl DiskTierBuilder {
                 Err(source) => failed.push(DiskError::Io { folder: folder.path.clone(), source }),
             }
         }
-        Ok(Self { options, folders, failed, secret, metrics })
+        Ok(Self { settings, folders, failed, secret, metrics })
     }
 
     /// Creates the hasher of page keys. Another geometry cuts objects otherwise, so its pages have
@@ -90,23 +91,26 @@ impl DiskTierBuilder {
         arena_bytes: u64,
         resident: ResidencyCheck,
     ) -> Result<DiskTier, DiskError> {
-        let Self { options, folders, mut failed, metrics, .. } = self;
-        let all: u64 = folders.iter().map(|(folder, ..)| folder.capacity_bytes).sum();
-        let default_rule = VolumeQuotaRule { bytes_max: None, age_max: options.page_age_max };
-        let open = |(place, header, files): (DiskFolder, FolderHeader, FolderFiles)| {
+        let Self { settings, folders, mut failed, metrics, .. } = self;
+        let all: u64 = folders.iter().map(|(folder, ..)| folder.capacity.0).sum();
+        let default_rule =
+            VolumeQuotaRule { bytes_max: None, age_max: settings.page_age_max.unless_zero() };
+        let open = |(place, header, files): (DiskFolderSettings, FolderHeader, FolderFiles)| {
             let (capacity, segment) =
-                (place.capacity_bytes, segment_layout::segment_bytes(place.capacity_bytes));
-            let rule = |rule: &DiskVolume| {
-                let bytes_max =
-                    rule.bytes_max.map(|bytes| proportional_share(bytes, capacity, all));
+                (place.capacity.0, segment_layout::segment_bytes(place.capacity.0));
+            let rule = |rule: &DiskVolumeSettings| {
+                let bytes_max = rule
+                    .capacity
+                    .unless_zero()
+                    .map(|bytes| proportional_share(bytes, capacity, all));
                 (
-                    digests.digest_volume(&rule.volume),
-                    VolumeQuotaRule { bytes_max, age_max: rule.age_max },
+                    digests.digest_volume(&ObjectVolume(rule.volume.clone())),
+                    VolumeQuotaRule { bytes_max, age_max: rule.page_age_max.unless_zero() },
                 )
             };
-            let rules: HashMap<u64, VolumeQuotaRule> = options.volumes.iter().map(rule).collect();
+            let rules: HashMap<u64, VolumeQuotaRule> = settings.volumes.iter().map(rule).collect();
             let mut index = FolderIndex::new(capacity, segment, default_rule, rules);
-            index.pages_max = proportional_share(options.pages_max, capacity, all);
+            index.pages_max = proportional_share(settings.pages_max.into(), capacity, all);
             let medium: Box<dyn SegmentMedium> = Box::new(files);
             let opened =
                 FolderPageStore::open_medium(&place.path, header.id, medium, index, &metrics);
@@ -137,7 +141,7 @@ impl DiskTierBuilder {
                 metrics.folders.select_table(&folder.display().to_string()).folder_up.set(0);
             }
         }
-        DiskTier::new(&options, opened, metrics, arena_bytes, resident)
+        DiskTier::new(&settings, opened, metrics, arena_bytes, resident)
     }
 }
 

@@ -1,6 +1,5 @@
 //! The worker process: a cache that gateways reach in as many ways as there are.
 
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,18 +7,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
-use verbs3_cache_worker::{DiskFolder, DiskOptions, DiskVolume, WorkerOptions, WorkerVolumes};
-use verbs3_config::{
-    DiskFolderSettings, DiskVolumeSettings, RootSettings, WorkerDiskSettings, WorkerFillSettings,
-    WorkerIndexSettings, WorkerLeasesSettings, WorkerSettings, WorkerWritesSettings,
-};
+use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerVolumes};
+use verbs3_config::{RootSettings, WorkerDiskSettings, WorkerSettings};
 use verbs3_coordinator_client::WorkerLeaseKeeper;
 use verbs3_coordinator_client::api::{WorkerIncarnation, WorkerRegistration, WorkerTierCapacity};
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
-use verbs3_protocol::{BlockGeometry, Epoch, ObjectVolume, PlacementMap, WorkerId};
-use verbs3_rdma::arena::Arena;
+use verbs3_protocol::{Epoch, PlacementMap, WorkerId};
 use verbs3_telemetry::TelemetryHandle;
-use verbs3_ufs::Ufs;
 
 use super::admin_limits::admin_limits;
 use super::leased_worker::LeasedCacheWorker;
@@ -55,15 +49,17 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open_stores(&ufs, &registry).await?;
     let coordinators = coordinator_client::build_client(&cluster)?;
-    let map = match &coordinators {
-        Some(_) => WorkerMapSource::Coordinated,
+    let askers = match &coordinators {
+        Some(_) => WorkerAskers::Coordinated,
         // The same computation as a gateway's, from this worker's own list.
-        None => WorkerMapSource::Of(PlacementMap::static_epoch(
+        None => WorkerAskers::OfEpoch(PlacementMap::static_epoch(
             &cluster_members(&cluster),
             usize::from(cluster.replicas),
         )),
     };
-    let cache = start_worker(&worker, geometry, map, arena.clone(), &stores, &registry)?;
+    let volumes = WorkerVolumes::of_stores(stores.into_values());
+    let parts = WorkerParts { geometry, askers, arena: arena.clone(), volumes };
+    let cache = CacheWorker::new(&worker, parts, &registry).context("can't start the worker")?;
 
     let telemetry =
         super::telemetry::start_telemetry(&telemetry, "verbs3-worker", &worker.id, &registry)?;
@@ -173,146 +169,11 @@ pub fn tier_sizes(memory_bytes: u64, disk: &WorkerDiskSettings) -> Vec<WorkerTie
     [tier("memory", memory_bytes)].into_iter().chain(disk).collect()
 }
 
-/// Whose askers a cache answers.
-pub enum WorkerMapSource {
-    /// Any: there is one asker, in this process.
-    Any,
-    /// Those of this epoch.
-    Of(Epoch),
-    /// Those of the coordinators' map, as it changes.
-    Coordinated,
-}
-
-/// A cache over `map_arena`, for any bucket of `stores`.
-pub fn start_worker(
-    worker: &WorkerSettings,
-    geometry: BlockGeometry,
-    map: WorkerMapSource,
-    arena: Arena,
-    stores: &HashMap<String, Ufs>,
-    registry: &Registry,
-) -> anyhow::Result<Arc<verbs3_cache_worker::CacheWorker>> {
-    // Addresses and memory are the caller's; the ways to it are the servers'.
-    let WorkerSettings {
-        id: _,
-        listen: _,
-        admin_listen: _,
-        admin_bind_device: _,
-        advertise: _,
-        zone: _,
-        weight: _,
-        memory: _,
-        fill,
-        disk,
-        index,
-        writes,
-        leases,
-        neighbours,
-        shm: _,
-    } = worker;
-    let WorkerFillSettings {
-        reserve,
-        in_flight_max,
-        queued_max,
-        bytes_in_flight_max,
-        warms_in_flight_max,
-        request_max,
-        wait_max,
-        unwanted_max,
-        read_ahead_max,
-        page_idle_max,
-    } = fill;
-    let WorkerIndexSettings { attributes_max, checks_in_flight_max, generation_slots } = index;
-    let WorkerWritesSettings {
-        uncertain_for_max,
-        doubt_for,
-        doubt_age_max,
-        open_max,
-        keys_per_message_max,
-    } = writes;
-    let WorkerLeasesSettings { length, reads_min, quiet_for, leases_max, holders_max } = leases;
-    let short = |size: verbs3_config::ByteSize| u32::try_from(size.0).unwrap_or(u32::MAX);
-    let options = WorkerOptions {
-        geometry,
-        epoch: if let WorkerMapSource::Of(epoch) = map { Some(epoch) } else { None },
-        coordinated: matches!(map, WorkerMapSource::Coordinated),
-        fill_reserve: *reserve,
-        fills_in_flight_max: *in_flight_max as usize,
-        fills_queued_max: *queued_max as usize,
-        fill_bytes_in_flight_max: bytes_in_flight_max.0,
-        warms_in_flight_max: *warms_in_flight_max as usize,
-        fill_bytes_max: short(*request_max),
-        fill_wait_max: wait_max.0,
-        fill_unwanted_max: unwanted_max.0,
-        read_ahead_bytes_max: short(*read_ahead_max),
-        page_idle_max: (!page_idle_max.0.is_zero()).then_some(page_idle_max.0),
-        uncertain_max: uncertain_for_max.0,
-        doubt_for: doubt_for.0,
-        doubt_age_max: doubt_age_max.0,
-        open_writes_max: *open_max as usize,
-        keys_per_message_max: *keys_per_message_max as usize,
-        generation_slots: *generation_slots as usize,
-        attributes_entries_max: *attributes_max as usize,
-        checks_in_flight_max: *checks_in_flight_max as usize,
-        former_asked_for: neighbours.asked_for.0,
-        hot_blocks_max: neighbours.hot_blocks_max as usize,
-        hand_over_bytes_per_second_max: neighbours.hand_over_rate_max.0,
-        lease: length.0,
-        lease_reads_min: *reads_min,
-        lease_quiet: quiet_for.0,
-        leases_max: *leases_max as usize,
-        lease_holders_max: *holders_max as usize,
-        disk: disk_options(disk),
-    };
-    let volumes = WorkerVolumes::of_stores(stores.values().cloned());
-    verbs3_cache_worker::CacheWorker::new(options, arena, volumes, registry)
-        .context("can't start the worker")
-}
-
-/// `None`: no folder is configured.
-fn disk_options(disk: &WorkerDiskSettings) -> Option<DiskOptions> {
-    let WorkerDiskSettings {
-        queue_max,
-        write_rate_max,
-        pages_max,
-        reads_in_flight_max,
-        stall_max,
-        direct,
-        page_age_max,
-        flush_max,
-        folders,
-        volumes,
-    } = disk;
-    let age = |period: &verbs3_config::TimePeriod| (!period.0.is_zero()).then_some(period.0);
-    let folder = |DiskFolderSettings { path, capacity }: &DiskFolderSettings| DiskFolder {
-        path: path.clone(),
-        capacity_bytes: capacity.0,
-    };
-    let volume =
-        |DiskVolumeSettings { volume, capacity, page_age_max }: &DiskVolumeSettings| DiskVolume {
-            volume: ObjectVolume(volume.clone()),
-            bytes_max: (capacity.0 > 0).then_some(capacity.0),
-            age_max: age(page_age_max),
-        };
-    (!folders.is_empty()).then(|| DiskOptions {
-        folders: folders.iter().map(folder).collect(),
-        queue_bytes_max: queue_max.0,
-        write_bytes_per_second_max: write_rate_max.0,
-        pages_max: u64::from(*pages_max),
-        reads_in_flight_max: *reads_in_flight_max as usize,
-        stall_max: stall_max.0,
-        direct: *direct,
-        page_age_max: age(page_age_max),
-        volumes: volumes.iter().map(volume).collect(),
-        flush_max: flush_max.0,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use verbs3_config::ByteSize;
+    use verbs3_config::{ByteSize, DiskFolderSettings};
 
     fn registered(change: impl FnOnce(&mut WorkerSettings)) -> WorkerRegistration {
         let mut worker = WorkerSettings { id: "gpu-07".into(), ..WorkerSettings::default() };

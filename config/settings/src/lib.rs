@@ -23,6 +23,6 @@ pub use secret::{ConfigSecret, REDACTED, SecretError};
 pub use setting_origin::SettingOrigin;
 pub use settings_table::{
     PlainSetting, SettingContent, SettingDescription, SettingsTable, TableDescription, join_path,
-    read_literal, write_default, write_literal,
+    read_literal, write_default, write_literal, write_tree,
 };
 pub use verbs3_settings_derive::SettingsTable;

@@ -48,6 +48,16 @@ const PERIODS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl ByteSize {
+    /// `None` where zero stands for no bound.
+    pub fn unless_zero(self) -> Option<u64> {
+        (self.0 > 0).then_some(self.0)
+    }
+
+    /// The size, or the greatest that fits.
+    pub fn as_u32(self) -> u32 {
+        u32::try_from(self.0).unwrap_or(u32::MAX)
+    }
+
     /// A size in mebibytes. Overflows from 2^44 on.
     pub const fn from_mib(mebibytes: u64) -> Self {
         Self(mebibytes << 20)
@@ -65,6 +75,11 @@ impl ByteSize {
 }
 
 impl TimePeriod {
+    /// `None` where zero stands for never, or for no bound.
+    pub fn unless_zero(self) -> Option<Duration> {
+        (!self.0.is_zero()).then_some(self.0)
+    }
+
     /// A period of whole seconds.
     pub const fn from_seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))

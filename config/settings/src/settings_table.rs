@@ -27,6 +27,8 @@ pub trait SettingsTable: Default {
 pub struct TableDescription {
     /// Its doc comment as one line of Markdown.
     pub documentation: &'static str,
+    /// Makes the tree of its defaults.
+    pub default_tree: fn() -> Value,
     /// In the order in which they are declared.
     pub settings: Vec<SettingDescription>,
 }
@@ -104,6 +106,15 @@ pub fn write_default(value: &impl Serialize, required: bool) -> Option<String> {
         Value::Empty(..) => None,
         value => Some(toml_literal(&value)),
     }
+}
+
+/// A table as a tree of values.
+///
+/// # Panics
+///
+/// Where a value of it is none of TOML's: a mistake in a declaration.
+pub fn write_tree(table: &impl Serialize) -> Value {
+    Value::serialize(table).expect("settings are texts, numbers, lists and tables")
 }
 
 /// `gateway` and `listen` → `gateway.listen`.

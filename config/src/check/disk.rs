@@ -1,6 +1,6 @@
 //! Checks of `[worker.disk]`.
 
-use crate::disk::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
+use verbs3_cache_worker::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};
 use verbs3_settings::CheckFindings;
 
 pub(super) fn check_disk(disk: &WorkerDiskSettings, findings: &mut CheckFindings) {

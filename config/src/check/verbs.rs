@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::verbs::{VerbsMode, VerbsSettings};
-use crate::worker::{WorkerSettings, WorkerShmSettings};
+use verbs3_cache_worker::{WorkerSettings, WorkerShmSettings};
 use verbs3_gateway::GatewaySettings;
 use verbs3_settings::CheckFindings;
 

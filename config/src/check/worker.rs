@@ -3,7 +3,7 @@
 use super::check_device;
 use crate::cluster::ClusterSettings;
 use crate::process_role::ProcessRole;
-use crate::worker::{WorkerFillSettings, WorkerSettings};
+use verbs3_cache_worker::{WorkerFillSettings, WorkerSettings};
 use verbs3_settings::{CheckFindings, suggest_name};
 
 pub(super) fn check_worker(

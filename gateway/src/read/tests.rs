@@ -23,7 +23,7 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Request, S3Response, S3Result, StdError};
 use tempfile::TempDir;
-use verbs3_cache_worker::{CacheWorker, WorkerOptions};
+use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerSettings};
 use verbs3_client::TierOptions;
 use verbs3_protocol::{Epoch, ObjectVolume, PlacementMap, PlacementMember, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
@@ -109,13 +109,15 @@ impl Make {
         for n in 0..self.workers {
             let id = WorkerId(format!("w{n}"));
             let volumes = HashMap::from([(volume.clone(), (ufs.clone(), "train".to_owned()))]);
-            let options = WorkerOptions {
+            let mut settings = WorkerSettings::default();
+            settings.fill.request_max = ByteSize(BLOCK as u64);
+            let parts = WorkerParts {
                 geometry: GEOMETRY,
-                fill_bytes_max: BLOCK as u32,
-                ..WorkerOptions::default()
+                askers: WorkerAskers::Any,
+                arena: arena(48 << 20),
+                volumes: volumes.into(),
             };
-            let worker =
-                CacheWorker::new(options, arena(48 << 20), volumes, &Registry::new()).unwrap();
+            let worker = CacheWorker::new(&settings, parts, &Registry::new()).unwrap();
             let fault = InProcessFaults::without_faults();
             faults.push(fault.fault_handle());
             let peer = match self.join {

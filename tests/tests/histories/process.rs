@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{
-    CacheWorker, MapActivation, NotedWrite, WorkerClock, WorkerInstant, WorkerOptions,
+    CacheWorker, MapActivation, NotedWrite, WorkerAskers, WorkerClock, WorkerInstant, WorkerParts,
+    WorkerSettings,
 };
 use verbs3_coordinator_client::api::{
     self, HeardWord, OPEN_WRITES_MAX, OpenWriteReport, WorkerIncarnation, WorkerRegistration,
@@ -19,6 +20,7 @@ use verbs3_coordinator_client::api::{
 use verbs3_coordinator_client::worker_lease::{WorkerLease, WorkerLeaseDuty};
 use verbs3_protocol::{BlockGeometry, Epoch, ObjectVolume, PlacementMap, WorkerId};
 use verbs3_rdma::arena::{Arena, ArenaOptions};
+use verbs3_settings::TimePeriod;
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
 use crate::control::{Answer, Control, LEASE, Question};
@@ -107,23 +109,23 @@ impl Process {
             UfsLimits { retries, ..UfsLimits::default() },
         );
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
-        let options = WorkerOptions {
+        let mut settings = WorkerSettings::default();
+        settings.writes.uncertain_for_max = TimePeriod(UNCERTAIN);
+        (settings.index.generation_slots, settings.index.attributes_max) = (1 << 10, 1000);
+        // As soon as anything is known: one that outlives a write shows.
+        settings.leases.length = TimePeriod::from_seconds(2);
+        settings.leases.reads_min = 2;
+        settings.leases.quiet_for = TimePeriod::from_seconds(0);
+        let parts = WorkerParts {
             geometry: GEOMETRY,
-            coordinated: true,
-            uncertain_max: UNCERTAIN,
-            generation_slots: 1 << 10,
-            attributes_entries_max: 1000,
-            // As soon as anything is known: one that outlives a write shows.
-            lease: Duration::from_secs(2),
-            lease_reads_min: 2,
-            lease_quiet: Duration::ZERO,
-            ..WorkerOptions::default()
+            askers: WorkerAskers::Coordinated,
+            arena: arena(24),
+            volumes: volumes.into(),
         };
         let clock =
             Virtual { start: self.start, offset: Duration::from_secs(1000 * self.index as u64) };
         let worker =
-            CacheWorker::with_clock(options, arena(24), volumes, &Registry::new(), Arc::new(clock))
-                .unwrap();
+            CacheWorker::with_clock(&settings, parts, &Registry::new(), Arc::new(clock)).unwrap();
         worker.follows_another();
         let (killed, leaves) = (CancellationToken::new(), CancellationToken::new());
         let tenant = Tenant {

@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime};
 use super::super::folder_store::PageWriteOutcome;
 use super::super::metrics::DiskEvictionReason;
 use super::super::simulated_medium::{MediumFaults, SimulatedMedium};
-use super::super::{DiskOptions, DiskTier};
+use super::super::{DiskTier, WorkerDiskSettings};
 use super::bed::{Bed, Gated, Options, Page};
+use verbs3_settings::TimePeriod;
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -28,9 +29,10 @@ fn with_folders(folders: &[(&Gated<SimulatedMedium>, &[Page])]) -> DiskTier {
         beds.push(bed);
     }
     let metrics = beds[0].metrics.clone();
-    let options = DiskOptions { stall_max: Duration::from_millis(1), ..DiskOptions::default() };
+    let stall_max = TimePeriod::from_millis(1);
+    let settings = WorkerDiskSettings { stall_max, ..WorkerDiskSettings::default() };
     let folders = beds.into_iter().map(|bed| bed.folder).collect();
-    DiskTier::new(&options, folders, metrics, 1 << 20, Arc::new(|_| false)).unwrap()
+    DiskTier::new(&settings, folders, metrics, 1 << 20, Arc::new(|_| false)).unwrap()
 }
 
 fn later() -> Option<SystemTime> {

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use super::super::DiskTierBuilder;
+use super::super::disk_error::DiskError;
 use super::super::folder_files::FolderFiles;
-use super::super::options::DiskError;
 use super::super::segment_medium::SegmentMedium;
-use super::super::{DiskFolder, DiskOptions};
+use super::super::{DiskFolderSettings, WorkerDiskSettings};
 use crate::digest::DigestSecret;
+use verbs3_settings::ByteSize;
 
 fn begin(folder: &Path) -> FolderFiles {
     let opened = FolderFiles::lock_folder(folder, true).unwrap();
@@ -60,15 +61,18 @@ fn a_later_format_is_refused_and_a_damaged_header_starts_an_empty_folder() {
 #[test]
 fn folders_of_different_tiers_are_not_mixed() {
     let folder = tempfile::tempdir().unwrap();
-    let options = |names: &[&str]| DiskOptions {
+    let settings = |names: &[&str]| WorkerDiskSettings {
         folders: names
             .iter()
-            .map(|name| DiskFolder { path: folder.path().join(name), capacity_bytes: 16 << 20 })
+            .map(|name| DiskFolderSettings {
+                path: folder.path().join(name),
+                capacity: ByteSize::from_mib(16),
+            })
             .collect(),
-        ..DiskOptions::default()
+        ..WorkerDiskSettings::default()
     };
     let open = |names: &[&str]| {
-        DiskTierBuilder::lock_folders(options(names), &prometheus::Registry::new())
+        DiskTierBuilder::lock_folders(settings(names), &prometheus::Registry::new())
     };
     open(&["a", "b"]).unwrap();
     open(&["c"]).unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,12 +17,14 @@ use verbs3_rdma::arena::{Arena, ArenaOptions};
 use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::landing::Landing;
 use verbs3_rdma::transport::{CallEvent, OutgoingCall, PeerConnection, TransportError};
+use verbs3_settings::ByteSize;
 use verbs3_ufs::{RetryLimits, Ufs, UfsLimits};
 
 use super::store::{Store, Stored};
 use crate::clock::{ManualWorkerClock, WorkerClock};
-use crate::options::WorkerOptions;
-use crate::worker::CacheWorker;
+use crate::disk::DiskFolderSettings;
+use crate::settings::WorkerSettings;
+use crate::worker::{CacheWorker, WorkerAskers, WorkerParts};
 
 pub(super) const PAGE: u64 = 256 << 10;
 pub(super) const BLOCK: u64 = 4 << 20;
@@ -155,13 +158,41 @@ pub(super) fn read_from(from: ReadSource, read: ReadMessage) -> WorkerRequest {
 
 pub(super) const WRITE: WriteId = WriteId { gateway: 1, sequence: 1 };
 
+/// What a bed's worker is started with.
+#[derive(Clone, Default)]
+pub(super) struct BedWorker {
+    pub(super) settings: WorkerSettings,
+    pub(super) askers: WorkerAskers,
+}
+
+/// The default settings but for these; it answers any asker.
+pub(super) fn with_settings(change: impl FnOnce(&mut WorkerSettings)) -> BedWorker {
+    let mut worker = BedWorker::default();
+    change(&mut worker.settings);
+    worker
+}
+
+/// The same of a worker that follows coordinators.
+pub(super) fn coordinated(change: impl FnOnce(&mut WorkerSettings)) -> BedWorker {
+    BedWorker { askers: WorkerAskers::Coordinated, ..with_settings(change) }
+}
+
+/// The same of a worker with a disk tier of one folder.
+pub(super) fn with_disk(folder: &Path, mebibytes: u64) -> BedWorker {
+    with_settings(|settings| settings.disk.folders.push(disk_folder(folder, "tier", mebibytes)))
+}
+
+pub(super) fn disk_folder(parent: &Path, name: &str, mebibytes: u64) -> DiskFolderSettings {
+    DiskFolderSettings { path: parent.join(name), capacity: ByteSize::from_mib(mebibytes) }
+}
+
 impl Bed {
     pub(super) fn new(mode: InProcessMode) -> Self {
-        Self::with(mode, 32, WorkerOptions::default())
+        Self::with(mode, 32, BedWorker::default())
     }
 
-    pub(super) fn with(mode: InProcessMode, mebibytes: usize, options: WorkerOptions) -> Self {
-        Self::before(Arc::new(Store::default()), mode, mebibytes, options)
+    pub(super) fn with(mode: InProcessMode, mebibytes: usize, worker: BedWorker) -> Self {
+        Self::before(Arc::new(Store::default()), mode, mebibytes, worker)
     }
 
     /// A worker in front of a store that was there before it.
@@ -169,22 +200,22 @@ impl Bed {
         store: Arc<Store>,
         mode: InProcessMode,
         mebibytes: usize,
-        options: WorkerOptions,
+        worker: BedWorker,
     ) -> Self {
         let (clock, arena) = (Arc::new(ManualWorkerClock::default()), map(mebibytes));
         let retries = RetryLimits { attempts_max: 1, ..RetryLimits::default() };
         let limits = UfsLimits { retries, ..UfsLimits::default() };
         let ufs = Ufs::new("main".into(), store.clone(), limits);
         let volumes = HashMap::from([(volume(), (ufs, "bucket".to_owned()))]);
-        let dyn_clock: Arc<dyn WorkerClock> = clock.clone();
-        let worker = CacheWorker::with_clock(
-            options,
-            arena.clone(),
-            volumes,
-            &prometheus::Registry::new(),
-            dyn_clock,
-        )
-        .unwrap();
+        let parts = WorkerParts {
+            geometry: BlockGeometry::DEFAULT,
+            askers: worker.askers,
+            arena: arena.clone(),
+            volumes: volumes.into(),
+        };
+        let registry = prometheus::Registry::new();
+        let worker =
+            CacheWorker::with_clock(&worker.settings, parts, &registry, clock.clone()).unwrap();
         let connection = InProcess::open_connection(worker.clone(), mode);
         Self { worker, store, clock, arena, landings: map(128), connection }
     }

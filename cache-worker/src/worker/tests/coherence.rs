@@ -8,9 +8,9 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{BLOCK, Bed, PAGE, WRITE, modes, open, read, volume};
+use super::bed::{BLOCK, Bed, PAGE, WRITE, modes, open, read, volume, with_settings};
 use super::store::Stored;
-use crate::options::WorkerOptions;
+use verbs3_settings::TimePeriod;
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 
@@ -260,9 +260,9 @@ async fn a_write_whose_report_never_comes_stays_uncertain_for_its_time() {
 
 #[tokio::test]
 async fn a_write_of_unknown_outcome_stays_uncertain() {
-    let options =
-        WorkerOptions { uncertain_max: Duration::from_secs(20), ..WorkerOptions::default() };
-    let bed = Bed::with(InProcessMode::Share, 8, options);
+    let longest = TimePeriod::from_seconds(20);
+    let worker = with_settings(|settings| settings.writes.uncertain_for_max = longest);
+    let bed = Bed::with(InProcessMode::Share, 8, worker);
     bed.store.put("k", Stored::new(1, 1000));
     bed.announce("k", WRITE, 10_000).await;
     bed.clock.advance_time(Duration::from_secs(9));
@@ -281,9 +281,9 @@ async fn a_write_of_unknown_outcome_stays_uncertain() {
 
 #[tokio::test]
 async fn uncertainty_has_a_longest_time() {
-    let options =
-        WorkerOptions { uncertain_max: Duration::from_secs(1), ..WorkerOptions::default() };
-    let bed = Bed::with(InProcessMode::Share, 8, options);
+    let longest = TimePeriod::from_seconds(1);
+    let worker = with_settings(|settings| settings.writes.uncertain_for_max = longest);
+    let bed = Bed::with(InProcessMode::Share, 8, worker);
     bed.store.put("k", Stored::new(1, 1000));
     bed.announce("k", WRITE, u64::MAX).await;
     assert_uncertain(&bed, "k").await;
@@ -305,11 +305,8 @@ async fn two_writes_of_a_key_are_both_waited_for() {
 
 #[tokio::test]
 async fn more_open_writes_than_configured_are_refused_and_change_nothing() {
-    let bed = Bed::with(
-        InProcessMode::Share,
-        8,
-        WorkerOptions { open_writes_max: 2, ..WorkerOptions::default() },
-    );
+    let bed =
+        Bed::with(InProcessMode::Share, 8, with_settings(|settings| settings.writes.open_max = 2));
     bed.store.put("c", Stored::new(1, 1000));
     bed.announce("a", WRITE, 10_000).await;
     bed.announce("b", WRITE, 20_000).await;
@@ -492,10 +489,12 @@ async fn a_check_that_a_listing_agrees_with_is_asked_once() {
 /// for ever.
 #[tokio::test]
 async fn what_is_learnt_behind_a_lost_write_is_not_believed_for_ever() {
-    let (doubt_for, doubt_age_max) = (Duration::from_secs(600), Duration::from_secs(5));
-    let options = WorkerOptions { doubt_for, doubt_age_max, ..WorkerOptions::default() };
+    let worker = with_settings(|settings| {
+        settings.writes.doubt_for = TimePeriod::from_seconds(600);
+        settings.writes.doubt_age_max = TimePeriod::from_seconds(5);
+    });
     for before in [Some(Stored::new(1, 1000)), None] {
-        let bed = Bed::with(InProcessMode::Share, 32, options.clone());
+        let bed = Bed::with(InProcessMode::Share, 32, worker.clone());
         if let Some(before) = &before {
             bed.store.put("k", before.clone());
         }

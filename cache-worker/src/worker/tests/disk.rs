@@ -8,30 +8,23 @@ use std::time::{Duration, SystemTime};
 
 use futures::future::join_all;
 use tempfile::TempDir;
-use verbs3_protocol::{ByteRange, CacheVerdict, ReadSource, RefusalKind};
+use verbs3_protocol::{BlockGeometry, ByteRange, CacheVerdict, ReadSource, RefusalKind};
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, read_from, version};
+use super::bed::{
+    BLOCK, Bed, PAGE, disk_folder, map, modes, object, open, read, read_from, version, with_disk,
+};
 use super::store::{Store, Stored};
-use crate::disk::{DiskFolder, DiskOptions};
 use crate::metrics::PageFound;
-use crate::options::WorkerOptions;
-use crate::worker::{CacheWorker, WorkerError};
+use crate::worker::{CacheWorker, WorkerAskers, WorkerError, WorkerParts};
 use crate::{DiskError, WorkerVolumes};
+use verbs3_settings::{ByteSize, TimePeriod};
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 
-fn options(folder: &Path, mebibytes: u64) -> WorkerOptions {
-    let folders = vec![DiskFolder { path: folder.join("tier"), capacity_bytes: mebibytes << 20 }];
-    WorkerOptions {
-        disk: Some(DiskOptions { folders, ..DiskOptions::default() }),
-        ..WorkerOptions::default()
-    }
-}
-
 /// A worker with a disk of 64 MiB and this much memory.
 fn bed(folder: &TempDir, store: &Arc<Store>, mode: InProcessMode, mebibytes: usize) -> Bed {
-    Bed::before(store.clone(), mode, mebibytes, options(folder.path(), 64))
+    Bed::before(store.clone(), mode, mebibytes, with_disk(folder.path(), 64))
 }
 
 fn disk(bed: &Bed) -> &crate::disk::DiskTier {
@@ -267,12 +260,11 @@ async fn a_queue_that_is_full_drops_pages_and_delays_nobody() {
     let (folder, store, objects) =
         (tempfile::tempdir().unwrap(), Arc::new(Store::default()), objects());
     objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
-    let mut options = options(folder.path(), 64);
-    if let Some(disk) = &mut options.disk {
-        (disk.queue_bytes_max, disk.write_bytes_per_second_max, disk.flush_max) =
-            (PAGE, 1, Duration::ZERO);
-    }
-    let bed = Bed::before(store, InProcessMode::Share, 32, options);
+    let mut worker = with_disk(folder.path(), 64);
+    let disk = &mut worker.settings.disk;
+    (disk.queue_max, disk.write_rate_max) = (ByteSize(PAGE), ByteSize(1));
+    disk.flush_max = TimePeriod::from_seconds(0);
+    let bed = Bed::before(store, InProcessMode::Share, 32, worker);
     let reading = tokio::time::timeout(Duration::from_secs(20), read_all(&bed, &objects)).await;
     assert!(reading.is_ok(), "readers waited for a disk that takes a byte a second");
     tokio::time::timeout(Duration::from_secs(20), bed.worker.shutdown())
@@ -307,8 +299,13 @@ async fn a_second_worker_on_a_folder_is_refused() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::new(Store::default()));
     let _first = bed(&folder, &store, InProcessMode::Share, 128);
     let registry = prometheus::Registry::new();
-    let second =
-        CacheWorker::new(options(folder.path(), 64), map(8), WorkerVolumes::default(), &registry);
+    let parts = WorkerParts {
+        geometry: BlockGeometry::DEFAULT,
+        askers: WorkerAskers::Any,
+        arena: map(8),
+        volumes: WorkerVolumes::default(),
+    };
+    let second = CacheWorker::new(&with_disk(folder.path(), 64).settings, parts, &registry);
     assert!(matches!(second.err(), Some(WorkerError::Disk(DiskError::InUse { .. }))));
 }
 
@@ -319,12 +316,9 @@ async fn pages_are_spread_over_folders_and_a_lost_one_costs_its_own_only() {
         (0..24).map(|n| (format!("k{n}"), Stored::new(n + 1, PAGE + n))).collect();
     objects.iter().for_each(|(key, stored)| store.put(key, stored.clone()));
     let start = || {
-        let mut options = options(folder.path(), 64);
-        if let Some(disk) = &mut options.disk {
-            disk.folders
-                .push(DiskFolder { path: folder.path().join("other"), capacity_bytes: 64 << 20 });
-        }
-        Bed::before(store.clone(), InProcessMode::Share, 128, options)
+        let mut worker = with_disk(folder.path(), 64);
+        worker.settings.disk.folders.push(disk_folder(folder.path(), "other", 64));
+        Bed::before(store.clone(), InProcessMode::Share, 128, worker)
     };
     let first = start();
     read_all(&first, &objects).await;

@@ -12,7 +12,7 @@ use verbs3_rdma::transport::CallEvent;
 
 use super::bed::{BLOCK, Bed, PAGE, collect, modes, object, open, read, version};
 use super::store::{Fault, Stored};
-use crate::options::WorkerOptions;
+use crate::settings::WorkerFillSettings;
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 /// Drips per page.
@@ -166,7 +166,7 @@ async fn a_fill_that_nobody_has_waited_for_a_while_stops_at_a_page_border() {
     drop(reader);
     // A page comes each time that such a while is over.
     while bed.worker.filler.pages_in_flight() > 0 {
-        bed.clock.advance_time(WorkerOptions::default().fill_unwanted_max);
+        bed.clock.advance_time(WorkerFillSettings::default().unwanted_max.0);
         drip.add_permits((PAGE / (64 << 10)) as usize);
         for _ in 0..50 {
             tokio::task::yield_now().await;

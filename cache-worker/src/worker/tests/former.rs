@@ -22,12 +22,13 @@ use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::{PeerOptions, TransportPeer};
 use verbs3_rdma::transport::{CallEvent, CallService, IncomingCall, PeerAddress, ReplySender};
 
-use super::bed::{BLOCK, Bed, PAGE, map, modes, object, open, read, read_from};
+use super::bed::{
+    BLOCK, Bed, BedWorker, PAGE, coordinated, map, modes, object, open, read, read_from, with_disk,
+};
 use super::store::Stored;
-use crate::WorkerOptions;
-use crate::disk::{DiskFolder, DiskOptions};
 use crate::membership::MapActivation;
 use crate::metrics::{FormerResult, PageDirection};
+use verbs3_settings::TimePeriod;
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 const WAIT: Duration = Duration::from_millis(100);
@@ -43,8 +44,8 @@ fn owned_by(name: &str, epoch: u64) -> PlacementMap {
     PlacementMap::new(Epoch(epoch), vec![PlacementMember::new(id(name), 1.0)], 1).unwrap()
 }
 
-fn options() -> WorkerOptions {
-    WorkerOptions { coordinated: true, former_asked_for: ASKED_FOR, ..WorkerOptions::default() }
+fn asking_former_owners() -> BedWorker {
+    coordinated(|settings| settings.neighbours.asked_for = TimePeriod(ASKED_FOR))
 }
 
 fn neighbour_options() -> NeighbourOptions {
@@ -65,7 +66,8 @@ struct NewOwner {
 
 impl NewOwner {
     fn before(peer: TransportPeer) -> Self {
-        let (bed, landings) = (Bed::with(InProcessMode::Share, 32, options()), map(16));
+        let (bed, landings) =
+            (Bed::with(InProcessMode::Share, 32, asking_former_owners()), map(16));
         let neighbours = NeighbourClient::new(neighbour_options(), landings.clone());
         neighbours.adopt_peers(&HashMap::from([(id("b"), Arc::new(peer))]));
         bed.worker.set_neighbours(neighbours);
@@ -539,16 +541,8 @@ async fn what_a_drained_worker_hands_over_is_not_asked_of_the_ufs_even_when_that
 #[tokio::test]
 async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
     let folder = tempfile::tempdir().unwrap();
-    let disk = || {
-        let folders =
-            vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
-        WorkerOptions {
-            disk: Some(DiskOptions { folders, ..DiskOptions::default() }),
-            ..WorkerOptions::default()
-        }
-    };
     let stored = Stored::new(16, 2 * BLOCK - 1000);
-    let old = Bed::with(InProcessMode::Share, 32, disk());
+    let old = Bed::with(InProcessMode::Share, 32, with_disk(folder.path(), 64));
     old.store.put("k", stored.clone());
     for block in 0..2 {
         old.read(read("k", &stored, block, 0..(BLOCK - 1000) as u32)).await;
@@ -559,7 +553,7 @@ async fn pages_that_the_former_owner_has_only_on_disk_are_given_too() {
     old.read(read("k", &stored, 0, 0..BLOCK as u32)).await;
     old.worker.shutdown().await;
     drop(old);
-    let old = Bed::with(InProcessMode::Share, 32, disk());
+    let old = Bed::with(InProcessMode::Share, 32, with_disk(folder.path(), 64));
     let new =
         NewOwner::with(old.worker.clone(), InProcessMode::Copy(InProcessFaults::without_faults()));
     new.bed.store.put("k", stored.clone());

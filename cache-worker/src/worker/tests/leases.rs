@@ -12,10 +12,12 @@ use verbs3_protocol::{
 use verbs3_rdma::inprocess::InProcessMode;
 use verbs3_rdma::transport::OutgoingCall;
 
-use super::bed::{Bed, WRITE, collect, object, open, open_by, volume};
+use super::bed::{Bed, BedWorker, WRITE, collect, coordinated, object, open, open_by, volume};
 use super::store::Stored;
-use crate::WorkerOptions;
 use crate::membership::MapActivation;
+use crate::settings::WorkerSettings;
+use crate::worker::WorkerAskers;
+use verbs3_settings::TimePeriod;
 
 const LEASE: Duration = Duration::from_secs(10);
 const HOLDER: HolderId = HolderId(77);
@@ -23,15 +25,13 @@ const HOLDER: HolderId = HolderId(77);
 /// of any speed.
 const A_MOMENT: Duration = Duration::from_millis(300);
 
-fn options() -> WorkerOptions {
-    let (lease, lease_reads_min, lease_quiet) = (Duration::from_secs(2), 2, Duration::from_secs(5));
-    WorkerOptions {
-        coordinated: true,
-        lease,
-        lease_reads_min,
-        lease_quiet,
-        ..WorkerOptions::default()
-    }
+/// A home that leases a key from its second read on.
+fn granting(change: impl FnOnce(&mut WorkerSettings)) -> BedWorker {
+    coordinated(|settings| {
+        (settings.leases.length, settings.leases.reads_min) = (TimePeriod::from_seconds(2), 2);
+        settings.leases.quiet_for = TimePeriod::from_seconds(5);
+        change(settings);
+    })
 }
 
 fn alone(epoch: u64) -> PlacementMap {
@@ -58,11 +58,11 @@ fn activate(bed: &Bed, epoch: u64, restarted: bool) {
 
 /// A home that knows the attributes of "k", which were read once.
 async fn home() -> Bed {
-    home_with(options()).await
+    home_with(granting(|_| ())).await
 }
 
-async fn home_with(options: WorkerOptions) -> Bed {
-    let bed = Bed::with(InProcessMode::Share, 32, options);
+async fn home_with(worker: BedWorker) -> Bed {
+    let bed = Bed::with(InProcessMode::Share, 32, worker);
     activate(&bed, 1, false);
     bed.store.put("k", Stored::new(1, 10));
     assert_eq!(
@@ -179,13 +179,13 @@ async fn a_lease_lasts_no_longer_than_attributes_may_be_old_or_than_the_homes_ow
 
 #[tokio::test]
 async fn a_worker_of_a_map_that_never_changes_grants_nothing_nor_does_one_that_is_told_not_to() {
-    for options in [
-        WorkerOptions { coordinated: false, ..options() },
-        WorkerOptions { lease: Duration::ZERO, ..options() },
-        WorkerOptions { leases_max: 1, ..options() },
+    for worker in [
+        BedWorker { askers: WorkerAskers::Any, ..granting(|_| ()) },
+        granting(|settings| settings.leases.length = TimePeriod::from_seconds(0)),
+        granting(|settings| settings.leases.leases_max = 1),
     ] {
-        let full = options.leases_max == 1;
-        let bed = home_with(options).await;
+        let full = worker.settings.leases.leases_max == 1;
+        let bed = home_with(worker).await;
         poll(&bed, &NONE).await;
         if full {
             assert_eq!(lease(&bed).await.milliseconds, 2000);
@@ -335,7 +335,7 @@ async fn a_word_by_way_of_the_coordinators_is_not_heard_before_leases_are_droppe
 #[tokio::test]
 async fn a_process_that_was_started_again_waits_for_the_leases_of_the_one_before() {
     for (restarted, waits) in [(true, true), (false, false)] {
-        let bed = Bed::with(InProcessMode::Share, 32, options());
+        let bed = Bed::with(InProcessMode::Share, 32, granting(|_| ()));
         bed.worker.follows_another();
         activate(&bed, 1, restarted);
         let mut reported = Box::pin(finish(bed.call(&WorkerRequest::Report(report(1)))));
@@ -349,7 +349,7 @@ async fn a_process_that_was_started_again_waits_for_the_leases_of_the_one_before
         assert!(reported.await.is_done());
     }
     // Before its first map: it may be asked to give up one of the process before.
-    let bed = Bed::with(InProcessMode::Share, 32, options());
+    let bed = Bed::with(InProcessMode::Share, 32, granting(|_| ()));
     bed.worker.follows_another();
     bed.worker.give_up_epoch(10);
     assert!(tokio::time::timeout(A_MOMENT, bed.worker.leases_over()).await.is_err());
@@ -428,7 +428,7 @@ async fn granted_by(keys_max: usize) -> (Bed, RecallReply) {
     if keys_max == 0 {
         return granted().await;
     }
-    let bed = home_with(WorkerOptions { attributes_entries_max: keys_max, ..options() }).await;
+    let bed = home_with(granting(|settings| settings.index.attributes_max = keys_max as u32)).await;
     let told = poll(&bed, &NONE).await;
     assert_eq!(lease(&bed).await.milliseconds, 2000);
     for number in 0..20 {

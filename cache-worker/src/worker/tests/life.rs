@@ -8,9 +8,8 @@ use verbs3_protocol::{ByteRange, OpenMessage, WorkerReply as Message, WorkerRequ
 use verbs3_rdma::inprocess::InProcessMode;
 use verbs3_rdma::transport::CallEvent;
 
-use super::bed::{BLOCK, Bed, PAGE, modes, open, read};
+use super::bed::{BLOCK, Bed, PAGE, modes, open, read, with_settings};
 use super::store::Stored;
-use crate::options::WorkerOptions;
 
 const SLOW: Duration = Duration::from_millis(2250);
 
@@ -71,8 +70,8 @@ async fn a_body_that_stalls_is_not_a_dead_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_turn_shows_life() {
-    let options = WorkerOptions { fills_in_flight_max: 1, ..WorkerOptions::default() };
-    let bed = Bed::with(InProcessMode::Share, 32, options);
+    let worker = with_settings(|settings| settings.fill.in_flight_max = 1);
+    let bed = Bed::with(InProcessMode::Share, 32, worker);
     let stored = Stored::new(3, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     bed.store.hold();

@@ -10,20 +10,15 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{Bed, WRITE, object, open, volume};
+use super::bed::{Bed, WRITE, coordinated, object, open, volume};
 use super::store::Stored;
-use crate::WorkerOptions;
 use crate::membership::{MapActivation, NotedWrite};
 
 const LEASE: Duration = Duration::from_secs(10);
 const OUTAGE: Duration = Duration::from_secs(100);
 
 fn bed() -> Bed {
-    Bed::with(
-        InProcessMode::Share,
-        32,
-        WorkerOptions { coordinated: true, ..WorkerOptions::default() },
-    )
+    Bed::with(InProcessMode::Share, 32, coordinated(|_| ()))
 }
 
 fn id(name: &str) -> WorkerId {

@@ -8,8 +8,10 @@ use verbs3_protocol::{
     BlockGeometry, ByteRange, CacheVerdict, ObjectVolume, RefusalKind, WorkerRequest,
 };
 
-use super::bed::{BLOCK, Bed, PAGE, collect, map, modes, object, open};
+use super::bed::{BLOCK, Bed, BedWorker, PAGE, collect, map, modes, object, open};
 use super::store::{Fault, Stored};
+use crate::settings::WorkerSettings;
+use crate::worker::{WorkerAskers, WorkerParts};
 use verbs3_protocol::OpenMessage;
 use verbs3_rdma::inprocess::{InProcess, InProcessMode};
 
@@ -314,7 +316,7 @@ async fn askers_of_another_map_get_blocks_and_nothing_else() {
     let bed = Bed::with(
         InProcessMode::Share,
         32,
-        crate::WorkerOptions { epoch: Some(Epoch(7)), ..Default::default() },
+        BedWorker { askers: WorkerAskers::OfEpoch(Epoch(7)), ..BedWorker::default() },
     );
     let stored = Stored::new(14, 10);
     bed.store.put("k", stored.clone());
@@ -362,18 +364,16 @@ async fn a_worker_refuses_an_arena_whose_cells_hold_no_page() {
         populate: false,
     };
     let arena = verbs3_rdma::arena::Arena::map_memory(options).unwrap();
-    let made = crate::CacheWorker::new(
-        crate::WorkerOptions::default(),
-        arena,
-        crate::WorkerVolumes::default(),
-        &Default::default(),
-    );
+    let start = |arena| {
+        let parts = WorkerParts {
+            geometry: BlockGeometry::DEFAULT,
+            askers: WorkerAskers::Any,
+            arena,
+            volumes: crate::WorkerVolumes::default(),
+        };
+        crate::CacheWorker::new(&WorkerSettings::default(), parts, &Default::default())
+    };
+    let made = start(arena);
     assert!(made.err().unwrap().to_string().contains("cell_bytes_max"));
-    let made = crate::CacheWorker::new(
-        crate::WorkerOptions::default(),
-        map(8),
-        crate::WorkerVolumes::default(),
-        &Default::default(),
-    );
-    assert_eq!(Arc::strong_count(&made.unwrap()), 1);
+    assert_eq!(Arc::strong_count(&start(map(8)).unwrap()), 1);
 }

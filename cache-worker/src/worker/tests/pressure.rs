@@ -9,13 +9,14 @@ use rand::{RngExt, SeedableRng};
 use verbs3_protocol::RefusalKind;
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{BLOCK, Bed, PAGE, modes, open, read};
+use super::bed::{BLOCK, Bed, BedWorker, PAGE, modes, open, read, with_settings};
 use super::store::Stored;
-use crate::options::WorkerOptions;
+use crate::settings::WorkerSettings;
+use verbs3_settings::{ByteSize, TimePeriod};
 
 #[tokio::test]
 async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
-    let bed = Bed::with(InProcessMode::Share, 4, WorkerOptions::default());
+    let bed = Bed::with(InProcessMode::Share, 4, BedWorker::default());
     let pinned = Stored::new(1, PAGE);
     bed.store.put("pinned", pinned.clone());
     let held =
@@ -39,7 +40,7 @@ async fn a_small_arena_gives_up_pages_and_keeps_those_that_are_being_read() {
 
 #[tokio::test]
 async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
-    let bed = Bed::with(InProcessMode::Share, 4, WorkerOptions::default());
+    let bed = Bed::with(InProcessMode::Share, 4, BedWorker::default());
     let stored = Stored::new(1, 2 * BLOCK);
     bed.store.put("k", stored.clone());
     let mut parts = Vec::new();
@@ -67,7 +68,7 @@ async fn when_every_page_is_held_by_readers_the_answer_is_busy_at_once() {
 
 #[tokio::test]
 async fn pages_that_a_fill_had_no_memory_for_are_filled_anew_for_the_next_reader() {
-    let bed = Bed::with(InProcessMode::Share, 4, WorkerOptions::default());
+    let bed = Bed::with(InProcessMode::Share, 4, BedWorker::default());
     let (pinned, stored) = (Stored::new(1, BLOCK), Stored::new(2, BLOCK));
     bed.store.put("pinned", pinned.clone());
     bed.store.put("k", stored.clone());
@@ -112,13 +113,11 @@ async fn sixty_four_readers_over_a_tiny_arena_all_get_their_bytes() {
         .unwrap_or_else(rand::random::<u64>);
     println!("SEED={seed}");
     for mode in modes() {
-        let options = WorkerOptions {
-            fills_in_flight_max: 3,
-            fill_bytes_max: 1 << 20,
-            page_idle_max: Some(Duration::from_secs(1)),
-            ..WorkerOptions::default()
-        };
-        let bed = Arc::new(Bed::with(mode, 6, options));
+        let worker = with_settings(|WorkerSettings { fill, .. }| {
+            (fill.in_flight_max, fill.request_max) = (3, ByteSize::from_mib(1));
+            fill.page_idle_max = TimePeriod::from_seconds(1);
+        });
+        let bed = Arc::new(Bed::with(mode, 6, worker));
         for number in 0..4 {
             bed.store.put(&format!("k{number}"), Stored::new(number, BLOCK - 1000 * number));
         }
@@ -161,9 +160,10 @@ async fn sixty_four_readers_over_a_tiny_arena_all_get_their_bytes() {
 
 #[tokio::test]
 async fn more_waiting_fills_than_configured_are_busy() {
-    let options =
-        WorkerOptions { fills_in_flight_max: 1, fills_queued_max: 2, ..WorkerOptions::default() };
-    let bed = Bed::with(InProcessMode::Share, 32, options);
+    let worker = with_settings(|WorkerSettings { fill, .. }| {
+        (fill.in_flight_max, fill.queued_max) = (1, 2);
+    });
+    let bed = Bed::with(InProcessMode::Share, 32, worker);
     let stored = Stored::new(1, 16 * BLOCK);
     bed.store.put("k", stored.clone());
     bed.store.hold();
@@ -187,7 +187,7 @@ async fn more_checks_than_configured_are_busy() {
     let bed = Bed::with(
         InProcessMode::Share,
         32,
-        WorkerOptions { checks_in_flight_max: 2, ..WorkerOptions::default() },
+        with_settings(|settings| settings.index.checks_in_flight_max = 2),
     );
     bed.store.hold();
     let opens = futures::future::join_all(["a", "b", "c"].map(|key| bed.open(open(key, None))));

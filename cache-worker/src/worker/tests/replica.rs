@@ -20,9 +20,10 @@ use verbs3_rdma::inprocess::{InProcess, InProcessFaults, InProcessMode};
 use verbs3_rdma::peer::TransportPeer;
 use verbs3_rdma::transport::{CallService, IncomingCall, ReplySender};
 
-use super::bed::{BLOCK, Bed, Got, PAGE, map, modes, object, read, read_from, version};
+use super::bed::{
+    BLOCK, Bed, Got, PAGE, coordinated, map, modes, object, read, read_from, version,
+};
 use super::store::Stored;
-use crate::WorkerOptions;
 use crate::membership::MapActivation;
 use crate::metrics::{CountedRefusal, OwnerResult, PageDirection};
 
@@ -47,8 +48,7 @@ impl Replica {
 
     /// It knows no map.
     fn alone(owner: Arc<dyn CallService>, mode: InProcessMode) -> Self {
-        let options = WorkerOptions { coordinated: true, ..WorkerOptions::default() };
-        let (bed, landings) = (Bed::with(InProcessMode::Share, 32, options), map(16));
+        let (bed, landings) = (Bed::with(InProcessMode::Share, 32, coordinated(|_| ())), map(16));
         let options = NeighbourOptions {
             geometry: BlockGeometry::DEFAULT,
             wait_max: Duration::from_millis(100),

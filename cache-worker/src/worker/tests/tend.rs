@@ -9,10 +9,10 @@ use verbs3_protocol::{
 };
 use verbs3_rdma::inprocess::InProcessMode;
 
-use super::bed::{ANY_AGE, BLOCK, Bed, Got, PAGE, modes, object, open, read, version, volume};
+use super::bed::{
+    ANY_AGE, BLOCK, Bed, Got, PAGE, modes, object, open, read, version, volume, with_disk,
+};
 use super::store::Stored;
-use crate::disk::{DiskFolder, DiskOptions};
-use crate::options::WorkerOptions;
 
 const ALL: Option<ByteRange> = Some(ByteRange::All);
 
@@ -122,10 +122,7 @@ async fn what_is_there_is_said_block_by_block_and_given_up_when_that_is_asked() 
 #[tokio::test]
 async fn pages_on_disk_are_let_go_of_and_given_up() {
     let folder = tempfile::tempdir().unwrap();
-    let folders = vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
-    let disk = Some(DiskOptions { folders, ..DiskOptions::default() });
-    let bed =
-        Bed::with(InProcessMode::Share, 16, WorkerOptions { disk, ..WorkerOptions::default() });
+    let bed = Bed::with(InProcessMode::Share, 16, with_disk(folder.path(), 64));
     let stored = Stored::new(1, PAGE + 7);
     let of = version(&stored);
     bed.store.put("k", stored.clone());

@@ -1,6 +1,5 @@
 //! Warm-ups: loaded once, for all that read it later; standing back where reads want the same.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
@@ -12,10 +11,12 @@ use verbs3_protocol::{
 use verbs3_rdma::inprocess::InProcessMode;
 use verbs3_rdma::transport::CallEvent;
 
-use super::bed::{ANY_AGE, BLOCK, Bed, Got, PAGE, modes, object, open, read, version};
-use super::store::{Fault, Store, Stored};
-use crate::disk::{DiskFolder, DiskOptions};
-use crate::options::WorkerOptions;
+use super::bed::{
+    ANY_AGE, BLOCK, Bed, BedWorker, Got, PAGE, modes, object, open, read, version, with_disk,
+    with_settings,
+};
+use super::store::{Fault, Stored};
+use crate::worker::WorkerAskers;
 
 fn warm(key: &str, of: Option<ContentVersion>, block: u32) -> WarmMessage {
     WarmMessage {
@@ -232,7 +233,7 @@ async fn what_can_not_be_warmed_is_refused_with_the_reason() {
     let bed = Bed::with(
         InProcessMode::Share,
         32,
-        WorkerOptions { epoch: Some(Epoch(7)), ..WorkerOptions::default() },
+        BedWorker { askers: WorkerAskers::OfEpoch(Epoch(7)), ..BedWorker::default() },
     );
     let stored = Stored::new(1, PAGE);
     bed.store.put("k", stored.clone());
@@ -261,8 +262,8 @@ async fn what_can_not_be_warmed_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn warming_stands_back_while_reads_wait_for_their_turn() {
-    let options = WorkerOptions { fills_in_flight_max: 1, ..WorkerOptions::default() };
-    let bed = Bed::with(InProcessMode::Share, 32, options);
+    let worker = with_settings(|settings| settings.fill.in_flight_max = 1);
+    let bed = Bed::with(InProcessMode::Share, 32, worker);
     let stored = Stored::new(1, 4 * BLOCK);
     bed.store.put("k", stored.clone());
     bed.store.hold();
@@ -302,10 +303,7 @@ async fn a_warm_up_whose_asker_goes_away_leaves_nothing_behind() {
 #[tokio::test]
 async fn what_is_warmed_and_pinned_on_disk_is_there() {
     let folder = tempfile::tempdir().unwrap();
-    let folders = vec![DiskFolder { path: folder.path().join("tier"), capacity_bytes: 64 << 20 }];
-    let disk = Some(DiskOptions { folders, ..DiskOptions::default() });
-    let options = WorkerOptions { disk, ..WorkerOptions::default() };
-    let bed = Bed::before(Arc::new(Store::default()), InProcessMode::Share, 16, options);
+    let bed = Bed::with(InProcessMode::Share, 16, with_disk(folder.path(), 64));
     let stored = Stored::new(1, BLOCK + 7);
     bed.store.put("k", stored.clone());
     let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(3600);

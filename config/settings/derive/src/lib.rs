@@ -56,6 +56,7 @@ fn implement_table(input: &DeriveInput) -> syn::Result<TokenStream> {
                 let defaults = Self::default();
                 ::verbs3_settings::TableDescription {
                     documentation: #documentation,
+                    default_tree: || ::verbs3_settings::write_tree(&<Self as ::core::default::Default>::default()),
                     settings: ::std::vec![#(#descriptions),*],
                 }
             }

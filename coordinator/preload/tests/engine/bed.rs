@@ -17,7 +17,9 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use tokio::task::JoinHandle;
-use verbs3_cache_worker::{CacheWorker, MapActivation, WorkerOptions, WorkerVolumes};
+use verbs3_cache_worker::{
+    CacheWorker, MapActivation, WorkerAskers, WorkerParts, WorkerSettings, WorkerVolumes,
+};
 use verbs3_client::{
     CacheTierClient, HealthOptions, NeighbourClient, NeighbourOptions, OpenOutcome, OpenRequest,
     SpanItem, SpanRequest, TierOptions,
@@ -219,15 +221,13 @@ struct Host {
 
 impl Host {
     fn worker(ufs: &Ufs, memory: usize) -> Arc<CacheWorker> {
-        let options =
-            WorkerOptions { geometry: GEOMETRY, epoch: Some(Epoch(3)), ..WorkerOptions::default() };
-        CacheWorker::new(
-            options,
-            arena(memory),
-            WorkerVolumes::of_stores([ufs.clone()]),
-            &Registry::new(),
-        )
-        .unwrap()
+        let parts = WorkerParts {
+            geometry: GEOMETRY,
+            askers: WorkerAskers::OfEpoch(Epoch(3)),
+            arena: arena(memory),
+            volumes: WorkerVolumes::of_stores([ufs.clone()]),
+        };
+        CacheWorker::new(&WorkerSettings::default(), parts, &Registry::new()).unwrap()
     }
 }
 

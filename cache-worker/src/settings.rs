@@ -1,4 +1,4 @@
-//! The cache: its name, its memory, and how it fills from the UFS.
+//! The settings of a worker: its name, its memory, and how it fills from the UFS.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The cache's disk tier: pages that outlive a restart.
+//! The settings of the disk tier.
 
 use std::path::PathBuf;
 
