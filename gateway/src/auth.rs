@@ -1,5 +1,5 @@
 //! Owns who may do what: the identities file, its rules, their enforcement, and the secrets. s3s
-//! verifies signatures.
+//! verifies signatures, but for those of plain reads (`plain_read`).
 
 mod access;
 pub(crate) mod decoders;
@@ -7,7 +7,9 @@ mod file;
 mod identities;
 mod identity_store;
 mod reload;
+mod signing_key;
 
 pub(crate) use access::{AuthAccessGate, AuthKeyProvider};
 pub use identities::{AuthIdentity, IdentityFileProblem, IdentityRule};
 pub use identity_store::{IdentitiesError, IdentityStore};
+pub(crate) use signing_key::{SigningKey, compute_hmac, derive_signing_key};

@@ -23,6 +23,7 @@ use crate::http::{
 use crate::metrics::GatewayHttpMetrics;
 use crate::mount::MountTable;
 use crate::operations::{OperationCore, RightsJudge, S3Implementation};
+use crate::plain_read::PlainReadRoute;
 use crate::preload::{PreloadJobs, PreloadPathNames, PreloadRoute};
 use crate::read::ObjectReader;
 use crate::settings::GatewaySettings;
@@ -104,7 +105,8 @@ impl GatewayService {
             metrics: metrics.clone(),
             cors: cors.clone(),
         };
-        let operations = S3Implementation(Arc::new(core));
+        let core = Arc::new(core);
+        let operations = S3Implementation(core.clone());
         let config: Arc<dyn S3ConfigProvider> =
             Arc::new(StaticConfigProvider::new(Arc::new(s3_config(settings))));
         let service = || {
@@ -147,6 +149,7 @@ impl GatewayService {
             uploads: KeyShares::new(limits.uploads_per_identity_max as usize),
             metrics: metrics.clone(),
         };
+        let plain_identities = identities.clone();
         let forms = FormUploads {
             identities,
             domains: HostDomains::new(&settings.domains),
@@ -162,6 +165,13 @@ impl GatewayService {
             .http2_answers_max
             .set(i64::try_from(limits.http2_answers_max.0).unwrap_or(i64::MAX));
         let answers = BodyBudget::new(limits.http2_answers_max.0, metrics.http2_answers.clone());
+        let plain_reads =
+            (settings.read.plain_reads && core.reader.is_some()).then(|| PlainReadRoute {
+                core,
+                identities: plain_identities,
+                domains: HostDomains::new(&settings.domains),
+                clock_skew_max: timeouts.clock_skew.0,
+            });
         let front = GatewayFront {
             service: outer.build(),
             in_flight: requests,
@@ -177,6 +187,7 @@ impl GatewayService {
             clock_skew_max: timeouts.clock_skew.0,
             tracer: OnceLock::new(),
             cors,
+            plain_reads,
         };
         let front = Arc::new(front);
         let server = HttpServer::new(front.clone(), settings, stop.clone());

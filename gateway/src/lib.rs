@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod mount;
 mod operation_table;
 mod operations;
+mod plain_read;
 mod preload;
 pub mod read;
 pub mod request;

@@ -26,6 +26,9 @@ pub(crate) struct GatewayHttpMetrics {
     /// Requests answered, by operation and status class.
     #[metric(labels(op, status))]
     requests: MetricFamily<(Option<OperationLabel>, StatusClass), IntCounter>,
+    /// GETs and HEADs of the plain form, answered without the general parser of S3 requests.
+    #[metric("verbs3_gateway_plain_reads_total")]
+    pub plain_reads: IntCounter,
     /// From a request's head to its body's last byte.
     #[metric("verbs3_gateway_request_seconds", buckets = SECONDS)]
     pub seconds: Histogram,
@@ -220,6 +223,7 @@ pub(crate) enum BodyRefusal {
     ChunkSignature,
     Sha256,
     Busy,
+    TooBig,
     Idle,
     Slow,
     Broken,

@@ -22,9 +22,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use parking_lot::Mutex;
 use prometheus::Registry;
-use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput};
+use s3s::dto::{GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, StreamingBlob};
 use s3s::{S3Error, S3Response, S3Result};
 use verbs3_client::{CacheTierClient, OpenOutcome, OpenRequest, OpenedObject};
 use verbs3_protocol::{BlockGeometry, ByteRange, CacheVerdict, HeadAttributes, ObjectKey};
@@ -39,7 +40,8 @@ use conditions::ConditionVerdict;
 use if_range::IfRange;
 use metrics::ReadMetrics;
 use object_fetch::{FetchError, FetchSubject, ObjectFetch, verdict_of};
-use request_plan::{AnswerExtent, ReadRequestPlan};
+use request_plan::AnswerExtent;
+pub(crate) use request_plan::ReadRequestPlan;
 use sequence_table::SequenceTable;
 
 /// Reads objects through the tier.
@@ -76,6 +78,18 @@ struct ReadyObject {
     part: bool,
     ready: VecDeque<Bytes>,
     fetch: Option<Box<ObjectFetch>>,
+}
+
+/// What the tier answers to a GET or HEAD.
+pub(crate) struct TierAnswer {
+    /// Length of the body, or of what a GET's body would be.
+    pub(crate) bytes: u64,
+    /// Set for a part of the object.
+    pub(crate) content_range: Option<String>,
+    /// The object's own headers.
+    pub(crate) headers: HeaderMap,
+    /// `None` for HEAD.
+    pub(crate) body: Option<StreamingBlob>,
 }
 
 enum ReadOpenOutcome {
@@ -119,22 +133,44 @@ impl ObjectReader {
         if_range: Option<IfRange>,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let if_range = if_range.as_ref();
-        let Some(ask) = ReadRequestPlan::of_get(&input, mount, if_range) else {
-            return self.bypass_get(cx, mount, input, if_range).await;
-        };
-        let Some(mut admitted) = self.shared.admission.admit_bytes(self.first_bytes(&ask)).await
+        if !cx.has_tier_declined()
+            && let Some(ask) = ReadRequestPlan::of_get(&input, mount, if_range)
+            && let Some(answer) = self.get_from_tier(cx, mount, &ask).await?
+        {
+            let TierAnswer { bytes, content_range, headers, body } = answer;
+            let output = GetObjectOutput {
+                accept_ranges: Some(ACCEPT_RANGES.to_owned()),
+                content_length: Some(bytes as i64),
+                content_range,
+                body,
+                ..Default::default()
+            };
+            return Ok(S3Response::with_headers(output, headers));
+        }
+        self.bypass_get(cx, mount, input, if_range).await
+    }
+
+    /// Answers a GET out of the tier. `None`: the tier can't help, now or in the rest of this
+    /// request.
+    pub(crate) async fn get_from_tier(
+        &self,
+        cx: &Arc<RequestContext>,
+        mount: &Arc<MountedBucket>,
+        ask: &ReadRequestPlan,
+    ) -> S3Result<Option<TierAnswer>> {
+        let Some(mut admitted) = self.shared.admission.admit_bytes(self.first_bytes(ask)).await
         else {
             self.shared.metrics.slow_downs.inc();
             return Err(answers::slow_down("too many bytes are in flight"));
         };
         let opened = match self
-            .open_object(cx, mount, &ask, Some(ask.range.unwrap_or(ByteRange::All)))
+            .open_object(cx, mount, ask, Some(ask.range.unwrap_or(ByteRange::All)))
             .await?
         {
             ReadOpenOutcome::Object(opened) => opened,
             ReadOpenOutcome::Bypass => {
-                drop(admitted);
-                return self.bypass_get(cx, mount, input, if_range).await;
+                cx.note_tier_declined();
+                return Ok(None);
             }
         };
         let bytes = opened.extent.end - opened.extent.start;
@@ -142,7 +178,7 @@ impl ObjectReader {
             &self.shared.admission,
             bytes.min(u64::from(self.shared.block_geometry().block_bytes)),
         );
-        Ok(self.build_response(cx, &ask, opened, admitted))
+        Ok(Some(self.build_answer(cx, ask, opened, admitted)))
     }
 
     /// Answers a HEAD. `input` has the client's bucket and key.
@@ -152,26 +188,43 @@ impl ObjectReader {
         mount: &Arc<MountedBucket>,
         input: HeadObjectInput,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
-        let Some(ask) = ReadRequestPlan::of_head(&input, mount) else {
-            return self.bypass_head(cx, mount, input).await;
-        };
-        let opened = match self.open_object(cx, mount, &ask, None).await? {
+        if !cx.has_tier_declined()
+            && let Some(ask) = ReadRequestPlan::of_head(&input, mount)
+            && let Some(answer) = self.head_from_tier(cx, mount, &ask).await?
+        {
+            let output = HeadObjectOutput {
+                accept_ranges: Some(ACCEPT_RANGES.to_owned()),
+                content_length: Some(answer.bytes as i64),
+                content_range: answer.content_range,
+                ..Default::default()
+            };
+            return Ok(S3Response::with_headers(output, answer.headers));
+        }
+        self.bypass_head(cx, mount, input).await
+    }
+
+    /// Answers a HEAD out of the tier, like [`ObjectReader::get_from_tier`].
+    pub(crate) async fn head_from_tier(
+        &self,
+        cx: &Arc<RequestContext>,
+        mount: &Arc<MountedBucket>,
+        ask: &ReadRequestPlan,
+    ) -> S3Result<Option<TierAnswer>> {
+        let opened = match self.open_object(cx, mount, ask, None).await? {
             ReadOpenOutcome::Object(opened) => opened,
-            ReadOpenOutcome::Bypass => return self.bypass_head(cx, mount, input).await,
+            ReadOpenOutcome::Bypass => {
+                cx.note_tier_declined();
+                return Ok(None);
+            }
         };
-        let output = HeadObjectOutput {
-            accept_ranges: Some(ACCEPT_RANGES.to_owned()),
-            content_length: Some((opened.extent.end - opened.extent.start) as i64),
-            content_range: content_range(&opened),
-            ..Default::default()
-        };
-        let mut response = S3Response::new(output);
-        response.headers = answers::object_headers(
-            opened.attributes,
-            ask.checksums && !opened.part,
-            &ask.overrides,
-        );
-        Ok(response)
+        let content_range = content_range(&opened);
+        let checksums = ask.checksums && !opened.part;
+        Ok(Some(TierAnswer {
+            bytes: opened.extent.end - opened.extent.start,
+            content_range,
+            headers: answers::object_headers(opened.attributes, checksums, &ask.overrides),
+            body: None,
+        }))
     }
 
     /// Returns the bytes to admit before anything is asked: the first landing.
@@ -338,13 +391,13 @@ impl ObjectReader {
         }
     }
 
-    fn build_response(
+    fn build_answer(
         &self,
         cx: &Arc<RequestContext>,
         ask: &ReadRequestPlan,
         opened: ReadyObject,
         admitted: ReadBytesPermit,
-    ) -> S3Response<GetObjectOutput> {
+    ) -> TierAnswer {
         let bytes = opened.extent.end - opened.extent.start;
         let content_range = content_range(&opened);
         let body = AssembledBody {
@@ -355,21 +408,13 @@ impl ObjectReader {
             remaining: bytes,
             _admitted: admitted,
         };
-        let output = GetObjectOutput {
-            accept_ranges: Some(ACCEPT_RANGES.to_owned()),
-            content_length: Some(bytes as i64),
+        let checksums = ask.checksums && !opened.part;
+        TierAnswer {
+            bytes,
             content_range,
+            headers: answers::object_headers(opened.attributes, checksums, &ask.overrides),
             body: Some(body.into_blob()),
-            ..Default::default()
-        };
-        S3Response::with_headers(
-            output,
-            answers::object_headers(
-                opened.attributes,
-                ask.checksums && !opened.part,
-                &ask.overrides,
-            ),
-        )
+        }
     }
 }
 
@@ -397,7 +442,7 @@ enum ReadOpenFailure {
     VersionGone,
 }
 
-const ACCEPT_RANGES: &str = "bytes";
+pub(crate) const ACCEPT_RANGES: &str = "bytes";
 
 fn content_range(opened: &ReadyObject) -> Option<String> {
     let Range { start, end } = opened.extent;

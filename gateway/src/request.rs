@@ -102,6 +102,8 @@ pub struct RequestContext {
     via: OnceLock<BytesOrigin>,
     /// True if a home was told of this write through the coordinators.
     relayed: AtomicBool,
+    /// True once the cache tier had no answer to a read.
+    tier_declined: AtomicBool,
     body_bytes: AtomicU64,
     ufs_bytes: AtomicU64,
 }
@@ -118,6 +120,7 @@ impl RequestContext {
             verdict: OnceLock::new(),
             via: OnceLock::new(),
             relayed: AtomicBool::new(false),
+            tier_declined: AtomicBool::new(false),
             body_bytes: AtomicU64::new(0),
             ufs_bytes: AtomicU64::new(0),
         }
@@ -218,6 +221,16 @@ impl RequestContext {
     /// Returns whether a home was told of this write through the coordinators.
     pub fn is_relayed(&self) -> bool {
         self.relayed.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the cache tier had no answer. It is not asked again for this request.
+    pub fn note_tier_declined(&self) {
+        self.tier_declined.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the cache tier had no answer.
+    pub fn has_tier_declined(&self) -> bool {
+        self.tier_declined.load(Ordering::Relaxed)
     }
 
     /// Returns the cache's part. `None`: the request read no object.

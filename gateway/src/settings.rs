@@ -192,6 +192,10 @@ pub struct GatewayTimeoutsSettings {
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayReadSettings {
+    /// Answer GETs and HEADs of the plain form (a signed path, at most a range) without the general
+    /// parser of S3 requests, which costs more than a small object itself. Answers are the same.
+    #[setting(default = true)]
+    pub plain_reads: bool,
     /// Bytes of one response that are fetched ahead of its client.
     #[setting(default = "16MiB", range = "1MiB"..="256MiB")]
     pub window: ByteSize,

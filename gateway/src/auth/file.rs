@@ -34,6 +34,7 @@ use toml::{Table as Toml, Value};
 use zeroize::Zeroizing;
 
 use super::identities::{AuthIdentity, IdentityFileProblem, IdentityRule, IdentityTable};
+use super::signing_key::SigningKeySlot;
 use crate::operation_table::AccessRight;
 
 /// Largest file; a larger one is taken for a mistake.
@@ -184,7 +185,9 @@ impl IdentityFileReader<'_> {
             self.read_text(place, item, "name").or(access_key).unwrap_or_default().to_owned();
         let allow = self.read_tables(place, item, "allow");
         let rules = allow.iter().filter_map(|(place, rule)| self.read_rule(place, rule)).collect();
-        Some(AuthIdentity { name, access_key: access_key?.to_owned(), secret: secret?, rules })
+        let access_key = access_key?.to_owned();
+        let signing = SigningKeySlot::default();
+        Some(AuthIdentity { name, access_key, secret: secret?, rules, signing })
     }
 
     fn read_secret(&mut self, place: &str, item: &Toml) -> Option<SecretKey> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use s3s::auth::SecretKey;
 
+use super::signing_key::{SigningKey, SigningKeySlot};
 use crate::operation_table::AccessRight;
 
 /// One rule of an identity.
@@ -26,6 +27,7 @@ pub struct AuthIdentity {
     pub(super) access_key: String,
     pub(super) secret: SecretKey,
     pub(super) rules: Vec<IdentityRule>,
+    pub(super) signing: SigningKeySlot,
 }
 
 impl AuthIdentity {
@@ -37,6 +39,12 @@ impl AuthIdentity {
     /// Returns the secret for signatures. Never log it.
     pub(crate) fn secret_key(&self) -> &str {
         self.secret.expose()
+    }
+
+    /// Signs a text with the secret's key for `scope`, `DAY/REGION/SERVICE/aws4_request`. `None`:
+    /// there is no such key.
+    pub(crate) fn sign_text(&self, scope: &str, text: &str) -> Option<SigningKey> {
+        self.signing.sign_text(self.secret.expose(), scope, text)
     }
 
     /// Returns whether a rule allows this. `subject` is a key, or the listed prefix.
@@ -102,6 +110,7 @@ mod tests {
             access_key: "AK".into(),
             secret: "the-secret".into(),
             rules,
+            signing: SigningKeySlot::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 
 use super::file;
 use super::identities::{AuthIdentity, IdentityFileProblem, IdentityRule, IdentityTable};
+use super::signing_key::SigningKeySlot;
 use crate::operation_table::AccessRight;
 
 /// All identities, replaced as a whole when their file changes.
@@ -55,6 +56,7 @@ impl IdentityStore {
             access_key: access_key.to_owned(),
             secret: secret_key.into(),
             rules,
+            signing: SigningKeySlot::default(),
         };
         let table = IdentityTable::from([(access_key.to_owned(), Arc::new(identity))]);
         Arc::new(Self { table: ArcSwap::from_pointee(table), source: None })

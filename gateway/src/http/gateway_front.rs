@@ -31,6 +31,7 @@ use super::sigv4::{self, UnsignedHeaders};
 use crate::cors::{CorsRequester, CorsResponder};
 use crate::exchange::{HttpExchange, IdentityShares, RequestPlaces};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
+use crate::plain_read::PlainReadRoute;
 use crate::request::{RequestContext, RequestId};
 use crate::s3_errors::slow_down;
 use crate::ufs_answer::{REQUEST_ID, pass_headers};
@@ -67,6 +68,8 @@ pub(crate) struct GatewayFront {
     /// Set before the first request where requests are traced.
     pub tracer: OnceLock<Arc<RequestTracer>>,
     pub cors: Arc<CorsResponder>,
+    /// `None`: s3s takes plain reads, too.
+    pub plain_reads: Option<PlainReadRoute>,
 }
 
 impl GatewayFront {
@@ -200,14 +203,33 @@ impl GatewayFront {
             Ok(prepared) => prepared,
             Err(refused) => return answer_of(refused),
         };
-        let call = self.service.call(request);
         let span = debug_span!("request", id = %exchange.cx.request_id());
-        let called = if span.is_disabled() { call.await } else { call.instrument(span).await };
+        let called = if span.is_disabled() {
+            self.call_operation(request, exchange).await
+        } else {
+            self.call_operation(request, exchange).instrument(span).await
+        };
         let put = self.finish_response(called, exchange, signed_body, method);
         match posted {
             Some(posted) => posted.answer_form(put),
             None => put,
         }
+    }
+
+    /// Calls the operation: plain reads by the short way, all else through s3s.
+    async fn call_operation(
+        &self,
+        request: Request<Body>,
+        exchange: &Arc<HttpExchange>,
+    ) -> Result<HttpResponse, HttpError> {
+        if let Some(plain_reads) = &self.plain_reads
+            && let Some(answer) = plain_reads.try_answer(&request, exchange).await
+        {
+            self.metrics.plain_reads.inc();
+            return Ok(answer);
+        }
+        // In a box: s3s's future is much larger than that of a plain read.
+        Box::pin(self.service.call(request)).await
     }
 
     /// Returns the request's cross-origin part. `None` at once if there is neither `Origin` nor
@@ -296,6 +318,12 @@ impl GatewayFront {
                 document_checks::promised_checks(&parts.method, &parts.uri, &parts.headers)?;
             let declared = decoded_length(&parts.headers)?;
             let _ = exchange.body.set(self.bodies.make_reservation(&parts));
+            let bytes_max = self.bodies.document_bytes_max;
+            let is_document = !document_checks::is_upload(&parts.method, &parts.uri);
+            if is_document && body.size_hint().lower() > bytes_max {
+                // s3s refuses it by its announced length, and says only that something broke.
+                *exchange.fault.lock() = Some(BodyFault::TooBig { bytes_max });
+            }
             let inbound = self.bound_body(body, checks, exchange);
             match declared {
                 None => Body::http_body(inbound),
@@ -462,7 +490,7 @@ fn has_sha256(request: &Request<HttpRequestBody>) -> bool {
 }
 
 /// Turns an error into an answer in S3's format.
-fn answer_of(error: S3Error) -> HttpResponse {
+pub(crate) fn answer_of(error: S3Error) -> HttpResponse {
     let unsigned =
         error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
     if let Some(UnsignedHeaders { names }) = unsigned {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use http::header::{AUTHORIZATION, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, RANGE};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
-use s3s::dto::{Timestamp, TimestampFormat};
+use s3s::dto::{Range, Timestamp, TimestampFormat};
 use s3s::route::S3Route;
 use s3s::service::S3Service;
 use s3s::{Body, S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
@@ -141,6 +141,15 @@ fn treat_range(text: &str) -> HeaderTreatment {
             HeaderTreatment::Rewritten(format!("bytes={}-{}", text(first), text(last)))
         }
     }
+}
+
+/// Reads a range that s3s reads as S3 does. `None`: it is none, or needs to be mended.
+pub(crate) fn plain_range(value: &HeaderValue) -> Option<Range> {
+    let text = value.to_str().ok()?;
+    if treat_range(text) != HeaderTreatment::Plain {
+        return None;
+    }
+    Range::parse(text).ok()
 }
 
 /// Reads a date (RFC 9110 section 5.6.7): one form that senders use, and two old ones that

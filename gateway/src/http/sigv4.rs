@@ -42,7 +42,8 @@ pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
                 let message = format!("Error parsing the X-Amz-Credential parameter; {why}");
                 S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, message)
             })?;
-            check_listed(headers, Some(&listed))
+            check_listed(headers, Some(&listed))?;
+            check_list(&listed, uri, headers)
         }
         // Version 2 signs every such header that is text.
         (None, Some(SignedUrl::V2)) => check_listed(headers, None),
@@ -50,9 +51,31 @@ pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
         (Some(value), _) => {
             let (credential, listed) = read_header(value)?;
             check_scope(credential).map_err(|why| malformed_error(&why))?;
-            check_listed(headers, Some(listed))
+            check_listed(headers, Some(listed))?;
+            check_list(listed, uri, headers)
         }
     }
+}
+
+/// Checks that the list of signed headers is the one that was signed: lower-case names in their
+/// order, each of a header that is there, with no white space but spaces in its value. s3s makes
+/// the list anew from the headers that it finds, and folds every white space of Unicode. So a name
+/// could be put into a signed list, and one white space be put for another.
+fn check_list(listed: &str, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+    let is_plain = |value: &HeaderValue| {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        !text.chars().any(|letter| letter.is_whitespace() && letter != ' ')
+    };
+    let holds = |name: &str| {
+        let mut values = headers.get_all(name).iter().peekable();
+        let is_there = values.peek().is_some() || (name == "host" && uri.authority().is_some());
+        is_there && !name.bytes().any(|byte| byte.is_ascii_uppercase()) && values.all(is_plain)
+    };
+    if listed.split(';').is_sorted_by(|one, next| one < next) && listed.split(';').all(holds) {
+        return Ok(());
+    }
+    let message = "The request signature we calculated does not match the signature you provided.         SignedHeaders has to name headers of the request, in lower case and in their order.";
+    Err(S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, message))
 }
 
 /// Returns the credential and the listed headers of an Authorization header. May accept less than

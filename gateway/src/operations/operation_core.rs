@@ -165,6 +165,16 @@ impl OperationCore {
         Ok(AuthorizedRequest { exchange, identity, mount })
     }
 
+    /// Checks that an identity may read a key of a mount.
+    pub fn authorize_read(
+        &self,
+        identity: &AuthIdentity,
+        mount: &MountedBucket,
+        key: &str,
+    ) -> S3Result<()> {
+        self.rights.require_right(identity, mount, key, AccessRight::read)
+    }
+
     /// Returns the exchange and the identity that `http` and `auth` put into the request's
     /// extensions.
     pub fn identify_caller<T>(

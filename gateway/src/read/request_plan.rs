@@ -12,7 +12,7 @@ use crate::mount::MountedBucket;
 
 /// The request to the tier.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct ReadRequestPlan {
+pub(crate) struct ReadRequestPlan {
     pub(super) key: String,
     pub(super) version_id: Option<String>,
     /// `None`: the whole object. An invalid `Range` never comes this far; S3 ignores it.
@@ -104,6 +104,19 @@ impl ReadRequestPlan {
         if_range: Option<&IfRange>,
     ) -> Option<Self> {
         ask!(input, mount).map(|ask| Self { if_range: if_range.cloned(), ..ask })
+    }
+
+    /// Plans a GET or HEAD without conditions.
+    pub(crate) fn of_plain(key: &str, range: Option<s3s::dto::Range>, checksums: bool) -> Self {
+        Self {
+            key: key.to_owned(),
+            version_id: None,
+            range: range.map(byte_range),
+            if_range: None,
+            checksums,
+            conditions: RequestConditions::default(),
+            overrides: HeaderOverrides::default(),
+        }
     }
 
     /// Plans a HEAD. `None`: send it straight to the UFS.

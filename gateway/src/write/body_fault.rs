@@ -29,6 +29,8 @@ pub enum BodyFault {
     Chunks(#[from] ChunkRefusal),
     #[error("there is no memory for the body: please reduce your request rate")]
     Busy,
+    #[error("Your request was too big: documents have {bytes_max} bytes at most")]
+    TooBig { bytes_max: u64 },
     #[error("the body did not arrive within {idle_ms} ms")]
     Idle { idle_ms: u64 },
     #[error("the body came more slowly than this endpoint waits for")]
@@ -67,6 +69,7 @@ impl BodyFault {
             Self::Sha256 => BodyRefusal::Sha256,
             Self::Chunks(refusal) => refusal.body_refusal(),
             Self::Busy => BodyRefusal::Busy,
+            Self::TooBig { .. } => BodyRefusal::TooBig,
             Self::Idle { .. } => BodyRefusal::Idle,
             Self::Slow => BodyRefusal::Slow,
             Self::Broken(_) => BodyRefusal::Broken,
@@ -89,6 +92,7 @@ impl BodyFault {
                 Refusal::TooLong { .. } | Refusal::TooShort { .. } | Refusal::EndedEarly,
             ) => S3ErrorCode::IncompleteBody,
             Self::Busy => return slow_down(),
+            Self::TooBig { .. } => S3ErrorCode::MaxMessageLengthExceeded,
             Self::Idle { .. } | Self::Slow => S3ErrorCode::RequestTimeout,
         };
         let mut error = S3Error::with_message(code, self.to_string());

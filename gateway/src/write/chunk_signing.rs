@@ -2,12 +2,12 @@
 //! one before it, and the first the request's own ("Signature calculations for transferring a
 //! payload in multiple chunks", S3 reference). s3s has verified the request's own signature.
 
-use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
+
+use crate::auth::{SigningKey, compute_hmac, derive_signing_key};
 
 /// SHA-256 of nothing. In a chunk's string to sign it stands for headers, which chunks don't have.
 const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -18,7 +18,7 @@ pub(super) struct ChunkSigner {
     stamp: String,
     /// `DAY/REGION/SERVICE/aws4_request`.
     scope: String,
-    key: Zeroizing<Vec<u8>>,
+    key: SigningKey,
     /// The signature before the next one, in hexadecimal.
     previous: String,
 }
@@ -34,10 +34,7 @@ impl ChunkSigner {
             rest.split([',', ' ']).next()
         };
         let (_, scope) = field("Credential=")?.split_once('/')?;
-        let mut parts = scope.split('/');
-        let first = format!("AWS4{secret}");
-        let key = parts
-            .try_fold(Zeroizing::new(first.into_bytes()), |key, part| compute_hmac(&key, part))?;
+        let key = derive_signing_key(secret, scope)?;
         Some(Self {
             stamp: headers.get("x-amz-date")?.to_str().ok()?.to_owned(),
             scope: scope.to_owned(),
@@ -67,12 +64,6 @@ impl ChunkSigner {
         self.previous = hex::encode(&*signature);
         self.previous.as_bytes().ct_eq(given).into()
     }
-}
-
-fn compute_hmac(key: &[u8], text: &str) -> Option<Zeroizing<Vec<u8>>> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
-    mac.update(text.as_bytes());
-    Some(Zeroizing::new(mac.finalize().into_bytes().to_vec()))
 }
 
 #[cfg(test)]

@@ -28,7 +28,9 @@ fn with(mut headers: HeaderMap, more: &[(&'static str, &[u8])]) -> HeaderMap {
 
 /// The headers that a refusal names; another refusal's code; nothing.
 fn verdict(uri: &Uri, headers: &HeaderMap) -> String {
-    let Err(error) = check_coverage(uri, headers) else { return String::new() };
+    let mut headers = headers.clone();
+    headers.entry(http::header::HOST).or_insert(HeaderValue::from_static("h"));
+    let Err(error) = check_coverage(uri, &headers) else { return String::new() };
     let unsigned = error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>());
     unsigned.map_or_else(|| error.code().as_str().to_owned(), |unsigned| unsigned.names.clone())
 }
@@ -209,4 +211,32 @@ fn version_2_and_nobody_pass_to_those_who_judge_them() {
         verdict(&Uri::from_static("/b/k?Signature=b&%53ignature=c"), &HeaderMap::new()),
         "AuthorizationQueryParametersError"
     );
+}
+
+/// s3s makes the list anew from the headers that it finds.
+#[test]
+fn the_list_of_signed_headers_is_itself_signed() {
+    let wrong = "SignatureDoesNotMatch";
+    let (date, meta) = ("x-amz-date", "x-amz-meta-a");
+    for (listed, more, wanted) in [
+        ("host;x-amz-date", &[(date, &b"1"[..])][..], ""),
+        ("x-amz-date;host", &[(date, b"1")], wrong),
+        ("host;host;x-amz-date", &[(date, b"1")], wrong),
+        ("host;x-amz-date;x-none", &[(date, b"1")], wrong),
+        ("accept;host", &[], wrong),
+        ("host;x-amz-meta-a", &[(meta, b"a b")], ""),
+        ("host;x-amz-meta-a", &[(meta, "a\u{a0}b".as_bytes())], wrong),
+        ("host;x-amz-meta-a", &[(meta, "a\u{2003}b".as_bytes())], wrong),
+        ("host;x-amz-meta-a", &[(meta, b"a\tb")], wrong),
+        ("host;x-amz-meta-a", &[(meta, "\u{e9}t\u{e9}".as_bytes())], ""),
+    ] {
+        let plain = Uri::from_static("/b/k");
+        assert_eq!(
+            verdict(&plain, &with(header(SCOPE, listed), more)),
+            wanted,
+            "{listed:?} {more:?}"
+        );
+        let uri = url(&listed.replace(';', "%3B"), "");
+        assert_eq!(verdict(&uri, &with(HeaderMap::new(), more)), wanted, "{listed:?} {more:?}");
+    }
 }

@@ -1,0 +1,144 @@
+//! Recognises plain reads. Takes the one form that SDKs and presigned URLs have: path style, a key
+//! that needs no encoding, no parameter and no header that changes what is asked for, but a range
+//! and the wish for checksums. Takes less than s3s, never more. Verifies nothing.
+
+use http::header::{HOST, RANGE};
+use http::{HeaderMap, Method, Request, Version};
+use http_body::Body as _;
+use s3s::Body;
+use s3s::dto::Range;
+use s3s::host::S3Host as _;
+
+use super::plain_proof::PlainProof;
+use crate::http::{HostDomains, plain_range};
+use crate::mount::KEY_BYTES_MAX;
+
+/// Headers that a plain read may have. All others change the answer, or might.
+const HEADERS: [&str; 18] = [
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "amz-sdk-invocation-id",
+    "amz-sdk-request",
+    "authorization",
+    "cache-control",
+    "connection",
+    "host",
+    "pragma",
+    "range",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-amz-checksum-mode",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-user-agent",
+];
+
+/// A GET or HEAD of one object, as its sender claims it.
+#[derive(Debug, PartialEq)]
+pub(super) struct PlainRequest<'a> {
+    pub(super) bucket: &'a str,
+    pub(super) key: &'a str,
+    pub(super) is_head: bool,
+    pub(super) range: Option<Range>,
+    /// `x-amz-checksum-mode: ENABLED`
+    pub(super) checksums: bool,
+    pub(super) proof: PlainProof<'a>,
+}
+
+impl<'a> PlainRequest<'a> {
+    /// Recognises a plain read. `None`: s3s has to look at it.
+    pub(super) fn recognise_request(
+        request: &'a Request<Body>,
+        domains: &HostDomains,
+    ) -> Option<Self> {
+        let is_head = *request.method() == Method::HEAD;
+        let (uri, headers) = (request.uri(), request.headers());
+        if !(is_head || *request.method() == Method::GET)
+            || request.version() != Version::HTTP_11
+            || uri.authority().is_some()
+            || !request.body().is_end_stream()
+            || !has_plain_headers(headers)
+        {
+            return None;
+        }
+        let host = headers.get(HOST)?.to_str().ok()?;
+        if domains.parse_host_header(host).ok()?.bucket().is_some() {
+            return None;
+        }
+        let (bucket, key) = split_plain_path(uri.path())?;
+        let range = match headers.get(RANGE) {
+            None => None,
+            Some(range) => Some(plain_range(range)?),
+        };
+        let checksums = match headers.get("x-amz-checksum-mode") {
+            None => false,
+            Some(mode) if mode == "ENABLED" => true,
+            Some(_) => return None,
+        };
+        let proof = PlainProof::read_proof(request)?;
+        Some(Self { bucket, key, is_head, range, checksums, proof })
+    }
+}
+
+/// Returns whether each header is a known one that comes once.
+fn has_plain_headers(headers: &HeaderMap) -> bool {
+    headers.len() == headers.keys_len()
+        && headers.keys().all(|name| HEADERS.binary_search(&name.as_str()).is_ok())
+}
+
+/// Splits `/bucket/key`. `None`: a character has to be decoded or encoded, a segment is empty or
+/// made of dots, or a part has no valid length.
+fn split_plain_path(path: &str) -> Option<(&str, &str)> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let in_bucket =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let (bucket, key) = path.strip_prefix('/')?.split_once('/')?;
+    let whole = |part: &str| !part.is_empty() && part.bytes().any(|byte| byte != b'.');
+    let valid = path.bytes().all(plain)
+        && (3..=63).contains(&bucket.len())
+        && bucket.bytes().all(in_bucket)
+        && key.len() <= KEY_BYTES_MAX
+        && whole(bucket)
+        && key.split('/').all(whole);
+    valid.then_some((bucket, key))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn headers_are_in_the_order_that_is_searched() {
+        assert!(HEADERS.is_sorted());
+    }
+
+    #[test]
+    fn paths_that_need_thought_are_not_plain() {
+        assert_eq!(split_plain_path("/train/a/b.tar"), Some(("train", "a/b.tar")));
+        let long = format!("/train/{}", "k".repeat(KEY_BYTES_MAX + 1));
+        for path in [
+            "/",
+            "/train",
+            "/train/",
+            "/tr/k",
+            "//k",
+            "/train//k",
+            "/train/k/",
+            "/train/../k",
+            "/Train/k",
+            "/tra_in/k",
+            "/train/./k",
+            "/train/a%20b",
+            "/train/a+b",
+            "/train/a*b",
+            "/train/a:b",
+            "/train/a\u{e9}",
+            &long,
+        ] {
+            assert_eq!(split_plain_path(path), None, "{path}");
+        }
+    }
+}
