@@ -1,0 +1,110 @@
+"""Known identities that hold things: uploads that trickle, answers that nobody takes, chunks that are never whole."""
+
+import time
+
+import pytest
+from chunked import SIGNED
+from lines import Line, Peer, await_all_ended, await_that
+from processes import BODIES, MIB, OWNER, metric
+
+# Of deadlines of 4 s and windows of 4 s.
+GENEROUS = 90
+
+
+@pytest.fixture
+def held():
+    lines: list[Line] = []
+    yield lines
+    for line in lines:
+        line.close()
+
+
+def test_uploads_that_come_too_slowly_are_cut(cluster, honest, gateway, store, held):
+    """A byte now and then, which no idle time catches."""
+    for number in range(40):
+        request = gateway.signed("PUT", f"/data/slow/{number}", headers={"content-length": "1000000"}, payload="UNSIGNED-PAYLOAD")
+        line = gateway.line()
+        line.say(request.wire())
+        held.append(line)
+    left, end = list(held), time.monotonic() + GENEROUS
+    while left:
+        left = [line for line in left if line.say(b"a") and not line.is_closed() and not line.buffer]
+        assert time.monotonic() < end, f"{len(left)} slow uploads are still taken"
+        time.sleep(0.2)
+    honest.await_rounds(2)
+    assert store.call("GET", "/data", query=[("list-type", "2"), ("prefix", "slow/")]).body.count(b"<Key>") == 0
+
+
+def test_uploads_that_stop_are_cut(cluster, honest, gateway, store, held):
+    for number in range(40):
+        line = gateway.line()
+        line.say(gateway.signed("PUT", f"/data/stopped/{number}", headers={"content-length": "1000000"}, payload="UNSIGNED-PAYLOAD").wire() + b"a" * 100_000)
+        held.append(line)
+    honest.await_rounds(2)
+    # Each is answered 400 RequestTimeout, or cut.
+    await_that(lambda: all(line.is_closed() or line.buffer for line in held), "stopped uploads are waited for", GENEROUS)
+    assert store.call("GET", "/data", query=[("list-type", "2"), ("prefix", "stopped/")]).body.count(b"<Key>") == 0
+
+
+def test_answers_that_are_not_taken_are_cut(cluster, honest, gateway, held):
+    """A large object, asked for over and over and never read; and one that is read by a few bytes a second."""
+    assert gateway.call("PUT", "/data/large", body=b"l" * (24 * MIB)).status == 200
+    for number in range(24):
+        line = gateway.line()
+        line.say(gateway.signed("GET", "/data/large").wire())
+        held.append(line)
+    honest.await_rounds(3)
+    end = time.monotonic() + GENEROUS
+    while metric(cluster.gateway.admin, "verbs3_gateway_requests_in_flight") > 3:
+        for line in held[:6]:
+            line.socket.settimeout(0.05)
+            try:
+                line.socket.recv(100)
+            except OSError:
+                pass
+        assert time.monotonic() < end, "answers that nobody takes are still under way"
+        time.sleep(0.2)
+
+
+def test_chunks_of_16_mib_are_held_within_the_bound(cluster, honest, gateway, held):
+    """A signed chunk is proven at its end alone: nobody may keep it until then in memory."""
+    for number in range(60):
+        path = f"/data/chunks/{number}"
+        signer_head = {"content-encoding": "aws-chunked", "x-amz-decoded-content-length": str(16 * MIB), "content-length": str(16 * MIB + 500)}
+        line = gateway.line()
+        line.socket.settimeout(0.5)
+        line.say(gateway.signed("PUT", path, headers=signer_head, payload=SIGNED).wire())
+        line.say(b"1000000;chunk-signature=" + b"0" * 64 + b"\r\n" + b"c" * (4 * MIB))
+        held.append(line)
+    assert metric(cluster.gateway.admin, "verbs3_gateway_body_memory_bytes") <= BODIES
+    honest.await_rounds(2)
+
+
+def test_documents_in_chunks_of_16_mib_are_refused(cluster, honest, gateway):
+    """s3s reads a document whole, so a chunk of it is bounded by xml_max."""
+    for query in ([("delete", "")], [("cors", "")]):
+        headers = {"content-encoding": "aws-chunked", "x-amz-decoded-content-length": str(16 * MIB), "content-length": str(16 * MIB + 500)}
+        with gateway.line() as line:
+            line.say(gateway.signed("POST" if query[0][0] == "delete" else "PUT", "/data", query=query, headers=headers, payload=SIGNED).wire())
+            line.say(b"1000000;chunk-signature=" + b"0" * 64 + b"\r\n" + b"c" * (5 * MIB))
+            assert line.read_answer().status in (0, 400, 403, 413, 503)
+
+
+def test_one_identity_does_not_take_every_place(cluster, honest, gateway, held):
+    """Bodies up to the bound of one identity; another one is served."""
+    for number in range(300):
+        line = gateway.line()
+        line.say(gateway.signed("PUT", f"/data/many/{number}", headers={"content-length": "10000000"}, payload="UNSIGNED-PAYLOAD").wire() + b"a")
+        held.append(line)
+    await_that(lambda: all(line.is_closed() or line.buffer for line in held), "uploads that do not come are waited for", GENEROUS)
+    assert Peer(cluster.gateway.port, OWNER).call("GET", "/data/honest/1").status == 200
+
+
+def test_a_known_client_that_goes_quiet_is_let_go(cluster, gateway, held):
+    """One request, signed, and then nothing: the connection is idle, however known its client is."""
+    for number in range(50):
+        line = gateway.line()
+        line.say(gateway.signed("GET", "/data/honest/1").wire())
+        assert line.read_answer().status in (200, 404)
+        held.append(line)
+    await_all_ended(held, GENEROUS)
