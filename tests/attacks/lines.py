@@ -220,11 +220,11 @@ class Peer:
         return Line(self.port, self.source, self.wrap)
 
     def signed(self, method: str, path: str, *, query: list = (), headers: dict | None = None, body: bytes = b"", payload: str | None = None,
-               host: str | None = None, **changes) -> Signed:
-        """By header. PATH is plain text, and encoded here. CHANGES: of the signer."""
+               host: str | None = None, framed: bool = False, **changes) -> Signed:
+        """By header. PATH is plain text, and encoded here. FRAMED: the caller adds what says how long the body is. CHANGES: of the signer."""
         path = sigv4.uri(path)
         head = {"host": host or self.host} | (headers or {})
-        if method in ("PUT", "POST") or body:
+        if not framed and (method in ("PUT", "POST") or body):
             head.setdefault("content-length", str(len(body)))
         made = signer(self.key, **changes).authorize(method, path, list(query), head, payload or sigv4.sha256(body))
         return Signed(method, target(path, query), list(made.items()), body)
