@@ -5,6 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 LISTING = b"""<?xml version="1.0"?><ListBucketResult><Name>asked</Name><Prefix></Prefix><MaxKeys>1000</MaxKeys>
 <IsTruncated>false</IsTruncated><KeyCount>0</KeyCount></ListBucketResult>"""
+BEGUN = b"<InitiateMultipartUploadResult><Bucket>asked</Bucket><Key>k</Key><UploadId>u</UploadId></InitiateMultipartUploadResult>"
 COPIED = b"<CopyObjectResult><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>&quot;a&quot;</ETag></CopyObjectResult>"
 
 
@@ -33,6 +34,8 @@ class AskedStore:
                     document = LISTING
                 elif self.headers.get("x-amz-copy-source"):
                     document = COPIED
+                elif self.command == "POST" and "uploads" in self.path:
+                    document = BEGUN
                 elif self.command == "POST" and "delete" in self.path:
                     document = b"<DeleteResult></DeleteResult>"
                 self.send_response(204 if self.command == "DELETE" else 200)
