@@ -66,7 +66,7 @@ def unharmed(request, cluster, honest, honest_shop):
     marks = [(len(client.failures), client.delays) for client in clients]
     yield
     for client, (failures, delays) in zip(clients, marks, strict=True):
-        client.await_rounds(1)
+        client.await_service()
         assert not client.failures[failures:], f"honest clients were refused: {client.failures[failures:][:5]}"
         if not request.node.get_closest_marker("crowd"):
             assert client.delays == delays, "honest clients were turned away at the door"

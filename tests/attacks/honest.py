@@ -30,6 +30,7 @@ class HonestClient:
         self.delays = 0
         self.latencies: list[tuple[float, float]] = []
         self.rounds = 0
+        self.last_round = 0.0
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.run, name=f"honest {port}", daemon=True)
 
@@ -48,6 +49,7 @@ class HonestClient:
             number += 1
             self.round(number)
             self.rounds += 1
+            self.last_round = time.monotonic()
             self.stopped.wait(PAUSE)
 
     def round(self, number: int):
@@ -84,6 +86,11 @@ class HonestClient:
             return Answer(599)
         except OSError:
             return Answer(0)
+
+    def await_service(self):
+        """Until it is being served: at once where a round has just ended."""
+        if time.monotonic() - self.last_round > 1:
+            self.await_rounds(1)
 
     def await_rounds(self, count: int = 2, seconds: float = 90):
         """Until rounds that began after this call have ended: the attack under way keeps nobody out."""
