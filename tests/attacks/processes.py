@@ -1,4 +1,4 @@
-"""Owns the processes that are attacked: a store, two coordinators, a worker, and three gateways, on loopback.
+"""Owns the processes that are attacked: a store, two coordinators, a worker, and four gateways, on loopback.
 
 The bounds are small and the deadlines short, so that an attack that is not bounded shows within seconds. Every process is
 ended by its pid. Knows no attack.
@@ -156,14 +156,16 @@ class Cluster:
         (folder / "identities.toml").write_text(IDENTITIES)
         self.asked_port = asked_port
         self.store = self.start_store()
-        ports = [free_port() for _ in range(6)]
-        self.coordinator_port, other_coordinator, self.worker_port, gateway, tls, shop = ports
+        ports = [free_port() for _ in range(7)]
+        self.coordinator_port, other_coordinator, self.worker_port, gateway, tls, patient, shop = ports
         self.coordinator = self.start_coordinator("coordinator", self.coordinator_port)
         # Another cluster by its members, the same by name and secret: proofs for the one are no use at the other.
         self.other_coordinator = self.start_coordinator("other-coordinator", other_coordinator)
         self.worker = self.start_worker()
         self.gateway = self.start_gateway("gateway", gateway)
         self.tls = self.start_gateway("tls", tls, self.make_certificate())
+        # As the defaults are: it waits much longer for clients that do not read than for its turn to read.
+        self.patient = self.start_gateway("patient", patient, stall="60s", read='[gateway.read]\nadmission_wait_max = "1s"')
         # Over a folder, in one process: keys are files there.
         self.shop = self.start_folder_gateway(shop)
         self.await_worker()
@@ -271,7 +273,7 @@ handshakes_max = 48
 handshakes_per_address_max = 16
 """, self.worker_port, admin)
 
-    def bounds(self) -> str:
+    def bounds(self, stall: str = "4s") -> str:
         return f"""
 [gateway.limits]
 connections_max = {CONNECTIONS}
@@ -290,11 +292,11 @@ header = "5s"
 proof = "{PROOF_SECONDS}s"
 tls_handshake = "3s"
 body_idle = "4s"
-write_stall = "4s"
+write_stall = "{stall}"
 rate_window = "4s"
 """
 
-    def start_gateway(self, name: str, port: int, tls: str = "") -> Process:
+    def start_gateway(self, name: str, port: int, tls: str = "", stall: str = "4s", read: str = "") -> Process:
         admin = free_port()
         return self.launch(name, "gateway", self.shared(True) + f"""
 [gateway]
@@ -304,7 +306,8 @@ identities = "{self.folder}/identities.toml"
 memory = {{ capacity = "{LANDINGS}B" }}
 domains = ["s3.attacked.test"]
 {tls}
-{self.bounds()}
+{self.bounds(stall)}
+{read}
 """, port, admin)
 
     def start_folder_gateway(self, port: int) -> Process:
