@@ -108,6 +108,7 @@ def store(cluster):
 def raised_files():
     """Thousands of connections need descriptors."""
     import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     socket.setdefaulttimeout(None)

@@ -95,7 +95,12 @@ class Soak:
         return self.hold(self.cluster.gateway.port, address, opening, 10, again)
 
     def half_handshakes(self, choice, address):
-        return self.hold(self.cluster.tls.port, address, choice.choice([b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x40\x00" + b"\0" * 500, b"GET / HTTP/1.1\r\n"]), 60)
+        return self.hold(
+            self.cluster.tls.port,
+            address,
+            choice.choice([b"", b"\x16\x03\x01\x02\x00", b"\x16\x03\x01\x40\x00" + b"\0" * 500, b"GET / HTTP/1.1\r\n"]),
+            60,
+        )
 
     def whole_handshakes(self, choice, address):
         for _ in range(5):
@@ -104,7 +109,9 @@ class Soak:
         return 5
 
     def frames_of_http2(self, choice, address):
-        test_strangers.flood_http2(self.cluster.gateway.port, address, 1, choice.choice(["resets", "pings", "settings", "continuations", "bomb"]))
+        test_strangers.flood_http2(
+            self.cluster.gateway.port, address, 1, choice.choice(["resets", "pings", "settings", "continuations", "bomb"])
+        )
         self.stopped.wait(3)
 
     def admin_strangers(self, choice, address):
@@ -112,13 +119,25 @@ class Soak:
         return self.hold(process.admin, address, choice.choice([b"", b"GET /healthz HT", b"GET /metrics HTTP/1.1\r\nx: y\r\n"]), 30)
 
     def coordinator_strangers(self, choice, address):
-        return self.hold(self.cluster.coordinator.port, address, choice.choice([b"", b"GET /v1/map HT", b"POST /v1/workers HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999\r\n\r\n"]), 40)
+        return self.hold(
+            self.cluster.coordinator.port,
+            address,
+            choice.choice([b"", b"GET /v1/map HT", b"POST /v1/workers HTTP/1.1\r\nhost: x\r\ncontent-length: 9999999\r\n\r\n"]),
+            40,
+        )
 
     def coordinator_proofs(self, choice, address):
         port = self.cluster.coordinator.port
         method, path = choice.choice(test_coordinator.ROUTES)
         name = test_coordinator.recipient(port)
-        proof = choice.choice([None, "x", test_coordinator.proof(method, path, b"", name, secret="another secret of 16"), test_coordinator.proof(method, path, b"", "0" * 32)])
+        proof = choice.choice(
+            [
+                None,
+                "x",
+                test_coordinator.proof(method, path, b"", name, secret="another secret of 16"),
+                test_coordinator.proof(method, path, b"", "0" * 32),
+            ]
+        )
         answer = test_coordinator.ask(port, method, path, header=proof, source=address)
         if answer.status not in (0, 401):
             self.findings.append(f"a coordinator answered {answer.status} to {method} {path} without proof")
@@ -167,14 +186,21 @@ class Soak:
         self.stopped.wait(0.1)
 
     def bombs(self, choice, address):
-        bomb, (method, path, query, root) = choice.choice(list(test_documents.BOMBS.values())), choice.choice(list(test_documents.PLACES.values()))
+        bomb, (method, path, query, root) = (
+            choice.choice(list(test_documents.BOMBS.values())),
+            choice.choice(list(test_documents.PLACES.values())),
+        )
         body = (bomb.format(root) if "{0}" in bomb else bomb).encode("utf-8", "surrogateescape")
-        Peer(self.cluster.gateway.port, source=address).call(method, path, query=query, body=body, headers={"content-md5": test_documents.md5(body)})
+        Peer(self.cluster.gateway.port, source=address).call(
+            method, path, query=query, body=body, headers={"content-md5": test_documents.md5(body)}
+        )
         self.stopped.wait(1)
 
     def wrong_promises(self, choice, address):
         peer = Peer(self.cluster.gateway.port, source=address)
-        answer = peer.call("PUT", "/data/soak/promised", body=test_documents.DATA, headers=choice.choice(list(test_documents.WRONG.values())))
+        answer = peer.call(
+            "PUT", "/data/soak/promised", body=test_documents.DATA, headers=choice.choice(list(test_documents.WRONG.values()))
+        )
         if answer.status != 400:
             self.findings.append(f"a wrong promise got {answer.verdict}")
         self.stopped.wait(0.1)
@@ -185,7 +211,11 @@ class Soak:
         try:
             for number in range(20):
                 lines.append(peer.line())
-                lines[-1].say(peer.signed("PUT", f"/data/soak/slow-{number}", headers={"content-length": "1000000"}, payload="UNSIGNED-PAYLOAD").wire())
+                lines[-1].say(
+                    peer.signed(
+                        "PUT", f"/data/soak/slow-{number}", headers={"content-length": "1000000"}, payload="UNSIGNED-PAYLOAD"
+                    ).wire()
+                )
             end = time.monotonic() + HOLD_SECONDS
             while time.monotonic() < end and not self.stopped.is_set():
                 for line in lines:
@@ -209,60 +239,112 @@ class Soak:
                 line.close()
         return 2
 
-    ATTACKS = [silent_crowd, crowd_of_addresses, renewing_strangers, half_handshakes, whole_handshakes, frames_of_http2, admin_strangers, coordinator_strangers, coordinator_proofs,
-               worker_strangers, hostile_peers, changed_signatures, framings, paths, bombs, wrong_promises, slow_uploads, untaken_answers]
+    ATTACKS = [
+        silent_crowd,
+        crowd_of_addresses,
+        renewing_strangers,
+        half_handshakes,
+        whole_handshakes,
+        frames_of_http2,
+        admin_strangers,
+        coordinator_strangers,
+        coordinator_proofs,
+        worker_strangers,
+        hostile_peers,
+        changed_signatures,
+        framings,
+        paths,
+        bombs,
+        wrong_promises,
+        slow_uploads,
+        untaken_answers,
+    ]
 
 
 def quantiles(times: list[float]) -> dict[str, float]:
     ordered = sorted(times)
     at = lambda part: ordered[min(len(ordered) - 1, int(len(ordered) * part))]  # noqa: E731
-    return {"requests": len(ordered), "median_ms": 1000 * statistics.median(ordered), "p99_ms": 1000 * at(0.99), "max_ms": 1000 * ordered[-1]}
+    return {
+        "requests": len(ordered),
+        "median_ms": 1000 * statistics.median(ordered),
+        "p99_ms": 1000 * at(0.99),
+        "max_ms": 1000 * ordered[-1],
+    }
 
 
 def soak(cluster: Cluster, minutes: float) -> dict:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    clients = {"gateway": HonestClient(cluster.gateway.port, "/data/honest-1"), "gateway again": HonestClient(cluster.gateway.port, "/data/honest-2"),
-               "folder": HonestClient(cluster.shop.port, "/data/honest-3"),
-               "tls": HonestClient(cluster.tls.port, "/data/honest-4", lambda plain: context.wrap_socket(plain, server_hostname="localhost"))}
+    clients = {
+        "gateway": HonestClient(cluster.gateway.port, "/data/honest-1"),
+        "gateway again": HonestClient(cluster.gateway.port, "/data/honest-2"),
+        "folder": HonestClient(cluster.shop.port, "/data/honest-3"),
+        "tls": HonestClient(cluster.tls.port, "/data/honest-4", lambda plain: context.wrap_socket(plain, server_hostname="localhost")),
+    }
     assert Peer(cluster.gateway.port).call("PUT", "/data/soak/large", body=b"l" * (16 * MIB)).status == 200
     assert Peer(cluster.gateway.port).call("PUT", "/data/soak/kept", body=b"kept").status == 200
     for client in clients.values():
         client.start()
     time.sleep(BASELINE_SECONDS)
     attacks, began = Soak(cluster), time.monotonic()
-    threads = [threading.Thread(target=attacks.run, args=(attack.__get__(attacks), SEED + number), daemon=True) for number, attack in enumerate(Soak.ATTACKS)]
+    threads = [
+        threading.Thread(target=attacks.run, args=(attack.__get__(attacks), SEED + number), daemon=True)
+        for number, attack in enumerate(Soak.ATTACKS)
+    ]
     for thread in threads:
         thread.start()
     end, peaks = began + minutes * 60, {process.name: 0 for process in cluster.processes}
-    hourly = []
+    looks = 0
     while time.monotonic() < end and all(process.is_alive() for process in cluster.processes):
         time.sleep(min(5, max(0.1, end - time.monotonic())))
         for process in cluster.processes:
             if process.is_alive():
                 peaks[process.name] = max(peaks[process.name], process.memory())
-        hourly.append(peaks["gateway"] >> 20)
-        if len(hourly) % 24 == 0:
-            print(f"{int((time.monotonic() - began) / 60)} minutes: {sum(attacks.counts.values())} attacks, {sum(len(client.failures) for client in clients.values())} honest requests refused, "
-                  f"gateway at most {hourly[-1]} MiB", flush=True)
+        looks += 1
+        if looks % 24 == 0:
+            passed, refused = int((time.monotonic() - began) / 60), sum(len(client.failures) for client in clients.values())
+            print(f"{passed} minutes: {sum(attacks.counts.values())} attacks, {refused} honest requests refused, "
+                  f"gateway at most {peaks['gateway'] >> 20} MiB", flush=True)  # fmt: skip
     attacks.stopped.set()
     ended = time.monotonic()
     for thread in threads:
         thread.join(30)
     for client in clients.values():
         client.stop()
-    report = {"seed": SEED, "minutes": round((ended - began) / 60, 1), "attacks": dict(attacks.counts), "findings": attacks.findings[:50], "honest": {}, "memory": {}, "alive": {}}
+    report = {
+        "seed": SEED,
+        "minutes": round((ended - began) / 60, 1),
+        "attacks": dict(attacks.counts),
+        "findings": attacks.findings[:50],
+        "honest": {},
+        "memory": {},
+        "alive": {},
+    }
     for name, client in clients.items():
         before = [took for when, took in client.latencies if when < began]
         during = [took for when, took in client.latencies if began <= when < ended]
-        report["honest"][name] = {"before": quantiles(before), "during": quantiles(during), "ratio_of_medians": quantiles(during)["median_ms"] / quantiles(before)["median_ms"],
-                                  "turned_away_and_let_in_later": client.delays, "refused": [failure.what for failure in client.failures][:20], "refused_count": len(client.failures)}
+        report["honest"][name] = {
+            "before": quantiles(before),
+            "during": quantiles(during),
+            "ratio_of_medians": quantiles(during)["median_ms"] / quantiles(before)["median_ms"],
+            "turned_away_and_let_in_later": client.delays,
+            "refused": [failure.what for failure in client.failures][:20],
+            "refused_count": len(client.failures),
+        }
     for process in cluster.processes:
         report["alive"][process.name] = process.is_alive()
         if process.is_alive():
             bound = memory_bound(cluster.at_rest[process.name])
-            report["memory"][process.name] = {"at_rest_mib": cluster.at_rest[process.name] >> 20, "peak_mib": process.memory("VmHWM") >> 20, "end_mib": process.memory() >> 20, "bound_mib": bound >> 20}
-    report["left"] = {name: metric(cluster.gateway.admin, name) for name in ("verbs3_gateway_requests_in_flight", "verbs3_gateway_body_memory_bytes", "verbs3_gateway_form_bytes")}
+            report["memory"][process.name] = {
+                "at_rest_mib": cluster.at_rest[process.name] >> 20,
+                "peak_mib": process.memory("VmHWM") >> 20,
+                "end_mib": process.memory() >> 20,
+                "bound_mib": bound >> 20,
+            }
+    report["left"] = {
+        name: metric(cluster.gateway.admin, name)
+        for name in ("verbs3_gateway_requests_in_flight", "verbs3_gateway_body_memory_bytes", "verbs3_gateway_form_bytes")
+    }
     kept = Peer(cluster.store.port).call("GET", "/data/soak/kept")
     if kept.body != b"kept":
         report["findings"].append("an object is gone that nobody may have removed")
@@ -290,7 +372,12 @@ def main() -> int:
     (folder / "report.json").write_text(json.dumps(report, indent=1))
     print(json.dumps(report, indent=1))
     over = [name for name, held in report["memory"].items() if name in ("gateway", "tls", "shop") and held["peak_mib"] > held["bound_mib"]]
-    wrong = report["findings"] or over or not all(report["alive"].values()) or any(client["refused_count"] for client in report["honest"].values())
+    wrong = (
+        report["findings"]
+        or over
+        or not all(report["alive"].values())
+        or any(client["refused_count"] for client in report["honest"].values())
+    )
     return 1 if wrong else 0
 
 

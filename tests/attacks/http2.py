@@ -19,8 +19,13 @@ class Http2:
 
     def __init__(self, line: Line):
         self.line = line
-        config = h2.config.H2Configuration(client_side=True, validate_outbound_headers=False, normalize_outbound_headers=False,
-                                           validate_inbound_headers=False, header_encoding=None)
+        config = h2.config.H2Configuration(
+            client_side=True,
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
+            validate_inbound_headers=False,
+            header_encoding=None,
+        )
         self.h2 = h2.connection.H2Connection(config)
         self.h2.initiate_connection()
         self.flush()

@@ -108,7 +108,7 @@ class Line:
             while len(self.buffer) < int(length):
                 if not self.read_more():
                     return Answer(0, headers, self.buffer)
-            answer.body, self.buffer = self.buffer[:int(length)], self.buffer[int(length):]
+            answer.body, self.buffer = self.buffer[: int(length)], self.buffer[int(length) :]
         elif answer.header("transfer-encoding"):
             answer.body = self.read_chunked()
         else:
@@ -130,7 +130,7 @@ class Line:
                 if not self.read_more():
                     return body + rest
                 rest += self.buffer
-            body, self.buffer = body + rest[:size], rest[size + 2:]
+            body, self.buffer = body + rest[:size], rest[size + 2 :]
             if size == 0:
                 return body
 
@@ -219,8 +219,19 @@ class Peer:
     def line(self) -> Line:
         return Line(self.port, self.source, self.wrap)
 
-    def signed(self, method: str, path: str, *, query: list = (), headers: dict | None = None, body: bytes = b"", payload: str | None = None,
-               host: str | None = None, framed: bool = False, **changes) -> Signed:
+    def signed(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: list = (),
+        headers: dict | None = None,
+        body: bytes = b"",
+        payload: str | None = None,
+        host: str | None = None,
+        framed: bool = False,
+        **changes,
+    ) -> Signed:
         """By header. PATH is plain text, and encoded here. FRAMED: the caller adds what says how long the body is. CHANGES: of the signer."""
         path = sigv4.uri(path)
         head = {"host": host or self.host} | (headers or {})
@@ -229,8 +240,9 @@ class Peer:
         made = signer(self.key, **changes).authorize(method, path, list(query), head, payload or sigv4.sha256(body))
         return Signed(method, target(path, query), list(made.items()), body)
 
-    def presigned(self, method: str, path: str, *, query: list = (), headers: dict | None = None, body: bytes = b"", expires: int = 300,
-                  **changes) -> Signed:
+    def presigned(
+        self, method: str, path: str, *, query: list = (), headers: dict | None = None, body: bytes = b"", expires: int = 300, **changes
+    ) -> Signed:
         path = sigv4.uri(path)
         head = {"host": self.host} | (headers or {})
         pairs = signer(self.key, **changes).presign(method, path, list(query), head, expires)

@@ -132,7 +132,7 @@ def check_streaming(body: bytes, key: bytes, stamp: str, scope: str, seed: str):
         if not match:
             raise Refused("no chunk")
         size, given = int(match[1], 16), match[2].decode()
-        data, rest = rest[match.end():match.end() + size], rest[match.end() + size:]
+        data, rest = rest[match.end() : match.end() + size], rest[match.end() + size :]
         if len(data) != size or rest[:2] != b"\r\n":
             raise Refused("a chunk is cut short")
         rest = rest[2:]
@@ -175,11 +175,15 @@ def check(method: str, target: str, headers: list[tuple[str, str]], body: bytes,
     if by_url:
         if any(decoded.count(name) != 1 for name in OF_URLS):
             raise Refused("a parameter of the signature is missing, or came twice")
-        values = {name: unquote_to_bytes(value.replace("+", "%20") if reading.plus_is_space else value).decode("utf-8", "surrogateescape")
-                  for name, value in zip(decoded, (value for _, value in parameters), strict=True)}
+        values = {
+            name: unquote_to_bytes(value.replace("+", "%20") if reading.plus_is_space else value).decode("utf-8", "surrogateescape")
+            for name, value in zip(decoded, (value for _, value in parameters), strict=True)
+        }
         if values["X-Amz-Algorithm"] != ALGORITHM:
             raise Refused("another algorithm")
-        credential, listed, signature, stamp = (values[name] for name in ("X-Amz-Credential", "X-Amz-SignedHeaders", "X-Amz-Signature", "X-Amz-Date"))
+        credential, listed, signature, stamp = (
+            values[name] for name in ("X-Amz-Credential", "X-Amz-SignedHeaders", "X-Amz-Signature", "X-Amz-Date")
+        )
         if not re.fullmatch("[0-9]{1,6}", values["X-Amz-Expires"]) or int(values["X-Amz-Expires"]) > WEEK:
             raise Refused("no validity")
         began = parse_time(stamp)
@@ -204,7 +208,9 @@ def check(method: str, target: str, headers: list[tuple[str, str]], body: bytes,
     listed = relist(headers, listed) if reading.relists else listed
     key, scope = signing_key(secrets, credential, stamp)
     canonical_path = path if reading.path_as_sent else encode(unquote_to_bytes(path), "/")
-    canonical = "\n".join([method, canonical_path, canonical_query(query, reading), header_lines(headers, listed, reading), listed, payload])
+    canonical = "\n".join(
+        [method, canonical_path, canonical_query(query, reading), header_lines(headers, listed, reading), listed, payload]
+    )
     to_sign = "\n".join([ALGORITHM, stamp, scope, hashlib.sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest()])
     if not hmac.compare_digest(hmac_sha256(key, to_sign).hex().encode(), signature.encode("utf-8", "surrogateescape")):
         raise Refused("the signature")

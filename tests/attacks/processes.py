@@ -180,7 +180,10 @@ class Cluster:
 
     def start_store(self) -> Process:
         port, admin = free_port(), free_port()
-        return self.launch("store", "dev", f"""
+        return self.launch(
+            "store",
+            "dev",
+            f"""
 [dev]
 dir = "{self.folder}/store"
 demo = false
@@ -191,7 +194,10 @@ identities = "{self.folder}/identities.toml"
 memory = {{ capacity = "64MiB" }}
 [worker]
 memory = {{ capacity = "64MiB" }}
-""", port, admin)
+""",
+            port,
+            admin,
+        )
 
     def shared(self, coordinators: bool) -> str:
         listed = f'coordinators = ["http://127.0.0.1:{self.coordinator_port}"]' if coordinators else ""
@@ -244,7 +250,11 @@ admin_deadline = "3s"
         admin = free_port()
         token = self.folder / "token"
         token.write_text("a-token-of-notifications\n")
-        return self.launch(name, "coordinator", self.shared(True) + f"""
+        return self.launch(
+            name,
+            "coordinator",
+            self.shared(True)
+            + f"""
 [coordinator]
 listen = "127.0.0.1:{port}"
 admin_listen = "127.0.0.1:{admin}"
@@ -256,11 +266,18 @@ connections_max = 256
 proof_deadline = "3s"
 notification_token_file = "{token}"
 store = {{ kind = "folder", path = "{self.folder}/{name}" }}
-""", port, admin)
+""",
+            port,
+            admin,
+        )
 
     def start_worker(self) -> Process:
         admin = free_port()
-        return self.launch("worker", "worker", self.shared(True) + f"""
+        return self.launch(
+            "worker",
+            "worker",
+            self.shared(True)
+            + f"""
 [worker]
 id = "worker-0"
 listen = "127.0.0.1:{self.worker_port}"
@@ -271,7 +288,10 @@ shm = {{ enabled = false }}
 connect_deadline = "3s"
 handshakes_max = 48
 handshakes_per_address_max = 16
-""", self.worker_port, admin)
+""",
+            self.worker_port,
+            admin,
+        )
 
     def bounds(self, stall: str = "4s") -> str:
         return f"""
@@ -298,7 +318,11 @@ rate_window = "4s"
 
     def start_gateway(self, name: str, port: int, tls: str = "", stall: str = "4s", read: str = "") -> Process:
         admin = free_port()
-        return self.launch(name, "gateway", self.shared(True) + f"""
+        return self.launch(
+            name,
+            "gateway",
+            self.shared(True)
+            + f"""
 [gateway]
 listen = "127.0.0.1:{port}"
 admin_listen = "127.0.0.1:{admin}"
@@ -308,11 +332,17 @@ domains = ["s3.attacked.test"]
 {tls}
 {self.bounds(stall)}
 {read}
-""", port, admin)
+""",
+            port,
+            admin,
+        )
 
     def start_folder_gateway(self, port: int) -> Process:
         admin = free_port()
-        return self.launch("shop", "dev", f"""
+        return self.launch(
+            "shop",
+            "dev",
+            f"""
 [dev]
 dir = "{self.folder}/shop"
 demo = false
@@ -339,18 +369,43 @@ memory = {{ capacity = "{LANDINGS}B" }}
 [worker]
 memory = {{ capacity = "64MiB" }}
 {self.bounds()}
-""", port, admin)
+""",
+            port,
+            admin,
+        )
 
     def make_certificate(self) -> str:
         key, certificate = self.folder / "key.pem", self.folder / "certificate.pem"
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-                        "-subj", "/CN=localhost", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        subprocess.run(
+            [
+                "openssl",
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "2",
+                "-subj",
+                "/CN=localhost",
+                "-keyout",
+                key,
+                "-out",
+                certificate,
+            ],
+            check=True,
+            capture_output=True,
+        )
         return f'[gateway.tls]\ncertificate = "{certificate}"\nkey = "{key}"'
 
     def await_worker(self):
         """Until the worker is in the map that the gateways follow."""
         end = time.monotonic() + START_SECONDS_MAX
-        while metric(self.gateway.admin, "verbs3_client_map_workers", 0) + metric(self.coordinator.admin, "verbs3_coordinator_members", 0) < 1:
+        while (
+            metric(self.gateway.admin, "verbs3_client_map_workers", 0) + metric(self.coordinator.admin, "verbs3_coordinator_members", 0) < 1
+        ):
             assert time.monotonic() < end, "the worker is not in the map"
             time.sleep(0.1)
 

@@ -23,8 +23,16 @@ def mac(key: bytes, *parts: bytes) -> str:
 def proof(method: str, path: str, body: bytes, recipient: str, *, secret: str = SECRET, cluster: str = CLUSTER, skew: float = 0) -> str:
     """As coordinator/client/src/proof.rs describes it."""
     now, nonce, digest = int((time.time() + skew) * 1000), secrets.token_hex(16), hashlib.sha256(body)
-    made = mac(f"{cluster}\n{secret}".encode(), b"verbs3 coordinator request 2", method.encode(), path.encode(), now.to_bytes(8, "big"), nonce.encode(),
-               recipient.encode(), digest.digest())
+    made = mac(
+        f"{cluster}\n{secret}".encode(),
+        b"verbs3 coordinator request 2",
+        method.encode(),
+        path.encode(),
+        now.to_bytes(8, "big"),
+        nonce.encode(),
+        recipient.encode(),
+        digest.digest(),
+    )
     return f"{now}.{nonce}.{recipient}.{digest.hexdigest()}.{made}"
 
 
@@ -45,11 +53,35 @@ def port(cluster):
     return cluster.coordinator.port
 
 
-ROUTES = [("GET", "/v1/cluster"), ("GET", "/v1/workers"), ("GET", "/v1/map"), ("GET", "/v1/hot"), ("GET", "/v1/placement"), ("GET", "/v1/objects/data/x"), ("GET", "/v1/preload"),
-          ("GET", "/v1/preload/x"), ("GET", "/v1/preload/x/progress"), ("GET", "/v1/openapi.json"), ("POST", "/v1/evict"), ("POST", "/v1/pin"), ("POST", "/v1/unpin"),
-          ("POST", "/v1/invalidate"), ("POST", "/v1/notifications"), ("POST", "/v1/preload"), ("DELETE", "/v1/preload/x"), ("POST", "/v1/workers"), ("POST", "/v1/workers/worker-0/renew"),
-          ("POST", "/v1/workers/worker-0/leave"), ("POST", "/v1/workers/worker-0/drain"), ("POST", "/v1/workers/worker-0/undrain"), ("DELETE", "/v1/workers/worker-0"),
-          ("POST", "/v1/workers/worker-0/relay"), ("GET", "/"), ("GET", "/metrics"), ("PUT", "/v1/map")]
+ROUTES = [
+    ("GET", "/v1/cluster"),
+    ("GET", "/v1/workers"),
+    ("GET", "/v1/map"),
+    ("GET", "/v1/hot"),
+    ("GET", "/v1/placement"),
+    ("GET", "/v1/objects/data/x"),
+    ("GET", "/v1/preload"),
+    ("GET", "/v1/preload/x"),
+    ("GET", "/v1/preload/x/progress"),
+    ("GET", "/v1/openapi.json"),
+    ("POST", "/v1/evict"),
+    ("POST", "/v1/pin"),
+    ("POST", "/v1/unpin"),
+    ("POST", "/v1/invalidate"),
+    ("POST", "/v1/notifications"),
+    ("POST", "/v1/preload"),
+    ("DELETE", "/v1/preload/x"),
+    ("POST", "/v1/workers"),
+    ("POST", "/v1/workers/worker-0/renew"),
+    ("POST", "/v1/workers/worker-0/leave"),
+    ("POST", "/v1/workers/worker-0/drain"),
+    ("POST", "/v1/workers/worker-0/undrain"),
+    ("DELETE", "/v1/workers/worker-0"),
+    ("POST", "/v1/workers/worker-0/relay"),
+    ("GET", "/"),
+    ("GET", "/metrics"),
+    ("PUT", "/v1/map"),
+]
 
 
 @pytest.mark.parametrize("method,path", ROUTES)
@@ -57,9 +89,22 @@ def test_nothing_is_told_or_done_without_proof(port, source, method, path):
     body = b'{"prefixes": ["s3://data/"]}' if method == "POST" else b""
     name = recipient(port)
     zeros = f"{int(time.time() * 1000)}.{'0' * 32}.{name}.{hashlib.sha256(body).hexdigest()}.{'0' * 64}"
-    for header in (None, "", "x", "....", zeros, zeros[:-64], proof(method, path, body, name, secret="another secret of 16"), proof(method, path, body, name, cluster="other"),
-                   proof(method, path, b"another body", name), proof(method, path + "?x=1", body, name), proof("PATCH", path, body, name), proof(method, path, body, "0" * 32),
-                   proof(method, path, body, name, skew=-3600) if method != "GET" else "", proof(method, path, body, name)[:-1] + "0" * 1000):
+    for header in (
+        None,
+        "",
+        "x",
+        "....",
+        zeros,
+        zeros[:-64],
+        proof(method, path, body, name, secret="another secret of 16"),
+        proof(method, path, body, name, cluster="other"),
+        proof(method, path, b"another body", name),
+        proof(method, path + "?x=1", body, name),
+        proof("PATCH", path, body, name),
+        proof(method, path, body, "0" * 32),
+        proof(method, path, body, name, skew=-3600) if method != "GET" else "",
+        proof(method, path, body, name)[:-1] + "0" * 1000,
+    ):
         answer = ask(port, method, path, body, header, source=source)
         assert answer.status in (0, 401, 431), (header, answer)
         assert b"127.0.0.1" not in answer.body and b"worker-0" not in answer.body, answer
@@ -120,17 +165,33 @@ def test_the_token_opens_notifications_alone(port, source):
     right = f"authorization: Bearer {token}\r\n"
     event = json.dumps({"Records": [{"s3": {"bucket": {"name": "data"}, "object": {"key": "x"}}}]}).encode()
     assert ask(port, "POST", "/v1/notifications", event, headers=right).status not in (0, 401)
-    for path, headers in (("/v1/notifications", f"authorization: Bearer {token}x\r\n"), ("/v1/notifications", f"authorization: Bearer {token[:-1]}\r\n"), ("/v1/notifications", "authorization: Bearer \r\n"),
-                          (f"/v1/notifications?token={token}x", ""), ("/v1/notifications?token=", ""), ("/v1/invalidate", right), (f"/v1/invalidate?token={token}", ""), ("/v1/preload", right),
-                          ("/v1//notifications", right), ("/v1/notifications/", right), ("/v1/notifications/../invalidate", right), ("/v1/%6eotifications", right)):
+    for path, headers in (
+        ("/v1/notifications", f"authorization: Bearer {token}x\r\n"),
+        ("/v1/notifications", f"authorization: Bearer {token[:-1]}\r\n"),
+        ("/v1/notifications", "authorization: Bearer \r\n"),
+        (f"/v1/notifications?token={token}x", ""),
+        ("/v1/notifications?token=", ""),
+        ("/v1/invalidate", right),
+        (f"/v1/invalidate?token={token}", ""),
+        ("/v1/preload", right),
+        ("/v1//notifications", right),
+        ("/v1/notifications/", right),
+        ("/v1/notifications/../invalidate", right),
+        ("/v1/%6eotifications", right),
+    ):
         assert ask(port, "POST", path, event, headers=headers, source=source).status in (401, 404), path
     assert ask(port, "GET", "/v1/notifications", headers=right, source=source).status in (401, 404, 405)
 
 
 def test_strangers_keep_neither_workers_nor_operators_out(cluster, port, source, honest):
     lines = []
-    for opening in (b"", b"GET /v1/map HT", b"GET /v1/map HTTP/1.1\r\nx: y\r\n", b"POST /v1/workers HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n",
-                    b"POST /v1/notifications HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"):
+    for opening in (
+        b"",
+        b"GET /v1/map HT",
+        b"GET /v1/map HTTP/1.1\r\nx: y\r\n",
+        b"POST /v1/workers HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n",
+        b"POST /v1/notifications HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
+    ):
         for _ in range(60):
             line = Line(port, source)
             line.say(opening)
@@ -143,7 +204,11 @@ def test_strangers_keep_neither_workers_nor_operators_out(cluster, port, source,
 
 def test_a_stranger_renews_nothing_at_a_coordinator(port, source):
     lines = []
-    for opening, again in ((b"GET / HTTP/1.1\r\n", b"x: y\r\n"), (b"", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"), (b"POST / HTTP/1.1\r\ncontent-length: 1000000\r\n\r\n", b"a")):
+    for opening, again in (
+        (b"GET / HTTP/1.1\r\n", b"x: y\r\n"),
+        (b"", b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"),
+        (b"POST / HTTP/1.1\r\ncontent-length: 1000000\r\n\r\n", b"a"),
+    ):
         line = Line(port, source)
         line.say(opening)
         lines.append((line, again))
@@ -161,7 +226,9 @@ def test_a_proven_senders_huge_bodies_are_bounded(cluster, port):
     for _ in range(40):
         line = Line(port)
         line.socket.settimeout(0.3)
-        line.say(f"POST /v1/preload HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\nx-verbs3-proof: {proof('POST', '/v1/preload', body, name)}\r\n\r\n".encode() + b"a" * (6 * MIB))
+        shown = proof("POST", "/v1/preload", body, name)
+        head = f"POST /v1/preload HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\nx-verbs3-proof: {shown}\r\n\r\n"
+        line.say(head.encode() + b"a" * (6 * MIB))
         held.append(line)
     assert cluster.coordinator.memory() < cluster.at_rest["coordinator"] + 256 * MIB
     assert metric_members(port) == 1
@@ -170,8 +237,15 @@ def test_a_proven_senders_huge_bodies_are_bounded(cluster, port):
 
 
 def test_garbage_is_answered_or_cut(port, source):
-    for garbage in (b"\x00" * 5000, b"\xff" * 5000, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET " + b"/" * 500_000, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000,
-                    b"POST /v1/preload HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n"):
+    for garbage in (
+        b"\x00" * 5000,
+        b"\xff" * 5000,
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET " + b"/" * 500_000,
+        b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 50_000,
+        b"POST /v1/preload HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+    ):
         with Line(port, source) as line:
             line.say(garbage)
             assert line.read_answer().status in (0, 400, 401, 414, 431)

@@ -48,8 +48,10 @@ def test_headers_over_http2(cluster, honest, held, source):
         held.append(line)
         http2 = Http2(line)
         for _ in range(60):
-            http2.h2.send_headers(http2.h2.get_next_available_stream_id(), [(":method", "PUT"), (":scheme", "http"), (":path", "/data/x"), (":authority", "x")]
-                                  + [("x-a", "a" * 4000)] * 3)
+            http2.h2.send_headers(
+                http2.h2.get_next_available_stream_id(),
+                [(":method", "PUT"), (":scheme", "http"), (":path", "/data/x"), (":authority", "x")] + [("x-a", "a" * 4000)] * 3,
+            )
         http2.flush()
     honest.await_rounds(1)
     within_bounds(cluster, cluster.gateway)
@@ -89,8 +91,10 @@ def test_answers_over_http2_that_nobody_takes(cluster, gateway, held, honest):
         http2.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
         for _ in range(100):
             request = gateway.signed("GET", "/data/small")
-            http2.begin([(":method", "GET"), (":scheme", "http"), (":path", request.target), (":authority", gateway.host)]
-                        + [(name.lower(), value) for name, value in request.headers if name != "host"])
+            http2.begin(
+                [(":method", "GET"), (":scheme", "http"), (":path", request.target), (":authority", gateway.host)]
+                + [(name.lower(), value) for name, value in request.headers if name != "host"]
+            )
     honest.await_rounds(1)
     within_bounds(cluster, cluster.gateway)
 
@@ -121,8 +125,11 @@ def test_requests_of_a_known_identity(cluster, gateway, held, honest):
     """Everything at once: reads of a large object that are not taken, uploads, listings."""
     assert gateway.call("PUT", "/data/large", body=b"l" * (16 * MIB)).status == 200
     for number in range(60):
-        for request in (gateway.signed("GET", "/data/large"), gateway.signed("PUT", f"/data/known/{number}", headers={"content-length": "400000"}, payload="UNSIGNED-PAYLOAD"),
-                        gateway.signed("GET", "/data", query=[("list-type", "2")])):
+        for request in (
+            gateway.signed("GET", "/data/large"),
+            gateway.signed("PUT", f"/data/known/{number}", headers={"content-length": "400000"}, payload="UNSIGNED-PAYLOAD"),
+            gateway.signed("GET", "/data", query=[("list-type", "2")]),
+        ):
             line = gateway.line()
             line.socket.settimeout(1)
             line.say(request.wire() + (b"u" * 300_000 if request.method == "PUT" and number < 20 else b""))

@@ -32,10 +32,17 @@ def test_a_scope_of_another_service_opens_nothing(gateway, service):
         assert gateway.send(request).status in (400, 403)
 
 
-@pytest.mark.parametrize("change", [
-    lambda text: text.replace("/us-east-1/", "/eu-west-1/"), lambda text: text.replace("aws4_request", "aws4_reques"),
-    lambda text: text.replace("/s3/", "/s3/s3/"), lambda text: text.replace("/us-east-1/", "//"), lambda text: text.replace("/s3/", "/")],
-    ids=["region", "terminal", "longer", "empty", "shorter"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("/us-east-1/", "/eu-west-1/"),
+        lambda text: text.replace("aws4_request", "aws4_reques"),
+        lambda text: text.replace("/s3/", "/s3/s3/"),
+        lambda text: text.replace("/us-east-1/", "//"),
+        lambda text: text.replace("/s3/", "/"),
+    ],
+    ids=["region", "terminal", "longer", "empty", "shorter"],
+)
 def test_a_scope_that_was_changed_opens_nothing(gateway, change):
     by_header = gateway.signed("GET", OBJECT)
     by_url = gateway.presigned("GET", OBJECT)
@@ -60,8 +67,20 @@ def test_a_scope_of_another_day_opens_nothing(gateway, days):
     assert gateway.send(Signed("GET", OBJECT, list(head.items()))).status in (400, 403)
 
 
-@pytest.mark.parametrize("name", ["X-Amz-Signature", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Algorithm",
-                                  "x-amz-signature", "%58-Amz-Expires", "X-Amz-Expire%73"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "X-Amz-Signature",
+        "X-Amz-Credential",
+        "X-Amz-Date",
+        "X-Amz-Expires",
+        "X-Amz-SignedHeaders",
+        "X-Amz-Algorithm",
+        "x-amz-signature",
+        "%58-Amz-Expires",
+        "X-Amz-Expire%73",
+    ],
+)
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_doubled_parameter_is_refused(gateway, name, place):
     url = gateway.presigned("GET", OBJECT)
@@ -76,7 +95,10 @@ def test_a_doubled_parameter_is_refused(gateway, name, place):
 
 def test_a_second_signature_is_refused(gateway):
     by_header, by_url = gateway.signed("GET", OBJECT), gateway.presigned("GET", OBJECT)
-    forged = ("authorization", f"AWS4-HMAC-SHA256 Credential={OWNER.access}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature={'0' * 64}")
+    forged = (
+        "authorization",
+        f"AWS4-HMAC-SHA256 Credential={OWNER.access}/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature={'0' * 64}",
+    )
     v2 = ("authorization", f"AWS {OWNER.access}:c2lnbmF0dXJl")
     for second in (forged, v2, ("authorization", "Bearer x"), ("authorization", "")):
         assert gateway.send(by_header.add(second)).status in (400, 403)
@@ -102,8 +124,13 @@ def test_host_and_authority_are_one_over_http2(gateway):
     for request in (gateway.signed("GET", OBJECT), gateway.presigned("GET", OBJECT)):
         with gateway.line() as line:
             assert Http2(line).send(request, gateway.host).body == b"plain"
-        for authority, more in ((other, [("host", gateway.host)]), (gateway.host, [("host", other)]), (other, []),
-                                (gateway.host, [("host", gateway.host), ("host", other)]), ("", [("host", other)])):
+        for authority, more in (
+            (other, [("host", gateway.host)]),
+            (gateway.host, [("host", other)]),
+            (other, []),
+            (gateway.host, [("host", gateway.host), ("host", other)]),
+            ("", [("host", other)]),
+        ):
             with gateway.line() as line:
                 answer = Http2(line).send(request, authority, *more)
                 assert answer.status in (0, 400, 403), (authority, more, answer)
@@ -126,8 +153,15 @@ def v2_url(method: str, expires: int) -> str:
     return signature.replace("+", "%2B").replace("=", "%3D").replace("/", "%2F")
 
 
-@pytest.mark.parametrize("names", [("AWSAccessKeyId", "Expires", "Signature"), ("AWSAccessKey%49d", "Expires", "%53ignature"),
-                                   ("%41%57%53AccessKeyId", "%45xpires", "S%69gnature"), ("awsaccesskeyid", "expires", "signature")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("AWSAccessKeyId", "Expires", "Signature"),
+        ("AWSAccessKey%49d", "Expires", "%53ignature"),
+        ("%41%57%53AccessKeyId", "%45xpires", "S%69gnature"),
+        ("awsaccesskeyid", "expires", "signature"),
+    ],
+)
 def test_version_2_in_a_url_is_off_whatever_its_names(gateway, names):
     expires = int(time.time()) + 300
     key, until, signature = names
@@ -144,7 +178,9 @@ def test_version_2_in_a_header_is_off(gateway, scheme):
     assert gateway.send(Signed("GET", OBJECT, headers)).status in (400, 403)
 
 
-@pytest.mark.parametrize("expires,age", [(1, 60), (604800, 604900), (604801, 0), (10**12, 0), (-1, 0), (0, 5), (300, -1200), ("3e2", 0), ("٣٠٠", 0), ("", 0)])
+@pytest.mark.parametrize(
+    "expires,age", [(1, 60), (604800, 604900), (604801, 0), (10**12, 0), (-1, 0), (0, 5), (300, -1200), ("3e2", 0), ("٣٠٠", 0), ("", 0)]
+)
 def test_a_url_out_of_its_time_is_refused(gateway, expires, age):
     assert gateway.send(gateway.presigned("GET", OBJECT, expires=expires, now=shifted(-age))).status in (400, 403)
 
@@ -159,8 +195,12 @@ def test_a_replay_within_its_time_does_again_what_was_signed_and_no_more(gateway
     put = gateway.signed("PUT", "/data/scope/replayed", body=b"one")
     assert gateway.send(put).status == 200
     assert gateway.call("PUT", "/data/scope/replayed", body=b"two").status == 200
-    for changed in (Signed("PUT", put.target, put.headers, b"won"), Signed("PUT", put.target + "?x", put.headers, b"one"),
-                    Signed("DELETE", put.target, put.headers, b"one"), Signed("PUT", "/data/scope/object", put.headers, b"one")):
+    for changed in (
+        Signed("PUT", put.target, put.headers, b"won"),
+        Signed("PUT", put.target + "?x", put.headers, b"one"),
+        Signed("DELETE", put.target, put.headers, b"one"),
+        Signed("PUT", "/data/scope/object", put.headers, b"one"),
+    ):
         assert gateway.send(changed).status in (400, 403)
     assert gateway.call("GET", "/data/scope/replayed").body == b"two"
 
@@ -172,7 +212,9 @@ def test_a_replay_at_another_endpoint_is_refused(gateway, cluster):
         assert other.send(request.replace("host", other.host)).status in (400, 403)
 
 
-@pytest.mark.xfail(strict=True, reason="what was signed for one endpoint is taken by another that is told the first one's name: no list of own names")
+@pytest.mark.xfail(
+    strict=True, reason="what was signed for one endpoint is taken by another that is told the first one's name: no list of own names"
+)
 def test_a_replay_at_another_endpoint_under_the_first_ones_name_is_refused(gateway, cluster):
     other = Peer(cluster.shop.port)
     other.call("PUT", OBJECT, body=b"other")
@@ -180,8 +222,16 @@ def test_a_replay_at_another_endpoint_under_the_first_ones_name_is_refused(gatew
 
 
 def test_keys_that_nobody_has_open_nothing(gateway):
-    for access, secret in (("AKNOBODY", OWNER.secret), (OWNER.access, ""), (OWNER.access, "wrong"), ("", ""), (OWNER.access.lower(), OWNER.secret),
-                           (OWNER.access + " ", OWNER.secret), ("*", "x"), (OWNER.access, OWNER.secret + "\n")):
+    for access, secret in (
+        ("AKNOBODY", OWNER.secret),
+        (OWNER.access, ""),
+        (OWNER.access, "wrong"),
+        ("", ""),
+        (OWNER.access.lower(), OWNER.secret),
+        (OWNER.access + " ", OWNER.secret),
+        ("*", "x"),
+        (OWNER.access, OWNER.secret + "\n"),
+    ):
         stranger = gateway.by(type(OWNER)(access, secret))
         for request in (stranger.signed("GET", OBJECT), stranger.presigned("GET", OBJECT)):
             assert gateway.send(request).status in (400, 403), (access, secret)

@@ -38,7 +38,10 @@ def test_uploads_that_come_too_slowly_are_cut(cluster, honest, gateway, store, h
 def test_uploads_that_stop_are_cut(cluster, honest, gateway, store, held):
     for number in range(40):
         line = gateway.line()
-        line.say(gateway.signed("PUT", f"/data/stopped/{number}", headers={"content-length": "1000000"}, payload="UNSIGNED-PAYLOAD").wire() + b"a" * 100_000)
+        line.say(
+            gateway.signed("PUT", f"/data/stopped/{number}", headers={"content-length": "1000000"}, payload="UNSIGNED-PAYLOAD").wire()
+            + b"a" * 100_000
+        )
         held.append(line)
     honest.await_rounds(2)
     # Each is answered 400 RequestTimeout, or cut.
@@ -49,7 +52,7 @@ def test_uploads_that_stop_are_cut(cluster, honest, gateway, store, held):
 def test_answers_that_are_not_taken_are_cut(cluster, honest, gateway, held):
     """A large object, asked for over and over and never read; and one that is read by a few bytes a second."""
     assert gateway.call("PUT", "/data/large", body=b"l" * (24 * MIB)).status == 200
-    for number in range(24):
+    for _ in range(24):
         line = gateway.line()
         line.say(gateway.signed("GET", "/data/large").wire())
         held.append(line)
@@ -70,7 +73,11 @@ def test_chunks_of_16_mib_are_held_within_the_bound(cluster, honest, gateway, he
     """A signed chunk is proven at its end alone: nobody may keep it until then in memory."""
     for number in range(60):
         path = f"/data/chunks/{number}"
-        signer_head = {"content-encoding": "aws-chunked", "x-amz-decoded-content-length": str(16 * MIB), "content-length": str(16 * MIB + 500)}
+        signer_head = {
+            "content-encoding": "aws-chunked",
+            "x-amz-decoded-content-length": str(16 * MIB),
+            "content-length": str(16 * MIB + 500),
+        }
         line = gateway.line()
         line.socket.settimeout(0.5)
         line.say(gateway.signed("PUT", path, headers=signer_head, payload=SIGNED).wire())
@@ -85,7 +92,9 @@ def test_documents_in_chunks_of_16_mib_are_refused(cluster, honest, gateway):
     for query in ([("delete", "")], [("cors", "")]):
         headers = {"content-encoding": "aws-chunked", "x-amz-decoded-content-length": str(16 * MIB), "content-length": str(16 * MIB + 500)}
         with gateway.line() as line:
-            line.say(gateway.signed("POST" if query[0][0] == "delete" else "PUT", "/data", query=query, headers=headers, payload=SIGNED).wire())
+            line.say(
+                gateway.signed("POST" if query[0][0] == "delete" else "PUT", "/data", query=query, headers=headers, payload=SIGNED).wire()
+            )
             line.say(b"1000000;chunk-signature=" + b"0" * 64 + b"\r\n" + b"c" * (5 * MIB))
             assert line.read_answer().status in (0, 400, 403, 413, 503)
 
@@ -94,13 +103,17 @@ def test_one_identity_does_not_take_every_place(cluster, honest, gateway, held):
     """Bodies up to the bound of one identity; another one is served."""
     for number in range(300):
         line = gateway.line()
-        line.say(gateway.signed("PUT", f"/data/many/{number}", headers={"content-length": "10000000"}, payload="UNSIGNED-PAYLOAD").wire() + b"a")
+        line.say(
+            gateway.signed("PUT", f"/data/many/{number}", headers={"content-length": "10000000"}, payload="UNSIGNED-PAYLOAD").wire() + b"a"
+        )
         held.append(line)
     await_that(lambda: all(line.is_closed() or line.buffer for line in held), "uploads that do not come are waited for", GENEROUS)
     assert Peer(cluster.gateway.port, OWNER).call("GET", "/data/honest/1").status == 200
 
 
-@pytest.mark.xfail(strict=True, reason="gateway.limits.bodies_max has no share for each identity: one that holds it shuts out the bodies of all others")
+@pytest.mark.xfail(
+    strict=True, reason="gateway.limits.bodies_max has no share for each identity: one that holds it shuts out the bodies of all others"
+)
 @pytest.mark.parametrize("kind", ["uploads", "documents"])
 def test_one_identity_leaves_memory_for_the_bodies_of_others(cluster, source, held, kind):
     """By default, too: 423 uploads take all of bodies_max (256 MiB), and uploads_per_identity_max allows 448. Of documents 32 are enough,
@@ -108,13 +121,24 @@ def test_one_identity_leaves_memory_for_the_bodies_of_others(cluster, source, he
     attacker = Peer(cluster.patient.port, OWNER if kind == "uploads" else OTHER_WARMER, source)
     for number in range(100 if kind == "uploads" else 12):
         line = attacker.line()
-        request = {"uploads": lambda: attacker.signed("PUT", f"/data/memory/{number}", headers={"content-length": "10000000"}, payload="UNSIGNED-PAYLOAD"),  # noqa: B023
-                   "documents": lambda: attacker.signed("POST", "/data", query=[("delete", "")], headers={"content-length": str(4 * MIB)}, payload="UNSIGNED-PAYLOAD")}
+        request = {
+            "uploads": lambda: attacker.signed(
+                "PUT", f"/data/memory/{number}", headers={"content-length": "10000000"}, payload="UNSIGNED-PAYLOAD"
+            ),  # noqa: B023
+            "documents": lambda: attacker.signed(
+                "POST", "/data", query=[("delete", "")], headers={"content-length": str(4 * MIB)}, payload="UNSIGNED-PAYLOAD"
+            ),
+        }
         line.say(request[kind]().wire() + b"a")
         held.append(line)
     # Those that got no memory were answered; the others wait for their bodies, and hold what they got.
-    await_that(lambda: metric(cluster.patient.admin, "verbs3_gateway_requests_in_flight") + sum(line.is_closed() or bool(line.buffer) for line in held)
-               >= len(held), "the bodies have not begun")
+    await_that(
+        lambda: (
+            metric(cluster.patient.admin, "verbs3_gateway_requests_in_flight") + sum(line.is_closed() or bool(line.buffer) for line in held)
+            >= len(held)
+        ),
+        "the bodies have not begun",
+    )
     answer = Peer(cluster.patient.port, HONEST).call("PUT", "/data/memory/honest", body=b"h" * MIB)
     for line in held:
         line.close()
@@ -122,7 +146,10 @@ def test_one_identity_leaves_memory_for_the_bodies_of_others(cluster, source, he
     assert answer.verdict == "200"
 
 
-@pytest.mark.xfail(strict=True, reason="gateway.read.bytes_in_flight_max has no share for each identity: one that does not read its answers shuts out all other readers")
+@pytest.mark.xfail(
+    strict=True,
+    reason="gateway.read.bytes_in_flight_max has no share for each identity: one that does not read its answers shuts out all other readers",
+)
 def test_one_identity_leaves_memory_for_the_reads_of_others(cluster, source, held):
     """Answers that are not taken hold their first bytes for gateway.timeouts.write_stall, a minute by default; a reader waits five seconds."""
     gateway = Peer(cluster.patient.port, OWNER, source)
@@ -138,7 +165,7 @@ def test_one_identity_leaves_memory_for_the_reads_of_others(cluster, source, hel
 
 def test_a_known_client_that_goes_quiet_is_let_go(cluster, gateway, held):
     """One request, signed, and then nothing: the connection is idle, however known its client is."""
-    for number in range(50):
+    for _ in range(50):
         line = gateway.line()
         line.say(gateway.signed("GET", "/data/honest/1").wire())
         assert line.read_answer().status in (200, 404)

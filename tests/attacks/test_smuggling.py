@@ -31,15 +31,33 @@ def count_answers(line: Line, limit: int = 4) -> list[int]:
 
 
 FRAMINGS = {
-    "length_and_chunked": "content-length: 5\r\ntransfer-encoding: chunked", "chunked_and_length": "transfer-encoding: chunked\r\ncontent-length: 5",
-    "chunked_tab": "transfer-encoding:\tchunked\r\ncontent-length: 5", "chunked_space": "transfer-encoding : chunked\r\ncontent-length: 5",
-    "chunked_vertical_tab": "transfer-encoding: \x0bchunked\r\ncontent-length: 5", "x_chunked": "transfer-encoding: xchunked\r\ncontent-length: 5",
-    "chunked_identity": "transfer-encoding: chunked, identity\r\ncontent-length: 5", "chunked_twice": "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\ncontent-length: 5",
-    "chunked_gzip": "transfer-encoding: gzip, chunked\r\ncontent-length: 5", "two_lengths": "content-length: 5\r\ncontent-length: 0", "same_lengths": "content-length: 5\r\ncontent-length: 6",
-    "length_list": "content-length: 5, 0", "length_plus": "content-length: +5", "length_minus": "content-length: -1", "length_hex": "content-length: 0x5", "length_space": "content-length: 5 0",
-    "length_huge": "content-length: 18446744073709551621", "length_empty": "content-length: ", "length_zero_padded": "content-length: 00000000000000000000000000000000000000000x",
-    "folded": "content-length: 5\r\n\tx: y\r\ntransfer-encoding:\r\n chunked", "bare_lf": "x: y\ncontent-length: 0\ntransfer-encoding: chunked", "bare_cr": "x: y\rtransfer-encoding: chunked\r\ncontent-length: 5",
-    "nul": "x: y\x00z\r\ncontent-length: 5", "no_colon": "content-length 5", "space_before": " content-length: 5", "null_name": "content-length\x00: 5"}
+    "length_and_chunked": "content-length: 5\r\ntransfer-encoding: chunked",
+    "chunked_and_length": "transfer-encoding: chunked\r\ncontent-length: 5",
+    "chunked_tab": "transfer-encoding:\tchunked\r\ncontent-length: 5",
+    "chunked_space": "transfer-encoding : chunked\r\ncontent-length: 5",
+    "chunked_vertical_tab": "transfer-encoding: \x0bchunked\r\ncontent-length: 5",
+    "x_chunked": "transfer-encoding: xchunked\r\ncontent-length: 5",
+    "chunked_identity": "transfer-encoding: chunked, identity\r\ncontent-length: 5",
+    "chunked_twice": "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\ncontent-length: 5",
+    "chunked_gzip": "transfer-encoding: gzip, chunked\r\ncontent-length: 5",
+    "two_lengths": "content-length: 5\r\ncontent-length: 0",
+    "same_lengths": "content-length: 5\r\ncontent-length: 6",
+    "length_list": "content-length: 5, 0",
+    "length_plus": "content-length: +5",
+    "length_minus": "content-length: -1",
+    "length_hex": "content-length: 0x5",
+    "length_space": "content-length: 5 0",
+    "length_huge": "content-length: 18446744073709551621",
+    "length_empty": "content-length: ",
+    "length_zero_padded": "content-length: 00000000000000000000000000000000000000000x",
+    "folded": "content-length: 5\r\n\tx: y\r\ntransfer-encoding:\r\n chunked",
+    "bare_lf": "x: y\ncontent-length: 0\ntransfer-encoding: chunked",
+    "bare_cr": "x: y\rtransfer-encoding: chunked\r\ncontent-length: 5",
+    "nul": "x: y\x00z\r\ncontent-length: 5",
+    "no_colon": "content-length 5",
+    "space_before": " content-length: 5",
+    "null_name": "content-length\x00: 5",
+}
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
@@ -56,10 +74,22 @@ def test_an_ambiguous_length_ends_the_connection(gateway, framing):
 
 
 CHUNKS = {
-    "extension": b"5;a=b\r\nplain\r\n0\r\n\r\n", "extension_with_lf": b"5;a=b\nplain\r\n0\r\n\r\n", "extension_long": b"5;" + b"a" * 100_000 + b"\r\nplain\r\n0\r\n\r\n",
-    "hex": b"0x5\r\nplain\r\n0\r\n\r\n", "plus": b"+5\r\nplain\r\n0\r\n\r\n", "minus": b"-5\r\nplain\r\n0\r\n\r\n", "overflow": b"10000000000000005\r\nplain\r\n0\r\n\r\n",
-    "overflow_wide": b"FFFFFFFFFFFFFFFFFFFF\r\nplain\r\n0\r\n\r\n", "bare_lf": b"5\nplain\n0\n\n", "no_crlf": b"5\r\nplain0\r\n\r\n", "wrong_end": b"5\r\nplainXX0\r\n\r\n", "empty": b"\r\n\r\n",
-    "spaces": b"5 \r\nplain\r\n0\r\n\r\n", "trailers": b"5\r\nplain\r\n0\r\nhost: evil\r\nx-amz-acl: public-read\r\ncontent-length: 99\r\n\r\n", "many_trailers": b"5\r\nplain\r\n0\r\n" + b"a: b\r\n" * 20_000 + b"\r\n"}
+    "extension": b"5;a=b\r\nplain\r\n0\r\n\r\n",
+    "extension_with_lf": b"5;a=b\nplain\r\n0\r\n\r\n",
+    "extension_long": b"5;" + b"a" * 100_000 + b"\r\nplain\r\n0\r\n\r\n",
+    "hex": b"0x5\r\nplain\r\n0\r\n\r\n",
+    "plus": b"+5\r\nplain\r\n0\r\n\r\n",
+    "minus": b"-5\r\nplain\r\n0\r\n\r\n",
+    "overflow": b"10000000000000005\r\nplain\r\n0\r\n\r\n",
+    "overflow_wide": b"FFFFFFFFFFFFFFFFFFFF\r\nplain\r\n0\r\n\r\n",
+    "bare_lf": b"5\nplain\n0\n\n",
+    "no_crlf": b"5\r\nplain0\r\n\r\n",
+    "wrong_end": b"5\r\nplainXX0\r\n\r\n",
+    "empty": b"\r\n\r\n",
+    "spaces": b"5 \r\nplain\r\n0\r\n\r\n",
+    "trailers": b"5\r\nplain\r\n0\r\nhost: evil\r\nx-amz-acl: public-read\r\ncontent-length: 99\r\n\r\n",
+    "many_trailers": b"5\r\nplain\r\n0\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
+}
 
 
 @pytest.mark.parametrize("form", CHUNKS)
@@ -104,8 +134,15 @@ def test_a_cut_upload_is_not_followed_by_its_rest(gateway):
     assert 204 not in statuses and len(statuses) <= 1, statuses
 
 
-@pytest.mark.parametrize("head", [
-    b"x-a: " + b"a" * 20_000, b"".join(b"x-%d: b\r\n" % number for number in range(3000)) + b"x-last: y", b"a" * 20_000 + b": b", b"cookie: " + b"a=b; " * 5000])
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"x-a: " + b"a" * 20_000,
+        b"".join(b"x-%d: b\r\n" % number for number in range(3000)) + b"x-last: y",
+        b"a" * 20_000 + b": b",
+        b"cookie: " + b"a=b; " * 5000,
+    ],
+)
 def test_oversized_headers_are_refused(gateway, head):
     signed = gateway.signed("GET", OBJECT)
     with gateway.line() as line:
@@ -114,10 +151,29 @@ def test_oversized_headers_are_refused(gateway, head):
     assert statuses in ([], [400], [413], [431]), statuses
 
 
-@pytest.mark.parametrize("line_text", [
-    b"GET " + b"/" + b"a" * 70_000 + b" HTTP/1.1", b"GET /data HTTP/1.1 x", b"GET  /data HTTP/1.1", b"GET\t/data\tHTTP/1.1", b"G\x00T /data HTTP/1.1", b"GET /data HTTP/9.9",
-    b"GET /data", b"GET /da\x00ta HTTP/1.1", b"GET /da\x7fta HTTP/1.1", b"GET data HTTP/1.1", b"GET * HTTP/1.1", b"CONNECT evil.test:80 HTTP/1.1", b"\r\n\r\n\r\nGET / HTTP/1.1",
-    b"GET http://evil.test/ HTTP/1.1", b"PRI * HTTP/2.0", b"TRACE /data/x HTTP/1.1", b"GET /\xff\xfe HTTP/1.1", b"GET /data#x HTTP/1.1"])
+@pytest.mark.parametrize(
+    "line_text",
+    [
+        b"GET " + b"/" + b"a" * 70_000 + b" HTTP/1.1",
+        b"GET /data HTTP/1.1 x",
+        b"GET  /data HTTP/1.1",
+        b"GET\t/data\tHTTP/1.1",
+        b"G\x00T /data HTTP/1.1",
+        b"GET /data HTTP/9.9",
+        b"GET /data",
+        b"GET /da\x00ta HTTP/1.1",
+        b"GET /da\x7fta HTTP/1.1",
+        b"GET data HTTP/1.1",
+        b"GET * HTTP/1.1",
+        b"CONNECT evil.test:80 HTTP/1.1",
+        b"\r\n\r\n\r\nGET / HTTP/1.1",
+        b"GET http://evil.test/ HTTP/1.1",
+        b"PRI * HTTP/2.0",
+        b"TRACE /data/x HTTP/1.1",
+        b"GET /\xff\xfe HTTP/1.1",
+        b"GET /data#x HTTP/1.1",
+    ],
+)
 def test_malformed_first_lines_open_nothing(gateway, line_text):
     with gateway.line() as line:
         line.say(line_text + b"\r\nhost: " + gateway.host.encode() + b"\r\nmax-forwards: 0\r\n\r\n")
@@ -127,8 +183,12 @@ def test_malformed_first_lines_open_nothing(gateway, line_text):
 
 def test_a_thousand_requests_at_once_over_one_connection(gateway):
     """Pipelined: they are answered in order, each by itself."""
-    wire = b"".join(gateway.signed("GET", OBJECT).wire() if number % 2 else f"GET {OBJECT} HTTP/1.1\r\nhost: {gateway.host}\r\n\r\n".encode() for number in range(1000))
+    wire = b"".join(
+        gateway.signed("GET", OBJECT).wire() if number % 2 else f"GET {OBJECT} HTTP/1.1\r\nhost: {gateway.host}\r\n\r\n".encode()
+        for number in range(1000)
+    )
     import threading
+
     with gateway.line() as line:
         threading.Thread(target=line.say, args=(wire,), daemon=True).start()
         statuses = [line.read_answer().status for _ in range(1000)]
@@ -137,13 +197,17 @@ def test_a_thousand_requests_at_once_over_one_connection(gateway):
 
 def test_upgrades_are_refused(gateway):
     for upgrade in ("h2c", "websocket", "TLS/1.2"):
-        request = gateway.signed("GET", OBJECT).add(("connection", "upgrade, http2-settings"), ("upgrade", upgrade), ("http2-settings", "AAMAAABkAAQAAP__"))
+        request = gateway.signed("GET", OBJECT).add(
+            ("connection", "upgrade, http2-settings"), ("upgrade", upgrade), ("http2-settings", "AAMAAABkAAQAAP__")
+        )
         assert gateway.send(request).status in (200, 400, 403, 501)
 
 
 def test_hop_by_hop_names_do_not_unsign_headers(gateway):
     """Connection names what a proxy would drop: a signed header that it names still counts, an unsigned one is still refused."""
-    request = gateway.signed("PUT", "/data/smuggling/other", headers={"x-amz-copy-source": OBJECT}).add(("connection", "x-amz-copy-source, authorization, x-amz-date"))
+    request = gateway.signed("PUT", "/data/smuggling/other", headers={"x-amz-copy-source": OBJECT}).add(
+        ("connection", "x-amz-copy-source, authorization, x-amz-date")
+    )
     assert gateway.send(request).status in (200, 400)
     slipped = gateway.signed("PUT", "/data/smuggling/other").add(("connection", "x-amz-copy-source"), ("x-amz-copy-source", OBJECT))
     assert gateway.send(slipped).status == 403

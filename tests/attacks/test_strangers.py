@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from http2 import CONTINUATION, HEADERS, PING, PREFACE, RST, SETTINGS, Http2, frame
+from http2 import CONTINUATION, HEADERS, PING, PREFACE, SETTINGS, Http2, frame
 from lines import Line, Peer, await_all_ended, await_that, new_address
 from processes import MIB, PROOF_SECONDS, metric
 
@@ -13,17 +13,31 @@ from processes import MIB, PROOF_SECONDS, metric
 GENEROUS = 20 * PROOF_SECONDS
 HEAD = b"GET /data/honest/1 HTTP/1.1\r\nhost: x\r\n"
 OPENINGS = {
-    "silence": b"", "a_byte": b"G", "half_a_line": b"GET /data/honest/1 HT", "half_a_head": HEAD, "half_a_preface": PREFACE[:12],
-    "a_preface": PREFACE, "settings_alone": PREFACE + frame(SETTINGS, 0, 0), "headers_without_end": PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 1, 1, b"\x82"),
-    "tls_where_none_is": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "huge_length": b"PUT /data/x HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999\r\n\r\n",
+    "silence": b"",
+    "a_byte": b"G",
+    "half_a_line": b"GET /data/honest/1 HT",
+    "half_a_head": HEAD,
+    "half_a_preface": PREFACE[:12],
+    "a_preface": PREFACE,
+    "settings_alone": PREFACE + frame(SETTINGS, 0, 0),
+    "headers_without_end": PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 1, 1, b"\x82"),
+    "tls_where_none_is": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "huge_length": b"PUT /data/x HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999\r\n\r\n",
     "huge_form": b"POST /data HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=X\r\ncontent-length: 4000000\r\n\r\n--X\r\n",
     "endless_chunks": b"PUT /data/x HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
-    "expects": b"PUT /data/x HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 5000000\r\n\r\n"}
+    "expects": b"PUT /data/x HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 5000000\r\n\r\n",
+}
 # What is said again and again, to seem alive.
-RENEWALS = {"trickled_headers": (HEAD, b"x-a: b\r\n"), "pings": (PREFACE + frame(SETTINGS, 0, 0), frame(PING, 0, 0, b"12345678")),
-            "settings": (PREFACE + frame(SETTINGS, 0, 0), frame(SETTINGS, 0, 0)), "trickled_line": (b"GET /", b"a"),
-            "unsigned_requests": (b"", b"GET /data/honest/1 HTTP/1.1\r\nhost: x\r\n\r\n"), "preflights": (b"", b"OPTIONS /data/x HTTP/1.1\r\nhost: x\r\norigin: http://a\r\naccess-control-request-method: GET\r\n\r\n"),
-            "trickled_form": (OPENINGS["huge_form"], b"Content-Disposition: form-data; name=\"key\"\r\n"), "continuations": (PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 1, 1, b"\x82"), frame(CONTINUATION, 0, 1, b""))}
+RENEWALS = {
+    "trickled_headers": (HEAD, b"x-a: b\r\n"),
+    "pings": (PREFACE + frame(SETTINGS, 0, 0), frame(PING, 0, 0, b"12345678")),
+    "settings": (PREFACE + frame(SETTINGS, 0, 0), frame(SETTINGS, 0, 0)),
+    "trickled_line": (b"GET /", b"a"),
+    "unsigned_requests": (b"", b"GET /data/honest/1 HTTP/1.1\r\nhost: x\r\n\r\n"),
+    "preflights": (b"", b"OPTIONS /data/x HTTP/1.1\r\nhost: x\r\norigin: http://a\r\naccess-control-request-method: GET\r\n\r\n"),
+    "trickled_form": (OPENINGS["huge_form"], b'Content-Disposition: form-data; name="key"\r\n'),
+    "continuations": (PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 1, 1, b"\x82"), frame(CONTINUATION, 0, 1, b"")),
+}
 
 
 @pytest.fixture
@@ -114,7 +128,12 @@ def test_a_forms_fields_are_bounded_before_its_signature(cluster, honest, source
     """Megabytes of fields, a field of megabytes, and a boundary that never comes."""
     head = b"POST /data HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=X\r\ncontent-length: 60000000\r\n\r\n"
     many = b"".join(b'--X\r\nContent-Disposition: form-data; name="a%d"\r\n\r\nb\r\n' % number for number in range(20000))
-    for body in (many, b'--X\r\nContent-Disposition: form-data; name="a"\r\n\r\n' + b"a" * MIB, b"a" * MIB, b"--X\r\n" + b"x: y\r\n" * 50000):
+    for body in (
+        many,
+        b'--X\r\nContent-Disposition: form-data; name="a"\r\n\r\n' + b"a" * MIB,
+        b"a" * MIB,
+        b"--X\r\n" + b"x: y\r\n" * 50000,
+    ):
         with Line(cluster.gateway.port, source) as line:
             line.say(head + body)
             assert line.read_answer().status in (0, 400, 403, 413)
@@ -124,12 +143,20 @@ def test_a_forms_fields_are_bounded_before_its_signature(cluster, honest, source
 def test_a_form_with_a_forged_signature_stores_nothing(cluster, gateway, store):
     def field(name, value):
         return f'--X\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
-    fields = {"key": "forged", "policy": "eyJleHBpcmF0aW9uIjoiMjA5OS0wMS0wMVQwMDowMDowMFoiLCJjb25kaXRpb25zIjpbXX0=", "x-amz-algorithm": "AWS4-HMAC-SHA256",
-              "x-amz-credential": "AKOWNER/20260101/us-east-1/s3/aws4_request", "x-amz-date": "20260101T000000Z", "x-amz-signature": "0" * 64}
+
+    fields = {
+        "key": "forged",
+        "policy": "eyJleHBpcmF0aW9uIjoiMjA5OS0wMS0wMVQwMDowMDowMFoiLCJjb25kaXRpb25zIjpbXX0=",
+        "x-amz-algorithm": "AWS4-HMAC-SHA256",
+        "x-amz-credential": "AKOWNER/20260101/us-east-1/s3/aws4_request",
+        "x-amz-date": "20260101T000000Z",
+        "x-amz-signature": "0" * 64,
+    }
     for left_out in ("", "x-amz-signature", "policy", "x-amz-credential", "x-amz-algorithm"):
         body = "".join(field(name, value) for name, value in fields.items() if name != left_out) + field("file", "forged") + "--X--\r\n"
         with gateway.line() as line:
-            line.say(f"POST /data HTTP/1.1\r\nhost: {gateway.host}\r\ncontent-type: multipart/form-data; boundary=X\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode())
+            form = f"content-type: multipart/form-data; boundary=X\r\ncontent-length: {len(body)}\r\n\r\n{body}"
+            line.say(f"POST /data HTTP/1.1\r\nhost: {gateway.host}\r\n{form}".encode())
             assert line.read_answer().status in (400, 403), left_out
     assert store.call("HEAD", "/data/forged").status == 404
 
@@ -181,6 +208,7 @@ def test_floods_of_http2_frames_harm_nobody(cluster, honest, source, kind):
 def test_answers_that_nobody_takes_are_bounded_over_http2(cluster, honest, source):
     """A window of zero: 256 streams of each connection ask, and their answers can't leave."""
     import h2.settings
+
     held = []
     for _ in range(20):
         line = Line(cluster.gateway.port, source)
@@ -198,7 +226,13 @@ def test_answers_that_nobody_takes_are_bounded_over_http2(cluster, honest, sourc
 def test_probes_are_answered_while_strangers_hold_the_admin_ports(cluster, crowd):
     for process in (cluster.gateway, cluster.worker, cluster.coordinator):
         lines = []
-        for opening in (b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nhost: x\r\n", b"GET /metrics HTTP/1.1\r\ncontent-length: 10000000\r\n\r\n", PREFACE):
+        for opening in (
+            b"",
+            b"GET /healthz HT",
+            b"GET /healthz HTTP/1.1\r\nhost: x\r\n",
+            b"GET /metrics HTTP/1.1\r\ncontent-length: 10000000\r\n\r\n",
+            PREFACE,
+        ):
             lines += crowd(process.admin, 60, opening)
         with Line(process.admin) as line:
             line.say(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
