@@ -19,4 +19,7 @@ if [ "$1" = soak ]; then shift; exec "$VENV/bin/python" "$HERE/hostile_soak.py" 
 mkdir -p "$1"
 ATTACKS_DIR=$(readlink -f "$1"); export ATTACKS_DIR
 shift
-exec "$VENV/bin/python" -m pytest -c "$HERE/pytest.ini" --rootdir "$HERE" "${@:-$HERE}"
+# Without a file of its own, the whole suite.
+what=$HERE
+for argument; do [ ! -e "${argument%%::*}" ] || what=; done
+exec "$VENV/bin/python" -m pytest -c "$HERE/pytest.ini" --rootdir "$HERE" ${what:+"$what"} "$@"
