@@ -166,7 +166,7 @@ class Cluster:
         self.tls = self.start_gateway("tls", tls, self.make_certificate())
         # As the defaults are: it waits much longer for clients that do not read than for its turn to read.
         self.patient = self.start_gateway("patient", patient, stall="60s", read='[gateway.read]\nadmission_wait_max = "1s"')
-        # Over a folder, in one process: keys are files there.
+        # Over a folder, in one process.
         self.shop = self.start_folder_gateway(shop)
         self.await_worker()
 

@@ -72,6 +72,12 @@ def peer(request, gateway, shop):
     return gateway if request.param == "cluster" else shop
 
 
+@pytest.fixture(params=["cluster", "folder", "every bucket"])
+def any_peer(request, gateway, shop, store):
+    """The last one mounts every bucket of a folder, those made later included."""
+    return {"cluster": gateway, "folder": shop, "every bucket": store}[request.param]
+
+
 @pytest.mark.parametrize("trick", TRICKS, ids=range(len(TRICKS)))
 def test_no_path_leads_out_of_a_mount(peer, cluster, trick):
     whole = peer
@@ -118,7 +124,7 @@ BUCKETS = [
 
 
 @pytest.mark.parametrize("bucket", BUCKETS, ids=range(len(BUCKETS)))
-def test_no_bucket_name_leads_anywhere(peer, cluster, bucket):
+def test_no_bucket_name_leads_anywhere(any_peer, cluster, bucket):
     before = sorted(str(file) for file in cluster.folder.glob("*"))
     for method, key in (
         ("PUT", ""),
@@ -129,13 +135,9 @@ def test_no_bucket_name_leads_anywhere(peer, cluster, bucket):
         ("DELETE", ""),
         ("DELETE", "/identities.toml"),
     ):
-        for request in both_ways(peer, method, f"/{bucket}{key}", b"forged" if key and method == "PUT" else b""):
-            answer = peer.send(request)
-            assert (
-                answer.status in (0, 400, 403, 404, 405, 409, 501)
-                or bucket in ("data%2f..", "data%2fpart", "folder", "shop", "DATA")
-                or (answer.status in (200, 204))
-            ), answer
+        for request in both_ways(any_peer, method, f"/{bucket}{key}", b"forged" if key and method == "PUT" else b""):
+            answer = any_peer.send(request)
+            assert answer.status < 500 or answer.status == 501, answer
             assert b"secret_key" not in answer.body and b"root:" not in answer.body
     assert sorted(str(file) for file in cluster.folder.glob("*")) == before
 

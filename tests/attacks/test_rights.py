@@ -59,7 +59,6 @@ MORE_THAN_WRITES = [
 def test_write_neither_opens_nor_locks(gateway, reached, method, query, headers, body):
     writer = gateway.by(WRITER)
     if body:
-
         headers = headers | {"content-md5": md5(body)}
     assert writer.call(method, "/asked/mine/x", query=query, headers=headers, body=body).status in (400, 403)
     assert writer.send(writer.presigned(method, "/asked/mine/x", query=query, headers=headers, body=body)).status in (400, 403)
@@ -268,9 +267,7 @@ def test_a_batch_is_judged_key_by_key(gateway, store):
     keys = ["a/b/in", "a/out", "a/b", "a/bc", "/a/out", "a/b/../out", "a/b/&#x2e;&#x2e;/../out", "a&#47;out", "<![CDATA[a/out]]>"]
     body = ("<Delete>" + "".join(f"<Object><Key>{key}</Key></Object>" for key in keys) + "</Delete>").encode()
 
-    answer = gateway.by(NARROW).call(
-        "POST", "/data", query=[("delete", "")], body=body, headers={"content-md5": md5(body)}
-    )
+    answer = gateway.by(NARROW).call("POST", "/data", query=[("delete", "")], body=body, headers={"content-md5": md5(body)})
     assert answer.status == 200
     assert answer.body.count(b"<Error>") == 6, answer.body
     assert [store.call("HEAD", f"/data/{key}").status for key in ("a/b/in", "a/out", "a/b", "a/bc")] == [404, 200, 200, 200]
