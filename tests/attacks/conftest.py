@@ -4,7 +4,7 @@ Every case ends with the same questions: was the honest client served, do all pr
 """
 
 import os
-import socket
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +21,9 @@ from processes import Cluster, find_binary, memory_bound  # noqa: E402
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "crowd: attackers of many addresses may delay newcomers (SECURITY.md)")
+    # Thousands of connections need descriptors, here and in the processes.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
 
 
 @pytest.fixture(scope="session")
@@ -102,13 +105,3 @@ def shop(cluster, source):
 def store(cluster):
     """The store behind the gateway: what was really kept."""
     return Peer(cluster.store.port)
-
-
-@pytest.fixture(autouse=True)
-def raised_files():
-    """Thousands of connections need descriptors."""
-    import resource
-
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
-    socket.setdefaulttimeout(None)

@@ -164,8 +164,11 @@ class Cluster:
         self.worker = self.start_worker()
         self.gateway = self.start_gateway("gateway", gateway)
         self.tls = self.start_gateway("tls", tls, self.make_certificate())
-        # As the defaults are: it waits much longer for clients that do not read than for its turn to read.
-        self.patient = self.start_gateway("patient", patient, stall="60s", read='[gateway.read]\nadmission_wait_max = "1s"')
+        # As the defaults are: it waits much longer for clients that do not read than for its turn to read, and one address may
+        # have all connections.
+        self.patient = self.start_gateway(
+            "patient", patient, read='[gateway.read]\nadmission_wait_max = "1s"', stall="60s", connections=200, per_address=200
+        )
         # Over a folder, in one process.
         self.shop = self.start_folder_gateway(shop)
         self.await_worker()
@@ -293,11 +296,11 @@ handshakes_per_address_max = 16
             admin,
         )
 
-    def bounds(self, stall: str = "4s") -> str:
+    def bounds(self, stall: str = "4s", connections: int = CONNECTIONS, per_address: int = 1200) -> str:
         return f"""
 [gateway.limits]
-connections_max = {CONNECTIONS}
-connections_per_address_max = 1200
+connections_max = {connections}
+connections_per_address_max = {per_address}
 unproven_connections_max = 600
 unproven_per_address_max = 300
 unproven_requests_max = 64
@@ -316,7 +319,7 @@ write_stall = "{stall}"
 rate_window = "4s"
 """
 
-    def start_gateway(self, name: str, port: int, tls: str = "", stall: str = "4s", read: str = "") -> Process:
+    def start_gateway(self, name: str, port: int, tls: str = "", read: str = "", **bounds) -> Process:
         admin = free_port()
         return self.launch(
             name,
@@ -330,7 +333,7 @@ identities = "{self.folder}/identities.toml"
 memory = {{ capacity = "{LANDINGS}B" }}
 domains = ["s3.attacked.test"]
 {tls}
-{self.bounds(stall)}
+{self.bounds(**bounds)}
 {read}
 """,
             port,

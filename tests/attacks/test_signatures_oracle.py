@@ -16,7 +16,7 @@ from lines import Line, Peer, Signed, signer
 from processes import OWNER
 from urllib.parse import quote, urlsplit
 
-REQUESTS = int(os.environ.get("ATTACKS_REQUESTS", "2500"))
+REQUESTS = int(os.environ.get("ATTACKS_REQUESTS", "2000"))
 SEED = int(os.environ.get("SEED") or random.randrange(2**32))
 JUDGE = oracle.Judge({OWNER.access: OWNER.secret})
 CREDENTIALS = botocore.credentials.Credentials(OWNER.access, OWNER.secret)
