@@ -334,13 +334,13 @@ def soak(cluster: Cluster, minutes: float) -> dict:
     for process in cluster.processes:
         report["alive"][process.name] = process.is_alive()
         if process.is_alive():
-            bound = memory_bound(cluster.at_rest[process.name])
             report["memory"][process.name] = {
                 "at_rest_mib": cluster.at_rest[process.name] >> 20,
                 "peak_mib": process.memory("VmHWM") >> 20,
                 "end_mib": process.memory() >> 20,
-                "bound_mib": bound >> 20,
             }
+            if process in (cluster.gateway, cluster.tls, cluster.shop):
+                report["memory"][process.name]["bound_mib"] = memory_bound(cluster.at_rest[process.name]) >> 20
     report["left"] = {
         name: metric(cluster.gateway.admin, name)
         for name in ("verbs3_gateway_requests_in_flight", "verbs3_gateway_body_memory_bytes", "verbs3_gateway_form_bytes")

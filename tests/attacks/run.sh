@@ -8,7 +8,7 @@
 set -euo pipefail
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/../..")
-# shellcheck source=../testbed/built.sh
+# shellcheck disable=SC1091  # ../testbed/built.sh
 . "$ROOT/tests/testbed/built.sh"
 
 [ $# -ge 1 ] || { sed -n 's/^#   //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
