@@ -1,0 +1,30 @@
+"""docs/attacks.md names every case of this suite, and no other; what it says of known defects is what is marked so here."""
+
+import re
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+DOCUMENT = (HERE.parents[1] / "docs" / "attacks.md").read_text()
+
+
+def cases() -> dict[str, bool]:
+    """Name of each case, and whether it is expected to fail."""
+    found = {}
+    for file in sorted(HERE.glob("test_*.py")):
+        if file.name == Path(__file__).name:
+            continue
+        for marks, name in re.findall(r"((?:^@.*\n(?:[ )].*\n)*)*)^def (test_\w+)\(", file.read_text(), re.MULTILINE):
+            found[name] = "xfail" in marks
+    return found
+
+
+def test_every_case_is_in_the_document_and_every_named_case_is_here():
+    named = set(re.findall(r"`(test_\w+)`", DOCUMENT))
+    assert named == set(cases())
+
+
+def test_the_document_says_which_cases_show_a_defect():
+    rows = [line for line in DOCUMENT.splitlines() if line.startswith("| ") and "`test_" in line]
+    for name, fails in cases().items():
+        row = next(line for line in rows if f"`{name}`" in line)
+        assert ("**defect**" in row or "**gap**" in row) is fails, row
