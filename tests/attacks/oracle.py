@@ -32,14 +32,10 @@ class Reading:
     keeps_empty_pairs: bool = False
     sorts_by_name_alone: bool = False
     path_as_sent: bool = False
-    # Deviations of the product: the list of signed names is made anew from what was sent; all white space of Unicode is one space.
-    relists: bool = False
-    folds_unicode: bool = False
 
 
 STRICT = Reading()
 LOOSE = [Reading(*flags) for flags in itertools.product((False, True), repeat=4)]
-KNOWN = [Reading(*flags) for flags in itertools.product((False, True), repeat=6)]
 
 
 def hmac_sha256(key: bytes, text: str) -> bytes:
@@ -66,18 +62,14 @@ def canonical_query(query: str, reading: Reading) -> str:
     return "&".join(f"{name}={value}" for name, value in pairs)
 
 
-def fold(value: str, reading: Reading = STRICT) -> str:
-    return " ".join(value.split()) if reading.folds_unicode else re.sub(r"[ \t]+", " ", value.strip(" \t"))
+def fold(value: str) -> str:
+    return re.sub(r"[ \t]+", " ", value.strip(" \t"))
 
 
-def relist(headers: list[tuple[str, str]], listed: str) -> str:
-    return ";".join(sorted({name.lower() for name, _ in headers} & set(listed.split(";"))))
-
-
-def header_lines(headers: list[tuple[str, str]], listed: str, reading: Reading) -> str:
+def header_lines(headers: list[tuple[str, str]], listed: str) -> str:
     lines = []
     for name in listed.split(";"):
-        values = [fold(value, reading) for found, value in headers if found.lower() == name]
+        values = [fold(value) for found, value in headers if found.lower() == name]
         if not values:
             raise Refused(f"{name} is listed and was not sent")
         lines.append(f"{name}:{','.join(values)}\n")
@@ -205,11 +197,10 @@ def check(method: str, target: str, headers: list[tuple[str, str]], body: bytes,
             raise Refused("no hash of the payload")
     check_listed(headers, listed)
     single(headers, "host")
-    listed = relist(headers, listed) if reading.relists else listed
     key, scope = signing_key(secrets, credential, stamp)
     canonical_path = path if reading.path_as_sent else encode(unquote_to_bytes(path), "/")
     canonical = "\n".join(
-        [method, canonical_path, canonical_query(query, reading), header_lines(headers, listed, reading), listed, payload]
+        [method, canonical_path, canonical_query(query, reading), header_lines(headers, listed), listed, payload]
     )
     to_sign = "\n".join([ALGORITHM, stamp, scope, hashlib.sha256(canonical.encode("utf-8", "surrogateescape")).hexdigest()])
     if not hmac.compare_digest(hmac_sha256(key, to_sign).hex().encode(), signature.encode("utf-8", "surrogateescape")):

@@ -60,9 +60,6 @@ def test_a_bomb_harms_nobody(cluster, gateway, honest, store, bomb):
     assert store.call("GET", "/data/documents/kept").body == b"kept"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a document beyond xml_max is answered 500 InternalError, which clients send again, instead of a 4xx"
-)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_document_beyond_the_bound_is_refused_before_it_is_read(gateway, place):
     method, path, query, root = PLACES[place]

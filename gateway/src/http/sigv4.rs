@@ -58,13 +58,13 @@ pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
 }
 
 /// Checks that the list of signed headers is the one that was signed: lower-case names in their
-/// order, each of a header that is there, with no white space but spaces in its value. s3s makes
+/// order, each of a header that is there, with no white space of Unicode but spaces and tabs. s3s makes
 /// the list anew from the headers that it finds, and folds every white space of Unicode. So a name
 /// could be put into a signed list, and one white space be put for another.
 fn check_list(listed: &str, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let is_plain = |value: &HeaderValue| {
         let text = String::from_utf8_lossy(value.as_bytes());
-        !text.chars().any(|letter| letter.is_whitespace() && letter != ' ')
+        !text.chars().any(|letter| letter.is_whitespace() && !matches!(letter, ' ' | '\t'))
     };
     let holds = |name: &str| {
         let mut values = headers.get_all(name).iter().peekable();

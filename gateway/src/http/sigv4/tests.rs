@@ -227,7 +227,7 @@ fn the_list_of_signed_headers_is_itself_signed() {
         ("host;x-amz-meta-a", &[(meta, b"a b")], ""),
         ("host;x-amz-meta-a", &[(meta, "a\u{a0}b".as_bytes())], wrong),
         ("host;x-amz-meta-a", &[(meta, "a\u{2003}b".as_bytes())], wrong),
-        ("host;x-amz-meta-a", &[(meta, b"a\tb")], wrong),
+        ("host;x-amz-meta-a", &[(meta, b"a\tb")], ""),
         ("host;x-amz-meta-a", &[(meta, "\u{e9}t\u{e9}".as_bytes())], ""),
     ] {
         let plain = Uri::from_static("/b/k");
