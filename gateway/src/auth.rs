@@ -7,7 +7,10 @@ mod file;
 mod identities;
 mod identity_store;
 mod reload;
+mod tenant;
+mod tenant_directory;
 
 pub(crate) use access::{AuthAccessGate, AuthKeyProvider};
 pub use identities::{AuthIdentity, IdentityFileProblem, IdentityRule};
 pub use identity_store::{IdentitiesError, IdentityStore};
+pub use tenant::Tenant;
