@@ -1,11 +1,15 @@
-//! Bounds on peers that have not proven who they are, and on what a single peer may hold. Every
-//! listening side uses them.
+//! Bounds on peers that have not proven who they are, and on what a single peer may hold; whose turn
+//! it is where something is scarce. Every listening side uses them.
 #![forbid(unsafe_code)]
 
 mod address;
+mod fair_places;
+mod fair_queue;
 mod key_shares;
 mod waiting_room;
 
 pub use address::address_group;
+pub use fair_places::{FairPermit, FairPlaces, FairRefusal};
+pub use fair_queue::{FairLimits, FairParty, FairQueue, QueueAnswer};
 pub use key_shares::{KeyShare, KeyShares};
 pub use waiting_room::{RoomLimits, WaitingGuest, WaitingRoom};

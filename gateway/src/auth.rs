@@ -8,8 +8,11 @@ mod identities;
 mod identity_store;
 mod reload;
 mod signing_key;
+mod tenant;
+mod tenant_directory;
 
 pub(crate) use access::{AuthAccessGate, AuthKeyProvider};
 pub use identities::{AuthIdentity, IdentityFileProblem, IdentityRule};
 pub use identity_store::{IdentitiesError, IdentityStore};
 pub(crate) use signing_key::{SigningKey, compute_hmac, derive_signing_key};
+pub use tenant::Tenant;

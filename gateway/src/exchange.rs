@@ -2,22 +2,28 @@
 //! the operation, who asks, the target, why its body was refused, and which bounds it counts
 //! against. `http` puts it into the request's extensions as `Arc<HttpExchange>`.
 
+use std::collections::HashMap;
+use std::mem;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prometheus::IntGauge;
 use s3s::{S3Error, S3Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use verbs3_doors::{KeyShare, KeyShares};
+use verbs3_doors::{FairRefusal, KeyShare, KeyShares};
 use verbs3_ufs::Ufs;
 
-use crate::auth::{AuthIdentity, IdentityStore};
+use crate::auth::AuthIdentity;
 use crate::http::{ConnectionCaller, InboundBody};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::request::RequestContext;
 use crate::s3_errors::slow_down;
+use crate::settings::GatewaySettings;
+use crate::tenant_metrics::SharedResource;
+use crate::tenant_places::{SharingRules, TenantPlace, TenantPlaces};
 use crate::write::body_budget::BodyReservation;
 use crate::write::body_fault::FaultSlot;
 
@@ -39,40 +45,64 @@ pub(crate) struct HttpExchange {
     pub entered: AtomicBool,
     /// True if its refusal has been counted already, under a reason that its code does not tell.
     pub counted: AtomicBool,
-    place: Mutex<Option<RequestPlace>>,
-    shares: Arc<IdentityShares>,
-    share: Mutex<Option<KeyShare<String>>>,
+    places: Mutex<HeldPlaces>,
+    bounds: Arc<TenantBounds>,
 }
 
-/// The shares of identities in common bounds, so that one of several can't keep the others out. A
-/// single identity may use everything.
-pub(crate) struct IdentityShares {
-    pub identities: Arc<IdentityStore>,
-    /// Requests under way, by identity.
-    pub requests: Arc<KeyShares<String>>,
-    /// Uploads under way, by UFS and identity. Each holds a connection to the UFS for as long as
-    /// its client likes.
-    pub uploads: Arc<KeyShares<(String, String)>>,
-    pub metrics: Arc<GatewayHttpMetrics>,
+/// The bounds that tenants share, besides those on reads and on the memory of bodies.
+pub(crate) struct TenantBounds {
+    /// Requests under way.
+    pub requests: TenantPlaces,
+    /// Requests to stores besides reads, by UFS: those that have been asked so far.
+    store_requests: RwLock<HashMap<String, TenantPlaces>>,
+    store_requests_max: usize,
+    rules: SharingRules,
+    metrics: Arc<GatewayHttpMetrics>,
 }
 
-impl IdentityShares {
-    fn over_share_error(&self) -> S3Error {
-        self.metrics.count_denial(DenialReason::IdentityShare);
+impl TenantBounds {
+    /// Makes the bounds by the settings.
+    pub fn new(settings: &GatewaySettings, metrics: Arc<GatewayHttpMetrics>) -> Self {
+        let rules = SharingRules::from_settings(settings);
+        let requests_max = settings.limits.requests_in_flight_max as usize;
+        let in_flight = metrics.in_flight.clone();
+        Self {
+            requests: TenantPlaces::of_count(
+                SharedResource::Requests,
+                requests_max,
+                &rules,
+                in_flight,
+            ),
+            store_requests: RwLock::default(),
+            store_requests_max: settings.limits.store_requests_max as usize,
+            rules,
+            metrics,
+        }
+    }
+
+    fn store_requests(&self, ufs: &Ufs) -> TenantPlaces {
+        if let Some(places) = self.store_requests.read().get(ufs.ufs_name()) {
+            return places.clone();
+        }
+        let make = || {
+            let resource = SharedResource::StoreRequests;
+            let held = self.metrics.store_requests.clone();
+            TenantPlaces::of_count(resource, self.store_requests_max, &self.rules, held)
+        };
+        let mut stores = self.store_requests.write();
+        stores.entry(ufs.ufs_name().to_owned()).or_insert_with(make).clone()
+    }
+
+    fn refuse_request(&self, refusal: FairRefusal) -> S3Error {
+        self.metrics.count_denial(match refusal.is_above_share {
+            true => DenialReason::TenantShare,
+            false => DenialReason::Overloaded,
+        });
         slow_down()
     }
-
-    fn is_alone(&self) -> bool {
-        self.identities.identities_count() <= 1
-    }
 }
 
-/// Returns `percent` of the places, at least one.
-pub(crate) fn share_of(places: usize, percent: u32) -> usize {
-    (places.saturating_mul(percent as usize) / 100).max(1)
-}
-
-/// Places for requests under way.
+/// Places for requests whose sender is not known yet.
 #[derive(Clone)]
 pub(crate) struct RequestPlaces {
     places: Arc<Semaphore>,
@@ -80,20 +110,22 @@ pub(crate) struct RequestPlaces {
     taken: IntGauge,
 }
 
-/// One address may hold one part in this many of the places, where places are counted by address.
+/// One address may hold one part in this many of the places.
 const ADDRESSES_MIN: usize = 4;
 
-/// A request's place among those under way. Dropping it gives it back.
+/// A stranger's place. Dropping it gives it back.
 pub(crate) struct RequestPlace {
     _permit: OwnedSemaphorePermit,
-    share: Option<KeyShare<IpAddr>>,
+    _share: KeyShare<IpAddr>,
     taken: IntGauge,
 }
 
-/// A request's place and share. Dropping it gives them back.
-pub(crate) struct RequestPlaceAndShare {
-    _place: Option<RequestPlace>,
-    _share: Option<KeyShare<String>>,
+/// What a request counts against: a stranger's place, then one of its tenant's. Dropping it gives
+/// them back.
+#[derive(Default)]
+pub(crate) struct HeldPlaces {
+    unproven: Option<RequestPlace>,
+    turn: Option<TenantPlace>,
 }
 
 impl RequestPlaces {
@@ -107,16 +139,9 @@ impl RequestPlaces {
     /// Takes a place for an address. `None`: all are taken, or this address holds its share.
     pub fn take_place_of(&self, address: IpAddr) -> Option<RequestPlace> {
         let share = self.by_address.take_share(&address)?;
-        let mut place = self.take_place()?;
-        place.share = Some(share);
-        Some(place)
-    }
-
-    /// Takes a place. `None`: all are taken.
-    pub fn take_place(&self) -> Option<RequestPlace> {
         let permit = self.places.clone().try_acquire_owned().ok()?;
         self.taken.inc();
-        Some(RequestPlace { _permit: permit, share: None, taken: self.taken.clone() })
+        Some(RequestPlace { _permit: permit, _share: share, taken: self.taken.clone() })
     }
 }
 
@@ -131,7 +156,7 @@ impl HttpExchange {
     pub fn new(
         cx: Arc<RequestContext>,
         caller: Arc<ConnectionCaller>,
-        shares: Arc<IdentityShares>,
+        bounds: Arc<TenantBounds>,
     ) -> Self {
         Self {
             cx,
@@ -144,15 +169,18 @@ impl HttpExchange {
             body: OnceLock::new(),
             entered: AtomicBool::new(false),
             counted: AtomicBool::new(false),
-            place: Mutex::new(None),
-            shares,
-            share: Mutex::new(None),
+            places: Mutex::default(),
+            bounds,
         }
     }
 
-    /// Takes memory for the body, if it has none yet. `false`: there is none left.
-    pub fn reserve_body(&self) -> bool {
-        self.body.get().is_none_or(|body| body.ensure_place())
+    /// Takes memory for the body, if it has none yet, or waits for its turn. `false`: there is none
+    /// left.
+    pub async fn reserve_body(&self) -> bool {
+        match self.body.get() {
+            Some(body) => body.wait_for_place().await.is_ok(),
+            None => true,
+        }
     }
 
     /// Drops the body and its memory, because the operation is over.
@@ -168,33 +196,34 @@ impl HttpExchange {
         self.identity.get()
     }
 
-    /// Notes that the request's signature holds, which also proves the connection's caller. `Err`:
-    /// this identity has too many requests under way.
-    pub fn recognise_identity(&self, identity: Arc<AuthIdentity>) -> S3Result<()> {
+    /// Notes that the request's signature holds, which also proves the connection's caller. Takes
+    /// a place among the requests under way, or waits for its tenant's turn. `Err`: it did not come
+    /// in time.
+    pub async fn recognise_identity(&self, identity: Arc<AuthIdentity>) -> S3Result<()> {
         self.caller.mark_proven();
-        let name = identity.identity_name().to_owned();
+        self.cx.set_tenant(identity.tenant().clone());
         let _ = self.identity.set(identity);
-        if self.shares.is_alone() {
-            return Ok(());
-        }
-        self.cx.set_principal(&name);
-        let share =
-            self.shares.requests.take_share(&name).ok_or_else(|| self.shares.over_share_error())?;
-        *self.share.lock() = Some(share);
+        let tenant = self.cx.tenant();
+        tenant.metrics().requests.inc();
+        // From here on it holds a place like any known request, not a stranger's.
+        self.places.lock().unproven = None;
+        let turn = self.bounds.requests.take_place(tenant, 1, self.cx.started_at()).await;
+        let turn = turn.map_err(|refusal| self.bounds.refuse_request(refusal))?;
+        self.places.lock().turn = Some(turn);
         Ok(())
     }
 
-    /// Takes an upload share; hold it as long as the upload takes. `Err`: this identity has too
-    /// many uploads under way to this UFS.
-    pub fn take_upload_share(&self, ufs: &Ufs) -> S3Result<Option<KeyShare<(String, String)>>> {
-        let Some(name) = self.cx.principal_name() else { return Ok(None) };
-        let share = self.shares.uploads.take_share(&(ufs.ufs_name().to_owned(), name.to_owned()));
-        share.map(Some).ok_or_else(|| self.shares.over_share_error())
+    /// Takes a place among the requests to a store, or waits for its tenant's turn; hold it as long
+    /// as the request to the store takes. `Err`: it did not come in time.
+    pub async fn take_store_place(&self, ufs: &Ufs) -> S3Result<TenantPlace> {
+        let places = self.bounds.store_requests(ufs);
+        let place = places.take_place(self.cx.tenant(), 1, Instant::now()).await;
+        place.map_err(|refusal| self.bounds.refuse_request(refusal))
     }
 
-    /// Counts the request against one bound, instead of the one before.
+    /// Counts the request against the bound on strangers' requests.
     pub fn hold_place(&self, place: RequestPlace) {
-        *self.place.lock() = Some(place);
+        self.places.lock().unproven = Some(place);
     }
 
     /// Counts the request against no bound: it is over, or what is left of it costs nothing.
@@ -203,7 +232,7 @@ impl HttpExchange {
     }
 
     /// Returns what the request counts against, for an owner that outlives it.
-    pub fn take_places(&self) -> RequestPlaceAndShare {
-        RequestPlaceAndShare { _place: self.place.lock().take(), _share: self.share.lock().take() }
+    pub fn take_places(&self) -> HeldPlaces {
+        mem::take(&mut self.places.lock())
     }
 }

@@ -6,16 +6,14 @@ use std::time::Duration;
 use prometheus::Registry;
 use s3s::config::{S3Config, S3ConfigProvider, StaticConfigProvider};
 use s3s::service::S3ServiceBuilder;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_client::CacheTierClient;
-use verbs3_doors::KeyShares;
 use verbs3_telemetry::RequestTracer;
 
 use crate::auth::{AuthAccessGate, AuthKeyProvider, IdentityStore};
 use crate::cors::{CorsOptions, CorsResponder};
-use crate::exchange::{IdentityShares, RequestPlaces, share_of};
+use crate::exchange::{RequestPlaces, TenantBounds};
 use crate::http::{
     AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
     InboundBounds, LenientRoute, ReadinessCheck, form_memory,
@@ -27,6 +25,8 @@ use crate::plain_read::PlainReadRoute;
 use crate::preload::{PreloadJobs, PreloadPathNames, PreloadRoute};
 use crate::read::ObjectReader;
 use crate::settings::GatewaySettings;
+use crate::tenant_metrics::SharedResource;
+use crate::tenant_places::{SharingRules, TenantPlaces};
 use crate::write::HomeNotifier;
 use crate::write::body_budget::BodyBudget;
 
@@ -87,6 +87,8 @@ impl GatewayService {
         let GatewaySettings { limits, timeouts, .. } = settings;
         metrics.in_flight_max.set(limits.requests_in_flight_max.into());
         metrics.connections_max.set(limits.connections_max.into());
+        let rules = SharingRules::from_settings(settings);
+        registry.register(Box::new(identities.tenant_metrics()))?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(identities.clone().follow_file(stop.clone()));
 
@@ -131,25 +133,17 @@ impl GatewayService {
             identities: identities.clone(),
             domains: HostDomains::new(&settings.domains),
             metrics: metrics.clone(),
-            places: Semaphore::new(limits.preloads_in_flight_max as usize),
-            shares: KeyShares::new(share_of(
+            places: TenantPlaces::of_count(
+                SharedResource::PreloadQuestions,
                 limits.preloads_in_flight_max as usize,
-                limits.identity_share_percent,
-            )),
+                &rules,
+                metrics.preload_questions.clone(),
+            ),
         });
         let forms_bytes_max = limits.forms_max.0.saturating_add(FORM_EXTRA_BYTES);
         metrics.form_bytes_max.set(i64::try_from(forms_bytes_max).unwrap_or(i64::MAX));
-        let requests =
-            RequestPlaces::new(limits.requests_in_flight_max as usize, metrics.in_flight.clone());
-        let requests_max =
-            share_of(limits.requests_in_flight_max as usize, limits.identity_share_percent);
-        let shares = IdentityShares {
-            identities: identities.clone(),
-            requests: KeyShares::new(requests_max),
-            uploads: KeyShares::new(limits.uploads_per_identity_max as usize),
-            metrics: metrics.clone(),
-        };
         let plain_identities = identities.clone();
+        let bounds = TenantBounds::new(settings, metrics.clone());
         let forms = FormUploads {
             identities,
             domains: HostDomains::new(&settings.domains),
@@ -158,13 +152,17 @@ impl GatewayService {
             memory: form_memory(forms_bytes_max),
             held: metrics.form_bytes.clone(),
             proof_max: timeouts.proof.0,
-            requests: requests.clone(),
         };
-        let bodies = inbound_bounds(settings, &metrics);
+        let bodies = inbound_bounds(settings, &rules, &metrics);
         metrics
             .http2_answers_max
             .set(i64::try_from(limits.http2_answers_max.0).unwrap_or(i64::MAX));
-        let answers = BodyBudget::new(limits.http2_answers_max.0, metrics.http2_answers.clone());
+        let answers = BodyBudget::new(
+            SharedResource::AnswerBytes,
+            limits.http2_answers_max.0,
+            &rules,
+            metrics.http2_answers.clone(),
+        );
         let plain_reads =
             (settings.read.plain_reads && core.reader.is_some()).then(|| PlainReadRoute {
                 core,
@@ -174,7 +172,6 @@ impl GatewayService {
             });
         let front = GatewayFront {
             service: outer.build(),
-            in_flight: requests,
             unproven: RequestPlaces::new(
                 limits.unproven_requests_max as usize,
                 metrics.requests_unproven.clone(),
@@ -182,9 +179,10 @@ impl GatewayService {
             metrics,
             bodies,
             answers,
-            shares: Arc::new(shares),
+            bounds: Arc::new(bounds),
             forms,
             clock_skew_max: timeouts.clock_skew.0,
+            shows_cache: settings.cache_headers,
             tracer: OnceLock::new(),
             cors,
             plain_reads,
@@ -241,14 +239,23 @@ const FRAME_BYTES: u64 = 16 * 1024;
 /// Returns how much memory each body may hold. An object's body holds three parts: what the
 /// socket's buffer or the HTTP/2 window takes ahead; one frame that is held back (at most that
 /// buffer, or one of HTTP/2's frames); and what waits for the UFS.
-fn inbound_bounds(settings: &GatewaySettings, metrics: &GatewayHttpMetrics) -> InboundBounds {
+fn inbound_bounds(
+    settings: &GatewaySettings,
+    rules: &SharingRules,
+    metrics: &GatewayHttpMetrics,
+) -> InboundBounds {
     let limits = &settings.limits;
     metrics.body_memory_max.set(i64::try_from(limits.bodies_max.0).unwrap_or(i64::MAX));
     let ahead = (2 * limits.header_max.0).max(limits.http2_window.0 / 4 + FRAME_BYTES);
     InboundBounds {
         idle_max: settings.timeouts.body_idle.0,
         rate_min: settings.upload_rate_min(),
-        budget: BodyBudget::new(limits.bodies_max.0, metrics.body_memory.clone()),
+        budget: BodyBudget::new(
+            SharedResource::BodyBytes,
+            limits.bodies_max.0,
+            rules,
+            metrics.body_memory.clone(),
+        ),
         upload_bytes: ahead + STORE_QUEUE_BYTES,
         document_bytes_max: limits.xml_max.0,
     }

@@ -19,6 +19,8 @@ pub mod read;
 pub mod request;
 mod s3_errors;
 mod settings;
+mod tenant_metrics;
+mod tenant_places;
 mod ufs_answer;
 mod write;
 

@@ -9,6 +9,7 @@ use verbs3_metrics::{
 use crate::operation_table;
 use crate::read::metrics::ReadMetrics;
 use crate::request::{BytesOrigin, ReadVerdict};
+use crate::tenant_metrics::TenantMetrics;
 
 /// Seconds of whole requests, from 100 µs (a hot 4 KiB GET) to 5 minutes (a large body).
 const SECONDS: [f64; 14] =
@@ -16,7 +17,11 @@ const SECONDS: [f64; 14] =
 
 /// Describes every metric of this crate, for the document.
 pub fn describe_metrics() -> Vec<MetricsTableDescription> {
-    vec![GatewayHttpMetrics::describe_table(), ReadMetrics::describe_table()]
+    vec![
+        GatewayHttpMetrics::describe_table(),
+        ReadMetrics::describe_table(),
+        TenantMetrics::describe_table(),
+    ]
 }
 
 /// The front of a gateway.
@@ -39,10 +44,14 @@ pub(crate) struct GatewayHttpMetrics {
     /// Bytes of requests' bodies taken from sockets.
     #[metric("verbs3_gateway_body_bytes_received_total")]
     pub bytes_in: IntCounter,
-    /// Requests under way, until their body's last byte or until all of it is in memory.
+    /// Requests of known senders under way, until their body's last byte or until all of it is in
+    /// memory.
     #[metric("verbs3_gateway_requests_in_flight")]
     pub in_flight: IntGauge,
-    /// The configured bound on requests under way; beyond it 503 SlowDown.
+    /// Requests to stores besides reads.
+    #[metric("verbs3_gateway_store_requests_in_flight")]
+    pub store_requests: IntGauge,
+    /// The configured bound on requests under way; beyond it they wait, then 503 SlowDown.
     #[metric("verbs3_gateway_requests_in_flight_max")]
     pub in_flight_max: IntGauge,
     /// Requests refused before they did anything, by reason.
@@ -95,6 +104,8 @@ pub(crate) struct GatewayHttpMetrics {
     /// Connections cut for any reason but a client that does not read, by reason.
     #[metric(labels(reason))]
     pub connections_cut: MetricFamily<ConnectionCut, IntCounter>,
+    /// Questions about preload jobs that wait for the coordinators.
+    pub preload_questions: IntGauge,
     /// Forms and preflights under way whose sender is not known yet.
     pub requests_unproven: IntGauge,
 }
@@ -203,10 +214,11 @@ pub(crate) enum DenialReason {
     PrefixMount,
     Destination,
     Unsupported,
-    IdentityShare,
+    /// Over a bound, by a tenant that holds its share or more.
+    TenantShare,
     /// Over the bound on requests whose sender is not known yet.
     Unproven,
-    /// Over the bound on requests under way.
+    /// Over a bound that is held by others.
     Overloaded,
     CorsLookups,
     /// Over the bound on requests about preload jobs.

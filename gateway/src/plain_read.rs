@@ -69,7 +69,7 @@ impl PlainReadRoute {
             let _ = exchange.row.set(row);
         }
         let _ = exchange.target.set((plain.bucket.into(), plain.key.into()));
-        exchange.recognise_identity(identity.clone())?;
+        exchange.recognise_identity(identity.clone()).await?;
         exchange.entered.store(true, Ordering::Relaxed);
         self.core.authorize_read(&identity, mount, plain.key)?;
         let plan = ReadRequestPlan::of_plain(plain.key, plain.range, plain.checksums);

@@ -34,6 +34,7 @@ use verbs3_telemetry::ActiveTraceSpan;
 use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
 use crate::settings::{GatewayReadSettings, GatewaySettings};
+use crate::tenant_places::SharingRules;
 use admission::{BypassPlaces, ReadAdmission, ReadBytesPermit};
 use assembled_body::AssembledBody;
 use conditions::ConditionVerdict;
@@ -107,15 +108,17 @@ impl ObjectReader {
     ) -> Result<Self, prometheus::Error> {
         let settings = gateway.read.clone();
         let metrics = ReadMetrics::new(registry)?;
+        let rules = SharingRules::from_settings(gateway);
         let admission = ReadAdmission::new(
             settings.bytes_in_flight_max.unwrap_or(gateway.memory.capacity).0,
-            settings.admission_wait_max.0,
+            &settings,
+            &rules,
             metrics.bytes_in_flight.clone(),
         );
         let places = BypassPlaces::new(
             settings.bypass_in_flight_max as usize,
-            gateway.limits.identity_share_percent,
             settings.bypass_wait_max.0,
+            &rules,
             metrics.bypasses_in_flight.clone(),
         );
         let sequences =
@@ -158,8 +161,8 @@ impl ObjectReader {
         mount: &Arc<MountedBucket>,
         ask: &ReadRequestPlan,
     ) -> S3Result<Option<TierAnswer>> {
-        let Some(mut admitted) = self.shared.admission.admit_bytes(self.first_bytes(ask)).await
-        else {
+        let first_bytes = self.first_bytes(ask);
+        let Some(mut admitted) = self.shared.admission.admit_bytes(cx, first_bytes).await else {
             self.shared.metrics.slow_downs.inc();
             return Err(answers::slow_down("too many bytes are in flight"));
         };
@@ -174,10 +177,7 @@ impl ObjectReader {
             }
         };
         let bytes = opened.extent.end - opened.extent.start;
-        admitted.resize_permit(
-            &self.shared.admission,
-            bytes.min(u64::from(self.shared.block_geometry().block_bytes)),
-        );
+        admitted.resize_permit(cx, bytes.min(u64::from(self.shared.block_geometry().block_bytes)));
         Ok(Some(self.build_answer(cx, ask, opened, admitted)))
     }
 
@@ -367,6 +367,7 @@ impl ObjectReader {
 
     fn note_outcome(&self, cx: &RequestContext, verdict: ReadVerdict, via: BytesOrigin) {
         self.shared.metrics.reads[verdict].inc();
+        cx.tenant().note_read(verdict == ReadVerdict::Hit);
         cx.note_outcome(verdict, via);
     }
 

@@ -17,6 +17,7 @@ use verbs3_telemetry::{ActiveTraceSpan, RequestTrace, write_trace_headers};
 use verbs3_ufs::RawAnswer;
 use verbs3_ufs::trace_propagation::{StoreTraceContext, propagate_trace};
 
+use crate::auth::Tenant;
 use crate::write::NoticeRoute;
 
 /// Name of one request in headers, logs and traces: 16 upper-case hexadecimal digits, like S3's own
@@ -96,7 +97,7 @@ pub struct RequestContext {
     started: Instant,
     /// `None`: not traced.
     trace: Option<Arc<RequestTrace>>,
-    principal: OnceLock<String>,
+    tenant: OnceLock<Arc<Tenant>>,
     answer: Mutex<Option<RawAnswer>>,
     verdict: OnceLock<ReadVerdict>,
     via: OnceLock<BytesOrigin>,
@@ -115,7 +116,7 @@ impl RequestContext {
             id,
             started,
             trace: None,
-            principal: OnceLock::new(),
+            tenant: OnceLock::new(),
             answer: Mutex::new(None),
             verdict: OnceLock::new(),
             via: OnceLock::new(),
@@ -185,16 +186,15 @@ impl RequestContext {
         self.started
     }
 
-    /// Sets the identity's name, once the signature is verified, if there are several identities.
-    /// Later calls are ignored.
-    pub fn set_principal(&self, name: &str) {
-        let _ = self.principal.set(name.to_owned());
+    /// Sets who is accounted for the request, once its signature is verified. Later calls are
+    /// ignored.
+    pub(crate) fn set_tenant(&self, tenant: Arc<Tenant>) {
+        let _ = self.tenant.set(tenant);
     }
 
-    /// Returns the identity's name, if there are several. `None`: there is one, or no signature has
-    /// held yet.
-    pub fn principal_name(&self) -> Option<&str> {
-        self.principal.get().map(String::as_str)
+    /// Returns who is accounted for the request: nobody known before a signature has held.
+    pub(crate) fn tenant(&self) -> &Arc<Tenant> {
+        self.tenant.get().unwrap_or_else(|| Tenant::unknown())
     }
 
     /// Keeps the UFS's own answer, to be sent instead of s3s's error.

@@ -39,6 +39,10 @@ pub struct GatewaySettings {
     /// this gateway counts at once.
     #[setting(default = "5s", range = "0"..="1h")]
     pub cors_ttl: TimePeriod,
+    /// Tell clients what the cache did: `x-verbs3-cache`, `x-verbs3-transport`, `x-verbs3-home`.
+    /// Where tenants must not learn what others read, tell them nothing.
+    #[setting(default = true)]
+    pub cache_headers: bool,
     /// Memory that replies of workers land in.
     #[setting(table)]
     pub memory: MemorySettings,
@@ -98,16 +102,20 @@ pub struct GatewayLimitsSettings {
     /// they take no place of `requests_in_flight_max`.
     #[setting(default = 256, range = 1..=65_536)]
     pub unproven_requests_max: u32,
-    /// What one identity may hold, in percent, of `requests_in_flight_max` and of
-    /// `gateway.read.bypass_in_flight_max`; beyond it, it gets 503 SlowDown. An identity that is
-    /// the only one has all.
-    #[setting(default = 90, range = 1..=100)]
-    pub identity_share_percent: u32,
-    /// Uploads under way of one identity to one store, of whose connections (`connections_max` of
-    /// its `[ufs.limits]`) each holds one; beyond it 503 SlowDown. An identity that is the only one
-    /// has no such bound.
+    /// Part, in percent, of each bound that tenants share (docs/tenants.md), which one that holds
+    /// more than its share leaves free while others are active. A tenant that is the only one has
+    /// all.
+    #[setting(default = 10, range = 0..=50)]
+    pub tenant_reserve_percent: u32,
+    /// Requests that wait for their turn under one such bound. Beyond it 503 SlowDown, for the
+    /// tenant of which most wait.
+    #[setting(default = 1024, range = 0..=65_536)]
+    pub turns_waiting_max: u32,
+    /// Requests under way to one store besides reads: uploads, listings, changes. Each holds one of
+    /// its connections (`connections_max` of its `[ufs.limits]`); the others are left to reads past
+    /// the cache.
     #[setting(default = 448, range = 1..=65_536)]
-    pub uploads_per_identity_max: u32,
+    pub store_requests_max: u32,
     /// Bytes a second that a request's body must come at, while it is waited for; else 400
     /// RequestTimeout. `"0B"`: any.
     #[setting(default = "16KiB", range = "0B"..="1GiB")]
@@ -183,6 +191,15 @@ pub struct GatewayTimeoutsSettings {
     /// For a store's answer that says what a bucket's CORS configuration is.
     #[setting(default = "5s", range = "100ms"..="1m")]
     pub cors_lookup: TimePeriod,
+    /// How long a request waits for its turn, where a bound that tenants share is reached, before
+    /// it gets 503 SlowDown. Reads have their own: `gateway.read.admission_wait_max`,
+    /// `bypass_wait_max`.
+    #[setting(default = "5s", range = "10ms"..="5m")]
+    pub turn_wait: TimePeriod,
+    /// How long after its last request a tenant counts as active, so that others leave it the
+    /// reserve.
+    #[setting(default = "1m", range = "0s"..="1h")]
+    pub tenant_active: TimePeriod,
     /// How far a client's clock may be off, as S3 has it.
     #[setting(default = "15m", range = "1s"..="1d")]
     pub clock_skew: TimePeriod,
@@ -202,6 +219,10 @@ pub struct GatewayReadSettings {
     /// The same over all responses; none means all of `gateway.memory`.
     #[setting(example = "512MiB")]
     pub bytes_in_flight_max: Option<ByteSize>,
+    /// The part of it, in percent, that tenants whose last reads missed may hold together: a scan
+    /// of cold data leaves the rest to the hits of others.
+    #[setting(default = 75, range = 1..=100)]
+    pub cold_share_percent: u32,
     /// How long a request waits for its turn under `bytes_in_flight_max` before it gets 503
     /// SlowDown.
     #[setting(default = "5s", range = "10ms"..="5m")]

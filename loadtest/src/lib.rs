@@ -29,4 +29,5 @@ mod statistics;
 pub mod store_proxy;
 pub mod synthetic_store;
 mod tally;
+pub mod tenant_bench;
 pub mod units;

@@ -2,8 +2,9 @@
 //!
 //! `hot`: GETs of cached objects, SigV4 on, against nginx sending the same bytes from tmpfs.
 //! `memory`: many readers of large objects and many writers at once, while resident memory is
-//! sampled. `store`: a million objects, or one of 100 GiB, that take no room. `proxy`: makes a
-//! store on this machine as slow as one that is far away, and counts its bytes.
+//! sampled. `tenants`: one tenant beside another. `store`: a million objects, or one of 100 GiB,
+//! that take no room. `proxy`: makes a store on this machine as slow as one that is far away, and
+//! counts its bytes.
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -16,7 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use verbs3_loadtest::store_proxy::{StoreProxyServer, StoreProxyShape, serve_counts};
 use verbs3_loadtest::synthetic_store::{SyntheticObjects, SyntheticStore};
-use verbs3_loadtest::{hot_bench, memory_bench, units};
+use verbs3_loadtest::{hot_bench, memory_bench, tenant_bench, units};
 
 #[derive(Parser)]
 #[command(name = "verbs3-loadtest", version, about)]
@@ -33,6 +34,8 @@ enum LoadtestCommand {
     /// Resident memory under many large reads and writes, against the bound that the configuration
     /// promises.
     Memory(memory_bench::MemoryBenchOptions),
+    /// What a victim notices of an aggressor with ten times its connections; `tenants.sh` runs it
+    Tenants(tenant_bench::TenantBenchOptions),
     /// A proxy in front of a store: bandwidth, time to the first byte, connections; counts bytes
     Proxy(StoreProxyOptions),
     /// A store of objects that are nowhere, all zeros, for preload jobs of any size
@@ -90,6 +93,7 @@ fn main() -> anyhow::Result<()> {
     match LoadtestArguments::parse().scenario {
         LoadtestCommand::Hot(options) => hot_bench::run_hot_bench(&options),
         LoadtestCommand::Memory(options) => memory_bench::run_memory_bench(&options),
+        LoadtestCommand::Tenants(options) => tenant_bench::run_tenant_bench(&options),
         LoadtestCommand::Proxy(options) => run_proxy(&options),
         LoadtestCommand::Store(options) => run_store(options),
     }

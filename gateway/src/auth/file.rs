@@ -4,12 +4,17 @@
 //! ```toml
 //! [[identity]]
 //! name = "trainer"            # for the log; default: the access key
+//! tenant = "vision"           # who is accounted for it; default: a tenant of the identity's name
 //! access_key = "AKTRAINER"
 //! secret_key = "…"            # or: secret_file = "trainer.secret": first line of a file beside
 //! [[identity.allow]]
 //! mount = "datasets"          # "*" for all
 //! prefix = "imagenet/"        # a folder; "imagenet-*": all keys that begin so; default: all keys
 //! rights = ["read", "list"]   # see the table
+//!
+//! [[tenant]]                  # only for tenants with a weight of their own
+//! name = "vision"
+//! weight = 3                  # its part of what is scarce, relative to the others; default: 1
 //! ```
 //!
 //! | right | opens |
@@ -25,6 +30,7 @@
 //!
 //! [^acl]: `private` and `bucket-owner-full-control` need no `acl` right.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +41,7 @@ use zeroize::Zeroizing;
 
 use super::identities::{AuthIdentity, IdentityFileProblem, IdentityRule, IdentityTable};
 use super::signing_key::SigningKeySlot;
+use super::tenant::{TENANTS_MAX, Tenant, WEIGHT_MAX, check_tenant_name};
 use crate::operation_table::AccessRight;
 
 /// Largest file; a larger one is taken for a mistake.
@@ -156,10 +163,22 @@ impl IdentityFileReader<'_> {
     }
 
     fn read_identities(&mut self, toml: &Toml) -> IdentityTable {
-        self.check_known_names("", toml, &["identity"]);
+        self.check_known_names("", toml, &["identity", "tenant"]);
+        let weights = self.read_weights(toml);
+        let mut tenants: HashMap<String, Arc<Tenant>> = HashMap::new();
         let mut table = IdentityTable::new();
         for (place, item) in self.read_tables("", toml, "identity") {
-            let Some(identity) = self.read_identity(&place, item) else { continue };
+            let Some(mut identity) = self.read_identity(&place, item) else { continue };
+            let name = self.read_tenant_name(&place, item, &identity.name);
+            if tenants.len() == TENANTS_MAX && !tenants.contains_key(&name) {
+                let what = format!("makes more than {TENANTS_MAX} tenants; have some share one");
+                self.add_problem(format!("{place}.tenant"), what);
+                continue;
+            }
+            let weight = weights.get(&name).map_or(1, |(_, weight)| *weight);
+            let tenant = tenants.entry(name);
+            let make = |name: &String| Arc::new(Tenant::unnumbered(name, weight));
+            identity.tenant = tenant.or_insert_with_key(make).clone();
             if let Some(other) = table.insert(identity.access_key.clone(), Arc::new(identity)) {
                 self.add_problem(
                     format!("{place}.access_key"),
@@ -167,14 +186,55 @@ impl IdentityFileReader<'_> {
                 );
             }
         }
+        for (name, (place, _)) in weights {
+            if !tenants.contains_key(&name) {
+                self.add_problem(place, format!("is about {name}, a tenant without identities"));
+            }
+        }
         table
+    }
+
+    /// Reads the weights of tenants, with the place of each.
+    fn read_weights(&mut self, toml: &Toml) -> BTreeMap<String, (String, u32)> {
+        let mut weights = BTreeMap::new();
+        for (place, item) in self.read_tables("", toml, "tenant") {
+            self.check_known_names(&place, item, &["name", "weight"]);
+            let weight = match item.get("weight").map(Value::as_integer) {
+                None => Some(1),
+                Some(number) => number
+                    .and_then(|number| u32::try_from(number).ok())
+                    .filter(|weight| (1..=WEIGHT_MAX).contains(weight)),
+            };
+            if weight.is_none() {
+                let what = format!("is no number from 1 to {WEIGHT_MAX}");
+                self.add_problem(format!("{place}.weight"), what);
+            }
+            let Some(name) = self.read_text(&place, item, "name") else {
+                self.add_problem(format!("{place}.name"), "is missing");
+                continue;
+            };
+            let named = (place.clone(), weight.unwrap_or(1));
+            if weights.insert(name.to_owned(), named).is_some() {
+                self.add_problem(format!("{place}.name"), format!("{name} is used twice"));
+            }
+        }
+        weights
+    }
+
+    /// Reads whose an identity is. Without a word about it, it is its own tenant.
+    fn read_tenant_name(&mut self, place: &str, item: &Toml, identity: &str) -> String {
+        let Some(name) = self.read_text(place, item, "tenant") else { return identity.to_owned() };
+        if let Err(what) = check_tenant_name(name) {
+            self.add_problem(format!("{place}.tenant"), what);
+        }
+        name.to_owned()
     }
 
     fn read_identity(&mut self, place: &str, item: &Toml) -> Option<AuthIdentity> {
         self.check_known_names(
             place,
             item,
-            &["name", "access_key", "secret_key", "secret_file", "allow"],
+            &["name", "tenant", "access_key", "secret_key", "secret_file", "allow"],
         );
         let access_key = self.read_text(place, item, "access_key").filter(|key| !key.is_empty());
         if access_key.is_none() && item.get("access_key").is_none_or(Value::is_str) {
@@ -185,9 +245,9 @@ impl IdentityFileReader<'_> {
             self.read_text(place, item, "name").or(access_key).unwrap_or_default().to_owned();
         let allow = self.read_tables(place, item, "allow");
         let rules = allow.iter().filter_map(|(place, rule)| self.read_rule(place, rule)).collect();
-        let access_key = access_key?.to_owned();
+        let (access_key, tenant) = (access_key?.to_owned(), Tenant::unknown().clone());
         let signing = SigningKeySlot::default();
-        Some(AuthIdentity { name, access_key, secret: secret?, rules, signing })
+        Some(AuthIdentity { name, access_key, secret: secret?, rules, signing, tenant })
     }
 
     fn read_secret(&mut self, place: &str, item: &Toml) -> Option<SecretKey> {
@@ -335,6 +395,55 @@ mod tests {
             ],
             "{problems:#?}"
         );
+    }
+
+    #[test]
+    fn identity_says_whose_it_is_and_a_tenant_what_it_weighs() {
+        let file = |tenant: &str, tail: &str| {
+            format!(
+                "[[identity]]\naccess_key = \"A\"\nsecret_key = \"x\"\n{tenant}\n\
+                 [[identity]]\nname = \"bee\"\naccess_key = \"B\"\nsecret_key = \"x\"\n{tail}"
+            )
+        };
+        let table = parse_identities(
+            &file("tenant = \"vision\"", "[[tenant]]\nname = \"vision\"\nweight = 3\n"),
+            Path::new("."),
+        )
+        .unwrap();
+        let whose = |key: &str| {
+            let tenant = table[key].tenant();
+            (tenant.tenant_name().to_owned(), tenant.tenant_weight())
+        };
+        assert_eq!((whose("A"), whose("B")), (("vision".into(), 3), ("bee".into(), 1)));
+        for (tenant, tail, place) in [
+            ("tenant = \"\"", "", "identity[0].tenant"),
+            ("tenant = \"two words\"", "", "identity[0].tenant"),
+            (&format!("tenant = \"{}\"", "x".repeat(65)), "", "identity[0].tenant"),
+            ("tenant = 7", "", "identity[0].tenant"),
+            ("", "[[tenant]]\nname = \"vision\"\n", "tenant[0]"),
+            ("", "[[tenant]]\nname = \"bee\"\nweight = 0\n", "tenant[0].weight"),
+            ("", "[[tenant]]\nweight = 2\n", "tenant[0].name"),
+            ("", "[[tenant]]\nname = \"bee\"\n[[tenant]]\nname = \"bee\"", "tenant[1].name"),
+        ] {
+            let problems = parse_identities(&file(tenant, tail), Path::new(".")).unwrap_err();
+            let places: Vec<&str> = problems.iter().map(|one| one.place.as_str()).collect();
+            assert_eq!(places, [place], "{tenant} {tail}");
+        }
+    }
+
+    #[test]
+    fn there_is_a_bound_on_tenants() {
+        let identity = |number: usize, tenant: &str| {
+            format!("[[identity]]\naccess_key = \"A{number}\"\nsecret_key = \"x\"\n{tenant}\n")
+        };
+        let file = |count: usize, tenant: &str| {
+            (0..count).map(|number| identity(number, tenant)).collect::<String>()
+        };
+        let folder = Path::new(".");
+        assert!(parse_identities(&file(TENANTS_MAX, ""), folder).is_ok());
+        let problems = parse_identities(&file(TENANTS_MAX + 1, ""), folder).unwrap_err();
+        assert_eq!(problems[0].place, format!("identity[{TENANTS_MAX}].tenant"));
+        assert!(parse_identities(&file(TENANTS_MAX + 1, "tenant = \"all\""), folder).is_ok());
     }
 
     #[test]

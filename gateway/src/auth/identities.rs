@@ -8,6 +8,7 @@ use std::sync::Arc;
 use s3s::auth::SecretKey;
 
 use super::signing_key::{SigningKey, SigningKeySlot};
+use super::tenant::Tenant;
 use crate::operation_table::AccessRight;
 
 /// One rule of an identity.
@@ -22,18 +23,25 @@ pub struct IdentityRule {
 }
 
 /// One access key and what it may do.
+#[derive(Clone)]
 pub struct AuthIdentity {
     pub(super) name: String,
     pub(super) access_key: String,
     pub(super) secret: SecretKey,
     pub(super) rules: Vec<IdentityRule>,
     pub(super) signing: SigningKeySlot,
+    pub(super) tenant: Arc<Tenant>,
 }
 
 impl AuthIdentity {
     /// Returns the name for logs. It never is the secret.
     pub fn identity_name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns who is accounted for what this identity does.
+    pub fn tenant(&self) -> &Arc<Tenant> {
+        &self.tenant
     }
 
     /// Returns the secret for signatures. Never log it.
@@ -111,6 +119,7 @@ mod tests {
             secret: "the-secret".into(),
             rules,
             signing: SigningKeySlot::default(),
+            tenant: Tenant::unknown().clone(),
         }
     }
 

@@ -6,16 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use verbs3_metrics::TableFamily;
 
 use super::file;
 use super::identities::{AuthIdentity, IdentityFileProblem, IdentityRule, IdentityTable};
 use super::signing_key::SigningKeySlot;
+use super::tenant::Tenant;
+use super::tenant_directory::TenantDirectory;
 use crate::operation_table::AccessRight;
+use crate::tenant_metrics::TenantMetrics;
 
 /// All identities, replaced as a whole when their file changes.
 pub struct IdentityStore {
     table: ArcSwap<IdentityTable>,
     source: Option<PathBuf>,
+    tenants: Mutex<TenantDirectory>,
 }
 
 /// All problems of an identities file.
@@ -35,7 +41,7 @@ impl IdentityStore {
     pub fn load_file(path: &Path) -> Result<Arc<Self>, IdentitiesError> {
         let table = file::read(path)
             .map_err(|problems| IdentitiesError { path: path.to_owned(), problems })?;
-        Ok(Arc::new(Self { table: ArcSwap::from_pointee(table), source: Some(path.to_owned()) }))
+        Ok(Self::from_table(table, Some(path.to_owned())))
     }
 
     /// Makes a store with one identity that may do everything on every mount. For `verbs3 dev` and
@@ -51,20 +57,34 @@ impl IdentityStore {
         ];
         let rules = vec![IdentityRule { mount: "*".into(), prefix: String::new(), rights }];
         let name = "owner".to_owned();
+        let tenant = Arc::new(Tenant::unnumbered(&name, 1));
         let identity = AuthIdentity {
             name,
             access_key: access_key.to_owned(),
             secret: secret_key.into(),
             rules,
             signing: SigningKeySlot::default(),
+            tenant,
         };
         let table = IdentityTable::from([(access_key.to_owned(), Arc::new(identity))]);
-        Arc::new(Self { table: ArcSwap::from_pointee(table), source: None })
+        Self::from_table(table, None)
+    }
+
+    fn from_table(mut table: IdentityTable, source: Option<PathBuf>) -> Arc<Self> {
+        let mut tenants = TenantDirectory::default();
+        tenants.number_tenants(&mut table);
+        let (table, tenants) = (ArcSwap::from_pointee(table), Mutex::new(tenants));
+        Arc::new(Self { table, source, tenants })
     }
 
     /// Returns the number of identities in force.
     pub fn identities_count(&self) -> usize {
         self.table.load().len()
+    }
+
+    /// Returns the metrics of all tenants, for a registry.
+    pub(crate) fn tenant_metrics(&self) -> TableFamily<TenantMetrics> {
+        self.tenants.lock().all_metrics()
     }
 
     pub(crate) fn get(&self, access_key: &str) -> Option<Arc<AuthIdentity>> {
@@ -75,7 +95,8 @@ impl IdentityStore {
         self.source.as_deref()
     }
 
-    pub(super) fn replace_table(&self, table: IdentityTable) {
+    pub(super) fn replace_table(&self, mut table: IdentityTable) {
+        self.tenants.lock().number_tenants(&mut table);
         self.table.store(Arc::new(table));
     }
 }

@@ -31,7 +31,7 @@ use self::fields::{FormError, FormHead, MultipartForm};
 use super::HostDomains;
 use super::inbound_body::InboundBody;
 use crate::auth::IdentityStore;
-use crate::exchange::{HttpExchange, RequestPlaces};
+use crate::exchange::HttpExchange;
 use crate::operation_table::TABLE;
 
 /// Most bytes before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries
@@ -81,8 +81,6 @@ pub(crate) struct FormUploads {
     pub held: IntGauge,
     /// Longest wait for all of the fields together.
     pub proof_max: Duration,
-    /// Places for forms whose signature is verified.
-    pub requests: RequestPlaces,
 }
 
 /// The answer that a form's client wants once the PUT is done. Holds the form's memory.
@@ -176,9 +174,7 @@ impl FormUploads {
         if let Some(row) = TABLE.iter().position(|row| row.name == "PostObject") {
             let _ = exchange.row.set(row);
         }
-        // From here on the form holds a place like any known request, not a stranger's.
-        exchange.recognise_identity(identity)?;
-        exchange.hold_place(self.requests.take_place().ok_or_else(crate::s3_errors::slow_down)?);
+        exchange.recognise_identity(identity).await?;
         let place = self.take_memory(length)?;
         let form = document.read_file(head, exchange).await?;
         if form.file.len() as u64 > self.file_bytes_max {

@@ -22,14 +22,14 @@ use super::connection_peer::ConnectionPeer;
 use super::document_checks;
 use super::form::{self, FormResponsePlan, FormUploads};
 use super::host_domains;
-use super::inbound_body::{InboundBody, InboundBounds};
+use super::inbound_body::{BodyRequest, InboundBody, InboundBounds};
 use super::outbound_body::{self, OutboundBody, RequestEnding};
 use super::presigned;
 use super::request_body::HttpRequestBody;
 use super::sigv2;
 use super::sigv4::{self, UnsignedHeaders};
 use crate::cors::{CorsRequester, CorsResponder};
-use crate::exchange::{HttpExchange, IdentityShares, RequestPlaces};
+use crate::exchange::{HttpExchange, RequestPlaces, TenantBounds};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::plain_read::PlainReadRoute;
 use crate::request::{RequestContext, RequestId};
@@ -55,16 +55,17 @@ struct CrossOriginRequest {
 pub(crate) struct GatewayFront {
     pub service: S3Service,
     pub metrics: Arc<GatewayHttpMetrics>,
-    pub in_flight: RequestPlaces,
     /// Places for requests that wait for something before their signature is verified.
     pub unproven: RequestPlaces,
     pub bodies: InboundBounds,
     /// Memory for answers that wait for HTTP/2 and no longer count as requests under way.
     pub answers: Arc<BodyBudget>,
-    pub shares: Arc<IdentityShares>,
+    pub bounds: Arc<TenantBounds>,
     pub forms: FormUploads,
     /// Largest clock difference for signatures whose time s3s does not check itself.
     pub clock_skew_max: Duration,
+    /// False where clients must not learn what the cache did.
+    pub shows_cache: bool,
     /// Set before the first request where requests are traced.
     pub tracer: OnceLock<Arc<RequestTracer>>,
     pub cors: Arc<CorsResponder>,
@@ -88,7 +89,7 @@ impl GatewayFront {
         let id = RequestId::generate();
         let trace = self.tracer.get().and_then(|tracer| tracer.begin_trace(request.headers()));
         let cx = RequestContext::new(id, Instant::now()).with_trace(trace);
-        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), peer.caller, self.shares.clone()));
+        let exchange = Arc::new(HttpExchange::new(Arc::new(cx), peer.caller, self.bounds.clone()));
         let mut ending = RequestEnding {
             exchange: exchange.clone(),
             metrics: self.metrics.clone(),
@@ -100,31 +101,21 @@ impl GatewayFront {
             complete: false,
             visit: Some(visit),
         };
-        let (place, over) = match may_wait_unproven(&request) {
-            true => (
-                self.unproven.take_place_of(exchange.caller.counted_address()),
-                DenialReason::Unproven,
-            ),
-            false => (self.in_flight.take_place(), DenialReason::Overloaded),
-        };
-        let mut response = match place {
-            Some(place) => {
-                exchange.hold_place(place);
-                match &foreign {
-                    Some(CrossOriginRequest { bucket, page: None }) => {
-                        Box::pin(self.answer_preflight(bucket, request.headers(), &exchange)).await
-                    }
-                    Some(CrossOriginRequest { page: Some(_), .. }) | None => {
-                        let answered =
-                            self.answer_request(request, &exchange, &ending.method, scheme).await;
-                        exchange.drop_body();
-                        answered
-                    }
+        let mut response = match self.admit_request(&request, &exchange) {
+            Ok(()) => match &foreign {
+                Some(CrossOriginRequest { bucket, page: None }) => {
+                    Box::pin(self.answer_preflight(bucket, request.headers(), &exchange)).await
                 }
-            }
-            None => {
-                self.metrics.count_denial(over);
-                answer_of(slow_down())
+                Some(CrossOriginRequest { page: Some(_), .. }) | None => {
+                    let answered =
+                        self.answer_request(request, &exchange, &ending.method, scheme).await;
+                    exchange.drop_body();
+                    answered
+                }
+            },
+            Err(refused) => {
+                self.metrics.count_denial(DenialReason::Unproven);
+                answer_of(refused)
             }
         };
         if let Some(CrossOriginRequest { bucket, page: Some(origin) }) = &foreign
@@ -165,6 +156,20 @@ impl GatewayFront {
             OutboundBody::new(body, ending, peer.progress)
         };
         Ok(Response::from_parts(parts, outbound))
+    }
+
+    /// Takes a stranger's place for a request that may wait before its sender is known. All others
+    /// wait for nothing until then, and take a place of their tenant's (`recognise_identity`).
+    fn admit_request(
+        &self,
+        request: &Request<HttpRequestBody>,
+        exchange: &HttpExchange,
+    ) -> S3Result<()> {
+        if may_wait_unproven(request) {
+            let place = self.unproven.take_place_of(exchange.caller.counted_address());
+            exchange.hold_place(place.ok_or_else(slow_down)?);
+        }
+        Ok(())
     }
 
     /// Returns whether an answer may wait for the bucket's CORS configuration. If too many
@@ -317,7 +322,7 @@ impl GatewayFront {
             let checks =
                 document_checks::promised_checks(&parts.method, &parts.uri, &parts.headers)?;
             let declared = decoded_length(&parts.headers)?;
-            let _ = exchange.body.set(self.bodies.make_reservation(&parts));
+            let _ = exchange.body.set(self.bodies.make_reservation(&exchange.cx, &parts));
             let bytes_max = self.bodies.document_bytes_max;
             let is_document = !document_checks::is_upload(&parts.method, &parts.uri);
             if is_document && body.size_hint().lower() > bytes_max {
@@ -345,8 +350,12 @@ impl GatewayFront {
         checks: Option<BodyChecks>,
         exchange: &HttpExchange,
     ) -> InboundBody {
-        let (fault, reservation) = (exchange.fault.clone(), exchange.body.get().cloned());
-        InboundBody::new(body, checks, &self.bodies, fault, reservation, self.metrics.clone())
+        let request = BodyRequest {
+            cx: exchange.cx.clone(),
+            fault: exchange.fault.clone(),
+            reservation: exchange.body.get().cloned(),
+        };
+        InboundBody::new(body, checks, &self.bodies, request, self.metrics.clone())
     }
 
     /// Turns a form into the request that it stands for.
@@ -422,6 +431,9 @@ impl GatewayFront {
         headers.insert(REQUEST_ID, id);
         headers.insert(header::SERVER, HeaderValue::from_static("verbs3"));
         headers.insert(header::DATE, super::date::current_date());
+        if !self.shows_cache {
+            return;
+        }
         if let Some(verdict) = cx.cache_verdict() {
             headers.insert(CACHE, HeaderValue::from_static(verdict.as_str()));
         }

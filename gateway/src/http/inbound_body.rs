@@ -17,6 +17,7 @@ use super::document_checks;
 use super::rate_floor::{RateFloor, RateMin};
 use super::request_body::HttpRequestBody;
 use crate::metrics::GatewayHttpMetrics;
+use crate::request::RequestContext;
 use crate::write::body_budget::{BodyBudget, BodyReservation};
 use crate::write::body_fault::{BodyFault, FaultSlot};
 use crate::write::checks::BodyChecks;
@@ -34,6 +35,15 @@ pub(crate) struct InboundBounds {
     pub document_bytes_max: u64,
 }
 
+/// What a body needs of its request.
+pub(crate) struct BodyRequest {
+    pub cx: Arc<RequestContext>,
+    /// Receives the body's fault.
+    pub fault: FaultSlot,
+    /// Gives its memory. `None`: that is counted elsewhere.
+    pub reservation: Option<Arc<BodyReservation>>,
+}
+
 /// A request's body, bounded and counted.
 pub(crate) struct InboundBody {
     inner: HttpRequestBody,
@@ -48,6 +58,7 @@ pub(crate) struct InboundBody {
     fault: FaultSlot,
     /// `None`: memory is counted elsewhere, or is taken already.
     reservation: Option<Arc<BodyReservation>>,
+    cx: Arc<RequestContext>,
     metrics: Arc<GatewayHttpMetrics>,
     over: bool,
 }
@@ -55,7 +66,11 @@ pub(crate) struct InboundBody {
 impl InboundBounds {
     /// Returns the reservation for a request's body. An aws-chunked document may be in memory
     /// twice: unwrapped, and a chunk of it.
-    pub fn make_reservation(&self, parts: &Parts) -> Arc<BodyReservation> {
+    pub fn make_reservation(
+        &self,
+        cx: &Arc<RequestContext>,
+        parts: &Parts,
+    ) -> Arc<BodyReservation> {
         let length = parts
             .headers
             .get("content-length")
@@ -66,22 +81,22 @@ impl InboundBounds {
         };
         BodyReservation::new(
             self.budget.clone(),
+            cx.clone(),
             length.map_or(bound, |length: u64| length.min(bound)),
         )
     }
 }
 
 impl InboundBody {
-    /// Wraps a body. `fault` receives its fault. `reservation` gives its memory, if that is counted
-    /// here.
+    /// Wraps a body of a request.
     pub fn new(
         inner: HttpRequestBody,
         checks: Option<BodyChecks>,
         bounds: &InboundBounds,
-        fault: FaultSlot,
-        reservation: Option<Arc<BodyReservation>>,
+        request: BodyRequest,
         metrics: Arc<GatewayHttpMetrics>,
     ) -> Self {
+        let BodyRequest { cx, fault, reservation } = request;
         let (idle_max, floor) = (bounds.idle_max, RateFloor::new(bounds.rate_min));
         let (got, idle, waiting, over) = (0, None, false, false);
         Self {
@@ -94,6 +109,7 @@ impl InboundBody {
             floor,
             fault,
             reservation,
+            cx,
             metrics,
             over,
         }
@@ -112,6 +128,7 @@ impl InboundBody {
         self.waiting = false;
         if let Some(data) = frame.data_ref() {
             self.metrics.bytes_in.inc_by(data.len() as u64);
+            self.cx.tenant().metrics().bytes_received.inc_by(data.len() as u64);
             self.got += data.len() as u64;
             if self.floor.note_arrival(data.len() as u64, Instant::now()) {
                 return self.fail_body(BodyFault::Slow);

@@ -111,7 +111,7 @@ pub(super) fn place_for_http2(
     budget: &BodyBudget,
 ) -> Option<BodyPlace> {
     let bytes = small_bytes(body).filter(|&bytes| bytes > 0)?;
-    let place = budget.take_memory(bytes as u64);
+    let place = budget.take_memory(&exchange.cx, bytes as u64);
     if place.is_none() && exchange.proven_identity().is_none() {
         headers.remove(header::CONTENT_LENGTH);
         *body = s3s::Body::empty();
@@ -236,6 +236,7 @@ impl Drop for RequestEnding {
         self.metrics.count_answer(operation, self.status);
         self.metrics.seconds.observe(seconds);
         self.metrics.count_sent_bytes(verdict, origin, self.bytes);
+        cx.tenant().metrics().bytes_sent.inc_by(self.bytes);
         if let Some(trace) = cx.request_trace() {
             trace.finish_trace(|| self.trace_facts());
         }

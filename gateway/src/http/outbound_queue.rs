@@ -14,7 +14,7 @@ use prometheus::IntGauge;
 
 use super::client_progress::ProgressTurn;
 use super::connection_caller::CallerVisit;
-use crate::exchange::RequestPlaceAndShare;
+use crate::exchange::HeldPlaces;
 use crate::write::body_budget::BodyPlace;
 
 /// One answer in the queue.
@@ -27,7 +27,7 @@ pub(super) struct QueuedAnswer {
 pub(super) struct AnswerRest {
     pub _body: s3s::Body,
     pub _turn: ProgressTurn,
-    pub _places: RequestPlaceAndShare,
+    pub _places: HeldPlaces,
     pub _visit: Option<CallerVisit>,
     pub _place: Option<BodyPlace>,
 }

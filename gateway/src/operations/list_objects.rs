@@ -26,7 +26,9 @@ pub(super) async fn pass_listing<R: ObjectListing>(
 ) -> S3Result<S3Response<R::Output>> {
     let entry = core.authorize_request(&mut request)?;
     core.rewrite_names(&entry, &mut request)?;
+    let place = entry.exchange.take_store_place(&entry.mount.ufs).await?;
     let (result, raw) = core.send_to_ufs(&entry, request).await;
+    drop(place);
     if let Ok(response) = &result {
         let entries = R::listed_entries(&response.output);
         if !entries.is_empty() {

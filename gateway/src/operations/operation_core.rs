@@ -90,6 +90,11 @@ impl OperationCore {
         keys: Vec<String>,
         judge: impl FnOnce(&R::Output) -> WriteEnd,
     ) -> S3Result<S3Response<R::Output>> {
+        let _place = match R::table_row().name {
+            // Without a tier, reads come this way, too.
+            "GetObject" | "HeadObject" => None,
+            _ => Some(entry.exchange.take_store_place(&entry.mount.ufs).await?),
+        };
         let write = self.write(entry, keys);
         if let Some(write) = &write {
             write.body_handle().announce_write().await?;

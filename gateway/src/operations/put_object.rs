@@ -70,8 +70,11 @@ async fn upload_body<R: UploadOperation>(
     mut request: S3Request<R>,
 ) -> S3Result<S3Response<R::Output>> {
     let entry = core.authorize_request(&mut request)?;
-    let _share = entry.exchange.take_upload_share(&entry.mount.ufs)?;
     let declared = declared_length(&request)?;
+    if !entry.exchange.reserve_body().await {
+        return Err(BodyFault::Busy.into_error());
+    }
+    let _place = entry.exchange.take_store_place(&entry.mount.ufs).await?;
     let (body, trailers) = take_body(&entry, &mut request, declared)?;
     let checks = BodyChecks::from_headers(declared, &request.headers, trailers)?;
     // The trailers are checked here and not sent on: the UFS gets a plain body.
@@ -141,9 +144,6 @@ fn take_body<R: UploadOperation>(
     declared: u64,
 ) -> S3Result<(StreamingBlob, Option<ProvenTrailers>)> {
     let body = request.input.body_field().take();
-    if !entry.exchange.reserve_body() {
-        return Err(BodyFault::Busy.into_error());
-    }
     if is_streaming(&request.headers) {
         let framed = entry.exchange.chunked.lock().take();
         let (body, trailers) = ChunkedBody::new(framed, request, declared)?;

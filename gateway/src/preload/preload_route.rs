@@ -1,6 +1,7 @@
 //! Takes requests about preload jobs out of s3s, after it has verified their signature.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,8 +11,6 @@ use http_body_util::{BodyExt as _, Limited};
 use s3s::host::S3Host as _;
 use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
-use tokio::sync::Semaphore;
-use verbs3_doors::KeyShares;
 
 use super::preload_request::PreloadTarget;
 use super::{NO_BUCKET, PATH, PreloadAnswer, PreloadJobs, refuse};
@@ -21,6 +20,7 @@ use crate::http::{HostDomains, LenientRoute};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::mount::MountTable;
 use crate::s3_errors::access_denied;
+use crate::tenant_places::TenantPlaces;
 
 /// Longest description of a job, in bytes: twice what coordinators keep of one.
 const JOB_BYTES_MAX: usize = 128 * 1024;
@@ -35,9 +35,7 @@ pub(crate) struct PreloadRoute {
     pub domains: HostDomains,
     pub metrics: Arc<GatewayHttpMetrics>,
     /// Places for questions to the coordinators.
-    pub places: Semaphore,
-    /// What one of several identities may hold of them.
-    pub shares: Arc<KeyShares<String>>,
+    pub places: TenantPlaces,
 }
 
 impl PreloadRoute {
@@ -96,9 +94,8 @@ impl PreloadRoute {
             Err(refusal) => return refused(refusal),
         };
         // From here on nothing of the client is waited for.
-        let is_alone = self.identities.identities_count() <= 1;
-        let share = self.shares.take_share(&identity.identity_name().to_owned());
-        let (Ok(_place), true) = (self.places.try_acquire(), is_alone || share.is_some()) else {
+        let place = self.places.try_take_place(identity.tenant(), 1, Instant::now());
+        let Some(_place) = place else {
             self.metrics.count_denial(DenialReason::Preloads);
             let reason = "too many requests about jobs are under way; send it again later";
             return refuse(StatusCode::SERVICE_UNAVAILABLE, "unavailable", reason);
@@ -141,7 +138,7 @@ impl S3Route for PreloadRoute {
         let signed = request.credentials.as_ref();
         let identity = signed.and_then(|signed| self.identities.get(&signed.access_key));
         match identity {
-            Some(identity) => exchange.recognise_identity(identity),
+            Some(identity) => exchange.recognise_identity(identity).await,
             None => {
                 self.metrics.count_denial(DenialReason::Anonymous);
                 Err(access_denied())

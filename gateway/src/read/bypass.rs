@@ -36,7 +36,7 @@ impl ObjectReader {
         mut input: GetObjectInput,
     ) -> S3Result<S3Response<GetObjectOutput>> {
         let shared = &self.shared;
-        let Some(place) = shared.places.take_permit(cx.principal_name()).await else {
+        let Some(place) = shared.places.take_permit(cx).await else {
             return Err(no_place(shared));
         };
         note_bypass(shared, cx);
@@ -64,7 +64,7 @@ impl ObjectReader {
         mut input: HeadObjectInput,
     ) -> S3Result<S3Response<HeadObjectOutput>> {
         let shared = &self.shared;
-        let Some(_place) = shared.places.take_permit(cx.principal_name()).await else {
+        let Some(_place) = shared.places.take_permit(cx).await else {
             return Err(no_place(shared));
         };
         note_bypass(shared, cx);

@@ -259,11 +259,9 @@ impl ObjectFetch {
             let bytes = object_range(geometry, &span);
             let ahead = !self.flights.is_empty();
             let admitted = if ahead {
-                let Some(admitted) =
-                    self.subject.shared.admission.try_enter(bytes.end - bytes.start)
-                else {
-                    return;
-                };
+                let FetchSubject { shared, cx, .. } = &self.subject;
+                let admitted = shared.admission.try_admit(cx, bytes.end - bytes.start);
+                let Some(admitted) = admitted else { return };
                 Some(admitted)
             } else {
                 None
@@ -452,8 +450,7 @@ impl FetchSubject {
         let Self { shared, cx, mount, object, version, version_named } = self.clone();
         shared.metrics.fallback_spans.inc();
         UfsRest::Opening(Box::pin(async move {
-            let place =
-                shared.places.take_permit(cx.principal_name()).await.ok_or(FetchError::NoPlace)?;
+            let place = shared.places.take_permit(&cx).await.ok_or(FetchError::NoPlace)?;
             let wanted = ReadObject {
                 bucket: mount.bucket.clone(),
                 key: object.key.clone(),

@@ -25,4 +25,5 @@ mod slow;
 mod stage;
 mod strangers;
 mod telemetry;
+mod tenants;
 mod unsigned;

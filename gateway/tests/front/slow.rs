@@ -14,15 +14,15 @@ use verbs3_settings::{ByteSize, TimePeriod};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn metrics(stage: &Stage) -> String {
+pub fn metrics(stage: &Stage) -> String {
     prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap()
 }
 
-fn slow_put(path: &str) -> Request {
+pub fn slow_put(path: &str) -> Request {
     Request::new("PUT", path).header("content-length", "100000")
 }
 
-async fn begin(stage: &Stage, request: &Request) -> TcpStream {
+pub async fn begin(stage: &Stage, request: &Request) -> TcpStream {
     let (head, _) = request.signed(&stage.host());
     let mut socket = TcpStream::connect(stage.address).await.unwrap();
     socket.write_all(head.as_bytes()).await.unwrap();
@@ -98,8 +98,9 @@ async fn one_of_two_identities_leaves_places_to_the_other() {
     let stage = Stage::start_with(|setup| {
         setup.identities = identities;
         setup.settings.limits.requests_in_flight_max = 4;
-        setup.settings.limits.identity_share_percent = 75;
-        setup.settings.limits.uploads_per_identity_max = 2;
+        setup.settings.limits.store_requests_max = 3;
+        setup.settings.limits.tenant_reserve_percent = 25;
+        setup.settings.timeouts.turn_wait = TimePeriod(Duration::from_millis(200));
     })
     .await;
     let greedy = |request: Request| request.by("AKOTHER", "other-secret");
@@ -115,7 +116,7 @@ async fn one_of_two_identities_leaves_places_to_the_other() {
     assert_eq!(stage.send(&greedy(Request::new("GET", "/data/absent")), b"").await.status, 404);
     let other = owner(Request::new("PUT", "/data/mine").header("content-length", "1"));
     assert_eq!(stage.send(&other, b"x").await.status, 200);
-    assert!(metrics(&stage).contains("verbs3_gateway_denied_total{reason=\"identity_share\"} 1"));
+    assert!(metrics(&stage).contains("verbs3_gateway_denied_total{reason=\"tenant_share\"} 1"));
     drop(held);
     until(|| metrics(&stage).contains("verbs3_gateway_requests_in_flight 0\n")).await;
     assert_eq!(stage.send(&third, b"x").await.status, 200);

@@ -239,7 +239,8 @@ async fn a_body_waits_for_a_place_past_the_tier() {
     let expected = content(1, 6 * BLOCK);
     bed.put("k", &expected).await;
     let mut got = bed.get(of("k")).await;
-    let held = bed.reader.shared.places.take_permit(None).await.unwrap();
+    let cx = RequestContext::new(RequestId::generate(), Instant::now());
+    let held = bed.reader.shared.places.take_permit(&cx).await.unwrap();
     bed.faults[0].refuse_connects(1000);
     bed.faults[0].drop_at_event(1);
     let later = options.bypass_wait_max.0 * 3 / 2;

@@ -1,0 +1,47 @@
+//! Owns the metrics of tenants, declared once: a table for each.
+
+use prometheus::{IntCounter, IntGauge};
+use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable};
+
+/// What tenants of a gateway do and hold. The first 64 tenants that a gateway comes to know have
+/// series of their own, the rest are `other`.
+#[derive(MetricsTable)]
+#[metrics(prefix = "verbs3_tenant", each = "tenant")]
+pub(crate) struct TenantMetrics {
+    /// Requests whose signature held.
+    pub requests: IntCounter,
+    /// Bytes of answers' bodies given to sockets.
+    pub bytes_sent: IntCounter,
+    /// Bytes of requests' bodies taken from sockets.
+    pub bytes_received: IntCounter,
+    /// What is held now: requests, or bytes.
+    #[metric(labels(resource))]
+    pub held: MetricFamily<SharedResource, IntGauge>,
+    /// Times that something was not free at once, and was got after a wait.
+    #[metric(labels(resource))]
+    pub waits: MetricFamily<SharedResource, IntCounter>,
+    /// Times that something was refused: 503 SlowDown, or a read that goes on with less memory.
+    #[metric(labels(resource))]
+    pub refusals: MetricFamily<SharedResource, IntCounter>,
+}
+
+/// What tenants share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, MetricLabel)]
+pub(crate) enum SharedResource {
+    /// Requests under way.
+    Requests,
+    /// Memory that bytes of reads land in.
+    ReadBytes,
+    /// The part of it that reads of data may hold which is not cached.
+    ColdReadBytes,
+    /// Reads past the cache.
+    Bypasses,
+    /// Requests to a store besides reads.
+    StoreRequests,
+    /// Memory of requests' bodies.
+    BodyBytes,
+    /// Memory of small answers over HTTP/2.
+    AnswerBytes,
+    /// Questions about preload jobs.
+    PreloadQuestions,
+}

@@ -1,0 +1,107 @@
+//! Tenants: what identities of one share, what one leaves to others, and what is told of them.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbs3_gateway::auth::IdentityStore;
+use verbs3_settings::TimePeriod;
+
+use crate::signing::Request;
+use crate::slow::{begin, metrics, slow_put};
+use crate::stage::{Stage, until};
+
+/// A, B: of the tenant greedy. C: of the tenant modest.
+fn three_identities() -> Arc<IdentityStore> {
+    let identity = |name: &str, tenant: &str| {
+        format!(
+            "[[identity]]\naccess_key = \"{name}\"\nsecret_key = \"secret\"\ntenant = \"{tenant}\"\n\
+             [[identity.allow]]\nmount = \"*\"\nrights = [\"read\", \"write\"]\n"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("identities.toml");
+    let text = [identity("A", "greedy"), identity("B", "greedy"), identity("C", "modest")];
+    fs::write(&path, text.concat()).unwrap();
+    IdentityStore::load_file(&path).unwrap()
+}
+
+/// A stage with four places for requests, of which one is kept from whoever holds most.
+async fn narrow_stage(wait: Duration) -> Stage {
+    Stage::start_with(|setup| {
+        setup.identities = three_identities();
+        setup.settings.limits.requests_in_flight_max = 4;
+        setup.settings.limits.tenant_reserve_percent = 25;
+        setup.settings.timeouts.turn_wait = TimePeriod(wait);
+    })
+    .await
+}
+
+fn by(key: &str, request: Request) -> Request {
+    request.by(key, "secret")
+}
+
+fn get(key: &str) -> Request {
+    by(key, Request::new("GET", "/data/absent"))
+}
+
+#[tokio::test]
+async fn identities_of_one_tenant_hold_one_share() {
+    let stage = narrow_stage(Duration::from_millis(200)).await;
+    let mut held = Vec::new();
+    for (number, key) in ["A", "B", "A"].into_iter().enumerate() {
+        held.push(begin(&stage, &by(key, slow_put(&format!("/data/{number}")))).await);
+    }
+    until(|| metrics(&stage).contains("verbs3_gateway_requests_in_flight 3\n")).await;
+    assert_eq!(stage.send(&get("B"), b"").await.error(), (503, "SlowDown".to_owned()));
+    assert_eq!(stage.send(&get("C"), b"").await.status, 404);
+    for line in [
+        "verbs3_tenant_requests_total{tenant=\"greedy\"} 4\n",
+        "verbs3_tenant_requests_total{tenant=\"modest\"} 1\n",
+        "verbs3_tenant_held{resource=\"requests\",tenant=\"greedy\"} 3\n",
+        "verbs3_tenant_refusals_total{resource=\"requests\",tenant=\"greedy\"} 1\n",
+        "verbs3_gateway_denied_total{reason=\"tenant_share\"} 1\n",
+    ] {
+        let text = metrics(&stage);
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn request_over_the_bound_waits_for_its_turn() {
+    let stage = narrow_stage(Duration::from_secs(60)).await;
+    let mut held = Vec::new();
+    for (number, key) in ["A", "A", "A", "C"].into_iter().enumerate() {
+        held.push(begin(&stage, &by(key, slow_put(&format!("/data/{number}")))).await);
+    }
+    until(|| metrics(&stage).contains("verbs3_gateway_requests_in_flight 4\n")).await;
+    let (request, others) = (get("C"), by("B", slow_put("/data/more")));
+    let answered = async {
+        // The greedy one comes first, and waits on.
+        let greedy = begin(&stage, &others).await;
+        let requests = "verbs3_tenant_requests_total{tenant=\"greedy\"} 4\n";
+        until(|| metrics(&stage).contains(requests)).await;
+        let answer = stage.send(&request, b"").await;
+        (answer.status, greedy)
+    };
+    let released = async {
+        let requests = "verbs3_tenant_requests_total{tenant=\"modest\"} 2\n";
+        until(|| metrics(&stage).contains(requests)).await;
+        held.remove(0);
+    };
+    let ((status, _greedy), ()) = tokio::join!(answered, released);
+    assert_eq!(status, 404);
+    let waits = "verbs3_tenant_waits_total{resource=\"requests\",tenant=\"modest\"} 1\n";
+    assert!(metrics(&stage).contains(waits), "{}", metrics(&stage));
+}
+
+#[tokio::test]
+async fn what_the_cache_did_can_be_kept_from_clients() {
+    for (shown, header) in [(true, Some("relayed")), (false, None)] {
+        let stage = Stage::start_with(|setup| setup.settings.cache_headers = shown).await;
+        let put = Request::new("PUT", "/data/around").header("content-length", "1");
+        let answer = stage.send(&put, b"x").await;
+        let told = answer.headers.get("x-verbs3-home").map(String::as_str);
+        assert_eq!((answer.status, told), (200, header));
+    }
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+#! Measures what one tenant notices of another, at two gateways over one worker: at one they are two tenants, at the
+#! other they are one.
+#
+#   loadtest/tenants.sh [ARGUMENTS]    see verbs3-loadtest tenants --help
+#
+# A further process, `verbs3 dev` behind the shaped proxy, is the store. READ_MIB is gateway.read.bytes_in_flight_max: what
+# all reads of a gateway hold at once, and so what a read waits for. Needs a release build. Ends what it has started, by pid.
+set -euo pipefail
+
+ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
+# shellcheck source=../tests/testbed/cluster.sh
+. "$ROOT/tests/testbed/cluster.sh"
+READ_MIB=${READ_MIB:-16} REQUESTS=${REQUESTS:-32} STORE_REQUESTS=${STORE_REQUESTS:-16} WORKER_MIB=${WORKER_MIB:-256}
+VERBS3=$(binary)
+LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
+PIDS=()
+DIR=$(mktemp -d "${TMPDIR:-/tmp}/verbs3-tenants.XXXXXX")
+trap 'stop_cluster || true; rm -rf -- "$DIR"' EXIT
+
+store_port=$(free_port) proxy_port=$(free_port) worker_port=$(free_port)
+write_identities
+cat >"$DIR/store.toml" <<END
+[dev]
+dir = "$DIR/store"
+demo = true
+[gateway]
+listen = "127.0.0.1:$store_port"
+admin_listen = "127.0.0.1:0"
+identities = "$DIR/identities.toml"
+END
+launch store "$store_port" dev --set worker.memory.capacity=64MiB --set gateway.memory.capacity=64MiB
+"$LOADTEST" proxy --listen "127.0.0.1:$proxy_port" --store "127.0.0.1:$store_port" --first-byte 10ms --bandwidth 400MiB \
+  >"$DIR/proxy.log" 2>&1 &
+PIDS+=("$!")
+wait_for "$proxy_port" proxy "$!"
+shared_config "http://127.0.0.1:$proxy_port" "$CLUSTER_ACCESS_KEY" "$CLUSTER_SECRET_KEY" "$worker_port" >"$DIR/shared.toml"
+{ cat "$DIR/shared.toml"
+  printf '[worker]\nid = "worker-0"\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nmemory = { capacity = "%dMiB" }\nshm = { enabled = true, socket = "%s/worker.sock" }\n' "$worker_port" "$WORKER_MIB" "$DIR"
+} >"$DIR/worker.toml"
+launch worker "$worker_port" worker
+
+# identities_of FAIR_TENANT_OF_VICTIM FAIR_TENANT_OF_AGGRESSOR
+identities_of() {
+  local key tenant
+  for key in VICTIM:$1 AGGRESSOR:$2; do
+    tenant=${key#*:}
+    cat <<END
+[[identity]]
+access_key = "${key%:*}"
+secret_key = "$CLUSTER_SECRET_KEY"
+tenant = "$tenant"
+allow = [{ mount = "*", rights = ["read", "write", "list", "delete"] }]
+
+END
+  done
+}
+
+identities_of victim aggressor >"$DIR/fair-identities.toml"
+identities_of both both >"$DIR/one-identities.toml"
+for side in fair one; do
+  port=$(free_port)
+  { cat "$DIR/shared.toml"
+    printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "128MiB" }\n' "$port" "$DIR/$side-identities.toml"
+    printf 'limits = { requests_in_flight_max = %d, store_requests_max = %d }\nread = { bytes_in_flight_max = "%dMiB" }\n' \
+      "$REQUESTS" "$STORE_REQUESTS" "$READ_MIB"
+  } >"$DIR/$side.toml"
+  launch "$side" "$port" gateway
+  declare "$side=http://127.0.0.1:$port/demo"
+done
+
+# shellcheck disable=SC2154  # declared above
+"$LOADTEST" tenants --fair "$fair" --shared "$one" --victim-key VICTIM --aggressor-key AGGRESSOR \
+  --secret-key "$CLUSTER_SECRET_KEY" "$@" || { tail -n 20 "$DIR"/*.log >&2; exit 1; }
