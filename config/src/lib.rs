@@ -4,6 +4,7 @@
 
 mod check;
 mod cluster;
+mod cluster_secret;
 mod coordinator;
 mod dev;
 mod disk;
@@ -24,6 +25,9 @@ mod verbs;
 mod worker;
 
 pub use cluster::{ClusterSettings, ClusterWorkerSettings};
+pub use cluster_secret::{
+    ClusterSecretError, ClusterSecretTexts, SECRET_BYTES_MIN, WeakSecret, check_strength,
+};
 pub use coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
 pub use dev::DevSettings;
 pub use disk::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};

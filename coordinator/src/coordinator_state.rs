@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use verbs3_coordinator_client::ClusterSecrets;
 use verbs3_coordinator_client::lease_clock::{LeaseInstant, SharedLeaseClock};
 use verbs3_coordinator_client::proof::{ClusterSecret, ProofRecipient, ReplayGuard};
 use verbs3_preload::{ObjectAdmin, PreloadEngine};
@@ -23,7 +24,7 @@ use crate::store::{LeadershipGuard, SharedClusterStore};
 #[derive(Debug, Clone)]
 pub struct CoordinatorOptions {
     pub name: String,
-    pub secret: ClusterSecret,
+    pub secrets: ClusterSecrets,
     /// Token that stores show when they send notifications. `None`: they need the proof, too.
     pub notification_token: Option<ClusterSecret>,
     /// URL at which other processes reach this coordinator: `http://host:port`.

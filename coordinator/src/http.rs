@@ -34,6 +34,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use verbs3_coordinator_client::VerifiedProof;
 use verbs3_coordinator_client::proof::{ANSWER_HEADER, RECIPIENT_HEADER};
 use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
@@ -140,11 +141,12 @@ impl CoordinatorState {
         self.metrics.requests.with_label_values(&[route_name, status.as_str()]).inc();
         // Answers are signed only for peers that proved the secret; otherwise this would be a
         // signing oracle.
-        let secret = &self.options.secret;
-        let header = proof.as_ref().map(|proof| secret.prove_answer(proof, status.as_u16(), &body));
+        let header = proof.as_ref().map(|VerifiedProof { secret, proof }| {
+            secret.prove_answer(proof, status.as_u16(), &body)
+        });
         let is_lines = lines.is_some();
         let mut response = Response::new(match (lines, proof) {
-            (Some(lines), Some(proof)) => prove_lines(secret.clone(), proof, lines),
+            (Some(lines), Some(verified)) => prove_lines(verified, lines),
             _ => UnsyncBoxBody::new(Full::new(body)),
         });
         *response.status_mut() = status;

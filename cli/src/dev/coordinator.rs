@@ -35,6 +35,7 @@ use verbs3_ufs::Ufs;
 use super::identities::random_letters;
 use crate::wiring::leased_worker::LeasedCacheWorker;
 use crate::wiring::transports::WorkerRailAddresses;
+use crate::wiring::trusted_cluster::TrustedCluster;
 use crate::wiring::{coordinator, coordinator_client, preload};
 
 /// What others find this process by; also a configuration file for `--config`.
@@ -91,6 +92,7 @@ pub async fn start_coordinator(
         ));
     }
     write(&file, &cluster)?;
+    let cluster = TrustedCluster::load(cluster)?;
     let folder = dir.join("coordinator");
     let kept = folder.clone();
     let store = tokio::task::spawn_blocking(move || FileStore::open_folder(&kept))
@@ -107,7 +109,7 @@ pub async fn start_coordinator(
     };
     made.preload_with(preload::build_preload(&settings, tier, mounts, stores, registry)?);
     made.start(socket);
-    let client = coordinator_client::build_client(&cluster)?.context("a coordinator was named")?;
+    let client = coordinator_client::build_client(&cluster).context("a coordinator was named")?;
     let stop = CancellationToken::new();
     let tenants = workers.into_iter().map(|(id, worker, tiers)| {
         let registration = WorkerRegistration {

@@ -9,8 +9,8 @@ use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_config::{
-    ClusterSettings, CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind,
-    CoordinatorStoreSettings, RootSettings,
+    CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
+    RootSettings,
 };
 use verbs3_coordinator::hot_block_table::HotOptions;
 use verbs3_coordinator::membership::ClusterOptions;
@@ -24,9 +24,9 @@ use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
 
 use super::admin_limits::admin_limits;
-use super::coordinator_client::load_cluster_secret;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::preload::PreloadWiring;
+use super::trusted_cluster::TrustedCluster;
 use crate::process::RunningProcess;
 
 /// Pause before a store that is away is asked again at start.
@@ -51,6 +51,8 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         telemetry: _,
     } = config;
     let registry = Registry::new();
+    let cluster = TrustedCluster::load(cluster)?;
+    let followed = cluster.follow_files(CancellationToken::new());
     let socket = listen_endpoint(coordinator.listen, "coordinator.listen").open_listener()?;
     let listen = socket.local_addr()?;
     let store = open_store(&coordinator.store).await?;
@@ -98,6 +100,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
     if let Some(beside) = beside {
         beside.shutdown().await?;
     }
+    followed.shutdown().await?;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
 }
@@ -137,7 +140,7 @@ fn read_token(file: &Path) -> anyhow::Result<ClusterSecret> {
 /// The library's options. Errors when the secret, the token or the addresses can't be used.
 pub fn coordinator_options(
     coordinator: &CoordinatorSettings,
-    cluster: &ClusterSettings,
+    cluster: &TrustedCluster,
     listen: SocketAddr,
 ) -> anyhow::Result<CoordinatorOptions> {
     let CoordinatorSettings {
@@ -169,7 +172,7 @@ pub fn coordinator_options(
     };
     Ok(CoordinatorOptions {
         name: cluster.name.clone(),
-        secret: load_cluster_secret(cluster)?,
+        secrets: cluster.proof_secrets(),
         notification_token: notification_token_file.as_deref().map(read_token).transpose()?,
         advertise,
         cluster: ClusterOptions {

@@ -26,6 +26,7 @@ use super::leased_worker::LeasedCacheWorker;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::tier::cluster_members;
 use super::transports::{ServerSettings, WorkerServers};
+use super::trusted_cluster::TrustedCluster;
 use super::{cluster_geometry, coordinator_client, map_arena, neighbourhood, stores};
 use crate::process::RunningProcess;
 use crate::reactor_threads::ReactorThreads;
@@ -50,11 +51,13 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register_metrics(&registry)?;
+    let cluster = TrustedCluster::load(cluster)?;
+    let followed = cluster.follow_files(CancellationToken::new());
     let geometry = cluster_geometry(&cluster)?;
     let arena = map_arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open_stores(&ufs, &registry).await?;
-    let coordinators = coordinator_client::build_client(&cluster)?;
+    let coordinators = coordinator_client::build_client(&cluster);
     let map = match &coordinators {
         Some(_) => WorkerMapSource::Coordinated,
         // The same computation as a gateway's, from this worker's own list.
@@ -117,6 +120,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     cache.shutdown().await;
     reactors.shutdown();
     super::telemetry::shutdown_telemetry(telemetry).await;
+    followed.shutdown().await?;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
 }

@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::{ClusterSettings, ClusterWorkerSettings};
+use crate::cluster_secret::ClusterSecretError;
 use crate::mount::{CoherenceSetting, MountSettings};
 use crate::process_role::ProcessRole;
-use verbs3_settings::{ByteSize, CheckFindings, ConfigSecret};
-
-/// Shorter secrets can be guessed off line from one recorded handshake.
-const SECRET_CHARS_MIN: usize = 16;
+use verbs3_settings::{ByteSize, CheckFindings};
 
 pub(super) fn check_cluster(
     cluster: &ClusterSettings,
@@ -81,37 +79,19 @@ fn check_secret(cluster: &ClusterSettings, roles: &[ProcessRole], findings: &mut
     if cluster.secret.is_some() && cluster.secret_file.is_some() {
         findings.add_error("cluster.secret_file", "cluster.secret is set too; keep one of them");
     }
-    let (path, secret) = match (&cluster.secret, &cluster.secret_file) {
-        (Some(secret), _) => ("cluster.secret", Some(secret.clone())),
-        // Whoever plays no role reads it when it is needed.
-        (None, Some(_)) if roles.is_empty() => return,
-        (None, Some(file)) => match ConfigSecret::read(file) {
-            Ok(secret) => ("cluster.secret_file", Some(secret)),
-            Err(error) => {
-                let cause = std::error::Error::source(&error)
-                    .map(|source| format!(": {source}"))
-                    .unwrap_or_default();
-                return findings.add_error("cluster.secret_file", format!("{error}{cause}"));
-            }
-        },
-        (None, None) => ("cluster.secret", None),
-    };
-    match secret {
-        Some(secret) if secret.reveal_text().chars().count() < SECRET_CHARS_MIN => {
-            findings.add_error(
-                path,
-                format!(
-                    "is shorter than {SECRET_CHARS_MIN} characters; `openssl \
-                rand -hex 32` makes a good one"
-                ),
-            );
+    // Whoever plays no role reads files when they are needed.
+    if roles.is_empty() && !cluster.secret_files().is_empty() {
+        return;
+    }
+    let needs_none = roles.iter().all(|role| matches!(role, ProcessRole::Dev));
+    match cluster.read_secrets() {
+        Ok(_) => {}
+        Err(ClusterSecretError::Missing) if needs_none => {}
+        Err(error) => {
+            let cause = std::iter::successors(std::error::Error::source(&error), |e| e.source());
+            let causes: String = cause.map(|cause| format!(": {cause}")).collect();
+            findings.add_error(error.setting(), format!("{error}{causes}"));
         }
-        None if roles.iter().any(|role| !matches!(role, ProcessRole::Dev)) => findings.add_error(
-            path,
-            "gateways and workers prove a shared secret to each other; set cluster.secret_file, or \
-            VERBS3_CLUSTER__SECRET",
-        ),
-        _ => {}
     }
 }
 

@@ -18,9 +18,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api::{CoordinatorRefusal, CoordinatorRefusalKind, REQUEST_BYTES_MAX};
-use crate::proof::{
-    ANSWER_HEADER, ClusterSecret, ProofRecipient, ProvenRequest, REQUEST_HEADER, wall_clock_ms,
-};
+use crate::cluster_secrets::ClusterSecrets;
+use crate::proof::{ANSWER_HEADER, ProofRecipient, ProvenRequest, REQUEST_HEADER, wall_clock_ms};
 
 /// Longest answer that is read, in bytes: a map of some ten thousand workers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -36,7 +35,7 @@ const RECIPIENTS_MAX: usize = 64;
 pub struct CoordinatorClientOptions {
     /// `http://host:port` each; at least one.
     pub coordinators: Vec<String>,
-    pub secret: ClusterSecret,
+    pub secrets: ClusterSecrets,
     /// Deadline for connecting.
     pub connect_deadline: Duration,
     /// Deadline for one coordinator's answer to one question. A wait that the question asks for is
@@ -270,7 +269,9 @@ impl CoordinatorClient {
             .get(url)
             .cloned()
             .unwrap_or_else(ProofRecipient::unknown_recipient);
-        let (header, proof) = self.options.secret.prove_request(said, &recipient, time);
+        // The answer is proved with the secret of its request, whatever is used by then.
+        let secret = self.options.secrets.used_secret();
+        let (header, proof) = secret.prove_request(said, &recipient, time);
         let request = Request::builder()
             .method(method)
             .uri(uri)
@@ -300,7 +301,7 @@ impl CoordinatorClient {
             Ok(body) => body.to_bytes(),
             Err(error) => return away(&error),
         };
-        if !self.options.secret.check_answer(&proof, status.as_u16(), &body, given.as_deref()) {
+        if !secret.check_answer(&proof, status.as_u16(), &body, given.as_deref()) {
             return away(
                 &"its answer does not prove the cluster's secret; compare cluster.name and \
                     cluster.secret",

@@ -9,6 +9,7 @@ mod hot;
 mod maps;
 mod refused;
 mod relays;
+mod rotation;
 mod strangers;
 
 use std::sync::Arc;
@@ -26,7 +27,9 @@ use verbs3_coordinator_client::api::{
     WorkerLeaseRenewal, WorkerRegistration,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
-use verbs3_coordinator_client::{AskError, CoordinatorClient, CoordinatorClientOptions};
+use verbs3_coordinator_client::{
+    AskError, ClusterSecrets, CoordinatorClient, CoordinatorClientOptions,
+};
 use verbs3_protocol::{Epoch, WorkerId};
 
 /// What etcd's cases need from the suite of the store.
@@ -47,7 +50,7 @@ fn secret() -> ClusterSecret {
 fn options(name: &str, advertise: String) -> CoordinatorOptions {
     CoordinatorOptions {
         name: name.to_owned(),
-        secret: ClusterSecret::new(name, "a secret of at least sixteen characters"),
+        secrets: ClusterSecret::new(name, "a secret of at least sixteen characters").into(),
         notification_token: Some(ClusterSecret::from_token("a token of the store")),
         advertise,
         cluster: ClusterOptions {
@@ -101,10 +104,10 @@ async fn start_at(
     Running { url, coordinator }
 }
 
-fn client(urls: &[&str], secret: ClusterSecret) -> Arc<CoordinatorClient> {
+fn client(urls: &[&str], secrets: impl Into<ClusterSecrets>) -> Arc<CoordinatorClient> {
     Arc::new(CoordinatorClient::new(CoordinatorClientOptions {
         coordinators: urls.iter().map(|&url| url.to_owned()).collect(),
-        secret,
+        secrets: secrets.into(),
         connect_deadline: Duration::from_secs(1),
         deadline: Duration::from_secs(5),
     }))
