@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use verbs3_settings::{ByteSize, ConfigSecret, SecretError, SettingsTable};
 
+use crate::cluster_tls::ClusterTlsSettings;
+
 /// The `[cluster]` section. The same in every process of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
@@ -49,8 +51,11 @@ pub struct ClusterSettings {
     #[setting(default = false)]
     pub workers_fixed: bool,
     /// URLs of the coordinators, such as `"http://coordinator-0:9500"`, in place of `workers`:
-    /// workers register with them, and gateways follow the placement map.
+    /// workers register with them, and gateways follow the placement map. `https` with `tls`.
     pub coordinators: Vec<String>,
+    /// Certificates of the processes, for the talk with coordinators.
+    #[setting(table)]
+    pub tls: ClusterTlsSettings,
 }
 
 /// One `[[cluster.workers]]` entry.

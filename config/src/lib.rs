@@ -5,6 +5,7 @@
 mod check;
 mod cluster;
 mod cluster_secret;
+mod cluster_tls;
 mod coordinator;
 mod dev;
 mod disk;
@@ -28,6 +29,7 @@ pub use cluster::{ClusterSettings, ClusterWorkerSettings};
 pub use cluster_secret::{
     ClusterSecretError, ClusterSecretTexts, SECRET_BYTES_MIN, WeakSecret, check_strength,
 };
+pub use cluster_tls::{ClusterTlsFiles, ClusterTlsMode, ClusterTlsSettings};
 pub use coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
 pub use dev::DevSettings;
 pub use disk::{DiskFolderSettings, DiskVolumeSettings, WorkerDiskSettings};

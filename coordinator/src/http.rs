@@ -5,6 +5,8 @@
 //! when its place is wanted, and its body is not read.
 
 mod admission;
+mod audit;
+mod caller;
 mod cluster_routes;
 mod leader_hint;
 mod map_routes;
@@ -41,6 +43,7 @@ use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 use crate::coordinator_state::CoordinatorState;
 use crate::metrics::ApiConnectionCut;
 use admission::{UnprovenConnection, UnverifiedRequest, VerifiedRequest};
+use caller::{BegunConnection, RequestCaller};
 use proven_lines::prove_lines;
 use response::CoordinatorResponse;
 use routes::RoutedResponse;
@@ -100,13 +103,25 @@ impl CoordinatorState {
     async fn serve_connection(&self, stream: TcpStream, guest: WaitingGuest) {
         let door = UnprovenConnection::new(guest);
         let served = &door;
-        let service = service_fn(|request| async move {
-            Ok::<_, Infallible>(self.answer_request(request, served).await)
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_READ_MAX)
-            .serve_connection(TokioIo::new(stream), service);
+        let connection = async {
+            let BegunConnection { stream, caller } = match self.begin_connection(stream).await {
+                Ok(begun) => begun,
+                Err(error) => {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::debug!(%error, cause, "a connection did not begin");
+                    return Ok(());
+                }
+            };
+            let caller = &caller;
+            let service = service_fn(|request| async move {
+                Ok::<_, Infallible>(self.answer_request(request, caller, served).await)
+            });
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_READ_MAX)
+                .serve_connection(TokioIo::new(stream), service)
+                .await
+        };
         let cut = |reason: ApiConnectionCut| {
             self.metrics.connections_cut[reason].inc();
             tracing::debug!(
@@ -128,9 +143,10 @@ impl CoordinatorState {
     async fn answer_request(
         &self,
         request: Request<Incoming>,
+        caller: &RequestCaller,
         door: &UnprovenConnection,
     ) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-        let (proof, routed) = match self.verify_request(request, door).await {
+        let (proof, routed) = match self.verify_request(request, caller, door).await {
             Ok(VerifiedRequest { request, proof }) => (proof, self.route_request(request).await),
             Err(UnverifiedRequest { proof, response }) => {
                 (proof, RoutedResponse { route_name: "unproven", response })

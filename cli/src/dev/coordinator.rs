@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::CacheWorker;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{
-    ClusterSettings, ConfigLayers, ConfigSecret, CoordinatorSettings, EnvironmentLayer,
-    MountSettings,
+    ClusterSettings, ClusterTlsSettings, ConfigLayers, ConfigSecret, CoordinatorSettings,
+    EnvironmentLayer, MountSettings,
 };
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator_client::api::{
@@ -86,6 +86,8 @@ pub async fn start_coordinator(
     let coordinators = vec![format!("http://{address}")];
     let mut cluster =
         ClusterSettings { workers: Vec::new(), coordinators, replicas, ..cluster.clone() };
+    // Nobody but this process and commands of this host ask it.
+    cluster.tls = ClusterTlsSettings::default();
     if cluster.resolve_secret()?.is_none() {
         cluster.secret = Some(ConfigSecret::new(
             kept_secret(&file).unwrap_or_else(|| random_letters(SECRET_LETTERS)),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
+use verbs3_certificates::NodeRole;
 use verbs3_config::{
     CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
     RootSettings,
@@ -52,6 +53,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
     } = config;
     let registry = Registry::new();
     let cluster = TrustedCluster::load(cluster)?;
+    cluster.require_certificate(NodeRole::Coordinator, None)?;
     let followed = cluster.follow_files(CancellationToken::new());
     let socket = listen_endpoint(coordinator.listen, "coordinator.listen").open_listener()?;
     let listen = socket.local_addr()?;
@@ -65,7 +67,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         listen_endpoint(coordinator.admin_listen, "coordinator.admin_listen").open_listener()?;
     let admin_address = admin_socket.local_addr()?;
     let preload = &coordinator.preload;
-    let own = format!("http://{}", loopback_address(listen));
+    let own = format!("{}://{}", cluster.tls.url_scheme(), loopback_address(listen));
     let settings = PreloadWiring {
         own,
         cluster: &cluster,
@@ -168,11 +170,12 @@ pub fn coordinator_options(
     } = coordinator;
     let advertise = match advertise {
         Some(url) => url.trim_end_matches('/').to_owned(),
-        None => format!("http://{}", advertised_address(listen)?),
+        None => format!("{}://{}", cluster.tls.url_scheme(), advertised_address(listen)?),
     };
     Ok(CoordinatorOptions {
         name: cluster.name.clone(),
         secrets: cluster.proof_secrets(),
+        tls: cluster.coordinator_tls(),
         notification_token: notification_token_file.as_deref().map(read_token).transpose()?,
         advertise,
         cluster: ClusterOptions {

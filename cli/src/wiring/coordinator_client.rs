@@ -31,6 +31,7 @@ pub fn build_client_within(
             .map(|url| url.trim_end_matches('/').to_owned())
             .collect(),
         secrets: cluster.proof_secrets(),
+        tls: cluster.coordinator_tls(),
         connect_deadline: connect,
         deadline,
     };

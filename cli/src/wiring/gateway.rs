@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
+use verbs3_certificates::NodeRole;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{AttributesTtl, CoherenceSetting, MountSettings, RootSettings};
 use verbs3_gateway::auth::IdentityStore;
@@ -59,6 +60,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register_metrics(&registry)?;
     let cluster = TrustedCluster::load(cluster)?;
+    cluster.require_certificate(NodeRole::Gateway, None)?;
     let followed = cluster.follow_files(CancellationToken::new());
     let geometry = cluster_geometry(&cluster)?;
     let arena = map_arena(&gateway.memory, 1, geometry)?;

@@ -6,14 +6,18 @@
 use std::fs;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use verbs3_config::{ClusterSecretTexts, ClusterSettings, ConfigSecret};
-use verbs3_coordinator_client::ClusterSecrets;
+use verbs3_certificates::{CertificateFiles, NodeCertificates, NodeRole};
+use verbs3_config::{
+    ClusterSecretTexts, ClusterSettings, ClusterTlsFiles, ClusterTlsMode, ConfigSecret,
+};
 use verbs3_coordinator_client::proof::ClusterSecret;
+use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
 use verbs3_rdma::calls::HandshakeSecret;
 
 /// Time between two looks at the files. One stat per file: cheap, and works on every file system.
@@ -26,6 +30,7 @@ pub struct TrustedCluster {
     pub settings: ClusterSettings,
     secrets: ClusterSecrets,
     handshake: HandshakeSecret,
+    certificates: Option<Arc<NodeCertificates>>,
 }
 
 impl Deref for TrustedCluster {
@@ -40,12 +45,18 @@ impl Deref for TrustedCluster {
 type FileStamps = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
 
 impl TrustedCluster {
-    /// Reads the secrets.
+    /// Reads the secrets, and the certificates where there are some.
     pub fn load(settings: ClusterSettings) -> anyhow::Result<Self> {
         let texts = settings.read_secrets()?;
         let secret = proof_secret(&settings, &texts.used);
         let handshake = HandshakeSecret::new(named_secret(&settings, &texts.used));
-        let loaded = Self { secrets: secret.into(), handshake, settings };
+        let certificates = settings.tls.tls_files().map(|files| {
+            let ClusterTlsFiles { certificate, key, ca_file } = files;
+            let files = CertificateFiles { certificate, key, ca_file };
+            NodeCertificates::read(&settings.name, files).map(Arc::new)
+        });
+        let certificates = certificates.transpose().context("cluster.tls")?;
+        let loaded = Self { secrets: secret.into(), handshake, certificates, settings };
         loaded.adopt_secrets(&texts);
         Ok(loaded)
     }
@@ -60,13 +71,39 @@ impl TrustedCluster {
         self.handshake.clone()
     }
 
+    /// What connections to coordinators are made with; `None`: they are plain.
+    pub fn coordinator_tls(&self) -> Option<CoordinatorTls> {
+        let certificates = self.certificates.clone()?;
+        let plain_allowed = self.settings.tls.mode != ClusterTlsMode::Require;
+        Some(CoordinatorTls { certificates, plain_allowed })
+    }
+
+    /// Fails if this process has a certificate of another role, or of another name.
+    pub fn require_certificate(&self, role: NodeRole, name: Option<&str>) -> anyhow::Result<()> {
+        let Some(certificates) = &self.certificates else { return Ok(()) };
+        let own = certificates.own_name();
+        own.require_role(role)
+            .and_then(|()| name.map_or(Ok(()), |name| own.require_name(name)))
+            .context("cluster.tls.certificate")
+    }
+
     /// Starts the task that reads the files again when they change. It ends with `stop`.
     pub fn follow_files(&self, stop: CancellationToken) -> FollowedFiles {
         let followed = self.clone();
-        FollowedFiles { task: tokio::spawn(followed.run_follower(stop.clone())), stop }
+        let ended = stop.clone();
+        let task = tokio::spawn(async move {
+            let certificates = followed.certificates.clone();
+            let certificates = async {
+                if let Some(certificates) = certificates {
+                    certificates.follow_files(ended.clone()).await;
+                }
+            };
+            tokio::join!(certificates, followed.follow_secrets(ended.clone()));
+        });
+        FollowedFiles { task, stop }
     }
 
-    async fn run_follower(self, stop: CancellationToken) {
+    async fn follow_secrets(&self, stop: CancellationToken) {
         let files = self.settings.secret_files();
         if files.is_empty() {
             return;

@@ -9,6 +9,7 @@ use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{DiskFolder, DiskOptions, DiskVolume, WorkerOptions, WorkerVolumes};
+use verbs3_certificates::NodeRole;
 use verbs3_config::{
     DiskFolderSettings, DiskVolumeSettings, RootSettings, WorkerDiskSettings, WorkerFillSettings,
     WorkerIndexSettings, WorkerLeasesSettings, WorkerSettings, WorkerWritesSettings,
@@ -52,6 +53,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register_metrics(&registry)?;
     let cluster = TrustedCluster::load(cluster)?;
+    cluster.require_certificate(NodeRole::Worker, Some(&worker.id))?;
     let followed = cluster.follow_files(CancellationToken::new());
     let geometry = cluster_geometry(&cluster)?;
     let arena = map_arena(&worker.memory, 1, geometry)?;

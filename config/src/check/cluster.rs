@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cluster::{ClusterSettings, ClusterWorkerSettings};
 use crate::cluster_secret::ClusterSecretError;
+use crate::cluster_tls::{ClusterTlsMode, ClusterTlsSettings};
 use crate::mount::{CoherenceSetting, MountSettings};
 use crate::process_role::ProcessRole;
 use verbs3_settings::{ByteSize, CheckFindings};
@@ -24,10 +25,11 @@ pub(super) fn check_cluster(
         super::coordinator::check_url(
             &format!("cluster.coordinators[{index}]"),
             url,
-            &["http://"],
+            &["http://", "https://"],
             findings,
         );
     }
+    check_tls(cluster, findings);
     let needs_workers =
         roles.iter().any(|role| matches!(role, ProcessRole::Gateway | ProcessRole::Worker));
     if workers.is_empty() && coordinators.is_empty() && needs_workers {
@@ -91,6 +93,29 @@ fn check_secret(cluster: &ClusterSettings, roles: &[ProcessRole], findings: &mut
             let cause = std::iter::successors(std::error::Error::source(&error), |e| e.source());
             let causes: String = cause.map(|cause| format!(": {cause}")).collect();
             findings.add_error(error.setting(), format!("{error}{causes}"));
+        }
+    }
+}
+
+fn check_tls(cluster: &ClusterSettings, findings: &mut CheckFindings) {
+    let ClusterTlsSettings { certificate, key, ca_file, mode } = &cluster.tls;
+    let files = [("certificate", certificate), ("key", key), ("ca_file", ca_file)];
+    let named = files.iter().filter(|(_, file)| file.is_some()).count();
+    if named > 0 {
+        for (name, _) in files.iter().filter(|(_, file)| file.is_none()) {
+            let path = format!("cluster.tls.{name}");
+            findings.add_error(path, "is missing; certificate, key and ca_file belong together");
+        }
+    }
+    for (index, url) in cluster.coordinators.iter().enumerate() {
+        let path = format!("cluster.coordinators[{index}]");
+        if url.starts_with("https://") && named == 0 {
+            findings.add_error(path, "begins with https://, which needs cluster.tls");
+        } else if url.starts_with("http://") && named > 0 && *mode == ClusterTlsMode::Require {
+            findings.add_error(
+                path,
+                "begins with http://, and cluster.tls.mode is \"require\"; write https://",
+            );
         }
     }
 }

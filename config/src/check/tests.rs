@@ -66,6 +66,28 @@ fn a_complete_configuration_has_no_problem() {
 }
 
 #[test]
+fn urls_of_coordinators_fit_the_certificates() {
+    let with = |url: &str, tls: &str| {
+        let text = format!("[cluster]\ncoordinators = [\"{url}\"]\n{tls}\n");
+        findings(&text, &[])
+    };
+    let tls =
+        |mode| format!("[cluster.tls]\ncertificate = \"c\"\nkey = \"k\"\nca_file = \"a\"\n{mode}");
+    assert_eq!(with("http://c:9500", ""), [""; 0]);
+    assert_eq!(with("https://c:9500", &tls("")), [""; 0]);
+    assert_eq!(with("http://c:9500", &tls("mode = \"use\"")), [""; 0]);
+    assert_eq!(
+        with("https://c:9500", ""),
+        ["cluster.coordinators[0]: begins with https://, which needs cluster.tls"]
+    );
+    assert_eq!(
+        with("http://c:9500", &tls("")),
+        ["cluster.coordinators[0]: begins with http://, and cluster.tls.mode is \"require\"; \
+            write https://"]
+    );
+}
+
+#[test]
 fn an_empty_configuration_lists_all_that_is_missing() {
     let missing = findings("", BOTH);
     let paths: Vec<&str> = missing.iter().map(|line| line.split(": ").next().unwrap()).collect();
@@ -197,6 +219,15 @@ fn cluster_problems() {
         "0123456789abcdef0123456789abcdef",
         "short",
         &["cluster.secret: is shorter than 32 characters; `openssl rand -hex 32` makes a good one"],
+    );
+    broken(
+        "[cluster]",
+        "[cluster]\ntls = { certificate = \"/dev/null\" }",
+        &[
+            "cluster.tls.key: is missing; certificate, key and ca_file belong together",
+            "cluster.tls.ca_file: is missing; certificate, key and ca_file belong together",
+            "cluster.tls.certificate: /dev/null is not a file",
+        ],
     );
     broken(
         "[cluster]",

@@ -18,6 +18,7 @@ use verbs3_coordinator_client::proof::{
 };
 use verbs3_doors::WaitingGuest;
 
+use super::caller::RequestCaller;
 use super::object_routes::NOTIFICATIONS;
 use super::request::{CoordinatorRequest, query_text};
 use super::response::{CoordinatorResponse, malformed_response};
@@ -75,13 +76,14 @@ impl CoordinatorState {
     pub(super) async fn verify_request(
         &self,
         request: Request<Incoming>,
+        caller: &RequestCaller,
         door: &UnprovenConnection,
     ) -> Result<VerifiedRequest, UnverifiedRequest> {
         let (head, body) = request.into_parts();
         if self.is_let_in(&head) {
             door.let_in();
             let body = read_body(body).await.map_err(UnverifiedRequest::unproven)?;
-            let request = CoordinatorRequest::from_parts(head, body);
+            let request = CoordinatorRequest::from_parts(RequestCaller::Token, head, body);
             return Ok(VerifiedRequest { request, proof: None });
         }
         let path_and_query = head.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -127,7 +129,7 @@ impl CoordinatorState {
             let response = CoordinatorResponse::from_refusal(StatusCode::UNAUTHORIZED, &refused);
             return Err(UnverifiedRequest { proof: Some(verified), response });
         }
-        let request = CoordinatorRequest::from_parts(head, body);
+        let request = CoordinatorRequest::from_parts(caller.clone(), head, body);
         Ok(VerifiedRequest { request, proof: Some(verified) })
     }
 

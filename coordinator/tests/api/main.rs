@@ -1,6 +1,7 @@
 //! Coordinators as processes see them: over HTTP, with the real client, over both stores.
 #![allow(clippy::unwrap_used)]
 
+mod certified;
 mod document;
 #[path = "../store_conformance/etcd.rs"]
 #[allow(dead_code)]
@@ -51,6 +52,7 @@ fn options(name: &str, advertise: String) -> CoordinatorOptions {
     CoordinatorOptions {
         name: name.to_owned(),
         secrets: ClusterSecret::new(name, "a secret of at least sixteen characters").into(),
+        tls: None,
         notification_token: Some(ClusterSecret::from_token("a token of the store")),
         advertise,
         cluster: ClusterOptions {
@@ -108,6 +110,7 @@ fn client(urls: &[&str], secrets: impl Into<ClusterSecrets>) -> Arc<CoordinatorC
     Arc::new(CoordinatorClient::new(CoordinatorClientOptions {
         coordinators: urls.iter().map(|&url| url.to_owned()).collect(),
         secrets: secrets.into(),
+        tls: None,
         connect_deadline: Duration::from_secs(1),
         deadline: Duration::from_secs(5),
     }))

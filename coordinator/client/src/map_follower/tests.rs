@@ -20,6 +20,7 @@ fn client(coordinators: Vec<String>) -> Arc<CoordinatorClient> {
     Arc::new(CoordinatorClient::new(CoordinatorClientOptions {
         coordinators,
         secrets: secret().into(),
+        tls: None,
         connect_deadline: within,
         deadline: within,
     }))
