@@ -29,11 +29,8 @@ fn make_certificates(folder: &Path) {
     let guide = include_str!("../../docs/security.md");
     let from = guide.find("CLUSTER=train").unwrap();
     let script = &guide[from..from + guide[from..].find("```").unwrap()];
-    let made = Command::new("bash")
-        .args(["-e", "-c", script])
-        .current_dir(folder)
-        .output()
-        .unwrap();
+    let made =
+        Command::new("bash").args(["-e", "-c", script]).current_dir(folder).output().unwrap();
     assert!(made.status.success(), "{}", text(&made.stderr));
 }
 
@@ -83,7 +80,9 @@ impl Bed {
             "coordinator" => format!(
                 "[coordinator]\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\n\
                  store = {{ path = \"{}\" }}\npreload = {{ failures = \"{}\", memory = \"16MiB\" }}\n",
-                self.url, self.path("coordinator-store"), self.path("failures")
+                self.url,
+                self.path("coordinator-store"),
+                self.path("failures")
             ),
             "worker" => "[worker]\nid = \"gpu-01\"\nlisten = \"127.0.0.1:0\"\nadmin_listen = \
                 \"127.0.0.1:0\"\nadvertise = \"ADDRESS\"\nmemory = { capacity = \"64MiB\" }\n\

@@ -53,7 +53,7 @@ pub struct ClusterSettings {
     /// URLs of the coordinators, such as `"http://coordinator-0:9500"`, in place of `workers`:
     /// workers register with them, and gateways follow the placement map. `https` with `tls`.
     pub coordinators: Vec<String>,
-    /// Certificates of the processes, for the talk with coordinators.
+    /// Certificates of the processes, for coordinators and for tcp between gateways and workers.
     #[setting(table)]
     pub tls: ClusterTlsSettings,
 }

@@ -9,7 +9,7 @@ use verbs3_settings::SettingsTable;
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClusterTlsSettings {
-    /// PEM file of this process's certificate and its chain; none: no TLS to coordinators. Its URI
+    /// PEM file of this process's certificate and its chain; none: no TLS. Its URI
     /// `verbs3://CLUSTER/ROLE/NAME` says who it is: role `gateway`, `worker` (NAME is
     /// `worker.id`), `coordinator` or `operator`. Read again when it changes, like the two others.
     #[setting(example = "/etc/verbs3/node.crt")]
@@ -21,9 +21,9 @@ pub struct ClusterTlsSettings {
     /// other CA is.
     #[setting(example = "/etc/verbs3/node-ca.crt")]
     pub ca_file: Option<PathBuf>,
-    /// `"require"`: coordinators take TLS alone, and are asked over nothing else. `"use"`: plain
-    /// connections are taken, too. `"accept"`: the same, and `advertise` names a plain URL by
-    /// default. The two are steps on the way from a cluster without certificates.
+    /// `"require"`: coordinators and, over tcp, workers take TLS alone, and are asked over nothing
+    /// else. `"use"`: plain connections are taken, too. `"accept"`: the same, and workers are asked
+    /// over plain connections. The two are steps on the way from a cluster without certificates.
     #[setting(default = "require")]
     pub mode: ClusterTlsMode,
 }

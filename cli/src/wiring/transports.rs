@@ -415,5 +415,6 @@ fn tcp_options(tcp: &TcpSettings, cluster: &TrustedCluster, name: &str) -> TcpOp
         send_stall_max: send_stall_max.0,
         bind_device: bind_device.clone(),
         bind_address: *bind_address,
+        tls: cluster.tcp_tls(),
     }
 }

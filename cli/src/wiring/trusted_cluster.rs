@@ -19,6 +19,7 @@ use verbs3_config::{
 use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
 use verbs3_rdma::calls::HandshakeSecret;
+use verbs3_rdma::tcp::TcpTls;
 
 /// Time between two looks at the files. One stat per file: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -76,6 +77,15 @@ impl TrustedCluster {
         let certificates = self.certificates.clone()?;
         let plain_allowed = self.settings.tls.mode != ClusterTlsMode::Require;
         Some(CoordinatorTls { certificates, plain_allowed })
+    }
+
+    /// What connections between gateways and workers over TCP are made with; `None`: they are plain.
+    pub fn tcp_tls(&self) -> Option<TcpTls> {
+        let certificates = self.certificates.clone()?;
+        let mode = self.settings.tls.mode;
+        let (dials_tls, plain_allowed) =
+            (mode != ClusterTlsMode::Accept, mode != ClusterTlsMode::Require);
+        Some(TcpTls { certificates, dials_tls, plain_allowed })
     }
 
     /// Fails if this process has a certificate of another role, or of another name.

@@ -197,7 +197,7 @@ async fn without_a_certificate_of_the_cluster_nothing_is_answered() {
         .get::<MapAnswer>("/v1/map", Duration::ZERO)
         .await
         .unwrap_err();
-    assert!(error.to_string().contains("where the role coordinator is wanted"), "{error}");
+    assert!(error.to_string().contains("wanted: Coordinator"), "{error}");
     impostor.coordinator.shutdown().await;
     stage.running.coordinator.shutdown().await;
 }

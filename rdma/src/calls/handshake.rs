@@ -24,6 +24,7 @@ use parking_lot::RwLock;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use verbs3_certificates::{NodeName, NodeNameError};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -155,6 +156,14 @@ pub enum HandshakeError {
         cluster.workers, or its own worker.id"
     )]
     OtherName { expected: String, found: String },
+    #[error("the TLS handshake failed")]
+    Tls(#[source] io::Error),
+    #[error("it is plain, and cluster.tls.mode is \"require\"")]
+    Plain,
+    #[error("its certificate is not the one of that node")]
+    Certificate(#[from] NodeNameError),
+    #[error("{0} may not ask workers: its role is another one")]
+    OtherRole(NodeName),
     #[error("it does not speak verbs3: {0}")]
     Malformed(String),
     #[error("the line broke")]
@@ -172,6 +181,9 @@ impl HandshakeError {
             Self::Deadline => HandshakeFailure::Deadline,
             Self::Displaced => HandshakeFailure::Displaced,
             Self::OtherName { .. } => HandshakeFailure::Name,
+            Self::Tls(_) | Self::Plain | Self::Certificate(_) | Self::OtherRole(_) => {
+                HandshakeFailure::Tls
+            }
             Self::Malformed(_) => HandshakeFailure::Malformed,
             Self::Lost(_) => HandshakeFailure::Lost,
         }
@@ -186,6 +198,10 @@ impl HandshakeError {
             Self::Deadline
             | Self::Displaced
             | Self::OtherName { .. }
+            | Self::Tls(_)
+            | Self::Plain
+            | Self::Certificate(_)
+            | Self::OtherRole(_)
             | Self::Malformed(_)
             | Self::Lost(_) => 5,
         }
