@@ -18,6 +18,7 @@ mod relay_routes;
 mod request;
 mod response;
 mod route;
+mod route_access;
 mod routes;
 mod worker_routes;
 

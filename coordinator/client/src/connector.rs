@@ -34,9 +34,9 @@ pub(crate) struct CoordinatorConnector {
     tls: Option<CoordinatorTls>,
 }
 
-type ConnectError = Box<dyn std::error::Error + Send + Sync>;
+type ConnectorError = Box<dyn std::error::Error + Send + Sync>;
 type ConnectFuture = Pin<
-    Box<dyn Future<Output = Result<MaybeHttpsStream<TokioIo<TcpStream>>, ConnectError>> + Send>,
+    Box<dyn Future<Output = Result<MaybeHttpsStream<TokioIo<TcpStream>>, ConnectorError>> + Send>,
 >;
 
 impl CoordinatorConnector {
@@ -51,10 +51,10 @@ impl CoordinatorConnector {
 
 impl Service<Uri> for CoordinatorConnector {
     type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
-    type Error = ConnectError;
+    type Error = ConnectorError;
     type Future = ConnectFuture;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectorError>> {
         self.http.poll_ready(context).map_err(Into::into)
     }
 

@@ -1,5 +1,7 @@
 //! Who asks: a node by its certificate, or whoever knows the cluster's secret. Owns the beginning of
-//! a connection, plain or over TLS. What a node may ask stands in its route.
+//! a connection, plain or over TLS. What a node may ask stands in its route ([`route_access`]).
+//!
+//! [`route_access`]: super::route_access
 
 use std::fmt;
 
@@ -9,8 +11,6 @@ use tokio_util::either::Either;
 use verbs3_certificates::{ClientDemand, NodeName, NodeNameError, NodeRole};
 use verbs3_coordinator_client::CoordinatorTls;
 
-use super::request::CoordinatorRequest;
-use super::route::Route;
 use crate::coordinator_state::CoordinatorState;
 
 /// First byte of a TLS connection: a handshake record. No method of HTTP begins with it.
@@ -41,26 +41,6 @@ impl fmt::Display for RequestCaller {
 }
 
 impl RequestCaller {
-    /// Returns why this caller may not ask `route`. `None`: it may.
-    pub(super) fn refusal_by(&self, route: &Route, asked: &CoordinatorRequest) -> Option<String> {
-        let roles = route.asked_by;
-        match self {
-            Self::Secret | Self::Token => None,
-            // Else a gateway would ask as an operator does, of everybody's jobs.
-            Self::Node(NodeName { role: NodeRole::Gateway, .. })
-                if route.has_owners && asked.query_text("owner").is_none() =>
-            {
-                Some(format!("{self} may ask {} on behalf of an owner alone", route.name))
-            }
-            Self::Node(node) if roles.contains(&node.role) => None,
-            Self::Node(_) | Self::Nobody => {
-                let roles: Vec<_> = roles.iter().map(|role| role.role_text()).collect();
-                let (name, roles) = (route.name, roles.join(", "));
-                Some(format!("{self} may not ask {name}: the roles that may are {roles}"))
-            }
-        }
-    }
-
     /// Returns why this caller may not speak as the worker `id`. `None`: it may.
     pub(super) fn refusal_as_worker(&self, id: &str) -> Option<String> {
         let Self::Node(NodeName { role: NodeRole::Worker, name }) = self else { return None };

@@ -16,6 +16,7 @@ use super::relay_routes::relay_routes;
 use super::request::{CoordinatorRequest, PathValue};
 use super::response::{CoordinatorResponse, forbidden_response, malformed_response};
 use super::route::Route;
+use super::route_access::find_refusal;
 use super::worker_routes::worker_routes;
 use crate::coordinator_state::CoordinatorState;
 
@@ -66,7 +67,7 @@ impl CoordinatorState {
             return RoutedResponse { route_name: "unknown", response };
         };
         asked.path_values = path_values;
-        let response = match asked.caller.refusal_by(route, &asked) {
+        let response = match find_refusal(route, &asked) {
             Some(why) => forbidden_response(why),
             None => (route.handler)(self, &asked).await.unwrap_or_else(|refusal| refusal),
         };
