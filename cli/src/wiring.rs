@@ -18,6 +18,7 @@ pub mod stores;
 pub mod telemetry;
 pub mod tier;
 pub mod transports;
+pub mod trusted_cluster;
 pub mod worker;
 
 use anyhow::Context;

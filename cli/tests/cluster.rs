@@ -75,7 +75,7 @@ async fn a_gateway_that_sees_the_workers_socket_serves_hits_from_its_memory() {
 async fn serves_hits(folder: &Path, shm: &str, transport: &str) {
     let store = start_store(folder);
     let [worker_file, gateway_file] =
-        write_files(folder, &store, &free_address(), "0123456789abcdef", shm);
+        write_files(folder, &store, &free_address(), "0123456789abcdef0123456789abcdef", shm);
     let mut worker = Process::start(folder, "worker", &["worker", "--config", &worker_file]);
     let mut gateway = Process::start(folder, "gateway", &["gateway", "--config", &gateway_file]);
     let (access, secret) = dev_key(&folder.join("data"));
@@ -125,11 +125,21 @@ async fn a_gateway_with_another_secret_reads_around_the_worker() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
     let address = free_address();
-    let [worker_file, _] =
-        write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
+    let [worker_file, _] = write_files(
+        folder.path(),
+        &store,
+        &address,
+        "0123456789abcdef0123456789abcdef",
+        NETWORK_ONLY,
+    );
     let _worker = Process::start(folder.path(), "worker", &["worker", "--config", &worker_file]);
-    let [_, gateway_file] =
-        write_files(folder.path(), &store, &address, "fedcba9876543210", NETWORK_ONLY);
+    let [_, gateway_file] = write_files(
+        folder.path(),
+        &store,
+        &address,
+        "fedcba9876543210fedcba9876543210",
+        NETWORK_ONLY,
+    );
     let gateway = Process::start(folder.path(), "gateway", &["gateway", "--config", &gateway_file]);
     let (access, secret) = dev_key(&folder.path().join("data"));
     let direct = store.client(&access, &secret);
@@ -152,8 +162,13 @@ fn a_port_in_use_is_named_with_its_setting() {
     let store = start_store(folder.path());
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let [worker_file, gateway_file] =
-        write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
+    let [worker_file, gateway_file] = write_files(
+        folder.path(),
+        &store,
+        &address,
+        "0123456789abcdef0123456789abcdef",
+        NETWORK_ONLY,
+    );
     let worker = run(&["worker", "--config", &worker_file]);
     let gateway =
         run(&["gateway", "--config", &gateway_file, "--set", &format!("gateway.listen={address}")]);
@@ -177,8 +192,13 @@ fn a_port_in_use_is_named_with_its_setting() {
 fn a_network_device_that_is_not_there_is_named_with_its_setting() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
-    let [worker_file, gateway_file] =
-        write_files(folder.path(), &store, &free_address(), "0123456789abcdef", NETWORK_ONLY);
+    let [worker_file, gateway_file] = write_files(
+        folder.path(),
+        &store,
+        &free_address(),
+        "0123456789abcdef0123456789abcdef",
+        NETWORK_ONLY,
+    );
     for setting in [
         "gateway.bind_device",
         "gateway.admin_bind_device",
@@ -201,8 +221,13 @@ async fn every_role_can_be_bound_to_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let store = start_store(folder.path());
     let address = free_address();
-    let [worker_file, gateway_file] =
-        write_files(folder.path(), &store, &address, "0123456789abcdef", NETWORK_ONLY);
+    let [worker_file, gateway_file] = write_files(
+        folder.path(),
+        &store,
+        &address,
+        "0123456789abcdef0123456789abcdef",
+        NETWORK_ONLY,
+    );
     let device = |setting: &str| format!("{setting}=lo");
     let set = |role: &str| {
         ["bind_device", "admin_bind_device"].map(|field| device(&format!("{role}.{field}")))

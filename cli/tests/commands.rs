@@ -46,7 +46,10 @@ fn what_is_shown_has_origins_and_no_secret() {
         "--set",
         "dev.workers=3",
     ]);
-    let output = command.env("VERBS3_CLUSTER__SECRET", "hunter2hunter2hunter2").output().unwrap();
+    let output = command
+        .env("VERBS3_CLUSTER__SECRET", "hunter2 hunter2 hunter2 hunter2 and so on")
+        .output()
+        .unwrap();
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{shown}{}", text(&output.stderr));
     assert!(!shown.contains("hunter2"), "{shown}");

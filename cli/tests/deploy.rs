@@ -118,7 +118,7 @@ fn one_file_serves_hosts_that_have_what_their_roles_read() {
         command.args(roles.iter().flat_map(|role| ["--role", role]));
         // cluster.env and worker.env.
         command
-            .env("VERBS3_CLUSTER__SECRET", "a secret of sixteen or more")
+            .env("VERBS3_CLUSTER__SECRET", "a secret of thirty-two characters or more")
             .env("VERBS3_WORKER__ID", "gpu-07");
         command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
         let output = command.output().unwrap();

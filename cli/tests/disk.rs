@@ -61,7 +61,7 @@ impl Cluster {
 
     fn write_files(&self, capacity: &str) {
         let shared = format!(
-            "[cluster]\nsecret = \"0123456789abcdef\"\nworkers = [{{ id = \"w0\", address = \"{}\" }}]\nworkers_fixed = true\n\
+            "[cluster]\nsecret = \"0123456789abcdef0123456789abcdef\"\nworkers = [{{ id = \"w0\", address = \"{}\" }}]\nworkers_fixed = true\n\
              [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
              credentials = {{ kind = \"static\", access_key_id = \"{}\", secret_access_key = \"{}\" }}\n\
              [[mount]]\nname = \"*\"\nufs = \"store\"\n",

@@ -16,7 +16,7 @@ use verbs3_coordinator_client::proof::{
     ClusterSecret, ProofRecipient, ProvenRequest, RECIPIENT_HEADER, REQUEST_HEADER, wall_clock_ms,
 };
 
-const SECRET: &str = "a secret of sixteen or more";
+const SECRET: &str = "a secret of thirty-two characters or more";
 const MIB: usize = 1 << 20;
 
 struct Bed {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use verbs3_settings::{ByteSize, ConfigSecret, SecretError, SettingsTable};
 
+use crate::cluster_tls::ClusterTlsSettings;
+
 /// The `[cluster]` section. The same in every process of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
 #[serde(default, deny_unknown_fields)]
@@ -12,13 +14,19 @@ pub struct ClusterSettings {
     /// Name of the cluster. Processes of different clusters refuse each other.
     #[setting(default = "verbs3")]
     pub name: String,
-    /// Shared secret that gateways and workers prove to each other before anything else is said; at
-    /// least 16 characters. Better kept in `secret_file`, or given as `VERBS3_CLUSTER__SECRET`.
-    #[setting(example = "at least 16 characters")]
+    /// Shared secret that all processes prove to each other before anything else is said; at least
+    /// 32 characters: `openssl rand -hex 32`. Better kept in `secret_file`, or given as
+    /// `VERBS3_CLUSTER__SECRET`; it can be changed without a restart in `secret_file` alone.
+    #[setting(example = "what openssl rand -hex 32 prints")]
     pub secret: Option<ConfigSecret>,
-    /// File that holds the secret; white space at its end is ignored.
+    /// File that holds the secret; white space at its end is ignored. It is read again when it
+    /// changes.
     #[setting(example = "/etc/verbs3/cluster.secret")]
     pub secret_file: Option<PathBuf>,
+    /// File of secrets that are accepted besides, one a line, 4 at most, for the time in which the
+    /// cluster changes its secret; it may be empty. It is read again when it changes.
+    #[setting(example = "/etc/verbs3/cluster.secrets-accepted")]
+    pub secret_accepted_file: Option<PathBuf>,
     /// Size of a block: the unit of placement. Objects are spread over workers in blocks of this
     /// size. A multiple of `page`.
     #[setting(default = "4MiB", range = "1MiB"..="16MiB")]
@@ -43,8 +51,11 @@ pub struct ClusterSettings {
     #[setting(default = false)]
     pub workers_fixed: bool,
     /// URLs of the coordinators, such as `"http://coordinator-0:9500"`, in place of `workers`:
-    /// workers register with them, and gateways follow the placement map.
+    /// workers register with them, and gateways follow the placement map. `https` with `tls`.
     pub coordinators: Vec<String>,
+    /// Certificates of the processes, for coordinators and for tcp between gateways and workers.
+    #[setting(table)]
+    pub tls: ClusterTlsSettings,
 }
 
 /// One `[[cluster.workers]]` entry.

@@ -20,7 +20,7 @@ pub struct CoordinatorSettings {
     #[setting(default = "127.0.0.1:9501")]
     pub admin_listen: SocketAddr,
     /// URL at which the others reach this coordinator; none means `http://HOSTNAME:PORT` with this
-    /// host's name and the port of `listen`.
+    /// host's name and the port of `listen`, or `https://…` with `cluster.tls`.
     #[setting(example = "http://coordinator-0:9500")]
     pub advertise: Option<String>,
     /// How long a worker may answer for attributes without being heard of. A worker that vanishes

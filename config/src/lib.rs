@@ -4,6 +4,8 @@
 
 mod check;
 mod cluster;
+mod cluster_secret;
+mod cluster_tls;
 mod coordinator;
 mod dev;
 mod effective_settings;
@@ -22,6 +24,10 @@ mod ufs;
 mod verbs;
 
 pub use cluster::{ClusterSettings, ClusterWorkerSettings};
+pub use cluster_secret::{
+    ClusterSecretError, ClusterSecretTexts, SECRET_BYTES_MIN, WeakSecret, check_strength,
+};
+pub use cluster_tls::{ClusterTlsFiles, ClusterTlsMode, ClusterTlsSettings};
 pub use coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
 pub use dev::DevSettings;
 pub use environment::EnvironmentLayer;

@@ -251,11 +251,17 @@ fn the_reference_has_every_setting() {
 fn load_example(example: &Example, text: &str) -> Result<Vec<String>, Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let mut text = text.to_owned();
-    for name in
-        ["cluster.secret", "identities.toml", "tls.crt", "tls.key", "ufs.secret", "etcd.secret"]
-    {
+    for name in [
+        "cluster.secrets-accepted",
+        "cluster.secret",
+        "identities.toml",
+        "tls.crt",
+        "tls.key",
+        "ufs.secret",
+        "etcd.secret",
+    ] {
         let file = folder.path().join(name);
-        std::fs::write(&file, "0123456789abcdef").unwrap();
+        std::fs::write(&file, "0123456789abcdef0123456789abcdef").unwrap();
         text = text.replace(&format!("/etc/verbs3/{name}"), file.to_str().unwrap());
     }
     let file = folder.path().join(example.file);

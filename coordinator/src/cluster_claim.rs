@@ -1,16 +1,21 @@
 //! Ties one store to one cluster. The first coordinator writes the cluster's name there.
-//! Coordinators of another cluster then refuse to start.
+//! Coordinators of another cluster then refuse to start. When the cluster's secret changes, its
+//! coordinators write the claim anew.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use verbs3_coordinator_client::proof::ClusterSecret;
+use verbs3_coordinator_client::ClusterSecrets;
 use verbs3_protocol::RANKING;
 
+use crate::coordinator_state::CoordinatorState;
 use crate::store::{ClusterStore, ClusterStoreError, EntryDamage, EntryPrecondition};
 
 const KEY: &str = "cluster";
+/// Pause after a claim that could not be renewed.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Error that says why the store does not belong to this cluster.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +48,12 @@ struct ClusterClaim {
 pub(crate) async fn claim_store(
     store: &dyn ClusterStore,
     name: &str,
-    secret: &ClusterSecret,
+    secrets: &ClusterSecrets,
 ) -> Result<(), ClusterClaimError> {
-    let ours = ClusterClaim { name: name.to_owned(), id: secret.cluster_id(), ranking: RANKING };
+    let id = secrets.used_secret().cluster_id();
+    let ours = ClusterClaim { name: name.to_owned(), id, ranking: RANKING };
     let value = Bytes::from(serde_json::to_vec(&ours).unwrap_or_default());
-    match store.put_entry(KEY, value, EntryPrecondition::Absent, None).await {
+    match store.put_entry(KEY, value.clone(), EntryPrecondition::Absent, None).await {
         Ok(_) => return Ok(()),
         Err(ClusterStoreError::Conflict { .. }) => {}
         Err(error) => return Err(error.into()),
@@ -55,16 +61,25 @@ pub(crate) async fn claim_store(
     let found = store
         .get_entry(KEY)
         .await?
-        .map(|entry| serde_json::from_slice::<ClusterClaim>(&entry.value));
+        .map(|entry| (serde_json::from_slice::<ClusterClaim>(&entry.value), entry.revision));
+    let accepted = secrets.accepted_secrets();
+    let is_ours = |found: &ClusterClaim| {
+        found.name == ours.name && accepted.iter().any(|one| one.cluster_id() == found.id)
+    };
     match found {
-        Some(Ok(found)) if found == ours => Ok(()),
-        Some(Ok(found)) if (&found.name, &found.id) == (&ours.name, &ours.id) => {
+        Some((Ok(found), _)) if found == ours => Ok(()),
+        Some((Ok(found), _)) if is_ours(&found) && found.ranking != RANKING => {
             Err(ClusterClaimError::Ranking {
                 store: store.store_name().to_owned(),
                 found: found.ranking,
             })
         }
-        Some(Ok(found)) => {
+        // Written under another secret, which is accepted still. It will not be for ever.
+        Some((Ok(found), revision)) if is_ours(&found) => {
+            let unchanged = EntryPrecondition::Revision(revision);
+            Ok(store.put_entry(KEY, value, unchanged, None).await.map(|_| ())?)
+        }
+        Some((Ok(found), _)) => {
             let same_name = found.name == ours.name;
             Err(ClusterClaimError::Other {
                 store: store.store_name().to_owned(),
@@ -72,11 +87,34 @@ pub(crate) async fn claim_store(
                 same_name,
             })
         }
-        Some(Err(error)) => {
+        Some((Err(error), _)) => {
             let damage = EntryDamage::Json { key: KEY, error: Arc::new(error) };
             Err(ClusterStoreError::Damaged { store: store.store_name().to_owned(), damage }.into())
         }
         // A person removed the entry in between, and may do it again.
         None => Err(ClusterStoreError::Conflict { key: KEY.to_owned() }.into()),
+    }
+}
+
+impl CoordinatorState {
+    /// Claims the store again whenever the cluster's secret has changed, so that coordinators which
+    /// start after the change find their own claim. Ends when the coordinator stops.
+    pub(crate) async fn renew_claim(self: Arc<Self>) {
+        let secrets = &self.options.secrets;
+        let renewing = async {
+            let mut claimed = String::new();
+            loop {
+                secrets.wait_for_other(&claimed).await;
+                let id = secrets.used_secret().cluster_id();
+                match claim_store(&*self.store, &self.options.name, secrets).await {
+                    Ok(()) => claimed = id,
+                    Err(error) => {
+                        tracing::warn!(%error, "the store could not be claimed under a new secret");
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        };
+        self.stop.run_until_cancelled(renewing).await;
     }
 }

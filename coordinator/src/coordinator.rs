@@ -42,7 +42,7 @@ impl CoordinatorServer {
         store: SharedClusterStore,
         registry: &Registry,
     ) -> Result<Arc<Self>, CoordinatorError> {
-        claim_store(&*store, &options.name, &options.secret).await?;
+        claim_store(&*store, &options.name, &options.secrets).await?;
         let metrics = CoordinatorMetrics::new(registry)?;
         let state = CoordinatorState {
             seen: ReplayGuard::new(options.clock_skew),
@@ -72,6 +72,7 @@ impl CoordinatorServer {
         state.tasks.spawn(state.clone().follow_store());
         state.tasks.spawn(state.clone().stand_for_election());
         state.tasks.spawn(state.clone().weigh_hot());
+        state.tasks.spawn(state.clone().renew_claim());
     }
 
     /// Starts a task that runs jobs whenever this coordinator leads. Shutdown joins it.

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use verbs3_coordinator_client::lease_clock::{LeaseInstant, SharedLeaseClock};
 use verbs3_coordinator_client::proof::{ClusterSecret, ProofRecipient, ReplayGuard};
+use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
 use verbs3_preload::{ObjectAdmin, PreloadEngine};
 
 use crate::hot_block_table::{HotBlockTable, HotOptions};
@@ -23,10 +24,13 @@ use crate::store::{LeadershipGuard, SharedClusterStore};
 #[derive(Debug, Clone)]
 pub struct CoordinatorOptions {
     pub name: String,
-    pub secret: ClusterSecret,
+    pub secrets: ClusterSecrets,
+    /// Certificates of this coordinator, and whether plain connections are taken beside TLS. `None`:
+    /// all are plain.
+    pub tls: Option<CoordinatorTls>,
     /// Token that stores show when they send notifications. `None`: they need the proof, too.
     pub notification_token: Option<ClusterSecret>,
-    /// URL at which other processes reach this coordinator: `http://host:port`.
+    /// URL at which other processes reach this coordinator: `http://host:port`, or `https://…`.
     pub advertise: String,
     pub cluster: ClusterOptions,
     pub hot: HotOptions,

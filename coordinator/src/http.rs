@@ -5,6 +5,8 @@
 //! when its place is wanted, and its body is not read.
 
 mod admission;
+mod audit;
+mod caller;
 mod cluster_routes;
 mod leader_hint;
 mod map_routes;
@@ -16,6 +18,7 @@ mod relay_routes;
 mod request;
 mod response;
 mod route;
+mod route_access;
 mod routes;
 mod worker_routes;
 
@@ -34,12 +37,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use verbs3_coordinator_client::VerifiedProof;
 use verbs3_coordinator_client::proof::{ANSWER_HEADER, RECIPIENT_HEADER};
 use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
 
 use crate::coordinator_state::CoordinatorState;
 use crate::metrics::ApiConnectionCut;
 use admission::{UnprovenConnection, UnverifiedRequest, VerifiedRequest};
+use caller::{BegunConnection, RequestCaller};
 use proven_lines::prove_lines;
 use response::CoordinatorResponse;
 use routes::RoutedResponse;
@@ -99,13 +104,25 @@ impl CoordinatorState {
     async fn serve_connection(&self, stream: TcpStream, guest: WaitingGuest) {
         let door = UnprovenConnection::new(guest);
         let served = &door;
-        let service = service_fn(|request| async move {
-            Ok::<_, Infallible>(self.answer_request(request, served).await)
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_READ_MAX)
-            .serve_connection(TokioIo::new(stream), service);
+        let connection = async {
+            let BegunConnection { stream, caller } = match self.begin_connection(stream).await {
+                Ok(begun) => begun,
+                Err(error) => {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::debug!(%error, cause, "a connection did not begin");
+                    return Ok(());
+                }
+            };
+            let caller = &caller;
+            let service = service_fn(|request| async move {
+                Ok::<_, Infallible>(self.answer_request(request, caller, served).await)
+            });
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_READ_MAX)
+                .serve_connection(TokioIo::new(stream), service)
+                .await
+        };
         let cut = |reason: ApiConnectionCut| {
             self.metrics.connections_cut[reason].inc();
             tracing::debug!(
@@ -127,9 +144,10 @@ impl CoordinatorState {
     async fn answer_request(
         &self,
         request: Request<Incoming>,
+        caller: &RequestCaller,
         door: &UnprovenConnection,
     ) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-        let (proof, routed) = match self.verify_request(request, door).await {
+        let (proof, routed) = match self.verify_request(request, caller, door).await {
             Ok(VerifiedRequest { request, proof }) => (proof, self.route_request(request).await),
             Err(UnverifiedRequest { proof, response }) => {
                 (proof, RoutedResponse { route_name: "unproven", response })
@@ -140,11 +158,12 @@ impl CoordinatorState {
         self.metrics.requests.with_label_values(&[route_name, status.as_str()]).inc();
         // Answers are signed only for peers that proved the secret; otherwise this would be a
         // signing oracle.
-        let secret = &self.options.secret;
-        let header = proof.as_ref().map(|proof| secret.prove_answer(proof, status.as_u16(), &body));
+        let header = proof.as_ref().map(|VerifiedProof { secret, proof }| {
+            secret.prove_answer(proof, status.as_u16(), &body)
+        });
         let is_lines = lines.is_some();
         let mut response = Response::new(match (lines, proof) {
-            (Some(lines), Some(proof)) => prove_lines(secret.clone(), proof, lines),
+            (Some(lines), Some(verified)) => prove_lines(verified, lines),
             _ => UnsyncBoxBody::new(Full::new(body)),
         });
         *response.status_mut() = status;

@@ -224,6 +224,8 @@ pub(crate) enum HandshakeFailure {
     Displaced,
     /// The peer calls itself otherwise.
     Name,
+    /// The peer's certificate, or that it has none.
+    Tls,
     Malformed,
     Lost,
 }

@@ -1,4 +1,4 @@
-//! Owns what tcp and shm share: frames over a byte stream of the kernel. It has the queue of frames
+//! Owns what tcp and shm share: frames over a byte stream of the kernel, encrypted or not. It has the queue of frames
 //! that wait to be written, and the reads that scatter a frame.
 //!
 //! Knows nothing of addresses, and not what frames mean.
@@ -6,6 +6,7 @@
 mod frame_intake;
 mod frame_outbox;
 mod low_water;
+mod tls_socket;
 
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -17,6 +18,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 pub(crate) use frame_intake::FrameIntake;
 pub(crate) use frame_outbox::FrameOutbox;
+pub(crate) use tls_socket::TlsSocket;
 
 use crate::transport::TransportKind;
 
@@ -30,6 +32,10 @@ pub(crate) trait StreamSocket: Send + Sync + 'static {
     /// the kernel can't be told, every arrival wakes it.
     fn wake_at(&self, bytes: usize) -> io::Result<()>;
     fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Sends what an earlier write has taken and the kernel has not. `WouldBlock`: something is left.
+    fn try_flush(&self) -> io::Result<()> {
+        Ok(())
+    }
     fn wait_readable(&self) -> impl Future<Output = io::Result<()>> + Send;
     fn wait_writable(&self) -> impl Future<Output = io::Result<()>> + Send;
     /// Fails only on a socket that is closed already.

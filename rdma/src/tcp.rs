@@ -7,6 +7,7 @@
 mod client;
 mod server;
 mod stream_inlet;
+mod tls;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -17,6 +18,7 @@ use tokio::net::TcpStream;
 
 pub use client::TcpTransport;
 pub use server::{TcpBindError, TcpServer, TcpServerOptions};
+pub use tls::TcpTls;
 
 use crate::calls::{CallOptions, HandshakeSecret};
 
@@ -34,6 +36,8 @@ pub struct TcpOptions {
     pub bind_device: Option<String>,
     /// Local address to connect from.
     pub bind_address: Option<IpAddr>,
+    /// Certificates of both sides. `None`: connections are plain.
+    pub tls: Option<TcpTls>,
 }
 
 impl TcpOptions {
@@ -47,6 +51,7 @@ impl TcpOptions {
             send_stall_max: Duration::from_secs(30),
             bind_device: None,
             bind_address: None,
+            tls: None,
         }
     }
 

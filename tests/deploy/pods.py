@@ -183,7 +183,7 @@ def load(path: Path, store: dict[str, str], alter=lambda documents: None) -> lis
     """The containers of a manifest, whose ConfigMaps and Secrets are made as its head says, or else as the README does."""
     text = path.read_text(encoding="utf-8")
     commands = text if "create configmap" in text else (ROOT / "deploy/README.md").read_text(encoding="utf-8")
-    made: Objects = objects(commands, KUBERNETES, store | {"identities.toml": IDENTITIES, "cluster-secret": "a secret of the pods' test"})
+    made: Objects = objects(commands, KUBERNETES, store | {"identities.toml": IDENTITIES, "cluster-secret": "a secret of the pods' test, long enough"})
     # What a test's machine has not: the store, 64 GiB, and more nodes than one.
     for entries in made.values():
         for name, content in entries.items():

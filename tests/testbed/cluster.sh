@@ -57,7 +57,7 @@ shared_config() {
   cat <<END
 [cluster]
 name = "suite"
-secret = "a secret of the test suite"
+secret = "a secret of the test suite, long enough"
 workers_fixed = true
 
 [[ufs]]

@@ -103,7 +103,7 @@ shared() {
   cat <<END
 [cluster]
 name = "vm"
-secret = "a secret of the VM's tests"
+secret = "a secret of the VM's tests, long enough"
 workers_fixed = true
 workers = [
   { id = "worker-0", address = "$1:9300" },

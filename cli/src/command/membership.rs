@@ -17,6 +17,7 @@ use crate::command::drain;
 use crate::dev;
 use crate::process::MISCONFIGURED;
 use crate::wiring::coordinator_client;
+use crate::wiring::trusted_cluster::TrustedCluster;
 
 /// Exit status where a coordinator refused, or what was asked for did not come about.
 const REFUSED: u8 = 1;
@@ -121,5 +122,6 @@ pub fn client_from_layers(
             "the cluster's secret is missing; write --config FILE, or set VERBS3_CLUSTER__SECRET"
         );
     }
-    coordinator_client::build_client(&config.cluster)?.context("a coordinator is named")
+    let cluster = TrustedCluster::load(config.cluster)?;
+    coordinator_client::build_client(&cluster).context("a coordinator is named")
 }

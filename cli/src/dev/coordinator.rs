@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::CacheWorker;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{
-    ClusterSettings, ConfigLayers, ConfigSecret, CoordinatorSettings, EnvironmentLayer,
-    MountSettings,
+    ClusterSettings, ClusterTlsSettings, ConfigLayers, ConfigSecret, CoordinatorSettings,
+    EnvironmentLayer, MountSettings,
 };
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator_client::api::{
@@ -35,6 +35,7 @@ use verbs3_ufs::Ufs;
 use super::identities::random_letters;
 use crate::wiring::leased_worker::LeasedCacheWorker;
 use crate::wiring::transports::WorkerRailAddresses;
+use crate::wiring::trusted_cluster::TrustedCluster;
 use crate::wiring::{coordinator, coordinator_client, preload};
 
 /// What others find this process by; also a configuration file for `--config`.
@@ -85,12 +86,15 @@ pub async fn start_coordinator(
     let coordinators = vec![format!("http://{address}")];
     let mut cluster =
         ClusterSettings { workers: Vec::new(), coordinators, replicas, ..cluster.clone() };
+    // Nobody but this process and commands of this host ask it.
+    cluster.tls = ClusterTlsSettings::default();
     if cluster.resolve_secret()?.is_none() {
         cluster.secret = Some(ConfigSecret::new(
             kept_secret(&file).unwrap_or_else(|| random_letters(SECRET_LETTERS)),
         ));
     }
     write(&file, &cluster)?;
+    let cluster = TrustedCluster::load(cluster)?;
     let folder = dir.join("coordinator");
     let kept = folder.clone();
     let store = tokio::task::spawn_blocking(move || FileStore::open_folder(&kept))
@@ -107,7 +111,7 @@ pub async fn start_coordinator(
     };
     made.preload_with(preload::build_preload(&settings, tier, mounts, stores, registry)?);
     made.start(socket);
-    let client = coordinator_client::build_client(&cluster)?.context("a coordinator was named")?;
+    let client = coordinator_client::build_client(&cluster).context("a coordinator was named")?;
     let stop = CancellationToken::new();
     let tenants = workers.into_iter().map(|(id, worker, tiers)| {
         let registration = WorkerRegistration {

@@ -8,9 +8,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
+use verbs3_certificates::NodeRole;
 use verbs3_config::{
-    ClusterSettings, CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind,
-    CoordinatorStoreSettings, RootSettings,
+    CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
+    RootSettings,
 };
 use verbs3_coordinator::hot_block_table::HotOptions;
 use verbs3_coordinator::membership::ClusterOptions;
@@ -24,9 +25,9 @@ use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
 
 use super::admin_limits::admin_limits;
-use super::coordinator_client::load_cluster_secret;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::preload::PreloadWiring;
+use super::trusted_cluster::TrustedCluster;
 use crate::process::RunningProcess;
 
 /// Pause before a store that is away is asked again at start.
@@ -51,6 +52,9 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         telemetry: _,
     } = config;
     let registry = Registry::new();
+    let cluster = TrustedCluster::load(cluster)?;
+    cluster.require_certificate(NodeRole::Coordinator, None)?;
+    let followed = cluster.follow_files(CancellationToken::new());
     let socket = listen_endpoint(coordinator.listen, "coordinator.listen").open_listener()?;
     let listen = socket.local_addr()?;
     let store = open_store(&coordinator.store).await?;
@@ -63,7 +67,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
         listen_endpoint(coordinator.admin_listen, "coordinator.admin_listen").open_listener()?;
     let admin_address = admin_socket.local_addr()?;
     let preload = &coordinator.preload;
-    let own = format!("http://{}", loopback_address(listen));
+    let own = format!("{}://{}", cluster.tls.url_scheme(), loopback_address(listen));
     let settings = PreloadWiring {
         own,
         cluster: &cluster,
@@ -98,6 +102,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
     if let Some(beside) = beside {
         beside.shutdown().await?;
     }
+    followed.shutdown().await?;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
 }
@@ -137,7 +142,7 @@ fn read_token(file: &Path) -> anyhow::Result<ClusterSecret> {
 /// The library's options. Errors when the secret, the token or the addresses can't be used.
 pub fn coordinator_options(
     coordinator: &CoordinatorSettings,
-    cluster: &ClusterSettings,
+    cluster: &TrustedCluster,
     listen: SocketAddr,
 ) -> anyhow::Result<CoordinatorOptions> {
     let CoordinatorSettings {
@@ -165,11 +170,12 @@ pub fn coordinator_options(
     } = coordinator;
     let advertise = match advertise {
         Some(url) => url.trim_end_matches('/').to_owned(),
-        None => format!("http://{}", advertised_address(listen)?),
+        None => format!("{}://{}", cluster.tls.url_scheme(), advertised_address(listen)?),
     };
     Ok(CoordinatorOptions {
         name: cluster.name.clone(),
-        secret: load_cluster_secret(cluster)?,
+        secrets: cluster.proof_secrets(),
+        tls: cluster.coordinator_tls(),
         notification_token: notification_token_file.as_deref().map(read_token).transpose()?,
         advertise,
         cluster: ClusterOptions {

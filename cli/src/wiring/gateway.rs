@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
+use verbs3_certificates::NodeRole;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{AttributesTtl, CoherenceSetting, MountSettings, RootSettings};
 use verbs3_gateway::auth::IdentityStore;
@@ -22,6 +23,7 @@ use super::admin_limits::admin_limits;
 use super::listen_endpoint::ListenEndpoint;
 use super::preload_jobs::CoordinatorJobs;
 use super::tier::WorkerConnector;
+use super::trusted_cluster::TrustedCluster;
 use super::{cluster_geometry, coordinator_client, followers, map_arena, relay, stores, tier};
 use crate::process::RunningProcess;
 
@@ -57,6 +59,9 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register_metrics(&registry)?;
+    let cluster = TrustedCluster::load(cluster)?;
+    cluster.require_certificate(NodeRole::Gateway, None)?;
+    let followed = cluster.follow_files(CancellationToken::new());
     let geometry = cluster_geometry(&cluster)?;
     let arena = map_arena(&gateway.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
@@ -65,18 +70,18 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         WorkerConnector::to_workers(&cluster, &tcp, &verbs, &gateway.peers, &arena).await?,
     );
     let tier = tier::start_tier(&gateway.tier, &cluster, geometry, &ways, arena, &registry)?;
-    relay::start_relay(&tier, &gateway.tier, &cluster)?;
+    relay::start_relay(&tier, &gateway.tier, &cluster);
     let unfollow = CancellationToken::new();
     // Without a map yet, or with the last one while no coordinator answers, clients are served all
     // the same.
-    let following = coordinator_client::build_client(&cluster)?.map(|client| {
+    let following = coordinator_client::build_client(&cluster).map(|client| {
         let known = tier.clone();
         let missing = warn_without_workers(WORKERS_WITHIN, move || known.workers_up().1);
         let missing = unfollow.clone().run_until_cancelled_owned(missing);
         let follow = followers::follow_map(client, tier.clone(), ways.clone(), unfollow.clone());
         tokio::spawn(async move { tokio::join!(follow, missing) })
     });
-    let following_hot = coordinator_client::build_client(&cluster)?
+    let following_hot = coordinator_client::build_client(&cluster)
         .map(|client| tokio::spawn(followers::follow_hot(client, tier.clone(), unfollow.clone())));
     let Some(file) = &gateway.identities else { bail!("gateway.identities is missing") };
     let identities = IdentityStore::load_file(file)?;
@@ -89,7 +94,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     let parts = GatewayParts {
         mounts: build_mounts(&mount, &stores)?,
         identities,
-        preload: CoordinatorJobs::for_gateway(coordinator_client::build_client(&cluster)?),
+        preload: CoordinatorJobs::for_gateway(coordinator_client::build_client(&cluster)),
         admin_limits: admin_limits(&process),
         registry: &registry,
     };
@@ -105,7 +110,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         following.await.context("the following of hot blocks ended badly")?;
     }
     ways.shutdown().await;
-    Ok(())
+    followed.shutdown().await
 }
 
 /// Binds both addresses and serves. The tier is the gateway's from here on.

@@ -6,14 +6,15 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use verbs3_client::{HealthOptions, NeighbourClient, NeighbourOptions};
 use verbs3_config::{
-    ClusterSettings, GatewayPeersSettings, MemorySettings, TcpSettings, VerbsSettings,
-    WorkerNeighboursSettings, WorkerSettings,
+    GatewayPeersSettings, MemorySettings, TcpSettings, VerbsSettings, WorkerNeighboursSettings,
+    WorkerSettings,
 };
 use verbs3_coordinator_client::{MemberPeers, RESOLVE_PAUSE};
 use verbs3_protocol::{BlockGeometry, ClusterMember, WorkerId};
 
 use super::map_arena;
 use super::tier::WorkerConnector;
+use super::trusted_cluster::TrustedCluster;
 
 /// A neighbour that fails is asked again soon: there is the UFS, and what the neighbour has may be
 /// given up any time.
@@ -33,7 +34,7 @@ pub struct WorkerNeighbourhood {
 /// `None`: former owners are not to be asked.
 pub async fn start_neighbourhood(
     worker: &WorkerSettings,
-    cluster: &ClusterSettings,
+    cluster: &TrustedCluster,
     tcp: &TcpSettings,
     verbs: &VerbsSettings,
     geometry: BlockGeometry,

@@ -9,8 +9,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{
-    AttributesTtl, ClusterSettings, CoordinatorPreloadSettings, GatewayPeersSettings,
-    GatewayTierSettings, MemorySettings, MountSettings, TcpSettings, UfsSettings, VerbsSettings,
+    AttributesTtl, CoordinatorPreloadSettings, GatewayPeersSettings, GatewayTierSettings,
+    MemorySettings, MountSettings, TcpSettings, UfsSettings, VerbsSettings,
 };
 use verbs3_coordinator::PreloadSetup;
 use verbs3_preload::metrics::PreloadMetrics;
@@ -19,13 +19,14 @@ use verbs3_protocol::BlockGeometry;
 use verbs3_ufs::Ufs;
 
 use super::tier::WorkerConnector;
+use super::trusted_cluster::TrustedCluster;
 use super::{cluster_geometry, coordinator_client, followers, map_arena, stores, tier};
 
 /// The settings that preload jobs are made of.
 pub struct PreloadWiring<'a> {
     /// URL at which this process reaches its own coordinator.
     pub own: String,
-    pub cluster: &'a ClusterSettings,
+    pub cluster: &'a TrustedCluster,
     pub ufs: &'a [UfsSettings],
     pub mounts: &'a [MountSettings],
     pub tcp: &'a TcpSettings,
@@ -63,8 +64,9 @@ pub async fn start_preload(
         tracing::info!("no preload jobs: they need [[ufs]] and [[mount]]");
         return Ok(None);
     }
-    let mut cluster = ClusterSettings::clone(cluster);
-    cluster.coordinators = if cluster.workers.is_empty() { vec![own.clone()] } else { Vec::new() };
+    let mut cluster = TrustedCluster::clone(cluster);
+    cluster.settings.coordinators =
+        if cluster.workers.is_empty() { vec![own.clone()] } else { Vec::new() };
     let cluster = &cluster;
     verbs3_ufs::metrics::register(registry)?;
     verbs3_rdma::metrics::register_metrics(registry)?;
@@ -85,7 +87,7 @@ pub async fn start_preload(
         arena,
         registry,
     )?;
-    let following = coordinator_client::build_client(cluster)?.map(|client| {
+    let following = coordinator_client::build_client(cluster).map(|client| {
         let stop = CancellationToken::new();
         (
             stop.clone(),

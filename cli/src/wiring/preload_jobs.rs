@@ -67,6 +67,7 @@ fn refuse_client(error: AskError) -> PreloadAnswer {
                 | CoordinatorRefusalKind::Clock
                 | CoordinatorRefusalKind::Recipient
                 | CoordinatorRefusalKind::Unproven
+                | CoordinatorRefusalKind::Forbidden
                 | CoordinatorRefusalKind::Superseded
                 | CoordinatorRefusalKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             };

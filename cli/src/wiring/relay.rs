@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use verbs3_client::{CacheTierClient, RelayError, TierRelayOptions};
-use verbs3_config::{ClusterSettings, GatewayTierSettings};
+use verbs3_config::GatewayTierSettings;
 use verbs3_coordinator_client::CoordinatorClient;
 use verbs3_coordinator_client::api::{PREFIX, RelayRequest, escape_path_segment};
 use verbs3_protocol::{NoticeRelayOutcome, WorkerId, WriteNotice};
 
 use super::coordinator_client;
+use super::trusted_cluster::TrustedCluster;
 
 /// For connecting to a coordinator, and for its answer beside the worker's. Writes wait for both:
 /// shorter than elsewhere, so that one coordinator that is away leaves time for the next.
@@ -42,13 +43,9 @@ impl verbs3_client::NoticeRelay for ByCoordinators {
 }
 
 /// Where there are coordinators.
-pub fn start_relay(
-    tier: &CacheTierClient,
-    config: &GatewayTierSettings,
-    cluster: &ClusterSettings,
-) -> anyhow::Result<()> {
+pub fn start_relay(tier: &CacheTierClient, config: &GatewayTierSettings, cluster: &TrustedCluster) {
     if let Some(client) =
-        coordinator_client::build_client_within(cluster, CONNECT_DEADLINE, DEADLINE)?
+        coordinator_client::build_client_within(cluster, CONNECT_DEADLINE, DEADLINE)
     {
         let options = TierRelayOptions {
             after: config.relay_after.0,
@@ -56,5 +53,4 @@ pub fn start_relay(
         };
         tier.relay_with(Arc::new(ByCoordinators(client)), options);
     }
-    Ok(())
 }

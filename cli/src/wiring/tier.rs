@@ -19,6 +19,7 @@ use verbs3_rdma::peer::{BackoffOptions, PeerOptions, QueuePairs, RestOptions, Tr
 use verbs3_rdma::transport::PeerAddress;
 
 use super::transports::RequesterTransports;
+use super::trusted_cluster::TrustedCluster;
 
 /// The workers that the configuration lists.
 pub fn cluster_members(cluster: &ClusterSettings) -> Vec<PlacementMember> {
@@ -66,7 +67,7 @@ impl WorkerConnector {
     /// Ways to the workers that the configuration lists, over whatever transport both hosts have.
     /// Landings lie in `arena`.
     pub async fn to_workers(
-        cluster: &ClusterSettings,
+        cluster: &TrustedCluster,
         tcp: &TcpSettings,
         verbs: &VerbsSettings,
         peers: &GatewayPeersSettings,

@@ -13,11 +13,11 @@ use anyhow::{Context, bail};
 use futures::future::join_all;
 use tokio::runtime::Handle;
 use verbs3_config::{
-    ClusterSettings, FeatureSwitch, ProcessSettings, TcpSettings, VerbsMode, VerbsSettings,
-    WorkerSettings, WorkerShmSettings,
+    FeatureSwitch, ProcessSettings, TcpSettings, VerbsMode, VerbsSettings, WorkerSettings,
+    WorkerShmSettings,
 };
 use verbs3_rdma::arena::Arena;
-use verbs3_rdma::calls::{CallOptions, HandshakeSecret};
+use verbs3_rdma::calls::CallOptions;
 use verbs3_rdma::peer::{ShmWay, TransportWays, WaysProvider};
 use verbs3_rdma::rails::{self, RailPort};
 use verbs3_rdma::shm::{PinQuota, ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
@@ -27,6 +27,8 @@ use verbs3_rdma::verbs::{
     self, NoRdma, PinnedRuntime, RailAddress, RailIdentity, RailPlace, VerbsOptions, VerbsServer,
     VerbsServerOptions, VerbsTransport,
 };
+
+use super::trusted_cluster::TrustedCluster;
 
 /// What a gateway reaches workers by.
 pub struct RequesterTransports {
@@ -40,11 +42,11 @@ impl RequesterTransports {
     pub fn new(
         tcp: &TcpSettings,
         verbs: &VerbsSettings,
-        cluster: &ClusterSettings,
+        cluster: &TrustedCluster,
         name: &str,
         arena: &Arena,
     ) -> anyhow::Result<Self> {
-        let options = tcp_options(tcp, cluster, name)?;
+        let options = tcp_options(tcp, cluster, name);
         let calls = options.calls.clone();
         let shm = ShmTransport::new(ShmOptions { calls: calls.clone() });
         let mut transports: Vec<Arc<dyn PeerTransport>> =
@@ -92,7 +94,7 @@ impl WorkerRailAddresses {
 pub struct ServerSettings<'a> {
     pub tcp: &'a TcpSettings,
     pub verbs: &'a VerbsSettings,
-    pub cluster: &'a ClusterSettings,
+    pub cluster: &'a TrustedCluster,
     pub process: &'a ProcessSettings,
 }
 
@@ -106,7 +108,7 @@ impl WorkerServers {
         runtimes: Vec<Handle>,
     ) -> anyhow::Result<Self> {
         let ServerSettings { tcp, verbs, cluster, process } = settings;
-        let tcp_options = tcp_options(tcp, cluster, &worker.id)?;
+        let tcp_options = tcp_options(tcp, cluster, &worker.id);
         let (calls, drain_deadline) = (tcp_options.calls.clone(), process.drain_for.0);
         let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
         let (rails, polling) = serve_rails(verbs, calls, drain_deadline, arena, &service)?;
@@ -380,11 +382,7 @@ fn verbs_options(
 }
 
 /// The TCP transport of a process that calls itself `rail_name`.
-fn tcp_options(
-    tcp: &TcpSettings,
-    cluster: &ClusterSettings,
-    name: &str,
-) -> anyhow::Result<TcpOptions> {
+fn tcp_options(tcp: &TcpSettings, cluster: &TrustedCluster, name: &str) -> TcpOptions {
     let TcpSettings {
         bind_device,
         bind_address,
@@ -401,9 +399,8 @@ fn tcp_options(
         handshakes_max: _,
         handshakes_per_address_max: _,
     } = tcp;
-    let secret = cluster.resolve_secret()?.context("cluster.secret is missing")?;
     let calls = CallOptions {
-        secret: HandshakeSecret::new(cluster_secret(cluster, secret.reveal_text())),
+        secret: cluster.handshake_secret(),
         name: name.to_owned(),
         connect_deadline: connect_deadline.0,
         calls_in_flight_max: *calls_in_flight_max,
@@ -411,18 +408,13 @@ fn tcp_options(
         write_queue_bytes_max: write_queue_max.as_usize(),
         cancel_ack_deadline: cancel_ack_deadline.0,
     };
-    Ok(TcpOptions {
+    TcpOptions {
         calls,
         keepalive_idle: keepalive_idle.0,
         keepalive_interval: keepalive_interval.0,
         send_stall_max: send_stall_max.0,
         bind_device: bind_device.clone(),
         bind_address: *bind_address,
-    })
-}
-
-/// Clusters that share a secret by accident still refuse each other: the proof is over the name
-/// too.
-fn cluster_secret(cluster: &ClusterSettings, secret: &str) -> String {
-    format!("{}\n{secret}", cluster.name)
+        tls: cluster.tcp_tls(),
+    }
 }

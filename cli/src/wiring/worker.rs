@@ -8,6 +8,7 @@ use anyhow::Context;
 use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerVolumes};
+use verbs3_certificates::NodeRole;
 use verbs3_config::{RootSettings, WorkerDiskSettings, WorkerSettings};
 use verbs3_coordinator_client::WorkerLeaseKeeper;
 use verbs3_coordinator_client::api::{WorkerIncarnation, WorkerRegistration, WorkerTierCapacity};
@@ -20,6 +21,7 @@ use super::leased_worker::LeasedCacheWorker;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
 use super::tier::cluster_members;
 use super::transports::{ServerSettings, WorkerServers};
+use super::trusted_cluster::TrustedCluster;
 use super::{cluster_geometry, coordinator_client, map_arena, neighbourhood, stores};
 use crate::process::RunningProcess;
 use crate::reactor_threads::ReactorThreads;
@@ -44,11 +46,14 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let registry = Registry::new();
     verbs3_ufs::metrics::register(&registry)?;
     verbs3_rdma::metrics::register_metrics(&registry)?;
+    let cluster = TrustedCluster::load(cluster)?;
+    cluster.require_certificate(NodeRole::Worker, Some(&worker.id))?;
+    let followed = cluster.follow_files(CancellationToken::new());
     let geometry = cluster_geometry(&cluster)?;
     let arena = map_arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;
     let stores = stores::open_stores(&ufs, &registry).await?;
-    let coordinators = coordinator_client::build_client(&cluster)?;
+    let coordinators = coordinator_client::build_client(&cluster);
     let askers = match &coordinators {
         Some(_) => WorkerAskers::Coordinated,
         // The same computation as a gateway's, from this worker's own list.
@@ -113,6 +118,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     cache.shutdown().await;
     reactors.shutdown();
     super::telemetry::shutdown_telemetry(telemetry).await;
+    followed.shutdown().await?;
     over.cancel();
     admin.await.context("the admin endpoints ended badly")
 }

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::cluster::{ClusterSettings, ClusterWorkerSettings};
+use crate::cluster_secret::ClusterSecretError;
+use crate::cluster_tls::{ClusterTlsMode, ClusterTlsSettings};
 use crate::mount::{CoherenceSetting, MountSettings};
 use crate::process_role::ProcessRole;
-use verbs3_settings::{ByteSize, CheckFindings, ConfigSecret};
-
-/// Shorter secrets can be guessed off line from one recorded handshake.
-const SECRET_CHARS_MIN: usize = 16;
+use verbs3_settings::{ByteSize, CheckFindings};
 
 pub(super) fn check_cluster(
     cluster: &ClusterSettings,
@@ -26,10 +25,11 @@ pub(super) fn check_cluster(
         super::coordinator::check_url(
             &format!("cluster.coordinators[{index}]"),
             url,
-            &["http://"],
+            &["http://", "https://"],
             findings,
         );
     }
+    check_tls(cluster, findings);
     let needs_workers =
         roles.iter().any(|role| matches!(role, ProcessRole::Gateway | ProcessRole::Worker));
     if workers.is_empty() && coordinators.is_empty() && needs_workers {
@@ -81,37 +81,42 @@ fn check_secret(cluster: &ClusterSettings, roles: &[ProcessRole], findings: &mut
     if cluster.secret.is_some() && cluster.secret_file.is_some() {
         findings.add_error("cluster.secret_file", "cluster.secret is set too; keep one of them");
     }
-    let (path, secret) = match (&cluster.secret, &cluster.secret_file) {
-        (Some(secret), _) => ("cluster.secret", Some(secret.clone())),
-        // Whoever plays no role reads it when it is needed.
-        (None, Some(_)) if roles.is_empty() => return,
-        (None, Some(file)) => match ConfigSecret::read(file) {
-            Ok(secret) => ("cluster.secret_file", Some(secret)),
-            Err(error) => {
-                let cause = std::error::Error::source(&error)
-                    .map(|source| format!(": {source}"))
-                    .unwrap_or_default();
-                return findings.add_error("cluster.secret_file", format!("{error}{cause}"));
-            }
-        },
-        (None, None) => ("cluster.secret", None),
-    };
-    match secret {
-        Some(secret) if secret.reveal_text().chars().count() < SECRET_CHARS_MIN => {
+    // Whoever plays no role reads files when they are needed.
+    if roles.is_empty() && !cluster.secret_files().is_empty() {
+        return;
+    }
+    let needs_none = roles.iter().all(|role| matches!(role, ProcessRole::Dev));
+    match cluster.read_secrets() {
+        Ok(_) => {}
+        Err(ClusterSecretError::Missing) if needs_none => {}
+        Err(error) => {
+            let cause = std::iter::successors(std::error::Error::source(&error), |e| e.source());
+            let causes: String = cause.map(|cause| format!(": {cause}")).collect();
+            findings.add_error(error.setting(), format!("{error}{causes}"));
+        }
+    }
+}
+
+fn check_tls(cluster: &ClusterSettings, findings: &mut CheckFindings) {
+    let ClusterTlsSettings { certificate, key, ca_file, mode } = &cluster.tls;
+    let files = [("certificate", certificate), ("key", key), ("ca_file", ca_file)];
+    let named = files.iter().filter(|(_, file)| file.is_some()).count();
+    if named > 0 {
+        for (name, _) in files.iter().filter(|(_, file)| file.is_none()) {
+            let path = format!("cluster.tls.{name}");
+            findings.add_error(path, "is missing; certificate, key and ca_file belong together");
+        }
+    }
+    for (index, url) in cluster.coordinators.iter().enumerate() {
+        let path = format!("cluster.coordinators[{index}]");
+        if url.starts_with("https://") && named == 0 {
+            findings.add_error(path, "begins with https://, which needs cluster.tls");
+        } else if url.starts_with("http://") && named > 0 && *mode == ClusterTlsMode::Require {
             findings.add_error(
                 path,
-                format!(
-                    "is shorter than {SECRET_CHARS_MIN} characters; `openssl \
-                rand -hex 32` makes a good one"
-                ),
+                "begins with http://, and cluster.tls.mode is \"require\"; write https://",
             );
         }
-        None if roles.iter().any(|role| !matches!(role, ProcessRole::Dev)) => findings.add_error(
-            path,
-            "gateways and workers prove a shared secret to each other; set cluster.secret_file, or \
-            VERBS3_CLUSTER__SECRET",
-        ),
-        _ => {}
     }
 }
 

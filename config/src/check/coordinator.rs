@@ -26,7 +26,7 @@ pub(super) fn check_coordinator(
         );
     }
     if let Some(url) = advertise {
-        check_url("coordinator.advertise", url, &["http://"], findings);
+        check_url("coordinator.advertise", url, &["http://", "https://"], findings);
     }
     // Until then nobody leads who could renew a lease. The rest is for noticing, for the election,
     // and for coming back.

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use crate::cluster_tls::ClusterTlsSettings;
 use crate::coordinator::CoordinatorStoreSettings;
 use crate::environment::EnvironmentLayer;
 use crate::process_role::ProcessRole;
@@ -22,6 +23,12 @@ pub(super) fn check_surroundings(
     let plays = |wanted: &[ProcessRole]| roles.iter().any(|role| wanted.contains(role));
     if plays(&[ProcessRole::Gateway, ProcessRole::Dev]) {
         check_gateway(&config.gateway, findings);
+    }
+    if plays(&[ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Coordinator]) {
+        let ClusterTlsSettings { certificate, key, ca_file, mode: _ } = &config.cluster.tls;
+        for (name, file) in [("certificate", certificate), ("key", key), ("ca_file", ca_file)] {
+            check_optional_file(&format!("cluster.tls.{name}"), file.as_deref(), findings);
+        }
     }
     // A coordinator asks stores for preload jobs, and has none without mounts.
     if plays(&[ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Dev])

@@ -12,7 +12,7 @@ use crate::layers::{ConfigLayers, load_config, roles_in};
 /// Two UFSs, two mounts, one worker; complete for a gateway and for a worker, but for the files.
 const GOOD: &str = r#"
 [cluster]
-secret = "0123456789abcdef"
+secret = "0123456789abcdef0123456789abcdef"
 workers = [{ id = "w0", address = "10.0.0.1:9400" }]
 workers_fixed = true
 [[ufs]]
@@ -63,6 +63,28 @@ fn broken(from: &str, to: &str, wanted: &[&str]) {
 #[test]
 fn a_complete_configuration_has_no_problem() {
     assert_eq!(findings(GOOD, BOTH), [""; 0]);
+}
+
+#[test]
+fn urls_of_coordinators_fit_the_certificates() {
+    let with = |url: &str, tls: &str| {
+        let text = format!("[cluster]\ncoordinators = [\"{url}\"]\n{tls}\n");
+        findings(&text, &[])
+    };
+    let tls =
+        |mode| format!("[cluster.tls]\ncertificate = \"c\"\nkey = \"k\"\nca_file = \"a\"\n{mode}");
+    assert_eq!(with("http://c:9500", ""), [""; 0]);
+    assert_eq!(with("https://c:9500", &tls("")), [""; 0]);
+    assert_eq!(with("http://c:9500", &tls("mode = \"use\"")), [""; 0]);
+    assert_eq!(
+        with("https://c:9500", ""),
+        ["cluster.coordinators[0]: begins with https://, which needs cluster.tls"]
+    );
+    assert_eq!(
+        with("http://c:9500", &tls("")),
+        ["cluster.coordinators[0]: begins with http://, and cluster.tls.mode is \"require\"; \
+            write https://"]
+    );
 }
 
 #[test]
@@ -161,7 +183,7 @@ fn values_of_the_wrong_type_say_what_is_wanted() {
 #[test]
 fn a_secret_of_the_wrong_type_is_not_printed() {
     broken(
-        "secret = \"0123456789abcdef\"",
+        "secret = \"0123456789abcdef0123456789abcdef\"",
         "secret = 123456789",
         &["cluster.secret: wants a string, got another type of value"],
     );
@@ -194,9 +216,18 @@ fn every_problem_is_found_at_once() {
 fn cluster_problems() {
     broken("[cluster]", "[cluster]\nname = \" \"", &["cluster.name: is empty; name the cluster"]);
     broken(
-        "0123456789abcdef",
+        "0123456789abcdef0123456789abcdef",
         "short",
-        &["cluster.secret: is shorter than 16 characters; `openssl rand -hex 32` makes a good one"],
+        &["cluster.secret: is shorter than 32 characters; `openssl rand -hex 32` makes a good one"],
+    );
+    broken(
+        "[cluster]",
+        "[cluster]\ntls = { certificate = \"/dev/null\" }",
+        &[
+            "cluster.tls.key: is missing; certificate, key and ca_file belong together",
+            "cluster.tls.ca_file: is missing; certificate, key and ca_file belong together",
+            "cluster.tls.certificate: /dev/null is not a file",
+        ],
     );
     broken(
         "[cluster]",
@@ -204,7 +235,7 @@ fn cluster_problems() {
         &["cluster.secret_file: cluster.secret is set too; keep one of them"],
     );
     broken(
-        "secret = \"0123456789abcdef\"",
+        "secret = \"0123456789abcdef0123456789abcdef\"",
         "secret_file = \"/no/such\"",
         &["cluster.secret_file: can't read the secret in /no/such; check that the file exists \
             and that this user may read it: No such file or directory (os error 2)"],
@@ -542,7 +573,9 @@ fn a_list_of_workers_wants_a_promise_or_an_age() {
 #[test]
 fn a_lease_that_a_leaders_death_would_end_is_warned_of() {
     let of = |lines: &str| {
-        let text = format!("[cluster]\nsecret = \"0123456789abcdef\"\n[coordinator]\n{lines}\n");
+        let text = format!(
+            "[cluster]\nsecret = \"0123456789abcdef0123456789abcdef\"\n[coordinator]\n{lines}\n"
+        );
         findings(&text, &[ProcessRole::Coordinator])
     };
     let etcd = "store = { kind = \"etcd\", endpoints = [\"http://10.0.0.1:2379\"] }";

@@ -76,7 +76,7 @@ fn file_environment_and_flags_win_in_this_order() {
 fn texts_from_the_environment_keep_their_type() {
     let folder = tempfile::tempdir().unwrap();
     let variables = [
-        ("VERBS3_CLUSTER__SECRET", "00000000000000001234"),
+        ("VERBS3_CLUSTER__SECRET", "00000000000000000000000001234567"),
         ("VERBS3_CLUSTER__NAME", "true"),
         ("VERBS3_WORKER__FILL__RESERVE", "0.25"),
         ("VERBS3_WORKER__MEMORY__POPULATE", "true"),
@@ -86,7 +86,7 @@ fn texts_from_the_environment_keep_their_type() {
     ];
     let config =
         load_text(folder.path(), "[log]\nlevel = \"warn\"\n", &variables, &[]).unwrap().config;
-    assert_eq!(config.cluster.secret.unwrap().reveal_text(), "00000000000000001234");
+    assert_eq!(config.cluster.secret.unwrap().reveal_text(), "00000000000000000000000001234567");
     assert_eq!(config.cluster.name, "true");
     assert_eq!(config.worker.fill.reserve, 0.25);
     assert!(config.worker.memory.populate);
@@ -135,7 +135,7 @@ fn problems_of_the_environment_and_of_flags_say_so() {
 #[test]
 fn secrets_are_shown_nowhere() {
     let folder = tempfile::tempdir().unwrap();
-    let text = "[cluster]\nsecret = \"hunter2hunter2hunter2\"\n[[ufs]]\nname = \
+    let text = "[cluster]\nsecret = \"hunter2 hunter2 hunter2 hunter2 and so on\"\n[[ufs]]\nname = \
         \"a\"\n[ufs.credentials]\nkind = \"static\"\naccess_key_id = \"AK\"\nsecret_access_key = \
         \"hunter2\"\nsession_token = \"hunter2\"\n";
     let loaded = load_text(folder.path(), text, &[], &[]).unwrap();

@@ -377,6 +377,8 @@ pub enum CoordinatorRefusalKind {
     Recipient,
     /// 401.
     Unproven,
+    /// 403: nodes of this role, or of this name, may not ask that.
+    Forbidden,
     /// 403: the identity on whose behalf it was asked lacks a right. Gateways say so.
     Denied,
     /// 404: the worker has to register.

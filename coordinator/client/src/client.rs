@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::Client as Http;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -18,9 +17,9 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api::{CoordinatorRefusal, CoordinatorRefusalKind, REQUEST_BYTES_MAX};
-use crate::proof::{
-    ANSWER_HEADER, ClusterSecret, ProofRecipient, ProvenRequest, REQUEST_HEADER, wall_clock_ms,
-};
+use crate::cluster_secrets::ClusterSecrets;
+use crate::connector::{CoordinatorConnector, CoordinatorTls};
+use crate::proof::{ANSWER_HEADER, ProofRecipient, ProvenRequest, REQUEST_HEADER, wall_clock_ms};
 
 /// Longest answer that is read, in bytes: a map of some ten thousand workers.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
@@ -34,9 +33,11 @@ const RECIPIENTS_MAX: usize = 64;
 /// Settings of the client: its coordinators, its proof and its deadlines.
 #[derive(Debug, Clone)]
 pub struct CoordinatorClientOptions {
-    /// `http://host:port` each; at least one.
+    /// `http://host:port` or `https://host:port` each; at least one.
     pub coordinators: Vec<String>,
-    pub secret: ClusterSecret,
+    pub secrets: ClusterSecrets,
+    /// `None`: connections are plain.
+    pub tls: Option<CoordinatorTls>,
     /// Deadline for connecting.
     pub connect_deadline: Duration,
     /// Deadline for one coordinator's answer to one question. A wait that the question asks for is
@@ -84,7 +85,7 @@ impl AskError {
 /// Client of the coordinators. Cheap to share.
 pub struct CoordinatorClient {
     options: CoordinatorClientOptions,
-    http: Http<HttpConnector, Full<Bytes>>,
+    http: Http<CoordinatorConnector, Full<Bytes>>,
     /// URL that is asked first.
     preferred: Mutex<String>,
     /// How far the coordinators' clocks are ahead of ours.
@@ -108,9 +109,7 @@ impl CoordinatorClient {
     /// Creates a client without opening a connection. It first asks a random coordinator of the
     /// list.
     pub fn new(options: CoordinatorClientOptions) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(options.connect_deadline));
-        connector.set_nodelay(true);
+        let connector = CoordinatorConnector::new(options.connect_deadline, options.tls.clone());
         let http = Http::builder(TokioExecutor::new()).pool_max_idle_per_host(4).build(connector);
         // Ten thousand gateways with the same configuration must not all ask the same coordinator.
         let count = options.coordinators.len().max(1);
@@ -270,7 +269,9 @@ impl CoordinatorClient {
             .get(url)
             .cloned()
             .unwrap_or_else(ProofRecipient::unknown_recipient);
-        let (header, proof) = self.options.secret.prove_request(said, &recipient, time);
+        // The answer is proved with the secret of its request, whatever is used by then.
+        let secret = self.options.secrets.used_secret();
+        let (header, proof) = secret.prove_request(said, &recipient, time);
         let request = Request::builder()
             .method(method)
             .uri(uri)
@@ -284,10 +285,11 @@ impl CoordinatorClient {
         let answer = match self.http.request(request).await {
             Ok(answer) => answer,
             Err(error) => {
-                let cause = std::error::Error::source(&error)
-                    .map(|source| format!(": {source}"))
-                    .unwrap_or_default();
-                return away(&format!("{error}{cause}"));
+                let causes = std::iter::successors(std::error::Error::source(&error), |error| {
+                    error.source()
+                });
+                let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+                return away(&format!("{error}{causes}"));
             }
         };
         let status = answer.status();
@@ -300,7 +302,7 @@ impl CoordinatorClient {
             Ok(body) => body.to_bytes(),
             Err(error) => return away(&error),
         };
-        if !self.options.secret.check_answer(&proof, status.as_u16(), &body, given.as_deref()) {
+        if !secret.check_answer(&proof, status.as_u16(), &body, given.as_deref()) {
             return away(
                 &"its answer does not prove the cluster's secret; compare cluster.name and \
                     cluster.secret",

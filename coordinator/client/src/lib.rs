@@ -6,6 +6,8 @@
 pub mod api;
 mod backoff;
 mod client;
+mod cluster_secrets;
+mod connector;
 pub mod hot_blocks;
 mod hot_follower;
 pub mod lease_clock;
@@ -18,6 +20,8 @@ pub mod proof;
 pub mod worker_lease;
 
 pub use client::{AnswerFlaw, AskError, CoordinatorClient, CoordinatorClientOptions};
+pub use cluster_secrets::{ClusterSecrets, VerifiedProof};
+pub use connector::{CoordinatorTls, PlainForbidden};
 pub use hot_follower::HotFollower;
 pub use lease_keeper::WorkerLeaseKeeper;
 pub use leased_worker::{LeasedWorker, PlacementActivation, WorkerLeaseRest, WorkerLeaseTerm};

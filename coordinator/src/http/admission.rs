@@ -9,14 +9,16 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use verbs3_coordinator_client::VerifiedProof;
 use verbs3_coordinator_client::api::{
     CoordinatorRefusal, CoordinatorRefusalKind, REQUEST_BYTES_MAX,
 };
 use verbs3_coordinator_client::proof::{
-    ProofError, ProvenRequestHead, REQUEST_HEADER, RequestProof, wall_clock_ms,
+    ProofError, ProvenRequestHead, REQUEST_HEADER, wall_clock_ms,
 };
 use verbs3_doors::WaitingGuest;
 
+use super::caller::RequestCaller;
 use super::object_routes::NOTIFICATIONS;
 use super::request::{CoordinatorRequest, query_text};
 use super::response::{CoordinatorResponse, malformed_response};
@@ -28,12 +30,12 @@ const BODY_READ_MAX: Duration = Duration::from_secs(10);
 /// A request that may be answered, and its proof. `None`: a store showed the token.
 pub(super) struct VerifiedRequest {
     pub(super) request: CoordinatorRequest,
-    pub(super) proof: Option<RequestProof>,
+    pub(super) proof: Option<VerifiedProof>,
 }
 
 /// The refusal of a request. `proof` is there if the peer knows the secret all the same.
 pub(super) struct UnverifiedRequest {
-    pub(super) proof: Option<RequestProof>,
+    pub(super) proof: Option<VerifiedProof>,
     pub(super) response: CoordinatorResponse,
 }
 
@@ -74,32 +76,34 @@ impl CoordinatorState {
     pub(super) async fn verify_request(
         &self,
         request: Request<Incoming>,
+        caller: &RequestCaller,
         door: &UnprovenConnection,
     ) -> Result<VerifiedRequest, UnverifiedRequest> {
         let (head, body) = request.into_parts();
         if self.is_let_in(&head) {
             door.let_in();
             let body = read_body(body).await.map_err(UnverifiedRequest::unproven)?;
-            let request = CoordinatorRequest::from_parts(head, body);
+            let request = CoordinatorRequest::from_parts(RequestCaller::Token, head, body);
             return Ok(VerifiedRequest { request, proof: None });
         }
         let path_and_query = head.uri.path_and_query().map_or("/", |path| path.as_str());
         let said = ProvenRequestHead { method: head.method.as_str(), path_and_query };
         let header = head.headers.get(REQUEST_HEADER).and_then(|header| header.to_str().ok());
-        let proof = self
+        let verified = self
             .options
-            .secret
+            .secrets
             .check_request(said, header)
             .map_err(|error| UnverifiedRequest::unproven(self.unproven_response(error)))?;
+        let proof = &verified.proof;
         let is_addressed = proof.recipient == self.recipient;
-        if is_addressed && self.seen.is_timely(&proof, wall_clock_ms()) {
+        if is_addressed && self.seen.is_timely(proof, wall_clock_ms()) {
             door.let_in();
         }
         // The body is read even if the request will be refused: a sender with a long body under way
         // would not receive the reason.
         let body = match read_body(body).await {
             Ok(body) => body,
-            Err(response) => return Err(UnverifiedRequest { proof: Some(proof), response }),
+            Err(response) => return Err(UnverifiedRequest { proof: Some(verified), response }),
         };
         if !proof.covers_body(&body) {
             return Err(UnverifiedRequest::unproven(self.unproven_response(ProofError::Wrong)));
@@ -108,9 +112,9 @@ impl CoordinatorState {
         let timely = if !is_addressed {
             Err(ProofError::Recipient)
         } else if may_be_repeated(&head) {
-            self.seen.is_timely(&proof, now).then_some(()).ok_or(ProofError::Clock)
+            self.seen.is_timely(proof, now).then_some(()).ok_or(ProofError::Clock)
         } else {
-            let admitted = self.seen.admit_proof(&proof, now);
+            let admitted = self.seen.admit_proof(proof, now);
             self.metrics
                 .proofs_kept
                 .set(i64::try_from(self.seen.nonce_count()).unwrap_or(i64::MAX));
@@ -119,14 +123,14 @@ impl CoordinatorState {
         if let Err(error) = timely {
             let mut refused = self.refusal_of(error);
             // Both corrections go out at once, because each costs a round trip.
-            if error == ProofError::Recipient && !self.seen.is_timely(&proof, now) {
+            if error == ProofError::Recipient && !self.seen.is_timely(proof, now) {
                 refused.now_ms = Some(now);
             }
             let response = CoordinatorResponse::from_refusal(StatusCode::UNAUTHORIZED, &refused);
-            return Err(UnverifiedRequest { proof: Some(proof), response });
+            return Err(UnverifiedRequest { proof: Some(verified), response });
         }
-        let request = CoordinatorRequest::from_parts(head, body);
-        Ok(VerifiedRequest { request, proof: Some(proof) })
+        let request = CoordinatorRequest::from_parts(caller.clone(), head, body);
+        Ok(VerifiedRequest { request, proof: Some(verified) })
     }
 
     fn unproven_response(&self, error: ProofError) -> CoordinatorResponse {

@@ -3,6 +3,7 @@
 use futures::FutureExt;
 use http::StatusCode;
 use schemars::json_schema;
+use verbs3_certificates::NodeRole;
 use verbs3_coordinator_client::api::PlacementView;
 use verbs3_coordinator_client::hot_blocks::HotList;
 use verbs3_protocol::{BlockIndex, Epoch, HashSlot, ObjectKey, ObjectVolume};
@@ -17,12 +18,14 @@ use crate::coordinator_state::CoordinatorState;
 pub(super) fn map_routes() -> Vec<Route> {
     vec![
         Route::get("map", "/v1/map", |state, asked| state.get_map(asked).boxed())
+            .asked_by(&NodeRole::ALL)
             .summary("The map, once there is a later one than the asker's")
             .in_query::<u64>("epoch", "Epoch of the map that the asker has; default: none")
             .in_query::<u64>("wait_ms", "How long to wait for a later map")
             .answers_message("A later map", "api::MapAnswer")
             .answers_nothing("There is no later map yet"),
         Route::get("hot", "/v1/hot", |state, asked| state.get_hot_list(asked).boxed())
+            .asked_by(&NodeRole::ALL)
             .summary("The blocks that several workers serve, once there is another list")
             .in_query::<u64>("seen", "Version of the list that the asker has; default: none")
             .in_query::<u64>("wait_ms", "How long to wait for another list")

@@ -36,10 +36,12 @@ pub(super) fn preload_routes() -> Vec<Route> {
         begins_job(Route::post("preload_create", "/v1/preload", |state, asked| {
             async { state.begin_job(asked.parse_body()?, asked_owner(asked)).await }.boxed()
         }))
+        .of_owners()
         .summary("Begin a job, or find the one of this id")
         .takes::<PreloadJobSpec>()
         .in_query::<String>("owner", OWNER),
         Route::get("preload_list", "/v1/preload", |state, asked| state.list_jobs(asked).boxed())
+            .of_owners()
             .summary("The jobs, newest first, a page at a time")
             .in_query_as(
                 "limit",
@@ -58,6 +60,7 @@ pub(super) fn preload_routes() -> Vec<Route> {
             .in_query::<String>("owner", OWNER)
             .answers::<JobsPage>(StatusCode::OK, "The jobs"),
         Route::get("preload_get", "/v1/preload/{id}", |state, asked| state.get_job(asked).boxed())
+            .of_owners()
             .summary("One job")
             .in_path("id", id)
             .in_query::<u64>("news", "Wait until the job's `news` is another number")
@@ -67,6 +70,7 @@ pub(super) fn preload_routes() -> Vec<Route> {
         Route::delete("preload_end", "/v1/preload/{id}", |state, asked| {
             state.end_job(asked).boxed()
         })
+        .of_owners()
         .summary("End a job; one that is over stays as it is")
         .in_path("id", id)
         .in_query::<String>("owner", OWNER)
@@ -74,6 +78,7 @@ pub(super) fn preload_routes() -> Vec<Route> {
         Route::get("preload_progress", "/v1/preload/{id}/progress", |state, asked| {
             state.follow_job(asked).boxed()
         })
+        .of_owners()
         .summary(
             "The job, and whenever something of it changes, until it is over: a line each, with a \
             proof of its own",

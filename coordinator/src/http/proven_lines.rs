@@ -11,7 +11,7 @@ use hyper::body::Frame;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use verbs3_coordinator_client::proof::{ClusterSecret, RequestProof};
+use verbs3_coordinator_client::VerifiedProof;
 
 /// Line of a stream: first its own proof, then the proved content.
 #[derive(Serialize, JsonSchema)]
@@ -23,10 +23,10 @@ pub(super) struct ProvenLine<T> {
 
 /// Proves each of `lines`, which are JSON documents.
 pub(super) fn prove_lines(
-    secret: ClusterSecret,
-    proof: RequestProof,
+    verified: VerifiedProof,
     lines: BoxStream<'static, Bytes>,
 ) -> UnsyncBoxBody<Bytes, Infallible> {
+    let VerifiedProof { secret, proof } = verified;
     let frames = lines.enumerate().map(move |(number, line)| {
         let proof = secret.prove_line(&proof, number as u64, &line);
         let said = serde_json::from_slice::<&RawValue>(&line).unwrap_or(RawValue::NULL);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use http::StatusCode;
+use verbs3_certificates::NodeRole;
 use verbs3_coordinator_client::api::RelayRequest;
 use verbs3_protocol::{NoticeAnswer, NoticeRelayOutcome, WorkerId, WriteNotice};
 
@@ -26,6 +27,8 @@ pub(super) fn relay_routes() -> Vec<Route> {
         Route::post("relay", "/v1/workers/{id}/relay", |state, asked| {
             state.relay_to_worker(asked).boxed()
         })
+        .asked_by(&[NodeRole::Gateway])
+        .unaudited()
         .summary("Tell a worker of a write, on behalf of a writer that can't reach it")
         // A worker may hear a notice twice without harm. Notices come at the rate of writes, so
         // remembering their proofs would take unbounded memory.

@@ -5,16 +5,18 @@ use http::{Method, StatusCode, request};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
+use super::caller::RequestCaller;
 use super::response::{CoordinatorResponse, malformed_response};
 
 /// Request whose proof was verified.
 pub(crate) struct CoordinatorRequest {
     pub(super) method: Method,
     pub(super) path: String,
-    query: String,
-    body: Bytes,
+    pub(super) query: String,
+    pub(super) body: Bytes,
     /// What stands in the path where its route has a name in braces.
     pub(super) path_values: Vec<PathValue>,
+    pub(super) caller: RequestCaller,
 }
 
 /// Part of a path, decoded, under its name in the route.
@@ -24,8 +26,9 @@ pub(super) struct PathValue {
 }
 
 impl CoordinatorRequest {
-    pub(super) fn from_parts(head: request::Parts, body: Bytes) -> Self {
+    pub(super) fn from_parts(caller: RequestCaller, head: request::Parts, body: Bytes) -> Self {
         Self {
+            caller,
             path: head.uri.path().to_owned(),
             query: head.uri.query().unwrap_or_default().to_owned(),
             method: head.method,

@@ -58,6 +58,14 @@ pub(super) fn malformed_response(
     CoordinatorResponse::refuse_request(status, CoordinatorRefusalKind::Malformed, reason)
 }
 
+pub(super) fn forbidden_response(reason: impl Into<String>) -> CoordinatorResponse {
+    CoordinatorResponse::refuse_request(
+        StatusCode::FORBIDDEN,
+        CoordinatorRefusalKind::Forbidden,
+        reason,
+    )
+}
+
 pub(super) fn unavailable_response(
     status: StatusCode,
     reason: impl Into<String>,

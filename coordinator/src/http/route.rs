@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use http::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use verbs3_certificates::NodeRole;
 use verbs3_coordinator_client::api::{CoordinatorRefusal, PREFIX};
 
 use super::request::{CoordinatorRequest, PathValue};
@@ -28,6 +29,12 @@ pub(super) struct Route {
     pub(super) handler: RouteHandler,
     /// The proof of such a request may be used again, although it is no `GET`.
     pub(super) is_repeatable: bool,
+    /// Roles of certificates that may ask. Operators alone, unless the route says otherwise.
+    pub(super) asked_by: &'static [NodeRole],
+    /// Gateways ask on behalf of identities, which `owner` of the query names.
+    pub(super) has_owners: bool,
+    /// An answer to such a request is written to the audit log.
+    pub(super) is_audited: bool,
     pub(super) summary: &'static str,
     pub(super) parameters: Vec<RouteParameter>,
     pub(super) body: Option<SchemaSource>,
@@ -70,12 +77,16 @@ impl Route {
     }
 
     fn new(method: Method, name: &'static str, path: &'static str, handler: RouteHandler) -> Self {
+        let is_audited = method != Method::GET;
         Self {
             name,
             method,
             path,
             handler,
             is_repeatable: false,
+            asked_by: &[NodeRole::Operator],
+            has_owners: false,
+            is_audited,
             summary: "",
             parameters: Vec::new(),
             body: None,
@@ -86,6 +97,23 @@ impl Route {
     /// Says what the route is for.
     pub(super) fn summary(mut self, summary: &'static str) -> Self {
         self.summary = summary;
+        self
+    }
+
+    /// Names the roles that may ask, in place of operators.
+    pub(super) fn asked_by(mut self, roles: &'static [NodeRole]) -> Self {
+        self.asked_by = roles;
+        self
+    }
+
+    /// Lets gateways ask, too, for owners that they name.
+    pub(super) fn of_owners(self) -> Self {
+        Self { has_owners: true, ..self.asked_by(&[NodeRole::Operator, NodeRole::Gateway]) }
+    }
+
+    /// Keeps what workers and gateways do all the time out of the audit log.
+    pub(super) fn unaudited(mut self) -> Self {
+        self.is_audited = false;
         self
     }
 

@@ -4,7 +4,9 @@ use std::sync::LazyLock;
 
 use futures::FutureExt;
 use http::{Method, StatusCode};
+use verbs3_certificates::NodeRole;
 
+use super::audit::audit_request;
 use super::cluster_routes::cluster_routes;
 use super::map_routes::map_routes;
 use super::object_routes::object_routes;
@@ -12,8 +14,9 @@ use super::openapi::build_document;
 use super::preload_routes::preload_routes;
 use super::relay_routes::relay_routes;
 use super::request::{CoordinatorRequest, PathValue};
-use super::response::{CoordinatorResponse, malformed_response};
+use super::response::{CoordinatorResponse, forbidden_response, malformed_response};
 use super::route::Route;
+use super::route_access::find_refusal;
 use super::worker_routes::worker_routes;
 use crate::coordinator_state::CoordinatorState;
 
@@ -30,6 +33,7 @@ pub(super) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
             async { Ok(CoordinatorResponse::from_json(StatusCode::OK, &*DOCUMENT)) }.boxed()
         })
         .summary("This document")
+        .asked_by(&NodeRole::ALL)
         .answers::<serde_json::Map<String, serde_json::Value>>(StatusCode::OK, "The document"),
     );
     routes
@@ -63,7 +67,11 @@ impl CoordinatorState {
             return RoutedResponse { route_name: "unknown", response };
         };
         asked.path_values = path_values;
-        let response = (route.handler)(self, &asked).await.unwrap_or_else(|refusal| refusal);
+        let response = match find_refusal(route, &asked) {
+            Some(why) => forbidden_response(why),
+            None => (route.handler)(self, &asked).await.unwrap_or_else(|refusal| refusal),
+        };
+        audit_request(route, &asked, &response);
         RoutedResponse { route_name: route.name, response }
     }
 }

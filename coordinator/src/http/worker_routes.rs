@@ -2,6 +2,7 @@
 
 use futures::FutureExt;
 use http::StatusCode;
+use verbs3_certificates::NodeRole;
 use verbs3_coordinator_client::api::{
     CoordinatorRefusal, CoordinatorRefusalKind, WorkerDeparture, WorkerLeaseGrant,
     WorkerLeaseRenewal, WorkerRegistration,
@@ -10,11 +11,14 @@ use verbs3_coordinator_client::lease_clock::LeaseInstant;
 use verbs3_protocol::WorkerId;
 
 use super::request::CoordinatorRequest;
-use super::response::{CoordinatorResponse, HandlerResult};
+use super::response::{CoordinatorResponse, HandlerResult, forbidden_response};
 use super::route::Route;
 use crate::coordinator_state::CoordinatorState;
 use crate::hot_block_table::HotBlockTable;
 use crate::membership::{MembershipController, MembershipError};
+
+/// Who registers and renews: each under its own name.
+const WORKERS: &[NodeRole] = &[NodeRole::Worker];
 
 pub(super) fn worker_routes() -> Vec<Route> {
     let done = "It is so";
@@ -23,6 +27,7 @@ pub(super) fn worker_routes() -> Vec<Route> {
     let id = "Name of the worker";
     vec![
         Route::post("register", "/v1/workers", |state, asked| state.register_worker(asked).boxed())
+            .asked_by(WORKERS)
             .summary("Register a worker, and grant it a lease")
             .takes_message("api::WorkerRegistration")
             .answers_message("The lease, and the worker's duties", "api::WorkerLeaseGrant")
@@ -30,6 +35,8 @@ pub(super) fn worker_routes() -> Vec<Route> {
         Route::post("renew", "/v1/workers/{id}/renew", |state, asked| {
             state.renew_lease(asked).boxed()
         })
+        .unaudited()
+        .asked_by(WORKERS)
         .summary("Renew a worker's lease, and wait for its next duties")
         .in_path("id", id)
         .takes_message("api::WorkerLeaseRenewal")
@@ -39,6 +46,7 @@ pub(super) fn worker_routes() -> Vec<Route> {
         Route::post("leave", "/v1/workers/{id}/leave", |state, asked| {
             state.accept_departure(asked).boxed()
         })
+        .asked_by(WORKERS)
         .summary("Take a worker out that ends, with what it hands over")
         .in_path("id", id)
         .takes_message("api::WorkerDeparture")
@@ -75,6 +83,7 @@ impl CoordinatorState {
     async fn register_worker(&self, asked: &CoordinatorRequest) -> HandlerResult {
         let registration: WorkerRegistration = asked.parse_body()?;
         let id = registration.id.clone();
+        require_own_name(asked, &id)?;
         let hot = HotBlockTable::report_wish(&self.options.hot);
         let granted = self
             .change_membership(|cluster, now| cluster.register_worker(registration, now))
@@ -89,6 +98,7 @@ impl CoordinatorState {
         let heard = std::mem::take(&mut renewal.heard);
         let hot = renewal.hot.take();
         let id = worker_id(asked);
+        require_own_name(asked, &id)?;
         let mut news = self.news.subscribe();
         news.mark_unchanged();
         let granted: Option<Result<WorkerLeaseGrant, MembershipError>> =
@@ -149,6 +159,7 @@ impl CoordinatorState {
     async fn accept_departure(&self, asked: &CoordinatorRequest) -> HandlerResult {
         let leave: WorkerDeparture = asked.parse_body()?;
         let id = worker_id(asked);
+        require_own_name(asked, &id)?;
         tracing::info!(worker = id.0, "a worker leaves");
         self.change_membership(|cluster, _| cluster.record_departure(&id, leave)).await?;
         Ok(CoordinatorResponse::from_json(StatusCode::OK, &()))
@@ -180,6 +191,12 @@ impl CoordinatorState {
         self.happened.notify_one();
         changed
     }
+}
+
+/// Refuses a worker that speaks as another one.
+fn require_own_name(asked: &CoordinatorRequest, id: &WorkerId) -> Result<(), CoordinatorResponse> {
+    let refusal = asked.caller.refusal_as_worker(&id.0);
+    refusal.map_or(Ok(()), |why| Err(forbidden_response(why)))
 }
 
 fn worker_id(asked: &CoordinatorRequest) -> WorkerId {

@@ -1,6 +1,7 @@
 //! Coordinators as processes see them: over HTTP, with the real client, over both stores.
 #![allow(clippy::unwrap_used)]
 
+mod certified;
 mod document;
 #[path = "../store_conformance/etcd.rs"]
 #[allow(dead_code)]
@@ -9,6 +10,7 @@ mod hot;
 mod maps;
 mod refused;
 mod relays;
+mod rotation;
 mod strangers;
 
 use std::sync::Arc;
@@ -26,7 +28,9 @@ use verbs3_coordinator_client::api::{
     WorkerLeaseRenewal, WorkerRegistration,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
-use verbs3_coordinator_client::{AskError, CoordinatorClient, CoordinatorClientOptions};
+use verbs3_coordinator_client::{
+    AskError, ClusterSecrets, CoordinatorClient, CoordinatorClientOptions,
+};
 use verbs3_protocol::{Epoch, WorkerId};
 
 /// What etcd's cases need from the suite of the store.
@@ -47,7 +51,8 @@ fn secret() -> ClusterSecret {
 fn options(name: &str, advertise: String) -> CoordinatorOptions {
     CoordinatorOptions {
         name: name.to_owned(),
-        secret: ClusterSecret::new(name, "a secret of at least sixteen characters"),
+        secrets: ClusterSecret::new(name, "a secret of at least sixteen characters").into(),
+        tls: None,
         notification_token: Some(ClusterSecret::from_token("a token of the store")),
         advertise,
         cluster: ClusterOptions {
@@ -101,10 +106,11 @@ async fn start_at(
     Running { url, coordinator }
 }
 
-fn client(urls: &[&str], secret: ClusterSecret) -> Arc<CoordinatorClient> {
+fn client(urls: &[&str], secrets: impl Into<ClusterSecrets>) -> Arc<CoordinatorClient> {
     Arc::new(CoordinatorClient::new(CoordinatorClientOptions {
         coordinators: urls.iter().map(|&url| url.to_owned()).collect(),
-        secret,
+        secrets: secrets.into(),
+        tls: None,
         connect_deadline: Duration::from_secs(1),
         deadline: Duration::from_secs(5),
     }))

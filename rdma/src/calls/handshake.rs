@@ -20,24 +20,46 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::RwLock;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use verbs3_certificates::{NodeName, NodeNameError};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VERSION};
 use crate::metrics::HandshakeFailure;
 
-/// The secret that every host of a cluster knows. Never printed.
+/// The secret that every host of a cluster knows, and those that are accepted beside it while the
+/// cluster changes it. Clones share them, and see them replaced. Never printed.
 #[derive(Clone)]
-pub struct HandshakeSecret(Arc<[u8]>);
+pub struct HandshakeSecret(Arc<RwLock<Vec<HandshakeKey>>>);
+
+/// Bytes of one secret.
+type HandshakeKey = Arc<[u8]>;
 
 impl HandshakeSecret {
     /// Copies the bytes of the secret. Accepts any length, even zero; the configuration's reader
     /// checks the length.
     pub fn new(secret: impl AsRef<[u8]>) -> Self {
-        Self(secret.as_ref().into())
+        Self(Arc::new(RwLock::new(vec![secret.as_ref().into()])))
+    }
+
+    /// Puts other secrets into force, for this and for all its clones: the one that this side
+    /// proves, and those that a connecting side may prove as well. Connections stay as they are.
+    pub fn replace_secrets<S: AsRef<[u8]>>(&self, used: S, accepted: &[S]) {
+        let keys = std::iter::once(&used).chain(accepted).map(|key| key.as_ref().into());
+        *self.0.write() = keys.collect();
+    }
+
+    /// Returns the secret that this side proves when it connects.
+    fn used_key(&self) -> HandshakeKey {
+        self.0.read().first().cloned().unwrap_or_default()
+    }
+
+    fn accepted_keys(&self) -> Vec<HandshakeKey> {
+        self.0.read().clone()
     }
 }
 
@@ -134,6 +156,14 @@ pub enum HandshakeError {
         cluster.workers, or its own worker.id"
     )]
     OtherName { expected: String, found: String },
+    #[error("the TLS handshake failed")]
+    Tls(#[source] io::Error),
+    #[error("it is plain, and cluster.tls.mode is \"require\"")]
+    Plain,
+    #[error("its certificate is not the one of that node")]
+    Certificate(#[from] NodeNameError),
+    #[error("{0} may not ask workers: its role is another one")]
+    OtherRole(NodeName),
     #[error("it does not speak verbs3: {0}")]
     Malformed(String),
     #[error("the line broke")]
@@ -151,6 +181,9 @@ impl HandshakeError {
             Self::Deadline => HandshakeFailure::Deadline,
             Self::Displaced => HandshakeFailure::Displaced,
             Self::OtherName { .. } => HandshakeFailure::Name,
+            Self::Tls(_) | Self::Plain | Self::Certificate(_) | Self::OtherRole(_) => {
+                HandshakeFailure::Tls
+            }
             Self::Malformed(_) => HandshakeFailure::Malformed,
             Self::Lost(_) => HandshakeFailure::Lost,
         }
@@ -165,6 +198,10 @@ impl HandshakeError {
             Self::Deadline
             | Self::Displaced
             | Self::OtherName { .. }
+            | Self::Tls(_)
+            | Self::Plain
+            | Self::Certificate(_)
+            | Self::OtherRole(_)
             | Self::Malformed(_)
             | Self::Lost(_) => 5,
         }
@@ -199,7 +236,8 @@ where
     send_frame(stream, FrameKind::Hello, hello.as_bytes()).await?;
     let challenge: HandshakeGreeting = receive_payload(stream, FrameKind::Challenge).await?;
     check_version(&challenge)?;
-    let proof = compute_proof(terms.secret, b"verbs3 requester", &hello, &challenge, &[]);
+    let key = terms.secret.used_key();
+    let proof = compute_proof(&key, b"verbs3 requester", &hello, &challenge, &[]);
     send_frame(stream, FrameKind::Proof, &proof).await?;
     let welcome =
         receive_some(stream, FrameKind::Welcome, PROOF_BYTES..=PROOF_BYTES + WAYS_BYTES_MAX)
@@ -207,7 +245,7 @@ where
     let (proof, ways) = welcome
         .split_first_chunk::<PROOF_BYTES>()
         .ok_or_else(|| malformed_error("a welcome cut short"))?;
-    verify_proof(terms.secret, b"verbs3 server", &hello, &challenge, ways, proof)?;
+    verify_proof(&key, b"verbs3 server", &hello, &challenge, ways, proof)?;
     let ways =
         String::from_utf8(ways.to_vec()).map_err(|_| malformed_error("its ways are no text"))?;
     Ok(HandshakeAgreement { ways, ..agree_terms(terms, &challenge) })
@@ -264,11 +302,15 @@ where
     let challenge = make_greeting(terms);
     send_frame(stream, FrameKind::Challenge, challenge.as_bytes()).await?;
     let proof: [u8; PROOF_BYTES] = receive_payload(stream, FrameKind::Proof).await?;
-    verify_proof(terms.secret, b"verbs3 requester", &hello, &challenge, &[], &proof)?;
+    // The answer is proved with the secret that the peer knows.
+    let accepted = terms.secret.accepted_keys();
+    let key = accepted
+        .iter()
+        .find(|key| verify_proof(key, b"verbs3 requester", &hello, &challenge, &[], &proof).is_ok())
+        .ok_or(HandshakeError::Secret)?;
     admit()?;
     let ways = &terms.ways.as_bytes()[..terms.ways.len().min(WAYS_BYTES_MAX)];
-    let mut welcome =
-        compute_proof(terms.secret, b"verbs3 server", &hello, &challenge, ways).to_vec();
+    let mut welcome = compute_proof(key, b"verbs3 server", &hello, &challenge, ways).to_vec();
     welcome.extend_from_slice(ways);
     send_frame(stream, FrameKind::Welcome, &welcome).await?;
     Ok(agree_terms(terms, &hello))
@@ -316,14 +358,14 @@ fn agree_terms(terms: &HandshakeTerms<'_>, peer: &HandshakeGreeting) -> Handshak
 /// Computes one side's proof, under its own role and over both nonces. So neither proof can be
 /// reflected or replayed.
 fn compute_proof(
-    secret: &HandshakeSecret,
+    key: &[u8],
     role: &[u8],
     hello: &HandshakeGreeting,
     challenge: &HandshakeGreeting,
     said: &[u8],
 ) -> [u8; PROOF_BYTES] {
-    let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&secret.0)
-        .expect("HMAC takes keys of any length");
+    let mut mac =
+        <Hmac<Sha256> as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(role);
     mac.update(&[0]);
     mac.update(hello.as_bytes());
@@ -333,14 +375,14 @@ fn compute_proof(
 }
 
 fn verify_proof(
-    secret: &HandshakeSecret,
+    key: &[u8],
     role: &[u8],
     hello: &HandshakeGreeting,
     challenge: &HandshakeGreeting,
     said: &[u8],
     proof: &[u8; PROOF_BYTES],
 ) -> Result<(), HandshakeError> {
-    let expected = compute_proof(secret, role, hello, challenge, said);
+    let expected = compute_proof(key, role, hello, challenge, said);
     if bool::from(expected.ct_eq(proof)) { Ok(()) } else { Err(HandshakeError::Secret) }
 }
 

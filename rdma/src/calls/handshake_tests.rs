@@ -45,6 +45,25 @@ async fn another_secret_is_refused_and_both_sides_say_so() {
 }
 
 #[tokio::test]
+async fn a_secret_is_changed_step_by_step_and_nobody_is_refused() {
+    let hosts = [HandshakeSecret::new("old"), HandshakeSecret::new("old")];
+    let steps: [(&str, &[&str]); 3] =
+        [("old", &["old", "new"]), ("new", &["old", "new"]), ("new", &[])];
+    for (used, accepted) in steps {
+        // One host after the other. Between them each speaks with each, both ways.
+        for host in &hosts {
+            host.replace_secrets(used, accepted);
+            for (one, other) in [(&hosts[0], &hosts[1]), (&hosts[1], &hosts[0])] {
+                let (requester, server) = run_handshake(one, other).await;
+                assert!(requester.is_ok() && server.is_ok(), "{used} {accepted:?}: {server:?}");
+            }
+        }
+    }
+    let (requester, _) = run_handshake(&HandshakeSecret::new("old"), &hosts[0]).await;
+    assert!(matches!(requester, Err(HandshakeError::Secret)), "the old secret is over");
+}
+
+#[tokio::test]
 async fn a_server_without_the_secret_is_found_out() {
     let secret = HandshakeSecret::new("s");
     let (mut left, mut right) = tokio::io::duplex(4096);

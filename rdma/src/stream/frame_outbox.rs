@@ -128,7 +128,7 @@ impl<S: StreamSocket> FrameOutlet for FrameOutbox<S> {
         };
         for _ in 0..INLINE_WRITES_MAX {
             match batch.write() {
-                Ok(()) if batch.frames.is_empty() => {
+                Ok(()) if batch.is_sent() => {
                     if !self.next(&mut batch) {
                         return;
                     }
@@ -158,7 +158,7 @@ impl<S: StreamSocket> FrameOutlet for FrameOutbox<S> {
             };
             loop {
                 match batch.write() {
-                    Ok(()) if batch.frames.is_empty() => {
+                    Ok(()) if batch.is_sent() => {
                         if !self.next(&mut batch) {
                             break;
                         }
@@ -226,7 +226,9 @@ impl<S: StreamSocket> FrameOutbox<S> {
 
     fn begin_batch(&self, task: bool) -> Option<OutboxBatch<S>> {
         let mut queue = self.queue.lock();
-        if queue.closed || queue.frames.is_empty() || (queue.busy && !(task && queue.with_task)) {
+        // What was handed over may be in a session that has not sent it yet, with no frame left.
+        let is_handed_over = task && queue.with_task;
+        if queue.closed || (queue.frames.is_empty() || queue.busy) && !is_handed_over {
             return None;
         }
         let stream = queue.stream.clone()?;
@@ -284,10 +286,15 @@ impl<S: StreamSocket> FrameOutbox<S> {
 }
 
 impl<S: StreamSocket> OutboxBatch<S> {
+    /// Returns whether nothing of the batch is left, here or in the socket's session.
+    fn is_sent(&self) -> bool {
+        self.frames.is_empty() && self.stream.try_flush().is_ok()
+    }
+
     /// Does one `writev`. Drops frames that are written whole, and with them what they pinned.
     fn write(&mut self) -> io::Result<()> {
         if self.frames.is_empty() {
-            return Ok(());
+            return self.stream.try_flush();
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut used = 0;

@@ -10,14 +10,18 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle as Runtime;
+use tokio_rustls::server::TlsStream;
 use verbs3_doors::WaitingGuest;
 
 use super::TcpOptions;
+use super::stream_inlet::TcpCarried;
+use super::tls::{accept_tls, begins_with_tls};
 use crate::calls::{
-    self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, ServerSession, controls_max,
+    self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, HandshakeAgreement,
+    HandshakeError, ServerSession, controls_max,
 };
 use crate::peer::WaysProvider;
-use crate::stream::{FrameIntake, FrameOutbox};
+use crate::stream::{FrameIntake, FrameOutbox, TlsSocket};
 use crate::transport::CallService;
 
 /// Connections that the kernel may hold before they are accepted.
@@ -121,6 +125,12 @@ fn open_listener(address: SocketAddr, options: &TcpOptions) -> std::io::Result<T
     TcpListener::from_std(socket.into())
 }
 
+/// An accepted socket, encrypted or not.
+enum AcceptedStream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
 /// The state that every accepted connection needs.
 struct TcpAcceptor {
     options: TcpServerOptions,
@@ -173,23 +183,55 @@ impl TcpAcceptor {
 
     async fn serve_connection(
         self: Arc<Self>,
-        mut stream: TcpStream,
+        stream: TcpStream,
         address: String,
         turn: WaitingGuest,
     ) {
         let calls = &self.options.tcp.calls;
+        let ways = self.options.ways.current_text();
         let shake = async {
             self.options.tcp.tune_stream(&stream)?;
-            self.gate
-                .accept_peer(&mut stream, &calls.handshake_terms(&self.options.ways.current_text()))
-                .await
+            let terms = calls.handshake_terms(&ways);
+            let mut stream = self.open_session(stream).await?;
+            let (agreed, place) = match &mut stream {
+                AcceptedStream::Plain(stream) => self.gate.accept_peer(stream, &terms).await?,
+                AcceptedStream::Tls(stream) => self.gate.accept_peer(&mut **stream, &terms).await?,
+            };
+            Ok((stream, agreed, place))
         };
         let welcome = self.gate.run_handshake(calls.connect_deadline, &address, turn, shake).await;
-        let Some((agreed, _place)) = welcome else {
+        let Some((stream, agreed, _place)) = welcome else {
             return;
         };
+        match stream {
+            AcceptedStream::Plain(stream) => self.serve_session(stream, &agreed, &address).await,
+            AcceptedStream::Tls(stream) => {
+                let (stream, session) = stream.into_inner();
+                let socket = TlsSocket::new(stream, session.into());
+                self.serve_session(socket, &agreed, &address).await;
+            }
+        }
+    }
+
+    /// Finds out how a requester speaks, and whether it may.
+    async fn open_session(&self, stream: TcpStream) -> Result<AcceptedStream, HandshakeError> {
+        match &self.options.tcp.tls {
+            Some(tls) if begins_with_tls(&stream).await? => {
+                accept_tls(tls, stream).await.map(Box::new).map(AcceptedStream::Tls)
+            }
+            Some(tls) if !tls.plain_allowed => Err(HandshakeError::Plain),
+            _ => Ok(AcceptedStream::Plain(stream)),
+        }
+    }
+
+    async fn serve_session<S: TcpCarried>(
+        &self,
+        stream: S,
+        agreed: &HandshakeAgreement,
+        address: &str,
+    ) {
         let stream = Arc::new(stream);
-        let queue_bytes_max = calls.write_queue_bytes_max;
+        let queue_bytes_max = self.options.tcp.calls.write_queue_bytes_max;
         let outbox = FrameOutbox::new(
             stream.clone(),
             queue_bytes_max,
@@ -197,7 +239,7 @@ impl TcpAcceptor {
         );
         let intake = FrameIntake::new(stream, agreed.frame_bytes_max);
         let on = ConnectionTasks { runtime: &Runtime::current(), tasks: &self.gate.tasks };
-        let session = ServerSession::new(outbox, &agreed, &address, self.service.clone(), on);
+        let session = ServerSession::new(outbox, agreed, address, self.service.clone(), on);
         calls::serve_session(session, intake, &self.gate.drain, &self.gate.kill).await;
     }
 }

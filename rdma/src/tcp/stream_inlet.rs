@@ -5,9 +5,15 @@ use tokio::net::TcpStream;
 
 use crate::calls::{FrameBody, FrameHeader, FrameInlet, InletError};
 use crate::landing::LandingFill;
-use crate::stream::FrameIntake;
+use crate::stream::{FrameIntake, StreamSocket, TlsSocket};
 
-impl FrameInlet for FrameIntake<TcpStream> {
+/// A socket whose whole frames come in the stream.
+pub(super) trait TcpCarried: StreamSocket {}
+
+impl TcpCarried for TcpStream {}
+impl TcpCarried for TlsSocket {}
+
+impl<S: TcpCarried> FrameInlet for FrameIntake<S> {
     async fn next_header(&mut self) -> Result<Option<FrameHeader>, InletError> {
         let header = self.next().await?;
         match header {

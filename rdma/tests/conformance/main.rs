@@ -19,6 +19,7 @@ mod shm_rig;
 mod storm;
 mod tcp_hostile;
 mod tcp_threads;
+mod tls_rig;
 mod verbs_faults;
 
 /// Runs each case against each rig.
@@ -115,6 +116,12 @@ conformance!(
 between_processes!(
     tcp,
     crate::rig::Rig::tcp().await,
+    [cases::a_landing_returns_when_its_call_is_settled]
+);
+
+between_processes!(
+    tcp_over_tls,
+    crate::rig::Rig::tcp_over_tls().await,
     [cases::a_landing_returns_when_its_call_is_settled]
 );
 

@@ -24,6 +24,7 @@ use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTra
 use crate::placed::Placed;
 use crate::shm_rig::shm_pair;
 use crate::tcp_threads::Threads;
+use crate::tls_rig::{TestIssuer, node_tls};
 
 /// Deadline of a case. Under emulation, some good cases take most of a minute.
 pub const DEADLINE: Duration = Duration::from_secs(300);
@@ -151,20 +152,30 @@ impl Rig {
     }
 
     pub async fn tcp() -> Self {
-        Self::over_tcp(None).await
+        Self::over_tcp(None, options(), options()).await
     }
 
     /// The server's connections have threads of their own.
     pub async fn tcp_on_threads() -> Self {
-        Self::over_tcp(Some(Threads::start(2))).await
+        Self::over_tcp(Some(Threads::start(2)), options(), options()).await
     }
 
-    async fn over_tcp(threads: Option<Threads>) -> Self {
+    pub async fn tcp_over_tls() -> Self {
+        let (issuer, folder) = (TestIssuer::new(), tempfile::tempdir().unwrap());
+        let with = |name| {
+            let tls = Some(node_tls(&issuer, folder.path(), name));
+            TcpOptions { tls, ..options() }
+        };
+        Self::over_tcp(None, with("worker/w"), with("gateway/g")).await
+    }
+
+    async fn over_tcp(threads: Option<Threads>, served: TcpOptions, dialled: TcpOptions) -> Self {
         let service = Arc::new(Installed::default());
         let runtimes = threads.as_ref().map(Threads::handles).unwrap_or_default();
         let server =
-            serve(service.clone(), TcpServerOptions { runtimes, ..server_options() }).await;
-        let transport = TcpTransport::new(options());
+            serve(service.clone(), TcpServerOptions { runtimes, ..TcpServerOptions::new(served) })
+                .await;
+        let transport = TcpTransport::new(dialled);
         let address = PeerAddress::from(server.local_addr());
         Self {
             connection: transport.connect(&address).await.unwrap(),

@@ -19,7 +19,8 @@ fn client(coordinators: Vec<String>) -> Arc<CoordinatorClient> {
     let within = Duration::from_secs(20);
     Arc::new(CoordinatorClient::new(CoordinatorClientOptions {
         coordinators,
-        secret: secret(),
+        secrets: secret().into(),
+        tls: None,
         connect_deadline: within,
         deadline: within,
     }))

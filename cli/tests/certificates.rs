@@ -1,0 +1,219 @@
+//! A cluster of processes with certificates, made as the guide says, whose secret is changed while
+//! it serves.
+#![allow(clippy::unwrap_used)]
+
+mod processes;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use aws_sdk_s3::primitives::ByteStream;
+use processes::{Process, dev_key, free_address, get_object, text, verbs3};
+
+const OLD: &str = "5ee7cbe4d98f6e32bd3ec4f8ef0aa3e05d45b6cb1adf8f5b2c88f1e1b1eb46c1";
+const NEW: &str = "0b1f1c5be6a1a37e1cf2d52ea5a33d4bcf10a9ba2b0a43f6f1dd21b0d6a2c998";
+const IN_FORCE: &str = "the cluster's secret is in force";
+const WITHIN: Duration = Duration::from_secs(120);
+
+/// Processes, and the certificates that the guide makes for them.
+const NODES: [(&str, &str); 4] = [
+    ("coordinator", "coordinator-0"),
+    ("worker", "gpu-01"),
+    ("gateway", "gateway-01"),
+    ("operator", "alice"),
+];
+
+/// Runs the commands of the guide.
+fn make_certificates(folder: &Path) {
+    let guide = include_str!("../../docs/security.md");
+    let from = guide.find("CLUSTER=train").unwrap();
+    let script = &guide[from..from + guide[from..].find("```").unwrap()];
+    let made =
+        Command::new("bash").args(["-e", "-c", script]).current_dir(folder).output().unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+}
+
+struct Bed {
+    folder: tempfile::TempDir,
+    store: Process,
+    url: String,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        make_certificates(folder.path());
+        let dir = folder.path().join("data");
+        let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
+        let store = Process::start(folder.path(), "store", &words);
+        let bed = Self { folder, store, url: free_address() };
+        for (role, _) in NODES {
+            bed.write_secret(role, OLD);
+            bed.write_accepted(role, "");
+        }
+        bed
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    /// By renaming, like the guide says.
+    fn replace_file(&self, name: &str, text: &str) {
+        std::fs::write(self.path("next"), text).unwrap();
+        std::fs::rename(self.path("next"), self.path(name)).unwrap();
+    }
+
+    fn write_secret(&self, role: &str, secret: &str) {
+        self.replace_file(&format!("{role}.secret"), secret);
+    }
+
+    fn write_accepted(&self, role: &str, secrets: &str) {
+        self.replace_file(&format!("{role}.accepted"), secrets);
+    }
+
+    /// Writes the file of a process of this role, with the certificate of `node`.
+    fn write_config(&self, role: &str, node: &str) -> String {
+        let (access, key) = dev_key(&self.folder.path().join("data"));
+        let section = match role {
+            "coordinator" => format!(
+                "[coordinator]\nlisten = \"{}\"\nadmin_listen = \"127.0.0.1:0\"\n\
+                 store = {{ path = \"{}\" }}\npreload = {{ failures = \"{}\", memory = \"16MiB\" }}\n",
+                self.url,
+                self.path("coordinator-store"),
+                self.path("failures")
+            ),
+            "worker" => "[worker]\nid = \"gpu-01\"\nlisten = \"127.0.0.1:0\"\nadmin_listen = \
+                \"127.0.0.1:0\"\nadvertise = \"ADDRESS\"\nmemory = { capacity = \"64MiB\" }\n\
+                [worker.shm]\nenabled = false\n"
+                .replace("listen = \"127.0.0.1:0\"\nadmin", "listen = \"ADDRESS\"\nadmin")
+                .replace("ADDRESS", &free_address()),
+            "gateway" => format!(
+                "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n\
+                 identities = \"{}\"\nmemory = {{ capacity = \"64MiB\" }}\n",
+                self.path("data/identities.toml")
+            ),
+            _ => String::new(),
+        };
+        let text = format!(
+            "[cluster]\nname = \"train\"\ncoordinators = [\"https://{}\"]\nreplicas = 1\n\
+             secret_file = \"{}\"\nsecret_accepted_file = \"{}\"\n\
+             tls = {{ certificate = \"{}\", key = \"{}\", ca_file = \"{}\" }}\n\
+             [[ufs]]\nname = \"store\"\nendpoint = \"http://{}\"\n\
+             credentials = {{ kind = \"static\", access_key_id = \"{access}\", secret_access_key = \"{key}\" }}\n\
+             [[mount]]\nname = \"*\"\nufs = \"store\"\n{section}",
+            self.url,
+            self.path(&format!("{role}.secret")),
+            self.path(&format!("{role}.accepted")),
+            self.path(&format!("{node}.crt")),
+            self.path(&format!("{node}.key")),
+            self.path("ca.crt"),
+            self.store.listen,
+        );
+        let name = format!("{role}-{node}.toml");
+        std::fs::write(self.path(&name), text).unwrap();
+        self.path(&name)
+    }
+
+    fn start(&self, role: &str, node: &str) -> Process {
+        let file = self.write_config(role, node);
+        Process::start(self.folder.path(), role, &[role, "--config", &file])
+    }
+
+    /// Runs a command with the certificate of `node`; its output if it succeeded.
+    fn command(&self, node: &str, words: &[&str]) -> Result<String, String> {
+        let file = self.write_config("operator", node);
+        let output = verbs3().args(words).args(["--config", &file]).output().unwrap();
+        match output.status.success() {
+            true => Ok(text(&output.stdout)),
+            false => Err(format!("{}{}", text(&output.stdout), text(&output.stderr))),
+        }
+    }
+
+    fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !condition() {
+            assert!(began.elapsed() < WITHIN, "{what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_with_certificates_serves_and_changes_its_secret() {
+    let bed = Bed::new();
+    let mut coordinator = bed.start("coordinator", "coordinator-0");
+    let worker = bed.start("worker", "gpu-01");
+    let gateway = bed.start("gateway", "gateway-01");
+    let (access, key) = dev_key(&bed.folder.path().join("data"));
+    let client = gateway.client(&access, &key);
+    let put = client.put_object().bucket("demo").key("k");
+    bed.until("the worker does not serve", || {
+        bed.command("alice", &["status"]).is_ok_and(|said| said.contains("gpu-01"))
+    });
+    put.body(ByteStream::from_static(b"bytes")).send().await.unwrap();
+    let began = Instant::now();
+    while !get_object(&client, "demo", "k").await.head.contains("x-verbs3-cache: hit") {
+        assert!(began.elapsed() < WITHIN, "never a hit");
+    }
+
+    // Operators alone drain; nobody starts under another's certificate.
+    let refused = bed.command("gpu-01", &["worker", "drain", "gpu-01"]).unwrap_err();
+    assert!(refused.contains("worker/gpu-01 may not ask drain"), "{refused}");
+    bed.command("alice", &["worker", "drain", "gpu-01"]).unwrap();
+    bed.command("alice", &["worker", "undrain", "gpu-01"]).unwrap();
+    let file = bed.write_config("worker", "alice");
+    let output = verbs3().args(["worker", "--config", &file]).output().unwrap();
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(!output.status.success() && said.contains("the role worker is wanted"), "{said}");
+    let log = coordinator.log();
+    assert!(log.contains("verbs3::audit") && log.contains("\"who\":\"operator/alice\""), "{log}");
+
+    // The secret is changed while clients read.
+    let reading = tokio::spawn(async move {
+        let mut reads = 0;
+        loop {
+            assert_eq!(get_object(&client, "demo", "k").await.body, b"bytes");
+            reads += 1;
+            if reads % 10 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let both = format!("{OLD}\n{NEW}\n");
+    let processes = [("coordinator", &coordinator), ("worker", &worker), ("gateway", &gateway)];
+    for step in 0..3 {
+        for (role, process) in processes {
+            let before = process.log().matches(IN_FORCE).count();
+            match step {
+                0 => bed.write_accepted(role, &both),
+                1 => bed.write_secret(role, NEW),
+                _ => bed.write_accepted(role, ""),
+            }
+            bed.until("the secret is not read again", || {
+                process.log().matches(IN_FORCE).count() > before
+            });
+            // An operator's secret is changed last.
+            if step < 2 {
+                bed.command("alice", &["status"]).unwrap();
+            }
+        }
+        if step == 1 {
+            bed.write_secret("operator", NEW);
+        }
+    }
+    bed.command("alice", &["status"]).unwrap();
+    assert!(!reading.is_finished(), "a read failed");
+    reading.abort();
+    let logs = format!("{}{}", worker.log(), gateway.log());
+    assert!(!logs.contains("does not prove the cluster's secret"), "{logs}");
+
+    // A coordinator that knows the new secret alone takes its store again.
+    assert_eq!(coordinator.end(), Some(0));
+    let again = bed.start("coordinator", "coordinator-0");
+    bed.until("the worker does not come back", || {
+        bed.command("alice", &["status"]).is_ok_and(|said| said.contains("gpu-01"))
+    });
+    drop(again);
+}

@@ -1,0 +1,75 @@
+//! The audit log: one line for each change that the API was asked for, under a target of its own.
+//! Says who asked, for what, and how it ended. Reads are left out, unless they were forbidden.
+
+use http::StatusCode;
+use verbs3_coordinator_client::api::CoordinatorRefusal;
+
+use super::request::CoordinatorRequest;
+use super::response::CoordinatorResponse;
+use super::route::Route;
+
+/// Target of the lines, for filters: `log.level = "warn,verbs3::audit=info"`.
+const TARGET: &str = "verbs3::audit";
+/// Longest part of a body that a line holds, in bytes. Lists of objects may be longer.
+const ARGUMENTS_BYTES_MAX: usize = 2048;
+
+/// Writes a line, if the request is one to be accounted for.
+pub(super) fn audit_request(
+    route: &Route,
+    asked: &CoordinatorRequest,
+    response: &CoordinatorResponse,
+) {
+    let status = response.status;
+    let is_forbidden = status == StatusCode::FORBIDDEN;
+    // Sent to the leader, which writes the line.
+    let is_elsewhere = status == StatusCode::MISDIRECTED_REQUEST;
+    if !(route.is_audited || is_forbidden) || is_elsewhere {
+        return;
+    }
+    let reason = (!status.is_success())
+        .then(|| serde_json::from_slice::<CoordinatorRefusal>(&response.body).ok())
+        .flatten()
+        .map(|refusal| refusal.reason);
+    // Debug form: what a client wrote must not begin a line of its own.
+    let (path, query, arguments) = (&asked.path, public_query(&asked.query), shown_body(asked));
+    let owner = asked.query_text("owner");
+    if is_forbidden {
+        tracing::warn!(
+            target: TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
+            owner = owner.map(tracing::field::debug), status = status.as_u16(),
+            reason = reason.map(tracing::field::debug), "forbidden"
+        );
+    } else {
+        tracing::info!(
+            target: TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
+            owner = owner.map(tracing::field::debug), status = status.as_u16(),
+            reason = reason.map(tracing::field::debug), "asked"
+        );
+    }
+}
+
+/// The query without the token that a store may show there.
+fn public_query(query: &str) -> String {
+    let shown: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("token=")).collect();
+    shown.join("&")
+}
+
+fn shown_body(asked: &CoordinatorRequest) -> String {
+    let shown = &asked.body[..asked.body.len().min(ARGUMENTS_BYTES_MAX)];
+    let mut text = String::from_utf8_lossy(shown).into_owned();
+    if shown.len() < asked.body.len() {
+        text.push_str(&format!("… ({} bytes)", asked.body.len()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_not_written_down() {
+        assert_eq!(public_query("ufs=a&token=hush&warm=true"), "ufs=a&warm=true");
+        assert_eq!(public_query(""), "");
+    }
+}
