@@ -6,6 +6,7 @@ pods keep, and against deploy/kubernetes.
 
 Prints what is wrong and exits 1."""
 
+import json
 import re
 import subprocess
 import sys
@@ -92,6 +93,25 @@ def mounted(name: str, text: str) -> list[str]:
     return wrong
 
 
+def embedded(path: Path) -> list[str]:
+    """Documents of JSON within a file's documents that are none."""
+    wrong = []
+
+    def look(value) -> None:
+        if isinstance(value, dict):
+            for one in value.values():
+                look(one)
+        elif isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                json.loads(value)
+            except ValueError as error:
+                wrong.append(f"{path.name}: {value[:60]}: {error}")
+
+    for one in documents(path.read_text()):
+        look(one)
+    return wrong
+
+
 def main(helm: str, validate: Path, folder: Path) -> int:
     wrong = []
     linted = subprocess.run([helm, "lint", "--strict", "--quiet", "--kube-version", render.KUBE_VERSION, CHART], capture_output=True, text=True)
@@ -109,6 +129,8 @@ def main(helm: str, validate: Path, folder: Path) -> int:
         wrong += [f"{name}: does not render {what}" for what in expected if what not in text]
         wrong += invalid(name, text, validate, folder) + mounted(name, text)
         wrong += [f"{name}: {what}" for one in documents(text) for what in hardening(one)]
+    for path in sorted((KUBERNETES / "rdma").glob("*.yaml")):
+        wrong += invalid(path.name, path.read_text(), validate, folder) + embedded(path)
     for words, expected in REFUSED:
         try:
             render.template(helm, *words)

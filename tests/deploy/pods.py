@@ -3,7 +3,9 @@
 the pod mounts and nothing else, with the environment, as the user and with the rights that the manifest says (confinement.py). One
 node, one coordinator; an etcd that wants certificates; the store is `verbs3 dev`.
 
-    pods.py VERBS3 ETCD DIR     in a mount and a network namespace of its own (run.sh makes them)
+    pods.py VERBS3 ETCD DIR [JOBS]     in a mount and a network namespace of its own (run.sh makes them)
+
+JOBS: the chart's acceptance jobs, rendered.
 
 Prints what is wrong and exits 1.
 """
@@ -188,7 +190,7 @@ def names() -> dict[str, str]:
     text = "".join(path.read_text(encoding="utf-8") for path in KUBERNETES.glob("*.toml"))
     found = re.findall(r'://([a-z0-9.-]+):', text) + re.findall(r'address = "([a-z0-9.-]+):', text)
     is_other = re.compile(r"coordinator-[1-9]")
-    return {name: NOWHERE if is_other.search(name) else "127.0.0.1" for name in found} | {NODE: "127.0.0.1"}
+    return {name: NOWHERE if is_other.search(name) else "127.0.0.1" for name in found} | {NODE: "127.0.0.1", "verbs3-fabric": "127.0.0.1"}
 
 
 def load(path: Path, given: dict[str, str], alter=lambda documents: None) -> list[Container]:
@@ -290,6 +292,30 @@ def commands(node: Node, by_role: dict[str, Container]) -> list[str]:
     return wrong
 
 
+def accepted(node: Node, path: Path, given: dict[str, str]) -> list[str]:
+    """The jobs of the chart: doctor, and `bench fabric` from one pod to another, for less time than they take by themselves."""
+    jobs = {container.workload: container for container in load(path, given)}
+    doctor, server, client = (jobs[f"verbs3-{name}"] for name in ("doctor", "fabric-server", "fabric-client"))
+    wrong = []
+    status, said = node.run(doctor, doctor.words)
+    # 1: that something could be better, as on a machine without NICs.
+    if status not in (0, 1) or "transport" not in said:
+        wrong.append(f"{doctor}: {status}: {said}")
+    words = client.words[: client.words.index("--sizes")] + ["--sizes", "64KiB", "--seconds", "0.1", "--ways", "tcp", "--no-plain"]
+    process = node.start(server, server.words, node.folder / "fabric.log")
+    node.processes.pop()
+    began = time.monotonic()
+    # As the Job does, until the server is there.
+    while (status := (answer := node.run(client, words))[0]) != 0 and time.monotonic() - began < 10:
+        time.sleep(0.2)
+    process.terminate()
+    process.wait(timeout=WITHIN)
+    if status != 0 or not re.search(r"tcp.*64KiB|64KiB.*tcp", answer[1].replace(" KiB", "KiB"), re.S):
+        wrong.append(f"{client}: {answer[0]}: {answer[1]}\n{tail(node.folder / 'fabric.log')}")
+    print(f"pods: the jobs of acceptance: doctor, and {len(answer[1].splitlines())} lines of bench fabric")
+    return wrong
+
+
 def without_mount(documents: list[dict], name: str) -> None:
     for pod in filter(None, map(pod_of, documents)):
         for container in pod["containers"]:
@@ -357,7 +383,7 @@ def brought(folder: Path, identity: dict[str, str], certificates: Path) -> dict[
     return files | {f"etcd/{path.name}": path.read_text() for path in certificates.iterdir()}
 
 
-def main(verbs3: Path, etcd: Path, folder: Path) -> int:
+def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> int:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     certificates = folder / "certificates"
     members = [f"verbs3-etcd-{number}.verbs3-etcd" for number in range(3)]
@@ -386,6 +412,8 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> int:
                 wrong.append(f"{container}: config check: {status}: {said}")
         print("pods: starting coordinator, worker, gateway")
         wrong += started(node, found, ["coordinator", "worker", "gateway"])
+        if jobs:
+            wrong += accepted(node, jobs, given)
         for path in paths:
             wrong += seen(path, given, verbs3, folder)
     finally:
@@ -398,6 +426,6 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
     sys.exit(main(*(Path(word).resolve() for word in sys.argv[1:])))

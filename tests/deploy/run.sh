@@ -15,12 +15,14 @@ VERBS3=$(binary)
 VENV=$("$ROOT/tests/testbed/venv.sh" deploy)
 ETCD=$("$ROOT/tests/testbed/etcd.sh")
 mkdir -p "$1"; DIR=$(readlink -f "$1")
+jobs=
 not_proven() { echo "$*" >>"$DIR/not-proven"; }
 
 "$VENV/bin/python" "$HERE/static.py" "$DIR"
 if HELM=$("$ROOT/tests/testbed/helm.sh"); then
   mkdir -p "$DIR/charts"
   "$VENV/bin/python" "$HERE/charts.py" "$HELM" "$VENV/bin/kubernetes-validate" "$DIR/charts"
+  jobs=$DIR/charts/jobs.yaml
 else
   not_proven "the chart: no helm could be built here"
 fi
@@ -33,7 +35,7 @@ if ! unshare "${own[@]}" ip link set lo up 2>/dev/null; then
 fi
 [ "$(id -u)" -eq 0 ] || not_proven "users and groups of pods: their processes ran as one user, since this is not root"
 work=$(mktemp -d "$DIR/pods.XXXXXX")
-unshare "${own[@]}" "$VENV/bin/python" "$HERE/pods.py" "$VERBS3" "$ETCD" "$work"
+unshare "${own[@]}" "$VENV/bin/python" "$HERE/pods.py" "$VERBS3" "$ETCD" "$work" ${jobs:+"$jobs"}
 if [ "$(id -u)" -eq 0 ] && [ -x /lib/systemd/systemd ]; then
   "$VENV/bin/python" "$HERE/units.py" "$VERBS3" "$ETCD" "$(mktemp -d "$DIR/units.XXXXXX")"
 else
