@@ -23,4 +23,4 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" apt-get update -q
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
-[ "${1:-}" = build ] || "$(dirname "$0")/etcd.sh" >/dev/null
+[ "${1:-}" = build ] || { "$(dirname "$0")/etcd.sh" && "$(dirname "$0")/prometheus.sh"; } >/dev/null
