@@ -67,6 +67,8 @@ class Lab:
         self.serve("gateway", "gateway", 9001)
         wait("the gateway", lambda: get("http://127.0.0.1:9001/readyz") is not None)
         wait("both workers", lambda: "verbs3_coordinator_members 2" in get("http://127.0.0.1:9501/metrics"))
+        # A collector takes its time, and sees nothing of what was before.
+        wait("a scrape of each", lambda: len(self.ask("up == 1")) == sum(map(len, ADMIN.values())))
 
     def collector(self) -> Path:
         path = self.folder / "prometheus.yml"
