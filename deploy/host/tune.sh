@@ -6,7 +6,7 @@
 #
 #   --only GROUP,GROUP    memlock sysctl huge modules links rings irqs power; all of them unless said
 #   --devices DEV,DEV     RDMA devices, such as mlx5_0; all of them unless said
-#   --huge-pages N        huge pages of 2 MiB for worker.memory; 0 (unless said): leave their number alone
+#   --huge-pages N        reserved huge pages of 2 MiB for other programs: verbs3 takes transparent ones. 0 (unless said): as they are
 #   --mtu N               of Ethernet ports with RDMA (9000); 0: leave it alone
 #   --root DIR            another tree in place of /, for tests
 #

@@ -97,6 +97,8 @@ def install(files: Path, verbs3: Path, etcd: Path) -> None:
     put(units / "probe.target", "[Unit]\nDescription=nothing of this machine\nDefaultDependencies=no\n")
     (units / "default.target").symlink_to("probe.target")
     put(units / "store.service", f"[Service]\nExecStart=/usr/local/bin/verbs3 dev --no-demo --listen {STORE} --dir /srv/store --ready-file /srv/store.ready\n")
+    # Nor does it take modules into this machine's kernel.
+    (units / "modprobe@.service").symlink_to("/dev/null")
     # There is no journal.
     put(units / "service.d/log.conf", "[Service]\nStandardOutput=append:/srv/units.log\nStandardError=inherit\n")
     # Nothing of what this machine starts by itself.

