@@ -41,7 +41,10 @@ fn unknown(text: &str) -> Vec<String> {
     let known = known();
     let mut wrong = Vec::new();
     for (name, labels) in named(text) {
-        match known.get(name.as_str()) {
+        // A histogram has three series.
+        let parts = ["_bucket", "_sum", "_count"];
+        let histogram = parts.iter().find_map(|part| name.strip_suffix(part));
+        match known.get(name.as_str()).or_else(|| known.get(histogram?)) {
             None => wrong.push(name),
             Some(has) => {
                 let others = labels

@@ -1,6 +1,6 @@
 """Reads deploy/kubernetes as a kubelet would: for each container of our image its command line, its environment, what is mounted
-into it, and as whom it runs. What ConfigMaps and Secrets hold is read out of the `kubectl create` commands of the documents.
-Starts nothing; a reference to something that nobody makes is an error here, as it is there."""
+into it, as whom it runs, and what it may not do. ConfigMaps are those of kustomization.yaml, Secrets those of the `kubectl
+create` commands of the documents. Starts nothing; a reference to something that nobody makes is an error here, as it is there."""
 
 import re
 import shlex
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-IMAGE = "verbs3:"
+IMAGE = "registry.example/verbs3@"
 # Keys of an object, by (kind, name).
 Objects = dict[tuple[str, str], dict[str, str]]
 
@@ -26,6 +26,7 @@ class Mount:
     mode: int = 0o644
     # Of a hostPath: shared by all pods of the node.
     host: str | None = None
+    is_read_only: bool = False
 
 
 @dataclass
@@ -34,11 +35,19 @@ class Container:
     workload: str
     name: str
     is_init: bool
+    # The program, and what it is started with.
+    program: list[str]
     words: list[str]
     env: dict[str, str]
     mounts: list[Mount]
     user: int
+    group: int
     fs_group: int | None
+    # What `securityContext` leaves.
+    has_read_only_root: bool
+    has_seccomp: bool
+    may_gain_privileges: bool
+    capabilities: list[str]
     # preStop, and port and path of the readiness probe.
     stop: list[str] | None
     ready: tuple[int, str] | None
@@ -75,7 +84,7 @@ def containers(path: Path, documents: list[dict], made: Objects, fields: dict[st
     """FIELDS: what the downward API says, by fieldPath. USER, ENTRYPOINT: the image's."""
     found = []
     for document in documents:
-        template = document.get("spec", {}).get("template", {}).get("spec")
+        template = pod_of(document)
         if not template:
             continue
         pod = template.get("securityContext", {})
@@ -84,22 +93,52 @@ def containers(path: Path, documents: list[dict], made: Objects, fields: dict[st
             if not container["image"].startswith(IMAGE):
                 continue
             env = environment(container, made, fields)
-            words = [expanded(word, env) for word in container.get("command", entrypoint) + container.get("args", [])]
+            program = container.get("command", entrypoint)
+            words = [expanded(word, env) for word in program + container.get("args", [])]
+            security = pod | container.get("securityContext", {})
             probe = container.get("readinessProbe", {}).get("httpGet")
             found.append(Container(
                 manifest=path.name,
                 workload=document["metadata"]["name"],
                 name=container["name"],
                 is_init=is_init,
+                program=program,
                 words=words,
                 env=env,
                 mounts=[mounted(mount, volumes, made) for mount in container.get("volumeMounts", [])],
-                user=container.get("securityContext", {}).get("runAsUser", pod.get("runAsUser", user)),
+                user=security.get("runAsUser", user),
+                group=security.get("runAsGroup", 0),
                 fs_group=pod.get("fsGroup"),
+                has_read_only_root=security.get("readOnlyRootFilesystem", False),
+                has_seccomp=security.get("seccompProfile", {}).get("type") == "RuntimeDefault",
+                may_gain_privileges=security.get("allowPrivilegeEscalation", True),
+                capabilities=capabilities(security.get("capabilities", {})),
                 stop=container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command"),
                 ready=(probe["port"], probe["path"]) if probe else None,
             ))
     return found
+
+
+def pod_of(document: dict) -> dict | None:
+    """The pod that a document makes, or makes more of."""
+    return document.get("spec", {}).get("template", {}).get("spec")
+
+
+def config_maps(folder: Path) -> Objects:
+    """What the kustomization of a folder makes."""
+    document, = read(folder / "kustomization.yaml")
+    return {("configmap", one["name"]): {name: (folder / name).read_text(encoding="utf-8") for name in one["files"]}
+            for one in document["configMapGenerator"]}
+
+
+# What container runtimes leave to root, unless told otherwise.
+USUAL = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "NET_RAW",
+         "SYS_CHROOT", "MKNOD", "AUDIT_WRITE", "SETFCAP"]
+
+
+def capabilities(said: dict) -> list[str]:
+    kept = [] if "ALL" in said.get("drop", []) else [name for name in USUAL if name not in said.get("drop", [])]
+    return kept + said.get("add", [])
 
 
 def of(made: Objects, kind: str, name: str) -> dict[str, str]:
@@ -136,20 +175,32 @@ def expanded(text: str, env: dict[str, str]) -> str:
 def mounted(mount: dict, volumes: dict[str, dict], made: Objects) -> Mount:
     if mount["name"] not in volumes:
         raise Broken(f"there is no volume {mount['name']}")
-    volume, path = volumes[mount["name"]], mount["mountPath"]
+    volume, path, is_read_only = volumes[mount["name"]], mount["mountPath"], mount.get("readOnly", False)
     if "hostPath" in volume:
-        return Mount(path, host=volume["hostPath"]["path"])
+        return Mount(path, host=volume["hostPath"]["path"], is_read_only=is_read_only)
     if "emptyDir" in volume:
-        return Mount(path)
+        return Mount(path, is_read_only=is_read_only)
+    # These are never written to, whatever the mount says.
+    if "projected" in volume:
+        files: dict[str, str] = {}
+        for source in volume["projected"]["sources"]:
+            (kind, reference), = source.items()
+            files |= chosen(made, "secret" if kind == "secret" else "configmap", reference["name"], reference)
+        return Mount(path, files=files, mode=volume["projected"].get("defaultMode", 0o644), is_read_only=True)
     kind, key = ("secret", "secretName") if "secret" in volume else ("configmap", "name")
     source = volume["secret" if kind == "secret" else "configMap"]
-    entries = of(made, kind, source[key])
-    if "items" in source:
-        absent = [item["key"] for item in source["items"] if item["key"] not in entries]
-        if absent:
-            raise Broken(f"{source[key]} has no key {absent[0]}")
-        entries = {item["path"]: entries[item["key"]] for item in source["items"]}
-    return Mount(path, files=entries, mode=source.get("defaultMode", 0o644))
+    return Mount(path, files=chosen(made, kind, source[key], source), mode=source.get("defaultMode", 0o644), is_read_only=True)
+
+
+def chosen(made: Objects, kind: str, name: str, source: dict) -> dict[str, str]:
+    """The files of an object: those of `items`, or all."""
+    entries = of(made, kind, name)
+    if "items" not in source:
+        return entries
+    absent = [item["key"] for item in source["items"] if item["key"] not in entries]
+    if absent:
+        raise Broken(f"{name} has no key {absent[0]}")
+    return {item["path"]: entries[item["key"]] for item in source["items"]}
 
 
 def read(path: Path) -> list[dict]:

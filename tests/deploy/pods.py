@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Starts the pods of deploy/kubernetes, by the built binary: each container's own command line, in a tree of folders that has what
-the pod mounts and nothing else, with the environment and as the user that the manifest says. One node, one coordinator; the store
-is `verbs3 dev`.
+the pod mounts and nothing else, with the environment, as the user and with the rights that the manifest says (confinement.py). One
+node, one coordinator; an etcd that wants certificates; the store is `verbs3 dev`.
 
-    pods.py VERBS3 ETCD DIR     in a mount and a network namespace of its own (run.sh makes them)
+    pods.py VERBS3 ETCD DIR [JOBS]     in a mount and a network namespace of its own (run.sh makes them)
+
+JOBS: the chart's acceptance jobs, rendered.
 
 Prints what is wrong and exits 1.
 """
@@ -23,7 +25,8 @@ from pathlib import Path
 import boto3
 from botocore.config import Config
 
-from manifests import Broken, Container, Objects, containers, objects, read
+from confinement import confine
+from manifests import Broken, Container, Objects, config_maps, containers, objects, pod_of, read
 
 ROOT = Path(__file__).resolve().parents[2]
 KUBERNETES = ROOT / "deploy/kubernetes"
@@ -65,6 +68,8 @@ class Node:
         tree = self.folder / "trees" / f"{container.manifest}-{container.workload}-{container.name}"
         if tree.exists():
             return tree
+        # A mount of its own, so that it can become read-only.
+        bind(tree, tree)
         for name in SYSTEM:
             here = Path("/", name)
             if here.is_symlink():
@@ -82,22 +87,27 @@ class Node:
         (tree / "etc/hosts").write_text("127.0.0.1 localhost\n" + "".join(hosts))
         for mount in container.mounts:
             self.mount(container, tree, mount)
+        if container.has_read_only_root:
+            make_read_only(tree)
         return tree
 
     def mount(self, container: Container, tree: Path, mount) -> None:
         path = tree / mount.path.lstrip("/")
         if mount.host:
-            shared = self.folder / "host" / mount.host.lstrip("/")
-            shared.mkdir(parents=True, exist_ok=True)
-            bind(shared, path)
-            return
-        path.mkdir(parents=True)
-        path.chmod(0o755 if mount.files else 0o777)
+            here = self.folder / "host" / mount.host.lstrip("/")
+        else:
+            here = self.folder / "volumes" / f"{tree.name}-{path.name}"
+        here.mkdir(parents=True, exist_ok=True)
+        if not mount.host:
+            here.chmod(0o755 if mount.files else 0o777)
         for name, content in mount.files.items():
-            (path / name).write_text(content, encoding="utf-8")
-            (path / name).chmod(mount.mode)
+            (here / name).write_text(content, encoding="utf-8")
+            (here / name).chmod(mount.mode)
             if container.fs_group is not None and self.owned:
-                os.chown(path / name, 0, container.fs_group)
+                os.chown(here / name, 0, container.fs_group)
+        bind(here, path)
+        if mount.is_read_only:
+            make_read_only(path)
 
     def start(self, container: Container, words: list[str], log: Path) -> subprocess.Popen:
         tree = self.tree(container)
@@ -108,8 +118,8 @@ class Node:
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (MEMLOCK, MEMLOCK))
             if self.owned:
                 os.setgroups([] if container.fs_group is None else [container.fs_group])
-                os.setgid(0 if container.user == 0 else 999)
-                os.setuid(container.user)
+                os.setgid(container.group)
+            confine(container, container.user if self.owned else os.getuid())
 
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOSTNAME": container.workload} | container.env
         with open(log, "ab") as file:
@@ -171,24 +181,27 @@ def bind(what: Path, where: Path) -> None:
     subprocess.run(["mount", "--rbind", what, where], check=True)
 
 
+def make_read_only(path: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro,bind", path], check=True)
+
+
 def names() -> dict[str, str]:
     """Every host that a configuration names. Of the coordinators the first is there; one etcd is all its members."""
     text = "".join(path.read_text(encoding="utf-8") for path in KUBERNETES.glob("*.toml"))
     found = re.findall(r'://([a-z0-9.-]+):', text) + re.findall(r'address = "([a-z0-9.-]+):', text)
     is_other = re.compile(r"coordinator-[1-9]")
-    return {name: NOWHERE if is_other.search(name) else "127.0.0.1" for name in found} | {NODE: "127.0.0.1"}
+    return {name: NOWHERE if is_other.search(name) else "127.0.0.1" for name in found} | {NODE: "127.0.0.1", "verbs3-fabric": "127.0.0.1"}
 
 
-def load(path: Path, store: dict[str, str], alter=lambda documents: None) -> list[Container]:
-    """The containers of a manifest, whose ConfigMaps and Secrets are made as its head says, or else as the README does."""
-    text = path.read_text(encoding="utf-8")
-    commands = text if "create configmap" in text else (ROOT / "deploy/README.md").read_text(encoding="utf-8")
-    made: Objects = objects(commands, KUBERNETES, store | {"identities.toml": IDENTITIES, "cluster-secret": "a secret of the pods' test, long enough"})
+def load(path: Path, given: dict[str, str], alter=lambda documents: None) -> list[Container]:
+    """The containers of a manifest, with the ConfigMaps of all of them, and Secrets made as the README says. GIVEN: by the path in
+    its commands, what a person brings along."""
+    made: Objects = objects((ROOT / "deploy/README.md").read_text(encoding="utf-8"), KUBERNETES, given)
+    made |= config_maps(KUBERNETES)
     # What a test's machine has not: the store, 64 GiB, and more nodes than one.
     for entries in made.values():
         for name, content in entries.items():
-            content = re.sub(r"https://rgw\.example:\d+", f"http://{STORE}", content).replace("64GiB", "256MiB")
-            entries[name] = re.sub(r"workers = \[.*?\n\]", f'workers = [{{ id = "{NODE}", address = "{NODE}:9400" }}]', content, flags=re.S)
+            entries[name] = re.sub(r"https://rgw\.example:\d+", f"http://{STORE}", content).replace("64GiB", "256MiB")
     documents = read(path)
     alter(documents)
     fields = {"metadata.name": "verbs3-coordinator-0", "spec.nodeName": NODE, "status.hostIP": "127.0.0.1"}
@@ -198,12 +211,12 @@ def load(path: Path, store: dict[str, str], alter=lambda documents: None) -> lis
 
 def role(container: Container) -> tuple[str, str]:
     """A container's role and file."""
-    return container.words[1], container.words[container.words.index("--config") + 1]
+    return container.words[len(container.program)], container.words[container.words.index("--config") + 1]
 
 
 def checked(node: Node, container: Container) -> tuple[int, str]:
     name, file = role(container)
-    return node.run(container, [container.words[0], "config", "check", file, "--role", name])
+    return node.run(container, [*container.program, "config", "check", file, "--role", name])
 
 
 def put_and_get() -> None:
@@ -211,8 +224,33 @@ def put_and_get() -> None:
                           region_name="us-east-1", config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 0}))
     body = os.urandom(1 << 20)
     client.put_object(Bucket="demo", Key="pods", Body=body)
-    if client.get_object(Bucket="demo", Key="pods")["Body"].read() != body:
-        raise Broken("the gateway gives back other bytes than it was given")
+    for _ in range(2):
+        answer = client.get_object(Bucket="demo", Key="pods")
+        if answer["Body"].read() != body:
+            raise Broken("the gateway gives back other bytes than it was given")
+    transport = answer["ResponseMetadata"]["HTTPHeaders"]["x-verbs3-transport"]
+    if transport != "shm":
+        raise Broken(f"the gateway does not reach its node's worker by the folder of sockets: {transport}")
+
+
+def confined(node: Node) -> list[str]:
+    """What of their confinement the processes that serve don't have."""
+    wrong = []
+    for container, process, _ in node.processes:
+        entries = dict(re.findall(r"^(\w+):\s*(.*)$", Path(f"/proc/{process.pid}/status").read_text(), re.M))
+        expected = {"CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+        if node.owned:
+            expected["Uid"] = "\t".join([str(container.user)] * 4)
+        seen = {name: entries[name] for name in expected}
+        if seen != expected:
+            wrong.append(f"{container}: runs with {seen}, not with {expected}")
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+        if not re.search(r"^Max core file size +1 +1 ", limits, re.M):
+            wrong.append(f"{container}: may dump core")
+        status, said = node.run(container, ["sh", "-c", "for folder in / /etc /tmp /etc/verbs3 /etc/verbs3-secret; do touch $folder/probe && exit 0; done; exit 1"])
+        if status != 1:
+            wrong.append(f"{container}: writes into its root: {said}")
+    return wrong
 
 
 def started(node: Node, found: list[Container], order: list[str]) -> list[str]:
@@ -229,6 +267,7 @@ def started(node: Node, found: list[Container], order: list[str]) -> list[str]:
         for name in order:
             node.serve(by_role[name])
         put_and_get()
+        wrong += confined(node)
         if "coordinator" in order:
             wrong += commands(node, by_role)
     except Exception as error:  # noqa: BLE001 # told, with what the others say
@@ -253,41 +292,69 @@ def commands(node: Node, by_role: dict[str, Container]) -> list[str]:
     return wrong
 
 
-def without_store_keys(documents: list[dict]) -> None:
-    for document in documents:
-        for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
-            container.pop("envFrom", None)
+def accepted(node: Node, path: Path, given: dict[str, str]) -> list[str]:
+    """The jobs of the chart: doctor, and `bench fabric` from one pod to another, for less time than they take by themselves."""
+    # Without what tells Jobs of other values apart.
+    jobs = {container.workload.rpartition("-")[0]: container for container in load(path, given)}
+    doctor, server, client = (jobs[f"verbs3-{name}"] for name in ("doctor", "fabric-server", "fabric-client"))
+    wrong = []
+    status, said = node.run(doctor, doctor.words)
+    # 1: that something could be better, as on a machine without NICs.
+    if status not in (0, 1) or "transport" not in said:
+        wrong.append(f"{doctor}: {status}: {said}")
+    words = client.words[: client.words.index("--sizes")] + ["--sizes", "64KiB", "--seconds", "0.1", "--ways", "tcp", "--no-plain"]
+    process = node.start(server, server.words, node.folder / "fabric.log")
+    node.processes.pop()
+    began = time.monotonic()
+    # As the Job does, until the server is there.
+    while (status := (answer := node.run(client, words))[0]) != 0 and time.monotonic() - began < 10:
+        time.sleep(0.2)
+    process.terminate()
+    process.wait(timeout=WITHIN)
+    if status != 0 or not re.search(r"tcp.*64KiB|64KiB.*tcp", answer[1].replace(" KiB", "KiB"), re.S):
+        wrong.append(f"{client}: {answer[0]}: {answer[1]}\n{tail(node.folder / 'fabric.log')}")
+    print(f"pods: the jobs of acceptance: doctor, and {len(answer[1].splitlines())} lines of bench fabric")
+    return wrong
+
+
+def without_mount(documents: list[dict], name: str) -> None:
+    for pod in filter(None, map(pod_of, documents)):
+        for container in pod["containers"]:
+            container["volumeMounts"] = [mount for mount in container.get("volumeMounts", []) if mount["name"] != name]
 
 
 def without_secret_files(documents: list[dict]) -> None:
-    for document in documents:
-        for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
-            container["volumeMounts"] = [mount for mount in container.get("volumeMounts", []) if mount["name"] != "secret"]
+    without_mount(documents, "secret")
+
+
+def without_etcd_files(documents: list[dict]) -> None:
+    without_mount(documents, "etcd")
 
 
 def without_settings(documents: list[dict]) -> None:
-    for document in documents:
-        for container in document.get("spec", {}).get("template", {}).get("spec", {}).get("containers", []):
+    for pod in filter(None, map(pod_of, documents)):
+        for container in pod["containers"]:
             container["env"] = [variable for variable in container.get("env", []) if not variable["name"].startswith("VERBS3_")]
 
 
 # What is taken away, from whom, and what its check has to say.
 TAKEN = [
-    (without_store_keys, ("gateway", "worker", "coordinator"), "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is not set"),
+    (without_secret_files, ("gateway", "worker", "coordinator"), "credentials.profile_file: can't read"),
+    (without_secret_files, ("gateway", "worker", "coordinator"), "cluster.secret_file: can't read"),
     (without_secret_files, ("gateway",), "gateway.identities: can't read"),
+    (without_etcd_files, ("coordinator",), "coordinator.store.ca_file: can't read"),
     (without_settings, ("worker",), "worker.id: is missing"),
-    (without_settings, ("gateway", "worker", "coordinator"), "cluster.secret: "),
 ]
 
 
-def seen(path: Path, store: dict[str, str], verbs3: Path, folder: Path) -> list[str]:
+def seen(path: Path, given: dict[str, str], verbs3: Path, folder: Path) -> list[str]:
     """That the check of a pod fails where something is missing: else it would show nothing."""
     wrong = []
     for number, (alter, roles, wanted) in enumerate(TAKEN):
         place = folder / f"taken-{path.name}-{number}"
         place.mkdir()
         node = Node(verbs3, place)
-        for container in load(path, store, alter):
+        for container in load(path, given, alter):
             if container.is_init or role(container)[0] not in roles:
                 continue
             status, said = checked(node, container)
@@ -296,13 +363,35 @@ def seen(path: Path, store: dict[str, str], verbs3: Path, folder: Path) -> list[
     return wrong
 
 
-def main(verbs3: Path, etcd: Path, folder: Path) -> int:
+def etcd_words(etcd: Path, folder: Path, certificates: Path) -> list[str]:
+    """One member, that wants the certificates which the manifest's members want."""
+    manifest = next(one for one in read(KUBERNETES / "etcd.yaml") if one["kind"] == "StatefulSet")
+    said, = pod_of(manifest)["containers"]
+    place = {"/tls/ca.crt": "ca.crt", "/tls/tls.crt": "members.crt", "/tls/tls.key": "members.key"}
+    flags = [word for word in said["command"] if word == "--client-cert-auth" or word.startswith(("--trusted-ca-file", "--cert-file", "--key-file"))]
+    if len(flags) != 4:
+        raise Broken(f"etcd of the manifest does not ask for certificates: {flags}")
+    for path, name in place.items():
+        flags = [word.replace(path, str(certificates / name)) for word in flags]
+    return [str(etcd), "--data-dir", str(folder / "etcd"), "--listen-client-urls", "https://127.0.0.1:2379", "--advertise-client-urls",
+            "https://127.0.0.1:2379", "--listen-peer-urls", "http://127.0.0.1:2380", *flags]
+
+
+def brought(folder: Path, identity: dict[str, str], certificates: Path) -> dict[str, str]:
+    """The files that the README has its reader make before `kubectl create`."""
+    keys = f"aws_access_key_id = {identity['access_key']}\naws_secret_access_key = {identity['secret_key']}\n"
+    files = {"identities.toml": IDENTITIES, "cluster-secret": "a secret of the pods' test, long enough", "credentials": f"[default]\n{keys}"}
+    return files | {f"etcd/{path.name}": path.read_text() for path in certificates.iterdir()}
+
+
+def main(verbs3: Path, etcd: Path, folder: Path, jobs: Path | None = None) -> int:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    certificates = folder / "certificates"
+    members = [f"verbs3-etcd-{number}.verbs3-etcd" for number in range(3)]
+    subprocess.run([ROOT / "deploy/certificates.sh", certificates, *members], check=True)
     dev = subprocess.Popen([verbs3, "dev", "--no-demo", "--listen", STORE, "--dir", folder / "store", "--ready-file", folder / "store.ready"],
                            stdin=subprocess.DEVNULL, stdout=open(folder / "store.log", "wb"), stderr=subprocess.STDOUT, env={"PATH": "/usr/bin:/bin"})
-    members = subprocess.Popen([etcd, "--data-dir", folder / "etcd", "--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls",
-                                "http://127.0.0.1:2379", "--listen-peer-urls", "http://127.0.0.1:2380"],
-                               stdin=subprocess.DEVNULL, stdout=open(folder / "etcd.log", "wb"), stderr=subprocess.STDOUT)
+    member = subprocess.Popen(etcd_words(etcd, folder, certificates), stdin=subprocess.DEVNULL, stdout=open(folder / "etcd.log", "wb"), stderr=subprocess.STDOUT)
     wrong = []
     try:
         began = time.monotonic()
@@ -311,27 +400,25 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> int:
                 raise Broken("the store does not start: " + (folder / "store.log").read_text())
             time.sleep(0.05)
         identity = tomllib.loads((folder / "store/identities.toml").read_text())["identity"][0]
-        store = {"AWS_ACCESS_KEY_ID": identity["access_key"], "AWS_SECRET_ACCESS_KEY": identity["secret_key"]}
-        shapes = [("cluster", ["coordinators.yaml", "nodes.yaml"], ["coordinator", "worker", "gateway"])]
-        for shape, files, order in shapes:
-            paths = [KUBERNETES / file for file in files if (KUBERNETES / file).exists()]
-            if not paths:
-                continue
-            (folder / shape).mkdir()
-            node = Node(verbs3, folder / shape)
-            found = [container for path in paths for container in load(path, store)]
-            for container in (one for one in found if not one.is_init):
-                status, said = checked(node, container)
-                name, file = role(container)
-                print(f"pods: {container}: {said}")
-                if (status, said) != (0, f"{file} is fine for {name}"):
-                    wrong.append(f"{container}: config check: {status}: {said}")
-            print(f"pods: starting {', '.join(order)} of {' and '.join(files)}")
-            wrong += started(node, found, order)
-            for path in paths:
-                wrong += seen(path, store, verbs3, folder)
+        given = brought(folder, identity, certificates)
+        paths = [KUBERNETES / file for file in ("coordinators.yaml", "nodes.yaml")]
+        (folder / "cluster").mkdir()
+        node = Node(verbs3, folder / "cluster")
+        found = [container for path in paths for container in load(path, given)]
+        for container in (one for one in found if not one.is_init):
+            status, said = checked(node, container)
+            name, file = role(container)
+            print(f"pods: {container}: {said}")
+            if (status, said) != (0, f"{file} is fine for {name}"):
+                wrong.append(f"{container}: config check: {status}: {said}")
+        print("pods: starting coordinator, worker, gateway")
+        wrong += started(node, found, ["coordinator", "worker", "gateway"])
+        if jobs:
+            wrong += accepted(node, jobs, given)
+        for path in paths:
+            wrong += seen(path, given, verbs3, folder)
     finally:
-        for process in (dev, members):
+        for process in (dev, member):
             process.kill()
             process.wait()
     for what in wrong:
@@ -340,6 +427,6 @@ def main(verbs3: Path, etcd: Path, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 4:
+    if len(sys.argv) not in (4, 5):
         sys.exit(__doc__)
     sys.exit(main(*(Path(word).resolve() for word in sys.argv[1:])))

@@ -1,29 +1,47 @@
 #!/usr/bin/env bash
-#! Holds deploy/kubernetes against the API's schema, and starts its pods by the built binary (pods.py), in namespaces of their own.
+#! Holds deploy/ against what reads it: the chart and the manifests against the API's schema (charts.py), the pods and the units against
+#! the built binary, which is started by them (pods.py, units.py), alerts and dashboard
+#! against its metrics (alerts.py), the host's script against a made-up host (host.py); all in namespaces of their own.
 #
 #   run.sh DIR     DIR takes trees and logs; DIR/not-proven what this machine does not allow
 set -euo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ROOT=$(readlink -f "$HERE/../..")
-# shellcheck source=../testbed/built.sh
+# shellcheck source=tests/testbed/built.sh
 . "$ROOT/tests/testbed/built.sh"
 [ $# -eq 1 ] || { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+export PYTHONDONTWRITEBYTECODE=1
 VERBS3=$(binary)
 VENV=$("$ROOT/tests/testbed/venv.sh" deploy)
 ETCD=$("$ROOT/tests/testbed/etcd.sh")
 mkdir -p "$1"; DIR=$(readlink -f "$1")
+jobs=
+not_proven() { echo "$*" >>"$DIR/not-proven"; }
 
-for manifest in "$ROOT"/deploy/kubernetes/*.yaml; do
-  "$VENV/bin/kubernetes-validate" -k 1.34 --strict "$manifest" >"$DIR/validated" 2>&1 || { echo "ERROR: $manifest is no manifest:"; cat "$DIR/validated"; exit 1; }
-done
+"$VENV/bin/python" "$HERE/static.py" "$DIR"
+if HELM=$("$ROOT/tests/testbed/helm.sh"); then
+  mkdir -p "$DIR/charts"
+  "$VENV/bin/python" "$HERE/charts.py" "$HELM" "$VENV/bin/kubernetes-validate" "$DIR/charts"
+  jobs=$DIR/charts/jobs.yaml
+else
+  not_proven "the chart: no helm could be built here"
+fi
 
 own=(--mount --net --pid --fork --mount-proc --kill-child)
 [ "$(id -u)" -eq 0 ] || own+=(--user --map-root-user)
 if ! unshare "${own[@]}" ip link set lo up 2>/dev/null; then
-  echo "pods of deploy/kubernetes: this machine allows no namespaces (root is needed, or user namespaces)" >"$DIR/not-proven"
+  not_proven "pods and units of deploy: this machine allows no namespaces (root is needed, or user namespaces)"
   exit 0
 fi
-[ "$(id -u)" -eq 0 ] || echo "users and groups of pods: their processes ran as one user, since this is not root" >"$DIR/not-proven"
+[ "$(id -u)" -eq 0 ] || not_proven "users and groups of pods: their processes ran as one user, since this is not root"
 work=$(mktemp -d "$DIR/pods.XXXXXX")
-PYTHONDONTWRITEBYTECODE=1 unshare "${own[@]}" "$VENV/bin/python" "$HERE/pods.py" "$VERBS3" "$ETCD" "$work"
+unshare "${own[@]}" "$VENV/bin/python" "$HERE/pods.py" "$VERBS3" "$ETCD" "$work" ${jobs:+"$jobs"}
+unshare "${own[@]}" "$VENV/bin/python" "$HERE/host.py" "$(mktemp -d "$DIR/host.XXXXXX")"
+PROMETHEUS=$("$ROOT/tests/testbed/prometheus.sh")
+unshare "${own[@]}" "$VENV/bin/python" "$HERE/alerts.py" "$VERBS3" "$PROMETHEUS" "$(mktemp -d "$DIR/alerts.XXXXXX")"
+if [ "$(id -u)" -eq 0 ] && [ -x /lib/systemd/systemd ]; then
+  "$VENV/bin/python" "$HERE/units.py" "$VERBS3" "$ETCD" "$(mktemp -d "$DIR/units.XXXXXX")"
+else
+  not_proven "the units of deploy/systemd: no systemd is here, or this is not root"
+fi

@@ -7,7 +7,7 @@ set -euo pipefail
 build=(cmake g++ pkg-config libclang1-14 libclang-common-14-dev libnl-3-dev libnl-route-3-dev
     protobuf-compiler libprotobuf-dev)
 tests=(python3-venv mmdebstrap qemu-system-x86 busybox-static cpio kmod gcc-12 make xz-utils iproute2 rdma-core ibverbs-utils
-    ibverbs-providers rdmacm-utils perftest procps curl openssl rclone s3fs faketime)
+    ibverbs-providers rdmacm-utils perftest procps curl openssl rclone s3fs faketime shellcheck nftables)
 # Debian's npm brings hundreds of packages along: only where there is none of another origin.
 command -v node >/dev/null || tests+=(nodejs)
 command -v npm >/dev/null || tests+=(npm)
@@ -23,4 +23,4 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" apt-get update -q
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 fi
-[ "${1:-}" = build ] || "$(dirname "$0")/etcd.sh" >/dev/null
+[ "${1:-}" = build ] || { "$(dirname "$0")/etcd.sh" && "$(dirname "$0")/prometheus.sh"; } >/dev/null

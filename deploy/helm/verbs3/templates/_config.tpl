@@ -1,0 +1,95 @@
+{{/* A value of TOML. Numbers of YAML come as floats: whole ones are integers again. */}}
+{{- define "verbs3.toml.value" -}}
+{{- if kindIs "map" . -}}
+{ {{- range $index, $key := keys . | sortAlpha }}{{ if $index }},{{ end }} {{ $key }} = {{ include "verbs3.toml.value" (get $ $key) }}{{ end }} }
+{{- else if kindIs "slice" . -}}
+[{{ range $index, $one := . }}{{ if $index }}, {{ end }}{{ include "verbs3.toml.value" $one }}{{ end }}]
+{{- else if kindIs "string" . -}}
+{{ . | mustToRawJson }}
+{{- else if and (kindIs "float64" .) (eq (floor .) .) -}}
+{{ int64 . }}
+{{- else -}}
+{{ . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "verbs3.toml.table" -}}
+{{- range $key := keys . | sortAlpha }}
+{{ $key }} = {{ include "verbs3.toml.value" (get $ $key) }}
+{{- end }}
+{{- end -}}
+
+{{/* verbs3.toml of a pool: what the chart knows, and the pool's settings over it. */}}
+{{- define "verbs3.toml" -}}
+{{- $root := .root -}}
+{{- $pool := .pool -}}
+{{- $made := dict
+      "cluster" (dict
+        "secret_file" "/etc/verbs3-secret/cluster-secret"
+        "coordinators" (include "verbs3.coordinators" $root | fromJsonArray))
+      "gateway" (dict
+        "listen" "0.0.0.0:9000"
+        "admin_listen" "0.0.0.0:9001"
+        "identities" "/etc/verbs3-secret/identities.toml")
+      "worker" (dict
+        "admin_listen" "0.0.0.0:9401"
+        "memory" (dict "capacity" (printf "%dGiB" (int64 $pool.worker.memoryGiB))))
+      "coordinator" (dict
+        "admin_listen" "0.0.0.0:9501"
+        "store" (dict "kind" "etcd" "endpoints" (include "verbs3.etcd.endpoints" $root | fromJsonArray)))
+      "verbs" (dict "mode" $pool.rdma.mode) -}}
+{{- with $pool.zone }}{{ $_ := set $made.worker "zone" . }}{{ end -}}
+{{- with $pool.rdma.rails }}{{ $_ := set $made.verbs "rails" . }}{{ end -}}
+{{- if $pool.worker.disks -}}
+{{- $folders := list -}}
+{{- range $index, $disk := $pool.worker.disks -}}
+{{- $folders = append $folders (dict "path" (printf "/var/lib/verbs3/disk-%d/cache" $index) "capacity" $disk.capacity) -}}
+{{- end -}}
+{{- $_ := set $made.worker "disk" (dict "folders" $folders) -}}
+{{- end -}}
+{{- if $root.Values.etcd.tls.enabled -}}
+{{- $_ := mergeOverwrite $made.coordinator.store (dict
+      "ca_file" "/etc/verbs3-etcd/ca.crt"
+      "certificate" "/etc/verbs3-etcd/tls.crt"
+      "key" "/etc/verbs3-etcd/tls.key") -}}
+{{- end -}}
+{{- $all := mergeOverwrite $made (deepCopy $root.Values.settings) (deepCopy ($pool.settings | default dict)) -}}
+{{- range $section := keys $all | sortAlpha }}
+{{- $value := get $all $section }}
+{{- if kindIs "slice" $value }}
+{{- range $value }}
+
+[[{{ $section }}]]
+{{- include "verbs3.toml.table" . }}
+{{- end }}
+{{- else }}
+
+[{{ $section }}]
+{{- include "verbs3.toml.table" $value }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "verbs3.coordinators" -}}
+{{- $urls := list -}}
+{{- range $index := until (int .Values.coordinators.replicas) -}}
+{{- $urls = append $urls (printf "http://verbs3-coordinator-%d.verbs3-coordinator:9500" $index) -}}
+{{- end -}}
+{{ $urls | toJson }}
+{{- end -}}
+
+{{- define "verbs3.etcd.scheme" -}}
+{{ .Values.etcd.tls.enabled | ternary "https" "http" }}
+{{- end -}}
+
+{{- define "verbs3.etcd.endpoints" -}}
+{{- if .Values.etcd.own -}}
+{{- $urls := list -}}
+{{- range $index := until 3 -}}
+{{- $urls = append $urls (printf "%s://verbs3-etcd-%d.verbs3-etcd:2379" (include "verbs3.etcd.scheme" $) $index) -}}
+{{- end -}}
+{{ $urls | toJson }}
+{{- else -}}
+{{ required "etcd.endpoints: name your etcd's, or set etcd.own" (.Values.etcd.endpoints | default nil) | toJson }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Renders the chart, by its defaults and with every overlay, and holds the result against the API's schema, against what hardened
+pods keep, and against deploy/kubernetes.
+
+    charts.py HELM VALIDATE DIR      VALIDATE: the program kubernetes-validate
+
+Prints what is wrong and exits 1."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from hardening import hardening, unnoticed
+from manifests import pod_of
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART, OVERLAYS, KUBERNETES = ROOT / "deploy/helm/verbs3", ROOT / "deploy/helm/overlays", ROOT / "deploy/kubernetes"
+sys.path.insert(0, str(ROOT / "deploy/helm"))
+import render  # noqa: E402 # where it is
+
+DIGEST = "sha256:" + "1" * 64
+JOBS = ["--set", "acceptance.enabled=true", "--set", "acceptance.fabric.server=gpu-01", "--set", "acceptance.fabric.client=gpu-02"]
+# Beside the overlays: what no overlay sets. A name, values, and what has to be in the result.
+VARIANTS = [
+    ("defaults", [], ["kind: DaemonSet", "--client-cert-auth"]),
+    ("an etcd of one's own", ["--set", "etcd.own=false", "--set", "etcd.endpoints={https://etcd.example:2379}"], ["https://etcd.example:2379"]),
+    ("pods' network", ["--set", "nodes.hostNetwork=false", "--set", "nodes.gateway.service=true"], ["status.podIP", "internalTrafficPolicy: Local"]),
+    ("disks", ["--set", "nodes.worker.disks[0].path=/mnt/a", "--set", "nodes.worker.disks[0].capacity=3TiB"],
+     ['"memory":"68Gi"', 'folders = [{ capacity = "3TiB", path = "/var/lib/verbs3/disk-0/cache" }]']),
+    ("operator", ["--set", "monitoring.podMonitor=true", "--set", "monitoring.prometheusRule=true"], ["kind: PodMonitor", "alert: Verbs3WorkerGone"]),
+    ("scheduling", ["--set", "nodes.priorityClassName=infrastructure", "--set", "nodes.tolerations[0].operator=Exists"],
+     ["priorityClassName: infrastructure", 'tolerations: [{"operator":"Exists"}]']),
+    ("jobs", JOBS, ["kind: Job", '"bench","fabric"']),
+    ("jobs over other networks", [*JOBS, "--set", "acceptance.fabric.railDevices={net1,net2}"], ["for device in net1 net2"]),
+]
+# Values that have to be refused, and what has to be said of them.
+REFUSED = [
+    (["--set", "nodes.bogus=1"], "bogus"),
+    (["--set", "image.digest="], "has no digest"),
+    (["--set", "image.digest=sha256:12"], "image/digest"),
+    (["--set", "nodes.rdma.mode=maybe"], "nodes/rdma/mode"),
+    (["--set", "nodes.rdma.networks=sriov"], "rdma.networks is for pods of the pod network"),
+    (["--set", "etcd.own=false"], "etcd.endpoints"),
+    (["--set", "coordinators.replicas=2"], "coordinators/replicas"),
+    (["--set", "settings.ufs=null"], "ufs"),
+]
+# Kinds that the API's own schemas don't have.
+OTHERS = {"PodMonitor": "monitoring.coreos.com/v1", "PrometheusRule": "monitoring.coreos.com/v1",
+          "NicClusterPolicy": "mellanox.com/v1alpha1", "HostDeviceNetwork": "mellanox.com/v1alpha1",
+          "MacvlanNetwork": "mellanox.com/v1alpha1", "NetworkAttachmentDefinition": "k8s.cni.cncf.io/v1",
+          "SriovNetworkNodePolicy": "sriovnetwork.openshift.io/v1", "SriovNetwork": "sriovnetwork.openshift.io/v1",
+          "Kustomization": "kustomize.config.k8s.io/v1beta1"}
+
+
+def documents(text: str) -> list[dict]:
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+def invalid(name: str, text: str, validate: Path, folder: Path) -> list[str]:
+    """What the API would refuse of a text's documents."""
+    wrong, known = [], []
+    for one in documents(text):
+        if one["kind"] not in OTHERS:
+            known.append(one)
+        elif one["apiVersion"] != OTHERS[one["kind"]]:
+            wrong.append(f"{name}: {one['kind']} is of {OTHERS[one['kind']]}, not of {one['apiVersion']}")
+    path = folder / (re.sub(r"\W+", "-", name) + ".yaml")
+    path.write_text(yaml.safe_dump_all(known))
+    done = subprocess.run([validate, "-k", "1.34", "--strict", path], capture_output=True, text=True)
+    if known and done.returncode != 0:
+        wrong.append(f"{name}: {(done.stdout + done.stderr).strip()}")
+    return wrong
+
+
+def mounted(name: str, text: str) -> list[str]:
+    """Volumes that are mounted and not there, or there and not mounted; configurations that nobody makes."""
+    wrong, found = [], documents(text)
+    maps = {one["metadata"]["name"] for one in found if one["kind"] == "ConfigMap"}
+    for one in found:
+        pod = pod_of(one)
+        if not pod:
+            continue
+        there = {volume["name"] for volume in pod.get("volumes", [])} | {claim["metadata"]["name"] for claim in one["spec"].get("volumeClaimTemplates", [])}
+        used = {mount["name"] for container in pod.get("initContainers", []) + pod["containers"] for mount in container.get("volumeMounts", [])}
+        if there != used:
+            wrong.append(f"{name}: {one['metadata']['name']} mounts {sorted(used)} and has {sorted(there)}")
+        wrong += [f"{name}: nobody makes ConfigMap {volume['configMap']['name']}" for volume in pod.get("volumes", [])
+                  if "configMap" in volume and volume["configMap"]["name"] not in maps]
+    return wrong
+
+
+def embedded(path: Path) -> list[str]:
+    """Documents of JSON within a file's documents that are none."""
+    wrong = []
+
+    def look(value) -> None:
+        if isinstance(value, dict):
+            for one in value.values():
+                look(one)
+        elif isinstance(value, str) and value.lstrip().startswith("{"):
+            try:
+                json.loads(value)
+            except ValueError as error:
+                wrong.append(f"{path.name}: {value[:60]}: {error}")
+
+    for one in documents(path.read_text()):
+        look(one)
+    return wrong
+
+
+def main(helm: str, validate: Path, folder: Path) -> int:
+    wrong = []
+    linted = subprocess.run([helm, "lint", "--strict", "--quiet", "--kube-version", render.KUBE_VERSION, CHART], capture_output=True, text=True)
+    if linted.returncode != 0:
+        wrong.append(f"helm lint: {linted.stdout}{linted.stderr}")
+    variants = list(VARIANTS)
+    for path in sorted(OVERLAYS.glob("*.yaml")):
+        # What has to be in the result is said in the overlay: `# Renders: TEXT`.
+        expected = re.findall(r"^# Renders: (.+)$", path.read_text(), re.M)
+        if not expected:
+            wrong.append(f"{path.name}: says nowhere what it renders")
+        variants += [(path.name, ["-f", str(path)], expected), (f"{path.name} with jobs", ["-f", str(path), *JOBS], expected)]
+    for name, words, expected in variants:
+        text = render.template(helm, *words, "--set", f"image.digest={DIGEST}")
+        wrong += [f"{name}: does not render {what}" for what in expected if what not in text]
+        wrong += invalid(name, text, validate, folder) + mounted(name, text)
+        wrong += [f"{name}: {what}" for one in documents(text) for what in hardening(one)]
+    for path in sorted((KUBERNETES / "rdma").glob("*.yaml")):
+        wrong += invalid(path.name, path.read_text(), validate, folder) + embedded(path)
+    for words, expected in REFUSED:
+        try:
+            render.template(helm, *words)
+            wrong.append(f"{words} are taken")
+        except SystemExit as refused:
+            if expected not in str(refused):
+                wrong.append(f"{words}: {refused}")
+    gateway = next(one for one in documents(render.template(helm)) if one["metadata"]["name"] == "verbs3-gateway" and one["kind"] == "DaemonSet")
+    wrong += unnoticed(gateway)
+    print(f"charts: {len(variants)} sets of values rendered, {len(REFUSED)} refused")
+    for what in wrong:
+        print(f"ERROR: {what}")
+    return 1 if render.main(helm, is_check=True) or wrong else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
