@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STORE, COLLECTOR = 7480, 9090
 ADMIN = {"verbs3-gateway": [9001], "verbs3-worker": [9401, 9411], "verbs3-coordinator": [9501]}
 WITHIN = 60
-SECRET = "a secret of the metrics' test"
+SECRET = "a secret of the metrics' test, long enough"
 
 
 class Broken(Exception):
@@ -165,10 +165,10 @@ path = "{self.folder}/coordinator"
                 pass
         self.use(range(40, 60))
         (self.folder / "pki/members.key").write_text("no key\n")
-        stranger = subprocess.Popen([self.verbs3, "worker", "--config", self.config(worker=7, secret="another secret altogether")], cwd=self.folder,
+        stranger = subprocess.Popen([self.verbs3, "worker", "--config", self.config(worker=7, secret="another secret altogether, long enough")], cwd=self.folder,
                                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         fabric = [self.verbs3, "bench", "fabric", "127.0.0.1:9400", "--ways", "tcp", "--seconds", "0.1", "--secret-file", self.folder / "another"]
-        (self.folder / "another").write_text("another secret altogether")
+        (self.folder / "another").write_text("another secret altogether, long enough")
         subprocess.run(fabric, capture_output=True, timeout=WITHIN)
         self.preload("--manifest", "s3://demo/nothing")
         client = self.client()

@@ -15,6 +15,13 @@ pub(crate) type SigningKey = Zeroizing<Vec<u8>>;
 #[derive(Default)]
 pub(super) struct SigningKeySlot(ArcSwapOption<ScopedSigningKey>);
 
+/// A copy begins without a key.
+impl Clone for SigningKeySlot {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
 struct ScopedSigningKey {
     scope: Box<str>,
     key: SigningKey,
