@@ -62,8 +62,8 @@ for side in fair one; do
   port=$(free_port)
   { cat "$DIR/shared.toml"
     printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "128MiB" }\n' "$port" "$DIR/$side-identities.toml"
-    printf 'limits = { requests_in_flight_max = %d, store_requests_max = %d }\nread = { bytes_in_flight_max = "%dMiB" }\n' \
-      "$REQUESTS" "$STORE_REQUESTS" "$READ_MIB"
+    printf 'limits = { requests_in_flight_max = %d, store_requests_max = %d }\nread = { bytes_in_flight_max = "%dMiB", window = "%dMiB" }\n' \
+      "$REQUESTS" "$STORE_REQUESTS" "$READ_MIB" "$READ_MIB"
   } >"$DIR/$side.toml"
   launch "$side" "$port" gateway
   declare "$side=http://127.0.0.1:$port/demo"
