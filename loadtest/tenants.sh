@@ -11,7 +11,7 @@ set -euo pipefail
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 # shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
-READ_MIB=${READ_MIB:-16} REQUESTS=${REQUESTS:-32} STORE_REQUESTS=${STORE_REQUESTS:-16} WORKER_MIB=${WORKER_MIB:-256}
+READ_MIB=${READ_MIB:-4} REQUESTS=${REQUESTS:-32} STORE_REQUESTS=${STORE_REQUESTS:-3} WORKER_MIB=${WORKER_MIB:-256}
 VERBS3=$(binary)
 LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
 PIDS=()
