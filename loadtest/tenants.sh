@@ -11,7 +11,7 @@ set -euo pipefail
 ROOT=$(readlink -f "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/..")
 # shellcheck source=../tests/testbed/cluster.sh
 . "$ROOT/tests/testbed/cluster.sh"
-READ_MIB=${READ_MIB:-16} REQUESTS=${REQUESTS:-32} STORE_REQUESTS=${STORE_REQUESTS:-16} WORKER_MIB=${WORKER_MIB:-256}
+READ_MIB=${READ_MIB:-4} REQUESTS=${REQUESTS:-32} STORE_REQUESTS=${STORE_REQUESTS:-3} WORKER_MIB=${WORKER_MIB:-256}
 VERBS3=$(binary)
 LOADTEST=$(dirname "$VERBS3")/verbs3-loadtest
 PIDS=()
@@ -62,8 +62,8 @@ for side in fair one; do
   port=$(free_port)
   { cat "$DIR/shared.toml"
     printf '[gateway]\nlisten = "127.0.0.1:%d"\nadmin_listen = "127.0.0.1:0"\nidentities = "%s"\nmemory = { capacity = "128MiB" }\n' "$port" "$DIR/$side-identities.toml"
-    printf 'limits = { requests_in_flight_max = %d, store_requests_max = %d }\nread = { bytes_in_flight_max = "%dMiB" }\n' \
-      "$REQUESTS" "$STORE_REQUESTS" "$READ_MIB"
+    printf 'limits = { requests_in_flight_max = %d, store_requests_max = %d }\nread = { bytes_in_flight_max = "%dMiB", window = "%dMiB" }\n' \
+      "$REQUESTS" "$STORE_REQUESTS" "$READ_MIB" "$READ_MIB"
   } >"$DIR/$side.toml"
   launch "$side" "$port" gateway
   declare "$side=http://127.0.0.1:$port/demo"
