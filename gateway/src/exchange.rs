@@ -200,7 +200,7 @@ impl HttpExchange {
     /// a place among the requests under way, or waits for its tenant's turn. `Err`: it did not come
     /// in time.
     pub async fn recognise_identity(&self, identity: Arc<AuthIdentity>) -> S3Result<()> {
-        self.caller.mark_proven();
+        self.caller.mark_proven(identity.tenant().tenant_number());
         self.cx.set_tenant(identity.tenant().clone());
         let _ = self.identity.set(identity);
         let tenant = self.cx.tenant();

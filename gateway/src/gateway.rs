@@ -16,7 +16,7 @@ use crate::cors::{CorsOptions, CorsResponder};
 use crate::exchange::{RequestPlaces, TenantBounds};
 use crate::http::{
     AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
-    InboundBounds, LenientRoute, ReadinessCheck, form_memory,
+    InboundBounds, LenientRoute, ReadinessCheck,
 };
 use crate::metrics::GatewayHttpMetrics;
 use crate::mount::MountTable;
@@ -149,8 +149,12 @@ impl GatewayService {
             domains: HostDomains::new(&settings.domains),
             sigv2: settings.sigv2,
             file_bytes_max: limits.form_max.0,
-            memory: form_memory(forms_bytes_max),
-            held: metrics.form_bytes.clone(),
+            memory: TenantPlaces::of_memory(
+                SharedResource::FormBytes,
+                forms_bytes_max,
+                &rules,
+                metrics.form_bytes.clone(),
+            ),
             proof_max: timeouts.proof.0,
         };
         let bodies = inbound_bounds(settings, &rules, &metrics);

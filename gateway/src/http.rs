@@ -13,6 +13,7 @@ mod form;
 mod gateway_front;
 mod host_domains;
 mod inbound_body;
+mod known_connections;
 mod lenient_headers;
 mod outbound_body;
 mod outbound_queue;
@@ -27,7 +28,7 @@ mod tls;
 
 pub use admin::{AdminEndpoints, AdminLimits, ReadinessCheck};
 pub(crate) use connection_caller::ConnectionCaller;
-pub(crate) use form::{FormUploads, form_memory};
+pub(crate) use form::FormUploads;
 pub(crate) use gateway_front::{GatewayFront, answer_of};
 pub(crate) use host_domains::HostDomains;
 pub(crate) use inbound_body::{InboundBody, InboundBounds};

@@ -40,6 +40,8 @@ pub(crate) enum SharedResource {
     StoreRequests,
     /// Memory of requests' bodies.
     BodyBytes,
+    /// Memory of forms.
+    FormBytes,
     /// Memory of small answers over HTTP/2.
     AnswerBytes,
     /// Questions about preload jobs.

@@ -114,9 +114,6 @@ def test_one_identity_does_not_take_every_place(cluster, honest, gateway, held):
     assert Peer(cluster.gateway.port, OWNER).call("GET", "/data/honest/1").status == 200
 
 
-@pytest.mark.xfail(
-    strict=True, reason="gateway.limits.bodies_max has no share for each identity: one that holds it shuts out the bodies of all others"
-)
 @pytest.mark.parametrize("kind", ["uploads", "documents"])
 def test_one_identity_leaves_memory_for_the_bodies_of_others(cluster, source, held, kind):
     """By default, too: 423 uploads take all of bodies_max (256 MiB), and uploads_per_identity_max allows 448. Of documents 32 are enough,
@@ -149,10 +146,6 @@ def test_one_identity_leaves_memory_for_the_bodies_of_others(cluster, source, he
     assert answer.verdict == "200"
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="gateway.read.bytes_in_flight_max has no share for each identity: one that does not read its answers shuts out all other readers",
-)
 def test_one_identity_leaves_memory_for_the_reads_of_others(cluster, source, held):
     """Answers that are not taken hold their first bytes for gateway.timeouts.write_stall, a minute by default; a reader waits five seconds."""
     gateway = Peer(cluster.patient.port, OWNER, source)
@@ -185,10 +178,6 @@ def signed_form(key: Key, host: str, name: str, length: int | None = None, body:
     return f"{head}content-length: {length or len(whole)}\r\n\r\n".encode() + (whole if length is None else whole[:-9])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="gateway.limits.forms_max has no share for each identity, and is taken by what is announced: by default two forms hold all of it",
-)
 def test_one_identity_leaves_memory_for_the_forms_of_others(cluster, source, held):
     attacker, other = Peer(cluster.patient.port, OWNER, source), Peer(cluster.patient.port, HONEST)
     for number in range(4):
@@ -207,7 +196,6 @@ def test_one_identity_leaves_memory_for_the_forms_of_others(cluster, source, hel
 
 
 @pytest.mark.crowd
-@pytest.mark.xfail(strict=True, reason="connections that have proved an identity never give way, and have no share for each identity")
 def test_one_identity_leaves_connections_for_others(cluster, source, held):
     """One signed request on each, and another before it is idle for too long. By default one address is enough for all of them."""
     attacker = Peer(cluster.patient.port, OWNER, source)

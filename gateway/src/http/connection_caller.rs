@@ -2,8 +2,8 @@
 //! when it carries no request. Cuts nothing: `server` does.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::Version;
@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use verbs3_doors::{WaitingGuest, address_group};
 
+use super::known_connections::KnownConnections;
 use crate::metrics::ConnectionCut;
 
 /// The caller of one connection.
@@ -21,19 +22,57 @@ pub(crate) struct ConnectionCaller {
     proven: AtomicBool,
     let_in: CancellationToken,
     unproven: IntGauge,
+    activity: Arc<ConnectionActivity>,
+    /// True for HTTP/2, where hyper bounds no silence.
+    multiplexed: AtomicBool,
+    known: Arc<KnownConnections>,
+    /// Its number there, once it is known.
+    known_number: OnceLock<u64>,
+}
+
+/// Whether a connection carries requests, and whether it has to end.
+pub(super) struct ConnectionActivity {
     began: Instant,
     /// Requests under way.
     active: AtomicUsize,
     /// When the last request ended, in milliseconds since the beginning.
     rested_ms: AtomicU64,
-    /// True for HTTP/2, where hyper bounds no silence.
-    multiplexed: AtomicBool,
+    displaced: CancellationToken,
+}
+
+impl ConnectionActivity {
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns for how long no request has been under way; `None`: one is.
+    pub(super) fn idle_time(&self) -> Option<Duration> {
+        let is_idle = self.active.load(Ordering::Relaxed) == 0;
+        let idle_ms = self.now_ms().saturating_sub(self.rested_ms.load(Ordering::Relaxed));
+        is_idle.then(|| Duration::from_millis(idle_ms))
+    }
+
+    /// Has the connection end in favour of others.
+    pub(super) fn give_way(&self) {
+        self.displaced.cancel();
+    }
+
+    /// Returns whether the connection has to end in favour of others.
+    #[cfg(test)]
+    pub(super) fn is_displaced(&self) -> bool {
+        self.displaced.is_cancelled()
+    }
 }
 
 impl ConnectionCaller {
     /// Makes a caller without a proof. It counts in `unproven` until a signature holds or the
     /// connection ends.
-    pub fn new(address: IpAddr, guest: WaitingGuest, unproven: IntGauge) -> Arc<Self> {
+    pub fn new(
+        address: IpAddr,
+        guest: WaitingGuest,
+        unproven: IntGauge,
+        known: Arc<KnownConnections>,
+    ) -> Arc<Self> {
         unproven.inc();
         Arc::new(Self {
             address: address_group(address),
@@ -41,10 +80,15 @@ impl ConnectionCaller {
             proven: AtomicBool::new(false),
             let_in: CancellationToken::new(),
             unproven,
-            began: Instant::now(),
-            active: AtomicUsize::new(0),
-            rested_ms: AtomicU64::new(0),
+            activity: Arc::new(ConnectionActivity {
+                began: Instant::now(),
+                active: AtomicUsize::new(0),
+                rested_ms: AtomicU64::new(0),
+                displaced: CancellationToken::new(),
+            }),
             multiplexed: AtomicBool::new(false),
+            known,
+            known_number: OnceLock::new(),
         })
     }
 
@@ -53,12 +97,27 @@ impl ConnectionCaller {
         self.address
     }
 
-    /// Notes that a signature holds.
-    pub fn mark_proven(&self) {
+    /// Notes that a signature of this tenant holds. From then on the connection counts as the
+    /// tenant's.
+    pub fn mark_proven(&self, tenant: u32) {
         if !self.proven.swap(true, Ordering::Relaxed) {
             self.guest.let_in();
             self.let_in.cancel();
             self.unproven.dec();
+            let _ = self.known_number.set(self.known.add_connection(tenant, self.activity.clone()));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn activity(&self) -> &ConnectionActivity {
+        &self.activity
+    }
+
+    /// Returns when a connection without a request has to end, and why.
+    pub async fn wait_for_farewell(&self, idle_max: Duration) -> ConnectionCut {
+        tokio::select! {
+            () = self.wait_for_idle(idle_max) => ConnectionCut::Idle,
+            () = self.activity.displaced.cancelled() => ConnectionCut::Displaced,
         }
     }
 
@@ -71,21 +130,17 @@ impl ConnectionCaller {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// Counts one more request, until the returned visit is dropped. `version` tells whether the
     /// connection is HTTP/2.
     pub fn begin_request(self: &Arc<Self>, version: Version) -> CallerVisit {
         self.multiplexed.store(version >= Version::HTTP_2, Ordering::Relaxed);
-        self.active.fetch_add(1, Ordering::Relaxed);
+        self.activity.active.fetch_add(1, Ordering::Relaxed);
         CallerVisit(self.clone())
     }
 
     /// Returns whether any request of this connection is under way.
     pub fn is_busy(&self) -> bool {
-        self.active.load(Ordering::Relaxed) > 0
+        self.activity.active.load(Ordering::Relaxed) > 0
     }
 
     /// Returns once an HTTP/2 connection has carried no request for `idle_max`. Pings and
@@ -99,7 +154,8 @@ impl ConnectionCaller {
             if self.is_busy() || !self.multiplexed.load(Ordering::Relaxed) {
                 continue;
             }
-            let since_ms = self.now_ms().saturating_sub(self.rested_ms.load(Ordering::Relaxed));
+            let rested_ms = self.activity.rested_ms.load(Ordering::Relaxed);
+            let since_ms = self.activity.now_ms().saturating_sub(rested_ms);
             if since_ms >= idle_max_ms {
                 return;
             }
@@ -114,6 +170,9 @@ impl Drop for ConnectionCaller {
         if !self.proven.load(Ordering::Relaxed) {
             self.unproven.dec();
         }
+        if let Some(number) = self.known_number.get() {
+            self.known.remove_connection(*number);
+        }
     }
 }
 
@@ -122,8 +181,9 @@ pub(crate) struct CallerVisit(Arc<ConnectionCaller>);
 
 impl Drop for CallerVisit {
     fn drop(&mut self) {
-        self.0.rested_ms.store(self.0.now_ms(), Ordering::Relaxed);
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
+        let activity = &self.0.activity;
+        activity.rested_ms.store(activity.now_ms(), Ordering::Relaxed);
+        activity.active.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -144,7 +204,8 @@ mod tests {
     fn caller(room: &Arc<WaitingRoom>) -> Arc<ConnectionCaller> {
         let address = Ipv4Addr::LOCALHOST.into();
         let gauge = IntGauge::new("unproven", "unproven").unwrap();
-        ConnectionCaller::new(address, room.admit_guest(address).unwrap(), gauge)
+        let known = Arc::new(KnownConnections::default());
+        ConnectionCaller::new(address, room.admit_guest(address).unwrap(), gauge, known)
     }
 
     #[tokio::test(start_paused = true)]
@@ -153,8 +214,8 @@ mod tests {
         let stranger = caller(&room);
         assert_eq!(stranger.wait_for_overstay(MINUTE).await, ConnectionCut::Unproven);
         let known = caller(&room);
-        known.mark_proven();
-        known.mark_proven();
+        known.mark_proven(1);
+        known.mark_proven(1);
         assert!(timeout(10 * MINUTE, known.wait_for_overstay(MINUTE)).await.is_err());
         assert_eq!((known.unproven.get(), room.guests_count()), (0, 0));
     }

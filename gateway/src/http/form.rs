@@ -20,11 +20,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::BodyExt;
 use memchr::memmem;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use prometheus::IntGauge;
 use s3s::host::S3Host as _;
 use s3s::{Body, HttpResponse, S3Error, S3ErrorCode, S3Result};
 use time::OffsetDateTime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use self::fields::{FormError, FormHead, MultipartForm};
@@ -33,12 +31,11 @@ use super::inbound_body::InboundBody;
 use crate::auth::IdentityStore;
 use crate::exchange::HttpExchange;
 use crate::operation_table::TABLE;
+use crate::tenant_places::{TenantPlace, TenantPlaces};
 
 /// Most bytes before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries
 /// and headers come on top.
 const FIELDS_BYTES_MAX: usize = 64 * 1024;
-/// Unit in which memory for forms is counted.
-const PERMIT_BYTES: u64 = 1024;
 
 /// Characters to escape in a path: all but RFC 3986's unreserved ones (section 2.3) and the
 /// separator.
@@ -76,9 +73,8 @@ pub(crate) struct FormUploads {
     pub sigv2: bool,
     /// Largest file.
     pub file_bytes_max: u64,
-    /// Memory for all forms together, in units of [`PERMIT_BYTES`].
-    pub memory: Arc<Semaphore>,
-    pub held: IntGauge,
+    /// Memory for all forms together.
+    pub memory: TenantPlaces,
     /// Longest wait for all of the fields together.
     pub proof_max: Duration,
 }
@@ -90,25 +86,7 @@ pub(crate) struct FormResponsePlan {
     location: String,
     redirect: Option<Uri>,
     status: StatusCode,
-    _place: FormMemoryPermit,
-}
-
-struct FormMemoryPermit {
-    _permit: OwnedSemaphorePermit,
-    held: IntGauge,
-    bytes: i64,
-}
-
-impl Drop for FormMemoryPermit {
-    fn drop(&mut self) {
-        self.held.sub(self.bytes);
-    }
-}
-
-/// Makes the memory for `bytes_max` of forms at once.
-pub(crate) fn form_memory(bytes_max: u64) -> Arc<Semaphore> {
-    let permits = usize::try_from(bytes_max.div_ceil(PERMIT_BYTES)).unwrap_or(usize::MAX);
-    Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)))
+    _place: TenantPlace,
 }
 
 /// Returns whether a request is a form upload.
@@ -134,18 +112,10 @@ impl FormUploads {
     }
 
     /// Takes memory for a form of this length. Call it before the file is read.
-    fn take_memory(&self, length: usize) -> S3Result<FormMemoryPermit> {
-        let length = length as u64;
-        let permits =
-            u32::try_from(length.div_ceil(PERMIT_BYTES)).map_err(|_| policy::too_large())?;
-        let permit = self
-            .memory
-            .clone()
-            .try_acquire_many_owned(permits)
-            .map_err(|_| crate::s3_errors::slow_down())?;
-        let bytes = i64::try_from(length).unwrap_or(i64::MAX);
-        self.held.add(bytes);
-        Ok(FormMemoryPermit { _permit: permit, held: self.held.clone(), bytes })
+    fn take_memory(&self, exchange: &HttpExchange, length: usize) -> S3Result<TenantPlace> {
+        let (tenant, now) = (exchange.cx.tenant(), std::time::Instant::now());
+        let place = self.memory.try_take_place(tenant, length as u64, now);
+        place.ok_or_else(crate::s3_errors::slow_down)
     }
 
     /// Reads a form and authorises it. The returned request is not signed: its identity stands in
@@ -175,7 +145,7 @@ impl FormUploads {
             let _ = exchange.row.set(row);
         }
         exchange.recognise_identity(identity).await?;
-        let place = self.take_memory(length)?;
+        let place = self.take_memory(exchange, length)?;
         let form = document.read_file(head, exchange).await?;
         if form.file.len() as u64 > self.file_bytes_max {
             return Err(policy::too_large());

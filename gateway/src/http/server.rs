@@ -29,6 +29,7 @@ use super::client_progress::ClientProgress;
 use super::connection_caller::ConnectionCaller;
 use super::connection_peer::ConnectionPeer;
 use super::gateway_front::GatewayFront;
+use super::known_connections::KnownConnections;
 use super::rate_floor::RateMin;
 use super::request_body::HttpRequestBody;
 use super::stall_guard::StallGuard;
@@ -102,6 +103,7 @@ struct HttpServerInner {
     builder: Builder<TokioExecutor>,
     connections: Arc<Semaphore>,
     strangers: Arc<WaitingRoom>,
+    known: Arc<KnownConnections>,
     by_address: Arc<KeyShares<IpAddr>>,
     proof_max: Duration,
     idle_max: Duration,
@@ -152,6 +154,7 @@ impl HttpServer {
             builder,
             connections,
             strangers: WaitingRoom::new(room),
+            known: Arc::new(KnownConnections::default()),
             by_address: KeyShares::new(limits.connections_per_address_max as usize),
             proof_max: timeouts.proof.0,
             idle_max: timeouts.header.0,
@@ -217,7 +220,7 @@ async fn accept_connections(
 
 /// The places that a connection holds.
 struct ConnectionAdmission {
-    /// `None`: it gets the permit of a stranger that is being displaced.
+    /// `None`: it gets the permit of a connection that is being displaced.
     permit: Option<OwnedSemaphorePermit>,
     _share: KeyShare<IpAddr>,
     caller: Arc<ConnectionCaller>,
@@ -227,12 +230,12 @@ struct ConnectionAdmission {
 fn admit_connection(shared: &HttpServerInner, address: IpAddr) -> Option<ConnectionAdmission> {
     let share = shared.by_address.take_share(&address_group(address))?;
     let permit = shared.connections.clone().try_acquire_owned().ok();
-    if permit.is_none() && !shared.strangers.displace_guest() {
+    if permit.is_none() && !shared.strangers.displace_guest() && !shared.known.displace_idle() {
         return None;
     }
     let guest = shared.strangers.admit_guest(address)?;
-    let caller =
-        ConnectionCaller::new(address, guest, shared.front.metrics.connections_unproven.clone());
+    let unproven = shared.front.metrics.connections_unproven.clone();
+    let caller = ConnectionCaller::new(address, guest, unproven, shared.known.clone());
     Some(ConnectionAdmission { permit, _share: share, caller })
 }
 
@@ -321,8 +324,8 @@ async fn serve_requests<S>(
             connection.as_mut().graceful_shutdown();
             Some(connection.await)
         }
-        () = caller.wait_for_idle(shared.idle_max) => {
-            shared.front.metrics.connections_cut[ConnectionCut::Idle].inc();
+        why = caller.wait_for_farewell(shared.idle_max) => {
+            shared.front.metrics.connections_cut[why].inc();
             connection.as_mut().graceful_shutdown();
             // A request that was on its way when the end was announced is still answered.
             loop {
