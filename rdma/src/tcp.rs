@@ -1,8 +1,8 @@
 //! Owns the options and sockets of frames over TCP: Ethernet and IPoIB.
 //!
 //! Data goes from the owner's memory to the socket and from the socket into the landing. Only some
-//! hundred bytes that come with a header pass through a buffer. `calls` knows what is said over the
-//! sockets.
+//! hundred bytes that come with a header pass through a buffer. Over TLS all bytes do. `calls` knows
+//! what is said over the sockets.
 
 mod client;
 mod server;
