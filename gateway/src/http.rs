@@ -29,7 +29,7 @@ mod tls;
 pub use admin::{AdminEndpoints, AdminLimits, ReadinessCheck};
 pub(crate) use connection_caller::ConnectionCaller;
 pub(crate) use form::FormUploads;
-pub(crate) use gateway_front::{GatewayFront, answer_of};
+pub(crate) use gateway_front::GatewayFront;
 pub(crate) use host_domains::HostDomains;
 pub(crate) use inbound_body::{InboundBody, InboundBounds};
 pub(crate) use lenient_headers::{LenientRoute, plain_range};

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 
 use crate::auth::{AuthIdentity, IdentityStore};
 use crate::exchange::HttpExchange;
-use crate::http::{HostDomains, answer_of};
+use crate::http::HostDomains;
 use crate::mount::MountedBucket;
 use crate::operation_table::TABLE;
 use crate::operations::OperationCore;
@@ -40,7 +40,7 @@ impl PlainReadRoute {
         &self,
         request: &Request<Body>,
         exchange: &Arc<HttpExchange>,
-    ) -> Option<HttpResponse> {
+    ) -> Option<S3Result<HttpResponse>> {
         let plain = PlainRequest::recognise_request(request, &self.domains)?;
         let mount = self.core.mounts.resolve_bucket(plain.bucket).filter(|mount| mount.cached)?;
         let identity = self.identities.get(plain.proof.access_key)?;
@@ -49,10 +49,8 @@ impl PlainReadRoute {
         if !plain.proof.is_signed_by(&identity, request, clock) {
             return None;
         }
-        self.read_object(&plain, &mount, identity, exchange)
-            .await
-            .map(|answer| answer.map(|answer| build_response(answer, plain.is_head)))
-            .unwrap_or_else(|error| Some(answer_of(error)))
+        let answered = self.read_object(&plain, &mount, identity, exchange).await.transpose()?;
+        Some(answered.map(|answer| build_response(answer, plain.is_head)))
     }
 
     /// Authorises and reads. `None`: the tier has no answer.

@@ -2,17 +2,17 @@
 //! when it carries no request. Cuts nothing: `server` does.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::Version;
 use prometheus::IntGauge;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use verbs3_doors::{WaitingGuest, address_group};
 
-use super::known_connections::KnownConnections;
+use super::known_connections::{ConnectionActivity, KnownConnections};
 use crate::metrics::ConnectionCut;
 
 /// The caller of one connection.
@@ -28,40 +28,6 @@ pub(crate) struct ConnectionCaller {
     known: Arc<KnownConnections>,
     /// Its number there, once it is known.
     known_number: OnceLock<u64>,
-}
-
-/// Whether a connection carries requests, and whether it has to end.
-pub(super) struct ConnectionActivity {
-    began: Instant,
-    /// Requests under way.
-    active: AtomicUsize,
-    /// When the last request ended, in milliseconds since the beginning.
-    rested_ms: AtomicU64,
-    displaced: CancellationToken,
-}
-
-impl ConnectionActivity {
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Returns for how long no request has been under way; `None`: one is.
-    pub(super) fn idle_time(&self) -> Option<Duration> {
-        let is_idle = self.active.load(Ordering::Relaxed) == 0;
-        let idle_ms = self.now_ms().saturating_sub(self.rested_ms.load(Ordering::Relaxed));
-        is_idle.then(|| Duration::from_millis(idle_ms))
-    }
-
-    /// Has the connection end in favour of others.
-    pub(super) fn give_way(&self) {
-        self.displaced.cancel();
-    }
-
-    /// Returns whether the connection has to end in favour of others.
-    #[cfg(test)]
-    pub(super) fn is_displaced(&self) -> bool {
-        self.displaced.is_cancelled()
-    }
 }
 
 impl ConnectionCaller {
@@ -80,12 +46,7 @@ impl ConnectionCaller {
             proven: AtomicBool::new(false),
             let_in: CancellationToken::new(),
             unproven,
-            activity: Arc::new(ConnectionActivity {
-                began: Instant::now(),
-                active: AtomicUsize::new(0),
-                rested_ms: AtomicU64::new(0),
-                displaced: CancellationToken::new(),
-            }),
+            activity: Arc::new(ConnectionActivity::default()),
             multiplexed: AtomicBool::new(false),
             known,
             known_number: OnceLock::new(),
@@ -108,16 +69,11 @@ impl ConnectionCaller {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn activity(&self) -> &ConnectionActivity {
-        &self.activity
-    }
-
     /// Returns when a connection without a request has to end, and why.
     pub async fn wait_for_farewell(&self, idle_max: Duration) -> ConnectionCut {
         tokio::select! {
             () = self.wait_for_idle(idle_max) => ConnectionCut::Idle,
-            () = self.activity.displaced.cancelled() => ConnectionCut::Displaced,
+            () = self.activity.wait_for_displacement() => ConnectionCut::Displaced,
         }
     }
 
@@ -134,33 +90,31 @@ impl ConnectionCaller {
     /// connection is HTTP/2.
     pub fn begin_request(self: &Arc<Self>, version: Version) -> CallerVisit {
         self.multiplexed.store(version >= Version::HTTP_2, Ordering::Relaxed);
-        self.activity.active.fetch_add(1, Ordering::Relaxed);
+        self.activity.begin_request();
         CallerVisit(self.clone())
     }
 
     /// Returns whether any request of this connection is under way.
     pub fn is_busy(&self) -> bool {
-        self.activity.active.load(Ordering::Relaxed) > 0
+        self.activity.idle_time().is_none()
     }
 
     /// Returns once an HTTP/2 connection has carried no request for `idle_max`. Pings and
     /// unfinished heads don't count as requests.
     pub async fn wait_for_idle(&self, idle_max: Duration) {
-        let idle_max_ms = u64::try_from(idle_max.as_millis()).unwrap_or(u64::MAX);
         let mut wait = idle_max;
         loop {
             sleep(wait).await;
             wait = idle_max;
-            if self.is_busy() || !self.multiplexed.load(Ordering::Relaxed) {
+            let Some(idle) = self.activity.idle_time() else { continue };
+            if !self.multiplexed.load(Ordering::Relaxed) {
                 continue;
             }
-            let rested_ms = self.activity.rested_ms.load(Ordering::Relaxed);
-            let since_ms = self.activity.now_ms().saturating_sub(rested_ms);
-            if since_ms >= idle_max_ms {
+            if idle >= idle_max {
                 return;
             }
             // At least 1 ms: the clock is finer than the stored milliseconds.
-            wait = Duration::from_millis((idle_max_ms - since_ms).max(1));
+            wait = (idle_max - idle).max(Duration::from_millis(1));
         }
     }
 }
@@ -181,9 +135,7 @@ pub(crate) struct CallerVisit(Arc<ConnectionCaller>);
 
 impl Drop for CallerVisit {
     fn drop(&mut self) {
-        let activity = &self.0.activity;
-        activity.rested_ms.store(activity.now_ms(), Ordering::Relaxed);
-        activity.active.fetch_sub(1, Ordering::Relaxed);
+        self.0.activity.end_request();
     }
 }
 

@@ -231,7 +231,7 @@ impl GatewayFront {
             && let Some(answer) = plain_reads.try_answer(&request, exchange).await
         {
             self.metrics.plain_reads.inc();
-            return Ok(answer);
+            return Ok(answer.unwrap_or_else(answer_of));
         }
         // In a box: s3s's future is much larger than that of a plain read.
         Box::pin(self.service.call(request)).await
@@ -502,7 +502,7 @@ fn has_sha256(request: &Request<HttpRequestBody>) -> bool {
 }
 
 /// Turns an error into an answer in S3's format.
-pub(crate) fn answer_of(error: S3Error) -> HttpResponse {
+fn answer_of(error: S3Error) -> HttpResponse {
     let unsigned =
         error.source().and_then(|source| source.downcast_ref::<UnsignedHeaders>()).cloned();
     if let Some(UnsignedHeaders { names }) = unsigned {

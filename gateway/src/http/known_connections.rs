@@ -4,12 +4,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-
-use super::connection_caller::ConnectionActivity;
+use tokio_util::sync::CancellationToken;
 
 /// A connection that has been idle for less does not give way: its client is about to use it.
 const IDLE_MIN: Duration = Duration::from_secs(1);
@@ -31,6 +31,56 @@ struct KnownSeats {
 struct KnownSeat {
     tenant: u32,
     activity: Arc<ConnectionActivity>,
+}
+
+/// Whether a connection carries requests, and whether it has to end.
+pub(super) struct ConnectionActivity {
+    began: Instant,
+    /// Requests under way.
+    active: AtomicUsize,
+    /// When the last request ended, in milliseconds since the beginning.
+    rested_ms: AtomicU64,
+    displaced: CancellationToken,
+}
+
+impl Default for ConnectionActivity {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            active: AtomicUsize::new(0),
+            rested_ms: AtomicU64::new(0),
+            displaced: CancellationToken::new(),
+        }
+    }
+}
+
+impl ConnectionActivity {
+    /// Counts one more request.
+    pub(super) fn begin_request(&self) {
+        self.active.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one less.
+    pub(super) fn end_request(&self) {
+        self.rested_ms.store(self.now_ms(), Ordering::Relaxed);
+        self.active.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns for how long no request has been under way; `None`: one is.
+    pub(super) fn idle_time(&self) -> Option<Duration> {
+        let is_idle = self.active.load(Ordering::Relaxed) == 0;
+        let idle_ms = self.now_ms().saturating_sub(self.rested_ms.load(Ordering::Relaxed));
+        is_idle.then(|| Duration::from_millis(idle_ms))
+    }
+
+    /// Returns once the connection has to end in favour of others.
+    pub(super) async fn wait_for_displacement(&self) {
+        self.displaced.cancelled().await;
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
 }
 
 impl KnownConnections {
@@ -66,62 +116,51 @@ impl KnownConnections {
             seats.fruitless = Some(Instant::now());
             return false;
         };
-        seats.by_number.remove(&number).inspect(|seat| seat.activity.give_way()).is_some()
+        seats.by_number.remove(&number).inspect(|seat| seat.activity.displaced.cancel()).is_some()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use http::Version;
-    use prometheus::IntGauge;
     use tokio::time::advance;
-    use verbs3_doors::{RoomLimits, WaitingRoom};
 
-    use super::super::connection_caller::ConnectionCaller;
     use super::*;
 
-    fn known_caller(known: &Arc<KnownConnections>, tenant: u32) -> Arc<ConnectionCaller> {
-        let limits = RoomLimits { places_max: 1, per_address_max: 1, grace: Duration::ZERO };
-        let guest = WaitingRoom::new(limits).admit_guest([127, 0, 0, 1].into()).unwrap();
-        let unproven = IntGauge::new("unproven", "unproven").unwrap();
-        let address = [127, 0, 0, 1].into();
-        let caller = ConnectionCaller::new(address, guest, unproven, known.clone());
-        caller.mark_proven(tenant);
-        caller
+    fn known_connection(known: &KnownConnections, tenant: u32) -> Arc<ConnectionActivity> {
+        let activity = Arc::new(ConnectionActivity::default());
+        known.add_connection(tenant, activity.clone());
+        activity
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_busiest_tenants_longest_idle_connection_gives_way() {
-        let known = Arc::new(KnownConnections::default());
-        let other = known_caller(&known, 2);
-        let callers: Vec<_> = (0..3).map(|_| known_caller(&known, 1)).collect();
+        let known = KnownConnections::default();
+        let other = known_connection(&known, 2);
+        let of_one: Vec<_> = (0..3).map(|_| known_connection(&known, 1)).collect();
         assert!(!known.displace_idle(), "nobody is idle for long");
         advance(Duration::from_secs(2)).await;
-        let busy = callers[0].begin_request(Version::HTTP_11);
-        drop(callers[1].begin_request(Version::HTTP_11));
+        of_one[0].begin_request();
+        of_one[1].begin_request();
+        of_one[1].end_request();
         advance(Duration::from_secs(2)).await;
         for displaced in [2, 1] {
             assert!(known.displace_idle());
-            assert!(callers[displaced].activity().is_displaced(), "{displaced}");
+            assert!(of_one[displaced].displaced.is_cancelled(), "{displaced}");
         }
-        assert!(
-            !other.activity().is_displaced()
-                && known.displace_idle()
-                && other.activity().is_displaced()
-        );
+        assert!(!other.displaced.is_cancelled());
+        assert!(known.displace_idle() && other.displaced.is_cancelled());
         assert!(!known.displace_idle(), "a request is under way");
-        drop(busy);
+        of_one[0].end_request();
         advance(Duration::from_secs(2)).await;
-        assert!(known.displace_idle() && callers[0].activity().is_displaced());
-        drop(callers);
+        assert!(known.displace_idle() && of_one[0].displaced.is_cancelled());
         assert!(!known.displace_idle());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_that_has_ended_is_forgotten() {
-        let known = Arc::new(KnownConnections::default());
-        drop(known_caller(&known, 1));
+    #[test]
+    fn a_connection_that_has_ended_is_forgotten() {
+        let known = KnownConnections::default();
+        let number = known.add_connection(1, Arc::new(ConnectionActivity::default()));
+        known.remove_connection(number);
         assert!(known.0.lock().by_number.is_empty());
     }
 }
