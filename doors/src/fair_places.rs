@@ -97,8 +97,11 @@ impl FairPlaces {
                 }
             }
         };
-        // Its task learns it from the sender's end.
-        drop(displaced);
+        if displaced.is_some() {
+            // Its task learns it from the sender's end. It may have kept others from their turn.
+            drop(displaced);
+            self.serve_waiting();
+        }
         if let Ok(turn) = timeout(self.wait_max, &mut waiting.turn).await {
             return turn.map_err(|_| self.refuse_party(party));
         }

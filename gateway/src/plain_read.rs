@@ -35,7 +35,8 @@ pub(crate) struct PlainReadRoute {
 }
 
 impl PlainReadRoute {
-    /// Answers a plain read out of the tier. `None`: nothing has been done, and s3s has to answer.
+    /// Answers a plain read out of the tier. `None`: s3s has to answer. If the exchange knows the
+    /// identity by then, its signature has held, and the tier had no answer.
     pub async fn try_answer(
         &self,
         request: &Request<Body>,

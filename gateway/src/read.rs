@@ -108,7 +108,7 @@ impl ObjectReader {
     ) -> Result<Self, prometheus::Error> {
         let settings = gateway.read.clone();
         let metrics = ReadMetrics::new(registry)?;
-        let rules = SharingRules::from_settings(gateway);
+        let rules = SharingRules::of_reads(gateway);
         let admission = ReadAdmission::new(
             settings.bytes_in_flight_max.unwrap_or(gateway.memory.capacity).0,
             &settings,
@@ -356,10 +356,12 @@ impl ObjectReader {
         if !ready.is_empty() {
             outcome(verdict_of(verdict));
             fetch.iter_mut().for_each(|fetch| fetch.note_answer_left());
+            cx.tenant().note_read(verdict_of(verdict) == ReadVerdict::Hit);
         } else if let Some(fetch) = &mut fetch {
             fetch.await_first_bytes().await.map_err(|error| self.open_failure(cx, mount, error))?;
             if let Some((verdict, via)) = fetch.bytes_origin() {
                 self.note_outcome(cx, verdict, via);
+                cx.tenant().note_read(verdict == ReadVerdict::Hit);
             }
         }
         Ok(ReadOpenOutcome::Object(ReadyObject { attributes, extent, part, ready, fetch }))
@@ -367,7 +369,6 @@ impl ObjectReader {
 
     fn note_outcome(&self, cx: &RequestContext, verdict: ReadVerdict, via: BytesOrigin) {
         self.shared.metrics.reads[verdict].inc();
-        cx.tenant().note_read(verdict == ReadVerdict::Hit);
         cx.note_outcome(verdict, via);
     }
 

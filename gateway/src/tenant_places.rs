@@ -25,6 +25,13 @@ pub(crate) struct SharingRules {
 }
 
 impl SharingRules {
+    /// The same for reads: all requests under way may wait for their bytes.
+    pub fn of_reads(settings: &GatewaySettings) -> Self {
+        let rules = Self::from_settings(settings);
+        let requests_max = settings.limits.requests_in_flight_max as usize;
+        Self { waiting_max: rules.waiting_max.max(requests_max), ..rules }
+    }
+
     /// Reads them from the settings.
     pub fn from_settings(settings: &GatewaySettings) -> Self {
         Self {

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,7 +44,7 @@ impl Deref for TrustedCluster {
 }
 
 /// The files' state, to notice changes: modification time and length of each.
-type FileStamps = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
+type FileStamps = Vec<(PathBuf, Option<(SystemTime, u64, u64)>)>;
 
 impl TrustedCluster {
     /// Reads the secrets, and the certificates where there are some.
@@ -118,19 +119,23 @@ impl TrustedCluster {
         if files.is_empty() {
             return;
         }
-        let mut seen = stamp_files(&files);
         // They may have changed since they were first read.
-        self.reread_secrets();
+        let (mut seen, mut failed) = (None, None);
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
             let now = stamp_files(&files);
-            if now != seen {
-                seen = now;
-                self.reread_secrets();
+            if seen.as_ref() == Some(&now) {
+                continue;
+            }
+            match self.reread_secrets(failed.as_ref() != Some(&now)) {
+                true => seen = Some(now),
+                // Whoever may read it changes without the file.
+                false => failed = Some(now),
             }
         }
     }
 
-    fn reread_secrets(&self) {
+    /// Returns whether the secrets could be read. `warns`: says so if not.
+    fn reread_secrets(&self, warns: bool) -> bool {
         match self.settings.read_secrets() {
             Ok(texts) => {
                 self.adopt_secrets(&texts);
@@ -138,12 +143,18 @@ impl TrustedCluster {
                     accepted = texts.accepted.len(),
                     "the cluster's secret is in force, and those accepted besides"
                 );
+                true
             }
-            Err(error) => tracing::warn!(
-                setting = error.setting(),
-                error = format!("{:#}", anyhow::Error::new(error)),
-                "the changed secret can't be used: the one read before stays"
-            ),
+            Err(error) => {
+                if warns {
+                    tracing::warn!(
+                        setting = error.setting(),
+                        error = format!("{:#}", anyhow::Error::new(error)),
+                        "the changed secret can't be used: the one read before stays"
+                    );
+                }
+                false
+            }
         }
     }
 
@@ -174,7 +185,9 @@ impl FollowedFiles {
 
 fn stamp_files(files: &[PathBuf]) -> FileStamps {
     let state = |file: &PathBuf| {
-        fs::metadata(file).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len())))
+        fs::metadata(file)
+            .ok()
+            .and_then(|meta| Some((meta.modified().ok()?, meta.len(), meta.ino())))
     };
     files.iter().map(|file| (file.clone(), state(file))).collect()
 }

@@ -10,8 +10,8 @@ use super::route::Route;
 
 /// Target of the lines, for filters: `log.level = "warn,verbs3::audit=info"`.
 const TARGET: &str = "verbs3::audit";
-/// Longest part of a body that a line holds, in bytes. Lists of objects may be longer.
-const ARGUMENTS_BYTES_MAX: usize = 2048;
+/// Longest part of a body that a line holds, in letters. Lists of objects may be longer.
+const ARGUMENTS_MAX: usize = 2048;
 
 /// Writes a line, if the request is one to be accounted for.
 pub(super) fn audit_request(
@@ -48,6 +48,34 @@ pub(super) fn audit_request(
     }
 }
 
+/// A request that is not answered yet. A caller who hangs up ends its handling, but perhaps not what
+/// it has begun: then that is the line.
+pub(super) struct UnansweredRequest<'a>(Option<(&'static Route, &'a CoordinatorRequest)>);
+
+impl<'a> UnansweredRequest<'a> {
+    pub(super) fn begin(route: &'static Route, asked: &'a CoordinatorRequest) -> Self {
+        Self(route.is_audited.then_some((route, asked)))
+    }
+
+    /// Notes that there is an answer.
+    pub(super) fn conclude(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for UnansweredRequest<'_> {
+    fn drop(&mut self) {
+        let Some((route, asked)) = self.0.take() else { return };
+        let (path, query, arguments) = (&asked.path, public_query(&asked.query), shown_body(asked));
+        let owner = asked.query_text("owner");
+        tracing::info!(
+            target: TARGET, who = %asked.caller, action = route.name, ?path, ?query, ?arguments,
+            owner = owner.map(tracing::field::debug),
+            "asked; the caller hung up before the answer, and it may have been done"
+        );
+    }
+}
+
 /// The query without the token that a store may show there.
 fn public_query(query: &str) -> String {
     let shown: Vec<&str> = query.split('&').filter(|pair| !pair.starts_with("token=")).collect();
@@ -55,9 +83,14 @@ fn public_query(query: &str) -> String {
 }
 
 fn shown_body(asked: &CoordinatorRequest) -> String {
-    let shown = &asked.body[..asked.body.len().min(ARGUMENTS_BYTES_MAX)];
-    let mut text = String::from_utf8_lossy(shown).into_owned();
-    if shown.len() < asked.body.len() {
+    // Written anew, so that blanks push nothing out of the line.
+    let value = serde_json::from_slice::<serde_json::Value>(&asked.body);
+    let body = value.map_or_else(
+        |_| String::from_utf8_lossy(&asked.body).into_owned(),
+        |value| value.to_string(),
+    );
+    let mut text: String = body.chars().take(ARGUMENTS_MAX).collect();
+    if text.len() < body.len() {
         text.push_str(&format!("… ({} bytes)", asked.body.len()));
     }
     text

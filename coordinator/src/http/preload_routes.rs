@@ -9,7 +9,7 @@ use http::StatusCode;
 use schemars::json_schema;
 use tokio::time::Instant;
 use verbs3_coordinator_client::api::CoordinatorRefusalKind;
-use verbs3_preload::api::{JobView, JobsPage, PreloadJobSpec};
+use verbs3_preload::api::{JobView, JobsPage, PreloadJobAction, PreloadJobSpec, PreloadPriority};
 use verbs3_preload::{
     JobOwner, JobStoreError, JobsPageToken, JobsPageTokenError, PAGE_JOBS_MAX, PreloadEngine,
     PreloadEngineError,
@@ -18,7 +18,8 @@ use verbs3_preload::{
 use super::proven_lines::ProvenLine;
 use super::request::CoordinatorRequest;
 use super::response::{
-    CoordinatorResponse, HandlerResult, malformed_response, unavailable_response,
+    CoordinatorResponse, HandlerResult, forbidden_response, malformed_response,
+    unavailable_response,
 };
 use super::route::Route;
 use crate::coordinator_state::CoordinatorState;
@@ -89,6 +90,18 @@ pub(super) fn preload_routes() -> Vec<Route> {
     ]
 }
 
+/// Returns what of a job is left to operators: a gateway that asks for somebody may not pass it on.
+fn operators_part(spec: &PreloadJobSpec) -> Option<String> {
+    let parts = [
+        (spec.action != PreloadJobAction::Load, "action"),
+        (spec.priority == PreloadPriority::High, "priority \"high\""),
+        (spec.pin_ttl.is_some(), "pin_ttl"),
+        (spec.manifest.is_some(), "manifest"),
+    ];
+    let (_, name) = parts.into_iter().find(|(is_there, _)| *is_there)?;
+    Some(format!("a job with an owner has no {name}: that is for operators"))
+}
+
 /// Says how a route answers that begins a job.
 pub(super) fn begins_job(route: Route) -> Route {
     route
@@ -104,6 +117,9 @@ impl CoordinatorState {
         spec: PreloadJobSpec,
         owner: Option<JobOwner>,
     ) -> HandlerResult {
+        if let Some(why) = owner.as_ref().and_then(|_| operators_part(&spec)) {
+            return Err(forbidden_response(why));
+        }
         let created = self.require_engine().await?.create_owned_job(spec, owner).await;
         let (view, is_new) = created.map_err(|error| preload_refusal(&error))?;
         if is_new {

@@ -299,3 +299,25 @@ async fn every_change_has_a_line_in_the_audit_log() {
     assert!(job["arguments"].as_str().unwrap().contains("s3://train/a"), "{job}");
     assert!(lines[3]["fields"]["reason"].as_str().unwrap().contains("nobody"));
 }
+
+/// What an operator alone may ask for is not asked for in somebody's name.
+#[tokio::test]
+async fn a_gateway_begins_no_job_that_is_an_operators() {
+    let stage = Stage::start(true).await;
+    let gateway = stage.client("gateway/evil");
+    for part in [
+        serde_json::json!({ "action": "evict" }),
+        serde_json::json!({ "action": "unpin" }),
+        serde_json::json!({ "tier": "disk", "pin_ttl": 60 }),
+        serde_json::json!({ "priority": "high" }),
+        serde_json::json!({ "manifest": "s3://train/list" }),
+    ] {
+        let mut job = part;
+        job["prefixes"] = serde_json::json!(["s3://train/"]);
+        let path = "/v1/preload?owner=anybody";
+        let begun = gateway.post_json::<_, serde_json::Value>(path, &job, Duration::ZERO).await;
+        let refusal = begun.unwrap_err().refusal_kind();
+        assert_eq!(refusal, Some(CoordinatorRefusalKind::Forbidden), "{job}");
+    }
+    stage.running.coordinator.shutdown().await;
+}

@@ -17,7 +17,7 @@ use crate::metrics::{DenialReason, GatewayHttpMetrics};
 use crate::operation_table::TABLE;
 use crate::operations::query;
 use crate::preload;
-use crate::s3_errors::access_denied;
+use crate::s3_errors::{access_denied, slow_down};
 
 /// Gives s3s the secrets.
 pub(crate) struct AuthKeyProvider {
@@ -69,6 +69,11 @@ impl S3Access for AuthAccessGate {
                 return Err(access_denied());
             };
             exchange.recognise_identity(identity).await?;
+        }
+        // s3s reads documents whole. They wait for their turn among the uploads, and here, since
+        // nothing can wait once a body is read.
+        if !exchange.reserve_body().await {
+            return Err(slow_down());
         }
         query::check_parameters(name, cx.uri().query().unwrap_or_default())
             .inspect_err(|_| self.metrics.count_denial(DenialReason::Unsupported))

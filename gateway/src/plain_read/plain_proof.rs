@@ -99,6 +99,9 @@ impl<'a> PlainProof<'a> {
         let [algorithm, credential, stamp, expires, listed, signature] = values;
         let credential = credential?;
         let (access_key, scope) = credential.split_once("%2F")?;
+        if credential.contains('/') || listed?.contains(';') {
+            return None;
+        }
         // Anything else would be signed in another spelling than it is sent in.
         let scope = scope.replace("%2F", "/");
         let listed = listed?.replace("%3B", ";");
@@ -141,12 +144,18 @@ impl<'a> PlainProof<'a> {
             let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
             !text.is_empty() && text.bytes().all(known)
         };
+        // As s3s has it.
+        let plain_region = |text: &str| {
+            let known =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            (1..=64).contains(&text.len()) && text.bytes().all(known)
+        };
         let mut parts = self.scope.split('/');
         let mut part = || parts.next();
         let (day, region, service, end) = (part(), part(), part(), part());
         plain(self.access_key)
             && self.stamp.get(..8).is_some_and(|of_stamp| day == Some(of_stamp))
-            && region.is_some_and(plain)
+            && region.is_some_and(plain_region)
             && (service, end) == (Some("s3"), Some("aws4_request"))
             && parts.next().is_none()
     }

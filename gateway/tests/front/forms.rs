@@ -147,7 +147,8 @@ async fn forms_share_a_bound_and_give_their_memory_back() {
     }
     let held =
         || prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather()).unwrap();
-    let both = format!("verbs3_gateway_form_bytes {}\n", 2 * whole.len());
+    // Counted by the KiB.
+    let both = format!("verbs3_gateway_form_bytes {}\n", 2 * whole.len().next_multiple_of(1024));
     until(|| held().contains(&both)).await;
     assert_eq!(post(&stage, "data", &whole).await.error(), (503, "SlowDown".to_owned()));
     drop(slow);

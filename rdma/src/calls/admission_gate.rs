@@ -7,8 +7,9 @@
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -144,6 +145,10 @@ impl Drop for GateCloser {
     }
 }
 
+/// Least time between two warnings of failed handshakes; the metric counts all of them.
+const WARNING_EVERY: Duration = Duration::from_secs(1);
+static LAST_WARNING: Mutex<Option<Instant>> = Mutex::new(None);
+
 fn log_refusal(address: &str, error: &HandshakeError) {
     transport_metrics().handshakes_failed[error.handshake_failure()].inc();
     match error {
@@ -151,6 +156,16 @@ fn log_refusal(address: &str, error: &HandshakeError) {
         HandshakeError::Lost(_) | HandshakeError::Draining => {
             tracing::debug!(address, %error, "a handshake ended early");
         }
-        _ => tracing::warn!(address, %error, "a handshake failed"),
+        _ => {
+            let cause = std::error::Error::source(error).map(ToString::to_string);
+            // Anybody can fail at this as often as they like.
+            let mut last = LAST_WARNING.lock();
+            if last.is_some_and(|last| last.elapsed() < WARNING_EVERY) {
+                tracing::debug!(address, %error, cause, "a handshake failed");
+            } else {
+                *last = Some(Instant::now());
+                tracing::warn!(address, %error, cause, "a handshake failed");
+            }
+        }
     }
 }

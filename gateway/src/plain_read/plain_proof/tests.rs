@@ -118,6 +118,7 @@ fn a_changed_url_does_not_hold() {
         ("%2Fus-east-1", "%2fus-east-1"),
         ("%2Fus-east-1", "/us-east-1"),
         ("us-east-1", "us%2Deast-1"),
+        ("us-east-1", "RegionOne"),
         ("SignedHeaders=host", "SignedHeaders=host%3Brange"),
         ("SignedHeaders=host", "SignedHeaders="),
         ("X-Amz-Expires", "X-Amz-expires"),
