@@ -38,6 +38,7 @@ pub(super) fn preload_routes() -> Vec<Route> {
             async { state.begin_job(asked.parse_body()?, asked_owner(asked)).await }.boxed()
         }))
         .of_owners()
+        .refuses(StatusCode::FORBIDDEN, "A job with an owner asks for what is an operator's")
         .summary("Begin a job, or find the one of this id")
         .takes::<PreloadJobSpec>()
         .in_query::<String>("owner", OWNER),

@@ -1,5 +1,6 @@
 """Reads of the plain form have the same answer as those that carry something more: a gateway may take a shorter way for them."""
 
+import proof
 import pytest
 from data import made
 
@@ -14,6 +15,22 @@ OWN = {"date", "x-amz-request-id", "x-amz-id-2", "x-verbs3-cache", "x-verbs3-tra
 KEYS = ["small", "deep/er/object.tar", "empty", "with~all-of_these.0", "missing"]
 RANGES = [None, "bytes=0-0", "bytes=5-99", "bytes=-7", "bytes=100000-", "bytes=262143-262144", f"bytes={SIZE}-", "bytes=5-2",
           "bytes=0-1,3-4", "bytes=99999999999999999999-"]
+
+
+def plain_reads() -> int:
+    return int(sum(value for name, _, value in proof.scrape() if name == "verbs3_gateway_plain_reads_total"))
+
+
+def test_plain_reads_go_the_short_way_and_those_with_more_do_not(raw, filled):
+    raw.call("GET", filled, "small")
+    before = plain_reads()
+    for send in (raw.call, raw.presigned):
+        for method in ("GET", "HEAD"):
+            assert send(method, filled, "small").status == 200
+    after = plain_reads()
+    assert after == before + 4
+    assert raw.call("GET", filled, "small", headers=MORE).status == 200
+    assert plain_reads() == after
 
 
 @pytest.fixture
