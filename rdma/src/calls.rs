@@ -18,7 +18,6 @@ mod outgoing_frame;
 mod queued_bytes;
 mod requester;
 mod session;
-mod way_ticket;
 
 use std::future::Future;
 use std::io;
@@ -42,10 +41,10 @@ pub(crate) use inlet_error::InletError;
 pub(crate) use outgoing_frame::OutgoingFrame;
 pub(crate) use queued_bytes::{QueuedBytesBudget, QueuedBytesPermit};
 pub(crate) use session::{ServerSession, serve_session};
-pub use way_ticket::{TicketOffice, TicketRules, TicketTextError, WayTicket};
 
 use crate::landing::{Landing, LandingFill};
 use crate::transport::TransportKind;
+use crate::way_ticket::{TicketRules, WayTicket};
 
 /// The runtime of a connection's tasks, and the tracker that waits for them at the end.
 #[derive(Clone, Copy)]

@@ -33,9 +33,9 @@ pub use transport_error::{
     UnreachableCause,
 };
 
-use crate::calls::WayTicket;
 use crate::landing::Landing;
 use crate::peer::TransportWays;
+use crate::way_ticket::WayTicket;
 
 /// The way in which bytes reached this host. Every answer reports it, so that a silent fallback
 /// can't exist.

@@ -19,8 +19,9 @@ use verbs3_config::{
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
-use verbs3_rdma::calls::{HandshakeSecret, TicketRules};
+use verbs3_rdma::calls::HandshakeSecret;
 use verbs3_rdma::tcp::TcpTls;
+use verbs3_rdma::way_ticket::TicketRules;
 
 /// Time between two looks at the files. One stat per file: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use futures::FutureExt;
 
 use super::frame::{FrameHeader, HEADER_BYTES, MemorySegment, SEGMENT_BYTES};
 use super::handshake::{self, HandshakeSecret, HandshakeTerms};
-use super::way_ticket::TicketRules;
+use crate::way_ticket::TicketRules;
 
 const BYTES_MAX: u32 = 64 << 10;
 

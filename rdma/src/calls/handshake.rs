@@ -31,8 +31,8 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VERSION};
-use super::way_ticket::{KnownTicket, STUB_BYTES, TicketRules, TicketStub, WayTicket};
 use crate::metrics::HandshakeFailure;
+use crate::way_ticket::{KnownTicket, STUB_BYTES, TicketRules, TicketStub, WayTicket};
 
 /// The secret that every host of a cluster knows, and those that are accepted beside it while the
 /// cluster changes it. Clones share them, and see them replaced. Never printed.

@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::calls::{TicketTextError, WayTicket};
+use crate::way_ticket::{TicketTextError, WayTicket};
 
 /// Most rails that a host may name: more than any host has ports, and too few to fill the welcome.
 pub const RAILS_MAX: usize = 32;
@@ -229,7 +229,7 @@ fn host_id() -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::calls::TicketRules;
+    use crate::way_ticket::TicketRules;
     use proptest::prelude::*;
     use verbs3_certificates::NodeRole;
 
@@ -302,7 +302,7 @@ mod tests {
         let ticket = TicketRules::new(true).office.issue_ticket(NodeRole::Gateway, i64::MAX);
         let text = ways.to_string() + &ticket.to_line();
         assert!(text.len() <= TEXT_BYTES_MAX);
-        assert_eq!(TransportWays::parse(&text).unwrap().ticket, Some(ticket));
+        assert_eq!(TransportWays::parse(&ticket.to_line()).unwrap().ticket, Some(ticket));
     }
 
     #[test]
