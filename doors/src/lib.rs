@@ -6,10 +6,12 @@ mod address;
 mod fair_places;
 mod fair_queue;
 mod key_shares;
+mod rare_warning;
 mod waiting_room;
 
 pub use address::address_group;
 pub use fair_places::{FairPermit, FairPlaces, FairRefusal};
 pub use fair_queue::{FairLimits, FairParty, FairQueue, QueueAnswer};
 pub use key_shares::{KeyShare, KeyShares};
+pub use rare_warning::RareWarning;
 pub use waiting_room::{RoomLimits, WaitingGuest, WaitingRoom};
