@@ -173,8 +173,7 @@ impl ActivityBoard {
         let mut tenants: BTreeMap<&str, TenantActivity> = BTreeMap::new();
         let mut seen = Duration::ZERO;
         for bin in self.bins.iter().filter(|bin| (oldest..=newest).contains(&bin.number)) {
-            total.counters =
-                total.counters.combine_each(bin.span.counters, u64::saturating_add);
+            total.counters = total.counters.combine_each(bin.span.counters, u64::saturating_add);
             total.requests.add_counts(&bin.span.requests);
             total.store.add_counts(&bin.span.store);
             seen += BIN;

@@ -14,6 +14,7 @@ use verbs3_preload::ObjectAdmin;
 
 use crate::cluster_claim::{ClusterClaimError, claim_store};
 use crate::coordinator_state::{CoordinatorOptions, CoordinatorState, PreloadHandles};
+use crate::http::console::Console;
 use crate::leader_preload::PreloadSetup;
 use crate::metrics::CoordinatorMetrics;
 use crate::published_map::{HotPublished, PublishedMap};
@@ -49,6 +50,8 @@ impl CoordinatorServer {
             recipient: ProofRecipient::draw_random(),
             desk: RelayDispatcher::new(options.relays, metrics.clone()),
             metrics,
+            console: options.console.clone().map(Console::new),
+            activity: Mutex::default(),
             options,
             store,
             clock: Arc::new(BootLeaseClock),
@@ -73,6 +76,9 @@ impl CoordinatorServer {
         state.tasks.spawn(state.clone().stand_for_election());
         state.tasks.spawn(state.clone().weigh_hot());
         state.tasks.spawn(state.clone().renew_claim());
+        if let Some(console) = &state.console {
+            state.tasks.spawn(console.console_users().follow_file(state.stop.clone()));
+        }
     }
 
     /// Starts a task that runs jobs whenever this coordinator leads. Shutdown joins it.

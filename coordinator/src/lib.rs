@@ -1,6 +1,7 @@
 //! The control plane: owns membership of the cluster and the placement map. Never on the read path.
 #![forbid(unsafe_code)]
 
+mod activity_board;
 mod cluster_claim;
 mod coordinator;
 mod coordinator_state;
@@ -20,5 +21,8 @@ pub mod store;
 pub use cluster_claim::ClusterClaimError;
 pub use coordinator::{CoordinatorError, CoordinatorServer};
 pub use coordinator_state::CoordinatorOptions;
+pub use http::console::{
+    ConsoleOptions, ConsoleRole, ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry,
+};
 pub use leader_preload::PreloadSetup;
 pub use relay_queues::RelayQueueOptions;

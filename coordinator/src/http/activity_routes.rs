@@ -14,9 +14,8 @@ use crate::activity_board::REPORT_EVERY;
 use crate::coordinator_state::CoordinatorState;
 
 pub(super) fn activity_routes() -> Vec<Route> {
-    let route = Route::post("activity", "/v1/activity", |state, asked| {
-        state.take_activity(asked).boxed()
-    });
+    let route =
+        Route::post("activity", "/v1/activity", |state, asked| state.take_activity(asked).boxed());
     vec![
         route
             .asked_by(&[NodeRole::Gateway, NodeRole::Worker])

@@ -40,7 +40,10 @@ impl ConsoleResponse {
     }
 
     pub(super) fn from_asset(content_type: &'static str, text: &'static str) -> Self {
-        Self { body: Bytes::from_static(text.as_bytes()), ..Self::empty(StatusCode::OK, content_type) }
+        Self {
+            body: Bytes::from_static(text.as_bytes()),
+            ..Self::empty(StatusCode::OK, content_type)
+        }
     }
 
     /// Answers with a sentence, where there is no page for it.
@@ -117,9 +120,9 @@ impl ConsoleCookie {
             let (found, value) = pair.trim().split_once('=')?;
             (found == name).then_some(value)
         });
-        pairs.next().filter(|value| {
-            value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit())
-        })
+        pairs
+            .next()
+            .filter(|value| value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit()))
     }
 }
 

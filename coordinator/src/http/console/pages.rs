@@ -11,7 +11,6 @@ mod sign_in;
 mod tenants;
 
 pub(super) use frame::{PageContent, PageFrame, PageTab, draw_notice};
-pub(super) use health::{HealthPicture, health_of};
 pub(super) use jobs::{
     JobFormValues, draw_job, draw_job_form, draw_jobs, draw_stop_form, job_path,
 };

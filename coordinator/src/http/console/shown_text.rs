@@ -135,9 +135,10 @@ mod tests {
 
     #[test]
     fn figures_are_readable() {
-        assert_eq!([size_text(1023), size_text(1536), size_text(200 << 30)], [
-            "1023 B", "1.5 KiB", "200 GiB"
-        ]);
+        assert_eq!(
+            [size_text(1023), size_text(1536), size_text(200 << 30)],
+            ["1023 B", "1.5 KiB", "200 GiB"]
+        );
         assert_eq!(count_text(1_234_567).replace('\u{202f}', " "), "1 234 567");
         assert_eq!(percent_text(1, 0), None);
         assert_eq!(percent_text(99_999, 100_000).as_deref(), Some("99.99 %"));

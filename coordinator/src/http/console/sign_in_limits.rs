@@ -37,7 +37,8 @@ impl TryBucket {
     }
 
     fn refill(&mut self, rate: TryRate, now: Instant) {
-        let gained = now.saturating_duration_since(self.at).as_secs_f64() / rate.every.as_secs_f64();
+        let gained =
+            now.saturating_duration_since(self.at).as_secs_f64() / rate.every.as_secs_f64();
         *self = Self { left: (self.left + gained).min(rate.burst), at: now };
     }
 

@@ -114,12 +114,16 @@ fn draw_tile(tile: &FigureTile<'_>) -> Markup {
 
 fn draw_latencies(hour: &ActivityHour) -> Markup {
     let rows = [
-        ("Requests of clients", &hour.total.requests, line_of(hour, |bin| {
-            bin.requests.quantile_us(0.99)
-        })),
-        ("Store, to its answer's head", &hour.total.store, line_of(hour, |bin| {
-            bin.store.quantile_us(0.99)
-        })),
+        (
+            "Requests of clients",
+            &hour.total.requests,
+            line_of(hour, |bin| bin.requests.quantile_us(0.99)),
+        ),
+        (
+            "Store, to its answer's head",
+            &hour.total.store,
+            line_of(hour, |bin| bin.store.quantile_us(0.99)),
+        ),
     ];
     html! {
         div class="scroll" tabindex="0" role="region" aria-label="Latency" {
