@@ -7,6 +7,7 @@ pub mod console_user;
 pub mod doctor;
 mod drain;
 pub mod membership;
+pub mod plan;
 pub mod preload;
 pub mod status;
 pub mod version;

@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         TopLevelCommand::ConsoleUser(arguments) => {
             command::console_user::print_user_entry(&arguments)
         }
+        TopLevelCommand::Plan(arguments) => command::plan::run_plan(&arguments),
         TopLevelCommand::Doctor(arguments) => command::doctor::run_doctor(&arguments),
         TopLevelCommand::Bench(BenchCommand::Fabric(arguments)) => {
             command::bench::fabric::run_fabric_bench(&arguments)
