@@ -120,6 +120,10 @@ pub struct CoordinatorConsoleSettings {
     /// Time after which a session ends in any case.
     #[setting(default = "12h", range = "5m"..="7d")]
     pub session_age: TimePeriod,
+    /// Time between two reports of each gateway and worker, for the pages' figures. Who misses three
+    /// of them, and 15 seconds, is called silent.
+    #[setting(default = "10s", range = "1s"..="30s")]
+    pub report_every: TimePeriod,
 }
 
 /// The `[coordinator.store]` table.

@@ -4,6 +4,9 @@
 //! Soft state of bounded size: 120 bins of 30 seconds for the whole cluster, and the last report of
 //! each process. It begins anew with each coordinator that leads. Long histories, and figures of one
 //! process over time, are what `/metrics` and Prometheus are for.
+//!
+//! A process that ends says so. One that does not is called silent, and its last figures count no
+//! more; what it did meanwhile counts nowhere, since nobody knows when.
 
 mod latency_counts;
 
@@ -18,14 +21,16 @@ use verbs3_coordinator_client::lease_clock::LeaseInstant;
 
 pub(crate) use latency_counts::LatencyCounts;
 
-/// Length of one bin of the history. Reports come three times as often.
+/// Length of one bin of the history. Reports come at least as often.
 pub(crate) const BIN: Duration = Duration::from_secs(30);
 /// Bins that are kept: one hour.
 pub(crate) const BINS_MAX: u64 = 120;
-/// Time between two reports of one process.
-pub(crate) const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// Reports in a row that a process may miss before it is called silent.
+const MISSED_MAX: u32 = 3;
+/// Shortest silence that is called so: an election takes seconds.
+const SILENT_AFTER_MIN: Duration = Duration::from_secs(15);
 /// Who has not reported for so long is not shown any more.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 /// Processes that are remembered: as many workers as there may be, and a gateway beside each.
 const NODES_MAX: usize = 8192;
 
@@ -37,7 +42,7 @@ type NodeKey = (ActivityRole, String);
 pub(crate) enum ReportRefusal {
     #[error("a name has 1 to 128 bytes, and no control characters")]
     Name,
-    #[error("{NODES_MAX} processes have reported within a minute, as many as there may be")]
+    #[error("{NODES_MAX} processes report, as many as there may be")]
     Full,
 }
 
@@ -88,16 +93,33 @@ pub(crate) struct NodeReport {
     pub(crate) last: NodeActivity,
     pub(crate) pace: Option<NodePace>,
     pub(crate) age: Duration,
+    /// It owes reports. What it said last may not be so any more.
+    pub(crate) is_silent: bool,
 }
 
 /// The reports of all processes, and the hour that they make up.
-#[derive(Default)]
 pub(crate) struct ActivityBoard {
+    silent_after: Duration,
+    /// When the first report came.
+    since: Option<LeaseInstant>,
+    /// When it was last looked who is to be forgotten.
+    swept: LeaseInstant,
     nodes: BTreeMap<NodeKey, NodeRecord>,
     bins: VecDeque<ActivityBin>,
 }
 
 impl ActivityBoard {
+    /// Makes a board for processes that report so often.
+    pub(crate) fn new(report_every: Duration) -> Self {
+        Self {
+            silent_after: (report_every * MISSED_MAX).max(SILENT_AFTER_MIN),
+            since: None,
+            swept: LeaseInstant::default(),
+            nodes: BTreeMap::new(),
+            bins: VecDeque::new(),
+        }
+    }
+
     /// Takes a report. The first one of a process counts for nothing: since when it has worked is
     /// not known.
     pub(crate) fn record_report(
@@ -106,14 +128,18 @@ impl ActivityBoard {
         now: LeaseInstant,
     ) -> Result<(), ReportRefusal> {
         trim_report(&mut report)?;
+        self.since.get_or_insert(now);
+        self.forget_nodes(now);
         let key = (report.role, report.name.clone());
         let before = self.nodes.remove(&key);
         if before.is_none() && self.nodes.len() >= NODES_MAX {
-            self.nodes.retain(|_, record| is_recent(record.at, now));
+            let silent_after = self.silent_after;
+            self.nodes.retain(|_, record| age_of(record, now) <= silent_after);
             if self.nodes.len() >= NODES_MAX {
                 return Err(ReportRefusal::Full);
             }
         }
+        let before = before.filter(|before| age_of(before, now) <= self.silent_after);
         let recent = before.as_ref().map(|before| {
             // A process that was started again counts from zero.
             let unchanged = NodeActivity::default();
@@ -122,7 +148,9 @@ impl ActivityBoard {
             self.count_progress(&report, base, counters, now);
             NodePace { counters, over: now.saturating_duration_since(before.at) }
         });
-        self.nodes.insert(key, NodeRecord { at: now, last: report, recent });
+        if !report.is_leaving {
+            self.nodes.insert(key, NodeRecord { at: now, last: report, recent });
+        }
         Ok(())
     }
 
@@ -176,7 +204,7 @@ impl ActivityBoard {
             total.counters = total.counters.combine_each(bin.span.counters, u64::saturating_add);
             total.requests.add_counts(&bin.span.requests);
             total.store.add_counts(&bin.span.store);
-            seen += BIN;
+            seen += self.watched_of(bin.number, now);
             for (name, tenant) in &bin.tenants {
                 let sum = tenants.entry(name).or_insert_with(|| TenantActivity {
                     name: name.clone(),
@@ -197,21 +225,31 @@ impl ActivityBoard {
         ActivityHour { bins, total, seen, tenants }
     }
 
-    /// Returns the processes that have reported within the last minute, sorted by role and name.
+    /// Returns how much of a bin has passed since the first report.
+    fn watched_of(&self, number: u64, now: LeaseInstant) -> Duration {
+        let began = LeaseInstant::from_nanos(number.saturating_mul(bin_nanos()));
+        let from = self.since.map_or(began, |since| since.max(began));
+        now.saturating_duration_since(from)
+            .min(BIN - from.saturating_duration_since(began).min(BIN))
+    }
+
+    /// Returns the processes that have reported within the last hour and did not say goodbye, sorted
+    /// by role and name.
     pub(crate) fn recent_reports(&self, now: LeaseInstant) -> Vec<NodeReport> {
-        let recent = self.nodes.values().filter(|record| is_recent(record.at, now));
+        let recent = self.nodes.values().filter(|record| is_remembered(record.at, now));
         let report = |record: &NodeRecord| NodeReport {
             last: record.last.clone(),
             pace: record.recent,
-            age: now.saturating_duration_since(record.at),
+            age: age_of(record, now),
+            is_silent: age_of(record, now) > self.silent_after,
         };
         recent.map(report).collect()
     }
 
-    /// Returns the sum of what is so now at all processes.
+    /// Returns the sum of what is so now at all processes, without those that are silent.
     pub(crate) fn current_gauges(&self, now: LeaseInstant) -> ActivityGauges {
-        let recent = self.nodes.values().filter(|record| is_recent(record.at, now));
-        recent.fold(ActivityGauges::default(), |sum, record| {
+        let heard = self.nodes.values().filter(|node| age_of(node, now) <= self.silent_after);
+        heard.fold(ActivityGauges::default(), |sum, record| {
             let ActivityGauges {
                 fills_running,
                 fills_waiting,
@@ -229,17 +267,33 @@ impl ActivityBoard {
         })
     }
 
-    /// Returns how many processes are remembered.
-    pub(crate) fn node_count(&self) -> usize {
-        self.nodes.len()
+    /// Returns how many processes report.
+    pub(crate) fn reporter_count(&self, now: LeaseInstant) -> usize {
+        self.nodes.values().filter(|node| age_of(node, now) <= self.silent_after).count()
+    }
+
+    /// Now and then: there may be thousands.
+    fn forget_nodes(&mut self, now: LeaseInstant) {
+        if now.saturating_duration_since(self.swept) >= BIN {
+            self.swept = now;
+            self.nodes.retain(|_, record| is_remembered(record.at, now));
+        }
     }
 }
 
 fn bin_number(now: LeaseInstant) -> u64 {
-    now.as_nanos() / u64::try_from(BIN.as_nanos()).unwrap_or(u64::MAX)
+    now.as_nanos() / bin_nanos()
 }
 
-fn is_recent(at: LeaseInstant, now: LeaseInstant) -> bool {
+fn bin_nanos() -> u64 {
+    u64::try_from(BIN.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn age_of(record: &NodeRecord, now: LeaseInstant) -> Duration {
+    now.saturating_duration_since(record.at)
+}
+
+fn is_remembered(at: LeaseInstant, now: LeaseInstant) -> bool {
     now.saturating_duration_since(at) <= FORGOTTEN_AFTER
 }
 

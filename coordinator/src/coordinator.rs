@@ -12,6 +12,7 @@ use verbs3_coordinator_client::lease_clock::BootLeaseClock;
 use verbs3_coordinator_client::proof::{ProofRecipient, ReplayGuard};
 use verbs3_preload::ObjectAdmin;
 
+use crate::activity_board::ActivityBoard;
 use crate::cluster_claim::{ClusterClaimError, claim_store};
 use crate::coordinator_state::{CoordinatorOptions, CoordinatorState, PreloadHandles};
 use crate::http::console::Console;
@@ -51,7 +52,9 @@ impl CoordinatorServer {
             desk: RelayDispatcher::new(options.relays, metrics.clone()),
             metrics,
             console: options.console.clone().map(Console::new),
-            activity: Mutex::default(),
+            activity: Mutex::new(ActivityBoard::new(
+                options.console.as_ref().map(|console| console.report_every).unwrap_or_default(),
+            )),
             options,
             store,
             clock: Arc::new(BootLeaseClock),
@@ -78,6 +81,7 @@ impl CoordinatorServer {
         state.tasks.spawn(state.clone().renew_claim());
         if let Some(console) = &state.console {
             state.tasks.spawn(console.console_users().follow_file(state.stop.clone()));
+            state.tasks.spawn(state.clone().watch_console());
         }
     }
 

@@ -205,8 +205,14 @@ pub fn coordinator_options(
 }
 
 fn console_options(console: &CoordinatorConsoleSettings) -> anyhow::Result<Option<ConsoleOptions>> {
-    let CoordinatorConsoleSettings { users, plain, sessions_max, session_idle, session_age } =
-        console;
+    let CoordinatorConsoleSettings {
+        users,
+        plain,
+        sessions_max,
+        session_idle,
+        session_age,
+        report_every,
+    } = console;
     let Some(file) = users else { return Ok(None) };
     Ok(Some(ConsoleOptions {
         users: ConsoleUsers::read_file(file).context("coordinator.console.users")?,
@@ -214,6 +220,7 @@ fn console_options(console: &CoordinatorConsoleSettings) -> anyhow::Result<Optio
         sessions_max: *sessions_max as usize,
         session_idle: session_idle.0,
         session_age: session_age.0,
+        report_every: report_every.0,
     }))
 }
 

@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn board() -> ActivityBoard {
+    ActivityBoard::new(Duration::from_secs(10))
+}
+
 fn seconds(seconds: u64) -> LeaseInstant {
     LeaseInstant::default().saturating_add(Duration::from_secs(seconds))
 }
@@ -21,7 +25,7 @@ fn tenant(name: &str, requests: u64) -> TenantActivity {
 
 #[test]
 fn only_what_was_done_since_the_last_report_counts() {
-    let mut board = ActivityBoard::default();
+    let mut board = board();
     // What a process did before the first report may be years old.
     board.record_report(report("a", 1, 1_000_000), seconds(100)).unwrap();
     assert_eq!(board.last_hour(seconds(100)).total.counters.requests, 0);
@@ -36,25 +40,25 @@ fn only_what_was_done_since_the_last_report_counts() {
 
 #[test]
 fn an_hour_is_kept_and_no_more() {
-    let mut board = ActivityBoard::default();
+    let mut board = board();
     for tick in 0..1000 {
         board.record_report(report("a", 1, tick), seconds(tick * 10)).unwrap();
     }
     assert_eq!(board.bins.len() as u64, BINS_MAX);
     let hour = board.last_hour(seconds(9990));
     assert_eq!(hour.bins.len() as u64, BINS_MAX);
-    assert_eq!(hour.total.counters.requests, 360);
-    assert_eq!(hour.seen, Duration::from_secs(3600));
+    assert_eq!(hour.total.counters.requests, 358);
+    assert_eq!(hour.seen, Duration::from_secs(3570));
     // Later, when nobody has reported for half an hour.
     let hour = board.last_hour(seconds(9990 + 1800));
     assert!(hour.bins.last().unwrap().is_none());
-    assert_eq!(hour.total.counters.requests, 180);
+    assert_eq!(hour.total.counters.requests, 178);
     assert_eq!(board.last_hour(seconds(100_000)).total.counters.requests, 0);
 }
 
 #[test]
-fn who_is_silent_is_not_shown_and_gives_way() {
-    let mut board = ActivityBoard::default();
+fn who_is_silent_is_called_so_and_gives_way() {
+    let mut board = board();
     for number in 0..NODES_MAX {
         board.record_report(report(&format!("n{number}"), 1, 0), seconds(100)).unwrap();
     }
@@ -62,15 +66,53 @@ fn who_is_silent_is_not_shown_and_gives_way() {
     assert_eq!(board.record_report(one_more.clone(), seconds(110)), Err(ReportRefusal::Full));
     assert_eq!(board.record_report(report("n7", 1, 0), seconds(150)), Ok(()));
     assert_eq!(board.record_report(one_more, seconds(170)), Ok(()));
-    let names: Vec<String> =
-        board.recent_reports(seconds(170)).into_iter().map(|node| node.last.name).collect();
-    assert_eq!(names, ["n7", "one-more"]);
-    assert_eq!(board.node_count(), 2);
+    let names = |at| -> Vec<(String, bool)> {
+        let nodes = board.recent_reports(seconds(at)).into_iter();
+        nodes.map(|node| (node.last.name, node.is_silent)).collect()
+    };
+    assert_eq!(names(170), [("n7".to_owned(), false), ("one-more".to_owned(), false)]);
+    assert_eq!(names(190), [("n7".to_owned(), true), ("one-more".to_owned(), false)]);
+    assert_eq!(board.reporter_count(seconds(190)), 1);
+    assert_eq!(names(150 + 3601), [("one-more".to_owned(), true)]);
+}
+
+#[test]
+fn who_says_goodbye_is_not_missed_and_its_last_work_counts() {
+    let mut board = board();
+    board.record_report(report("a", 1, 5), seconds(100)).unwrap();
+    let last = NodeActivity { is_leaving: true, ..report("a", 1, 9) };
+    board.record_report(last, seconds(105)).unwrap();
+    assert!(board.recent_reports(seconds(106)).is_empty());
+    assert_eq!(board.last_hour(seconds(106)).total.counters.requests, 4);
+}
+
+#[test]
+fn what_was_done_in_a_long_silence_is_no_peak_and_its_gauges_end() {
+    let mut board = board();
+    let gauges = ActivityGauges { fills_running: 7, ..ActivityGauges::default() };
+    board.record_report(NodeActivity { gauges, ..report("a", 1, 5) }, seconds(100)).unwrap();
+    assert_eq!(board.current_gauges(seconds(130)), gauges);
+    assert_eq!(board.current_gauges(seconds(131)), ActivityGauges::default());
+    board.record_report(report("a", 1, 1000), seconds(1000)).unwrap();
+    assert_eq!(board.last_hour(seconds(1000)).total.counters.requests, 0);
+    board.record_report(report("a", 1, 1001), seconds(1010)).unwrap();
+    assert_eq!(board.last_hour(seconds(1010)).total.counters.requests, 1);
+}
+
+#[test]
+fn what_was_seen_of_an_hour_begins_with_the_first_report() {
+    let mut board = board();
+    for at in [100, 110, 120] {
+        board.record_report(report("a", 1, at), seconds(at)).unwrap();
+    }
+    // Bins of 30 seconds: from 100 to 120, and to 125 in the one after.
+    assert_eq!(board.last_hour(seconds(120)).seen, Duration::from_secs(20));
+    assert_eq!(board.last_hour(seconds(125)).seen, Duration::from_secs(25));
 }
 
 #[test]
 fn a_report_holds_no_more_than_it_may() {
-    let mut board = ActivityBoard::default();
+    let mut board = board();
     for name in ["", "a\nb", &"x".repeat(ACTIVITY_NAME_BYTES_MAX + 1)] {
         assert_eq!(board.record_report(report(name, 1, 0), seconds(1)), Err(ReportRefusal::Name));
     }
@@ -88,7 +130,7 @@ fn a_report_holds_no_more_than_it_may() {
 
 #[test]
 fn tenants_are_summed_over_gateways() {
-    let mut board = ActivityBoard::default();
+    let mut board = board();
     for (at, requests) in [(1, 0), (2, 5)] {
         for gateway in ["g1", "g2"] {
             let mut said = report(gateway, 1, 0);

@@ -10,7 +10,6 @@ use super::caller::RequestCaller;
 use super::request::CoordinatorRequest;
 use super::response::{CoordinatorResponse, HandlerResult, forbidden_response, malformed_response};
 use super::route::Route;
-use crate::activity_board::REPORT_EVERY;
 use crate::coordinator_state::CoordinatorState;
 
 pub(super) fn activity_routes() -> Vec<Route> {
@@ -25,6 +24,10 @@ pub(super) fn activity_routes() -> Vec<Route> {
             .summary("What a gateway or worker has done since its start, for the console")
             .takes_message("api::NodeActivity")
             .answers_message("When the next report is wanted", "api::ActivityWish"),
+        Route::get("activity_wish", "/v1/activity", |state, _| state.say_wish().boxed())
+            .asked_by(&[NodeRole::Gateway, NodeRole::Worker])
+            .summary("Whether reports for the console are wanted, and how often")
+            .answers_message("How often they are wanted", "api::ActivityWish"),
     ]
 }
 
@@ -37,19 +40,24 @@ impl CoordinatorState {
         if !self.is_leader() {
             return Err(self.not_leader().await);
         }
-        let every_ms = match self.console {
-            None => 0,
-            Some(_) => {
-                let mut board = self.activity.lock();
-                let taken = board.record_report(report, self.clock.now());
-                self.metrics.activity_reporters.set(board.node_count() as i64);
-                taken.map_err(|error| {
-                    malformed_response(StatusCode::BAD_REQUEST, error.to_string())
-                })?;
-                u64::try_from(REPORT_EVERY.as_millis()).unwrap_or(u64::MAX)
-            }
-        };
-        Ok(CoordinatorResponse::from_json(StatusCode::OK, &ActivityWish { every_ms }))
+        if self.console.is_some() {
+            let taken = self.activity.lock().record_report(report, self.clock.now());
+            taken
+                .map_err(|error| malformed_response(StatusCode::BAD_REQUEST, error.to_string()))?;
+        }
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &self.activity_wish()))
+    }
+
+    async fn say_wish(&self) -> HandlerResult {
+        if !self.is_leader() {
+            return Err(self.not_leader().await);
+        }
+        Ok(CoordinatorResponse::from_json(StatusCode::OK, &self.activity_wish()))
+    }
+
+    fn activity_wish(&self) -> ActivityWish {
+        let every = self.console.as_ref().map(|console| console.report_every().as_millis());
+        ActivityWish { every_ms: every.map_or(0, |ms| u64::try_from(ms).unwrap_or(u64::MAX)) }
     }
 }
 

@@ -16,6 +16,7 @@ mod user_pages;
 mod users;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -38,6 +39,8 @@ const HASHING_MAX: usize = 2;
 const WAITING_MAX: usize = 16;
 /// Objects that are looked up at once; each asks a store and workers.
 const LOOKUPS_MAX: usize = 4;
+/// Time between two looks at what has ended: sessions, and processes that report.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Settings of the console.
 #[derive(Debug, Clone)]
@@ -48,6 +51,8 @@ pub struct ConsoleOptions {
     pub sessions_max: usize,
     pub session_idle: Duration,
     pub session_age: Duration,
+    /// Time between two reports of each gateway and worker.
+    pub report_every: Duration,
 }
 
 /// State of the console of one coordinator.
@@ -90,6 +95,10 @@ impl Console {
         self.options.users.clone()
     }
 
+    pub(super) fn report_every(&self) -> Duration {
+        self.options.report_every
+    }
+
     fn find_user(&self, headers: &HeaderMap, is_tls: bool) -> Option<SignedInUser> {
         let token = ConsoleCookie::Session.read_from(headers, is_tls)?;
         let purpose = match is_part(headers) {
@@ -111,6 +120,23 @@ pub(super) fn is_console_path(path: &str) -> bool {
 }
 
 impl CoordinatorState {
+    /// Ends sessions whose time is over or whose user's entry has changed, until the coordinator
+    /// stops. May be cancelled at any time.
+    pub(crate) async fn watch_console(self: Arc<Self>) {
+        let Some(console) = &self.console else { return };
+        while self.stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            console.sessions.lock().end_stale(&console.options.users, Instant::now());
+            self.count_sessions(console);
+            let reporting = self.activity.lock().reporter_count(self.clock.now());
+            self.metrics.activity_reporters.set(reporting as i64);
+        }
+    }
+
+    fn count_sessions(&self, console: &Console) {
+        let sessions = console.sessions.lock().session_count();
+        self.metrics.console_sessions.set(sessions as i64);
+    }
+
     /// Answers a request to the console. Bodies are read only of users, and of sign-in forms.
     pub(super) async fn answer_console(
         &self,
@@ -135,6 +161,12 @@ impl CoordinatorState {
             return ConsoleResponse::from_sentence(StatusCode::FORBIDDEN, text);
         }
         match (is_post, path) {
+            (false, "/console/icon.svg") => {
+                return ConsoleResponse::from_asset(
+                    "image/svg+xml",
+                    include_str!("console/icon.svg"),
+                );
+            }
             (false, "/console/style.css") => {
                 return ConsoleResponse::from_asset(
                     "text/css; charset=utf-8",

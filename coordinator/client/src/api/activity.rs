@@ -13,7 +13,8 @@ pub const ACTIVITY_TENANTS_MAX: usize = 65;
 /// Longest name in a report, in bytes.
 pub const ACTIVITY_NAME_BYTES_MAX: usize = 128;
 
-/// Body of `POST /v1/activity`. The answer is [`ActivityWish`].
+/// Body of `POST /v1/activity`. The answer is [`ActivityWish`], which `GET` of the same path asks for
+/// without saying anything.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeActivity {
@@ -22,6 +23,8 @@ pub struct NodeActivity {
     pub name: String,
     /// Another number after each start: the counters begin anew then.
     pub life: u64,
+    /// The process ends: this is its last report, and nobody needs to miss it.
+    pub is_leaving: bool,
     pub counters: ActivityCounters,
     pub gauges: ActivityGauges,
     /// Whole requests of S3 clients.

@@ -10,7 +10,7 @@ use maud::Markup;
 
 /// Nothing is taken from elsewhere, no script or style stands in a page, and no page is framed.
 const CONTENT_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; \
-    connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+    img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// Headers of every answer.
 const HEADERS: [(HeaderName, &str); 8] = [

@@ -1,4 +1,5 @@
 // Shows the changing part of a page anew every five seconds: the same markup that the server draws.
+// Says so whenever it does not, so that nobody takes old figures for new ones.
 "use strict";
 (() => {
   const live = document.getElementById("live");
@@ -6,23 +7,54 @@
   const toggle = document.getElementById("live-toggle");
   if (!live || !state || !toggle) return;
   let paused = false;
+  let asking = false;
+  // Set only if it changes: each change is read out.
+  const say = (text) => { if (state.textContent !== text) state.textContent = text; };
   const refresh = async () => {
-    if (paused || document.hidden || live.contains(document.activeElement)) return;
+    if (paused || asking || document.hidden) return;
+    // What somebody is using is not taken away under their hands.
+    const used = document.activeElement;
+    if (live.contains(used) && used.matches("a, button, input")) {
+      say("Waits while a link of the figures is in use.");
+      return;
+    }
+    asking = true;
     try {
-      const answer = await fetch(location.href, { headers: { "x-console-part": "live" }, redirect: "error" });
-      if (answer.status === 401) { state.textContent = "You are signed out. Load the page anew."; paused = true; return; }
-      if (!answer.ok) throw new Error();
+      const signal = AbortSignal.timeout(10000);
+      const headers = { "x-console-part": "live" };
+      const answer = await fetch(location.href, { headers, signal, redirect: "error" });
+      if (answer.status === 401) {
+        paused = true;
+        toggle.hidden = true;
+        say("You are signed out, and these figures stand still. Load the page anew.");
+        return;
+      }
+      if (!answer.ok) throw new Error(String(answer.status));
       const parsed = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const regions = [...live.querySelectorAll(".scroll")];
+      const kept = regions.map((region) => ({ left: region.scrollLeft, focused: region === document.activeElement }));
+      if (paused) return;
       live.replaceChildren(...parsed.body.childNodes);
-      state.textContent = "Live";
-    } catch { state.textContent = "The coordinator does not answer; these figures are older."; }
+      live.querySelectorAll(".scroll").forEach((region, at) => {
+        if (!kept[at]) return;
+        region.scrollLeft = kept[at].left;
+        if (kept[at].focused) region.focus({ preventScroll: true });
+      });
+      say("Live");
+    } catch {
+      say("The coordinator does not answer. These figures are old.");
+    } finally {
+      asking = false;
+    }
   };
   toggle.hidden = false;
   toggle.addEventListener("click", () => {
     paused = !paused;
     toggle.textContent = paused ? "Go on" : "Pause";
-    state.textContent = paused ? "Paused" : "Live";
+    say(paused ? "Paused: these figures stand still." : "Live");
+    refresh();
   });
-  state.textContent = "Live";
+  document.addEventListener("visibilitychange", refresh);
+  say("Live");
   setInterval(refresh, 5000);
 })();

@@ -9,6 +9,8 @@ mod object;
 mod overview;
 mod sign_in;
 mod tenants;
+#[cfg(test)]
+mod tests;
 
 pub(super) use frame::{PageContent, PageFrame, PageTab, draw_notice};
 pub(super) use jobs::{

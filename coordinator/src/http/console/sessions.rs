@@ -71,7 +71,8 @@ impl SessionTable {
     /// Begins a session and returns its token. Who has as many as one user may, or where all places
     /// are taken, loses the one that was used longest ago.
     pub(super) fn begin_session(&mut self, name: &str, known: KnownUser, now: Instant) -> String {
-        self.remove_expired(now);
+        let limits = self.limits;
+        self.sessions.retain(|_, session| is_alive(session, &limits, now));
         let of_user = self.sessions.values().filter(|session| session.user == name).count();
         if of_user >= PER_USER_MAX {
             self.remove_oldest(|session| session.user == name);
@@ -121,14 +122,19 @@ impl SessionTable {
         self.sessions.remove(&digest_of(token));
     }
 
+    /// Ends all sessions that nobody could use any more.
+    pub(super) fn end_stale(&mut self, users: &ConsoleUsers, now: Instant) {
+        let limits = self.limits;
+        self.sessions.retain(|_, session| {
+            let known = users.find_user(&session.user);
+            is_alive(session, &limits, now)
+                && known.is_some_and(|known| known.entry == session.entry)
+        });
+    }
+
     /// Returns how many sessions there are.
     pub(super) fn session_count(&self) -> usize {
         self.sessions.len()
-    }
-
-    fn remove_expired(&mut self, now: Instant) {
-        let limits = self.limits;
-        self.sessions.retain(|_, session| is_alive(session, &limits, now));
     }
 
     fn remove_oldest(&mut self, which: impl Fn(&SessionRecord) -> bool) {
@@ -238,6 +244,22 @@ mod tests {
         // Another salt: it is as if the password had changed.
         assert_eq!(stage.find(&alice, SessionUse::ByHand, 1), None);
         assert_eq!(stage.find(&bob, SessionUse::ByHand, 1), None);
+    }
+
+    #[test]
+    fn sessions_end_though_nobody_asks_for_them() {
+        let mut stage = Stage::new();
+        let _old = stage.begin("alice", 0);
+        let _new = stage.begin("bob", 300);
+        let later = |after| stage.start + Duration::from_secs(after);
+        stage.table.end_stale(&stage.users, later(599));
+        assert_eq!(stage.table.session_count(), 2);
+        stage.table.end_stale(&stage.users, later(600));
+        assert_eq!(stage.table.session_count(), 1);
+        write(&stage.folder, &["alice"]);
+        let users = ConsoleUsers::read_file(&stage.folder.path().join("users.toml")).unwrap();
+        stage.table.end_stale(&users, later(600));
+        assert_eq!(stage.table.session_count(), 0);
     }
 
     #[test]

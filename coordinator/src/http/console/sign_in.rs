@@ -12,7 +12,8 @@ use tokio::time::Instant;
 use super::browser::{ConsoleCookie, ConsoleResponse};
 use super::form::{ConsoleForm, STRANGER_FORM_BYTES_MAX};
 use super::pages::{PageContent, PageFrame, draw_sign_in};
-use super::sessions::random_token;
+use super::sessions::{SignedInUser, random_token};
+use super::sign_in_limits::SignInTry;
 use super::users::{NAME_BYTES_MAX, PASSWORD_BYTES_MAX};
 use super::{Console, ConsoleOrigin};
 use crate::coordinator_state::CoordinatorState;
@@ -78,7 +79,11 @@ impl CoordinatorState {
         let refuse = |status, text: &str| self.show_sign_in(console, origin, Some((status, text)));
         let late = "Too many tries. Wait a little, then try again.";
         // Before anything is read.
-        if !console.limits.lock().take_address_try(origin.address, Instant::now()) {
+        let tried = console.limits.lock().take_address_try(origin.address, Instant::now());
+        if let SignInTry::Refused { is_first } = tried {
+            if is_first {
+                audit_failure(None, origin, "too many tries of this address");
+            }
             return refuse(StatusCode::TOO_MANY_REQUESTS, late);
         }
         let form = match ConsoleForm::read_body(headers, body, STRANGER_FORM_BYTES_MAX).await {
@@ -95,7 +100,13 @@ impl CoordinatorState {
         if name.len() > NAME_BYTES_MAX || password.len() > PASSWORD_BYTES_MAX {
             return refuse(StatusCode::UNAUTHORIZED, "Name or password is wrong.");
         }
-        if !console.limits.lock().take_name_try(name, Instant::now()) {
+        let users = console.console_users();
+        let known_name = users.find_user(name).map(|_| name);
+        let tried = console.limits.lock().take_name_try(name, Instant::now());
+        if let SignInTry::Refused { is_first } = tried {
+            if is_first {
+                audit_failure(known_name, origin, "too many tries of this name");
+            }
             return refuse(StatusCode::TOO_MANY_REQUESTS, late);
         }
         let Ok(_waiting) = console.waiting.try_acquire() else {
@@ -104,15 +115,11 @@ impl CoordinatorState {
         let Ok(_hashing) = console.hashing.acquire().await else {
             return refuse(StatusCode::SERVICE_UNAVAILABLE, late);
         };
-        let (users, named, secret) =
-            (console.console_users(), name.to_owned(), password.to_owned());
+        let (named, secret) = (name.to_owned(), password.to_owned());
         let verified =
             tokio::task::spawn_blocking(move || users.verify_password(&named, &secret)).await;
         let Some(known) = verified.ok().flatten() else {
-            tracing::warn!(
-                target: AUDIT, who = ?name, action = "console_sign_in",
-                address = %origin.address, "refused"
-            );
+            audit_failure(known_name, origin, "wrong name or password");
             return refuse(StatusCode::UNAUTHORIZED, "Name or password is wrong.");
         };
         tracing::info!(
@@ -120,14 +127,46 @@ impl CoordinatorState {
             address = %origin.address, "signed in"
         );
         console.limits.lock().forgive_address(origin.address);
-        let mut sessions = console.sessions.lock();
-        if let Some(before) = ConsoleCookie::Session.read_from(headers, origin.is_tls) {
-            sessions.end_session(before);
-        }
-        let token = sessions.begin_session(name, known, Instant::now());
-        self.metrics.console_sessions.set(sessions.session_count() as i64);
+        let token = {
+            let mut sessions = console.sessions.lock();
+            if let Some(before) = ConsoleCookie::Session.read_from(headers, origin.is_tls) {
+                sessions.end_session(before);
+            }
+            sessions.begin_session(name, known, Instant::now())
+        };
+        self.count_sessions(console);
         ConsoleResponse::see_other("/console")
             .with_cookie(ConsoleCookie::Session.set_text(&token, origin.is_tls))
             .with_cookie(ConsoleCookie::Form.set_text("", origin.is_tls))
     }
+
+    /// Ends the session of a user.
+    pub(super) fn sign_out(
+        &self,
+        console: &Console,
+        user: &SignedInUser,
+        headers: &HeaderMap,
+        origin: ConsoleOrigin,
+    ) -> ConsoleResponse {
+        if let Some(token) = ConsoleCookie::Session.read_from(headers, origin.is_tls) {
+            console.sessions.lock().end_session(token);
+        }
+        self.count_sessions(console);
+        tracing::info!(
+            target: AUDIT, who = %format_args!("console/{}", user.name),
+            action = "console_sign_out", address = %origin.address, "signed out"
+        );
+        ConsoleResponse::see_other("/console/sign-in")
+            .with_cookie(ConsoleCookie::Session.set_text("", origin.is_tls))
+    }
+}
+
+/// Writes a line on a sign-in that failed. Names of nobody are left out: they may be passwords that
+/// were typed into the wrong field.
+fn audit_failure(known_name: Option<&str>, origin: ConsoleOrigin, reason: &str) {
+    let who = known_name.map_or_else(|| "nobody".to_owned(), |name| format!("console/{name}"));
+    tracing::warn!(
+        target: AUDIT, %who, action = "console_sign_in", address = %origin.address, reason,
+        "refused"
+    );
 }

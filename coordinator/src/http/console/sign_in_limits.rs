@@ -29,26 +29,38 @@ struct TryRate {
 struct TryBucket {
     left: f64,
     at: Instant,
+    /// It has refused a try since it last took one.
+    has_refused: bool,
+}
+
+/// Whether something may be tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SignInTry {
+    Taken,
+    /// It has to wait. `is_first`: the one before did not, so this one is worth a line.
+    Refused {
+        is_first: bool,
+    },
 }
 
 impl TryBucket {
     fn full(rate: TryRate, now: Instant) -> Self {
-        Self { left: rate.burst, at: now }
+        Self { left: rate.burst, at: now, has_refused: false }
     }
 
     fn refill(&mut self, rate: TryRate, now: Instant) {
         let gained =
             now.saturating_duration_since(self.at).as_secs_f64() / rate.every.as_secs_f64();
-        *self = Self { left: (self.left + gained).min(rate.burst), at: now };
+        *self = Self { left: (self.left + gained).min(rate.burst), at: now, ..*self };
     }
 
-    fn take_try(&mut self, rate: TryRate, now: Instant) -> bool {
+    fn take_try(&mut self, rate: TryRate, now: Instant) -> SignInTry {
         self.refill(rate, now);
-        let may = self.left >= 1.0;
-        if may {
-            self.left -= 1.0;
+        if self.left >= 1.0 {
+            (self.left, self.has_refused) = (self.left - 1.0, false);
+            return SignInTry::Taken;
         }
-        may
+        SignInTry::Refused { is_first: !std::mem::replace(&mut self.has_refused, true) }
     }
 }
 
@@ -69,8 +81,8 @@ impl SignInLimits {
         }
     }
 
-    /// Takes one try of an address. False: it has to wait.
-    pub(super) fn take_address_try(&mut self, address: IpAddr, now: Instant) -> bool {
+    /// Takes one try of an address.
+    pub(super) fn take_address_try(&mut self, address: IpAddr, now: Instant) -> SignInTry {
         let group = address_group(address);
         if !self.addresses.contains_key(&group) && self.addresses.len() >= ADDRESSES_MAX {
             self.addresses.retain(|_, bucket| {
@@ -78,7 +90,7 @@ impl SignInLimits {
                 bucket.left < PER_ADDRESS.burst
             });
             if self.addresses.len() >= ADDRESSES_MAX {
-                return false;
+                return SignInTry::Refused { is_first: false };
             }
         }
         let bucket =
@@ -86,8 +98,8 @@ impl SignInLimits {
         bucket.take_try(PER_ADDRESS, now)
     }
 
-    /// Takes one try of a name. False: it has to wait.
-    pub(super) fn take_name_try(&mut self, name: &str, now: Instant) -> bool {
+    /// Takes one try of a name.
+    pub(super) fn take_name_try(&mut self, name: &str, now: Instant) -> SignInTry {
         let slot = (self.hasher.hash_one(name) % NAME_SLOTS as u64) as usize;
         let bucket = self.names[slot].get_or_insert_with(|| TryBucket::full(PER_NAME, now));
         bucket.take_try(PER_NAME, now)
@@ -113,7 +125,8 @@ mod tests {
         let (mut limits, start) = (SignInLimits::new(), Instant::now());
         let tries = |limits: &mut SignInLimits, number, after| {
             let now = start + Duration::from_secs(after);
-            (0..100).filter(|_| limits.take_address_try(address(number), now)).count()
+            let taken = |_: &u32| limits.take_address_try(address(number), now) == SignInTry::Taken;
+            (0..100).filter(taken).count()
         };
         assert_eq!(tries(&mut limits, 1, 0), 8);
         assert_eq!(tries(&mut limits, 2, 0), 8, "another address");
@@ -126,19 +139,34 @@ mod tests {
     #[test]
     fn a_name_has_tries_whether_or_not_somebody_has_it() {
         let (mut limits, now) = (SignInLimits::new(), Instant::now());
-        let tries = (0..1000).filter(|_| limits.take_name_try("alice", now)).count();
-        assert_eq!(tries, 40);
-        assert!(limits.take_name_try("alice", now + Duration::from_secs(2)));
+        let mut taken = |_: &u32| limits.take_name_try("alice", now) == SignInTry::Taken;
+        assert_eq!((0..1000).filter(&mut taken).count(), 40);
+        let later = now + Duration::from_secs(2);
+        assert_eq!(limits.take_name_try("alice", later), SignInTry::Taken);
+    }
+
+    #[test]
+    fn the_first_try_that_is_refused_is_told_apart() {
+        let (mut limits, start) = (SignInLimits::new(), Instant::now());
+        let mut lines = |after| {
+            let now = start + Duration::from_secs(after);
+            let first = SignInTry::Refused { is_first: true };
+            (0..100).filter(|_| limits.take_address_try(address(1), now) == first).count()
+        };
+        assert_eq!(lines(0), 1);
+        assert_eq!(lines(1), 0);
+        assert_eq!(lines(35), 1);
     }
 
     #[test]
     fn addresses_without_end_take_no_memory_without_end() {
         let (mut limits, start) = (SignInLimits::new(), Instant::now());
-        let many = (0..10_000).filter(|&number| limits.take_address_try(address(number), start));
+        let mut take = |number, now| limits.take_address_try(address(number), now);
+        let many = (0..10_000).filter(|&number| take(number, start) == SignInTry::Taken);
         assert_eq!(many.count(), ADDRESSES_MAX);
-        assert!(!limits.take_address_try(address(20_000), start));
+        assert_ne!(take(20_000, start), SignInTry::Taken);
         let later = start + Duration::from_secs(11);
-        assert!(limits.take_address_try(address(20_000), later));
+        assert_eq!(take(20_000, later), SignInTry::Taken);
         assert_eq!(limits.addresses.len(), 1);
     }
 }

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use verbs3_coordinator_client::api::{CoordinatorRefusal, escape_path_segment};
 use verbs3_preload::api::{JobView, PreloadJobSpec, PreloadPriority, PreloadTier};
 
-use super::browser::{ConsoleCookie, ConsoleResponse};
+use super::browser::ConsoleResponse;
 use super::form::{ConsoleForm, USER_FORM_BYTES_MAX};
 use super::pages::{
     JobFormValues, ObjectQuestion, PageContent, PageFrame, PageTab, draw_job, draw_job_form,
@@ -43,6 +43,13 @@ fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Says which moment a page shows.
+fn time_text(now_ms: u64) -> String {
+    let seconds = now_ms / 1000 % 86_400;
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    format!("As of {hours:02}:{minutes:02}:{:02} UTC.", seconds % 60)
+}
+
 impl CoordinatorState {
     pub(super) async fn answer_user(
         &self,
@@ -69,12 +76,7 @@ impl CoordinatorState {
                 return ConsoleResponse::from_sentence(StatusCode::FORBIDDEN, text);
             }
             if path == "/console/sign-out" {
-                if let Some(token) = ConsoleCookie::Session.read_from(&head.headers, origin.is_tls)
-                {
-                    console.sessions.lock().end_session(token);
-                }
-                return ConsoleResponse::see_other("/console/sign-in")
-                    .with_cookie(ConsoleCookie::Session.set_text("", origin.is_tls));
+                return self.sign_out(console, user, &head.headers, origin);
             }
             return self.change_as_user(user, path, &form).await;
         }
@@ -100,10 +102,13 @@ impl CoordinatorState {
             "/console/object" => self.object_page(console, head.uri.query()).await,
             _ => self.job_page(user, path).await,
         };
+        let as_of = time_text(now_ms());
+        let live = page.content.live.map(|live| maud::html! { (live) p class="hint" { (as_of) } });
         if is_part(&head.headers) {
-            let part = page.content.live.unwrap_or_default();
-            return ConsoleResponse::from_page(page.status, part);
+            return ConsoleResponse::from_page(page.status, live.unwrap_or_default());
         }
+        let content = PageContent { live, ..page.content };
+        let page = UserPage { content, ..page };
         self.frame_page(user, page)
     }
 

@@ -105,7 +105,8 @@ struct UserRecord {
 
 struct UserTable {
     users: BTreeMap<String, UserRecord>,
-    /// Hash that a password of an unknown name is compared with, so that it takes as long.
+    /// Hash that a password of an unknown name is compared with, so that it takes as long as the
+    /// costliest entry.
     decoy: PasswordHash,
 }
 
@@ -209,10 +210,11 @@ fn read_table(path: &Path) -> Result<UserTable, ConsoleUsersError> {
         }
         users.insert(name, UserRecord { known, hash });
     }
-    let Some(first) = users.values().next() else {
+    let costs = |user: &&UserRecord| password_costs(&user.hash).unwrap_or_default();
+    let Some(costliest) = users.values().max_by_key(costs) else {
         return Err(ConsoleUsersError::Nobody { path: owned() });
     };
-    let decoy = first.hash.clone();
+    let decoy = costliest.hash.clone();
     Ok(UserTable { users, decoy })
 }
 
@@ -229,12 +231,17 @@ fn parse_hash(text: &str) -> Result<PasswordHash, PasswordHashFlaw> {
     if hash.algorithm.as_str() != "argon2id" || hash.hash.is_none() {
         return Err(PasswordHashFlaw::Form);
     }
-    let costs = Params::try_from(&hash).map_err(|_| PasswordHashFlaw::Form)?;
-    let asked = [costs.m_cost(), costs.t_cost(), costs.p_cost()];
+    let asked = password_costs(&hash).ok_or(PasswordHashFlaw::Form)?;
     if asked.iter().zip(HASH_COST_MAX).any(|(&cost, most)| cost > most) {
         return Err(PasswordHashFlaw::Costly);
     }
     Ok(hash)
+}
+
+/// Returns memory in KiB, passes and lanes of a hash.
+fn password_costs(hash: &PasswordHash) -> Option<[u32; 3]> {
+    let costs = Params::try_from(hash).ok()?;
+    Some([costs.m_cost(), costs.t_cost(), costs.p_cost()])
 }
 
 /// Makes an entry of the users file.

@@ -53,7 +53,7 @@ impl PageFrame<'_> {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (self.title) " · " (cluster) " · verbs3" }
-                    link rel="icon" href="data:,";
+                    link rel="icon" type="image/svg+xml" href="/console/icon.svg";
                     link rel="stylesheet" href="/console/style.css";
                     @if self.user.is_some() { script src="/console/console.js" defer {} }
                 }
@@ -79,8 +79,7 @@ impl PageFrame<'_> {
                         @if let Some(live) = live {
                             div id="live" { (live) }
                             p class="live-state" {
-                                noscript { "Figures are those of this moment. "
-                                    a href="" { "Load them anew" } }
+                                noscript { a href="" { "Load the figures anew" } }
                                 span id="live-state" role="status" {}
                                 button id="live-toggle" type="button" hidden { "Pause" }
                             }

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 use verbs3_coordinator_client::api::{ActivityRole, ClusterView, WorkerState};
 
 use super::super::picture::ClusterPicture;
-use super::super::shown_text::{count_text, plain_text, sentence};
-use crate::activity_board::BINS_MAX;
+use super::super::shown_text::{count_text, duration_text, plain_text, sentence};
+use crate::activity_board::{BINS_MAX, NodeReport};
 
 /// Bins of the history that are "the last minutes": five minutes.
 const RECENT_BINS: usize = 10;
@@ -14,6 +14,16 @@ const RECENT_BINS: usize = 10;
 pub(in super::super) struct HealthPicture {
     pub(in super::super) findings: Vec<String>,
     pub(in super::super) notes: Vec<String>,
+    workers: usize,
+}
+
+fn well_text(workers: usize) -> String {
+    match workers {
+        1 => "The one worker answers, and nothing waits for you.".to_owned(),
+        _ => {
+            format!("All {} workers answer, and nothing waits for you.", count_text(workers as u64))
+        }
+    }
 }
 
 /// Collects what is wrong. The coordinator's own findings come first.
@@ -21,7 +31,9 @@ pub(in super::super) fn health_of(picture: &ClusterPicture) -> HealthPicture {
     let mut findings: Vec<String> =
         picture.cluster.findings.iter().map(|finding| sentence(finding)).collect();
     findings.extend(rail_findings(&picture.cluster));
-    for node in &picture.nodes {
+    findings
+        .extend(picture.nodes.iter().filter_map(|node| silence_finding(node, &picture.cluster)));
+    for node in picture.nodes.iter().filter(|node| !node.is_silent) {
         let name = plain_text(&node.last.name);
         let cut_off = node.last.gauges.stores_cut_off;
         if cut_off > 0 {
@@ -41,7 +53,29 @@ pub(in super::super) fn health_of(picture: &ClusterPicture) -> HealthPicture {
             ));
         }
     }
-    HealthPicture { findings, notes: collect_notes(picture) }
+    let workers = picture.cluster.workers.len();
+    HealthPicture { findings, notes: collect_notes(picture), workers }
+}
+
+/// Of a worker that is lost, the coordinator's own finding tells.
+fn silence_finding(node: &NodeReport, cluster: &ClusterView) -> Option<String> {
+    let name = &node.last.name;
+    let is_expected = match node.last.role {
+        ActivityRole::Gateway => true,
+        ActivityRole::Worker => cluster.workers.iter().any(|worker| {
+            worker.id.0 == *name
+                && matches!(worker.state, WorkerState::Serving | WorkerState::Draining)
+        }),
+    };
+    (node.is_silent && is_expected).then(|| {
+        format!(
+            "{} {} has said nothing of its work for {}, and did not say that it would end. Look \
+            whether it runs and reaches the coordinators. The figures leave it out.",
+            role_name(node.last.role),
+            plain_text(name),
+            duration_text(node.age)
+        )
+    })
 }
 
 fn rail_findings(cluster: &ClusterView) -> Vec<String> {
@@ -80,8 +114,8 @@ fn collect_notes(picture: &ClusterPicture) -> Vec<String> {
     }
     if picture.nodes.is_empty() {
         notes.push(
-            "No gateway and no worker has reported its figures yet. The first ones come within a \
-            minute after the leader's start."
+            "No gateway and no worker has reported its figures yet. They ask every minute \
+            whether a leader wants them."
                 .to_owned(),
         );
     }
@@ -109,7 +143,7 @@ impl HealthPicture {
                     span class="mark" aria-hidden="true" { (if is_well { "✓" } else { "!" }) }
                     @if is_well { "The cluster is well" } @else { "Something is to be done" }
                 }
-                @if is_well { p { "All workers answer, and nothing waits for you." } }
+                @if is_well { p { (well_text(self.workers)) } }
                 @else { ul { @for finding in &self.findings { li { (finding) } } } }
             }
             @if !self.notes.is_empty() {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use verbs3_coordinator_client::api::{
-    ActivityRole, RailActivity, TransportActivity, WorkerState, WorkerView,
+    ActivityCounters, ActivityRole, RailActivity, TransportActivity, WorkerState, WorkerView,
 };
 
 use super::super::picture::ClusterPicture;
@@ -23,8 +23,8 @@ pub(in super::super) fn draw_nodes(picture: &ClusterPicture) -> Markup {
         section aria-labelledby="gateways-title" {
             h2 id="gateways-title" { "Gateways" }
             @if gateways.is_empty() {
-                p { "No gateway has reported within the last minute. Coordinators know gateways \
-                    by their reports alone." }
+                p { "No gateway has reported within the last hour. Coordinators know gateways by \
+                    their reports alone." }
             } @else { (draw_gateways(&gateways)) }
         }
         section aria-labelledby="ways-title" {
@@ -50,6 +50,7 @@ fn draw_workers(picture: &ClusterPicture) -> Markup {
                     th scope="col" class="number" { "Memory" }
                     th scope="col" class="number" { "Disk" }
                     th scope="col" class="number" { "Rails" }
+                    th scope="col" { "Heard" }
                     th scope="col" { "Zone" } th scope="col" { "Address" }
                 } }
                 tbody { @for worker in &picture.cluster.workers {
@@ -75,7 +76,7 @@ fn draw_worker(worker: &WorkerView, report: Option<&NodeReport>) -> Markup {
             td class="number" { (worker.share_percent) " %" }
             td class="number" { (count_text(u64::from(worker.slots))) }
             td class="number" {
-                @if let Some(report) = report {
+                @if let Some(report) = report.filter(|report| !report.is_silent) {
                     (size_text(report.last.gauges.memory_held)) " of "
                 }
                 (size_text(tier("memory")))
@@ -86,6 +87,7 @@ fn draw_worker(worker: &WorkerView, report: Option<&NodeReport>) -> Markup {
             td class="number" {
                 @if rails == 0 { "–" } @else { (up.count()) " of " (rails) }
             }
+            td { @if let Some(report) = report { (draw_heard(report)) } @else { "no report" } }
             td { (plain_text(&worker.zone)) }
             td class="key" { (plain_text(&worker.address)) }
         }
@@ -114,22 +116,24 @@ fn draw_gateways(gateways: &[&NodeReport]) -> Markup {
                     th scope="col" class="number" { "Requests" }
                     th scope="col" class="number" { "Failed" }
                     th scope="col" class="number" { "Sent" }
-                    th scope="col" class="number" { "Heard" }
+                    th scope="col" { "Heard" }
                 } }
                 tbody { @for gateway in gateways {
-                    @let (counters, over) = gateway.pace.map_or_else(Default::default, |pace| {
-                        (pace.counters, pace.over)
-                    });
+                    @let pace = gateway.pace.filter(|_| !gateway.is_silent);
+                    @let rate = |pick: fn(&ActivityCounters) -> u64| {
+                        pace.map(|pace| per_second(pick(&pace.counters), pace.over))
+                    };
+                    @let sent = rate(|counters| counters.bytes_sent);
                     tr {
                         th scope="row" { (plain_text(&gateway.last.name)) }
-                        td class="number" { (rate_text(per_second(counters.requests, over))) }
+                        td class="number" { (rate_or_dash(rate(|counters| counters.requests))) }
                         td class="number" {
-                            (rate_text(per_second(counters.requests_failed, over)))
+                            (rate_or_dash(rate(|counters| counters.requests_failed)))
                         }
                         td class="number" {
-                            (size_text(per_second(counters.bytes_sent, over) as u64)) "/s"
+                            @match sent { Some(sent) => { (size_text(sent as u64)) "/s" } None => { "–" } }
                         }
-                        td class="number" { (duration_text(gateway.age)) " ago" }
+                        td { (draw_heard(gateway)) }
                     }
                 } }
             }
@@ -137,9 +141,22 @@ fn draw_gateways(gateways: &[&NodeReport]) -> Markup {
     }
 }
 
+fn rate_or_dash(rate: Option<f64>) -> String {
+    rate.map_or_else(|| "–".to_owned(), rate_text)
+}
+
+/// When a process has last reported. What it said before a silence is not shown as if it were so.
+fn draw_heard(report: &NodeReport) -> Markup {
+    let age = duration_text(report.age);
+    html! {
+        @if report.is_silent { span class="chip bad" { "silent for " (age) } }
+        @else { (age) " ago" }
+    }
+}
+
 fn draw_ways(nodes: &[NodeReport]) -> Markup {
     html! {
-        p { "What went over each transport since the start of its process." }
+        p { "What went over each transport since the start of its process, by its last report." }
         div class="scroll" tabindex="0" role="region" aria-label="Rails and transports" {
             table {
                 thead { tr {
@@ -148,7 +165,7 @@ fn draw_ways(nodes: &[NodeReport]) -> Markup {
                     th scope="col" class="number" { "In" }
                     th scope="col" class="number" { "Out" }
                 } }
-                tbody { @for node in nodes {
+                tbody { @for node in nodes.iter().filter(|node| !node.is_silent) {
                     @for way in &node.last.transports { (draw_transport(node, way)) }
                     @for rail in &node.last.rails { (draw_rail(node, rail)) }
                 } }

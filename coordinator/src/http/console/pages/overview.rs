@@ -1,15 +1,16 @@
 //! The first page: health, the figures of the last hour, what moves, and what is hot.
 
 use maud::{Markup, html};
-use verbs3_coordinator_client::api::{ActivityCounters, WorkerState, WorkerView};
+use verbs3_coordinator_client::api::{ActivityCounters, ActivityRole, WorkerState, WorkerView};
 
 use super::super::picture::ClusterPicture;
 use super::super::shown_text::{
-    count_text, latency_text, per_second, percent_text, plain_text, rate_text, size_text,
+    count_text, duration_text, latency_text, per_second, percent_text, plain_text, rate_text,
+    size_text,
 };
 use super::super::sparkline::draw_sparkline;
 use super::health::{health_of, jobs_text};
-use crate::activity_board::{ActivityHour, ActivitySpan, BIN};
+use crate::activity_board::{ActivityHour, ActivitySpan, BIN, BINS_MAX};
 
 /// One figure, with the line of its hour.
 struct FigureTile<'a> {
@@ -26,6 +27,7 @@ pub(in super::super) fn draw_overview(picture: &ClusterPicture) -> Markup {
         (health_of(picture).draw_health())
         section aria-labelledby="hour-title" {
             h2 id="hour-title" { "The last hour" }
+            p class="hint" { (coverage_text(picture)) }
             div class="tiles" {
                 @for tile in hour_tiles(hour) { (draw_tile(&tile)) }
             }
@@ -36,9 +38,40 @@ pub(in super::super) fn draw_overview(picture: &ClusterPicture) -> Markup {
     }
 }
 
+/// Says what the figures are made of.
+fn coverage_text(picture: &ClusterPicture) -> String {
+    let heard = |role| {
+        picture.nodes.iter().filter(|node| node.last.role == role && !node.is_silent).count()
+    };
+    let named = |count: usize, name: &str| match count {
+        1 => format!("1 {name}"),
+        count => format!("{} {name}s", count_text(count as u64)),
+    };
+    let mut text = format!(
+        "From {} and {}",
+        named(heard(ActivityRole::Gateway), "gateway"),
+        named(heard(ActivityRole::Worker), "worker")
+    );
+    let silent = picture.nodes.iter().filter(|node| node.is_silent).count();
+    if silent > 0 {
+        text.push_str(&format!("; {} more are silent", count_text(silent as u64)));
+    }
+    let seen = picture.hour.seen;
+    if seen + BIN * 2 < BIN * (BINS_MAX as u32) {
+        text.push_str(&format!(
+            ". Only {} of the hour are known: figures begin anew with each coordinator that leads",
+            duration_text(seen)
+        ));
+    }
+    text + "."
+}
+
 /// Returns one value per bin.
 fn line_of(hour: &ActivityHour, value: impl Fn(&ActivitySpan) -> Option<f64>) -> Vec<Option<f64>> {
-    hour.bins.iter().map(|bin| bin.as_ref().and_then(&value)).collect()
+    // The last bin has just begun: it would look as if all had ended.
+    let is_first = hour.bins.iter().flatten().count() < 2;
+    let bins = &hour.bins[..hour.bins.len() - usize::from(!is_first)];
+    bins.iter().map(|bin| bin.as_ref().and_then(&value)).collect()
 }
 
 fn hit_pages(counters: &ActivityCounters) -> (u64, u64) {
