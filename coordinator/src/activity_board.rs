@@ -111,13 +111,22 @@ pub(crate) struct ActivityBoard {
 impl ActivityBoard {
     /// Makes a board for processes that report so often.
     pub(crate) fn new(report_every: Duration) -> Self {
+        Self::silent_from((report_every * MISSED_MAX).max(SILENT_AFTER_MIN))
+    }
+
+    fn silent_from(silent_after: Duration) -> Self {
         Self {
-            silent_after: (report_every * MISSED_MAX).max(SILENT_AFTER_MIN),
+            silent_after,
             since: None,
             swept: LeaseInstant::default(),
             nodes: BTreeMap::new(),
             bins: VecDeque::new(),
         }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self::silent_from(self.silent_after);
     }
 
     /// Takes a report. The first one of a process counts for nothing: since when it has worked is

@@ -14,8 +14,8 @@ use verbs3_preload::ObjectAdmin;
 
 use crate::activity_board::ActivityBoard;
 use crate::cluster_claim::{ClusterClaimError, claim_store};
+use crate::console_access::Console;
 use crate::coordinator_state::{CoordinatorOptions, CoordinatorState, PreloadHandles};
-use crate::http::console::Console;
 use crate::leader_preload::PreloadSetup;
 use crate::metrics::CoordinatorMetrics;
 use crate::published_map::{HotPublished, PublishedMap};

@@ -13,8 +13,8 @@ use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
 use verbs3_preload::{ObjectAdmin, PreloadEngine};
 
 use crate::activity_board::ActivityBoard;
+use crate::console_access::{Console, ConsoleOptions};
 use crate::hot_block_table::{HotBlockTable, HotOptions};
-use crate::http::console::{Console, ConsoleOptions};
 use crate::membership::{ClusterOptions, MembershipController};
 use crate::metrics::CoordinatorMetrics;
 use crate::published_map::{HotPublished, PublishedMap};

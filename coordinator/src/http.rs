@@ -9,7 +9,7 @@ mod admission;
 mod audit;
 mod caller;
 mod cluster_routes;
-pub(crate) mod console;
+mod console;
 mod leader_hint;
 mod map_routes;
 mod object_routes;

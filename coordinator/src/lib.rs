@@ -3,6 +3,7 @@
 
 mod activity_board;
 mod cluster_claim;
+mod console_access;
 mod coordinator;
 mod coordinator_state;
 pub mod hot_block_table;
@@ -19,10 +20,10 @@ mod simulation;
 pub mod store;
 
 pub use cluster_claim::ClusterClaimError;
-pub use coordinator::{CoordinatorError, CoordinatorServer};
-pub use coordinator_state::CoordinatorOptions;
-pub use http::console::{
+pub use console_access::{
     ConsoleOptions, ConsoleRole, ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry,
 };
+pub use coordinator::{CoordinatorError, CoordinatorServer};
+pub use coordinator_state::CoordinatorOptions;
 pub use leader_preload::PreloadSetup;
 pub use relay_queues::RelayQueueOptions;

@@ -16,6 +16,7 @@ import botocore.session
 
 SECRET = "a secret of thirty-two characters or more"
 OPERATOR, VIEWER, PASSWORD = "olga", "vera", "correct horse battery"
+WORKERS = ("gpu-01", "gpu-02")
 START_SECONDS_MAX = 60
 # Markup in a key, as a stranger may choose it.
 HOSTILE_KEY = "set/\"><script>alert(1)</script><img src=x onerror=alert(2)>.bin"
@@ -65,12 +66,12 @@ class Process:
 
 
 class Cluster:
-    """A store, a coordinator with a console, a worker and a gateway."""
+    """A store, a coordinator with a console, two workers and a gateway."""
 
     def __init__(self, folder: Path):
         self.binary, self.folder = os.environ["CONSOLE_BINARY"], folder
         self.processes: list[Process] = []
-        ports = {name: free_port() for name in ("store", "coordinator", "worker", "gateway")}
+        ports = {name: free_port() for name in ("store", "coordinator", "gateway", *WORKERS)}
         self.url = f"http://127.0.0.1:{ports['coordinator']}"
         self.gateway_port = ports["gateway"]
         data = folder / "data"
@@ -90,14 +91,16 @@ class Cluster:
             "coordinator": f'listen = "127.0.0.1:{ports["coordinator"]}"\n{admin}store = {{ path = "{folder}/coordinator" }}\n'
             f'preload = {{ failures = "{folder}/failures", memory = "16MiB" }}\n'
             f'console = {{ users = "{users}", report_every = "1s" }}\n',
-            "worker": f'id = "gpu-01"\nlisten = "127.0.0.1:{ports["worker"]}"\nzone = "rack-a"\n{admin}{memory}',
             "gateway": f'listen = "127.0.0.1:{ports["gateway"]}"\n{admin}{memory}identities = "{data}/identities.toml"\n',
         }
-        for name, section in sections.items():
+        started = {}
+        for name in ("coordinator", *WORKERS, "gateway"):
+            role = "worker" if name in WORKERS else name
+            worker = f'id = "{name}"\nlisten = "127.0.0.1:{ports[name]}"\nzone = "rack-{name[-1]}"\n{admin}{memory}'
             file = folder / f"{name}.toml"
-            file.write_text(f"{shared}[{name}]\n{section}")
-            process = self.start(name, [name, "--config", str(file)])
-            setattr(self, name, process)
+            file.write_text(f"{shared}[{role}]\n{sections.get(name, worker)}")
+            started[name] = self.start(name, [role, "--config", str(file)])
+        self.coordinator, self.gateway = started["coordinator"], started["gateway"]
         self.client = self.make_client(ports["gateway"])
         self.until_ready(folder / "gateway.ready")
 

@@ -17,7 +17,8 @@ from cluster import PASSWORD, Cluster  # noqa: E402
 @pytest.fixture(scope="session")
 def cluster():
     folder = Path(os.environ["CONSOLE_DIR"]) / "cluster"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     cluster = Cluster(folder)
     try:
         cluster.send_traffic()

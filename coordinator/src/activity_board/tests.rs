@@ -87,6 +87,21 @@ fn who_says_goodbye_is_not_missed_and_its_last_work_counts() {
 }
 
 #[test]
+fn who_leads_again_knows_nothing_of_its_time_before() {
+    let mut board = board();
+    for at in [100, 110] {
+        board.record_report(report("a", 1, at), seconds(at)).unwrap();
+    }
+    board.begin_anew();
+    assert!(board.recent_reports(seconds(200)).is_empty());
+    let hour = board.last_hour(seconds(200));
+    assert_eq!((hour.total.counters.requests, hour.seen), (0, Duration::ZERO));
+    // It is as patient as before.
+    board.record_report(report("a", 1, 1), seconds(200)).unwrap();
+    assert_eq!(board.reporter_count(seconds(230)), 1);
+}
+
+#[test]
 fn what_was_done_in_a_long_silence_is_no_peak_and_its_gauges_end() {
     let mut board = board();
     let gauges = ActivityGauges { fills_running: 7, ..ActivityGauges::default() };

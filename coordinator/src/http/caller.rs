@@ -11,7 +11,7 @@ use tokio_util::either::Either;
 use verbs3_certificates::{ClientDemand, NodeName, NodeNameError, NodeRole};
 use verbs3_coordinator_client::CoordinatorTls;
 
-use super::console::ConsoleRole;
+use crate::console_access::ConsoleRole;
 use crate::coordinator_state::CoordinatorState;
 
 /// First byte of a TLS connection: a handshake record. No method of HTTP begins with it.

@@ -1,19 +1,15 @@
-//! The console: pages of the coordinator for people, below `/console`. Owns who is signed in and
-//! what they may do; [`pages`] draws. Changes go through the API's own routes, which hold the rights
-//! and write the audit log. Off without [`ConsoleOptions`].
+//! The console: pages of the coordinator for people, below `/console`. Owns how a browser is answered;
+//! [`crate::console_access`] knows who is signed in, and [`pages`] draws. Changes go through the API's own routes, which hold the rights
+//! and write the audit log.
 
 mod browser;
 mod form;
 mod pages;
 mod picture;
-mod roles;
-mod sessions;
 mod shown_text;
 mod sign_in;
-mod sign_in_limits;
 mod sparkline;
 mod user_pages;
-mod users;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,50 +17,15 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, Request, StatusCode};
 use hyper::body::Incoming;
-use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::admission::UnprovenConnection;
+use crate::console_access::{Console, SessionUse, SignedInUser};
 use crate::coordinator_state::CoordinatorState;
 use browser::{ConsoleCookie, ConsoleResponse, is_foreign_form};
-pub use roles::ConsoleRole;
-use sessions::{SessionLimits, SessionTable, SessionUse, SignedInUser};
-use sign_in_limits::SignInLimits;
-pub use users::{ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry};
 
-/// Passwords that are hashed at once: each takes 19 MiB and tens of milliseconds of a core.
-const HASHING_MAX: usize = 2;
-/// Sign-ins that wait for that.
-const WAITING_MAX: usize = 16;
-/// Objects that are looked up at once; each asks a store and workers.
-const LOOKUPS_MAX: usize = 4;
 /// Time between two looks at what has ended: sessions, and processes that report.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// Settings of the console.
-#[derive(Debug, Clone)]
-pub struct ConsoleOptions {
-    pub users: ConsoleUsers,
-    /// Plain connections from other hosts are taken, too.
-    pub plain_allowed: bool,
-    pub sessions_max: usize,
-    pub session_idle: Duration,
-    pub session_age: Duration,
-    /// Time between two reports of each gateway and worker.
-    pub report_every: Duration,
-}
-
-/// State of the console of one coordinator.
-pub(crate) struct Console {
-    options: ConsoleOptions,
-    sessions: Mutex<SessionTable>,
-    limits: Mutex<SignInLimits>,
-    hashing: Semaphore,
-    waiting: Semaphore,
-    lookups: Semaphore,
-    form_key: String,
-}
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
@@ -74,31 +35,6 @@ pub(super) struct ConsoleOrigin {
 }
 
 impl Console {
-    pub(crate) fn new(options: ConsoleOptions) -> Self {
-        let limits = SessionLimits {
-            sessions_max: options.sessions_max,
-            idle_max: options.session_idle,
-            age_max: options.session_age,
-        };
-        Self {
-            options,
-            sessions: Mutex::new(SessionTable::new(limits)),
-            limits: Mutex::new(SignInLimits::new()),
-            hashing: Semaphore::new(HASHING_MAX),
-            waiting: Semaphore::new(WAITING_MAX),
-            lookups: Semaphore::new(LOOKUPS_MAX),
-            form_key: sessions::random_token(),
-        }
-    }
-
-    pub(crate) fn console_users(&self) -> ConsoleUsers {
-        self.options.users.clone()
-    }
-
-    pub(super) fn report_every(&self) -> Duration {
-        self.options.report_every
-    }
-
     fn find_user(&self, headers: &HeaderMap, is_tls: bool) -> Option<SignedInUser> {
         let token = ConsoleCookie::Session.read_from(headers, is_tls)?;
         let purpose = match is_part(headers) {

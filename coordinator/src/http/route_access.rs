@@ -4,9 +4,9 @@ use http::Method;
 use verbs3_certificates::{NodeName, NodeRole};
 
 use super::caller::RequestCaller;
-use super::console::ConsoleRole;
 use super::request::CoordinatorRequest;
 use super::route::Route;
+use crate::console_access::ConsoleRole;
 
 /// Returns why the caller may not ask `route`. `None`: it may. A worker's own name is up to the
 /// handler, which knows where the request says it.

@@ -142,8 +142,8 @@ pub(super) fn is_foreign_form(headers: &HeaderMap) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::sessions::random_token;
     use super::*;
+    use crate::console_access::random_token;
 
     fn headers(lines: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();

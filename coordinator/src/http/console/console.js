@@ -15,7 +15,7 @@
     // What somebody is using is not taken away under their hands.
     const used = document.activeElement;
     if (live.contains(used) && used.matches("a, button, input")) {
-      say("Waits while a link of the figures is in use.");
+      say("Waits while something in these figures is in use.");
       return;
     }
     asking = true;
@@ -56,5 +56,7 @@
   });
   document.addEventListener("visibilitychange", refresh);
   say("Live");
+  // What has just been begun changes soon.
+  setTimeout(refresh, 1000);
   setInterval(refresh, 5000);
 })();

@@ -9,13 +9,13 @@ use hyper::body::Incoming;
 use sha2::Sha256;
 use tokio::time::Instant;
 
+use super::ConsoleOrigin;
 use super::browser::{ConsoleCookie, ConsoleResponse};
 use super::form::{ConsoleForm, STRANGER_FORM_BYTES_MAX};
 use super::pages::{PageContent, PageFrame, draw_sign_in};
-use super::sessions::{SignedInUser, random_token};
-use super::sign_in_limits::SignInTry;
-use super::users::{NAME_BYTES_MAX, PASSWORD_BYTES_MAX};
-use super::{Console, ConsoleOrigin};
+use crate::console_access::{
+    Console, NAME_BYTES_MAX, PASSWORD_BYTES_MAX, SignInTry, SignedInUser, random_token,
+};
 use crate::coordinator_state::CoordinatorState;
 
 /// How long a sign-in form is good for, in seconds.

@@ -40,7 +40,7 @@ fn line_points(line: &[[f64; 2]]) -> String {
     let mut points: Vec<String> = line.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
     // One point alone would be nothing to see.
     if let ([[x, y]], 1) = (line, points.len()) {
-        points.push(format!("{:.1},{y:.1}", x + 1.0));
+        points.insert(0, format!("{:.1},{y:.1}", (x - 2.0).max(0.0)));
     }
     points.join(" ")
 }

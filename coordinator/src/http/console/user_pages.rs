@@ -16,8 +16,8 @@ use super::pages::{
     draw_jobs, draw_nodes, draw_notice, draw_object, draw_object_form, draw_overview,
     draw_stop_form, draw_tenants, job_path,
 };
-use super::sessions::SignedInUser;
-use super::{Console, ConsoleOrigin, is_part};
+use super::{ConsoleOrigin, is_part};
+use crate::console_access::{Console, SignedInUser};
 use crate::coordinator_state::CoordinatorState;
 use crate::http::caller::RequestCaller;
 use crate::http::request::CoordinatorRequest;
@@ -103,7 +103,8 @@ impl CoordinatorState {
             _ => self.job_page(user, path).await,
         };
         let as_of = time_text(now_ms());
-        let live = page.content.live.map(|live| maud::html! { (live) p class="hint" { (as_of) } });
+        let live =
+            page.content.live.map(|live| maud::html! { p class="hint as-of" { (as_of) } (live) });
         if is_part(&head.headers) {
             return ConsoleResponse::from_page(page.status, live.unwrap_or_default());
         }
@@ -143,8 +144,13 @@ impl CoordinatorState {
         };
         match job {
             Some(job) => {
-                let (live, stop) = (draw_job(&job, now_ms()), draw_stop_form(&job, user));
-                UserPage::new(&format!("Job {}", job.id), PageTab::Jobs, Some(live), stop)
+                // A job that is over has none: so the form is of the part that changes.
+                let stop = draw_stop_form(&job, user);
+                let live = maud::html! {
+                    (draw_job(&job, now_ms()))
+                    @if let Some(stop) = stop { (stop) }
+                };
+                UserPage::new(&format!("Job {}", job.id), PageTab::Jobs, Some(live), None)
             }
             None => {
                 let still = draw_notice("There is no such page or job here.");

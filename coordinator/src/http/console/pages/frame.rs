@@ -2,9 +2,9 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::super::roles::ConsoleRole;
-use super::super::sessions::SignedInUser;
 use super::super::shown_text::plain_text;
+use crate::console_access::ConsoleRole;
+use crate::console_access::SignedInUser;
 
 /// A page of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,15 +75,17 @@ impl PageFrame<'_> {
                         }
                     }
                     main id="main" class="wide" tabindex="-1" {
-                        h1 { (self.title) }
-                        @if let Some(live) = live {
-                            div id="live" { (live) }
-                            p class="live-state" {
-                                noscript { a href="" { "Load the figures anew" } }
-                                span id="live-state" role="status" {}
-                                button id="live-toggle" type="button" hidden { "Pause" }
+                        div class="head" {
+                            h1 { (self.title) }
+                            @if live.is_some() {
+                                p class="live-state" {
+                                    noscript { a href="" { "Load the figures anew" } }
+                                    span id="live-state" role="status" {}
+                                    button id="live-toggle" type="button" hidden { "Pause" }
+                                }
                             }
                         }
+                        @if let Some(live) = live { div id="live" { (live) } }
                         @if let Some(still) = still { (still) }
                     }
                 }

@@ -140,7 +140,6 @@ impl HealthPicture {
             section class=(if is_well { "health well" } else { "health unwell" })
                 aria-labelledby="health-title" {
                 h2 id="health-title" {
-                    span class="mark" aria-hidden="true" { (if is_well { "✓" } else { "!" }) }
                     @if is_well { "The cluster is well" } @else { "Something is to be done" }
                 }
                 @if is_well { p { (well_text(self.workers)) } }

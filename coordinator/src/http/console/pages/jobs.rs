@@ -7,9 +7,9 @@ use verbs3_coordinator_client::api::escape_path_segment;
 use verbs3_preload::api::{JobState, JobView, PreloadJobAction, PreloadPhase};
 
 use super::super::form::ConsoleForm;
-use super::super::sessions::SignedInUser;
 use super::super::shown_text::{count_text, duration_text, plain_text, sentence, size_text};
 use super::frame::draw_notice;
+use crate::console_access::SignedInUser;
 
 /// Most paths of a job that its page lists.
 const PATHS_SHOWN_MAX: usize = 20;
@@ -81,7 +81,10 @@ fn draw_progress(job: &JobView) -> Markup {
         PreloadPhase::Check if !job.state.is_over() => (counters.objects_checked, counters.objects),
         _ => (counters.objects_loaded, counters.objects),
     };
-    let text = format!("{} of {} objects", count_text(done), count_text(all));
+    let mut text = format!("{} of {} objects", count_text(done), count_text(all));
+    if counters.objects_failed > 0 {
+        text.push_str(&format!(", {} failed", count_text(counters.objects_failed)));
+    }
     html! {
         @if job.state == JobState::Running && all > 0 && job.phase != PreloadPhase::Count {
             progress max=(all) value=(done.min(all)) aria-label=(text) {}
@@ -126,6 +129,10 @@ fn action_text(job: &JobView) -> &'static str {
     }
 }
 
+fn failures_text(count: u64) -> String {
+    if count == 1 { "One failure.".to_owned() } else { format!("{} failures.", count_text(count)) }
+}
+
 fn draw_failures(job: &JobView) -> Markup {
     let failures = &job.failures;
     if failures.count == 0 {
@@ -134,7 +141,7 @@ fn draw_failures(job: &JobView) -> Markup {
     html! {
         section aria-labelledby="failures-title" {
             h2 id="failures-title" { "Failures" }
-            p { (count_text(failures.count)) " objects failed. "
+            p { (failures_text(failures.count)) " "
                 @if let Some(file) = &failures.file {
                     "All are in " code { (plain_text(file)) } " on the coordinator's host."
                 }

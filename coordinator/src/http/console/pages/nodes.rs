@@ -14,21 +14,21 @@ use crate::activity_board::NodeReport;
 pub(in super::super) fn draw_nodes(picture: &ClusterPicture) -> Markup {
     let gateways: Vec<&NodeReport> = of_role(&picture.nodes, ActivityRole::Gateway).collect();
     html! {
-        section aria-labelledby="workers-title" {
-            h2 id="workers-title" { "Workers" }
+        section {
+            h2 { "Workers" }
             @if picture.cluster.workers.is_empty() {
                 p { "No worker has joined yet." }
             } @else { (draw_workers(picture)) }
         }
-        section aria-labelledby="gateways-title" {
-            h2 id="gateways-title" { "Gateways" }
+        section {
+            h2 { "Gateways" }
             @if gateways.is_empty() {
                 p { "No gateway has reported within the last hour. Coordinators know gateways by \
                     their reports alone." }
             } @else { (draw_gateways(&gateways)) }
         }
-        section aria-labelledby="ways-title" {
-            h2 id="ways-title" { "Rails and transports" }
+        section {
+            h2 { "Rails and transports" }
             @if picture.nodes.is_empty() { p { "Nobody has reported yet." } }
             @else { (draw_ways(&picture.nodes)) }
         }

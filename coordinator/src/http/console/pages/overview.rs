@@ -163,7 +163,7 @@ fn draw_latencies(hour: &ActivityHour) -> Markup {
             table {
                 caption { "Latency: so many of the requests took no longer" }
                 thead { tr {
-                    th scope="col" { "" }
+                    th scope="col" { "What" }
                     @for head in ["50 %", "90 %", "99 %", "99.9 %"] {
                         th scope="col" class="number" { (head) }
                     }

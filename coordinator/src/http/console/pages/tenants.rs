@@ -4,12 +4,14 @@ use maud::{Markup, html};
 use verbs3_coordinator_client::api::TenantActivity;
 
 use super::super::picture::ClusterPicture;
-use super::super::shown_text::{count_text, per_second, plain_text, rate_text, size_text};
+use super::super::shown_text::{
+    count_text, per_second, percent_text, plain_text, rate_text, size_text,
+};
 
 pub(in super::super) fn draw_tenants(picture: &ClusterPicture) -> Markup {
     let hour = &picture.hour;
     let moved = |tenant: &TenantActivity| tenant.bytes_sent.saturating_add(tenant.bytes_received);
-    let most = hour.tenants.iter().map(moved).max().unwrap_or(0);
+    let all: u64 = hour.tenants.iter().map(moved).fold(0, u64::saturating_add);
     html! {
         @if hour.tenants.is_empty() {
             p { "No tenant has sent a request in the last hour." }
@@ -34,8 +36,11 @@ pub(in super::super) fn draw_tenants(picture: &ClusterPicture) -> Markup {
                         td class="number" { (size_text(tenant.bytes_sent)) }
                         td class="number" { (size_text(tenant.bytes_received)) }
                         td class="number" { (count_text(tenant.refusals)) }
-                        td { meter min="0" max=(most.max(1)) value=(moved(tenant))
-                            aria-label=(format!("{} moved", size_text(moved(tenant)))) {} }
+                        @let share = percent_text(moved(tenant), all);
+                        td { @if let Some(share) = share {
+                            meter min="0" max=(all) value=(moved(tenant)) aria-label=(share) {}
+                            " " (share)
+                        } }
                     } } }
                 }
             }

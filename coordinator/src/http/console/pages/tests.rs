@@ -10,10 +10,10 @@ use verbs3_preload::api::{JobView, ObjectView};
 
 use super::super::form::ConsoleForm;
 use super::super::picture::ClusterPicture;
-use super::super::roles::ConsoleRole;
-use super::super::sessions::SignedInUser;
 use super::*;
 use crate::activity_board::ActivityBoard;
+use crate::console_access::ConsoleRole;
+use crate::console_access::SignedInUser;
 
 /// Markup in a text, in an attribute, and letters that turn the direction of writing.
 const HOSTILE: &str = "'\"></textarea></td><script>alert(1)</script><img src=x onerror=y>\u{202e}";

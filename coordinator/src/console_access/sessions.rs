@@ -16,12 +16,12 @@ const PER_USER_MAX: usize = 8;
 
 /// Bounds on sessions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SessionLimits {
-    pub(super) sessions_max: usize,
+pub(crate) struct SessionLimits {
+    pub(crate) sessions_max: usize,
     /// Time without a request of the user after which a session ends.
-    pub(super) idle_max: Duration,
+    pub(crate) idle_max: Duration,
     /// Time from its beginning after which it ends in any case.
-    pub(super) age_max: Duration,
+    pub(crate) age_max: Duration,
 }
 
 struct SessionRecord {
@@ -34,16 +34,16 @@ struct SessionRecord {
 
 /// Who asks, as a session says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SignedInUser {
-    pub(super) name: String,
-    pub(super) role: ConsoleRole,
+pub(crate) struct SignedInUser {
+    pub(crate) name: String,
+    pub(crate) role: ConsoleRole,
     /// What every changing form of this session holds.
-    pub(super) form_token: String,
+    pub(crate) form_token: String,
 }
 
 impl SignedInUser {
     /// Returns whether a form is one of this session.
-    pub(super) fn owns_form(&self, token: Option<&str>) -> bool {
+    pub(crate) fn owns_form(&self, token: Option<&str>) -> bool {
         let given = token.unwrap_or_default().as_bytes();
         self.form_token.as_bytes().ct_eq(given).into()
     }
@@ -51,26 +51,26 @@ impl SignedInUser {
 
 /// Whether a request is made by the user's hand, or by the page that shows figures anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SessionUse {
+pub(crate) enum SessionUse {
     ByHand,
     /// Keeps no session alive.
     Refresh,
 }
 
 /// All sessions.
-pub(super) struct SessionTable {
+pub(crate) struct SessionTable {
     limits: SessionLimits,
     sessions: HashMap<[u8; 32], SessionRecord>,
 }
 
 impl SessionTable {
-    pub(super) fn new(limits: SessionLimits) -> Self {
+    pub(crate) fn new(limits: SessionLimits) -> Self {
         Self { limits, sessions: HashMap::new() }
     }
 
     /// Begins a session and returns its token. Who has as many as one user may, or where all places
     /// are taken, loses the one that was used longest ago.
-    pub(super) fn begin_session(&mut self, name: &str, known: KnownUser, now: Instant) -> String {
+    pub(crate) fn begin_session(&mut self, name: &str, known: KnownUser, now: Instant) -> String {
         let limits = self.limits;
         self.sessions.retain(|_, session| is_alive(session, &limits, now));
         let of_user = self.sessions.values().filter(|session| session.user == name).count();
@@ -92,7 +92,7 @@ impl SessionTable {
     }
 
     /// Returns whose session a token is. `None`: it is over, or its user's entry has changed.
-    pub(super) fn find_session(
+    pub(crate) fn find_session(
         &mut self,
         token: &str,
         users: &ConsoleUsers,
@@ -118,12 +118,12 @@ impl SessionTable {
     }
 
     /// Ends a session.
-    pub(super) fn end_session(&mut self, token: &str) {
+    pub(crate) fn end_session(&mut self, token: &str) {
         self.sessions.remove(&digest_of(token));
     }
 
     /// Ends all sessions that nobody could use any more.
-    pub(super) fn end_stale(&mut self, users: &ConsoleUsers, now: Instant) {
+    pub(crate) fn end_stale(&mut self, users: &ConsoleUsers, now: Instant) {
         let limits = self.limits;
         self.sessions.retain(|_, session| {
             let known = users.find_user(&session.user);
@@ -133,7 +133,7 @@ impl SessionTable {
     }
 
     /// Returns how many sessions there are.
-    pub(super) fn session_count(&self) -> usize {
+    pub(crate) fn session_count(&self) -> usize {
         self.sessions.len()
     }
 
@@ -156,7 +156,7 @@ fn digest_of(token: &str) -> [u8; 32] {
 }
 
 /// Draws 256 random bits from the system's generator, as 64 hexadecimal digits.
-pub(super) fn random_token() -> String {
+pub(crate) fn random_token() -> String {
     format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>())
 }
 

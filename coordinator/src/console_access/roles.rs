@@ -13,7 +13,7 @@ pub enum ConsoleRole {
 }
 
 impl ConsoleRole {
-    pub(in crate::http) fn role_text(self) -> &'static str {
+    pub(crate) fn role_text(self) -> &'static str {
         match self {
             Self::Viewer => "viewer",
             Self::Operator => "operator",

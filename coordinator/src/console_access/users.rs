@@ -25,8 +25,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Most users of one file.
 const USERS_MAX: usize = 1000;
 /// Longest name of a user, and longest password, in bytes.
-pub(super) const NAME_BYTES_MAX: usize = 64;
-pub(super) const PASSWORD_BYTES_MAX: usize = 256;
+pub(crate) const NAME_BYTES_MAX: usize = 64;
+pub(crate) const PASSWORD_BYTES_MAX: usize = 256;
 /// Shortest password, in letters. Tries are few, and the hash is slow; so no rule on kinds of
 /// letters.
 const PASSWORD_LETTERS_MIN: usize = 12;
@@ -89,13 +89,13 @@ struct UserEntry {
 }
 
 /// Which entry of the file a session was begun by. It ends when the entry is another one.
-pub(super) type EntryDigest = [u8; 32];
+pub(crate) type EntryDigest = [u8; 32];
 
 /// A user as the file in force has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct KnownUser {
-    pub(super) role: ConsoleRole,
-    pub(super) entry: EntryDigest,
+pub(crate) struct KnownUser {
+    pub(crate) role: ConsoleRole,
+    pub(crate) entry: EntryDigest,
 }
 
 struct UserRecord {
@@ -131,12 +131,12 @@ impl ConsoleUsers {
     }
 
     /// Returns the user of this name.
-    pub(super) fn find_user(&self, name: &str) -> Option<KnownUser> {
+    pub(crate) fn find_user(&self, name: &str) -> Option<KnownUser> {
         self.table.lock().users.get(name).map(|user| user.known)
     }
 
     /// Verifies a password, which takes tens of milliseconds of CPU. Unknown names take as long.
-    pub(super) fn verify_password(&self, name: &str, password: &str) -> Option<KnownUser> {
+    pub(crate) fn verify_password(&self, name: &str, password: &str) -> Option<KnownUser> {
         let table = self.table.lock().clone();
         let found = table.users.get(name);
         let hash = found.map_or(&table.decoy, |user| &user.hash);
@@ -302,6 +302,18 @@ mod tests {
         assert_eq!(users.verify_password("bob", PASSWORD), None);
         // The first entry's password, by which the unknown are measured, lets nobody else in.
         assert_eq!(users.verify_password("carol", PASSWORD), None);
+    }
+
+    #[test]
+    fn unknown_names_take_as_long_as_the_costliest_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.toml");
+        let entry = |name| make_user_entry(name, ConsoleRole::Viewer, PASSWORD).unwrap();
+        let cheap = entry("a").replace("m=19456", "m=8192");
+        write(&path, &[&cheap, &entry("b"), &cheap.replace("\"a\"", "\"c\"")]);
+        let users = ConsoleUsers::read_file(&path).unwrap();
+        let table = users.table.lock().clone();
+        assert_eq!(password_costs(&table.decoy), Some(HASH_COST));
     }
 
     #[test]

@@ -35,7 +35,7 @@ struct TryBucket {
 
 /// Whether something may be tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SignInTry {
+pub(crate) enum SignInTry {
     Taken,
     /// It has to wait. `is_first`: the one before did not, so this one is worth a line.
     Refused {
@@ -65,7 +65,7 @@ impl TryBucket {
 }
 
 /// Counts tries to sign in.
-pub(super) struct SignInLimits {
+pub(crate) struct SignInLimits {
     addresses: HashMap<IpAddr, TryBucket>,
     names: Vec<Option<TryBucket>>,
     /// Random, so that nobody knows which names share a count.
@@ -73,7 +73,7 @@ pub(super) struct SignInLimits {
 }
 
 impl SignInLimits {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             addresses: HashMap::new(),
             names: vec![None; NAME_SLOTS],
@@ -82,7 +82,7 @@ impl SignInLimits {
     }
 
     /// Takes one try of an address.
-    pub(super) fn take_address_try(&mut self, address: IpAddr, now: Instant) -> SignInTry {
+    pub(crate) fn take_address_try(&mut self, address: IpAddr, now: Instant) -> SignInTry {
         let group = address_group(address);
         if !self.addresses.contains_key(&group) && self.addresses.len() >= ADDRESSES_MAX {
             self.addresses.retain(|_, bucket| {
@@ -99,14 +99,14 @@ impl SignInLimits {
     }
 
     /// Takes one try of a name.
-    pub(super) fn take_name_try(&mut self, name: &str, now: Instant) -> SignInTry {
+    pub(crate) fn take_name_try(&mut self, name: &str, now: Instant) -> SignInTry {
         let slot = (self.hasher.hash_one(name) % NAME_SLOTS as u64) as usize;
         let bucket = self.names[slot].get_or_insert_with(|| TryBucket::full(PER_NAME, now));
         bucket.take_try(PER_NAME, now)
     }
 
     /// Gives an address its tries back, since somebody has signed in there.
-    pub(super) fn forgive_address(&mut self, address: IpAddr) {
+    pub(crate) fn forgive_address(&mut self, address: IpAddr) {
         self.addresses.remove(&address_group(address));
     }
 }
