@@ -178,7 +178,7 @@ async fn what_a_gateway_and_a_worker_do_shows_in_the_console() {
     assert!(page.contains("3.0 MiB taken from them"), "{page}");
     assert!(page.contains("From 1 gateway and 1 worker"), "{page}");
     let ways = cluster.until_page(&cookie, "/console/nodes", |page| page.contains(">tcp</td>"));
-    assert!(ways.contains("3.0 MiB"), "{ways}");
+    assert!(ways.contains("9.0 MiB"), "{ways}");
     cluster.until_page(&cookie, "/console/tenants", |page| page.contains("9.0 MiB"));
     cluster.until_metric("verbs3_coordinator_console_sessions 1\n");
     cluster.until_metric("verbs3_coordinator_activity_reporters 2\n");

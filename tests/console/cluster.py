@@ -136,6 +136,29 @@ class Cluster:
                 assert time.monotonic() < end, "the gateway does not become ready"
                 time.sleep(0.1)
 
+    def start_tls_coordinator(self) -> str:
+        """One that demands TLS, with users of its own and no workers."""
+        folder, port = self.folder / "tls", free_port()
+        folder.mkdir()
+        (folder / "names").write_text(
+            "subjectAltName=URI:verbs3://training/coordinator/c0,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n"
+        )
+        for words in (
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=CA -keyout ca.key -out ca.crt",
+            "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=c0 -keyout c0.key -out c0.csr",
+            "x509 -req -in c0.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names -out c0.crt",
+        ):
+            subprocess.run(["openssl", *words.split()], cwd=folder, check=True, capture_output=True)
+        file = folder / "coordinator.toml"
+        file.write_text(
+            f'[cluster]\nname = "training"\nsecret = "{SECRET}"\ncoordinators = ["https://localhost:{port}"]\n'
+            f'[cluster.tls]\ncertificate = "{folder}/c0.crt"\nkey = "{folder}/c0.key"\nca_file = "{folder}/ca.crt"\n'
+            f'[coordinator]\nlisten = "127.0.0.1:{port}"\nadmin_listen = "127.0.0.1:0"\n'
+            f'store = {{ path = "{folder}/store" }}\nconsole = {{ users = "{self.folder}/users.toml" }}\n'
+        )
+        self.start("tls-coordinator", ["coordinator", "--config", str(file)])
+        return f"https://localhost:{port}"
+
     def send_traffic(self):
         """Writes a set of objects, and reads it twice."""
         body = random.randbytes(OBJECT_BYTES)

@@ -4,6 +4,7 @@ import re
 import signal
 import time
 
+from browser import Person
 from cluster import HOSTILE_KEY, OBJECTS, OPERATOR, PASSWORD, VIEWER
 from playwright.sync_api import expect
 
@@ -61,10 +62,13 @@ def test_old_figures_are_called_old_while_the_coordinator_is_silent(window, clus
     cluster.coordinator.signal(signal.SIGSTOP)
     try:
         expect(page.locator("#live-state")).to_contain_text("These figures are old")
+        # What was well then may not be so now, so it is not green.
+        expect(page.locator("#live")).to_have_class("old")
         person.screenshot("coordinator-silent")
     finally:
         cluster.coordinator.signal(signal.SIGCONT)
     expect(page.locator("#live-state")).to_have_text("Live")
+    expect(page.locator("#live")).not_to_have_class("old")
 
 
 def test_nodes_show_gateway_worker_and_their_transports(window, cluster):
@@ -222,6 +226,21 @@ def test_the_keyboard_reaches_everything_in_the_order_of_the_page(window):
     expect(page).to_have_url(re.compile("/console/sign-in$"))
 
 
+def test_over_tls_cookies_are_bound_to_the_host(browser, cluster):
+    person = Person(browser, cluster.start_tls_coordinator(), ignore_https_errors=True)
+    person.sign_in(VIEWER, PASSWORD)
+    # No worker knows this one.
+    expect(person.page.get_by_role("heading", level=1)).to_have_text("Overview")
+    (cookie,) = person.context.cookies()
+    assert cookie["name"] == "__Host-verbs3-console"
+    assert (cookie["secure"], cookie["httpOnly"], cookie["sameSite"]) == (True, True, "Strict")
+    assert person.page.evaluate("document.cookie") == ""
+    person.page.get_by_role("button", name="Sign out").click()
+    expect(person.page).to_have_url(re.compile("/console/sign-in$"))
+    assert [cookie["name"] for cookie in person.context.cookies()] == ["__Host-verbs3-console-form"]
+    person.end()
+
+
 def test_what_does_not_answer_any_more_is_said(window, cluster):
     """The last one: it kills the gateway."""
     person = window(OPERATOR)
@@ -229,7 +248,7 @@ def test_what_does_not_answer_any_more_is_said(window, cluster):
     cluster.gateway.signal(signal.SIGKILL)
     expect(page.get_by_role("heading", name="Something is to be done")).to_be_visible(timeout=40_000)
     expect(page.locator(".health")).to_contain_text(f":{cluster.gateway_port} has said nothing of its work for")
-    expect(page.get_by_text("From 0 gateways and 2 workers; 1 more are silent")).to_be_visible()
+    expect(page.get_by_text("From 0 gateways and 2 workers; 1 is silent")).to_be_visible()
     person.judge("gateway-silent")
     person.see("Nodes")
     expect(page.get_by_role("region", name="Gateways")).to_contain_text("silent for")

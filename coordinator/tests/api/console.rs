@@ -38,7 +38,7 @@ async fn start_console_with(
         [entry(names[0], ConsoleRole::Operator), entry(names[1], ConsoleRole::Viewer)].join("\n");
     std::fs::write(&file, entries).unwrap();
     let users = ConsoleUsers::read_file(&file).unwrap();
-    let running = start_at("127.0.0.1:0", file_store(folder), |options| {
+    start_at("127.0.0.1:0", file_store(folder), |options| {
         options.console = Some(ConsoleOptions {
             users,
             plain_allowed: false,
@@ -49,8 +49,7 @@ async fn start_console_with(
         });
         change(options);
     })
-    .await;
-    running
+    .await
 }
 
 async fn ask(running: &Running, method: &str, path: &str, headers: &str, body: &str) -> String {

@@ -9,18 +9,22 @@
   let paused = false;
   let asking = false;
   // Set only if it changes: each change is read out.
-  const say = (text) => { if (state.textContent !== text) state.textContent = text; };
+  const say = (text, isOld = true) => {
+    if (state.textContent !== text) state.textContent = text;
+    live.classList.toggle("old", isOld);
+    state.classList.toggle("old-state", isOld);
+  };
   const refresh = async () => {
     if (paused || asking || document.hidden) return;
     // What somebody is using is not taken away under their hands.
     const used = document.activeElement;
     if (live.contains(used) && used.matches("a, button, input")) {
-      say("Waits while something in these figures is in use.");
+      say("Waits while something in these figures is in use.", false);
       return;
     }
     asking = true;
     try {
-      const signal = AbortSignal.timeout(10000);
+      const signal = AbortSignal.timeout(4000);
       const headers = { "x-console-part": "live" };
       const answer = await fetch(location.href, { headers, signal, redirect: "error" });
       if (answer.status === 401) {
@@ -40,7 +44,7 @@
         region.scrollLeft = kept[at].left;
         if (kept[at].focused) region.focus({ preventScroll: true });
       });
-      say("Live");
+      say("Live", false);
     } catch {
       say("The coordinator does not answer. These figures are old.");
     } finally {
@@ -51,11 +55,11 @@
   toggle.addEventListener("click", () => {
     paused = !paused;
     toggle.textContent = paused ? "Go on" : "Pause";
-    say(paused ? "Paused: these figures stand still." : "Live");
+    say(paused ? "Paused: these figures stand still." : "Live", paused);
     refresh();
   });
   document.addEventListener("visibilitychange", refresh);
-  say("Live");
+  say("Live", false);
   // What has just been begun changes soon.
   setTimeout(refresh, 1000);
   setInterval(refresh, 5000);

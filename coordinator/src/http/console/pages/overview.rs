@@ -54,7 +54,8 @@ fn coverage_text(picture: &ClusterPicture) -> String {
     );
     let silent = picture.nodes.iter().filter(|node| node.is_silent).count();
     if silent > 0 {
-        text.push_str(&format!("; {} more are silent", count_text(silent as u64)));
+        let verb = if silent == 1 { "is" } else { "are" };
+        text.push_str(&format!("; {} {verb} silent", count_text(silent as u64)));
     }
     let seen = picture.hour.seen;
     if seen + BIN * 2 < BIN * (BINS_MAX as u32) {

@@ -133,7 +133,7 @@ fn what_a_silent_process_said_is_not_shown_as_if_it_were_so() {
     assert!(overview.contains("From 1 gateway and 1 worker. Only 15 s"), "{overview}");
     assert!(overview.contains("does not ask one store"), "{overview}");
     let overview = draw_overview(&silent).into_string();
-    assert!(overview.contains("From 0 gateways and 0 workers; 2 more are silent"), "{overview}");
+    assert!(overview.contains("From 0 gateways and 0 workers; 2 are silent"), "{overview}");
     assert!(overview.contains("has said nothing of its work for 3 min"), "{overview}");
     assert!(!overview.contains("does not ask one store"), "{overview}");
     let nodes = draw_nodes(&silent).into_string();
