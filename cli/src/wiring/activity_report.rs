@@ -40,8 +40,10 @@ pub fn fill_activity(families: &[MetricFamily], activity: &mut NodeActivity) {
 
 impl GatheredMetrics<'_> {
     fn read_counters(&self) -> ActivityCounters {
-        let pages =
-            |found: &[&str]| self.sum_chosen("verbs3_worker_pages_total", chosen("found", found));
+        // As the dashboard has them. Pages would not do: an open that misses brings the first ones,
+        // which are there then.
+        let reads =
+            |cache: &[&str]| self.sum_chosen("verbs3_read_requests_total", chosen("cache", cache));
         let store_flaws = chosen("outcome", &["5xx", "unreachable", "untrusted"]);
         ActivityCounters {
             requests: self.sum_all("verbs3_gateway_requests_total"),
@@ -49,9 +51,9 @@ impl GatheredMetrics<'_> {
                 .sum_chosen("verbs3_gateway_requests_total", chosen("status", &["5xx"])),
             bytes_sent: self.sum_all("verbs3_gateway_body_bytes_sent_total"),
             bytes_received: self.sum_all("verbs3_gateway_body_bytes_received_total"),
-            pages_memory: pages(&["hit"]),
-            pages_disk: pages(&["disk"]),
-            pages_missed: pages(&["joined", "missed"]),
+            reads: self.sum_all("verbs3_read_requests_total"),
+            reads_hit: reads(&["hit"]),
+            reads_bypassed: reads(&["bypass"]),
             store_requests: self.sum_all("verbs3_ufs_requests_total"),
             store_failures: self.sum_chosen("verbs3_ufs_requests_total", store_flaws),
             store_bytes_read: self.sum_all("verbs3_ufs_bytes_read_total"),
@@ -207,9 +209,9 @@ mod tests {
         let requests = counters(&registry, "verbs3_gateway_requests_total", &["op", "status"]);
         requests.with_label_values(&["GetObject", "2xx"]).inc_by(5);
         requests.with_label_values(&["PutObject", "5xx"]).inc_by(2);
-        let pages = counters(&registry, "verbs3_worker_pages_total", &["found"]);
-        for (found, count) in [("hit", 100), ("disk", 10), ("joined", 2), ("missed", 1)] {
-            pages.with_label_values(&[found]).inc_by(count);
+        let reads = counters(&registry, "verbs3_read_requests_total", &["cache"]);
+        for (cache, count) in [("hit", 100), ("partial", 10), ("miss", 2), ("bypass", 1)] {
+            reads.with_label_values(&[cache]).inc_by(count);
         }
         let moved = counters(&registry, "verbs3_worker_former_bytes_total", &["direction"]);
         moved.with_label_values(&["taken"]).inc_by(7);
@@ -222,10 +224,7 @@ mod tests {
         registry.register(Box::new(failed)).unwrap();
         let NodeActivity { counters, gauges, .. } = read(&registry);
         assert_eq!((counters.requests, counters.requests_failed), (7, 2));
-        assert_eq!(
-            (counters.pages_memory, counters.pages_disk, counters.pages_missed),
-            (100, 10, 3)
-        );
+        assert_eq!((counters.reads, counters.reads_hit, counters.reads_bypassed), (113, 100, 1));
         assert_eq!((counters.bytes_moved, counters.fills_failed), (7, 1));
         assert_eq!(gauges.stores_cut_off, 1);
     }

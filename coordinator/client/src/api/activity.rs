@@ -58,12 +58,12 @@ pub struct ActivityCounters {
     pub bytes_sent: u64,
     /// Bytes of requests' bodies.
     pub bytes_received: u64,
-    /// Wanted pages that were in memory.
-    pub pages_memory: u64,
-    /// Wanted pages that were on disk.
-    pub pages_disk: u64,
-    /// Wanted pages that had to come from the store, or were on their way from there.
-    pub pages_missed: u64,
+    /// Reads and heads of objects.
+    pub reads: u64,
+    /// Those of which all came from the cache.
+    pub reads_hit: u64,
+    /// Those that went past the cache.
+    pub reads_bypassed: u64,
     /// Requests to stores, and those that the store failed or did not answer.
     pub store_requests: u64,
     pub store_failures: u64,
@@ -86,9 +86,9 @@ impl ActivityCounters {
             requests_failed: combine(self.requests_failed, other.requests_failed),
             bytes_sent: combine(self.bytes_sent, other.bytes_sent),
             bytes_received: combine(self.bytes_received, other.bytes_received),
-            pages_memory: combine(self.pages_memory, other.pages_memory),
-            pages_disk: combine(self.pages_disk, other.pages_disk),
-            pages_missed: combine(self.pages_missed, other.pages_missed),
+            reads: combine(self.reads, other.reads),
+            reads_hit: combine(self.reads_hit, other.reads_hit),
+            reads_bypassed: combine(self.reads_bypassed, other.reads_bypassed),
             store_requests: combine(self.store_requests, other.store_requests),
             store_failures: combine(self.store_failures, other.store_failures),
             store_bytes_read: combine(self.store_bytes_read, other.store_bytes_read),

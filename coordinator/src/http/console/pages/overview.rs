@@ -75,29 +75,23 @@ fn line_of(hour: &ActivityHour, value: impl Fn(&ActivitySpan) -> Option<f64>) ->
     bins.iter().map(|bin| bin.as_ref().and_then(&value)).collect()
 }
 
-fn hit_pages(counters: &ActivityCounters) -> (u64, u64) {
-    let hits = counters.pages_memory.saturating_add(counters.pages_disk);
-    (hits, hits.saturating_add(counters.pages_missed))
-}
-
 fn hour_tiles(hour: &ActivityHour) -> [FigureTile<'static>; 4] {
     let total = &hour.total.counters;
     let rate = |pick: fn(&ActivityCounters) -> u64| {
         line_of(hour, move |bin| Some(per_second(pick(&bin.counters), BIN)))
     };
-    let (hits, pages) = hit_pages(total);
     let hit_ratio = |bin: &ActivitySpan| {
-        let (hits, pages) = hit_pages(&bin.counters);
-        (pages > 0).then(|| hits as f64 / pages as f64)
+        let ActivityCounters { reads, reads_hit, .. } = bin.counters;
+        (reads > 0).then(|| reads_hit as f64 / reads as f64)
     };
     [
         FigureTile {
             name: "Hit ratio",
-            value: percent_text(hits, pages).unwrap_or_else(|| "–".to_owned()),
+            value: percent_text(total.reads_hit, total.reads).unwrap_or_else(|| "–".to_owned()),
             detail: format!(
-                "of {} pages; {} of them from disk",
-                count_text(pages),
-                count_text(total.pages_disk)
+                "of {} reads; {} went past the cache",
+                count_text(total.reads),
+                count_text(total.reads_bypassed)
             ),
             line: line_of(hour, hit_ratio),
             label: "Hit ratio over the last hour",
