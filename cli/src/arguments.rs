@@ -66,6 +66,8 @@ pub enum TopLevelCommand {
     Config(ConfigCommand),
     /// Whether a coordinated cluster is well, and if not, what to do
     Status(StatusArguments),
+    /// An entry of the console's users file; the password is the first line of standard input
+    ConsoleUser(ConsoleUserArguments),
     /// Whether a data set fits a cluster, what it takes, and a configuration for it
     Plan(Box<PlanArguments>),
     /// What this host has of RDMA, what is wrong with it, and the remedy
@@ -132,6 +134,20 @@ pub struct WorkerArguments {
     pub action: Option<WorkerAction>,
     #[command(flatten)]
     serve: ServeArguments,
+}
+
+/// Arguments of `verbs3 console-user`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  read -rs P && printf %s \"$P\" | verbs3 console-user alice --role operator >> console-users.toml
+  verbs3 console-user bob < password.txt                      a viewer, who changes nothing")]
+pub struct ConsoleUserArguments {
+    /// Name of the user
+    pub name: String,
+    /// What the user may do: viewer or operator
+    #[arg(long, default_value = "viewer", value_parser = ["viewer", "operator"])]
+    pub role: String,
 }
 
 #[derive(Debug, Args)]

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod cache;
 pub mod config;
+pub mod console_user;
 pub mod doctor;
 mod drain;
 pub mod membership;

@@ -3,6 +3,8 @@
 //!
 //! Owns the composition of each process. Knows defaults of none.
 
+mod activity_report;
+pub mod activity_reporter;
 pub mod admin_limits;
 pub mod coordinator;
 pub mod coordinator_client;

@@ -92,9 +92,38 @@ pub struct CoordinatorSettings {
     /// are not needed.
     #[setting(table)]
     pub preload: CoordinatorPreloadSettings,
+    /// Pages for people, at `/console` of `listen`. Off without `users`.
+    #[setting(table)]
+    pub console: CoordinatorConsoleSettings,
     /// Blocks that are read more than one worker should serve.
     #[setting(table)]
     pub hot: CoordinatorHotSettings,
+}
+
+/// The `[coordinator.console]` table.
+#[derive(Debug, Clone, Serialize, Deserialize, SettingsTable)]
+#[serde(default, deny_unknown_fields)]
+pub struct CoordinatorConsoleSettings {
+    /// File of those who may sign in, `[[user]]` each; `verbs3 console-user NAME` makes an entry.
+    /// Read again within seconds of a change.
+    #[setting(example = "/etc/verbs3/console-users.toml")]
+    pub users: Option<PathBuf>,
+    /// Take plain connections from other hosts, too: passwords can be read on the network then.
+    #[setting(default = false)]
+    pub plain: bool,
+    /// Sessions at once; the one that was used longest ago gives way.
+    #[setting(default = 64, range = 1..=10_000)]
+    pub sessions_max: u32,
+    /// Time after which a session ends that nobody uses.
+    #[setting(default = "30m", range = "1m"..="1d")]
+    pub session_idle: TimePeriod,
+    /// Time after which a session ends in any case.
+    #[setting(default = "12h", range = "5m"..="7d")]
+    pub session_age: TimePeriod,
+    /// Time between two reports of each gateway and worker, for the pages' figures. Who misses three
+    /// of them, and 15 seconds, is called silent.
+    #[setting(default = "10s", range = "1s"..="30s")]
+    pub report_every: TimePeriod,
 }
 
 /// The `[coordinator.store]` table.

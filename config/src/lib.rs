@@ -28,7 +28,9 @@ pub use cluster_secret::{
     ClusterSecretError, ClusterSecretTexts, SECRET_BYTES_MIN, WeakSecret, check_strength,
 };
 pub use cluster_tls::{ClusterTlsFiles, ClusterTlsMode, ClusterTlsSettings};
-pub use coordinator::{CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings};
+pub use coordinator::{
+    CoordinatorConsoleSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
+};
 pub use dev::DevSettings;
 pub use environment::EnvironmentLayer;
 pub use hot::CoordinatorHotSettings;

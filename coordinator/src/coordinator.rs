@@ -12,7 +12,9 @@ use verbs3_coordinator_client::lease_clock::BootLeaseClock;
 use verbs3_coordinator_client::proof::{ProofRecipient, ReplayGuard};
 use verbs3_preload::ObjectAdmin;
 
+use crate::activity_board::ActivityBoard;
 use crate::cluster_claim::{ClusterClaimError, claim_store};
+use crate::console_access::Console;
 use crate::coordinator_state::{CoordinatorOptions, CoordinatorState, PreloadHandles};
 use crate::leader_preload::PreloadSetup;
 use crate::metrics::CoordinatorMetrics;
@@ -49,6 +51,10 @@ impl CoordinatorServer {
             recipient: ProofRecipient::draw_random(),
             desk: RelayDispatcher::new(options.relays, metrics.clone()),
             metrics,
+            console: options.console.clone().map(Console::new),
+            activity: Mutex::new(ActivityBoard::new(
+                options.console.as_ref().map(|console| console.report_every).unwrap_or_default(),
+            )),
             options,
             store,
             clock: Arc::new(BootLeaseClock),
@@ -73,6 +79,10 @@ impl CoordinatorServer {
         state.tasks.spawn(state.clone().stand_for_election());
         state.tasks.spawn(state.clone().weigh_hot());
         state.tasks.spawn(state.clone().renew_claim());
+        if let Some(console) = &state.console {
+            state.tasks.spawn(console.console_users().follow_file(state.stop.clone()));
+            state.tasks.spawn(state.clone().watch_console());
+        }
     }
 
     /// Starts a task that runs jobs whenever this coordinator leads. Shutdown joins it.

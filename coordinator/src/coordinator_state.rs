@@ -12,6 +12,8 @@ use verbs3_coordinator_client::proof::{ClusterSecret, ProofRecipient, ReplayGuar
 use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
 use verbs3_preload::{ObjectAdmin, PreloadEngine};
 
+use crate::activity_board::ActivityBoard;
+use crate::console_access::{Console, ConsoleOptions};
 use crate::hot_block_table::{HotBlockTable, HotOptions};
 use crate::membership::{ClusterOptions, MembershipController};
 use crate::metrics::CoordinatorMetrics;
@@ -49,6 +51,8 @@ pub struct CoordinatorOptions {
     pub wait_max: Duration,
     /// Bounds on write notices that are relayed to workers which their writers can't reach.
     pub relays: RelayQueueOptions,
+    /// `None`: there is no console.
+    pub console: Option<ConsoleOptions>,
 }
 
 /// State that exists only while this coordinator leads.
@@ -89,6 +93,9 @@ pub(crate) struct CoordinatorState {
     /// Cached answer about the leader.
     pub(crate) hint: tokio::sync::Mutex<Option<CachedLeaderHint>>,
     pub(crate) preloading: PreloadHandles,
+    /// What gateways and workers report, for the console.
+    pub(crate) activity: Mutex<ActivityBoard>,
+    pub(crate) console: Option<Console>,
     /// Relays write notices to workers.
     pub(crate) desk: RelayDispatcher,
     pub(crate) tasks: TaskTracker,

@@ -4,10 +4,12 @@
 //! answers. A connection that has proved nothing has a deadline that nothing renews. It is closed
 //! when its place is wanted, and its body is not read.
 
+mod activity_routes;
 mod admission;
 mod audit;
 mod caller;
 mod cluster_routes;
+mod console;
 mod leader_hint;
 mod map_routes;
 mod object_routes;
@@ -23,6 +25,7 @@ mod routes;
 mod worker_routes;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +48,7 @@ use crate::coordinator_state::CoordinatorState;
 use crate::metrics::ApiConnectionCut;
 use admission::{UnprovenConnection, UnverifiedRequest, VerifiedRequest};
 use caller::{BegunConnection, RequestCaller};
+use console::{ConsoleOrigin, is_console_path};
 use proven_lines::prove_lines;
 use response::CoordinatorResponse;
 use routes::RoutedResponse;
@@ -94,14 +98,14 @@ impl CoordinatorState {
                 coordinator.metrics.connections.inc();
                 coordinator
                     .stop
-                    .run_until_cancelled(coordinator.serve_connection(stream, guest))
+                    .run_until_cancelled(coordinator.serve_connection(stream, guest, address.ip()))
                     .await;
                 coordinator.metrics.connections.dec();
             });
         }
     }
 
-    async fn serve_connection(&self, stream: TcpStream, guest: WaitingGuest) {
+    async fn serve_connection(&self, stream: TcpStream, guest: WaitingGuest, address: IpAddr) {
         let door = UnprovenConnection::new(guest);
         let served = &door;
         let connection = async {
@@ -115,7 +119,7 @@ impl CoordinatorState {
             };
             let caller = &caller;
             let service = service_fn(|request| async move {
-                Ok::<_, Infallible>(self.answer_request(request, caller, served).await)
+                Ok::<_, Infallible>(self.answer_request(request, caller, served, address).await)
             });
             http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -146,7 +150,18 @@ impl CoordinatorState {
         request: Request<Incoming>,
         caller: &RequestCaller,
         door: &UnprovenConnection,
+        address: IpAddr,
     ) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
+        if let Some(console) = &self.console
+            && is_console_path(request.uri().path())
+        {
+            let is_tls = !matches!(caller, RequestCaller::Secret);
+            let origin = ConsoleOrigin { address, is_tls };
+            let answer = self.answer_console(console, request, origin, door).await.into_http();
+            let status = answer.status();
+            self.metrics.requests.with_label_values(&["console", status.as_str()]).inc();
+            return answer;
+        }
         let (proof, routed) = match self.verify_request(request, caller, door).await {
             Ok(VerifiedRequest { request, proof }) => (proof, self.route_request(request).await),
             Err(UnverifiedRequest { proof, response }) => {

@@ -113,6 +113,8 @@ impl CoordinatorState {
             self.options.cluster.lease / RENEWALS,
             self.clock.now(),
         );
+        // Of an earlier leadership: meanwhile others were told.
+        self.activity.lock().begin_anew();
         *self.leading.lock() = Some(LeaderState { cluster, leadership, hot });
         self.news.send_modify(|news| *news += 1);
         Ok(revision)

@@ -1,7 +1,9 @@
 //! The control plane: owns membership of the cluster and the placement map. Never on the read path.
 #![forbid(unsafe_code)]
 
+mod activity_board;
 mod cluster_claim;
+mod console_access;
 mod coordinator;
 mod coordinator_state;
 pub mod hot_block_table;
@@ -18,6 +20,9 @@ mod simulation;
 pub mod store;
 
 pub use cluster_claim::ClusterClaimError;
+pub use console_access::{
+    ConsoleOptions, ConsoleRole, ConsoleUsers, ConsoleUsersError, PasswordHashFlaw, make_user_entry,
+};
 pub use coordinator::{CoordinatorError, CoordinatorServer};
 pub use coordinator_state::CoordinatorOptions;
 pub use leader_preload::PreloadSetup;

@@ -47,6 +47,10 @@ pub(crate) struct CoordinatorMetrics {
     pub(crate) hot_left_out: IntGauge,
     /// Lists of hot blocks that this coordinator has told.
     pub(crate) hot_lists: IntCounter,
+    /// Gateways and workers that report what they do, for the console.
+    pub(crate) activity_reporters: IntGauge,
+    /// Sessions of people who have signed in at the console.
+    pub(crate) console_sessions: IntGauge,
     /// Open connections to the API.
     pub(crate) connections: IntGauge,
     /// Connections cut, by reason.

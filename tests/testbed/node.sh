@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-#! Owns the npm packages of the tests: one folder for each content of tests/s3suite/clients/node/package-lock.json, kept in
-#! the cache. Prints the folder on stdout and nothing else there. Knows no test. Exits 3 where Node.js is older than they need.
+#! Owns the npm packages of the tests: one folder for each content of a package-lock.json, kept in the cache. Prints the
+#! folder on stdout and nothing else there. Knows no test. Exits 3 where Node.js is older than they need.
+#
+#   node.sh [FOLDER]     the packages of tests/s3suite/clients/node, or of that folder of tests/
 set -euo pipefail
 
 HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 CACHE=${VERBS3_CACHE_DIR:-$HOME/.cache/verbs3}
-FROM=$HERE/../s3suite/clients/node
+FROM=$HERE/../${1:-s3suite/clients/node}
 # What version 3 of the AWS SDK asks for.
 MAJOR_MIN=20
 

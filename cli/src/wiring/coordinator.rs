@@ -10,8 +10,8 @@ use prometheus::Registry;
 use tokio_util::sync::CancellationToken;
 use verbs3_certificates::NodeRole;
 use verbs3_config::{
-    CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind, CoordinatorStoreSettings,
-    RootSettings,
+    CoordinatorConsoleSettings, CoordinatorHotSettings, CoordinatorSettings, CoordinatorStoreKind,
+    CoordinatorStoreSettings, RootSettings,
 };
 use verbs3_coordinator::hot_block_table::HotOptions;
 use verbs3_coordinator::membership::ClusterOptions;
@@ -19,7 +19,8 @@ use verbs3_coordinator::store::SharedClusterStore;
 use verbs3_coordinator::store::etcd::{EtcdOptions, EtcdStore, EtcdUser};
 use verbs3_coordinator::store::file::FileStore;
 use verbs3_coordinator::{
-    ClusterClaimError, CoordinatorError, CoordinatorOptions, RelayQueueOptions,
+    ClusterClaimError, ConsoleOptions, ConsoleUsers, CoordinatorError, CoordinatorOptions,
+    RelayQueueOptions,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
@@ -166,6 +167,7 @@ pub fn coordinator_options(
         relays_memory,
         store: _,
         preload: _,
+        console,
         hot,
     } = coordinator;
     let advertise = match advertise {
@@ -198,7 +200,28 @@ pub fn coordinator_options(
             words_max: *relays_max as usize,
             bytes_max: usize::try_from(relays_memory.0).unwrap_or(usize::MAX),
         },
+        console: console_options(console)?,
     })
+}
+
+fn console_options(console: &CoordinatorConsoleSettings) -> anyhow::Result<Option<ConsoleOptions>> {
+    let CoordinatorConsoleSettings {
+        users,
+        plain,
+        sessions_max,
+        session_idle,
+        session_age,
+        report_every,
+    } = console;
+    let Some(file) = users else { return Ok(None) };
+    Ok(Some(ConsoleOptions {
+        users: ConsoleUsers::read_file(file).context("coordinator.console.users")?,
+        plain_allowed: *plain,
+        sessions_max: *sessions_max as usize,
+        session_idle: session_idle.0,
+        session_age: session_age.0,
+        report_every: report_every.0,
+    }))
 }
 
 fn hot_options(hot: &CoordinatorHotSettings) -> HotOptions {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use verbs3_certificates::NodeRole;
 use verbs3_client::CacheTierClient;
 use verbs3_config::{AttributesTtl, CoherenceSetting, MountSettings, RootSettings};
+use verbs3_coordinator_client::api::ActivityRole;
 use verbs3_gateway::auth::IdentityStore;
 use verbs3_gateway::mount::{self, AttributeFreshness, MountTable};
 use verbs3_gateway::{
@@ -19,10 +20,11 @@ use verbs3_gateway::{
 use verbs3_telemetry::TelemetryHandle;
 use verbs3_ufs::Ufs;
 
+use super::activity_reporter::ActivityReporter;
 use super::admin_limits::admin_limits;
 use super::listen_endpoint::ListenEndpoint;
 use super::preload_jobs::CoordinatorJobs;
-use super::tier::WorkerConnector;
+use super::tier::{WorkerConnector, host_name};
 use super::trusted_cluster::TrustedCluster;
 use super::{cluster_geometry, coordinator_client, followers, map_arena, relay, stores, tier};
 use crate::process::RunningProcess;
@@ -99,6 +101,11 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
         registry: &registry,
     };
     let serving = serve_gateway(&gateway, parts, tier, exported).await?;
+    let reporting = coordinator_client::build_client(&cluster).map(|client| {
+        let name = format!("{}:{}", host_name(), serving.listen.port());
+        ActivityReporter::new(client, registry.clone(), ActivityRole::Gateway, name)
+            .start(unfollow.clone())
+    });
     started.signal_ready(serving.listen, Some(serving.admin))?;
     started.stop.cancelled().await;
     serving.drain_gateway(process.drain_for.0).await;
@@ -108,6 +115,9 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     }
     if let Some(following) = following_hot {
         following.await.context("the following of hot blocks ended badly")?;
+    }
+    if let Some(reporting) = reporting {
+        reporting.await.context("the reports for the console ended badly")?;
     }
     ways.shutdown().await;
     followed.shutdown().await

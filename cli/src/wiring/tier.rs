@@ -199,6 +199,11 @@ fn peer_options(peers: &GatewayPeersSettings, verbs: &VerbsSettings) -> PeerOpti
 
 /// For the workers' logs.
 fn gateway_name() -> String {
+    format!("gateway@{}:{}", host_name(), std::process::id())
+}
+
+/// Name of this host, as its kernel has it.
+pub fn host_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("gateway@{}:{}", host.trim(), std::process::id())
+    host.trim().to_owned()
 }

@@ -11,11 +11,14 @@ use verbs3_cache_worker::{CacheWorker, WorkerAskers, WorkerParts, WorkerVolumes}
 use verbs3_certificates::NodeRole;
 use verbs3_config::{RootSettings, WorkerDiskSettings, WorkerSettings};
 use verbs3_coordinator_client::WorkerLeaseKeeper;
-use verbs3_coordinator_client::api::{WorkerIncarnation, WorkerRegistration, WorkerTierCapacity};
+use verbs3_coordinator_client::api::{
+    ActivityRole, WorkerIncarnation, WorkerRegistration, WorkerTierCapacity,
+};
 use verbs3_gateway::{AdminEndpoints, ReadinessCheck};
 use verbs3_protocol::{Epoch, PlacementMap, WorkerId};
 use verbs3_telemetry::TelemetryHandle;
 
+use super::activity_reporter::ActivityReporter;
 use super::admin_limits::admin_limits;
 use super::leased_worker::LeasedCacheWorker;
 use super::listen_endpoint::{ListenEndpoint, advertised_address};
@@ -90,8 +93,13 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let (over, limits) = (CancellationToken::new(), admin_limits(&process));
     // Joined below, once all else has ended.
     let admin = tokio::spawn(
-        AdminEndpoints { registry, readiness, stop: over.clone(), limits }.serve_endpoints(socket),
+        AdminEndpoints { registry: registry.clone(), readiness, stop: over.clone(), limits }
+            .serve_endpoints(socket),
     );
+    let reporting = coordinators.clone().map(|client| {
+        ActivityReporter::new(client, registry, ActivityRole::Worker, worker.id.clone())
+            .start(started.stop.clone())
+    });
     // Once gateways can connect, and until they need not any more.
     let tenancy = match coordinators {
         Some(client) => {
@@ -113,6 +121,9 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     started.stop.cancelled().await;
     if let Some(tenancy) = tenancy {
         tenancy.await.context("the talk with the coordinators ended badly")?;
+    }
+    if let Some(reporting) = reporting {
+        reporting.await.context("the reports for the console ended badly")?;
     }
     servers.shutdown().await;
     cache.shutdown().await;

@@ -1,5 +1,6 @@
 //! Types of the coordinators' HTTP API, which travel as JSON.
 
+mod activity;
 mod cluster_views;
 
 use std::time::Duration;
@@ -14,6 +15,11 @@ use crate::hot_blocks::{HotBlockRate, HotWish};
 use crate::lease_clock::ceil_millis;
 use crate::proof::ProofRecipient;
 
+pub use activity::{
+    ACTIVITY_NAME_BYTES_MAX, ACTIVITY_TENANTS_MAX, ACTIVITY_WAYS_MAX, ActivityCounters,
+    ActivityGauges, ActivityRole, ActivityWish, LatencyBucket, NodeActivity, RailActivity,
+    TenantActivity, TransportActivity,
+};
 pub use cluster_views::{
     ClusterView, EpochPreparation, PlacementView, PreloadView, UnfinishedJob, WorkerState,
     WorkerView,

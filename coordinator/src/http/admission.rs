@@ -57,7 +57,7 @@ impl UnprovenConnection {
         Self { guest, known: CancellationToken::new() }
     }
 
-    fn let_in(&self) {
+    pub(super) fn let_in(&self) {
         self.guest.let_in();
         self.known.cancel();
     }

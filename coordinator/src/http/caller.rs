@@ -11,6 +11,7 @@ use tokio_util::either::Either;
 use verbs3_certificates::{ClientDemand, NodeName, NodeNameError, NodeRole};
 use verbs3_coordinator_client::CoordinatorTls;
 
+use crate::console_access::ConsoleRole;
 use crate::coordinator_state::CoordinatorState;
 
 /// First byte of a TLS connection: a handshake record. No method of HTTP begins with it.
@@ -27,6 +28,8 @@ pub(crate) enum RequestCaller {
     Nobody,
     /// A store that showed the token of notifications.
     Token,
+    /// Somebody who has signed in at the console.
+    ConsoleUser { name: String, role: ConsoleRole },
 }
 
 impl fmt::Display for RequestCaller {
@@ -36,6 +39,7 @@ impl fmt::Display for RequestCaller {
             Self::Node(name) => name.fmt(f),
             Self::Nobody => f.write_str("nobody"),
             Self::Token => f.write_str("the token of notifications"),
+            Self::ConsoleUser { name, .. } => write!(f, "console/{name}"),
         }
     }
 }
@@ -90,11 +94,9 @@ impl CoordinatorState {
                 Err(ConnectionBeginError::Plain)
             };
         }
-        // Stores have a token in place of a certificate.
-        let demand = match self.options.notification_token {
-            Some(_) => ClientDemand::Optional,
-            None => ClientDemand::Required,
-        };
+        // Stores have a token in place of a certificate, and browsers a session.
+        let is_optional = self.options.notification_token.is_some() || self.console.is_some();
+        let demand = if is_optional { ClientDemand::Optional } else { ClientDemand::Required };
         let stream = certificates
             .tls_acceptor(demand)
             .accept(stream)

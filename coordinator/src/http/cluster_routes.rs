@@ -24,21 +24,25 @@ pub(super) fn cluster_routes() -> Vec<Route> {
 
 impl CoordinatorState {
     async fn cluster_view(&self) -> HandlerResult {
+        match self.build_cluster_view().await {
+            Some(view) => Ok(CoordinatorResponse::from_json(StatusCode::OK, &view)),
+            None => Err(self.not_leader().await),
+        }
+    }
+
+    /// Returns the cluster as the leader sees it. `None`: this coordinator does not lead.
+    pub(super) async fn build_cluster_view(&self) -> Option<ClusterView> {
         let slots = self.published.count_owned_slots().await;
         let options = &self.options;
         let preload = self
             .preload_engine()
             .map(|engine| preload_view(engine.jobs_overview()))
             .unwrap_or_default();
-        let view = self.with_leader_state(|leading, now| ClusterView {
+        self.with_leader_state(|leading, now| ClusterView {
             hot: leading.hot.hot_view(),
             preload,
             ..leading.cluster.build_cluster_view(&options.name, &options.advertise, &slots, now)
-        });
-        match view {
-            Some(view) => Ok(CoordinatorResponse::from_json(StatusCode::OK, &view)),
-            None => Err(self.not_leader().await),
-        }
+        })
     }
 
     async fn workers_view(&self) -> HandlerResult {

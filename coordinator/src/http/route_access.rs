@@ -1,10 +1,12 @@
 //! Who may ask what: holds a request's caller against the roles of its route.
 
+use http::Method;
 use verbs3_certificates::{NodeName, NodeRole};
 
 use super::caller::RequestCaller;
 use super::request::CoordinatorRequest;
 use super::route::Route;
+use crate::console_access::ConsoleRole;
 
 /// Returns why the caller may not ask `route`. `None`: it may. A worker's own name is up to the
 /// handler, which knows where the request says it.
@@ -19,6 +21,14 @@ pub(super) fn find_refusal(route: &Route, asked: &CoordinatorRequest) -> Option<
             Some(format!("{caller} may ask {} on behalf of an owner alone", route.name))
         }
         RequestCaller::Node(node) if roles.contains(&node.role) => None,
+        // Operators' routes alone: viewers see, and change nothing.
+        RequestCaller::ConsoleUser { role, .. }
+            if roles.contains(&NodeRole::Operator)
+                && (*role == ConsoleRole::Operator || route.method == Method::GET) =>
+        {
+            None
+        }
+        RequestCaller::ConsoleUser { .. } => Some(format!("{caller} may not ask {}", route.name)),
         RequestCaller::Node(_) | RequestCaller::Nobody => {
             let roles: Vec<_> = roles.iter().map(|role| role.role_text()).collect();
             let (name, roles) = (route.name, roles.join(", "));

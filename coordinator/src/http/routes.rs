@@ -6,6 +6,7 @@ use futures::FutureExt;
 use http::{Method, StatusCode};
 use verbs3_certificates::NodeRole;
 
+use super::activity_routes::activity_routes;
 use super::audit::{UnansweredRequest, audit_request};
 use super::cluster_routes::cluster_routes;
 use super::map_routes::map_routes;
@@ -28,6 +29,7 @@ pub(super) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     routes.extend(relay_routes());
     routes.extend(preload_routes());
     routes.extend(object_routes());
+    routes.extend(activity_routes());
     routes.push(
         Route::get("openapi", "/v1/openapi.json", |_, _| {
             async { Ok(CoordinatorResponse::from_json(StatusCode::OK, &*DOCUMENT)) }.boxed()

@@ -1,6 +1,7 @@
 //! Asks over TLS: which roles may ask what, and what the audit log says of it.
 
 use std::io::Write;
+use std::sync::LazyLock;
 
 use parking_lot::Mutex;
 use verbs3_certificates::{CertificateFiles, NodeCertificates};
@@ -12,7 +13,7 @@ use super::*;
 #[path = "../../../certificates/src/test_issuer.rs"]
 mod test_issuer;
 
-use test_issuer::TestIssuer;
+pub(super) use test_issuer::TestIssuer;
 
 /// An authority, a folder for its files, and a coordinator with a certificate.
 struct Stage {
@@ -21,7 +22,11 @@ struct Stage {
     running: Running,
 }
 
-fn node_tls(issuer: &TestIssuer, folder: &tempfile::TempDir, name: &str) -> CoordinatorTls {
+pub(super) fn node_tls(
+    issuer: &TestIssuer,
+    folder: &tempfile::TempDir,
+    name: &str,
+) -> CoordinatorTls {
     let uri = format!("verbs3://tests/{name}");
     let [certificate, key, ca_file] = issuer.write_node(&folder.path().join(name), &[&uri]);
     let files = CertificateFiles { certificate, key, ca_file };
@@ -113,6 +118,8 @@ async fn each_role_asks_what_is_its_own() {
         ("POST", "/v1/invalidate", "---- +"),
         ("POST", "/v1/notifications", "---- +"),
         ("GET", "/v1/objects/b/k", "---- +"),
+        ("GET", "/v1/activity", "+++- -"),
+        ("POST", "/v1/activity", "+++- -"),
     ];
     for (method, path, wanted) in table {
         let mut found = String::new();
@@ -219,7 +226,7 @@ async fn on_the_way_to_certificates_both_kinds_of_connections_are_taken() {
 
 /// Keeps what is logged.
 #[derive(Clone, Default)]
-struct KeptLog(Arc<Mutex<Vec<u8>>>);
+pub(super) struct KeptLog(Arc<Mutex<Vec<u8>>>);
 
 impl Write for KeptLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -232,18 +239,33 @@ impl Write for KeptLog {
     }
 }
 
+impl KeptLog {
+    /// The audit log of all tests of this process: a subscriber of one thread would miss lines that
+    /// other threads came by first. So each test has names of its own.
+    pub(super) fn of_process() -> Self {
+        static KEPT: LazyLock<KeptLog> = LazyLock::new(|| {
+            let kept = KeptLog::default();
+            let writer = kept.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .json()
+                .with_writer(move || writer.clone())
+                .with_env_filter("off,verbs3::audit=info")
+                .finish();
+            tracing::subscriber::set_global_default(subscriber).unwrap();
+            kept
+        });
+        KEPT.clone()
+    }
+
+    pub(super) fn lines(&self) -> Vec<serde_json::Value> {
+        let text = String::from_utf8(self.0.lock().clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
 #[tokio::test]
 async fn every_change_has_a_line_in_the_audit_log() {
-    let kept = KeptLog::default();
-    let writer = kept.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .with_writer(move || writer.clone())
-        .with_env_filter("off,verbs3::audit=info")
-        .finish();
-    // For all tests of this process: a subscriber of one thread would miss lines that other threads
-    // came by first. The names here are this test's alone.
-    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let kept = KeptLog::of_process();
     let stage = Stage::start(true).await;
     let operator = stage.client("operator/auditor");
     let worker = stage.client("worker/audited");
@@ -259,9 +281,7 @@ async fn every_change_has_a_line_in_the_audit_log() {
         .post_json::<_, serde_json::Value>("/v1/preload?owner=audited", &job, Duration::ZERO)
         .await;
     stage.running.coordinator.shutdown().await;
-    let text = String::from_utf8(kept.0.lock().clone()).unwrap();
-    let lines: Vec<serde_json::Value> =
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = kept.lines();
     let ours = |line: &&serde_json::Value| {
         let field = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
         // Registered again and again until the coordinator leads.

@@ -161,6 +161,9 @@ fn questions() -> Vec<Question> {
         ask("POST", "/v1/invalidate", 503).with(paths),
         ask("POST", "/v1/notifications", 503).with(event),
         ask("GET", "/v1/objects/{bucket}/{key}", 503).at("/v1/objects/m/k/l"),
+        ask("GET", "/v1/activity", 200),
+        ask("POST", "/v1/activity", 200).with(json!({ "role": "gateway", "name": "host:9000" })),
+        ask("POST", "/v1/activity", 400).with(json!({ "role": "king" })),
     ]
 }
 

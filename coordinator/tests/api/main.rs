@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod certified;
+mod console;
 mod document;
 #[path = "../store_conformance/etcd.rs"]
 #[allow(dead_code)]
@@ -80,6 +81,7 @@ fn options(name: &str, advertise: String) -> CoordinatorOptions {
         proof_deadline: Duration::from_secs(30),
         wait_max: Duration::from_secs(30),
         relays: RelayQueueOptions { words_max: 8, bytes_max: 1 << 20 },
+        console: None,
     }
 }
 

@@ -1,0 +1,362 @@
+//! The users file: who may sign in, as what, and by which password. Follows the file, and keeps what
+//! was read last where a change can't be used.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use argon2::{Algorithm, Argon2, Params, Version};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use super::roles::ConsoleRole;
+
+/// Time between two looks at the file.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Longest file, in bytes: thousands of users.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Most users of one file.
+const USERS_MAX: usize = 1000;
+/// Longest name of a user, and longest password, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 64;
+pub(crate) const PASSWORD_BYTES_MAX: usize = 256;
+/// Shortest password, in letters. Tries are few, and the hash is slow; so no rule on kinds of
+/// letters.
+const PASSWORD_LETTERS_MIN: usize = 12;
+
+/// Costs of a password's hash: 19 MiB, two passes, one lane (OWASP's recommendation for Argon2id in
+/// its Password Storage Cheat Sheet).
+const HASH_COST: [u32; 3] = [19 * 1024, 2, 1];
+/// Highest costs that a file may ask for. A sign-in would take too much memory or time.
+const HASH_COST_MAX: [u32; 3] = [64 * 1024, 10, 4];
+
+/// Why an entry or a file can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleUsersError {
+    #[error("can't read {}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("{} is longer than {FILE_BYTES_MAX} bytes", path.display())]
+    Long { path: PathBuf },
+    #[error("{} is no TOML of users", path.display())]
+    Toml { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("{} has no users: no [[user]]", path.display())]
+    Nobody { path: PathBuf },
+    #[error("{} has more than {USERS_MAX} users", path.display())]
+    Many { path: PathBuf },
+    #[error("user {name:?} stands there twice")]
+    Twice { name: String },
+    #[error("user {name:?}: a name has 1 to 64 letters, digits, `.`, `_`, `@` and `-`")]
+    Name { name: String },
+    #[error("user {name}: {flaw}; make an entry by: verbs3 console-user {name}")]
+    Hash { name: String, flaw: PasswordHashFlaw },
+    #[error("a password has at least {PASSWORD_LETTERS_MIN} letters, and at most 256 bytes")]
+    Password,
+    #[error("the password can't be hashed")]
+    Hashing(#[source] argon2::password_hash::Error),
+    #[error("the entry can't be written")]
+    Entry(#[source] toml::ser::Error),
+}
+
+/// What is wrong with a password's hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PasswordHashFlaw {
+    #[error("password_hash is no hash of the form $argon2id$…")]
+    Form,
+    #[error("its hash costs more than a sign-in may: 64 MiB, 10 passes, 4 lanes")]
+    Costly,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UsersFile {
+    #[serde(default)]
+    user: Vec<UserEntry>,
+}
+
+#[derive(Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+struct UserEntry {
+    name: String,
+    role: ConsoleRole,
+    password_hash: String,
+}
+
+/// Which entry of the file a session was begun by. It ends when the entry is another one.
+pub(crate) type EntryDigest = [u8; 32];
+
+/// A user as the file in force has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KnownUser {
+    pub(crate) role: ConsoleRole,
+    pub(crate) entry: EntryDigest,
+}
+
+struct UserRecord {
+    known: KnownUser,
+    hash: PasswordHash,
+}
+
+struct UserTable {
+    users: BTreeMap<String, UserRecord>,
+    /// Hash that a password of an unknown name is compared with, so that it takes as long as the
+    /// costliest entry.
+    decoy: PasswordHash,
+}
+
+/// The users of the console, as their file has them. Clones share them.
+#[derive(Clone)]
+pub struct ConsoleUsers {
+    path: PathBuf,
+    table: Arc<Mutex<Arc<UserTable>>>,
+}
+
+impl std::fmt::Debug for ConsoleUsers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConsoleUsers").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl ConsoleUsers {
+    /// Reads the file.
+    pub fn read_file(path: &Path) -> Result<Self, ConsoleUsersError> {
+        let table = Arc::new(Mutex::new(Arc::new(read_table(path)?)));
+        Ok(Self { path: path.to_owned(), table })
+    }
+
+    /// Returns the user of this name.
+    pub(crate) fn find_user(&self, name: &str) -> Option<KnownUser> {
+        self.table.lock().users.get(name).map(|user| user.known)
+    }
+
+    /// Verifies a password, which takes tens of milliseconds of CPU. Unknown names take as long.
+    pub(crate) fn verify_password(&self, name: &str, password: &str) -> Option<KnownUser> {
+        let table = self.table.lock().clone();
+        let found = table.users.get(name);
+        let hash = found.map_or(&table.decoy, |user| &user.hash);
+        let is_right = Argon2::default().verify_password(password.as_bytes(), hash).is_ok();
+        found.filter(|_| is_right).map(|user| user.known)
+    }
+
+    /// Reads the file again whenever it changes, until told to stop. May be cancelled at any time.
+    pub(crate) async fn follow_file(self, stop: CancellationToken) {
+        // It may have changed since it was first read.
+        let mut seen = None;
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            let now = stamp_file(&self.path);
+            if seen != Some(now) {
+                let is_first = seen.is_none();
+                seen = Some(now);
+                self.reread_file(is_first);
+            }
+        }
+    }
+
+    fn reread_file(&self, is_first: bool) {
+        match read_table(&self.path) {
+            Ok(table) => {
+                if !is_first {
+                    let (path, users) = (self.path.display(), table.users.len());
+                    tracing::info!(%path, users, "the console's users file is in force");
+                }
+                *self.table.lock() = Arc::new(table);
+            }
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(
+                    %error, cause,
+                    "the changed users file of the console is bad: the users read before stay"
+                );
+            }
+        }
+    }
+}
+
+/// State of the file, to notice changes; `None`: it can't be seen.
+type UsersFileStamp = Option<(SystemTime, u64, u64)>;
+
+fn stamp_file(path: &Path) -> UsersFileStamp {
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.modified().ok()?, meta.len(), meta.ino()))
+}
+
+fn read_table(path: &Path) -> Result<UserTable, ConsoleUsersError> {
+    let owned = || path.to_owned();
+    let read = |source| ConsoleUsersError::Read { path: owned(), source };
+    if fs::metadata(path).map_err(read)?.len() > FILE_BYTES_MAX {
+        return Err(ConsoleUsersError::Long { path: owned() });
+    }
+    let text = fs::read_to_string(path).map_err(read)?;
+    let file: UsersFile = toml::from_str(&text)
+        .map_err(|source| ConsoleUsersError::Toml { path: owned(), source: Box::new(source) })?;
+    if file.user.len() > USERS_MAX {
+        return Err(ConsoleUsersError::Many { path: owned() });
+    }
+    let mut users = BTreeMap::new();
+    for UserEntry { name, role, password_hash } in file.user {
+        check_name(&name)?;
+        let hash = parse_hash(&password_hash)
+            .map_err(|flaw| ConsoleUsersError::Hash { name: name.clone(), flaw })?;
+        let digest = Sha256::new().chain_update(role.role_text()).chain_update(&password_hash);
+        let known = KnownUser { role, entry: digest.finalize().into() };
+        if users.contains_key(&name) {
+            return Err(ConsoleUsersError::Twice { name });
+        }
+        users.insert(name, UserRecord { known, hash });
+    }
+    let costs = |user: &&UserRecord| password_costs(&user.hash).unwrap_or_default();
+    let Some(costliest) = users.values().max_by_key(costs) else {
+        return Err(ConsoleUsersError::Nobody { path: owned() });
+    };
+    let decoy = costliest.hash.clone();
+    Ok(UserTable { users, decoy })
+}
+
+fn check_name(name: &str) -> Result<(), ConsoleUsersError> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._@-".contains(letter);
+    if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(plain) {
+        return Ok(());
+    }
+    Err(ConsoleUsersError::Name { name: name.to_owned() })
+}
+
+fn parse_hash(text: &str) -> Result<PasswordHash, PasswordHashFlaw> {
+    let hash = PasswordHash::new(text).map_err(|_| PasswordHashFlaw::Form)?;
+    if hash.algorithm.as_str() != "argon2id" || hash.hash.is_none() {
+        return Err(PasswordHashFlaw::Form);
+    }
+    let asked = password_costs(&hash).ok_or(PasswordHashFlaw::Form)?;
+    if asked.iter().zip(HASH_COST_MAX).any(|(&cost, most)| cost > most) {
+        return Err(PasswordHashFlaw::Costly);
+    }
+    Ok(hash)
+}
+
+/// Returns memory in KiB, passes and lanes of a hash.
+fn password_costs(hash: &PasswordHash) -> Option<[u32; 3]> {
+    let costs = Params::try_from(hash).ok()?;
+    Some([costs.m_cost(), costs.t_cost(), costs.p_cost()])
+}
+
+/// Makes an entry of the users file.
+pub fn make_user_entry(
+    name: &str,
+    role: ConsoleRole,
+    password: &str,
+) -> Result<String, ConsoleUsersError> {
+    check_name(name)?;
+    let letters = password.chars().count();
+    if letters < PASSWORD_LETTERS_MIN || password.len() > PASSWORD_BYTES_MAX {
+        return Err(ConsoleUsersError::Password);
+    }
+    let [memory, passes, lanes] = HASH_COST;
+    let costs = Params::new(memory, passes, lanes, None)
+        .map_err(|error| ConsoleUsersError::Hashing(error.into()))?;
+    let hash = Argon2::new(Algorithm::Argon2id, Version::V0x13, costs)
+        .hash_password(password.as_bytes())
+        .map_err(ConsoleUsersError::Hashing)?;
+    let password_hash = hash.to_string();
+    let entry = UserEntry { name: name.to_owned(), role, password_hash };
+    let entry = toml::to_string(&entry).map_err(ConsoleUsersError::Entry)?;
+    Ok(format!("[[user]]\n{entry}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const PASSWORD: &str = "correct horse battery";
+
+    fn write(path: &Path, entries: &[&str]) {
+        let next = path.with_extension("next");
+        fs::write(&next, entries.join("\n")).unwrap();
+        fs::rename(next, path).unwrap();
+    }
+
+    fn flaw_of(text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.toml");
+        write(&path, &[text]);
+        ConsoleUsers::read_file(&path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_entry_that_was_made_lets_its_user_in_and_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.toml");
+        let alice = make_user_entry("alice", ConsoleRole::Operator, PASSWORD).unwrap();
+        let bob = make_user_entry("bob", ConsoleRole::Viewer, "another good password").unwrap();
+        assert!(!alice.contains(PASSWORD));
+        write(&path, &[&alice, &bob]);
+        let users = ConsoleUsers::read_file(&path).unwrap();
+        let known = users.verify_password("alice", PASSWORD).unwrap();
+        assert_eq!(known.role, ConsoleRole::Operator);
+        assert_eq!(users.find_user("alice"), Some(known));
+        assert_eq!(users.verify_password("bob", PASSWORD), None);
+        // The first entry's password, by which the unknown are measured, lets nobody else in.
+        assert_eq!(users.verify_password("carol", PASSWORD), None);
+    }
+
+    #[test]
+    fn unknown_names_take_as_long_as_the_costliest_entry() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.toml");
+        let entry = |name| make_user_entry(name, ConsoleRole::Viewer, PASSWORD).unwrap();
+        let cheap = entry("a").replace("m=19456", "m=8192");
+        write(&path, &[&cheap, &entry("b"), &cheap.replace("\"a\"", "\"c\"")]);
+        let users = ConsoleUsers::read_file(&path).unwrap();
+        let table = users.table.lock().clone();
+        assert_eq!(password_costs(&table.decoy), Some(HASH_COST));
+    }
+
+    #[test]
+    fn passwords_that_are_short_or_endless_get_no_entry() {
+        for password in ["short", &"x".repeat(257)] {
+            assert!(make_user_entry("alice", ConsoleRole::Viewer, password).is_err());
+        }
+        assert!(make_user_entry("a b", ConsoleRole::Viewer, PASSWORD).is_err());
+    }
+
+    #[test]
+    fn what_can_not_be_used_is_named() {
+        assert!(flaw_of("").contains("no users"));
+        assert!(flaw_of("[[user]]\nname = \"a\"\nrole = \"root\"\n").contains("no TOML"));
+        let entry = |hash: &str| {
+            format!("[[user]]\nname = \"a\"\nrole = \"viewer\"\npassword_hash = \"{hash}\"\n")
+        };
+        for hash in ["", "secret", "$argon2i$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2g"] {
+            assert!(flaw_of(&entry(hash)).contains("no hash"), "{hash}");
+        }
+        let made = make_user_entry("a", ConsoleRole::Viewer, PASSWORD).unwrap();
+        assert!(flaw_of(&made.replace("m=19456", "m=4000000")).contains("costs more"));
+        assert!(flaw_of(&format!("{made}\n{made}")).contains("twice"));
+        assert!(flaw_of(&made.replace("\"a\"", "\"<b>\"")).contains("a name has"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_good_change_is_taken_over_and_a_bad_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users.toml");
+        let entry = |name| make_user_entry(name, ConsoleRole::Viewer, PASSWORD).unwrap();
+        write(&path, &[&entry("first")]);
+        let users = ConsoleUsers::read_file(&path).unwrap();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(users.clone().follow_file(stop.clone()));
+        tokio::time::sleep(LOOK_EVERY * 2).await;
+        write(&path, &[&entry("second")]);
+        tokio::time::sleep(LOOK_EVERY * 2).await;
+        assert!(users.find_user("second").is_some() && users.find_user("first").is_none());
+        write(&path, &["[[user]]\nname = 1\n"]);
+        tokio::time::sleep(LOOK_EVERY * 2).await;
+        assert!(users.find_user("second").is_some(), "a bad file took the good users away");
+        stop.cancel();
+        task.await.unwrap();
+    }
+}

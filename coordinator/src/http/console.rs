@@ -1,0 +1,139 @@
+//! The console: pages of the coordinator for people, below `/console`. Owns how a browser is answered;
+//! [`crate::console_access`] knows who is signed in, and [`pages`] draws. Changes go through the API's own routes, which hold the rights
+//! and write the audit log.
+
+mod browser;
+mod form;
+mod pages;
+mod picture;
+mod shown_text;
+mod sign_in;
+mod sparkline;
+mod user_pages;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, StatusCode};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::admission::UnprovenConnection;
+use crate::console_access::{Console, SessionUse, SignedInUser};
+use crate::coordinator_state::CoordinatorState;
+use browser::{ConsoleCookie, ConsoleResponse, is_foreign_form};
+
+/// Time between two looks at what has ended: sessions, and processes that report.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConsoleOrigin {
+    pub(super) address: IpAddr,
+    pub(super) is_tls: bool,
+}
+
+impl Console {
+    fn find_user(&self, headers: &HeaderMap, is_tls: bool) -> Option<SignedInUser> {
+        let token = ConsoleCookie::Session.read_from(headers, is_tls)?;
+        let purpose = match is_part(headers) {
+            true => SessionUse::Refresh,
+            false => SessionUse::ByHand,
+        };
+        self.sessions.lock().find_session(token, &self.options.users, purpose, Instant::now())
+    }
+}
+
+/// Returns whether the script asks for the part of a page that changes.
+fn is_part(headers: &HeaderMap) -> bool {
+    headers.contains_key("x-console-part")
+}
+
+/// Returns whether a path is one of the console's.
+pub(super) fn is_console_path(path: &str) -> bool {
+    path == "/console" || path.starts_with("/console/")
+}
+
+impl CoordinatorState {
+    /// Ends sessions whose time is over or whose user's entry has changed, until the coordinator
+    /// stops. May be cancelled at any time.
+    pub(crate) async fn watch_console(self: Arc<Self>) {
+        let Some(console) = &self.console else { return };
+        while self.stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            console.sessions.lock().end_stale(&console.options.users, Instant::now());
+            self.count_sessions(console);
+            let reporting = self.activity.lock().reporter_count(self.clock.now());
+            self.metrics.activity_reporters.set(reporting as i64);
+        }
+    }
+
+    fn count_sessions(&self, console: &Console) {
+        let sessions = console.sessions.lock().session_count();
+        self.metrics.console_sessions.set(sessions as i64);
+    }
+
+    /// Answers a request to the console. Bodies are read only of users, and of sign-in forms.
+    pub(super) async fn answer_console(
+        &self,
+        console: &Console,
+        request: Request<Incoming>,
+        origin: ConsoleOrigin,
+        door: &UnprovenConnection,
+    ) -> ConsoleResponse {
+        if !origin.is_tls && !console.options.plain_allowed && !origin.address.is_loopback() {
+            let text = "The console is shown over TLS, or on its own host, alone.";
+            return ConsoleResponse::from_sentence(StatusCode::FORBIDDEN, text);
+        }
+        let (head, body) = request.into_parts();
+        let path = head.uri.path();
+        let is_post = head.method == Method::POST;
+        if !is_post && head.method != Method::GET {
+            let text = "This is not done here.";
+            return ConsoleResponse::from_sentence(StatusCode::METHOD_NOT_ALLOWED, text);
+        }
+        if is_post && is_foreign_form(&head.headers) {
+            let text = "This form was sent by another page than the console's.";
+            return ConsoleResponse::from_sentence(StatusCode::FORBIDDEN, text);
+        }
+        match (is_post, path) {
+            (false, "/console/icon.svg") => {
+                return ConsoleResponse::from_asset(
+                    "image/svg+xml",
+                    include_str!("console/icon.svg"),
+                );
+            }
+            (false, "/console/style.css") => {
+                return ConsoleResponse::from_asset(
+                    "text/css; charset=utf-8",
+                    include_str!("console/style.css"),
+                );
+            }
+            (false, "/console/console.js") => {
+                return ConsoleResponse::from_asset(
+                    "text/javascript; charset=utf-8",
+                    include_str!("console/console.js"),
+                );
+            }
+            (false, "/console/sign-in") => return self.show_sign_in(console, origin, None),
+            (true, "/console/sign-in") => {
+                let answer = self.sign_in(console, &head.headers, body, origin).await;
+                if answer.status == StatusCode::SEE_OTHER {
+                    door.let_in();
+                }
+                return answer;
+            }
+            _ => {}
+        }
+        match console.find_user(&head.headers, origin.is_tls) {
+            Some(user) => {
+                door.let_in();
+                self.answer_user(console, &user, head, body, origin).await
+            }
+            None if is_post || is_part(&head.headers) => {
+                ConsoleResponse::from_sentence(StatusCode::UNAUTHORIZED, "Sign in again.")
+            }
+            None => ConsoleResponse::see_other("/console/sign-in"),
+        }
+    }
+}

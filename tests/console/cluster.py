@@ -1,0 +1,186 @@
+"""Owns the processes of one cluster on loopback, its users and its traffic. Ends each process by its pid. Knows no browser."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+import tomllib
+import urllib.request
+from pathlib import Path
+
+import botocore.config
+import botocore.session
+
+SECRET = "a secret of thirty-two characters or more"
+OPERATOR, VIEWER, PASSWORD = "olga", "vera", "correct horse battery"
+WORKERS = ("gpu-01", "gpu-02")
+START_SECONDS_MAX = 60
+# Markup in a key, as a stranger may choose it.
+HOSTILE_KEY = "set/\"><script>alert(1)</script><img src=x onerror=alert(2)>.bin"
+OBJECTS, OBJECT_BYTES = 24, 512 << 10
+
+
+def free_port() -> int:
+    """Below the range of ports for connections on their way out, so that nobody takes it meanwhile."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+
+
+class Process:
+    """One process of the product, with its log."""
+
+    def __init__(self, binary: str, folder: Path, name: str, words: list[str]):
+        self.log, ready = folder / f"{name}.log", folder / f"{name}.ready"
+        ready.unlink(missing_ok=True)
+        with open(self.log, "ab") as log:
+            self.child = subprocess.Popen(
+                [binary, *words, "--ready-file", str(ready)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        end = time.monotonic() + START_SECONDS_MAX
+        while not ready.exists():
+            assert self.child.poll() is None, f"{name} ended:\n{self.log.read_text()[-4000:]}"
+            assert time.monotonic() < end, f"{name} does not serve"
+            time.sleep(0.02)
+
+    def signal(self, number: signal.Signals):
+        self.child.send_signal(number)
+
+    def end(self):
+        if self.child.poll() is None:
+            self.signal(signal.SIGCONT)
+            self.signal(signal.SIGTERM)
+            try:
+                self.child.wait(20)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait()
+
+
+class Cluster:
+    """A store, a coordinator with a console, two workers and a gateway."""
+
+    def __init__(self, folder: Path):
+        self.binary, self.folder = os.environ["CONSOLE_BINARY"], folder
+        self.processes: list[Process] = []
+        ports = {name: free_port() for name in ("store", "coordinator", "gateway", *WORKERS)}
+        self.url = f"http://127.0.0.1:{ports['coordinator']}"
+        self.gateway_port = ports["gateway"]
+        data = folder / "data"
+        self.start("store", ["dev", "--no-demo", "--listen", f"127.0.0.1:{ports['store']}", "--dir", str(data)])
+        key = tomllib.loads((data / "identities.toml").read_text())["identity"][0]
+        self.access, self.secret = key["access_key"], key["secret_key"]
+        shared = (
+            f'[cluster]\nname = "training"\nsecret = "{SECRET}"\ncoordinators = ["{self.url}"]\n'
+            f'[[ufs]]\nname = "store"\nendpoint = "http://127.0.0.1:{ports["store"]}"\n'
+            f'credentials = {{ kind = "static", access_key_id = "{self.access}", secret_access_key = "{self.secret}" }}\n'
+            '[[mount]]\nname = "*"\nufs = "store"\n'
+        )
+        users = folder / "users.toml"
+        users.write_text(self.make_user(OPERATOR, "operator") + self.make_user(VIEWER, "viewer"))
+        admin, memory = 'admin_listen = "127.0.0.1:0"\n', 'memory = { capacity = "64MiB" }\n'
+        sections = {
+            "coordinator": f'listen = "127.0.0.1:{ports["coordinator"]}"\n{admin}store = {{ path = "{folder}/coordinator" }}\n'
+            f'preload = {{ failures = "{folder}/failures", memory = "16MiB" }}\n'
+            f'console = {{ users = "{users}", report_every = "1s" }}\n',
+            "gateway": f'listen = "127.0.0.1:{ports["gateway"]}"\n{admin}{memory}identities = "{data}/identities.toml"\n',
+        }
+        started = {}
+        for name in ("coordinator", *WORKERS, "gateway"):
+            role = "worker" if name in WORKERS else name
+            worker = f'id = "{name}"\nlisten = "127.0.0.1:{ports[name]}"\nzone = "rack-{name[-1]}"\n{admin}{memory}'
+            file = folder / f"{name}.toml"
+            file.write_text(f"{shared}[{role}]\n{sections.get(name, worker)}")
+            started[name] = self.start(name, [role, "--config", str(file)])
+        self.coordinator, self.gateway = started["coordinator"], started["gateway"]
+        self.client = self.make_client(ports["gateway"])
+        self.until_ready(folder / "gateway.ready")
+
+    def start(self, name: str, words: list[str]) -> Process:
+        process = Process(self.binary, self.folder, name, words)
+        self.processes.append(process)
+        return process
+
+    def make_user(self, name: str, role: str) -> str:
+        words = [self.binary, "console-user", name, "--role", role]
+        return subprocess.run(words, input=PASSWORD, text=True, capture_output=True, check=True).stdout
+
+    def make_client(self, port: int):
+        config = botocore.config.Config(s3={"addressing_style": "path"}, retries={"max_attempts": 3})
+        return botocore.session.get_session().create_client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{port}",
+            region_name="us-east-1",
+            aws_access_key_id=self.access,
+            aws_secret_access_key=self.secret,
+            config=config,
+        )
+
+    def until_ready(self, ready: Path):
+        """Until the gateway has a worker."""
+        admin = json.loads(ready.read_text())["admin"]
+        end = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                urllib.request.urlopen(f"http://{admin}/readyz", timeout=5)
+                return
+            except OSError:
+                assert time.monotonic() < end, "the gateway does not become ready"
+                time.sleep(0.1)
+
+    def start_tls_coordinator(self) -> str:
+        """One that demands TLS, with users of its own and no workers."""
+        folder, port = self.folder / "tls", free_port()
+        folder.mkdir()
+        (folder / "names").write_text(
+            "subjectAltName=URI:verbs3://training/coordinator/c0,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n"
+        )
+        for words in (
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=CA -keyout ca.key -out ca.crt",
+            "req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=c0 -keyout c0.key -out c0.csr",
+            "x509 -req -in c0.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names -out c0.crt",
+        ):
+            subprocess.run(["openssl", *words.split()], cwd=folder, check=True, capture_output=True)
+        file = folder / "coordinator.toml"
+        file.write_text(
+            f'[cluster]\nname = "training"\nsecret = "{SECRET}"\ncoordinators = ["https://localhost:{port}"]\n'
+            f'[cluster.tls]\ncertificate = "{folder}/c0.crt"\nkey = "{folder}/c0.key"\nca_file = "{folder}/ca.crt"\n'
+            f'[coordinator]\nlisten = "127.0.0.1:{port}"\nadmin_listen = "127.0.0.1:0"\n'
+            f'store = {{ path = "{folder}/store" }}\nconsole = {{ users = "{self.folder}/users.toml" }}\n'
+        )
+        self.start("tls-coordinator", ["coordinator", "--config", str(file)])
+        return f"https://localhost:{port}"
+
+    def send_traffic(self):
+        """Writes a set of objects, and reads it twice."""
+        body = random.randbytes(OBJECT_BYTES)
+        keys = [f"set/{number:03}.bin" for number in range(OBJECTS)] + [HOSTILE_KEY]
+        for key in keys:
+            self.client.put_object(Bucket="demo", Key=key, Body=body)
+        for _ in range(2):
+            for key in keys:
+                self.read(key)
+        # Nobody reads these: jobs load them.
+        for number in range(4):
+            self.client.put_object(Bucket="demo", Key=f"cold/{number}.bin", Body=body)
+
+    def read(self, key: str):
+        assert len(self.client.get_object(Bucket="demo", Key=key)["Body"].read()) == OBJECT_BYTES
+
+    def begin_slow_job(self, name: str):
+        """One that lasts until it is stopped: it may take next to nothing from the store."""
+        words = [self.binary, "preload", "--coordinator", self.url, "--id", name, "--bandwidth", "1KiB"]
+        environment = os.environ | {"VERBS3_CLUSTER__SECRET": SECRET, "VERBS3_CLUSTER__NAME": "training"}
+        subprocess.run([*words, "s3://demo/cold/"], check=True, env=environment, capture_output=True)
+
+    def end(self):
+        for process in reversed(self.processes):
+            process.end()
