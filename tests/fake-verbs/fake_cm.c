@@ -285,8 +285,8 @@ EXPORT int rdma_accept(struct rdma_cm_id *ibid, struct rdma_conn_param *param)
 	fake_enter();
 	peer = id->peer;
 	id->qp_num = ibid->qp ? ibid->qp->qp_num : param->qp_num;
-	if (!peer || (profile_of(ibid->verbs)->strict && id->tos < 0)) {
-		errno = peer ? EINVAL : ECONNRESET;
+	if (!peer) {
+		errno = ECONNRESET;
 		result = -1;
 	} else {
 		id->connected = peer->connected = true;

@@ -40,7 +40,7 @@ struct profile {
 	/* Flushed completions come late, messages take a while to arrive, and a destroyed queue pair's completions are dropped. */
 	bool late;
 	bool destroy_fails;
-	/* Refuses what only makes a real device slow: no RNR timer, no type of service on the accepting side. */
+	/* Refuses what only makes a real device slow: a queue pair without an RNR timer. */
 	bool strict;
 	/* Completes SENDs with the opcode of another operation. */
 	bool wrong_opcode;

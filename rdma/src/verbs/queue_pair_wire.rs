@@ -113,7 +113,8 @@ impl QueuePairWire {
         options: &VerbsOptions,
     ) -> io::Result<Arc<Self>> {
         let receives = ReceiveBuffers::new(&rail.domain, rail.shared.as_ref(), options)?;
-        let entries = options.send_queue + receives.completions_max();
+        // One more for the beacon.
+        let entries = options.send_queue + 1 + receives.completions_max();
         let queue = Arc::new(CompletionQueue::new(rail.domain.clone(), entries)?);
         let (send, inline_bytes) = (options.send_queue, options.inline_bytes);
         let sizes = QueueSizes { send, receive: receives.own_depth(), inline_bytes };
@@ -191,6 +192,14 @@ impl QueuePairWire {
     /// Waits for the next event of the connection manager.
     pub(super) async fn next_cm_event(&self) -> io::Result<CmEvent> {
         next_event(&self.events).await
+    }
+
+    /// Sets what only a connected queue pair takes.
+    pub(super) fn tune_connected(&self) {
+        // A device that refuses it waits longer for a slow reader, and works.
+        if let Err(error) = self.with_pair(CmQueuePair::set_rnr_timer) {
+            tracing::debug!(%error, "the RNR timer stays at the device's default");
+        }
     }
 
     /// Shows the connection's path MTU in the metric.
@@ -439,6 +448,11 @@ impl QueuePairWire {
                 Err(io::Error::other(WorkCompletion::describe_status(status)))
             }
             (Ok(()), _) if state.closed => Ok(()),
+            // A WRITE with immediate data takes a receive buffer and leaves an earlier chunk in it.
+            (Ok(()), Some(buffer)) if !completion.is_message => {
+                self.receives.give_back(buffer);
+                Err(io::Error::other("the peer took a receive buffer without sending a message"))
+            }
             (Ok(()), None) => {
                 state.sender.record_completion(completion.id, done);
                 Ok(())

@@ -296,6 +296,7 @@ impl RailConnector {
                 pair.get_ready(path_mtu_max).and_then(|()| pair.establish_connection())
             })?;
         }
+        wire.tune_connected();
         wire.tell_path_mtu(ConnectionSide::Requester);
         wire.set_peer_terms(mine, theirs);
         Ok(WireRequestOutcome::Yes(wire))

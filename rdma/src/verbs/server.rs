@@ -308,6 +308,9 @@ impl RailAcceptor {
         let channel = EventChannel::new()?;
         id.move_to_channel(&channel)?;
         let events = watch_readable(channel)?;
+        if let Some(tos) = options.tos {
+            id.set_tos(tos)?;
+        }
         id.set_ack_timeout(options.ack_timeout)?;
         let mut mine = QueueTerms::from_options(options);
         mine.path_mtu_max = mine.path_mtu_max.filter(|_| !id.is_iwarp());
@@ -328,6 +331,7 @@ impl RailAcceptor {
             pair.accept(&mine.encode(), connect_options(options))
         })?;
         expect_event(&wire.next_cm_event().await?, EventKind::Established)?;
+        wire.tune_connected();
         wire.tell_path_mtu(ConnectionSide::Server);
         let mut inlet = WireInlet::new(wire.clone());
         let admitted = self.gate.accept_peer(&mut inlet, &options.calls.handshake_terms("")).await;

@@ -30,7 +30,7 @@ pub(super) use port::PortAttributes;
 pub(super) use queue::{
     CompletionQueue, GatherElement, SGES_MAX, WorkCompletion, WorkOperation, WorkRequest,
 };
-pub(super) use queue_pair::{CmQueuePair, ConnectOptions, QueuePairParts, QueueSizes};
+pub(super) use queue_pair::{BEACON, CmQueuePair, ConnectOptions, QueuePairParts, QueueSizes};
 pub(super) use shared_queue::SharedQueue;
 pub(super) use window::MemoryWindow;
 

@@ -34,12 +34,15 @@ unsafe impl Sync for CompletionQueue {}
 pub(in crate::verbs) struct WorkCompletion {
     pub(in crate::verbs) id: u64,
     pub(in crate::verbs) bytes: u32,
+    /// A message arrived by a SEND. Means nothing where `status` is an error.
+    pub(in crate::verbs) is_message: bool,
     /// `Err` with the status, which ends the queue pair.
     pub(in crate::verbs) status: Result<(), u32>,
 }
 
 impl WorkCompletion {
-    pub(in crate::verbs) const NONE: Self = Self { id: 0, bytes: 0, status: Ok(()) };
+    pub(in crate::verbs) const NONE: Self =
+        Self { id: 0, bytes: 0, is_message: false, status: Ok(()) };
 
     /// Returns true when the queue pair was in error before this request ran. Such a status is not
     /// the cause.
@@ -129,7 +132,8 @@ impl CompletionQueue {
             } else {
                 Err(from.status)
             };
-            *to = WorkCompletion { id: from.wr_id, bytes: from.byte_len, status };
+            let is_message = from.opcode == ffi::ibv_wc_opcode::IBV_WC_RECV;
+            *to = WorkCompletion { id: from.wr_id, bytes: from.byte_len, is_message, status };
         }
         Ok(count)
     }
