@@ -166,6 +166,7 @@ pub(crate) enum CountedRefusal {
     NoLease,
     NotHeld,
     Malformed,
+    Denied,
 }
 
 /// How a wanted page was found.
