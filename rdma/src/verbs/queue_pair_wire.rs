@@ -256,8 +256,8 @@ impl QueuePairWire {
         unsafe { pair.post_send(works) }
     }
 
-    /// Sends the end, or a heartbeat.
-    pub(super) fn send_bare(&self, header: ChunkHeader) {
+    /// Sends a heartbeat, where there is a credit for it.
+    fn send_bare(&self, header: ChunkHeader) {
         let mut state = self.state.lock();
         let QueuePairWireState { pair: Some(pair), sender, credits, .. } = &mut *state else {
             return;

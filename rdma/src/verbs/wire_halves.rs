@@ -119,7 +119,9 @@ impl FrameOutlet for WireOutlet {
     }
 
     fn shut_write(&self) {
-        self.0.send_bare(ChunkHeader { end: true, ..ChunkHeader::default() });
+        // It waits for a credit: the peer may not have read the last frames yet.
+        self.0.state.lock().sender.queue_end();
+        self.0.pump_sends();
     }
 
     fn close(&self) {
