@@ -22,9 +22,13 @@ struct fake_id {
 
 enum {
 	OPTION_TOS = 0,
-	/* Connecting to one of these ports makes something happen to the device that listens: its address changes, or it goes. */
+	/* Resolving a device's address with one of these ports makes something happen to the device. */
 	PORT_ADDRESS_CHANGE = 1,
 	PORT_REMOVAL = 2,
+	PORT_FATAL = 3,
+	PORT_DOWN = 4,
+	PORT_UP = 5,
+	PORT_GID_CHANGE = 6,
 };
 
 static struct fake_id *ids;
@@ -169,6 +173,34 @@ static int bind_id(struct rdma_cm_id *id, const struct sockaddr *address)
 
 EXPORT int rdma_bind_addr(struct rdma_cm_id *id, struct sockaddr *address) { return LOCKED(bind_id(id, address)); }
 
+void tell_ids(struct ibv_context *context, enum rdma_cm_event_type type)
+{
+	for (struct fake_id *id = ids; id; id = id->next)
+		if (id->id.verbs == context)
+			tell(id, type, 0, NULL, NULL);
+}
+
+static void happen(struct in_addr address, uint16_t port)
+{
+	struct fake_device *device = port <= PORT_GID_CHANGE ? device_at(address) : NULL;
+	if (!device)
+		return;
+	if (port == PORT_ADDRESS_CHANGE)
+		tell_ids(&device->context, RDMA_CM_EVENT_ADDR_CHANGE);
+	if (port == PORT_REMOVAL)
+		tell_ids(&device->context, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	if (port == PORT_FATAL) {
+		silence_pairs(&device->context);
+		raise_async(device, IBV_EVENT_DEVICE_FATAL, NULL);
+	}
+	if (port == PORT_DOWN || port == PORT_UP) {
+		device->port_down = port == PORT_DOWN;
+		raise_async(device, device->port_down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE, NULL);
+	}
+	if (port == PORT_GID_CHANGE)
+		raise_async(device, IBV_EVENT_GID_CHANGE, NULL);
+}
+
 EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *from, struct sockaddr *to, int timeout_ms)
 {
 	int result = 0;
@@ -177,6 +209,8 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *id, struct sockaddr *from, struc
 	if (!id->verbs && from)
 		result = bind_id(id, from);
 	id->route.addr.dst_sin = *(struct sockaddr_in *)to;
+	if (to->sa_family == AF_INET)
+		happen(id->route.addr.dst_sin.sin_addr, ntohs(id->route.addr.dst_sin.sin_port));
 	if (!result)
 		tell((struct fake_id *)id, RDMA_CM_EVENT_ADDR_RESOLVED, 0, NULL, NULL);
 	fake_leave();
@@ -216,26 +250,6 @@ static struct fake_id *listener_at(const struct sockaddr_in *to)
 	return NULL;
 }
 
-void tell_ids(struct ibv_context *context, enum rdma_cm_event_type type)
-{
-	for (struct fake_id *id = ids; id; id = id->next)
-		if (id->id.verbs == context)
-			tell(id, type, 0, NULL, NULL);
-}
-
-static void happen(struct in_addr address, uint16_t port)
-{
-	struct fake_device *device = device_at(address);
-	if (!device)
-		return;
-	if (port == PORT_ADDRESS_CHANGE)
-		tell_ids(&device->context, RDMA_CM_EVENT_ADDR_CHANGE);
-	if (port == PORT_REMOVAL) {
-		raise_async(device, IBV_EVENT_DEVICE_FATAL, NULL);
-		tell_ids(&device->context, RDMA_CM_EVENT_DEVICE_REMOVAL);
-	}
-}
-
 EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
 	fake_enter();
@@ -261,7 +275,6 @@ EXPORT int rdma_connect(struct rdma_cm_id *ibid, struct rdma_conn_param *param)
 	fake_enter();
 	struct fake_id *listener = listener_at(to);
 	id->qp_num = ibid->qp ? ibid->qp->qp_num : param->qp_num;
-	happen(to->sin_addr, ntohs(to->sin_port));
 	if (!listener)
 		tell(id, RDMA_CM_EVENT_REJECTED, 8, NULL, &(struct rdma_conn_param){ 0 });
 	else {

@@ -58,7 +58,7 @@ struct fake_device *device_at(struct in_addr address)
 	static bool started;
 	uint32_t bits = ntohl(address.s_addr), number = bits >> 8 & 255;
 	pthread_t thread;
-	int ends[2];
+	address.s_addr = htonl(bits & ~128u);
 	if (bits >> 16 != 127 << 8 || number >= PROFILES)
 		return NULL;
 	if (!started)
@@ -71,13 +71,10 @@ struct fake_device *device_at(struct in_addr address)
 	device->address = address;
 	device->device.node_type = IBV_NODE_CA;
 	device->device.transport_type = IBV_TRANSPORT_IB;
-	snprintf(device->device.name, sizeof device->device.name, "fake_%s%u", device->profile->name, bits & 255);
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK))
-		abort();
-	device->async_write = ends[1];
+	snprintf(device->device.name, sizeof device->device.name, "fake_%s%u", device->profile->name, bits & 127);
 	device->context.device = &device->device;
-	device->context.async_fd = ends[0];
-	device->context.num_comp_vectors = 4;
+	device->context.async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	device->context.num_comp_vectors = VECTORS;
 	device->context.ops.poll_cq = poll_cq;
 	device->context.ops.req_notify_cq = req_notify_cq;
 	device->context.ops.post_send = post_send;
@@ -89,20 +86,76 @@ struct fake_device *device_at(struct in_addr address)
 	return devices = device;
 }
 
+/* Events of the device, in a list, so that those of a queue pair can be forgotten with it. */
+
+bool concerns_qp(const struct ibv_async_event *event)
+{
+	return event->event_type == IBV_EVENT_QP_FATAL || event->event_type == IBV_EVENT_QP_REQ_ERR ||
+	       event->event_type == IBV_EVENT_QP_ACCESS_ERR || event->event_type == IBV_EVENT_QP_LAST_WQE_REACHED;
+}
+
 void raise_async(struct fake_device *device, enum ibv_event_type type, void *element)
 {
-	struct ibv_async_event event = { .element.qp = element, .event_type = type };
-	/* A full pipe loses the event, as nobody reads. */
-	if (write(device->async_write, &event, sizeof event) < 0 && errno != EAGAIN)
+	struct fake_async *event = calloc(1, sizeof *event), **place = &device->first_async;
+	uint64_t one = 1;
+	event->event = (struct ibv_async_event){ .element.qp = element, .event_type = type };
+	if (!element)
+		event->event.element.port_num = 1;
+	while (*place)
+		place = &(*place)->next;
+	*place = event;
+	if (write(device->context.async_fd, &one, sizeof one) != sizeof one)
 		abort();
 }
 
-EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+void forget_async(struct fake_qp *qp)
 {
-	return read(context->async_fd, event, sizeof *event) == sizeof *event ? 0 : -1;
+	struct fake_async **place = &device_of(qp->qp.context)->first_async;
+	while (*place) {
+		struct fake_async *event = *place;
+		if (!concerns_qp(&event->event) || event->event.element.qp != &qp->qp) {
+			place = &event->next;
+			continue;
+		}
+		*place = event->next;
+		free(event);
+	}
+	while (qp->unacknowledged) {
+		fake_leave();
+		usleep(100);
+		fake_enter();
+	}
 }
 
-EXPORT void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }
+EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *to)
+{
+	uint64_t count;
+	if (read(context->async_fd, &count, sizeof count) != sizeof count)
+		return -1;
+	fake_enter();
+	struct fake_async *first = device_of(context)->first_async;
+	if (first) {
+		device_of(context)->first_async = first->next;
+		*to = first->event;
+		if (concerns_qp(to))
+			((struct fake_qp *)to->element.qp)->unacknowledged++;
+	}
+	fake_leave();
+	if (!first) {
+		errno = EAGAIN;
+		return -1;
+	}
+	free(first);
+	return 0;
+}
+
+EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	fake_enter();
+	if (concerns_qp(event))
+		((struct fake_qp *)event->element.qp)->unacknowledged--;
+	fake_leave();
+}
 
 EXPORT struct ibv_device **ibv_get_device_list(int *count)
 {
@@ -135,8 +188,8 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 EXPORT int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_ibv_port_attr *to)
 {
 	struct ibv_port_attr *attr = (struct ibv_port_attr *)to;
-	(void)context, (void)number;
-	attr->state = IBV_PORT_ACTIVE;
+	(void)number;
+	attr->state = device_of(context)->port_down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
 	attr->max_mtu = attr->active_mtu = IBV_MTU_4096;
 	attr->link_layer = IBV_LINK_LAYER_ETHERNET;
 	return 0;
@@ -169,7 +222,9 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *addr, size_t leng
 {
 	struct fake_device *device = device_of(pd->context);
 	const struct profile *profile = device->profile;
-	if (length > profile->max_mr_size)
+	/* Rings of messages have local write access alone. */
+	bool is_arena = length > LARGE && (access & ~IBV_ACCESS_RELAXED_ORDERING) != IBV_ACCESS_LOCAL_WRITE;
+	if (length > profile->max_mr_size || (profile->strict && is_arena && !(access & IBV_ACCESS_RELAXED_ORDERING)))
 		return fail(EINVAL);
 	if (length > LARGE && profile->large_regions_max) {
 		if (++device->large_attempts == profile->large_region_fails || device->large_regions == profile->large_regions_max)
@@ -253,6 +308,12 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *
 {
 	if (vector < 0 || vector >= context->num_comp_vectors)
 		return fail(EINVAL);
+	int *queues_on = device_of(context)->queues_on, unused = 0;
+	for (int other = 0; other < VECTORS; other++)
+		unused += !queues_on[other];
+	if (profile_of(context)->strict && queues_on[vector] >= 8 && unused)
+		return fail(ENOSPC);
+	queues_on[vector]++;
 	struct fake_cq *cq = calloc(1, sizeof *cq);
 	cq->cq = (struct ibv_cq){ .context = context, .channel = channel, .cq_context = cq_context, .cqe = cqe };
 	cq->size = cqe;

@@ -129,7 +129,7 @@ void fail_qp(struct fake_qp *qp)
 {
 	struct recv_wqe wqe;
 	uint64_t due = profile_of(qp->qp.context)->late ? now_ns() + LATE_NS : 0;
-	if (qp->qp.state == IBV_QPS_ERR || qp->qp.state == IBV_QPS_RESET)
+	if (qp->silent || qp->qp.state == IBV_QPS_ERR || qp->qp.state == IBV_QPS_RESET)
 		return;
 	qp->qp.state = IBV_QPS_ERR;
 	for (struct fake_cq *cq = queues; cq; cq = cq->next)
@@ -153,6 +153,13 @@ void fail_qp(struct fake_qp *qp)
 	else
 		while (pop_wqe(&qp->receives, &wqe))
 			complete(qp, wqe.id, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, true, due);
+}
+
+void silence_pairs(struct ibv_context *context)
+{
+	for (struct fake_qp *qp = pairs; qp; qp = qp->next)
+		if (qp->qp.context == context)
+			qp->silent = true;
 }
 
 static uint32_t gather(struct send_wqe *wqe, char *to)
@@ -192,6 +199,8 @@ static int run_request(struct fake_qp *qp, struct send_wqe *wqe, uint64_t due)
 		for (int at = 0; at < wqe->wr.num_sge; at++)
 			if (!covering(wqe->sges[at].lkey, wqe->sges[at].addr, wqe->sges[at].length, 0))
 				return IBV_WC_LOC_PROT_ERR;
+	if (peer && peer->silent)
+		return -1;
 	if (!peer || peer->dead || peer->qp.state == IBV_QPS_ERR || device_of(peer->qp.context)->gone)
 		return IBV_WC_RETRY_EXC_ERR;
 	if (wqe->wr.opcode == IBV_WR_RDMA_WRITE) {
@@ -219,7 +228,7 @@ static int run_request(struct fake_qp *qp, struct send_wqe *wqe, uint64_t due)
 
 static void run_sends(struct fake_qp *qp)
 {
-	while (qp->first && qp->qp.state == IBV_QPS_RTS) {
+	while (qp->first && qp->qp.state == IBV_QPS_RTS && !qp->silent) {
 		struct send_wqe *wqe = qp->first;
 		bool slow = profile_of(qp->qp.context)->late && gather(wqe, NULL) > 4096 && wqe->wr.opcode == IBV_WR_SEND;
 		uint64_t due = slow ? now_ns() + LATE_NS : 0;
@@ -265,7 +274,7 @@ int post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **
 			}
 		}
 		if (result || ibqp->state == IBV_QPS_ERR) {
-			if (!result)
+			if (!result && !qp->silent)
 				complete(qp, wr->wr_id, IBV_WC_WR_FLUSH_ERR, IBV_WC_SEND, 0, false,
 					 profile_of(ibqp->context)->late ? now_ns() + LATE_NS : 0);
 			free(wqe);
@@ -339,6 +348,7 @@ int destroy_qp(struct ibv_qp *ibqp)
 		if (windows[at] && windows[at]->bound && windows[at]->qp_num == ibqp->qp_num)
 			return errno = EBUSY;
 	qp->dead = true;
+	forget_async(qp);
 	if (profile_of(ibqp->context)->late)
 		for (struct fake_cq *cq = queues; cq; cq = cq->next) {
 			int kept = 0;

@@ -2,7 +2,8 @@
  * libibverbs, `fake_cm.c` its librdmacm. One lock guards everything. Queue pairs of one process reach each other; bytes are copied when a request is posted.
  *
  * The fake checks what a NIC checks (keys, ranges, rights, states, depths) and refuses what some NICs refuse: an address
- * 127.0.P.N is port 1 of a device with the limits and habits of profile P (see `profiles` in `fake_device.c`). */
+ * 127.0.P.N is port 1 of a device with the limits and habits of profile P (see `profiles` in `fake_device.c`). For N of
+ * 128 and more it is another address of the device that has 127.0.P.(N - 128). */
 #ifndef FAKE_VERBS_H
 #define FAKE_VERBS_H
 
@@ -28,6 +29,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+enum { VECTORS = 4 };
+
 /* Limits and habits of a device. */
 struct profile {
 	const char *name;
@@ -40,10 +43,16 @@ struct profile {
 	/* Flushed completions come late, messages take a while to arrive, and a destroyed queue pair's completions are dropped. */
 	bool late;
 	bool destroy_fails;
-	/* Refuses what only makes a real device slow: a queue pair without an RNR timer. */
+	/* Refuses what only makes a real device slow: a queue pair without an RNR timer, completion queues that are all on one vector, an
+	 * arena whose transfers keep their order. */
 	bool strict;
 	/* Completes SENDs with the opcode of another operation. */
 	bool wrong_opcode;
+};
+
+struct fake_async {
+	struct ibv_async_event event;
+	struct fake_async *next;
 };
 
 struct fake_device {
@@ -51,8 +60,9 @@ struct fake_device {
 	struct ibv_context context;
 	const struct profile *profile;
 	struct in_addr address;
-	int async_write, large_regions, large_attempts;
-	bool gone;
+	struct fake_async *first_async;
+	int large_regions, large_attempts, queues_on[VECTORS];
+	bool gone, port_down;
 	struct fake_device *next;
 };
 
@@ -109,6 +119,10 @@ struct fake_qp {
 	uint32_t dest, max_send, max_inline;
 	uint8_t min_rnr_timer, path_mtu;
 	bool signal_all, dead;
+	/* The device has failed: it completes nothing of this queue pair any more. */
+	bool silent;
+	/* Events that were read and not acknowledged. The destruction waits for them. */
+	int unacknowledged;
 	struct send_wqe *first, *last;
 	struct recv_queue receives;
 	struct fake_qp *next;
@@ -141,6 +155,9 @@ void ready_qp(struct ibv_qp *qp, uint32_t dest);
 void fail_qp(struct fake_qp *qp);
 struct fake_qp *find_qp(uint32_t number);
 void raise_async(struct fake_device *device, enum ibv_event_type type, void *element);
+bool concerns_qp(const struct ibv_async_event *event);
+void forget_async(struct fake_qp *qp);
+void silence_pairs(struct ibv_context *context);
 /* Tells every id of a device an event: in fake_cm.c. */
 void tell_ids(struct ibv_context *context, enum rdma_cm_event_type type);
 

@@ -75,7 +75,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         .context("can't start threads; raise the process's thread limit")?;
     let settings =
         ServerSettings { tcp: &tcp, verbs: &verbs, cluster: &cluster, process: &process };
-    let servers =
+    let mut servers =
         WorkerServers::start(&worker, settings, &arena, cache.clone(), reactors.runtime_handles())
             .await?;
     let control = ListenEndpoint {
@@ -92,6 +92,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     let admin = tokio::spawn(
         AdminEndpoints { registry, readiness, stop: over.clone(), limits }.serve_endpoints(socket),
     );
+    servers.require_rail().await?;
     // Once gateways can connect, and until they need not any more.
     let tenancy = match coordinators {
         Some(client) => {

@@ -520,19 +520,12 @@ fn place_data(
     if frame.header.kind != FrameKind::Part || frame.target.is_empty() || bytes <= RIDE_BYTES_MAX {
         return false;
     }
-    // One registration covers the arena, so one key serves all pieces. A piece from elsewhere rides
-    // in the stream.
-    let mut lkey = None;
-    for piece in &frame.data {
-        match memory.lkey_of(piece) {
-            Some(key) => lkey = Some(key),
-            None => return false,
-        }
-    }
-    let Some(lkey) = lkey else {
+    // A piece from outside the arena's registrations rides in the stream.
+    if frame.data.is_empty() || frame.data.iter().any(|piece| memory.lkey_of(piece).is_none()) {
         return false;
-    };
-    if !plan_writes(&frame.data, frame.header.offset, &frame.target, lkey, writes) {
+    }
+    let lkey_of = |piece: &Bytes| memory.lkey_of(piece).unwrap_or_default();
+    if !plan_writes(&frame.data, frame.header.offset, &frame.target, lkey_of, writes) {
         return false;
     }
     frame.set_segments(&[], true);

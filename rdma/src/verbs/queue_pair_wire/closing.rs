@@ -42,11 +42,11 @@ impl QueuePairWire {
         landing: &mut Landing,
         places: &[(usize, usize)],
     ) -> Vec<MemorySegment> {
-        let Some((bound, ops, segments)) = self
-            .rail
+        let device = &self.rail.device;
+        let Some((bound, ops, segments)) = device
             .windows
             .as_ref()
-            .and_then(|windows| windows.bind_windows(&self.rail.region, places))
+            .and_then(|windows| windows.bind_windows(&device.regions, places))
         else {
             return Vec::new();
         };
@@ -83,7 +83,7 @@ impl QueuePairWire {
     pub(super) fn recycle_windows(&self, closed: Vec<ClosingWindows>) {
         for ClosingWindows { bound, held } in closed {
             drop(held);
-            if let Some(windows) = &self.rail.windows {
+            if let Some(windows) = &self.rail.device.windows {
                 windows.put_back(bound);
             }
         }
@@ -144,7 +144,8 @@ impl QueuePairWire {
     /// may hold a message that was half here (`unheard`), waits a moment longer for its buffer:
     /// Linux's soft-RoCE loses one that a destruction meets.
     fn drain_completions(&self, pair: &CmQueuePair, unheard: bool) {
-        if pair.post_beacon().is_err() {
+        // A device that has failed completes nothing.
+        if self.rail.device.health.is_fatal() || pair.post_beacon().is_err() {
             self.take_back();
             return;
         }

@@ -95,9 +95,10 @@ impl CompletionQueue {
         let fd = unsafe { (*channel.as_ptr()).fd };
         let entries = libc::c_int::try_from(entries).unwrap_or(libc::c_int::MAX);
         let cq = set_nonblocking(fd).and_then(|()| {
+            let vector = domain.next_vector();
             // SAFETY: context and channel are alive; there is no context pointer to keep.
             let cq = unsafe {
-                ffi::ibv_create_cq(context, entries, ptr::null_mut(), channel.as_ptr(), 0)
+                ffi::ibv_create_cq(context, entries, ptr::null_mut(), channel.as_ptr(), vector)
             };
             NonNull::new(cq).ok_or_else(|| last_error("can't create a completion queue"))
         });

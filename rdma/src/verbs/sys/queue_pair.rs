@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rdma_mummy_sys as ffi;
 
 use super::cm::{CmId, PRIVATE_BYTES_MAX};
+use super::device_events::{DeviceHealth, PairWatch};
 use super::memory::ProtectionDomain;
 use super::port::PortAttributes;
 use super::queue::{self, CompletionQueue, GatherElement, SGES_MAX, WorkOperation, WorkRequest};
@@ -94,6 +95,19 @@ impl CmQueuePair {
     /// Returns how many bytes the device takes inline.
     pub(in crate::verbs) fn inline_bytes(&self) -> u32 {
         self.inline_bytes
+    }
+
+    /// Begins to watch what the device says of this queue pair, whose completions go to
+    /// `completions`.
+    pub(in crate::verbs) fn watch_health(
+        &self,
+        device: &Arc<DeviceHealth>,
+        completions: &CompletionQueue,
+    ) -> PairWatch {
+        // SAFETY: the queue pair lives as long as `self`; its number is set once.
+        let number = unsafe { (*self.qp.as_ptr()).qp_num };
+        let port = self.id.device_port().map_or(0, |(_, port)| port);
+        device.watch_pair(number, port, completions.as_ptr().addr())
     }
 
     /// Returns true if this side moves the states of the queue pair.
