@@ -13,6 +13,7 @@ use super::receive_buffers::SharedRing;
 use super::sys::{CmId, DeviceHealth, EventChannel, ProtectionDomain, RegionAccess, RegionTerms};
 use super::window_pool::MemoryWindowPool;
 use crate::arena::Arena;
+use crate::rails::RailSubnet;
 
 /// The identity of a port that connections can use, as this host sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,7 @@ pub(super) enum ArenaPurpose {
 /// A rail that is open: a device, at one of its addresses.
 pub(super) struct OpenRail {
     pub(super) rail: RailIdentity,
+    pub(super) subnet: Option<RailSubnet>,
     pub(super) device: Arc<RailDevice>,
 }
 

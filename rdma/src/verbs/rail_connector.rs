@@ -25,6 +25,7 @@ use super::wire_halves::{WireInlet, WireOutlet};
 use crate::arena::Arena;
 use crate::calls::{self, ConnectionTasks, HandshakeError};
 use crate::metrics::{ConnectionSide, transport_metrics};
+use crate::rails::RailSubnet;
 use crate::transport::{
     PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
     WayTerms,
@@ -321,6 +322,10 @@ impl PeerTransport for VerbsTransport {
 
     fn rail_label(&self) -> Option<String> {
         Some(self.dialer.label.lock().clone())
+    }
+
+    fn rail_subnet(&self) -> Option<RailSubnet> {
+        self.dialer.rail.lock().as_ref().and_then(|open| open.subnet)
     }
 
     fn is_up(&self) -> bool {

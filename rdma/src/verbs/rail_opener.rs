@@ -12,6 +12,7 @@ use super::rail::{ArenaPurpose, OpenRail, RailDevice, RailIdentity};
 use super::rail_presence::RailPlace;
 use super::sys::{CmId, EventChannel, EventKind};
 use crate::arena::Arena;
+use crate::rails;
 
 /// Opens one rail, again and again.
 pub(super) struct RailOpener {
@@ -76,7 +77,8 @@ impl RailOpener {
         let (name, port) = device.domain.device_port();
         let rail = RailIdentity { device: name, port, address };
         device.regions.register_missing(&rail.metric_label())?;
-        Ok((Arc::new(OpenRail { rail, device }), manager))
+        let subnet = rails::subnet_of(address);
+        Ok((Arc::new(OpenRail { rail, subnet, device }), manager))
     }
 
     /// Forgets the device, which has gone: it can't go while something holds it.
