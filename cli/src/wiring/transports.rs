@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use futures::future::join_all;
+use futures::future::{BoxFuture, FutureExt, Shared, join_all};
 use tokio::runtime::Handle;
 use verbs3_config::{
     FeatureSwitch, ProcessSettings, TcpSettings, VerbsMode, VerbsSettings, WorkerSettings,
@@ -29,6 +29,10 @@ use verbs3_rdma::verbs::{
 };
 
 use super::trusted_cluster::TrustedCluster;
+
+/// Wait for the rails at the start. Small memory is registered within it, and all gateways then
+/// begin with verbs; large memory takes longer, and nobody waits for it.
+const RAILS_HEAD_START: Duration = Duration::from_secs(3);
 
 /// What a gateway reaches workers by.
 pub struct RequesterTransports {
@@ -60,7 +64,9 @@ impl RequesterTransports {
             attempts.push((place.rail_name().to_owned(), attempt));
             transports.push(Arc::new(transport));
         }
-        RailAttempts::new(verbs, attempts).require_rail().await?;
+        let attempts = RailAttempts::new(verbs, attempts);
+        attempts.give_head_start().await;
+        attempts.require_rail().await?;
         Ok(Self { transports, _polling: polling })
     }
 }
@@ -114,6 +120,7 @@ impl WorkerServers {
         let shm = serve_shm(worker, calls.clone(), drain_deadline, arena, &service).await;
         let (rails, attempts, polling) =
             serve_rails(verbs, calls, drain_deadline, arena, &service)?;
+        attempts.give_head_start().await;
         let socket = shm.as_ref().and_then(|shm| ShmWay::of_this_host(shm.socket_path()).ok());
         let addresses = WorkerRailAddresses(rails.iter().map(VerbsServer::rail_address).collect());
         let ways = WaysProvider::new(move || TransportWays {
@@ -142,8 +149,8 @@ impl WorkerServers {
     }
 
     /// Waits for the rails where the configuration insists on them. Fails if none can be used.
-    pub async fn require_rail(&mut self) -> anyhow::Result<()> {
-        std::mem::take(&mut self.attempts).require_rail().await
+    pub async fn require_rail(&self) -> anyhow::Result<()> {
+        self.attempts.require_rail().await
     }
 
     /// Address of tcp, the one that everybody needs.
@@ -315,21 +322,37 @@ fn port_of(address: IpAddr) -> Option<RailPort> {
     Some(RailPort { device, port })
 }
 
-/// The first attempts to open the rails, where the configuration insists on one.
-#[derive(Default)]
-struct RailAttempts(Vec<(String, FirstAttempt)>);
+/// The first attempts to open the rails.
+struct RailAttempts {
+    /// The configuration insists on one rail that works.
+    insists: bool,
+    /// The error of each; `None` for a rail that is open.
+    outcomes: Shared<BoxFuture<'static, Vec<Option<String>>>>,
+}
 
 impl RailAttempts {
     fn new(verbs: &VerbsSettings, attempts: Vec<(String, FirstAttempt)>) -> Self {
-        Self(if verbs.mode == VerbsMode::On { attempts } else { Vec::new() })
-    }
-
-    /// One rail that works is enough: the others were told of, and are tried again.
-    async fn require_rail(self) -> anyhow::Result<()> {
-        let outcomes = self.0.into_iter().map(|(name, attempt)| async move {
+        let outcomes = attempts.into_iter().map(|(name, attempt)| async move {
             attempt.first_error().await.map(|error| format!("{name}: {error}"))
         });
-        let outcomes = join_all(outcomes).await;
+        let insists = verbs.mode == VerbsMode::On;
+        Self { insists, outcomes: join_all(outcomes).boxed().shared() }
+    }
+
+    /// Waits for the rails, but not for long: whoever asks for them meanwhile would do without them
+    /// for a while.
+    async fn give_head_start(&self) {
+        // Without them it goes on as well.
+        let _ = tokio::time::timeout(RAILS_HEAD_START, self.outcomes.clone()).await;
+    }
+
+    /// Waits for the rails where the configuration insists. One that works is enough: the others
+    /// were told of, and are tried again.
+    async fn require_rail(&self) -> anyhow::Result<()> {
+        if !self.insists {
+            return Ok(());
+        }
+        let outcomes = self.outcomes.clone().await;
         if outcomes.is_empty() || outcomes.iter().any(Option::is_none) {
             return Ok(());
         }

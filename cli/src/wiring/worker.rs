@@ -75,7 +75,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         .context("can't start threads; raise the process's thread limit")?;
     let settings =
         ServerSettings { tcp: &tcp, verbs: &verbs, cluster: &cluster, process: &process };
-    let mut servers =
+    let servers =
         WorkerServers::start(&worker, settings, &arena, cache.clone(), reactors.runtime_handles())
             .await?;
     let control = ListenEndpoint {

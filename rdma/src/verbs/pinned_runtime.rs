@@ -108,6 +108,24 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_made_by_a_pinned_one_can_be_let_go() {
+        // SAFETY: the set is a valid one.
+        let count = || unsafe { libc::CPU_COUNT(&own_cpus()) };
+        let all = count();
+        let pinned = PinnedRuntime::new(&[0]).unwrap();
+        let (told, hear) = std::sync::mpsc::channel();
+        pinned.runtime_handle().spawn(async move {
+            let made = std::thread::spawn(move || {
+                let inherited = count();
+                unpin_thread();
+                told.send((inherited, count())).unwrap();
+            });
+            made.join().unwrap();
+        });
+        assert_eq!(hear.recv().unwrap(), (1, all));
+    }
+
+    #[test]
     fn a_cpu_beyond_all_is_refused() {
         assert!(PinnedRuntime::new(&[1 << 20]).err().unwrap().to_string().contains("no CPU"));
     }
