@@ -1,7 +1,8 @@
 //! Owns the checks of memory: whether it may be locked, whether the cgroup allows the arena,
 //! whether there are huge pages.
 
-use super::{HostRequirements, format_bytes, usable_rails};
+use super::usable_rails::usable_rails;
+use super::{HostRequirements, format_bytes};
 use crate::doctor::finding::{HostCheckKind, HostFinding};
 use crate::doctor::host::{HostDescription, MemlockLimit};
 
