@@ -96,6 +96,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
         AdminEndpoints { registry: registry.clone(), readiness, stop: over.clone(), limits }
             .serve_endpoints(socket),
     );
+    servers.require_rail().await?;
     let reporting = coordinators.clone().map(|client| {
         ActivityReporter::new(client, registry, ActivityRole::Worker, worker.id.clone())
             .start(started.stop.clone())
