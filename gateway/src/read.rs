@@ -259,6 +259,7 @@ impl ObjectReader {
             checksums: ask.checksums,
             want,
             trace: None,
+            tenant: cx.tenant().worker_tag(),
         };
         for _ in 0..OPENS_MAX {
             let mut span = cx.begin_span("verbs3.open");

@@ -19,6 +19,7 @@ mod placement;
 mod question;
 mod refusal;
 mod standing;
+mod tenant_tag;
 mod write_notice;
 
 pub use block_read::{
@@ -55,6 +56,7 @@ pub use placement::{
 pub use question::{AnswerError, UnexpectedAnswer, WorkerQuestion};
 pub use refusal::{RefusalKind, WorkerRefusal};
 pub use standing::{StandingQuestion, StandingReply};
+pub use tenant_tag::{TENANT_NAME_BYTES_MAX, TENANT_WEIGHT_MAX, TenantName, TenantTag};
 pub use write_notice::{
     AnnounceMessage, HomeAcknowledgement, NoticeAnswer, NoticeRelayOutcome, ReportMessage,
     WriteLeaseState, WriteNotice, WriteOutcome,

@@ -215,7 +215,7 @@ impl AttributeFetcher {
         bytes: u64,
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
-        let turn = match self.filler.acquire_read_permit(bytes).await {
+        let turn = match self.filler.acquire_read_permit(bytes, subject.account).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
@@ -249,7 +249,8 @@ impl AttributeFetcher {
         range: RangeInclusive<u64>,
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
-        let turn = match self.filler.acquire_read_permit(range.end() - range.start() + 1).await {
+        let bytes = range.end() - range.start() + 1;
+        let turn = match self.filler.acquire_read_permit(bytes, subject.account).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
@@ -297,6 +298,7 @@ impl AttributeFetcher {
             object: subject.object.clone(),
             digest: self.digests.digest_version(&subject.object, &attributes.version),
             version: attributes.version.clone(),
+            account: subject.account,
         };
         self.filler.start_answered(Arc::new(target), stream, turn)
     }

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use verbs3_rdma::arena::ArenaOptions;
 
 const PAGE: usize = 256 << 10;
+const NOBODY: TenantAccount = TenantAccount::NOBODY;
 
 fn memory(mebibytes: usize, reserve: f64) -> MemoryTier {
     let options =
         ArenaOptions { capacity_bytes: mebibytes << 20, cell_bytes_max: PAGE, populate: false };
     let metrics = WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
-    MemoryTier::new(Arena::map_memory(options).unwrap(), reserve, metrics)
+    MemoryTier::new(Arena::map_memory(options).unwrap(), reserve, Arc::default(), metrics)
 }
 
 fn key(number: u128) -> PageKey {
@@ -18,7 +19,9 @@ fn key(number: u128) -> PageKey {
 }
 
 fn fill(memory: &MemoryTier, number: u128, bytes: usize) -> bool {
-    let Some(cell) = memory.allocate_cell(bytes, MemoryUrgency::Demand) else { return false };
+    let Some(cell) = memory.allocate_cell(bytes, MemoryUrgency::Demand, NOBODY) else {
+        return false;
+    };
     let (mut writer, reader) = cell.split_writer_reader();
     writer.spare_bytes()[..bytes].fill(number as u8);
     writer.publish_bytes(bytes);
@@ -27,6 +30,7 @@ fn fill(memory: &MemoryTier, number: u128, bytes: usize) -> bool {
         key(number),
         CachedPage { cell: reader, bytes: bytes as u32, checksum: number as u64 },
         0,
+        NOBODY,
     );
     true
 }
@@ -71,12 +75,12 @@ fn pages_that_readers_hold_are_not_given_up_and_their_lack_is_an_answer() {
         let page = memory.get(key(number), 0).unwrap();
         held.push((number, page.cell.pinned_bytes(0..PAGE).unwrap()));
     }
-    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand).is_none());
+    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand, NOBODY).is_none());
     for (number, bytes) in &held {
         assert!(bytes.iter().all(|&byte| byte == *number as u8));
     }
     held.clear();
-    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand).is_some());
+    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand, NOBODY).is_some());
 }
 
 #[test]
@@ -97,11 +101,11 @@ fn room_of_another_size_is_made_by_emptying_an_extent() {
 fn read_ahead_leaves_the_reserve_alone() {
     let memory = memory(4, 0.5);
     let mut cells = Vec::new();
-    while let Some(cell) = memory.allocate_cell(PAGE, MemoryUrgency::Ahead) {
+    while let Some(cell) = memory.allocate_cell(PAGE, MemoryUrgency::Ahead, NOBODY) {
         cells.push(cell);
     }
     assert_eq!(cells.len(), 8);
-    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand).is_some());
+    assert!(memory.allocate_cell(PAGE, MemoryUrgency::Demand, NOBODY).is_some());
 }
 
 #[test]
@@ -125,13 +129,13 @@ fn idle_pages_are_swept() {
 
 #[test]
 fn a_small_object_costs_at_most_200_bytes_of_index() {
-    let mut shard = MemoryTierShard::new(0);
+    let mut shard = MemoryTierShard::new(0, Arc::default());
     let options = ArenaOptions { capacity_bytes: 512 << 20, cell_bytes_max: PAGE, populate: false };
     let arena = Arena::map_memory(options).unwrap();
     let mut worst = 0;
     for number in 0..100_000u128 {
         let (_, cell) = arena.allocate_cell(4096).unwrap().split_writer_reader();
-        shard.insert_page(key(number), CachedPage { cell, bytes: 4096, checksum: 0 }, 0);
+        shard.insert_page(key(number), CachedPage { cell, bytes: 4096, checksum: 0 }, 0, NOBODY);
         // Below some thousand entries a constant part shows; a worker holds millions.
         if number > 20_000 {
             worst = worst.max(shard.index_bytes() / (number as usize + 1));
@@ -181,4 +185,68 @@ proptest! {
         prop_assert!(pages <= model.len() as u64);
         prop_assert_eq!(bytes, memory.page_arena().arena_usage().asked_bytes);
     }
+}
+
+/// Accounts over a memory tier of 4 MiB, of which half is kept for the active tenants.
+fn shared_memory() -> (MemoryTier, Arc<TenantAccounts>) {
+    let rules = crate::tenants::TenantRules {
+        share_percent: 50,
+        active_for: std::time::Duration::from_secs(100),
+        reserve_percent: 0,
+    };
+    let tenants = Arc::new(TenantAccounts::new(rules, verbs3_metrics::TableFamily::default()));
+    let options = ArenaOptions { capacity_bytes: 4 << 20, cell_bytes_max: PAGE, populate: false };
+    let metrics = WorkerMetrics::new(&prometheus::Registry::new()).unwrap();
+    let memory =
+        MemoryTier::new(Arena::map_memory(options).unwrap(), 0.0, tenants.clone(), metrics);
+    (memory, tenants)
+}
+
+fn fill_for(memory: &MemoryTier, number: u128, owner: TenantAccount) -> bool {
+    let Some(cell) = memory.allocate_cell(PAGE, MemoryUrgency::Demand, owner) else {
+        return false;
+    };
+    let (mut writer, cell) = cell.split_writer_reader();
+    writer.publish_bytes(PAGE);
+    let page = CachedPage { cell, bytes: PAGE as u32, checksum: 0 };
+    memory.insert_page(key(number), page, 0, owner);
+    true
+}
+
+fn tenant(tenants: &TenantAccounts, name: &str, now_s: u32) -> TenantAccount {
+    tenants.note_request(verbs3_protocol::TenantTag::new(name, 1).as_ref(), now_s)
+}
+
+#[test]
+fn a_scan_takes_no_tenant_below_its_share_of_memory() {
+    let (memory, tenants) = shared_memory();
+    let [victim, scan] = ["victim", "scan"].map(|name| tenant(&tenants, name, 0));
+    (0..4).for_each(|number| assert!(fill_for(&memory, number, victim)));
+    (100..500).for_each(|number| assert!(fill_for(&memory, number, scan)));
+    assert!((0..4).all(|number| memory.holds_page(key(number))), "a quarter is its own");
+    assert_eq!(tenants.held_bytes(TenantTier::Memory, victim), 4 * PAGE as u64);
+    // Who is gone keeps nothing.
+    tenant(&tenants, "scan", 200);
+    tenants.look_over(200);
+    (500..900).for_each(|number| assert!(fill_for(&memory, number, scan)));
+    assert_eq!(tenants.held_bytes(TenantTier::Memory, victim), 0);
+    assert!(tenants.held_bytes(TenantTier::Memory, scan) >= 12 * PAGE as u64, "all is its own");
+}
+
+#[test]
+fn a_page_that_two_use_counts_once_and_stays_when_the_first_leaves() {
+    let (memory, tenants) = shared_memory();
+    let [first, second] = ["first", "second"].map(|name| tenant(&tenants, name, 0));
+    (0..2).for_each(|number| assert!(fill_for(&memory, number, first)));
+    memory.get_to_save(key(0), 0, second);
+    let held = |account| tenants.held_bytes(TenantTier::Memory, account) / PAGE as u64;
+    assert_eq!((held(first), held(second)), (1, 1), "it counts for who holds less");
+    let scan = tenant(&tenants, "scan", 200);
+    tenant(&tenants, "second", 200);
+    tenants.look_over(200);
+    memory.get_to_save(key(1), 200, second);
+    assert_eq!((held(first), held(second)), (0, 2));
+    (100..500).for_each(|number| assert!(fill_for(&memory, number, scan)));
+    assert!((0..2).all(|number| memory.holds_page(key(number))));
+    assert_eq!(memory.held_totals().1 / PAGE as u64, held(second) + held(scan));
 }

@@ -278,6 +278,7 @@ impl ObjectFetch {
                 span,
                 ahead_bytes: past_end,
                 trace: self.subject.cx.outgoing_trace(noted.as_deref()),
+                tenant: self.subject.cx.tenant().worker_tag(),
             });
             if ahead && !read.start() {
                 if let Some(noted) = noted {
@@ -417,6 +418,7 @@ impl FetchSubject {
             span,
             ahead_bytes: 0,
             trace,
+            tenant: self.cx.tenant().worker_tag(),
         }))
     }
 

@@ -15,6 +15,7 @@ use super::super::folder_store::{FolderPageStore, PageWriteOutcome};
 use super::super::metrics::{CorruptPart, DiskMetrics, FolderMetrics, MediumOperation};
 use super::super::segment_medium::{MediumErrorKind, SegmentMedium};
 use crate::digest::{PageKey, VersionDigest};
+use crate::tenants::TenantAccount;
 
 pub(super) const SEGMENT: u64 = 256 << 10;
 pub(super) const FOLDER: FolderId = FolderId(99);
@@ -77,7 +78,10 @@ impl Bed {
     /// Whether the page is there. Panics if it is, and is wrong.
     pub(super) fn serves(&self, page: &Page, now_s: u32) -> bool {
         let mut bytes = vec![0xee; page.length as usize];
-        let Some(found) = self.folder.read(page.key(), &mut bytes, now_s) else { return false };
+        let Some(found) = self.folder.read(page.key(), &mut bytes, now_s, TenantAccount::NOBODY)
+        else {
+            return false;
+        };
         assert!(bytes == page.content(), "page {} holds other bytes", page.number);
         assert_eq!(found, page.header().checksum, "page {} has another checksum", page.number);
         true
@@ -136,6 +140,7 @@ impl Page {
             sequence: 0,
             written_s: 0,
             pinned_until_s: 0,
+            tenant: 0,
         }
     }
 
