@@ -15,7 +15,7 @@ use super::super::folder_store::{FolderPageStore, PageWriteOutcome};
 use super::super::metrics::{CorruptPart, DiskMetrics, FolderMetrics, MediumOperation};
 use super::super::segment_medium::{MediumErrorKind, SegmentMedium};
 use crate::digest::{PageKey, VersionDigest};
-use crate::tenants::TenantAccount;
+use crate::tenants::{TenantAccount, TenantAccounts};
 
 pub(super) const SEGMENT: u64 = 256 << 10;
 pub(super) const FOLDER: FolderId = FolderId(99);
@@ -26,6 +26,7 @@ pub(super) struct Options {
     pub(super) age_max: Option<Duration>,
     pub(super) pages_max: u64,
     pub(super) rules: HashMap<u64, VolumeQuotaRule>,
+    pub(super) tenants: Arc<TenantAccounts>,
 }
 
 impl Default for Options {
@@ -36,6 +37,7 @@ impl Default for Options {
             age_max: None,
             pages_max: u64::MAX,
             rules: HashMap::new(),
+            tenants: Arc::default(),
         }
     }
 }
@@ -56,6 +58,7 @@ impl Bed {
             options.rules.clone(),
         );
         index.pages_max = options.pages_max;
+        index.tenants = options.tenants.clone();
         let path = Path::new("/simulated");
         let folder =
             FolderPageStore::open_medium(path, FOLDER, Box::new(medium), index, &metrics).unwrap();

@@ -198,3 +198,29 @@ async fn more_checks_than_configured_are_busy() {
     let (got, ()) = tokio::join!(opens, release);
     assert_eq!(got.iter().filter(|got| got.refused() == Some(&RefusalKind::Busy)).count(), 1);
 }
+
+#[tokio::test]
+async fn a_fill_does_not_wait_behind_the_scan_of_another_tenant() {
+    let one_turn = with_settings(|settings| settings.fill.in_flight_max = 1);
+    let bed = Bed::with(InProcessMode::Share, 32, one_turn);
+    let account = |name| {
+        let tag = verbs3_protocol::TenantTag::new(name, 1);
+        bed.worker.tenants.note_request(tag.as_ref(), 0)
+    };
+    let (scan, victim) = (account("scan"), account("victim"));
+    let held = bed.worker.filler.acquire_read_permit(PAGE, scan).await.unwrap();
+    let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
+    for (who, waiting) in [scan, scan, scan, victim].into_iter().zip(1..) {
+        let (filler, sender) = (bed.worker.filler.clone(), sender.clone());
+        tokio::spawn(async move {
+            let permit = filler.acquire_read_permit(PAGE, who).await;
+            let _ = sender.send((who, permit.is_ok()));
+        });
+        while bed.worker.metrics.fills_queued.get() < waiting {
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+    }
+    drop(held);
+    assert_eq!(served.recv().await, Some((victim, true)), "it came last");
+}
