@@ -171,6 +171,7 @@ pub(crate) enum CountedRefusal {
     NoLease,
     NotHeld,
     Malformed,
+    Denied,
 }
 
 /// How a wanted page was found.

@@ -2,6 +2,7 @@
 //! causes a panic.
 
 mod announce;
+mod asking_roles;
 mod forget;
 mod gone_version;
 mod keep_alive;
@@ -39,6 +40,7 @@ use crate::fill::VolumeSource;
 use crate::metrics::{CountedRefusal, ServedVerdict};
 use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
+use asking_roles::may_ask;
 use keep_alive::while_alive;
 use serve_refusal::ServeRefusal;
 use span_reader::{BlockSpanReader, SpanReplyChunk};
@@ -48,6 +50,9 @@ impl CallService for CacheWorker {
     async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let landing_bytes = request.landing_bytes;
         match RequestEnvelope::decode(&request.message) {
+            Ok(RequestEnvelope { question, .. }) if !may_ask(request.role, &question) => {
+                self.deny_request(&request, span_name(&question), reply).await;
+            }
             Ok(RequestEnvelope { trace: None, tenant, question }) => {
                 let account = self.account_of(&question, tenant.as_ref());
                 self.serve_question(question, account, landing_bytes, reply).await;
@@ -195,6 +200,14 @@ impl CacheWorker {
         }
     }
 
+    /// Refuses what a node of the asker's role has no reason to ask. Somebody uses its certificate
+    /// for something else, so an operator hears of it.
+    async fn deny_request(&self, asked_by: &IncomingCall, asked: &'static str, reply: ReplySender) {
+        let Some(role) = asked_by.role else { return };
+        tracing::warn!(peer = %asked_by.peer, role = role.role_text(), asked, "a question is denied");
+        self.refuse_request(reply, ServeRefusal::OtherRole { role, asked }).await;
+    }
+
     async fn refuse_request(&self, reply: ReplySender, refused: ServeRefusal) {
         let refusal = WorkerRefusal::from(refused);
         self.count_refused(&refusal.kind);
@@ -215,6 +228,7 @@ impl CacheWorker {
             RefusalKind::UnknownVolume => &metrics.refusals[CountedRefusal::UnknownVolume],
             RefusalKind::GeometryMismatch(_) => &metrics.refusals[CountedRefusal::Geometry],
             RefusalKind::Malformed => &metrics.refusals[CountedRefusal::Malformed],
+            RefusalKind::Denied => &metrics.refusals[CountedRefusal::Denied],
             RefusalKind::WrongEpoch(_) => &metrics.refusals[CountedRefusal::Epoch],
             RefusalKind::NoLease => &metrics.refusals[CountedRefusal::NoLease],
             RefusalKind::NotHeld => &metrics.refusals[CountedRefusal::NotHeld],

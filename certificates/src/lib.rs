@@ -9,5 +9,5 @@ mod node_name;
 mod node_verifier;
 
 pub use certificate_files::{CertificateError, CertificateFiles};
-pub use node_certificates::{ClientDemand, NodeCertificates};
+pub use node_certificates::{ClientDemand, NodeCertificates, chain_end};
 pub use node_name::{NodeName, NodeNameError, NodeRole};

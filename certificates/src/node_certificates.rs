@@ -200,13 +200,18 @@ fn read_set(cluster: &str, files: &CertificateFiles) -> Result<CertificateSet, C
         optional: accept(ClientDemand::Optional)?,
         to_coordinators: connect(NodeRole::Coordinator)?,
         to_workers: connect(NodeRole::Worker)?,
-        not_after: end_of_validity(&chain[0]),
+        not_after: chain_end(&chain),
     })
 }
 
-fn end_of_validity(certificate: &[u8]) -> i64 {
-    x509_parser::parse_x509_certificate(certificate)
-        .map_or(0, |(_, certificate)| certificate.validity().not_after.timestamp())
+/// Returns the end of a chain's first certificate, in seconds since 1970. 0: it has none that can
+/// be parsed.
+pub fn chain_end(chain: &[CertificateDer<'_>]) -> i64 {
+    let first = chain.first().map(|first| x509_parser::parse_x509_certificate(first));
+    match first {
+        Some(Ok((_, first))) => first.validity().not_after.timestamp(),
+        _ => 0,
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub mod config;
 pub mod coordinators;
 pub mod doctor;
+pub mod plan;
 pub mod settings;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::process::LaunchOptions;
 use config::ConfigCommand;
 use coordinators::{StatusArguments, WorkerAction};
 use doctor::DoctorArguments;
+use plan::PlanArguments;
 use settings::{path_and_value, set_flags};
 
 /// The whole command line of the `verbs3` binary. clap parses it.
@@ -64,6 +66,8 @@ pub enum TopLevelCommand {
     Config(ConfigCommand),
     /// Whether a coordinated cluster is well, and if not, what to do
     Status(StatusArguments),
+    /// Whether a data set fits a cluster, what it takes, and a configuration for it
+    Plan(Box<PlanArguments>),
     /// What this host has of RDMA, what is wrong with it, and the remedy
     Doctor(DoctorArguments),
     /// Figures: what the network between two hosts gives, what clients of an endpoint get
@@ -254,6 +258,7 @@ mod tests {
             include_str!("../../docs/warming.md"),
             include_str!("../../docs/operations.md"),
             include_str!("../../docs/performance.md"),
+            include_str!("../../docs/capacity.md"),
         ];
         let commands: Vec<Vec<String>> = documents.into_iter().flat_map(commands).collect();
         for words in &commands {

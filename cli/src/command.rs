@@ -6,6 +6,7 @@ pub mod config;
 pub mod doctor;
 mod drain;
 pub mod membership;
+pub mod plan;
 pub mod preload;
 pub mod status;
 pub mod version;

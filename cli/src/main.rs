@@ -53,6 +53,7 @@ fn main() -> ExitCode {
             command::config::show_config(&arguments)
         }
         TopLevelCommand::Status(arguments) => command::status::run_status(&arguments),
+        TopLevelCommand::Plan(arguments) => command::plan::run_plan(&arguments),
         TopLevelCommand::Doctor(arguments) => command::doctor::run_doctor(&arguments),
         TopLevelCommand::Bench(BenchCommand::Fabric(arguments)) => {
             command::bench::fabric::run_fabric_bench(&arguments)

@@ -14,5 +14,7 @@ mod tenant_directory;
 pub(crate) use access::{AuthAccessGate, AuthKeyProvider};
 pub use identities::{AuthIdentity, IdentityFileProblem, IdentityRule};
 pub use identity_store::{IdentitiesError, IdentityStore};
-pub(crate) use signing_key::{SigningKey, compute_hmac, derive_signing_key};
+pub(crate) use signing_key::{
+    ALGORITHM, EMPTY_SHA256, SigningKey, compute_hmac, derive_signing_key,
+};
 pub use tenant::Tenant;

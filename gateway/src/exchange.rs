@@ -19,6 +19,7 @@ use verbs3_ufs::Ufs;
 use crate::auth::AuthIdentity;
 use crate::http::{ConnectionCaller, InboundBody};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
+use crate::operation_table::TABLE;
 use crate::request::RequestContext;
 use crate::s3_errors::slow_down;
 use crate::settings::GatewaySettings;
@@ -171,6 +172,13 @@ impl HttpExchange {
             counted: AtomicBool::new(false),
             places: Mutex::default(),
             bounds,
+        }
+    }
+
+    /// Notes the operation, once the request's signature is verified. The first one stays.
+    pub fn note_operation(&self, name: &str) {
+        if let Some(row) = TABLE.iter().position(|row| row.name == name) {
+            let _ = self.row.set(row);
         }
     }
 

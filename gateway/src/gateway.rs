@@ -167,13 +167,14 @@ impl GatewayService {
             &rules,
             metrics.http2_answers.clone(),
         );
-        let plain_reads =
-            (settings.read.plain_reads && core.reader.is_some()).then(|| PlainReadRoute {
-                core,
-                identities: plain_identities,
-                domains: HostDomains::new(&settings.domains),
-                clock_skew_max: timeouts.clock_skew.0,
-            });
+        let reader = core.reader.clone().filter(|_| settings.read.plain_reads);
+        let plain_reads = reader.map(|reader| PlainReadRoute {
+            core,
+            reader,
+            identities: plain_identities,
+            domains: HostDomains::new(&settings.domains),
+            clock_skew_max: timeouts.clock_skew.0,
+        });
         let front = GatewayFront {
             service: outer.build(),
             unproven: RequestPlaces::new(

@@ -19,63 +19,82 @@ use crate::auth::{AuthIdentity, IdentityStore};
 use crate::exchange::HttpExchange;
 use crate::http::HostDomains;
 use crate::mount::MountedBucket;
-use crate::operation_table::TABLE;
 use crate::operations::OperationCore;
-use crate::read::{ACCEPT_RANGES, ReadRequestPlan, TierAnswer};
+use crate::read::{ACCEPT_RANGES, ObjectReader, ReadRequestPlan, TierAnswer};
 use plain_proof::ProofClock;
 use plain_request::PlainRequest;
+
+/// What becomes of a request on the short way.
+pub(crate) enum PlainReadOutcome {
+    Answered(S3Result<HttpResponse>),
+    /// Its signature holds, its sender is noted, and the tier has no answer. s3s has to ask the
+    /// store for it, without a look at the signature, which may have expired since.
+    TierDeclined,
+    /// Nothing has been done, and s3s has to judge it.
+    NotPlain,
+}
 
 /// The short way of plain reads.
 pub(crate) struct PlainReadRoute {
     pub core: Arc<OperationCore>,
+    pub reader: ObjectReader,
     pub identities: Arc<IdentityStore>,
     pub domains: HostDomains,
     /// Largest difference between a signature's time and now.
     pub clock_skew_max: Duration,
 }
 
+/// A plain read whose signature holds.
+struct ProvenRead<'a> {
+    plain: PlainRequest<'a>,
+    mount: Arc<MountedBucket>,
+    identity: Arc<AuthIdentity>,
+}
+
 impl PlainReadRoute {
-    /// Answers a plain read out of the tier. `None`: s3s has to answer. If the exchange knows the
-    /// identity by then, its signature has held, and the tier had no answer.
+    /// Answers a plain read out of the tier.
     pub async fn try_answer(
         &self,
         request: &Request<Body>,
         exchange: &Arc<HttpExchange>,
-    ) -> Option<S3Result<HttpResponse>> {
+    ) -> PlainReadOutcome {
+        let Some(proven) = self.prove_request(request) else { return PlainReadOutcome::NotPlain };
+        let is_head = proven.plain.is_head;
+        match self.read_object(proven, exchange).await {
+            Ok(Some(answer)) => PlainReadOutcome::Answered(Ok(build_response(answer, is_head))),
+            Ok(None) => PlainReadOutcome::TierDeclined,
+            Err(error) => PlainReadOutcome::Answered(Err(error)),
+        }
+    }
+
+    /// Recognises a plain read, and proves its signature. `None`: s3s has to judge it.
+    fn prove_request<'a>(&self, request: &'a Request<Body>) -> Option<ProvenRead<'a>> {
         let plain = PlainRequest::recognise_request(request, &self.domains)?;
         let mount = self.core.mounts.resolve_bucket(plain.bucket).filter(|mount| mount.cached)?;
         let identity = self.identities.get(plain.proof.access_key)?;
         let now = OffsetDateTime::now_utc();
         let clock = ProofClock { now, skew_max: self.clock_skew_max };
-        if !plain.proof.is_signed_by(&identity, request, clock) {
-            return None;
-        }
-        let answered = self.read_object(&plain, &mount, identity, exchange).await.transpose()?;
-        Some(answered.map(|answer| build_response(answer, plain.is_head)))
+        let is_signed = plain.proof.is_signed_by(&identity, request, clock);
+        is_signed.then_some(ProvenRead { plain, mount, identity })
     }
 
     /// Authorises and reads. `None`: the tier has no answer.
     async fn read_object(
         &self,
-        plain: &PlainRequest<'_>,
-        mount: &Arc<MountedBucket>,
-        identity: Arc<AuthIdentity>,
+        proven: ProvenRead<'_>,
         exchange: &Arc<HttpExchange>,
     ) -> S3Result<Option<TierAnswer>> {
-        let Some(reader) = &self.core.reader else { return Ok(None) };
-        let name = if plain.is_head { "HeadObject" } else { "GetObject" };
-        if let Some(row) = TABLE.iter().position(|row| row.name == name) {
-            let _ = exchange.row.set(row);
-        }
+        let ProvenRead { plain, mount, identity } = proven;
+        exchange.note_operation(if plain.is_head { "HeadObject" } else { "GetObject" });
         let _ = exchange.target.set((plain.bucket.into(), plain.key.into()));
         exchange.recognise_identity(identity.clone()).await?;
         exchange.entered.store(true, Ordering::Relaxed);
-        self.core.authorize_read(&identity, mount, plain.key)?;
+        self.core.authorize_read(&identity, &mount, plain.key)?;
         let plan = ReadRequestPlan::of_plain(plain.key, plain.range, plain.checksums);
         if plain.is_head {
-            reader.head_from_tier(&exchange.cx, mount, &plan).await
+            self.reader.head_from_tier(&exchange.cx, &mount, &plan).await
         } else {
-            reader.get_from_tier(&exchange.cx, mount, &plan).await
+            self.reader.get_from_tier(&exchange.cx, &mount, &plan).await
         }
     }
 }

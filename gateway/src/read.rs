@@ -18,6 +18,7 @@ mod resumption_backoff;
 mod sequence_table;
 
 use std::collections::VecDeque;
+use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ use crate::mount::{AttributeFreshness, KEY_BYTES_MAX, MountedBucket};
 use crate::request::{BytesOrigin, ReadVerdict, RequestContext};
 use crate::settings::{GatewayReadSettings, GatewaySettings};
 use crate::tenant_places::SharingRules;
-use admission::{BypassPlaces, ReadAdmission, ReadBytesPermit};
+use admission::{BypassPlaces, ReadAdmission};
 use assembled_body::AssembledBody;
 use conditions::ConditionVerdict;
 use if_range::IfRange;
@@ -166,7 +167,7 @@ impl ObjectReader {
             self.shared.metrics.slow_downs.inc();
             return Err(answers::slow_down("too many bytes are in flight"));
         };
-        let opened = match self
+        let mut opened = match self
             .open_object(cx, mount, ask, Some(ask.range.unwrap_or(ByteRange::All)))
             .await?
         {
@@ -178,7 +179,15 @@ impl ObjectReader {
         };
         let bytes = opened.extent.end - opened.extent.start;
         admitted.resize_permit(cx, bytes.min(u64::from(self.shared.block_geometry().block_bytes)));
-        Ok(Some(self.build_answer(cx, ask, opened, admitted)))
+        let body = AssembledBody {
+            shared: self.shared.clone(),
+            cx: cx.clone(),
+            ready: mem::take(&mut opened.ready),
+            fetch: opened.fetch.take().map(Mutex::new),
+            remaining: bytes,
+            _admitted: admitted,
+        };
+        Ok(Some(describe_object(ask, opened, Some(body.into_blob()))))
     }
 
     /// Answers a HEAD. `input` has the client's bucket and key.
@@ -217,14 +226,7 @@ impl ObjectReader {
                 return Ok(None);
             }
         };
-        let content_range = content_range(&opened);
-        let checksums = ask.checksums && !opened.part;
-        Ok(Some(TierAnswer {
-            bytes: opened.extent.end - opened.extent.start,
-            content_range,
-            headers: answers::object_headers(opened.attributes, checksums, &ask.overrides),
-            body: None,
-        }))
+        Ok(Some(describe_object(ask, opened, None)))
     }
 
     /// Returns the bytes to admit before anything is asked: the first landing.
@@ -393,31 +395,20 @@ impl ObjectReader {
             }
         }
     }
+}
 
-    fn build_answer(
-        &self,
-        cx: &Arc<RequestContext>,
-        ask: &ReadRequestPlan,
-        opened: ReadyObject,
-        admitted: ReadBytesPermit,
-    ) -> TierAnswer {
-        let bytes = opened.extent.end - opened.extent.start;
-        let content_range = content_range(&opened);
-        let body = AssembledBody {
-            shared: self.shared.clone(),
-            cx: cx.clone(),
-            ready: opened.ready,
-            fetch: opened.fetch.map(Mutex::new),
-            remaining: bytes,
-            _admitted: admitted,
-        };
-        let checksums = ask.checksums && !opened.part;
-        TierAnswer {
-            bytes,
-            content_range,
-            headers: answers::object_headers(opened.attributes, checksums, &ask.overrides),
-            body: Some(body.into_blob()),
-        }
+/// Makes the tier's answer about an object that is open.
+fn describe_object(
+    ask: &ReadRequestPlan,
+    opened: ReadyObject,
+    body: Option<StreamingBlob>,
+) -> TierAnswer {
+    let checksums = ask.checksums && !opened.part;
+    TierAnswer {
+        bytes: opened.extent.end - opened.extent.start,
+        content_range: content_range(&opened),
+        headers: answers::object_headers(opened.attributes, checksums, &ask.overrides),
+        body,
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) use session::{ServerSession, serve_session};
 
 use crate::landing::{Landing, LandingFill};
 use crate::transport::TransportKind;
+use crate::way_ticket::{TicketRules, WayTicket};
 
 /// The runtime of a connection's tasks, and the tracker that waits for them at the end.
 #[derive(Clone, Copy)]
@@ -71,11 +72,14 @@ pub struct CallOptions {
     /// Longest wait for a cancel's acknowledgement. After it the connection is closed, so that
     /// landings come back.
     pub cancel_ack_deadline: Duration,
+    /// Tickets that this host gives over TLS, and wants over ways that have none. `None`: there is
+    /// no TLS, or this host serves nobody.
+    pub tickets: Option<TicketRules>,
 }
 
 impl CallOptions {
     /// Sets the defaults: a connect deadline of 5 s, 256 calls in flight, messages of 64 KiB, a
-    /// write queue of 8 MiB, 10 s for a cancel. The name is empty.
+    /// write queue of 8 MiB, 10 s for a cancel. The name is empty, and there are no tickets.
     pub fn new(secret: HandshakeSecret) -> Self {
         Self {
             secret,
@@ -85,11 +89,12 @@ impl CallOptions {
             frame_bytes_max: 64 << 10,
             write_queue_bytes_max: 8 << 20,
             cancel_ack_deadline: Duration::from_secs(10),
+            tickets: None,
         }
     }
 
-    /// Returns what this side brings to a handshake. `ways` tells a requester the other ways to
-    /// this host.
+    /// Returns what this side brings to a handshake, without tickets. `ways` tells a requester the
+    /// other ways to this host.
     pub(crate) fn handshake_terms<'a>(&'a self, ways: &'a str) -> HandshakeTerms<'a> {
         HandshakeTerms {
             secret: &self.secret,
@@ -97,7 +102,18 @@ impl CallOptions {
             frame_bytes_max: self.frame_bytes_max,
             calls_in_flight_max: self.calls_in_flight_max,
             ways,
+            ticket: None,
+            rules: None,
         }
+    }
+
+    /// Returns what this side brings where certificates can't be shown: the ticket that it has, or
+    /// its rules for those of others.
+    pub(crate) fn ticketed_terms<'a>(
+        &'a self,
+        ticket: Option<&'a WayTicket>,
+    ) -> HandshakeTerms<'a> {
+        HandshakeTerms { ticket, rules: self.tickets.as_ref(), ..self.handshake_terms("") }
     }
 }
 

@@ -20,3 +20,4 @@ mod stream;
 pub mod tcp;
 pub mod transport;
 pub mod verbs;
+pub mod way_ticket;

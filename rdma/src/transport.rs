@@ -25,6 +25,7 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use verbs3_certificates::NodeRole;
 use verbs3_metrics::MetricLabel;
 
 pub use transport_error::{
@@ -34,6 +35,7 @@ pub use transport_error::{
 
 use crate::landing::Landing;
 use crate::peer::TransportWays;
+use crate::way_ticket::WayTicket;
 
 /// The way in which bytes reached this host. Every answer reports it, so that a silent fallback
 /// can't exist.
@@ -79,6 +81,27 @@ impl PeerAddress {
     /// Makes the address of the peer with this name.
     pub fn with_name(tcp: SocketAddr, name: impl Into<String>) -> Self {
         Self { name: Some(name.into()), ..Self::from(tcp) }
+    }
+
+    /// Returns what a connection over one of the other ways needs besides its place.
+    pub fn way_terms(&self) -> WayTerms {
+        WayTerms { name: self.name.clone(), ticket: self.ways.ticket.clone() }
+    }
+}
+
+/// Who has to answer over a way, and what opens it.
+#[derive(Debug, Clone, Default)]
+pub struct WayTerms {
+    /// Name that the peer must call itself; `None` accepts any.
+    pub name: Option<String>,
+    /// Ticket that the peer has given over TLS.
+    pub ticket: Option<WayTicket>,
+}
+
+impl WayTerms {
+    /// Makes the terms of a peer that must call itself `name`, and wants no ticket.
+    pub fn with_name(name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ticket: None }
     }
 }
 
@@ -257,6 +280,9 @@ pub struct IncomingCall {
     pub landing_bytes: u64,
     /// Name of the requesting peer, for logs.
     pub peer: Arc<str>,
+    /// Role of the requesting peer, by its certificate. `None`: it has shown none, and the cluster's
+    /// secret alone let it in.
+    pub role: Option<NodeRole>,
 }
 
 /// The serving side of one call, as a transport implements it.

@@ -89,7 +89,7 @@ impl TestWorker {
             InProcess::posing_as(kind, ways, service.clone(), InProcessMode::Copy(faults))
         };
         let transports = vec![
-            posing(TransportKind::Tcp, TransportWays { shm: None, rails }, tcp),
+            posing(TransportKind::Tcp, TransportWays::over_rails(rails), tcp),
             posing(TransportKind::Verbs, TransportWays::default(), verbs),
         ];
         let address = PeerAddress::from(SocketAddr::from(([127, 0, 0, 1], 1)));

@@ -36,6 +36,8 @@ pub enum RefusalKind {
     GeometryMismatch(BlockGeometry),
     /// The message makes no sense.
     Malformed,
+    /// A node of the asker's role does not ask this.
+    Denied,
     /// The asker and the worker have different placement maps, and perhaps different homes for this
     /// key. Holds the worker's own epoch.
     WrongEpoch(Epoch),

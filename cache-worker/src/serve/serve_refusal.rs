@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use verbs3_certificates::NodeRole;
 use verbs3_protocol::{
     BlockGeometry, ContentVersion, DecodeError, Epoch, LOOKED_OBJECTS_MAX, ObjectVolume,
     RefusalKind, TENDED_BLOCKS_MAX, WorkerRefusal,
@@ -15,6 +16,8 @@ use crate::standing::StandingError;
 pub(super) enum ServeRefusal {
     #[error(transparent)]
     Undecodable(#[from] DecodeError),
+    #[error("a node whose certificate is one of a {} does not ask {asked}", role.role_text())]
+    OtherRole { role: NodeRole, asked: &'static str },
     #[error(
         "asked with {asked:?}, configured with {own:?}; use one block and page size everywhere"
     )]
@@ -90,6 +93,7 @@ impl ServeRefusal {
             | Self::NotWholePages { .. }
             | Self::ShortLanding { .. }
             | Self::WarmedUnversioned => RefusalKind::Malformed,
+            Self::OtherRole { .. } => RefusalKind::Denied,
             Self::OtherGeometry { own, .. } => RefusalKind::GeometryMismatch(*own),
             Self::OtherMap { own, .. } => RefusalKind::WrongEpoch(*own),
             Self::NoLease => RefusalKind::NoLease,

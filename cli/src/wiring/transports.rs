@@ -117,6 +117,7 @@ impl WorkerServers {
         let ways = WaysProvider::new(move || TransportWays {
             shm: socket.clone(),
             rails: addresses.current_addresses(),
+            ticket: None,
         });
         let TcpSettings { connections_max, handshakes_max, handshakes_per_address_max, .. } = tcp;
         let options = TcpServerOptions {
@@ -407,6 +408,7 @@ fn tcp_options(tcp: &TcpSettings, cluster: &TrustedCluster, name: &str) -> TcpOp
         frame_bytes_max: u32::try_from(frame_max.0).unwrap_or(u32::MAX),
         write_queue_bytes_max: write_queue_max.as_usize(),
         cancel_ack_deadline: cancel_ack_deadline.0,
+        tickets: cluster.ticket_rules(),
     };
     TcpOptions {
         calls,

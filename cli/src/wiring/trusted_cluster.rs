@@ -21,6 +21,7 @@ use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
 use verbs3_rdma::calls::HandshakeSecret;
 use verbs3_rdma::tcp::TcpTls;
+use verbs3_rdma::way_ticket::TicketRules;
 
 /// Time between two looks at the files. One stat per file: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -33,6 +34,8 @@ pub struct TrustedCluster {
     secrets: ClusterSecrets,
     handshake: HandshakeSecret,
     certificates: Option<Arc<NodeCertificates>>,
+    /// Where there are certificates.
+    tickets: Option<TicketRules>,
 }
 
 impl Deref for TrustedCluster {
@@ -58,7 +61,9 @@ impl TrustedCluster {
             NodeCertificates::read(&settings.name, files).map(Arc::new)
         });
         let certificates = certificates.transpose().context("cluster.tls")?;
-        let loaded = Self { secrets: secret.into(), handshake, certificates, settings };
+        let is_required = settings.tls.mode == ClusterTlsMode::Require;
+        let tickets = certificates.is_some().then(|| TicketRules::new(is_required));
+        let loaded = Self { secrets: secret.into(), handshake, certificates, tickets, settings };
         loaded.adopt_secrets(&texts);
         Ok(loaded)
     }
@@ -87,6 +92,11 @@ impl TrustedCluster {
         let (dials_tls, plain_allowed) =
             (mode != ClusterTlsMode::Accept, mode != ClusterTlsMode::Require);
         Some(TcpTls { certificates, dials_tls, plain_allowed })
+    }
+
+    /// What carries certificates over to ways without TLS; `None`: there are none.
+    pub fn ticket_rules(&self) -> Option<TicketRules> {
+        self.tickets.clone()
     }
 
     /// Fails if this process has a certificate of another role, or of another name.

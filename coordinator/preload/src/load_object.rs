@@ -282,7 +282,8 @@ impl PreloadRun<'_> {
                         RefusalKind::Uncacheable
                         | RefusalKind::UnknownVolume
                         | RefusalKind::GeometryMismatch(_)
-                        | RefusalKind::Malformed => {
+                        | RefusalKind::Malformed
+                        | RefusalKind::Denied => {
                             return Err(PreloadItemError::Failed(format!(
                                 "worker {} refused: {reason}",
                                 worker.0

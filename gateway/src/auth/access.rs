@@ -14,7 +14,6 @@ use s3s::{S3Error, S3ErrorCode, S3Result};
 use super::IdentityStore;
 use crate::exchange::HttpExchange;
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
-use crate::operation_table::TABLE;
 use crate::operations::query;
 use crate::preload;
 use crate::s3_errors::{access_denied, slow_down};
@@ -46,9 +45,7 @@ impl S3Access for AuthAccessGate {
         let exchange =
             cx.extensions_mut().get::<Arc<HttpExchange>>().cloned().ok_or_else(access_denied)?;
         let name = cx.s3_op().name();
-        if let Some(row) = TABLE.iter().position(|row| row.name == name) {
-            let _ = exchange.row.set(row);
-        }
+        exchange.note_operation(name);
         let target = match cx.s3_path() {
             S3Path::Root => (Box::default(), Box::default()),
             S3Path::Bucket { bucket } => (bucket.clone(), Box::default()),
@@ -70,12 +67,13 @@ impl S3Access for AuthAccessGate {
             };
             exchange.recognise_identity(identity).await?;
         }
+        query::check_parameters(name, cx.uri().query().unwrap_or_default())
+            .inspect_err(|_| self.metrics.count_denial(DenialReason::Unsupported))?;
         // s3s reads documents whole. They wait for their turn among the uploads, and here, since
         // nothing can wait once a body is read.
         if !exchange.reserve_body().await {
             return Err(slow_down());
         }
-        query::check_parameters(name, cx.uri().query().unwrap_or_default())
-            .inspect_err(|_| self.metrics.count_denial(DenialReason::Unsupported))
+        Ok(())
     }
 }

@@ -8,6 +8,12 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+/// The only algorithm of signatures of version 4 that is taken.
+pub(crate) const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+/// SHA-256 of nothing: of a body without bytes, and of what a chunk has in place of headers.
+pub(crate) const EMPTY_SHA256: &str =
+    "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
 /// A key that signs, or a signature. Wiped when it is dropped.
 pub(crate) type SigningKey = Zeroizing<Vec<u8>>;
 

@@ -30,7 +30,6 @@ use super::HostDomains;
 use super::inbound_body::InboundBody;
 use crate::auth::IdentityStore;
 use crate::exchange::HttpExchange;
-use crate::operation_table::TABLE;
 use crate::tenant_places::{TenantPlace, TenantPlaces};
 
 /// Most bytes before the file. S3 takes 20 KB of fields ("POST Object", S3 reference); boundaries
@@ -141,9 +140,7 @@ impl FormUploads {
         if key.is_empty() {
             return Err(policy::argument_error("User key must have a length greater than 0."));
         }
-        if let Some(row) = TABLE.iter().position(|row| row.name == "PostObject") {
-            let _ = exchange.row.set(row);
-        }
+        exchange.note_operation("PostObject");
         exchange.recognise_identity(identity).await?;
         let place = self.take_memory(exchange, length)?;
         let form = document.read_file(head, exchange).await?;

@@ -31,7 +31,7 @@ use super::sigv4::{self, UnsignedHeaders};
 use crate::cors::{CorsRequester, CorsResponder};
 use crate::exchange::{HttpExchange, RequestPlaces, TenantBounds};
 use crate::metrics::{DenialReason, GatewayHttpMetrics};
-use crate::plain_read::PlainReadRoute;
+use crate::plain_read::{PlainReadOutcome, PlainReadRoute};
 use crate::request::{RequestContext, RequestId};
 use crate::s3_errors::slow_down;
 use crate::ufs_answer::{REQUEST_ID, pass_headers};
@@ -227,18 +227,20 @@ impl GatewayFront {
         mut request: Request<Body>,
         exchange: &Arc<HttpExchange>,
     ) -> Result<HttpResponse, HttpError> {
-        if let Some(plain_reads) = &self.plain_reads
-            && let Some(answer) = plain_reads.try_answer(&request, exchange).await
-        {
-            self.metrics.plain_reads.inc();
-            return Ok(answer.unwrap_or_else(answer_of));
-        }
-        if exchange.proven_identity().is_some() && self.plain_reads.is_some() {
-            // The signature held when the request came. It may have expired since.
-            request.headers_mut().remove(header::AUTHORIZATION);
-            match presigned::strip_signature(request.uri()) {
-                Ok(uri) => *request.uri_mut() = uri,
-                Err(refused) => return Ok(answer_of(refused)),
+        if let Some(plain_reads) = &self.plain_reads {
+            match plain_reads.try_answer(&request, exchange).await {
+                PlainReadOutcome::Answered(answer) => {
+                    self.metrics.plain_reads.inc();
+                    return Ok(answer.unwrap_or_else(answer_of));
+                }
+                PlainReadOutcome::TierDeclined => {
+                    request.headers_mut().remove(header::AUTHORIZATION);
+                    match presigned::strip_signature(request.uri()) {
+                        Ok(uri) => *request.uri_mut() = uri,
+                        Err(refused) => return Ok(answer_of(refused)),
+                    }
+                }
+                PlainReadOutcome::NotPlain => {}
             }
         }
         // In a box: s3s's future is much larger than that of a plain read.

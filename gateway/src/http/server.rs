@@ -230,10 +230,12 @@ struct ConnectionAdmission {
 fn admit_connection(shared: &HttpServerInner, address: IpAddr) -> Option<ConnectionAdmission> {
     let share = shared.by_address.take_share(&address_group(address))?;
     let permit = shared.connections.clone().try_acquire_owned().ok();
-    if permit.is_none() && !shared.strangers.displace_guest() && !shared.known.displace_idle() {
+    let has_place = permit.is_some() || shared.strangers.displace_guest();
+    let guest = shared.strangers.admit_guest(address)?;
+    // Last, so that nobody known gives way to a stranger who is refused anyway.
+    if !has_place && !shared.known.displace_idle() {
         return None;
     }
-    let guest = shared.strangers.admit_guest(address)?;
     let unproven = shared.front.metrics.connections_unproven.clone();
     let caller = ConnectionCaller::new(address, guest, unproven, shared.known.clone());
     Some(ConnectionAdmission { permit, _share: share, caller })

@@ -12,8 +12,8 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use s3s::{Body, HttpResponse, S3Error, S3ErrorCode, S3Result};
 
 use super::presigned::{self, SignedUrl};
+use crate::auth::ALGORITHM;
 
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 const AMZ: &str = "x-amz-";
 /// Need not be listed: its value is the last line of what a header signs. In a URL's request it
 /// only narrows which body is accepted.
@@ -42,26 +42,28 @@ pub(super) fn check_coverage(uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
                 let message = format!("Error parsing the X-Amz-Credential parameter; {why}");
                 S3Error::with_message(S3ErrorCode::AuthorizationQueryParametersError, message)
             })?;
-            check_listed(headers, Some(&listed))?;
-            check_list(&listed, uri, headers)
+            check_amz_headers(headers, Some(&listed))?;
+            check_signed_list(&listed, uri, headers)
         }
         // Version 2 signs every such header that is text.
-        (None, Some(SignedUrl::V2)) => check_listed(headers, None),
-        (Some(value), _) if value.as_bytes().starts_with(b"AWS ") => check_listed(headers, None),
+        (None, Some(SignedUrl::V2)) => check_amz_headers(headers, None),
+        (Some(value), _) if value.as_bytes().starts_with(b"AWS ") => {
+            check_amz_headers(headers, None)
+        }
         (Some(value), _) => {
             let (credential, listed) = read_header(value)?;
             check_scope(credential).map_err(|why| malformed_error(&why))?;
-            check_listed(headers, Some(listed))?;
-            check_list(listed, uri, headers)
+            check_amz_headers(headers, Some(listed))?;
+            check_signed_list(listed, uri, headers)
         }
     }
 }
 
 /// Checks that the list of signed headers is the one that was signed: lower-case names in their
-/// order, each of a header that is there, with no white space of Unicode but spaces and tabs. s3s makes
-/// the list anew from the headers that it finds, and folds every white space of Unicode. So a name
-/// could be put into a signed list, and one white space be put for another.
-fn check_list(listed: &str, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+/// order, each of a header that is there, with no white space but spaces and tabs. s3s makes the
+/// list anew from the headers that it finds, and folds every white space of Unicode. So a name could
+/// be put into a signed list, and one white space be put for another.
+fn check_signed_list(listed: &str, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     let is_plain = |value: &HeaderValue| {
         let text = String::from_utf8_lossy(value.as_bytes());
         !text.chars().any(|letter| letter.is_whitespace() && !matches!(letter, ' ' | '\t'))
@@ -74,7 +76,8 @@ fn check_list(listed: &str, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
     if listed.split(';').is_sorted_by(|one, next| one < next) && listed.split(';').all(holds) {
         return Ok(());
     }
-    let message = "The request signature we calculated does not match the signature you provided.         SignedHeaders has to name headers of the request, in lower case and in their order.";
+    let message = "The request signature we calculated does not match the signature you provided. \
+        SignedHeaders has to name headers of the request, in lower case and in their order.";
     Err(S3Error::with_message(S3ErrorCode::SignatureDoesNotMatch, message))
 }
 
@@ -126,7 +129,7 @@ fn check_scope(credential: &str) -> Result<(), String> {
 /// Checks that the headers are signed. `listed`: the covered names, separated by semicolons;
 /// `None`: all are covered, and no host is needed. s3s skips values that are not UTF-8 when it
 /// verifies, so these are never covered.
-fn check_listed(headers: &HeaderMap, listed: Option<&str>) -> S3Result<()> {
+fn check_amz_headers(headers: &HeaderMap, listed: Option<&str>) -> S3Result<()> {
     let covers =
         |name: &str| listed.is_none_or(|listed| listed.split(';').any(|found| found == name));
     let signed = |name: &str, value: &HeaderValue| {

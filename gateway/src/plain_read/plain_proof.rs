@@ -11,11 +11,8 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
-use crate::auth::AuthIdentity;
+use crate::auth::{ALGORITHM, AuthIdentity, EMPTY_SHA256};
 
-const ALGORITHM: &str = "AWS4-HMAC-SHA256";
-/// SHA-256 of nothing: the body of a read.
-const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
 /// What some SDKs add to the URL to name the operation.
 const OPERATION_NAME: &str = "x-id=";

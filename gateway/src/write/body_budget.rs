@@ -1,6 +1,6 @@
 //! Owns the bound on the memory of all requests' bodies, which tenants share fairly. A body takes
-//! its memory before its first byte is read, and gives it back with the request's end. An object's
-//! upload waits for its turn. Documents don't: over the bound they are answered SlowDown.
+//! its memory before its first byte is read, and gives it back with the request's end. Over the bound
+//! it waits for its turn.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -7,10 +7,7 @@ use http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::auth::{SigningKey, compute_hmac, derive_signing_key};
-
-/// SHA-256 of nothing. In a chunk's string to sign it stands for headers, which chunks don't have.
-const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+use crate::auth::{ALGORITHM, EMPTY_SHA256, SigningKey, compute_hmac, derive_signing_key};
 
 /// The chain so far.
 pub(super) struct ChunkSigner {
@@ -27,8 +24,7 @@ impl ChunkSigner {
     /// Begins the chain of a request whose Authorization header is verified with this secret.
     /// `None`: it has no header of version 4.
     pub fn from_headers(headers: &HeaderMap, secret: &str) -> Option<Self> {
-        let authorization =
-            headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix("AWS4-HMAC-SHA256")?;
+        let authorization = headers.get(AUTHORIZATION)?.to_str().ok()?.strip_prefix(ALGORITHM)?;
         let field = |name: &str| {
             let (_, rest) = authorization.split_once(name)?;
             rest.split([',', ' ']).next()

@@ -172,6 +172,30 @@ async fn strangers_keep_nobody_out() {
 }
 
 #[tokio::test]
+async fn nobody_known_gives_way_to_a_stranger_who_is_refused() {
+    let stage = Stage::start_with(|setup| {
+        setup.settings.limits.connections_max = 2;
+        setup.settings.limits.unproven_connections_max = 1;
+    })
+    .await;
+    let (closing, _) = Request::new("GET", "/data/none").signed(&stage.host());
+    let staying = closing.replace("connection: close\r\n", "");
+    let mut known = TcpStream::connect(stage.address).await.unwrap();
+    known.write_all(staying.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    known.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 404");
+    // Idle for so long that it would give way to somebody who is let in.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let _young = TcpStream::connect(stage.address).await.unwrap();
+    closed(TcpStream::connect(stage.address).await.unwrap()).await;
+    known.write_all(closing.as_bytes()).await.unwrap();
+    let mut rest = String::new();
+    known.read_to_string(&mut rest).await.unwrap();
+    assert!(rest.contains("HTTP/1.1 404"), "the known connection is cut: {rest}");
+}
+
+#[tokio::test]
 async fn one_address_has_its_share_of_connections() {
     let stage =
         Stage::start_with(|setup| setup.settings.limits.connections_per_address_max = 2).await;

@@ -13,7 +13,9 @@ use crate::arena::{Arena, ArenaOptions};
 use crate::peer::TransportWays;
 use crate::shm::{ShmOptions, ShmTransport};
 use crate::tcp::{TcpOptions, TcpTransport};
-use crate::transport::{PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind};
+use crate::transport::{
+    PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, WayTerms,
+};
 use crate::verbs::{self, VerbsOptions, VerbsTransport};
 
 /// Memory beside the pages and the landings in bytes: each size class takes its own extents.
@@ -142,8 +144,9 @@ impl WayDiscovery {
             return leave(self, LeftOutCause::OtherHost);
         }
         let transport = ShmTransport::new(options.shm.clone());
+        let terms = WayTerms { name: None, ticket: told.ticket.clone() };
         match open_connections(options.connections, || {
-            transport.connect_to(way.socket_path(), None)
+            transport.connect_to(way.socket_path(), &terms)
         })
         .await
         {
@@ -174,13 +177,15 @@ impl WayDiscovery {
             };
             let mine = options.rails.get(at).copied().map_or_else(|| source_address(to), Ok);
             let mut name = format!("verbs {to}");
+            let terms = WayTerms { name: None, ticket: told.ticket.clone() };
             let opened = async {
                 let transport = VerbsTransport::new(mine?, options.verbs.clone(), arena.clone())?;
                 if let Some(rail) = transport.current_rail() {
                     name = format!("verbs {}", rail.metric_label());
                 }
                 let connections =
-                    open_connections(options.connections, || transport.connect_to(to, None)).await;
+                    open_connections(options.connections, || transport.connect_to(to, &terms))
+                        .await;
                 connections.map_err(LeftOutCause::from)
             };
             match opened.await {

@@ -5,6 +5,7 @@ use futures::FutureExt;
 
 use super::frame::{FrameHeader, HEADER_BYTES, MemorySegment, SEGMENT_BYTES};
 use super::handshake::{self, HandshakeSecret, HandshakeTerms};
+use crate::way_ticket::TicketRules;
 
 const BYTES_MAX: u32 = 64 << 10;
 
@@ -30,6 +31,8 @@ pub fn check_handshake_bytes(bytes: &[u8]) {
         frame_bytes_max: BYTES_MAX,
         calls_in_flight_max: 16,
         ways: "way",
+        ticket: None,
+        rules: Some(&TicketRules::new(false)),
     };
     let mut stream = tokio::io::join(bytes, tokio::io::sink());
     // Neither side ever waits: the bytes are there or at their end, and the sink takes everything.

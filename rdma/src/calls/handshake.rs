@@ -7,11 +7,13 @@
 //! ```text
 //! requester: Hello(version, nonce, bounds, name)
 //! server:    Challenge(version, nonce, bounds, name) | Reject
-//! requester: Proof(HMAC("requester", both greetings))
+//! requester: Proof(HMAC("requester", both greetings, ticket), ticket)
 //! server:    Welcome(HMAC("server", both greetings, ways), ways) | Reject
 //! ```
 //!
-//! `ways` is a text: the other ways to reach the server (`peer::transport_ways`). Opaque here.
+//! `ways` is a text: the other ways to reach the server (`peer::transport_ways`). Opaque here. The
+//! key of the proofs is the cluster's secret. Where a ticket is shown, it is made of both
+//! (`way_ticket`).
 
 use std::fmt;
 use std::future::Future;
@@ -24,12 +26,13 @@ use parking_lot::RwLock;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use verbs3_certificates::{NodeName, NodeNameError};
+use verbs3_certificates::{NodeName, NodeNameError, NodeRole};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VERSION};
 use crate::metrics::HandshakeFailure;
+use crate::way_ticket::{KnownTicket, STUB_BYTES, TicketRules, TicketStub, WayTicket};
 
 /// The secret that every host of a cluster knows, and those that are accepted beside it while the
 /// cluster changes it. Clones share them, and see them replaced. Never printed.
@@ -121,6 +124,10 @@ pub(crate) struct HandshakeTerms<'a> {
     pub(crate) calls_in_flight_max: u32,
     /// The other ways to the accepting side, as it announces them.
     pub(crate) ways: &'a str,
+    /// The ticket that the connecting side shows.
+    pub(crate) ticket: Option<&'a WayTicket>,
+    /// The accepting side's rules for tickets. `None`: it takes none.
+    pub(crate) rules: Option<&'a TicketRules>,
 }
 
 /// The agreement of both sides: the smaller of each pair of bounds.
@@ -131,6 +138,8 @@ pub(crate) struct HandshakeAgreement {
     pub(crate) calls_in_flight_max: u32,
     /// The ways that the accepting side announced; empty on that side.
     pub(crate) ways: String,
+    /// Role of the connecting side, by its certificate. `None`: it has shown none.
+    pub(crate) requester_role: Option<NodeRole>,
 }
 
 /// Reason why a handshake failed.
@@ -158,8 +167,10 @@ pub enum HandshakeError {
     OtherName { expected: String, found: String },
     #[error("the TLS handshake failed")]
     Tls(#[source] io::Error),
-    #[error("it is plain, and cluster.tls.mode is \"require\"")]
+    #[error("it shows no certificate, and cluster.tls.mode is \"require\"")]
     Plain,
+    #[error("its ticket does not hold here; it gets another one with its next connection over tcp")]
+    Ticket,
     #[error("its certificate is not the one of that node")]
     Certificate(#[from] NodeNameError),
     #[error("{0} may not ask workers: its role is another one")]
@@ -181,9 +192,11 @@ impl HandshakeError {
             Self::Deadline => HandshakeFailure::Deadline,
             Self::Displaced => HandshakeFailure::Displaced,
             Self::OtherName { .. } => HandshakeFailure::Name,
-            Self::Tls(_) | Self::Plain | Self::Certificate(_) | Self::OtherRole(_) => {
-                HandshakeFailure::Tls
-            }
+            Self::Tls(_)
+            | Self::Plain
+            | Self::Ticket
+            | Self::Certificate(_)
+            | Self::OtherRole(_) => HandshakeFailure::Tls,
             Self::Malformed(_) => HandshakeFailure::Malformed,
             Self::Lost(_) => HandshakeFailure::Lost,
         }
@@ -195,11 +208,12 @@ impl HandshakeError {
             Self::Secret => 2,
             Self::Full => 3,
             Self::Draining => 4,
+            Self::Ticket => 6,
+            Self::Plain => 7,
             Self::Deadline
             | Self::Displaced
             | Self::OtherName { .. }
             | Self::Tls(_)
-            | Self::Plain
             | Self::Certificate(_)
             | Self::OtherRole(_)
             | Self::Malformed(_)
@@ -213,6 +227,8 @@ impl HandshakeError {
             2 => Self::Secret,
             3 => Self::Full,
             4 => Self::Draining,
+            6 => Self::Ticket,
+            7 => Self::Plain,
             code => Self::Malformed(format!("it refused this side's greeting (code {code})")),
         }
     }
@@ -236,9 +252,14 @@ where
     send_frame(stream, FrameKind::Hello, hello.as_bytes()).await?;
     let challenge: HandshakeGreeting = receive_payload(stream, FrameKind::Challenge).await?;
     check_version(&challenge)?;
-    let key = terms.secret.used_key();
-    let proof = compute_proof(&key, b"verbs3 requester", &hello, &challenge, &[]);
-    send_frame(stream, FrameKind::Proof, &proof).await?;
+    let secret = terms.secret.used_key();
+    let key = match terms.ticket {
+        Some(ticket) => ticket.bind_secret(&secret).as_slice().into(),
+        None => secret,
+    };
+    let stub = terms.ticket.map(|ticket| ticket.stub().as_bytes()).unwrap_or_default();
+    let proof = compute_proof(&key, b"verbs3 requester", &hello, &challenge, stub);
+    send_frame(stream, FrameKind::Proof, &[&proof, stub].concat()).await?;
     let welcome =
         receive_some(stream, FrameKind::Welcome, PROOF_BYTES..=PROOF_BYTES + WAYS_BYTES_MAX)
             .await?;
@@ -301,19 +322,43 @@ where
     check_version(&hello)?;
     let challenge = make_greeting(terms);
     send_frame(stream, FrameKind::Challenge, challenge.as_bytes()).await?;
-    let proof: [u8; PROOF_BYTES] = receive_payload(stream, FrameKind::Proof).await?;
+    let proved =
+        receive_some(stream, FrameKind::Proof, PROOF_BYTES..=PROOF_BYTES + STUB_BYTES).await?;
+    let (proof, stub) =
+        proved.split_first_chunk::<PROOF_BYTES>().ok_or_else(|| malformed_error("no proof"))?;
+    let known = find_ticket(terms.rules, stub)?;
     // The answer is proved with the secret that the peer knows.
     let accepted = terms.secret.accepted_keys();
-    let key = accepted
-        .iter()
-        .find(|key| verify_proof(key, b"verbs3 requester", &hello, &challenge, &[], &proof).is_ok())
-        .ok_or(HandshakeError::Secret)?;
+    let keys = accepted.iter().map(|secret| match &known {
+        Some(known) => known.ticket.bind_secret(secret).as_slice().into(),
+        None => secret.clone(),
+    });
+    let holds = |key: &HandshakeKey| {
+        verify_proof(key, b"verbs3 requester", &hello, &challenge, stub, proof).is_ok()
+    };
+    let refused = if known.is_some() { HandshakeError::Ticket } else { HandshakeError::Secret };
+    let key = keys.into_iter().find(holds).ok_or(refused)?;
     admit()?;
     let ways = &terms.ways.as_bytes()[..terms.ways.len().min(WAYS_BYTES_MAX)];
-    let mut welcome = compute_proof(key, b"verbs3 server", &hello, &challenge, ways).to_vec();
+    let mut welcome = compute_proof(&key, b"verbs3 server", &hello, &challenge, ways).to_vec();
     welcome.extend_from_slice(ways);
     send_frame(stream, FrameKind::Welcome, &welcome).await?;
-    Ok(agree_terms(terms, &hello))
+    let requester_role = known.map(|known| known.role);
+    Ok(HandshakeAgreement { requester_role, ..agree_terms(terms, &hello) })
+}
+
+/// Returns the ticket of which this is the open part. `None`: none was shown, and none is wanted.
+fn find_ticket(
+    rules: Option<&TicketRules>,
+    stub: &[u8],
+) -> Result<Option<KnownTicket>, HandshakeError> {
+    if stub.is_empty() {
+        let required = rules.is_some_and(|rules| rules.required);
+        return if required { Err(HandshakeError::Plain) } else { Ok(None) };
+    }
+    let stub = TicketStub::read_from_bytes(stub).map_err(|_| malformed_error("half a ticket"))?;
+    let known = rules.and_then(|rules| rules.office.find_ticket(&stub));
+    known.map(Some).ok_or(HandshakeError::Ticket)
 }
 
 fn make_greeting(terms: &HandshakeTerms<'_>) -> HandshakeGreeting {
@@ -352,6 +397,7 @@ fn agree_terms(terms: &HandshakeTerms<'_>, peer: &HandshakeGreeting) -> Handshak
         // A bound of zero would make every call wait for ever.
         calls_in_flight_max: terms.calls_in_flight_max.min(peer.calls_in_flight_max.get()).max(1),
         ways: String::new(),
+        requester_role: None,
     }
 }
 

@@ -6,7 +6,15 @@ use proptest::prelude::*;
 use super::*;
 
 fn make_terms<'a>(secret: &'a HandshakeSecret, name: &'a str) -> HandshakeTerms<'a> {
-    HandshakeTerms { secret, name, frame_bytes_max: 1000, calls_in_flight_max: 10, ways: "" }
+    HandshakeTerms {
+        secret,
+        name,
+        frame_bytes_max: 1000,
+        calls_in_flight_max: 10,
+        ways: "",
+        ticket: None,
+        rules: None,
+    }
 }
 
 type HandshakeTestResult = Result<HandshakeAgreement, HandshakeError>;
@@ -138,4 +146,44 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+async fn run_ticketed(
+    ticket: Option<&WayTicket>,
+    rules: Option<&TicketRules>,
+) -> (HandshakeTestResult, HandshakeTestResult) {
+    let (mut left, mut right) = tokio::io::duplex(4096);
+    let secret = HandshakeSecret::new("s");
+    let requester = HandshakeTerms { ticket, ..make_terms(&secret, "gw-1") };
+    let server = HandshakeTerms { rules, ..make_terms(&secret, "gpu-07") };
+    tokio::join!(async { request_handshake(&mut left, &requester).await }, async {
+        accept_handshake(&mut right, &server, || Ok(())).await
+    })
+}
+
+#[tokio::test]
+async fn a_ticket_lets_its_node_in_under_its_role() {
+    let rules = TicketRules::new(true);
+    let ticket = rules.office.issue_ticket(NodeRole::Worker, i64::from(u32::MAX));
+    let (requester, server) = run_ticketed(Some(&ticket), Some(&rules)).await;
+    assert_eq!(server.unwrap().requester_role, Some(NodeRole::Worker));
+    assert!(requester.is_ok());
+}
+
+#[tokio::test]
+async fn a_foreign_or_missing_ticket_is_refused_where_one_is_required() {
+    let rules = TicketRules::new(true);
+    let foreign = TicketRules::new(true).office.issue_ticket(NodeRole::Worker, i64::from(u32::MAX));
+    let (requester, server) = run_ticketed(Some(&foreign), Some(&rules)).await;
+    assert!(matches!(server, Err(HandshakeError::Ticket)), "{server:?}");
+    assert!(matches!(requester, Err(HandshakeError::Ticket)), "{requester:?}");
+    let (requester, server) = run_ticketed(None, Some(&rules)).await;
+    assert!(matches!(server, Err(HandshakeError::Plain)), "{server:?}");
+    assert!(matches!(requester, Err(HandshakeError::Plain)), "{requester:?}");
+    let relaxed = TicketRules::new(false);
+    let (_, server) = run_ticketed(None, Some(&relaxed)).await;
+    assert_eq!(server.unwrap().requester_role, None);
+    // Who gives no tickets can't know one.
+    let (_, server) = run_ticketed(Some(&foreign), None).await;
+    assert!(matches!(server, Err(HandshakeError::Ticket)), "{server:?}");
 }

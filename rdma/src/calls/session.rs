@@ -20,6 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use verbs3_certificates::NodeRole;
 
 use super::ConnectionTasks;
 use super::coalescing_waker::coalesce_wakes;
@@ -39,6 +40,7 @@ pub(crate) struct ServerSession<O: FrameOutlet> {
     /// pulls go.
     outlet: O,
     peer: Arc<str>,
+    role: Option<NodeRole>,
     message_bytes_max: u32,
     calls_max: usize,
     service: Arc<dyn CallService>,
@@ -89,6 +91,7 @@ impl<O: FrameOutlet> ServerSession<O> {
         Arc::new(Self {
             outlet,
             peer: format!("{} ({address})", agreed.peer_name).into(),
+            role: agreed.requester_role,
             message_bytes_max: agreed.frame_bytes_max,
             calls_max: agreed.calls_in_flight_max as usize,
             service,
@@ -235,8 +238,12 @@ impl<O: FrameOutlet> ServerSession<O> {
             landing_bytes: header.lent_bytes,
             answered: false,
         }));
-        let incoming =
-            IncomingCall { message, landing_bytes: header.lent_bytes, peer: self.peer.clone() };
+        let incoming = IncomingCall {
+            message,
+            landing_bytes: header.lent_bytes,
+            peer: self.peer.clone(),
+            role: self.role,
+        };
         let service = self.service.clone();
         let mut handler = Box::pin(async move {
             let serve = AssertUnwindSafe(service.serve_call(incoming, reply));

@@ -80,6 +80,7 @@ fn connection(described: bool, says: FrameHeader) -> Arc<dyn PeerConnection> {
         frame_bytes_max: 1024,
         calls_in_flight_max: 4,
         ways: String::new(),
+        requester_role: None,
     };
     let outlet = Mute { described, rooms: QueuedBytesBudget::new(1 << 20) };
     let options = CallOptions::new(HandshakeSecret::new(""));

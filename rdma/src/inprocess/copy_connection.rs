@@ -118,7 +118,7 @@ impl CopyConnection {
             pending: pending.clone(),
             wire: self.wire.clone(),
         }));
-        let incoming = IncomingCall { message, landing_bytes, peer: PEER.into() };
+        let incoming = IncomingCall { message, landing_bytes, peer: PEER.into(), role: None };
         let service = self.service.clone();
         // May be aborted at any await; a cancel reaches the handler in that way. Ends with its call
         // or its connection.

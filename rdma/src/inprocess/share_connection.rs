@@ -55,7 +55,8 @@ impl PeerConnection for ShareConnection {
         drop(landing);
         let pending = Arc::new(PendingCall::new(TransportKind::Shm, None, None));
         let reply = ReplySender::new(Box::new(ShareReply { pending: pending.clone() }));
-        let incoming = IncomingCall { message, landing_bytes: u64::MAX, peer: self.peer.clone() };
+        let incoming =
+            IncomingCall { message, landing_bytes: u64::MAX, peer: self.peer.clone(), role: None };
         OutgoingCall::new(Box::new(ShareCall {
             handler: Some(PolledHandler::start(self.service.clone(), incoming, reply)),
             pending,

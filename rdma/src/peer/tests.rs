@@ -42,8 +42,7 @@ async fn each_rail_connects_to_its_own_of_the_peer_and_those_without_to_the_firs
     bed.ask().await.unwrap();
     settle().await;
     let asked: Vec<_> = bed.rails.iter().map(|rail| rail.asked()).collect();
-    let wanted =
-        |n: usize| vec![TransportWays { shm: None, rails: vec![Some(Bed::rail_address(n))] }];
+    let wanted = |n: usize| vec![TransportWays::over_rails(vec![Some(Bed::rail_address(n))])];
     assert_eq!(asked, [wanted(0), wanted(1), wanted(0)]);
 }
 

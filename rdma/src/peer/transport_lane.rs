@@ -70,11 +70,14 @@ impl TransportLane {
         peer: &PeerAddress,
         ways: &TransportWays,
     ) -> Option<PeerAddress> {
+        let ticket = ways.ticket.clone();
         let ways = match self.kind {
-            TransportKind::Shm => TransportWays { shm: Some(ways.shm.clone()?), rails: Vec::new() },
+            TransportKind::Shm => {
+                TransportWays { shm: Some(ways.shm.clone()?), rails: Vec::new(), ticket }
+            }
             TransportKind::Verbs => {
                 let rail = self.counterpart_rail(ways)??;
-                TransportWays { shm: None, rails: vec![Some(rail)] }
+                TransportWays { shm: None, rails: vec![Some(rail)], ticket }
             }
             TransportKind::Tcp => return None,
         };

@@ -7,6 +7,7 @@
 //! shm 0b6c6a9e-… /run/verbs3/gpu-01.sock      the host's boot, and a unix socket
 //! verbs 10.1.0.7:9403                         one rail; the order is that of the rails
 //! verbs down                                  a rail that can't be used now, and keeps its place
+//! ticket 5d41402abc4b2a76…                    inside TLS alone: what opens the ways above
 //! ```
 //! Lines that begin with another word belong to a later release and are skipped.
 
@@ -14,6 +15,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use crate::way_ticket::{TicketTextError, WayTicket};
 
 /// Most rails that a host may name: more than any host has ports, and too few to fill the welcome.
 pub const RAILS_MAX: usize = 32;
@@ -37,6 +40,9 @@ pub struct TransportWays {
     /// Address of each rail, in the order of the rails; `None` while one is down. At most
     /// [`RAILS_MAX`] are told.
     pub rails: Vec<Option<SocketAddr>>,
+    /// What this requester shows over these ways. Each requester is told its own. Not written with
+    /// the rest.
+    pub ticket: Option<WayTicket>,
 }
 
 /// The source of a server's ways. It is called at each handshake, since rails come and go.
@@ -105,11 +111,18 @@ pub enum WaysError {
     TooManyRails,
     #[error("two sockets for shared memory; a host has one")]
     TwoSockets,
+    #[error(transparent)]
+    Ticket(#[from] TicketTextError),
 }
 
 impl TransportWays {
     /// The ways of a host with tcp alone.
-    pub const NONE: &'static Self = &Self { shm: None, rails: Vec::new() };
+    pub const NONE: &'static Self = &Self { shm: None, rails: Vec::new(), ticket: None };
+
+    /// Makes the ways of a host with these rails alone.
+    pub fn over_rails(rails: Vec<Option<SocketAddr>>) -> Self {
+        Self { rails, ..Self::default() }
+    }
 
     /// Parses a peer's text. Rejects a text that is wrong anywhere.
     pub fn parse(text: &str) -> Result<Self, WaysError> {
@@ -132,6 +145,7 @@ impl TransportWays {
                     }
                     ways.rails.push(if rail == DOWN { None } else { Some(rail_address(rail)?) });
                 }
+                Some(("ticket", ticket)) => ways.ticket = Some(ticket.parse()?),
                 _ => {}
             }
         }
@@ -215,7 +229,9 @@ fn host_id() -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::way_ticket::TicketRules;
     use proptest::prelude::*;
+    use verbs3_certificates::NodeRole;
 
     fn shm(path: &str) -> ShmWay {
         ShmWay::new("0b6c6a9e-1111", path).unwrap()
@@ -228,7 +244,7 @@ mod tests {
             None,
             Some("[fd00::7]:9404".parse().unwrap()),
         ];
-        let ways = TransportWays { shm: Some(shm("/run/with space/a.sock")), rails };
+        let ways = TransportWays { shm: Some(shm("/run/with space/a.sock")), rails, ticket: None };
         let text = "shm 0b6c6a9e-1111 /run/with space/a.sock\nverbs 10.0.0.7:9403\nverbs \
             down\nverbs [fd00::7]:9404\n";
         assert_eq!(ways.to_string(), text);
@@ -260,6 +276,7 @@ mod tests {
             "shm a /tab\there",
             "shm a /one\nshm a /two",
             "shm lonely",
+            "ticket 00",
             &long,
             &many,
         ];
@@ -280,8 +297,12 @@ mod tests {
         let ways = TransportWays {
             shm: Some(ShmWay::new(&"a".repeat(64), path).unwrap()),
             rails: vec![rail; RAILS_MAX],
+            ticket: None,
         };
-        assert!(ways.to_string().len() <= TEXT_BYTES_MAX);
+        let ticket = TicketRules::new(true).office.issue_ticket(NodeRole::Gateway, i64::MAX);
+        let text = ways.to_string() + &ticket.to_line();
+        assert!(text.len() <= TEXT_BYTES_MAX);
+        assert_eq!(TransportWays::parse(&ticket.to_line()).unwrap().ticket, Some(ticket));
     }
 
     #[test]

@@ -80,9 +80,12 @@ impl WayChoice {
     }
 
     /// Returns true if some rail of this host has a counterpart that was down in the peer's latest
-    /// ways.
+    /// ways, or a way fails that a newer ticket may open.
     pub(super) fn may_learn(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.is_down_there(&self.ways))
+        let has_ticket = self.ways.ticket.is_some();
+        self.lanes
+            .iter()
+            .any(|lane| lane.is_down_there(&self.ways) || has_ticket && lane.trouble.is_some())
     }
 
     /// Returns the least loaded connection of the best way that has one.

@@ -20,6 +20,7 @@ use crate::metrics::transport_metrics;
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::{
     PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
+    WayTerms,
 };
 
 /// A transport that connects to `ShmServer`s of this host.
@@ -50,16 +51,15 @@ impl ShmTransport {
         self.tasks.wait().await;
     }
 
-    /// Connects to the worker that listens on `path`. The worker must call itself `name` where one
-    /// is given.
+    /// Connects to the worker that listens on `path`.
     pub async fn connect_to(
         &self,
         path: &Path,
-        name: Option<&str>,
+        terms: &WayTerms,
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let address = path.display().to_string();
         let ShmHandshake { stream, agreed, view, releases } =
-            self.run_handshake(path, name, &address).await?;
+            self.run_handshake(path, terms, &address).await?;
         let (stream, view, releases) = (Arc::new(stream), Arc::new(view), Arc::new(releases));
         let calls = &self.options.calls;
         let outbox = FrameOutbox::new(
@@ -84,7 +84,7 @@ impl ShmTransport {
     async fn run_handshake(
         &self,
         path: &Path,
-        name: Option<&str>,
+        way: &WayTerms,
         address: &str,
     ) -> Result<ShmHandshake, TransportError> {
         let unreachable = |cause| TransportError::Unreachable { peer: address.to_owned(), cause };
@@ -94,10 +94,10 @@ impl ShmTransport {
             .await
             .map_err(|_| unreachable(UnreachableCause::Deadline(calls.connect_deadline)))?
             .map_err(|error| unreachable(error.into()))?;
-        let terms = calls.handshake_terms("");
+        let terms = calls.ticketed_terms(way.ticket.as_ref());
         let shake = async {
             let agreed = calls::request_handshake(&mut stream, &terms).await?;
-            let agreed = calls::check_name(agreed, name)?;
+            let agreed = calls::check_name(agreed, way.name.as_deref())?;
             let (view, releases) = map_offer(&stream).await?;
             Ok((agreed, view, releases))
         };
@@ -121,7 +121,7 @@ impl PeerTransport for ShmTransport {
 
     async fn connect(&self, peer: &PeerAddress) -> Result<Arc<dyn PeerConnection>, TransportError> {
         match &peer.ways.shm {
-            Some(way) => self.connect_to(way.socket_path(), peer.name.as_deref()).await,
+            Some(way) => self.connect_to(way.socket_path(), &peer.way_terms()).await,
             None => Err(TransportError::Unreachable {
                 peer: peer.name.clone().unwrap_or_else(|| peer.tcp.to_string()),
                 cause: UnreachableCause::NoSocket,

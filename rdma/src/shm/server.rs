@@ -23,7 +23,7 @@ use super::{PinQuota, ShmOptions};
 use crate::arena::Arena;
 use crate::calls::{
     self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, HandshakeAgreement,
-    HandshakeError, ServerSession, controls_max,
+    HandshakeError, HandshakeTerms, ServerSession, controls_max,
 };
 use crate::stream::{FrameIntake, FrameOutbox};
 use crate::transport::CallService;
@@ -192,9 +192,10 @@ impl ShmAcceptor {
         &self,
         stream: &mut UnixStream,
     ) -> Result<AdmittedRequester, HandshakeError> {
+        let terms = self.options.shm.calls.ticketed_terms(None);
         let (agreed, place) = self
             .gate
-            .accept_peer(stream, &self.options.shm.calls.handshake_terms(&self.options.ways))
+            .accept_peer(stream, &HandshakeTerms { ways: &self.options.ways, ..terms })
             .await?;
         let place = Arc::new(place);
         let pins = ShmPinRegistry::new(self.options.quota);

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle as Runtime;
-use tokio_rustls::server::TlsStream;
 use verbs3_doors::WaitingGuest;
 
 use super::TcpOptions;
 use super::stream_inlet::TcpCarried;
-use super::tls::{accept_tls, begins_with_tls};
+use super::tls::{CertifiedRequester, accept_tls, begins_with_tls};
 use crate::calls::{
     self, AdmissionGate, ConnectionTasks, GateCloser, GateLimits, HandshakeAgreement,
     HandshakeError, ServerSession, controls_max,
@@ -128,7 +127,7 @@ fn open_listener(address: SocketAddr, options: &TcpOptions) -> std::io::Result<T
 /// An accepted socket, encrypted or not.
 enum AcceptedStream {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(CertifiedRequester),
 }
 
 /// The state that every accepted connection needs.
@@ -188,14 +187,25 @@ impl TcpAcceptor {
         turn: WaitingGuest,
     ) {
         let calls = &self.options.tcp.calls;
-        let ways = self.options.ways.current_text();
+        let mut ways = self.options.ways.current_text();
         let shake = async {
             self.options.tcp.tune_stream(&stream)?;
-            let terms = calls.handshake_terms(&ways);
             let mut stream = self.open_session(stream).await?;
             let (agreed, place) = match &mut stream {
-                AcceptedStream::Plain(stream) => self.gate.accept_peer(stream, &terms).await?,
-                AcceptedStream::Tls(stream) => self.gate.accept_peer(&mut **stream, &terms).await?,
+                AcceptedStream::Plain(stream) => {
+                    self.gate.accept_peer(stream, &calls.handshake_terms(&ways)).await?
+                }
+                AcceptedStream::Tls(known) => {
+                    if let Some(rules) = &calls.tickets {
+                        // A requester without certificate never sees one: the session is encrypted.
+                        let ticket = rules.office.issue_ticket(known.role, known.not_after);
+                        ways += &ticket.to_line();
+                    }
+                    let terms = calls.handshake_terms(&ways);
+                    let (agreed, place) = self.gate.accept_peer(&mut known.stream, &terms).await?;
+                    let requester_role = Some(known.role);
+                    (HandshakeAgreement { requester_role, ..agreed }, place)
+                }
             };
             Ok((stream, agreed, place))
         };
@@ -205,8 +215,8 @@ impl TcpAcceptor {
         };
         match stream {
             AcceptedStream::Plain(stream) => self.serve_session(stream, &agreed, &address).await,
-            AcceptedStream::Tls(stream) => {
-                let (stream, session) = stream.into_inner();
+            AcceptedStream::Tls(known) => {
+                let (stream, session) = known.stream.into_inner();
                 let socket = TlsSocket::new(stream, session.into());
                 self.serve_session(socket, &agreed, &address).await;
             }
@@ -217,7 +227,7 @@ impl TcpAcceptor {
     async fn open_session(&self, stream: TcpStream) -> Result<AcceptedStream, HandshakeError> {
         match &self.options.tcp.tls {
             Some(tls) if begins_with_tls(&stream).await? => {
-                accept_tls(tls, stream).await.map(Box::new).map(AcceptedStream::Tls)
+                accept_tls(tls, stream).await.map(AcceptedStream::Tls)
             }
             Some(tls) if !tls.plain_allowed => Err(HandshakeError::Plain),
             _ => Ok(AcceptedStream::Plain(stream)),

@@ -37,16 +37,26 @@ pub(super) async fn begins_with_tls(stream: &TcpStream) -> io::Result<bool> {
     Ok(first[0] == TLS_HANDSHAKE)
 }
 
+/// A requester that has shown its certificate.
+pub(super) struct CertifiedRequester {
+    pub(super) stream: Box<tokio_rustls::server::TlsStream<TcpStream>>,
+    pub(super) role: NodeRole,
+    /// End of its certificate, in seconds since 1970.
+    pub(super) not_after: i64,
+}
+
 /// Shakes hands with a requester, and takes it if its role may ask.
 pub(super) async fn accept_tls(
     tls: &TcpTls,
     stream: TcpStream,
-) -> Result<tokio_rustls::server::TlsStream<TcpStream>, HandshakeError> {
+) -> Result<CertifiedRequester, HandshakeError> {
     let acceptor = tls.certificates.tls_acceptor(ClientDemand::Required);
     let stream = acceptor.accept(stream).await.map_err(HandshakeError::Tls)?;
-    let name = tls.certificates.peer_name(stream.get_ref().1.peer_certificates())?;
+    let chain = stream.get_ref().1.peer_certificates();
+    let (name, not_after) =
+        (tls.certificates.peer_name(chain)?, chain.map_or(0, verbs3_certificates::chain_end));
     match REQUESTER_ROLES.contains(&name.role) {
-        true => Ok(stream),
+        true => Ok(CertifiedRequester { stream: Box::new(stream), role: name.role, not_after }),
         false => Err(HandshakeError::OtherRole(name)),
     }
 }

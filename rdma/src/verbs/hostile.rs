@@ -28,7 +28,7 @@ use crate::calls::{
     MemorySegment, OutgoingFrame,
 };
 use crate::landing::{Landing, LandingFill};
-use crate::transport::{CallService, IncomingCall, PeerConnection, ReplySender};
+use crate::transport::{CallService, IncomingCall, PeerConnection, ReplySender, WayTerms};
 
 const PAGE: usize = 64 << 10;
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
@@ -115,8 +115,9 @@ impl HostileListener {
         transport: &VerbsTransport,
     ) -> (Arc<dyn PeerConnection>, HostileWorker) {
         let to = SocketAddr::new(test_address(), self.id.local_port());
+        let any = WayTerms::default();
         let (connection, liar) =
-            tokio::join!(transport.connect_to(to, None), self.accept_gateway());
+            tokio::join!(transport.connect_to(to, &any), self.accept_gateway());
         (connection.unwrap(), liar)
     }
 
@@ -380,13 +381,13 @@ async fn hostile_gateway_that_reads_no_answer_and_hangs_up_leaves_its_place() {
         wire.pump_sends();
     }
     wire.close();
-    let mut next = transport.connect_to(to, None).await;
+    let mut next = transport.connect_to(to, &WayTerms::default()).await;
     for _ in 0..60 {
         if next.is_ok() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
-        next = transport.connect_to(to, None).await;
+        next = transport.connect_to(to, &WayTerms::default()).await;
     }
     drop(next.expect("the place of the gateway that left is free"));
     transport.shutdown().await;

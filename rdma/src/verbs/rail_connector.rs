@@ -25,6 +25,7 @@ use crate::calls::{self, ConnectionTasks, HandshakeError};
 use crate::metrics::{ConnectionSide, transport_metrics};
 use crate::transport::{
     PeerAddress, PeerConnection, PeerTransport, TransportError, TransportKind, UnreachableCause,
+    WayTerms,
 };
 
 /// A transport that connects to `VerbsServer`s over one rail, which may come and go.
@@ -128,16 +129,16 @@ impl VerbsTransport {
     pub async fn connect_to(
         &self,
         to: SocketAddr,
-        name: Option<&str>,
+        terms: &WayTerms,
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
-        let (dialer, name) = (self.dialer.clone(), name.map(str::to_owned));
+        let (dialer, terms) = (self.dialer.clone(), terms.clone());
         // The attempt runs in a task of the runtime that will drive the connection. It has its own
         // deadline.
         let attempt = self
             .dialer
             .options
             .runtime_handle()
-            .spawn(async move { dialer.connect_to_peer(to, name.as_deref()).await });
+            .spawn(async move { dialer.connect_to_peer(to, &terms).await });
         attempt.await.unwrap_or_else(|_| {
             let cause = UnreachableCause::GivenUp;
             Err(TransportError::Unreachable { peer: to.to_string(), cause })
@@ -149,7 +150,7 @@ impl RailConnector {
     async fn connect_to_peer(
         self: &Arc<Self>,
         to: SocketAddr,
-        name: Option<&str>,
+        way: &WayTerms,
     ) -> Result<Arc<dyn PeerConnection>, TransportError> {
         let peer = || format!("{to} from rail {}", self.place.rail_name());
         let deadline = Instant::now() + self.options.calls.connect_deadline;
@@ -163,10 +164,10 @@ impl RailConnector {
             }
         };
         let mut inlet = WireInlet::new(wire.clone());
-        let terms = self.options.calls.handshake_terms("");
+        let terms = self.options.calls.ticketed_terms(way.ticket.as_ref());
         let shake = calls::request_handshake(&mut inlet, &terms);
         let result = match tokio::time::timeout_at(deadline, shake).await {
-            Ok(result) => result.and_then(|agreed| calls::check_name(agreed, name)),
+            Ok(result) => result.and_then(|agreed| calls::check_name(agreed, way.name.as_deref())),
             Err(_) => Err(HandshakeError::Deadline),
         };
         match result {
@@ -359,6 +360,6 @@ impl PeerTransport for VerbsTransport {
             let cause = UnreachableCause::NoRail;
             return Err(TransportError::Unreachable { peer: peer.tcp.to_string(), cause });
         };
-        self.connect_to(to, peer.name.as_deref()).await
+        self.connect_to(to, &peer.way_terms()).await
     }
 }

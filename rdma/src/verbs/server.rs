@@ -330,7 +330,7 @@ impl RailAcceptor {
         expect_event(&wire.next_cm_event().await?, EventKind::Established)?;
         wire.tell_path_mtu(ConnectionSide::Server);
         let mut inlet = WireInlet::new(wire.clone());
-        let admitted = self.gate.accept_peer(&mut inlet, &options.calls.handshake_terms("")).await;
+        let admitted = self.gate.accept_peer(&mut inlet, &options.calls.ticketed_terms(None)).await;
         if admitted.is_err() {
             // The requester was told the reason. Destroying the queue pair at once would lose that
             // message.

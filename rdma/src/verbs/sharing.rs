@@ -17,7 +17,9 @@ use crate::arena::{Arena, ArenaOptions};
 use crate::calls::{CallOptions, HandshakeSecret};
 use crate::landing::Landing;
 use crate::metrics::{ReceiveBufferState, rail_metrics};
-use crate::transport::{CallEvent, CallService, IncomingCall, PeerConnection, ReplySender};
+use crate::transport::{
+    CallEvent, CallService, IncomingCall, PeerConnection, ReplySender, WayTerms,
+};
 
 const NEEDS: &str = "needs an RDMA device: run it in the VM, tests/testbed/vm-suite.sh";
 /// Deadline for a connection in an emulated guest that shares its CPUs.
@@ -98,8 +100,12 @@ async fn connections_share_buffers_and_those_for_which_there_is_no_room_have_rin
         let ring = client_ring(&transport).expect("soft devices have shared receive queues");
         let mut connections = Vec::new();
         for _ in 0..12 {
-            connections
-                .push(transport.connect_to(server.local_addr().unwrap(), None).await.unwrap());
+            connections.push(
+                transport
+                    .connect_to(server.local_addr().unwrap(), &WayTerms::default())
+                    .await
+                    .unwrap(),
+            );
         }
         let full = ring.tally().reserved;
         assert!(
@@ -140,9 +146,9 @@ async fn buffers_of_connections_that_end_in_the_middle_come_back() {
             VerbsTransport::new(test_address(), test_options(), memory.clone()).unwrap();
         let ring = client_ring(&transport).unwrap();
         let to = server.local_addr().unwrap();
-        let stays = transport.connect_to(to, None).await.unwrap();
+        let stays = transport.connect_to(to, &WayTerms::default()).await.unwrap();
         for turn in 0..40u8 {
-            let goes = transport.connect_to(to, None).await.unwrap();
+            let goes = transport.connect_to(to, &WayTerms::default()).await.unwrap();
             let message = Bytes::from(vec![turn; MESSAGE]);
             let calls: Vec<_> = (0..4)
                 .map(|_| {
@@ -189,7 +195,10 @@ async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
         let rail = stranger.current_rail().unwrap().metric_label();
         let shown = |state| rail_metrics(&rail).shared_receives[state].get();
         for _ in 0..DEPTH / 2 {
-            assert!(stranger.connect_to(to, None).await.is_err(), "it does not know the secret");
+            assert!(
+                stranger.connect_to(to, &WayTerms::default()).await.is_err(),
+                "it does not know the secret"
+            );
         }
         stranger.shutdown().await;
         drop(stranger);
@@ -204,7 +213,7 @@ async fn connections_that_never_prove_the_secret_leave_buffers_for_others() {
         );
         let transport =
             VerbsTransport::new(test_address(), test_options(), memory.clone()).unwrap();
-        let connection = transport.connect_to(to, None).await.unwrap();
+        let connection = transport.connect_to(to, &WayTerms::default()).await.unwrap();
         let mine = i64::from(client_ring(&transport).unwrap().tally().reserved);
         assert!(
             shown(ReceiveBufferState::Reserved) > mine,

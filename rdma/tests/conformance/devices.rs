@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use verbs3_rdma::peer::TransportWays;
 use verbs3_rdma::rails::{self, RailPort};
-use verbs3_rdma::transport::{PeerAddress, PeerTransport, TransportError};
+use verbs3_rdma::transport::{PeerAddress, PeerTransport, TransportError, WayTerms};
 use verbs3_rdma::verbs::{
     RailIdentity, RailPlace, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
 };
@@ -84,7 +84,8 @@ async fn device_that_comes_late_is_used_by_both_sides() {
         let memory = arena(4);
         let (transport, error) = VerbsTransport::start(device.place(), options(), memory.clone());
         assert!(error.is_some() && !transport.is_up());
-        let refused = transport.connect_to(listen_address(), None).await.err().unwrap();
+        let refused =
+            transport.connect_to(listen_address(), &WayTerms::default()).await.err().unwrap();
         assert!(matches!(refused, TransportError::Unreachable { .. }), "{refused}");
 
         device.add();
@@ -92,7 +93,7 @@ async fn device_that_comes_late_is_used_by_both_sides() {
             server.local_addr().is_some() && transport.is_up()
         })
         .await;
-        let ways = TransportWays { shm: None, rails: vec![server.local_addr()] };
+        let ways = TransportWays::over_rails(vec![server.local_addr()]);
         let peer = PeerAddress { ways, ..PeerAddress::from(listen_address()) };
         let connection = transport.connect(&peer).await.unwrap();
         let mut call = connection.start_call("hello".into(), None);

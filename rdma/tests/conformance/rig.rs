@@ -17,7 +17,7 @@ use verbs3_rdma::shm::ShmServer;
 use verbs3_rdma::tcp::{TcpOptions, TcpServer, TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
     CallEvent, CallService, IncomingCall, OutgoingCall, PeerAddress, PeerConnection, PeerTransport,
-    ReplySender, TransportError,
+    ReplySender, TransportError, WayTerms,
 };
 use verbs3_rdma::verbs::{VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport};
 
@@ -208,8 +208,10 @@ impl Rig {
             .expect("an RDMA device");
         let transport =
             VerbsTransport::new(listen_address().ip(), verbs_options(), arena.clone()).unwrap();
-        let connection =
-            transport.connect_to(server.local_addr().unwrap(), Some("conformance")).await.unwrap();
+        let connection = transport
+            .connect_to(server.local_addr().unwrap(), &WayTerms::with_name("conformance"))
+            .await
+            .unwrap();
         Self { connection, arena, server: Some(Server::Verbs(server)), service, _threads: None }
     }
 

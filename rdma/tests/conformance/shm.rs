@@ -9,7 +9,7 @@ use verbs3_rdma::peer::{PeerOptions, ShmWay, TransportPeer, TransportWays};
 use verbs3_rdma::shm::{PinQuota, ShmServer, ShmServerOptions, ShmTransport};
 use verbs3_rdma::tcp::{TcpServerOptions, TcpTransport};
 use verbs3_rdma::transport::{
-    CallEvent, CallService, PeerAddress, PeerConnection, PeerTransport, TransportKind,
+    CallEvent, CallService, PeerAddress, PeerConnection, PeerTransport, TransportKind, WayTerms,
 };
 
 use crate::placed::placed;
@@ -243,10 +243,10 @@ async fn connections_whose_memory_is_still_mapped_count_as_connections() {
         let data = fetch(&connection, &landings, 1).await;
         drop(connection);
         let transport = ShmTransport::new(shm_options());
-        let error = transport.connect_to(&socket(&room), None).await.err().unwrap();
+        let error = transport.connect_to(&socket(&room), &WayTerms::default()).await.err().unwrap();
         assert!(error.to_string().contains("connections_max"), "{error}");
         drop(data);
-        while transport.connect_to(&socket(&room), None).await.is_err() {
+        while transport.connect_to(&socket(&room), &WayTerms::default()).await.is_err() {
             tokio::task::yield_now().await;
         }
     })
@@ -315,7 +315,7 @@ async fn a_peer_of_this_host_is_reached_over_shared_memory_and_over_tcp_when_tha
             ShmServer::bind(&socket(&room), options, owner.clone(), service.clone()).await.unwrap();
         let ways = TransportWays {
             shm: Some(ShmWay::of_this_host(over_shm.socket_path()).unwrap()),
-            rails: Vec::new(),
+            ..TransportWays::default()
         };
         let over_tcp =
             serve(service, TcpServerOptions { ways: ways.into(), ..server_options() }).await;

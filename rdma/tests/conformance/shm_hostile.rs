@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 use verbs3_rdma::shm::{ShmServer, ShmServerOptions, ShmTransport};
-use verbs3_rdma::transport::{CallEvent, CallService, PeerConnection, TransportError};
+use verbs3_rdma::transport::{CallEvent, CallService, PeerConnection, TransportError, WayTerms};
 
 use crate::placed::placed;
 use crate::raw::{self, Kind, RawEnd, RawHeader, introduce, let_in};
@@ -98,7 +98,8 @@ async fn meet(
         pass(&end, bytes, descriptors).await;
         end
     };
-    let met = tokio::join!(transport.connect_to(&path, None), worker);
+    let any = WayTerms::default();
+    let met = tokio::join!(transport.connect_to(&path, &any), worker);
     std::fs::remove_file(&path).unwrap();
     met
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::shm::{ShmOptions, ShmServer, ShmServerOptions, ShmTransport};
-use verbs3_rdma::transport::{CallService, PeerConnection};
+use verbs3_rdma::transport::{CallService, PeerConnection, WayTerms};
 
 use crate::rig::call_options;
 
@@ -34,5 +34,8 @@ pub async fn shm_pair(
 }
 
 pub async fn connect(room: &TempDir) -> Arc<dyn PeerConnection> {
-    ShmTransport::new(shm_options()).connect_to(&socket(room), Some("conformance")).await.unwrap()
+    ShmTransport::new(shm_options())
+        .connect_to(&socket(room), &WayTerms::with_name("conformance"))
+        .await
+        .unwrap()
 }

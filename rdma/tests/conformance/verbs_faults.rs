@@ -10,7 +10,9 @@ use bytes::Bytes;
 use prometheus::Registry;
 use verbs3_rdma::arena::Arena;
 use verbs3_rdma::calls::{CallOptions, HandshakeError, HandshakeSecret};
-use verbs3_rdma::transport::{CallService, PeerConnection, PeerTransport, TransportError};
+use verbs3_rdma::transport::{
+    CallService, PeerConnection, PeerTransport, TransportError, WayTerms,
+};
 use verbs3_rdma::verbs::{
     PinnedRuntime, VerbsOptions, VerbsServer, VerbsServerOptions, VerbsTransport,
 };
@@ -87,7 +89,7 @@ async fn verbs_a_late_write_does_not_touch_a_reused_landing() {
         let mut options = verbs_options();
         options.calls.cancel_ack_deadline = Duration::from_millis(200);
         let connection = transport(options, &arena)
-            .connect_to(server.local_addr().unwrap(), None)
+            .connect_to(server.local_addr().unwrap(), &WayTerms::default())
             .await
             .unwrap();
         let mut call = connection.start_call("".into(), landing(&arena, 4 * PAGE));
@@ -121,13 +123,13 @@ async fn verbs_a_wrong_secret_is_refused_by_name() {
     within_deadline(async {
         let server = mebibytes().await;
         let stranger = transport(VerbsOptions::new(HandshakeSecret::new("a guess")), &arena(1));
-        let error = stranger.connect_to(server.local_addr().unwrap(), None).await.err().unwrap();
+        let error = stranger.connect_to(server.local_addr().unwrap(), &WayTerms::default()).await.err().unwrap();
         assert!(
             matches!(&error, TransportError::Handshake { cause, .. } if matches!(**cause, HandshakeError::Secret)),
             "{error}"
         );
         let named =
-            transport(verbs_options(), &arena(1)).connect_to(server.local_addr().unwrap(), Some("worker-b")).await;
+            transport(verbs_options(), &arena(1)).connect_to(server.local_addr().unwrap(), &WayTerms::with_name("worker-b")).await;
         let error = named.err().unwrap();
         assert!(error.to_string().contains("worker-b"), "{error}");
     })
@@ -144,7 +146,7 @@ async fn verbs_nobody_listening_is_unreachable() {
         let calls =
             CallOptions { connect_deadline: Duration::from_secs(10), ..verbs_options().calls };
         let transport = transport(VerbsOptions { calls, ..verbs_options() }, &arena(1));
-        let error = transport.connect_to(address, None).await.err().unwrap();
+        let error = transport.connect_to(address, &WayTerms::default()).await.err().unwrap();
         assert!(matches!(error, TransportError::Unreachable { .. }), "{error}");
     })
     .await;
@@ -162,7 +164,7 @@ async fn verbs_an_idle_connection_lives_by_signs_of_life() {
             ..verbs_options()
         };
         let connection = transport(options, &arena)
-            .connect_to(server.local_addr().unwrap(), None)
+            .connect_to(server.local_addr().unwrap(), &WayTerms::default())
             .await
             .unwrap();
         // More of them than the peer has receive buffers, so their credits must have come back.
@@ -217,8 +219,10 @@ async fn path_mtu_is_the_smaller_bound_of_both_sides() {
                     .await;
             let transport =
                 transport(VerbsOptions { path_mtu_max: mine, ..verbs_options() }, &memory);
-            let connection =
-                transport.connect_to(server.local_addr().unwrap(), None).await.unwrap();
+            let connection = transport
+                .connect_to(server.local_addr().unwrap(), &WayTerms::default())
+                .await
+                .unwrap();
             // Whole packets in both directions: sides that differ could not talk.
             reads(&connection, &memory).await.unwrap();
             let bound = mine.into_iter().chain(theirs).min().map(i64::from);
@@ -248,7 +252,7 @@ async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
         let arena = arena(4);
         let transport = transport(verbs_options(), &arena);
         let address = server.local_addr().unwrap();
-        let connection = transport.connect_to(address, None).await.unwrap();
+        let connection = transport.connect_to(address, &WayTerms::default()).await.unwrap();
         reads(&connection, &arena).await.unwrap();
         let mut removal = Command::new("rdma")
             .args(["link", "delete", &transport.current_rail().unwrap().device])
@@ -261,7 +265,10 @@ async fn device_removal_ends_its_connections_and_gives_their_landings_back() {
         }
         eventually("the connection says so", || connection.broken_reason().is_some()).await;
         eventually("every landing is back", || arena.arena_usage().leased_bytes == 0).await;
-        assert!(transport.connect_to(address, None).await.is_err(), "connected without a device");
+        assert!(
+            transport.connect_to(address, &WayTerms::default()).await.is_err(),
+            "connected without a device"
+        );
         eventually("both sides say that it is away", || {
             !transport.is_up() && server.local_addr().is_none()
         })

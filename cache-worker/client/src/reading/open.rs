@@ -383,7 +383,8 @@ impl ObjectOpener {
             RefusalKind::NotHeld => BypassReason::Busy,
             RefusalKind::UnknownVolume
             | RefusalKind::GeometryMismatch(_)
-            | RefusalKind::Malformed => {
+            | RefusalKind::Malformed
+            | RefusalKind::Denied => {
                 tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
                     "a worker refused to open an object; gateway and worker must have the same ufs \
                     table, block and page size, and version");

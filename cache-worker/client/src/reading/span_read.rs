@@ -383,6 +383,9 @@ impl SpanRead {
             RefusalKind::Malformed => {
                 misconfigured("a worker could not read a request; do both run the same version?")
             }
+            RefusalKind::Denied => {
+                misconfigured("a worker takes this process for one of another role")
+            }
             RefusalKind::NotHeld => BypassReason::Busy,
         };
         // A replica's refusal says nothing of the others.

@@ -153,6 +153,7 @@ impl Bed {
         let ways = TransportWays {
             shm: way,
             rails: (0..peer_rails).map(|nth| Some(Self::rail_address(nth))).collect(),
+            ticket: None,
         };
         let (tcp, tcp_line) = fake(Tcp, ways);
         let (shared, shm_line) = fake(Shm, TransportWays::default());

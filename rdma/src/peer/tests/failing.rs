@@ -72,17 +72,11 @@ async fn a_rail_that_is_away_keeps_its_number_is_not_attempted_and_is_used_when_
     bed.rails[0].away(true);
     assert_eq!(ask_for(&bed, 5).await, Verbs);
     // The second rail of this host goes to the second of the peer all the same.
-    assert_eq!(
-        bed.rails[1].asked(),
-        [TransportWays { shm: None, rails: vec![Some(Bed::rail_address(1))] }]
-    );
+    assert_eq!(bed.rails[1].asked(), [TransportWays::over_rails(vec![Some(Bed::rail_address(1))])]);
     assert_eq!(bed.connects(), (1, 0, vec![0, 1]));
     bed.rails[0].away(false);
     ask_for(&bed, 5).await;
-    assert_eq!(
-        bed.rails[0].asked(),
-        [TransportWays { shm: None, rails: vec![Some(Bed::rail_address(0))] }]
-    );
+    assert_eq!(bed.rails[0].asked(), [TransportWays::over_rails(vec![Some(Bed::rail_address(0))])]);
     assert!(bed.rails[0].served() > 0);
 }
 
@@ -101,14 +95,14 @@ async fn a_device_that_goes_and_returns_costs_no_rest() {
 async fn a_rail_that_is_down_at_the_peer_is_told_once_and_asked_for_again() {
     let bed = Bed::new(2, false, PeerOptions::default());
     let rail = |nth| Some(Bed::rail_address(nth));
-    bed.tcp.tells(TransportWays { shm: None, rails: vec![None, None] });
+    bed.tcp.tells(TransportWays::over_rails(vec![None, None]));
     let counted = bed::fallbacks(Verbs, Tcp, PeerTrouble::RailDown);
     assert_eq!(ask_for(&bed, 10).await, Tcp);
     assert_eq!(bed::fallbacks(Verbs, Tcp, PeerTrouble::RailDown), counted + 1);
-    bed.tcp.tells(TransportWays { shm: None, rails: vec![None, rail(1)] });
+    bed.tcp.tells(TransportWays::over_rails(vec![None, rail(1)]));
     assert_eq!(ask_for(&bed, 40).await, Verbs);
     assert_eq!(bed.connects().2, [0, 1], "the other rail keeps its place");
-    bed.tcp.tells(TransportWays { shm: None, rails: vec![rail(0), rail(1)] });
+    bed.tcp.tells(TransportWays::over_rails(vec![rail(0), rail(1)]));
     ask_for(&bed, 40).await;
     assert_eq!(bed.connects().2, [1, 1]);
     let before = bed.tcp.connects();
