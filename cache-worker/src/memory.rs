@@ -99,7 +99,7 @@ impl MemoryTier {
         // One ghost for each 64 KiB. That is as many as the pages held where objects are small, and
         // four times the number of full pages.
         let ghosts = (capacity_bytes / (64 << 10)) as usize / SHARDS;
-        let shard = |_| Mutex::new(MemoryTierShard::new(ghosts, tenants.clone()));
+        let shard = |_| Mutex::new(MemoryTierShard::new(ghosts, arena.clone(), tenants.clone()));
         let shards = (0..SHARDS).map(shard).collect();
         let leased_bytes_target = (capacity_bytes as f64 * (1.0 - fill_reserve)) as u64;
         tenants.set_capacity(TenantTier::Memory, leased_bytes_target, 0);
@@ -234,14 +234,10 @@ impl MemoryTier {
         })
     }
 
-    /// Evicts a page for one of `evictor`: the coldest of the next shard that has one to evict. Takes
-    /// no account below its share, where another is above.
+    /// Evicts a page for one of `evictor`: the coldest of the next shard that has one to evict.
     fn evict_coldest(&self, evictor: TenantAccount) -> bool {
-        // The page may be as large as any.
-        let bytes = self.arena.cell_bytes_max() as u64;
         let first = self.hand.fetch_add(1, Ordering::Relaxed);
-        let rights = self.tenants.eviction_rights(TenantTier::Memory, bytes, evictor);
-        for allowed in rights.sets() {
+        for allowed in self.eviction_rights(evictor).sets() {
             for at in 0..SHARDS {
                 let evicted = self.shards[(first + at) % SHARDS].lock().evict_coldest(allowed);
                 if let Some(account) = evicted {
@@ -258,17 +254,24 @@ impl MemoryTier {
     /// those must stay. Returns false if none could be evicted.
     fn evacuate_extent(&self, evictor: TenantAccount) -> bool {
         let Some(sparsest) = self.arena.sparsest_extent() else { return false };
-        let rights = self.tenants.eviction_rights(TenantTier::Memory, 1, evictor);
-        let extent = if rights == EvictionRights::ANY || self.may_empty(sparsest, evictor) {
-            Some(sparsest)
-        } else {
-            self.find_extent_to_empty(evictor)
+        let rights = self.eviction_rights(evictor);
+        let is_free = rights == EvictionRights::ANY || self.may_empty(sparsest, evictor);
+        let found = if is_free { Some(sparsest) } else { self.find_extent_to_empty(evictor) };
+        let (extent, allowed) = match found {
+            Some(extent) => (extent, rights.widest_set()),
+            None if rights.breaks_up_shares() => (sparsest, AccountSet::ALL),
+            None => return false,
         };
-        let Some(extent) = extent else { return false };
-        let evicted = self.empty_extent(extent, rights.widest_set());
+        let evicted = self.empty_extent(extent, allowed);
         self.metrics.evacuations.inc();
         self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
         evicted > 0
+    }
+
+    fn eviction_rights(&self, evictor: TenantAccount) -> EvictionRights {
+        // The page may be as large as any.
+        let bytes = self.arena.cell_bytes_max() as u64;
+        self.tenants.eviction_rights(TenantTier::Memory, bytes, evictor)
     }
 
     /// Finds an extent with pages, all of which may be evicted.

@@ -67,8 +67,8 @@ const PASSED_OVER_MAX: usize = 8192;
 /// Which segment of another width is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SegmentWish {
-    /// The width has none: the coldest one, in any case.
-    First,
+    /// The width has none, or its pages would never get their share: the coldest one, in any case.
+    Any,
     /// One that is colder than the width's own.
     Colder,
     /// The width's own pages must stay: one whose pages need not.
@@ -208,18 +208,22 @@ impl FolderIndex {
         let has_segments = self.classes.get(&width).is_some_and(|class| !class.segments.is_empty());
         // A width without segments takes the coldest segment of all. A width that keeps evicting
         // looks for a segment that is colder than its own pages.
-        let wish = if has_segments { SegmentWish::Colder } else { SegmentWish::First };
+        let wish = if has_segments { SegmentWish::Colder } else { SegmentWish::Any };
         let compare = !has_segments || self.is_due(width);
         if compare && let Some(step) = self.steal_segment(width, wish, judge.now_s, account) {
             return step;
         }
         let Some(place) = self.find_coldest_slot(width, judge, account) else {
-            let is_any = self.eviction_rights(width, account) == EvictionRights::ANY;
-            let spare = match is_any {
+            let rights = self.eviction_rights(width, account);
+            let spare = match rights == EvictionRights::ANY {
                 true => None,
                 false => self.steal_segment(width, SegmentWish::Spare, judge.now_s, account),
             };
-            return spare.unwrap_or(SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom));
+            let due = match spare.is_none() && rights.breaks_up_shares() {
+                true => self.steal_segment(width, SegmentWish::Any, judge.now_s, account),
+                false => None,
+            };
+            return spare.or(due).unwrap_or(SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom));
         };
         self.evict_slot(place);
         if let Some(class) = self.classes.get_mut(&width) {
@@ -301,14 +305,14 @@ impl FolderIndex {
         let segments = || candidates.iter().map(|&(_, segment)| segment);
         let spare = segments().find(|&segment| loss(segment) == 0 && is_free(segment));
         // Otherwise pages of a width could be kept out for good, by one page in each segment that
-        // must stay. It happens once for each width.
-        let first = || match wish {
-            SegmentWish::First => {
+        // must stay.
+        let any = || match wish {
+            SegmentWish::Any => {
                 segments().filter(|&segment| is_free(segment)).min_by_key(|&segment| loss(segment))
             }
             SegmentWish::Colder | SegmentWish::Spare => None,
         };
-        let segment = spare.or_else(first)?;
+        let segment = spare.or_else(any)?;
         self.make_blank(segment);
         self.to_cut(segment, width)
     }

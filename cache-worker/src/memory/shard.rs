@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use hashbrown::HashTable;
-use verbs3_rdma::arena::{CellReader, ExtentId};
+use verbs3_rdma::arena::{Arena, CellReader, ExtentId};
 
 use super::ghost_fingerprints::GhostFingerprints;
 use super::page_list::ShardPageList;
@@ -84,6 +84,8 @@ pub(super) struct MemoryTierShard {
     /// Moves into a list so far.
     moves: u32,
     tenants: Arc<TenantAccounts>,
+    /// Says how wide the cell of a page is. An account pays for the cell.
+    arena: Arena,
     ghosts: GhostFingerprints,
     /// The first entry of each extent's list.
     extents: Vec<u32>,
@@ -92,13 +94,14 @@ pub(super) struct MemoryTierShard {
 }
 
 impl MemoryTierShard {
-    pub(super) fn new(ghosts: usize, tenants: Arc<TenantAccounts>) -> Self {
+    pub(super) fn new(ghosts: usize, arena: Arena, tenants: Arc<TenantAccounts>) -> Self {
         Self {
             table: HashTable::new(),
             slab: PageEntrySlab::default(),
             lists: Vec::new(),
             moves: 0,
             tenants,
+            arena,
             ghosts: GhostFingerprints::new(ghosts),
             extents: Vec::new(),
             sweep_at: 0,
@@ -177,7 +180,7 @@ impl MemoryTierShard {
         let key = split_key(key.0);
         let queue =
             if self.ghosts.recall_page(key) { EvictionQueue::Main } else { EvictionQueue::Small };
-        let (extent, bytes) = (page.cell.extent_id(), u64::from(page.bytes));
+        let (extent, width) = (page.cell.extent_id(), self.cell_width(page.bytes));
         let slot = self.slab.insert(MemoryPageEntry {
             key,
             cell: Some(page.cell),
@@ -195,7 +198,7 @@ impl MemoryTierShard {
             saved: false,
         });
         self.push_entry(slot);
-        self.tenants.add_held(TenantTier::Memory, account, bytes);
+        self.tenants.add_held(TenantTier::Memory, account, width);
         self.link_extent(slot, extent);
         let Self { table, slab, .. } = self;
         table.insert_unique(key[0], slot, |&slot| slab.get(slot).key[0]);
@@ -238,7 +241,7 @@ impl MemoryTierShard {
             if self.is_held_by_reader(slot) {
                 return false;
             }
-            held.add_page(entry.account, entry.bytes.into());
+            held.add_page(entry.account, self.cell_width(entry.bytes));
             slot = entry.extent_next;
         }
         true
@@ -280,6 +283,10 @@ impl MemoryTierShard {
         self.table.find(key[0], |&slot| self.slab.get(slot).key == key).copied()
     }
 
+    fn cell_width(&self, page_bytes: u32) -> u64 {
+        self.arena.class_bytes(page_bytes as usize) as u64
+    }
+
     fn is_held_by_reader(&self, slot: u32) -> bool {
         self.slab.get(slot).cell.as_ref().is_some_and(CellReader::is_shared)
     }
@@ -313,10 +320,11 @@ impl MemoryTierShard {
     fn pass_entry(&mut self, slot: u32, to: TenantAccount) {
         self.unlink_entry(slot);
         let entry = self.slab.get_mut(slot);
-        let (from, bytes) = (std::mem::replace(&mut entry.account, to), u64::from(entry.bytes));
+        let (from, bytes) = (std::mem::replace(&mut entry.account, to), entry.bytes);
         self.push_entry(slot);
-        self.tenants.take_held(TenantTier::Memory, from, bytes);
-        self.tenants.add_held(TenantTier::Memory, to, bytes);
+        let width = self.cell_width(bytes);
+        self.tenants.take_held(TenantTier::Memory, from, width);
+        self.tenants.add_held(TenantTier::Memory, to, width);
     }
 
     fn give_up(&mut self, slot: u32) -> TenantAccount {
@@ -331,7 +339,7 @@ impl MemoryTierShard {
     fn remove_entry(&mut self, slot: u32) {
         let entry = self.slab.get(slot);
         let (hash, account, bytes) = (entry.key[0], entry.account, entry.bytes);
-        self.tenants.take_held(TenantTier::Memory, account, bytes.into());
+        self.tenants.take_held(TenantTier::Memory, account, self.cell_width(bytes));
         self.unlink_entry(slot);
         self.unlink_extent(slot);
         if let Ok(found) = self.table.find_entry(hash, |&other| other == slot) {

@@ -129,9 +129,9 @@ fn idle_pages_are_swept() {
 
 #[test]
 fn a_small_object_costs_at_most_200_bytes_of_index() {
-    let mut shard = MemoryTierShard::new(0, Arc::default());
     let options = ArenaOptions { capacity_bytes: 512 << 20, cell_bytes_max: PAGE, populate: false };
     let arena = Arena::map_memory(options).unwrap();
+    let mut shard = MemoryTierShard::new(0, arena.clone(), Arc::default());
     let mut worst = 0;
     for number in 0..100_000u128 {
         let (_, cell) = arena.allocate_cell(4096).unwrap().split_writer_reader();
@@ -189,8 +189,12 @@ proptest! {
 
 /// Accounts over a memory tier of 4 MiB, of which half is kept for the active tenants.
 fn shared_memory() -> (MemoryTier, Arc<TenantAccounts>) {
+    share_memory(50)
+}
+
+fn share_memory(share_percent: u32) -> (MemoryTier, Arc<TenantAccounts>) {
     let rules = crate::tenants::TenantRules {
-        share_percent: 50,
+        share_percent,
         active_for: std::time::Duration::from_secs(100),
         reserve_percent: 0,
     };
@@ -203,12 +207,16 @@ fn shared_memory() -> (MemoryTier, Arc<TenantAccounts>) {
 }
 
 fn fill_for(memory: &MemoryTier, number: u128, owner: TenantAccount) -> bool {
-    let Some(cell) = memory.allocate_cell(PAGE, MemoryUrgency::Demand, owner) else {
+    fill_bytes_for(memory, number, PAGE, owner)
+}
+
+fn fill_bytes_for(memory: &MemoryTier, number: u128, bytes: usize, owner: TenantAccount) -> bool {
+    let Some(cell) = memory.allocate_cell(bytes, MemoryUrgency::Demand, owner) else {
         return false;
     };
     let (mut writer, cell) = cell.split_writer_reader();
-    writer.publish_bytes(PAGE);
-    let page = CachedPage { cell, bytes: PAGE as u32, checksum: 0 };
+    writer.publish_bytes(bytes);
+    let page = CachedPage { cell, bytes: bytes as u32, checksum: 0 };
     memory.insert_page(key(number), page, 0, owner);
     true
 }
@@ -249,4 +257,72 @@ fn a_page_that_two_use_counts_once_and_stays_when_the_first_leaves() {
     (100..500).for_each(|number| assert!(fill_for(&memory, number, scan)));
     assert!((0..2).all(|number| memory.holds_page(key(number))));
     assert_eq!(memory.held_totals().1 / PAGE as u64, held(second) + held(scan));
+}
+
+#[test]
+fn a_tenant_that_holds_its_share_exactly_loses_nothing_to_another() {
+    let (memory, tenants) = share_memory(100);
+    let [one, other] = ["one", "other"].map(|name| tenant(&tenants, name, 0));
+    (0..8).for_each(|number| assert!(fill_for(&memory, number, one)));
+    (100..108).for_each(|number| assert!(fill_for(&memory, number, other)));
+    let held = |account| tenants.held_bytes(TenantTier::Memory, account) / PAGE as u64;
+    assert_eq!((held(one), held(other)), (8, 8), "all there is");
+    (200..300).for_each(|number| assert!(fill_for(&memory, number, other)));
+    assert!((0..8).all(|number| memory.holds_page(key(number))), "they are older, and stay");
+    // A stranger has no share. It gets no memory, and its reader asks the store.
+    assert!(!fill_for(&memory, 400, NOBODY));
+    assert_eq!((held(one), held(other)), (8, 8));
+}
+
+#[test]
+fn pages_that_are_read_stay_and_cost_nobody_within_its_share_a_page() {
+    let (memory, tenants) = share_memory(100);
+    let [reader, victim, scan] = ["reader", "victim", "scan"].map(|name| tenant(&tenants, name, 0));
+    (0..4).for_each(|number| assert!(fill_for(&memory, number, victim)));
+    (100..112).for_each(|number| assert!(fill_for(&memory, number, reader)));
+    let pin = |number| memory.get(key(number), 0).unwrap().cell.pinned_bytes(0..PAGE).unwrap();
+    let pins: Vec<_> = (100..112).map(pin).collect();
+    assert!(!fill_for(&memory, 200, scan), "who is above has all its pages under read");
+    drop(pins);
+    (200..300).for_each(|number| assert!(fill_for(&memory, number, scan)));
+    assert!((0..4).all(|number| memory.holds_page(key(number))));
+}
+
+#[test]
+fn an_account_pays_for_the_cells_of_its_pages() {
+    let (memory, tenants) = shared_memory();
+    let [one, other] = ["one", "other"].map(|name| tenant(&tenants, name, 0));
+    assert!(fill_bytes_for(&memory, 0, 1, one));
+    let held = |account| tenants.held_bytes(TenantTier::Memory, account);
+    assert_eq!(held(one), memory.page_arena().arena_usage().leased_bytes);
+    memory.get_to_save(key(0), 0, other);
+    memory.give_up(key(0));
+    assert_eq!((held(one), held(other)), (0, 0));
+}
+
+/// Small pages of one, each of them in an extent of its own, must not keep another from its share.
+#[test]
+fn places_of_another_width_keep_nobody_from_its_share() {
+    let (memory, tenants) = share_memory(100);
+    let [small, large] = ["small", "large"].map(|name| tenant(&tenants, name, 0));
+    let small_pages = (4 << 20) / 4096;
+    (0..small_pages).for_each(|number| assert!(fill_bytes_for(&memory, number, 4096, small)));
+    for number in (0..small_pages).filter(|number| number % 8 != 0) {
+        memory.give_up(key(number));
+    }
+    for number in 0..4 {
+        assert!(fill_for(&memory, 10_000 + number, large), "{number}");
+    }
+    assert!(tenants.held_bytes(TenantTier::Memory, small) > 0, "one extent is enough");
+}
+
+#[test]
+fn more_tenants_than_pages_shut_nobody_out() {
+    let (memory, tenants) = share_memory(100);
+    for round in 0..3 {
+        for name in 0..40 {
+            let account = tenant(&tenants, &format!("t{name}"), 0);
+            assert!(fill_for(&memory, round * 100 + name, account), "{round} {name}");
+        }
+    }
 }

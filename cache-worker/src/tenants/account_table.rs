@@ -35,14 +35,14 @@ impl TenantTier {
 #[derive(MetricsTable)]
 #[metrics(prefix = "verbs3_worker_tenant", each = "tenant")]
 pub(crate) struct WorkerTenantMetrics {
-    /// Bytes of pages that count for a tenant.
-    #[metric(labels(tier))]
+    /// Bytes of memory or disk that a tenant's pages take.
+    #[metric(labels(tier), from_zero)]
     bytes: MetricFamily<TenantTier, IntGauge>,
     /// Bytes that others can't evict below, while somebody holds more than that.
-    #[metric(labels(tier))]
+    #[metric(labels(tier), from_zero)]
     kept_bytes: MetricFamily<TenantTier, IntGauge>,
     /// Pages of a tenant that were evicted to make room.
-    #[metric(labels(tier))]
+    #[metric(labels(tier), from_zero)]
     evictions: MetricFamily<TenantTier, IntCounter>,
     /// Fills that waited for their turn, and got it.
     pub(crate) fill_waits: IntCounter,

@@ -53,33 +53,36 @@ impl AccountSet {
     pub(crate) fn contains_index(self, index: usize) -> bool {
         self.0 >> index & 1 == 1
     }
-
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
 }
 
-/// Whose pages may be evicted.
+/// Whose pages may be evicted: sets of accounts, each tried if no page of the one before it can be
+/// evicted now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EvictionRights {
-    /// The accounts that hold more than what is kept for them.
-    pub(crate) first: AccountSet,
-    /// If none of those can be evicted now: the pages of whoever wants the room, too.
-    pub(crate) then: Option<AccountSet>,
+    sets: [AccountSet; 3],
+    breaks_up_shares: bool,
 }
 
 impl EvictionRights {
     /// Where there is nothing to share.
-    pub(crate) const ANY: Self = Self { first: AccountSet::ALL, then: None };
+    pub(crate) const ANY: Self = Self { sets: [AccountSet::ALL; 3], breaks_up_shares: false };
 
     /// Returns the sets to try, one after the other.
     pub(crate) fn sets(self) -> impl Iterator<Item = AccountSet> {
-        std::iter::once(self.first).chain(self.then)
+        let mut tried = AccountSet::NONE;
+        self.sets.into_iter().filter(move |&set| std::mem::replace(&mut tried, set) != set)
+    }
+
+    /// Returns whether the evictor may empty a whole extent or segment of others that hold no more
+    /// than their share: it is below its own, and nobody is above. Then what is free lies in places
+    /// of other widths, and it would never get its share.
+    pub(crate) fn breaks_up_shares(self) -> bool {
+        self.breaks_up_shares
     }
 
     /// Returns the largest set.
     pub(crate) fn widest_set(self) -> AccountSet {
-        self.then.unwrap_or(self.first)
+        self.sets[2]
     }
 }
 
@@ -99,6 +102,16 @@ impl TierHolding {
     pub(super) fn can_lose(&self, bytes: u64) -> bool {
         self.held > 0 && self.held >= self.kept.saturating_add(bytes)
     }
+
+    /// Whether it holds more than what is kept for it, by however little.
+    fn is_above(&self) -> bool {
+        self.held > self.kept
+    }
+
+    /// Whether `bytes` more are still within what is kept for it.
+    pub(super) fn has_due(&self, bytes: u64) -> bool {
+        self.held.saturating_add(bytes) <= self.kept
+    }
 }
 
 /// Returns what of `amount` is due to one of the active accounts.
@@ -116,27 +129,37 @@ pub(super) fn kept_bytes(capacity: u64, percent: u32, holding: TierHolding, weig
     }
 }
 
-/// Returns whose pages of `bytes` may be evicted for a page of `evictor`: those above what is kept
-/// for them. If there are none, or only one holds anything, everybody's.
+/// Returns whose pages of `bytes` may be evicted for a page of `evictor`. First come those that stay
+/// within their share without one. An evictor that is at its share gives a page of its own next, one
+/// below its share only after all who are above theirs by less than a page. So whoever holds its
+/// share or less loses nothing to others.
 pub(super) fn eviction_rights(
     holdings: impl Iterator<Item = TierHolding>,
     bytes: u64,
     evictor: TenantAccount,
 ) -> EvictionRights {
-    let (mut first, mut holders) = (AccountSet::NONE, 0);
+    let (mut spare, mut above) = (AccountSet::NONE, AccountSet::NONE);
+    let (mut others_hold, mut has_due) = (false, false);
     for (index, holding) in holdings.enumerate() {
-        holders += u32::from(holding.held > 0);
+        let account = TenantAccount::from_index(index);
+        if account == evictor {
+            has_due = holding.has_due(bytes);
+        } else {
+            others_hold |= holding.held > 0;
+        }
         if holding.can_lose(bytes) {
-            first = first.with(TenantAccount::from_index(index));
+            spare = spare.with(account);
+        }
+        if holding.is_above() {
+            above = above.with(account);
         }
     }
-    match first.is_empty() || holders <= 1 {
-        true => EvictionRights::ANY,
-        false => {
-            let then = (!first.contains(evictor)).then(|| first.with(evictor));
-            EvictionRights { first, then }
-        }
+    if !others_hold {
+        return EvictionRights::ANY;
     }
+    let second = if has_due { above } else { spare.with(evictor) };
+    let breaks_up_shares = has_due && above == AccountSet::NONE;
+    EvictionRights { sets: [spare, second, above.with(evictor)], breaks_up_shares }
 }
 
 /// Returns whether a page that `user` has just used is counted for it from now on, and no longer for
