@@ -38,9 +38,7 @@ pub use lease_recall::{
 };
 pub use listing::{ListedAttributes, ListedEntry, ListingMessage};
 pub use membership::{ClusterMember, MemberRoster, MembershipChange};
-pub use messages::{
-    DecodeError, PROTOCOL_VERSION, RequestEnvelope, TraceContext, WorkerReply, WorkerRequest,
-};
+pub use messages::{DecodeError, RequestEnvelope, TraceContext, WorkerReply, WorkerRequest};
 pub use object_look::{
     LOOKED_OBJECTS_MAX, LookedFor, ObjectHoldings, ObjectLookMessage, ObjectLookReply,
 };

@@ -22,9 +22,6 @@ use crate::standing::StandingReply;
 use crate::tenant_tag::TenantTag;
 use crate::write_notice::{AnnounceMessage, HomeAcknowledgement, ReportMessage};
 
-/// Version in the handshake. Peers of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 1;
-
 /// What travels for one call: a question, the trace that it belongs to, and for whom it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestEnvelope {

@@ -91,6 +91,17 @@ fn a_read_of_nobody_costs_three_bytes_beside_its_fields() {
     assert_eq!(read.into_request().with_trace(None).encode().len(), fields + 3);
 }
 
+/// A peer of another release must not take one message for another. If this fails, raise
+/// `PROTOCOL_VERSION` in `rdma/src/calls/frame.rs`, then change what is expected here.
+#[test]
+fn an_envelope_is_laid_out_as_the_handshakes_version_says() {
+    let tenant = TenantTag::new("ab", 3);
+    let [plain, tagged] = [None, tenant]
+        .map(|tenant| WorkerRequest::Standing.for_tenant(None, tenant).encode().to_vec());
+    assert_eq!(plain, [0, 0, 9]);
+    assert_eq!(tagged, [0, 1, 2, b'a', b'b', 3, 9]);
+}
+
 #[test]
 fn trailing_bytes_are_refused() {
     let mut bytes = open().encode().to_vec();
