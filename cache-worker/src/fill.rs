@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
-use verbs3_doors::{FairLimits, FairPermit, FairPlaces, FairRefusal};
+use verbs3_doors::{FairLimits, FairPermit, FairPlaces, FairRates, FairRefusal};
 use verbs3_protocol::{BlockGeometry, BlockIndex, ContentVersion, ObjectKey};
 use verbs3_ufs::Ufs;
 
@@ -94,6 +94,8 @@ pub(crate) struct PageFiller {
     turns: Arc<FairPlaces>,
     /// The bytes of the UFS reads under way, in KiB.
     kibibytes: Arc<FairPlaces>,
+    /// Bytes a second of each store.
+    rates: FairRates,
     tenants: Arc<TenantAccounts>,
     queued: AtomicUsize,
     bounds: PageFillBounds,
@@ -159,6 +161,7 @@ impl PageFiller {
             flights: (0..SHARDS).map(|_| Mutex::default()).collect(),
             turns: share_fills(fill.in_flight_max.into()),
             kibibytes: share_fills(in_flight_bytes >> 10),
+            rates: FairRates::new(fill.store_rate_max.0),
             tenants,
             queued: AtomicUsize::new(0),
             bounds: PageFillBounds {
@@ -236,36 +239,43 @@ impl PageFiller {
     /// in length. What becomes free goes to the tenant that has least under way for its weight.
     pub(crate) async fn acquire_read_permit(
         &self,
+        ufs: &Ufs,
         bytes: u64,
         account: TenantAccount,
     ) -> Result<UfsReadPermit, PageFillError> {
         let _queued = self.enter_queue(account)?;
         let (party, began) = (self.tenants.party_of(account), Instant::now());
         let kibibytes = bytes.div_ceil(1 << 10);
-        let both = async {
+        let all = async {
+            // First what comes with time alone: whoever waits for it holds nothing.
+            let has_waited = match self.rates.find_rate(ufs.ufs_name()) {
+                Some(rate) => rate.take_bytes(party, bytes).await,
+                None => false,
+            };
             let turn = self.turns.take_permit(party, 1, began).await?;
             let bytes = self.kibibytes.take_permit(party, kibibytes, began).await?;
-            Ok::<_, FairRefusal>((turn, bytes))
+            let has_waited = has_waited || turn.has_waited() || bytes.has_waited();
+            Ok::<_, FairRefusal>((has_waited, turn, bytes))
         };
         let got = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Err(PageFillError::Stopping),
-            got = tokio::time::timeout(self.bounds.wait_max, both) => got,
+            got = tokio::time::timeout(self.bounds.wait_max, all) => got,
         };
         match got {
-            Ok(Ok((turn, bytes))) => {
-                if turn.has_waited() || bytes.has_waited() {
-                    self.tenants.metrics_of(account).fill_waits.inc();
-                }
+            Ok(Ok((has_waited, turn, held))) => {
+                let metrics = self.tenants.metrics_of(account);
+                metrics.fill_waits.inc_by(has_waited.into());
+                metrics.store_bytes.inc_by(bytes);
                 self.metrics.fills_in_flight.inc();
-                Ok(UfsReadPermit { _turn: turn, _bytes: bytes, metrics: self.metrics.clone() })
+                Ok(UfsReadPermit { _turn: turn, _bytes: held, metrics: self.metrics.clone() })
             }
             Ok(Err(_)) | Err(_) => {
                 self.tenants.metrics_of(account).fill_refusals.inc();
                 self.metrics.busy[BusyReason::FillWait].inc();
                 Err(PageFillError::Busy(
                     "no fill ended in time, or others have fewer under way; raise \
-                     worker.fill.in_flight_max or wait_max",
+                     worker.fill.in_flight_max, store_rate_max or wait_max",
                 ))
             }
         }
@@ -273,7 +283,9 @@ impl PageFiller {
 
     /// Returns whether fills are queued because the bound on UFS reads is met.
     pub(crate) fn reads_wait(&self) -> bool {
-        self.turns.waiting_count() > 0 || self.kibibytes.waiting_count() > 0
+        self.turns.waiting_count() > 0
+            || self.kibibytes.waiting_count() > 0
+            || self.rates.waiting_count() > 0
     }
 
     fn enter_queue(&self, account: TenantAccount) -> Result<FillQueueGuard<'_>, PageFillError> {

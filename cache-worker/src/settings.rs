@@ -84,6 +84,10 @@ pub struct WorkerFillSettings {
     /// Bytes of all requests of fills under way.
     #[setting(default = "1GiB", range = "1MiB"..="1TiB")]
     pub bytes_in_flight_max: ByteSize,
+    /// Bytes a second that fills read from one store, shared by tenants (docs/tenants.md); `"0B"`:
+    /// any.
+    #[setting(default = "0B", range = "0B"..="1TiB")]
+    pub store_rate_max: ByteSize,
     /// Blocks that preload jobs may have loaded at once; half of `in_flight_max` at most. Their
     /// bytes take half of what `reserve` keeps free, or one block.
     #[setting(default = 64, range = 1..=65_536)]

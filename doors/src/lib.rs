@@ -5,11 +5,15 @@
 mod address;
 mod fair_places;
 mod fair_queue;
+mod fair_rate;
+mod fair_rates;
 mod key_shares;
 mod waiting_room;
 
 pub use address::address_group;
 pub use fair_places::{FairPermit, FairPlaces, FairRefusal};
 pub use fair_queue::{FairLimits, FairParty, FairQueue, QueueAnswer};
+pub use fair_rate::FairRate;
+pub use fair_rates::FairRates;
 pub use key_shares::{KeyShare, KeyShares};
 pub use waiting_room::{RoomLimits, WaitingGuest, WaitingRoom};

@@ -215,12 +215,12 @@ impl AttributeFetcher {
         bytes: u64,
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
-        let turn = match self.filler.acquire_read_permit(bytes, subject.account).await {
+        let ufs = &subject.source.ufs;
+        let turn = match self.filler.acquire_read_permit(ufs, bytes, subject.account).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
         self.metrics.ufs_requests[UfsRequestKind::Get].inc();
-        let ufs = &subject.source.ufs;
         let stream =
             match ask_ufs(ufs, "GetObject", ufs.read(build_read_request(subject, needs.checksums)))
                 .await
@@ -250,14 +250,14 @@ impl AttributeFetcher {
         needs: AnswerRequirements,
     ) -> UfsAttributeAnswer {
         let bytes = range.end() - range.start() + 1;
-        let turn = match self.filler.acquire_read_permit(bytes, subject.account).await {
+        let ufs = &subject.source.ufs;
+        let turn = match self.filler.acquire_read_permit(ufs, bytes, subject.account).await {
             Ok(turn) => turn,
             Err(failure) => return refused_by(&failure),
         };
         self.metrics.ufs_requests[UfsRequestKind::Get].inc();
         let read =
             ReadObject { range: Some(range), ..build_read_request(subject, needs.checksums) };
-        let ufs = &subject.source.ufs;
         let stream = match ask_ufs(ufs, "GetObject", ufs.read(read)).await {
             Ok(stream) => stream,
             // The object is empty, or ends before the first wanted byte: only its attributes can be

@@ -58,7 +58,8 @@ impl PageFiller {
     ) -> Result<(), PageFillError> {
         let Some(disk) = self.disk.clone() else { return self.fill_run(target, block, run).await };
         let first = run.pages[0].key;
-        let turn = self.disk_turn(&disk, first, target.account).await?;
+        let take_turn = |account| self.disk_turn(&disk, first, account);
+        let turn = run.take_any_turn(target.account, take_turn).await?;
         let cells = self.memory_for(target, block, run)?;
         let (filler, own_target, own_run) = (self.clone(), target.clone(), run.clone());
         let read_from = disk.clone();
@@ -85,7 +86,8 @@ impl PageFiller {
         // memory.
         let left =
             run.pages[from..from + cells.len()].iter().map(|page| u64::from(page.bytes)).sum();
-        let _turn = self.acquire_read_permit(left, target.account).await?;
+        let take_turn = |account| self.acquire_read_permit(&target.source.ufs, left, account);
+        let _turn = run.take_any_turn(target.account, take_turn).await?;
         self.fill_from_ufs(target, block, run, from, cells).await
     }
 

@@ -90,7 +90,8 @@ impl PageFiller {
         if bytes == 0 {
             return Ok(());
         }
-        let _turn = self.acquire_read_permit(bytes, target.account).await?;
+        let take_turn = |account| self.acquire_read_permit(&target.source.ufs, bytes, account);
+        let _turn = run.take_any_turn(target.account, take_turn).await?;
         // Memory comes after the permit. A queued fill then holds no memory, and a fill with memory
         // waits only for the UFS.
         let mut cells = self.memory_for(target, block, run)?;

@@ -44,6 +44,8 @@ pub(crate) struct WorkerTenantMetrics {
     /// Pages of a tenant that were evicted to make room.
     #[metric(labels(tier), from_zero)]
     evictions: MetricFamily<TenantTier, IntCounter>,
+    /// Bytes that fills asked of stores.
+    pub(crate) store_bytes: IntCounter,
     /// Fills that waited for their turn, and got it.
     pub(crate) fill_waits: IntCounter,
     /// Fills that got no turn in time, or were displaced from a full queue.

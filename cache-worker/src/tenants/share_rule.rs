@@ -45,6 +45,17 @@ impl AccountSet {
         Self(self.0 | 1 << account.0)
     }
 
+    #[must_use]
+    pub(crate) fn united_with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Returns the accounts of this set that are not in the other one.
+    pub(crate) fn list_missing(self, other: Self) -> impl Iterator<Item = TenantAccount> {
+        let missing = Self(self.0 & !other.0);
+        (0..ACCOUNTS_MAX).map(TenantAccount::from_index).filter(move |&one| missing.contains(one))
+    }
+
     pub(crate) fn contains(self, account: TenantAccount) -> bool {
         self.0 >> account.0 & 1 == 1
     }

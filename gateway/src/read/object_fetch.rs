@@ -452,6 +452,7 @@ impl FetchSubject {
         let Self { shared, cx, mount, object, version, version_named } = self.clone();
         shared.metrics.fallback_spans.inc();
         UfsRest::Opening(Box::pin(async move {
+            shared.rates.take_bytes(&mount.ufs, cx.tenant(), range.end - range.start).await;
             let place = shared.places.take_permit(&cx).await.ok_or(FetchError::NoPlace)?;
             let wanted = ReadObject {
                 bucket: mount.bucket.clone(),
