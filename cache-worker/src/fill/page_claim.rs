@@ -191,6 +191,7 @@ impl PageFiller {
             }
             let flight = flights.get(&key)?;
             self.metrics.pages[PageFound::Joined].inc();
+            flight.run.note_joined(target.account);
             Some(PageSource::Filling { run: flight.run.clone(), index: flight.index })
         };
         wanted.pages.clone().map(find).collect()
