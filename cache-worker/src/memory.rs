@@ -199,6 +199,11 @@ impl MemoryTier {
         if let Some(cell) = self.arena.allocate_cell(bytes) {
             return Some(cell);
         }
+        if self.break_up_extent(owner)
+            && let Some(cell) = self.arena.allocate_cell(bytes)
+        {
+            return Some(cell);
+        }
         for _ in 0..EVICTIONS_PER_LEASE_MAX {
             if !self.evict_coldest(owner) {
                 break;
@@ -257,12 +262,31 @@ impl MemoryTier {
         let rights = self.eviction_rights(evictor);
         let is_free = rights == EvictionRights::ANY || self.may_empty(sparsest, evictor);
         let found = if is_free { Some(sparsest) } else { self.find_extent_to_empty(evictor) };
-        let (extent, allowed) = match found {
-            Some(extent) => (extent, rights.widest_set()),
-            None if rights.breaks_up_shares() => (sparsest, AccountSet::ALL),
-            None => return false,
+        let Some(extent) = found else { return false };
+        let evicted = self.empty_extent(extent, rights.widest_set());
+        self.metrics.evacuations.inc();
+        self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
+        evicted > 0
+    }
+
+    /// Empties an extent in which the evictor has nothing, where that is its last way to its share.
+    /// Of those looked at, the one with the fewest bytes.
+    fn break_up_extent(&self, evictor: TenantAccount) -> bool {
+        if !self.eviction_rights(evictor).breaks_up_shares() {
+            return false;
+        }
+        let others_bytes = |extent: &ExtentId| {
+            let held = self.extent_holdings(*extent)?;
+            let is_others = held.account_bytes().all(|(account, _)| account != evictor);
+            (held.has_pages() && is_others)
+                .then(|| held.account_bytes().map(|(_, bytes)| bytes).sum::<u64>())
         };
-        let evicted = self.empty_extent(extent, allowed);
+        let cheapest = self
+            .next_extents()
+            .filter_map(|extent| others_bytes(&extent).map(|bytes| (bytes, extent)))
+            .min_by_key(|&(bytes, _)| bytes);
+        let Some((_, extent)) = cheapest else { return false };
+        let evicted = self.empty_extent(extent, AccountSet::ALL);
         self.metrics.evacuations.inc();
         self.metrics.evictions[EvictionReason::Evacuation].inc_by(evicted as u64);
         evicted > 0
@@ -276,26 +300,32 @@ impl MemoryTier {
 
     /// Finds an extent with pages, all of which may be evicted.
     fn find_extent_to_empty(&self, evictor: TenantAccount) -> Option<ExtentId> {
+        self.next_extents().find(|&extent| self.may_empty(extent, evictor))
+    }
+
+    /// Returns the extents that the next search looks at.
+    fn next_extents(&self) -> impl Iterator<Item = ExtentId> + use<> {
         let end = self.shards.iter().map(|shard| shard.lock().extents_end()).max().unwrap_or(0);
         let first = self.extent_hand.fetch_add(EXTENTS_LOOKED_AT_MAX, Ordering::Relaxed);
-        (0..EXTENTS_LOOKED_AT_MAX.min(end))
-            .map(|at| ExtentId(first.wrapping_add(at) % end))
-            .find(|&extent| self.may_empty(extent, evictor))
+        (0..EXTENTS_LOOKED_AT_MAX.min(end)).map(move |at| ExtentId(first.wrapping_add(at) % end))
     }
 
     /// Returns whether the extent has pages, none of them is held by a reader, and nobody but
     /// `evictor` would fall below its share without them.
     fn may_empty(&self, extent: ExtentId, evictor: TenantAccount) -> bool {
-        let mut held = ExtentHoldings::default();
-        for shard in &self.shards {
-            if !shard.lock().add_extent_holdings(extent, &mut held) {
-                return false;
-            }
-        }
         let may_lose = |(account, bytes): (TenantAccount, u64)| {
             account == evictor || self.tenants.can_lose(TenantTier::Memory, account, bytes)
         };
-        held.has_pages() && held.account_bytes().all(may_lose)
+        self.extent_holdings(extent)
+            .is_some_and(|held| held.has_pages() && held.account_bytes().all(may_lose))
+    }
+
+    /// Returns what accounts hold of an extent; `None` if a reader holds a page of it.
+    fn extent_holdings(&self, extent: ExtentId) -> Option<ExtentHoldings> {
+        let mut held = ExtentHoldings::default();
+        let add =
+            |shard: &Mutex<MemoryTierShard>| shard.lock().add_extent_holdings(extent, &mut held);
+        self.shards.iter().all(add).then_some(held)
     }
 
     fn empty_extent(&self, extent: ExtentId, allowed: AccountSet) -> usize {

@@ -7,11 +7,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::Stream;
-use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use s3s::StdError;
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
+use tokio_util::task::AbortOnDropHandle;
 use verbs3_doors::{FairRate, FairRates};
 use verbs3_ufs::Ufs;
 
@@ -35,7 +34,7 @@ impl StoreRates {
     /// Waits until a tenant may read or write so many bytes at a store.
     pub async fn take_bytes(&self, ufs: &Ufs, tenant: &Arc<Tenant>, bytes: u64) {
         if let Some(rate) = self.rates.find_rate(ufs.ufs_name()) {
-            take_turn(&rate, tenant, bytes).await;
+            let _ = start_turn(rate, tenant.clone(), bytes).await;
         }
     }
 
@@ -56,10 +55,14 @@ impl StoreRates {
     }
 }
 
-async fn take_turn(rate: &FairRate, tenant: &Tenant, bytes: u64) {
-    if rate.take_bytes(party_of(tenant), bytes).await {
-        tenant.metrics().waits[SharedResource::StoreBytes].inc();
-    }
+/// Waits for a tenant's turn in a task of its own, which ends with its owner. A client that does not
+/// take its bytes leaves its body alone, and others would wait for a turn that it got and never used.
+fn start_turn(rate: Arc<FairRate>, tenant: Arc<Tenant>, bytes: u64) -> AbortOnDropHandle<()> {
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        if rate.take_bytes(party_of(&tenant), bytes).await {
+            tenant.metrics().waits[SharedResource::StoreBytes].inc();
+        }
+    }))
 }
 
 /// A body of which each piece waits for its turn.
@@ -72,8 +75,7 @@ struct PacedBody {
 
 struct WaitingPiece {
     data: Bytes,
-    /// The lock is never locked: a body has to be `Sync`, and a future is not.
-    turn: Mutex<BoxFuture<'static, ()>>,
+    turn: AbortOnDropHandle<()>,
 }
 
 impl Stream for PacedBody {
@@ -83,7 +85,8 @@ impl Stream for PacedBody {
         let this = &mut *self;
         loop {
             if let Some(waiting) = &mut this.waiting {
-                ready!(waiting.turn.get_mut().as_mut().poll(cx));
+                // It fails only where the runtime ends.
+                let _ = ready!(Pin::new(&mut waiting.turn).poll(cx));
                 return Poll::Ready(this.waiting.take().map(|waiting| Ok(waiting.data)));
             }
             let data = match ready!(Pin::new(&mut this.inner).poll_next(cx)) {
@@ -94,9 +97,8 @@ impl Stream for PacedBody {
             if this.rate.try_take_bytes(party_of(&this.tenant), bytes) {
                 return Poll::Ready(Some(Ok(data)));
             }
-            let (rate, tenant) = (this.rate.clone(), this.tenant.clone());
-            let turn = Box::pin(async move { take_turn(&rate, &tenant, bytes).await });
-            this.waiting = Some(WaitingPiece { data, turn: Mutex::new(turn) });
+            let turn = start_turn(this.rate.clone(), this.tenant.clone(), bytes);
+            this.waiting = Some(WaitingPiece { data, turn });
         }
     }
 }
@@ -143,6 +145,21 @@ mod tests {
         }
         assert_eq!(greedy_bodies.await, [100; 20]);
         assert!(greedy.metrics().waits[SharedResource::StoreBytes].get() > 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_nobody_takes_keeps_nobody_waiting() {
+        let rate = Arc::new(FairRate::new(1000));
+        let [stalled, other] = [1, 2].map(|number| Tenant::one_of_several("t", number));
+        let mut bodies: Vec<_> = (0..20).map(|_| paced(&rate, &stalled, 100)).collect();
+        for body in &mut bodies {
+            while let std::task::Poll::Ready(piece) = futures::poll!(body.next()) {
+                assert!(piece.is_some());
+            }
+        }
+        let taken = paced(&rate, &other, 100).count();
+        let taken = tokio::time::timeout(std::time::Duration::from_secs(60), taken).await;
+        assert_eq!(taken, Ok(100));
     }
 
     #[tokio::test(start_paused = true)]

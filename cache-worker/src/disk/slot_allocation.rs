@@ -213,17 +213,19 @@ impl FolderIndex {
         if compare && let Some(step) = self.steal_segment(width, wish, judge.now_s, account) {
             return step;
         }
-        let Some(place) = self.find_coldest_slot(width, judge, account) else {
-            let rights = self.eviction_rights(width, account);
-            let spare = match rights == EvictionRights::ANY {
-                true => None,
-                false => self.steal_segment(width, SegmentWish::Spare, judge.now_s, account),
-            };
-            let due = match spare.is_none() && rights.breaks_up_shares() {
-                true => self.steal_segment(width, SegmentWish::Any, judge.now_s, account),
-                false => None,
-            };
-            return spare.or(due).unwrap_or(SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom));
+        let rights = self.eviction_rights(width, account);
+        let mut found = self.find_coldest_slot(width, judge, rights.first_sets());
+        if found.is_none() && rights != EvictionRights::ANY {
+            let wishes =
+                [Some(SegmentWish::Spare), rights.breaks_up_shares().then_some(SegmentWish::Any)];
+            let steal = |wish| self.steal_segment(width, wish, judge.now_s, account);
+            if let Some(step) = wishes.into_iter().flatten().find_map(steal) {
+                return step;
+            }
+            found = self.find_coldest_slot(width, judge, rights.sets());
+        }
+        let Some(place) = found else {
+            return SlotAllocationStep::Refused(DiskSlotRefusal::NoRoom);
         };
         self.evict_slot(place);
         if let Some(class) = self.classes.get_mut(&width) {
@@ -248,7 +250,10 @@ impl FolderIndex {
         let mut widths: Vec<u32> =
             self.classes.keys().copied().filter(|&other| other != width).collect();
         widths.insert(0, width);
-        let coldest = |width| self.find_coldest_slot(width, judge, account);
+        let coldest = |width| {
+            let rights = self.eviction_rights(width, account);
+            self.find_coldest_slot(width, judge, rights.sets())
+        };
         let Some(place) = widths.into_iter().find_map(coldest) else { return false };
         self.evict_slot(place);
         true
@@ -366,15 +371,14 @@ impl FolderIndex {
         self.blank.push(segment);
     }
 
-    /// Finds the page of this width to evict for one of `evictor`.
+    /// Finds the page of this width to evict: of the first of these sets that has one.
     fn find_coldest_slot(
         &mut self,
         width: u32,
         judge: &EvictionContext<'_>,
-        evictor: TenantAccount,
+        mut sets: impl Iterator<Item = AccountSet>,
     ) -> Option<DiskSlot> {
-        let rights = self.eviction_rights(width, evictor);
-        rights.sets().find_map(|allowed| self.find_coldest_of(width, judge, allowed))
+        sets.find_map(|allowed| self.find_coldest_of(width, judge, allowed))
     }
 
     /// Finds the coldest page of these accounts: a clock over the width's slots. Used ones are passed

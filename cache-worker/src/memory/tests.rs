@@ -310,10 +310,12 @@ fn places_of_another_width_keep_nobody_from_its_share() {
     for number in (0..small_pages).filter(|number| number % 8 != 0) {
         memory.give_up(key(number));
     }
-    for number in 0..4 {
+    for number in 0..8 {
         assert!(fill_for(&memory, 10_000 + number, large), "{number}");
     }
-    assert!(tenants.held_bytes(TenantTier::Memory, small) > 0, "one extent is enough");
+    let held = |account| tenants.held_bytes(TenantTier::Memory, account);
+    assert_eq!(held(large), 8 * PAGE as u64, "its share");
+    assert!(held(small) > 0, "one extent is enough");
 }
 
 #[test]

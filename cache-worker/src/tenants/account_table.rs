@@ -3,19 +3,19 @@
 //! A hit looks an account up, and allocates nothing. What is kept for whom is computed when a tenant
 //! comes or goes, not for an eviction.
 
-use std::sync::OnceLock;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use prometheus::{IntCounter, IntGauge};
 use verbs3_doors::FairParty;
 use verbs3_metrics::{MetricFamily, MetricLabel, MetricsTable, TableFamily};
 use verbs3_protocol::{TENANT_WEIGHT_MAX, TenantTag};
 
 use super::share_rule::{
-    ACCOUNTS_MAX, EvictionRights, TenantAccount, TierHolding, due_part, eviction_rights,
-    kept_bytes, passes_to,
+    ACCOUNTS_MAX, EvictionRights, TENANTS_MAX, TenantAccount, TierHolding, due_part,
+    eviction_rights, kept_bytes, passes_to,
 };
 use crate::settings::WorkerTenantsSettings;
 
@@ -77,8 +77,10 @@ impl TenantRules {
 pub(crate) struct TenantAccounts {
     rules: TenantRules,
     accounts: Box<[AccountState]>,
-    /// How many of them are in use. Accounts are never given up: a restart forgets them.
+    /// How many of them are in use.
     known: AtomicUsize,
+    /// Tenants that have series of metrics, 64 at most. A series is never taken away.
+    named: Mutex<BTreeSet<String>>,
     /// The sum of the weights of the active, and how many those are.
     active_weight: AtomicU64,
     active_count: AtomicUsize,
@@ -101,12 +103,36 @@ struct AccountState {
     /// Fills that wait.
     queued: AtomicUsize,
     /// Set once its name is known: of pages on disk only the hash is.
-    metrics: OnceLock<WorkerTenantMetrics>,
+    metrics: RwLock<Option<WorkerTenantMetrics>>,
+    /// Its series are those of the others: too many tenants had some before it.
+    shares_series: AtomicBool,
+}
+
+impl AccountState {
+    fn shares_series(&self) -> bool {
+        self.shares_series.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is counted for it, so that it may become another tenant's.
+    fn is_empty(&self) -> bool {
+        let is_unused = |held: &AtomicU64| held.load(Ordering::Relaxed) == 0;
+        !self.is_active.load(Ordering::Relaxed)
+            && self.held.iter().all(is_unused)
+            && self.queued.load(Ordering::Relaxed) == 0
+    }
 }
 
 /// Hashes of the accounts that are no tenant's.
 const NOBODY_HASH: u64 = 0;
 const JOBS_HASH: u64 = 1;
+const OTHERS_HASH: u64 = 2;
+
+/// No tenant is called so: names have no brackets.
+const OTHERS_LABEL: &str = "(others)";
+
+/// Accounts that are taken for pages on disk whose tenant has not asked since the start. The others
+/// are for tenants that ask, however many have left pages behind.
+const FROM_DISK_MAX: usize = TENANTS_MAX / 2;
 
 impl TenantAccounts {
     pub(crate) fn new(rules: TenantRules, metrics: TableFamily<WorkerTenantMetrics>) -> Self {
@@ -116,10 +142,12 @@ impl TenantAccounts {
             accounts[account.index()].weight.store(1, Ordering::Relaxed);
         }
         accounts[TenantAccount::JOBS.index()].hash.store(JOBS_HASH, Ordering::Relaxed);
+        accounts[TenantAccount::OTHERS.index()].hash.store(OTHERS_HASH, Ordering::Relaxed);
         Self {
             rules,
             accounts,
             known: AtomicUsize::new(TenantAccount::FIXED),
+            named: Mutex::default(),
             active_weight: AtomicU64::new(0),
             active_count: AtomicUsize::new(0),
             capacities: Default::default(),
@@ -141,11 +169,11 @@ impl TenantAccounts {
     /// Returns the account of the tenant that asks now. The weight that was named last holds.
     pub(crate) fn note_request(&self, tag: Option<&TenantTag>, now_s: u32) -> TenantAccount {
         let Some(tag) = tag else { return self.note_account(TenantAccount::NOBODY, now_s) };
-        let account = self.find_or_take(tag.name.stable_hash());
+        let account = self.find_or_take(tag.name.stable_hash(), TENANTS_MAX);
         let state = &self.accounts[account.index()];
         if account != TenantAccount::OTHERS {
-            if state.metrics.get().is_none() {
-                let _ = state.metrics.set(self.metrics.select_table(tag.name.as_str()));
+            if state.metrics.read().is_none() {
+                self.name_account(state, tag.name.as_str());
             }
             let weight = u32::from(tag.weight.clamp(1, TENANT_WEIGHT_MAX));
             if state.weight.load(Ordering::Relaxed) != weight {
@@ -175,7 +203,8 @@ impl TenantAccounts {
         match hash {
             NOBODY_HASH => TenantAccount::NOBODY,
             JOBS_HASH => TenantAccount::JOBS,
-            hash => self.find_or_take(hash),
+            OTHERS_HASH => TenantAccount::OTHERS,
+            hash => self.find_or_take(hash, FROM_DISK_MAX),
         }
     }
 
@@ -253,19 +282,17 @@ impl TenantAccounts {
     }
 
     /// Returns the metrics of an account. One whose name is not known yet counts among the others.
-    pub(crate) fn metrics_of(&self, account: TenantAccount) -> &WorkerTenantMetrics {
-        let state = &self.accounts[account.index()];
-        if let Some(metrics) = state.metrics.get() {
-            return metrics;
+    pub(crate) fn metrics_of(&self, account: TenantAccount) -> WorkerTenantMetrics {
+        if let Some(metrics) = &*self.accounts[account.index()].metrics.read() {
+            return metrics.clone();
         }
-        // No tenant is called so: names have no brackets.
         let (account, label) = match account {
             TenantAccount::NOBODY => (account, "(nobody)"),
             TenantAccount::JOBS => (account, "(jobs)"),
-            _ => (TenantAccount::OTHERS, "(others)"),
+            _ => (TenantAccount::OTHERS, OTHERS_LABEL),
         };
         let make = || self.metrics.select_table(label);
-        self.accounts[account.index()].metrics.get_or_init(make)
+        self.accounts[account.index()].metrics.write().get_or_insert_with(make).clone()
     }
 
     /// Finds out who is still active, and sets the gauges.
@@ -278,7 +305,10 @@ impl TenantAccounts {
                 if account.index() < TenantAccount::FIXED && held > 0 {
                     self.metrics_of(account);
                 }
-                let Some(metrics) = self.accounts[account.index()].metrics.get() else {
+                let metrics = self.accounts[account.index()].metrics.read().clone();
+                let Some(metrics) =
+                    metrics.filter(|_| !self.accounts[account.index()].shares_series())
+                else {
                     unnamed += held;
                     continue;
                 };
@@ -301,9 +331,10 @@ impl TenantAccounts {
         self.known_accounts().skip(TenantAccount::FIXED).find(is_own)
     }
 
-    /// Finds the account of a name, or takes one. Where all are taken, those who come share one.
-    fn find_or_take(&self, hash: u64) -> TenantAccount {
-        let hash = hash.max(JOBS_HASH + 1);
+    /// Finds the account of a name, or takes one of the first `tenants_max`: a new one, or one of a
+    /// tenant that has gone and left nothing. Where all are taken, those who come share one.
+    fn find_or_take(&self, hash: u64, tenants_max: usize) -> TenantAccount {
+        let hash = hash.max(OTHERS_HASH + 1);
         if let Some(found) = self.find_account(hash) {
             return found;
         }
@@ -311,14 +342,50 @@ impl TenantAccounts {
         if let Some(found) = self.find_account(hash) {
             return found;
         }
-        let index = self.known.load(Ordering::Relaxed);
-        if index == ACCOUNTS_MAX {
-            return TenantAccount::OTHERS;
+        let known = self.known.load(Ordering::Relaxed);
+        let is_new = known < TenantAccount::FIXED + tenants_max;
+        let index = match is_new {
+            true => known,
+            false => match self.find_empty_account(known) {
+                Some(index) => index,
+                None => return TenantAccount::OTHERS,
+            },
+        };
+        let state = &self.accounts[index];
+        let metrics = state.metrics.write().take();
+        if let Some(metrics) = metrics.filter(|_| !state.shares_series()) {
+            // The one before keeps its series, and holds nothing.
+            for tier in TenantTier::ALL {
+                metrics.bytes[tier].set(0);
+                metrics.kept_bytes[tier].set(0);
+            }
         }
-        self.accounts[index].weight.store(1, Ordering::Relaxed);
-        self.accounts[index].hash.store(hash, Ordering::Relaxed);
-        self.known.store(index + 1, Ordering::Release);
+        state.weight.store(1, Ordering::Relaxed);
+        // Whoever takes it for the hash before is served as the new one, once.
+        state.hash.store(hash, Ordering::Relaxed);
+        state.asked_s.store(0, Ordering::Relaxed);
+        if is_new {
+            self.known.store(known + 1, Ordering::Release);
+        }
         TenantAccount::from_index(index)
+    }
+
+    fn find_empty_account(&self, known: usize) -> Option<usize> {
+        (TenantAccount::FIXED..known).find(|&index| self.accounts[index].is_empty())
+    }
+
+    /// Gives an account series of its own, if there are not too many.
+    fn name_account(&self, state: &AccountState, name: &str) {
+        let mut metrics = state.metrics.write();
+        if metrics.is_some() {
+            return;
+        }
+        let mut named = self.named.lock();
+        let has_room = named.len() < TENANTS_MAX;
+        let is_own = named.contains(name) || (has_room && named.insert(name.to_owned()));
+        state.shares_series.store(!is_own, Ordering::Relaxed);
+        let label = if is_own { name } else { OTHERS_LABEL };
+        *metrics = Some(self.metrics.select_table(label));
     }
 
     fn holding(&self, tier: TenantTier, account: TenantAccount) -> TierHolding {
@@ -370,107 +437,4 @@ impl Default for TenantAccounts {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::super::share_rule::TENANTS_MAX;
-    use super::*;
-    use TenantTier::Memory;
-
-    fn accounts() -> TenantAccounts {
-        let active_for = Duration::from_secs(100);
-        let rules = TenantRules { share_percent: 50, active_for, reserve_percent: 0 };
-        let accounts = TenantAccounts::new(rules, TableFamily::default());
-        accounts.set_capacity(Memory, 1000, 0);
-        accounts
-    }
-
-    fn tag(name: &str, weight: u32) -> Option<TenantTag> {
-        TenantTag::new(name, weight)
-    }
-
-    #[test]
-    fn a_name_has_one_account_whichever_gateway_says_it() {
-        let accounts = accounts();
-        let [a, b] = ["a", "b"].map(|name| accounts.note_request(tag(name, 1).as_ref(), 0));
-        assert_ne!(a, b);
-        assert_eq!(accounts.note_request(tag("a", 1).as_ref(), 9), a);
-        assert_eq!(accounts.note_request(None, 0), TenantAccount::NOBODY);
-        let hash = accounts.stored_hash(b);
-        assert_eq!(accounts.account_of_hash(hash), b);
-        assert_eq!(TenantAccounts::default().stored_hash(TenantAccount::NOBODY), 0);
-    }
-
-    #[test]
-    fn shares_follow_who_comes_who_goes_and_the_weight_that_was_named_last() {
-        let accounts = accounts();
-        let kept = |account| accounts.holding(Memory, account).kept;
-        let a = accounts.note_request(tag("a", 1).as_ref(), 0);
-        assert_eq!(kept(a), 500);
-        let b = accounts.note_request(tag("b", 3).as_ref(), 50);
-        assert_eq!((kept(a), kept(b)), (125, 375));
-        accounts.note_request(tag("b", 1).as_ref(), 50);
-        assert_eq!((kept(a), kept(b)), (250, 250));
-        accounts.look_over(101);
-        assert_eq!((kept(a), kept(b)), (0, 500), "the first has not asked for a while");
-        assert!(accounts.party_of(b).is_alone);
-        accounts.note_request(tag("a", 1).as_ref(), 101);
-        assert_eq!((kept(a), kept(b)), (250, 250));
-        assert!(!accounts.party_of(b).is_alone);
-    }
-
-    #[test]
-    fn strangers_have_no_share_and_jobs_have_one() {
-        let accounts = accounts();
-        let a = accounts.note_request(tag("a", 1).as_ref(), 0);
-        accounts.note_request(None, 0);
-        accounts.note_account(TenantAccount::JOBS, 0);
-        let kept = |account| accounts.holding(Memory, account).kept;
-        assert_eq!([TenantAccount::NOBODY, TenantAccount::JOBS, a].map(kept), [0, 250, 250]);
-    }
-
-    #[test]
-    fn tenants_beyond_the_accounts_share_one_and_metrics_stay_bounded() {
-        let accounts = accounts();
-        let name = |number: usize| format!("t{number}");
-        for number in 0..TENANTS_MAX {
-            let account = accounts.note_request(tag(&name(number), 1).as_ref(), 0);
-            assert_eq!(account.index(), TenantAccount::FIXED + number);
-        }
-        for number in TENANTS_MAX..TENANTS_MAX + 3 {
-            let account = accounts.note_request(tag(&name(number), 1).as_ref(), 0);
-            assert_eq!(account, TenantAccount::OTHERS);
-            accounts.count_evictions(Memory, account, 1);
-        }
-        assert_eq!(accounts.metrics.list_tables().len(), TENANTS_MAX + 1);
-        assert_eq!(
-            accounts.note_request(tag("t5", 1).as_ref(), 0).index(),
-            TenantAccount::FIXED + 5
-        );
-    }
-
-    #[test]
-    fn pages_of_a_tenant_that_has_not_asked_yet_are_its_own() {
-        let accounts = accounts();
-        let hash = tag("a", 1).unwrap().name.stable_hash();
-        let account = accounts.account_of_hash(hash);
-        accounts.add_held(Memory, account, 10);
-        accounts.look_over(0);
-        assert_eq!(accounts.metrics_of(TenantAccount::OTHERS).bytes[Memory].get(), 10);
-        assert_eq!(accounts.note_request(tag("a", 2).as_ref(), 0), account);
-        accounts.look_over(0);
-        assert_eq!(accounts.metrics_of(account).bytes[Memory].get(), 10);
-        assert_eq!(accounts.metrics.list_tables().len(), 2);
-    }
-
-    #[test]
-    fn a_queue_has_places_for_each_up_to_its_part() {
-        let accounts = accounts();
-        let a = accounts.note_request(tag("a", 1).as_ref(), 0);
-        assert!(!accounts.is_below_part(a, 10), "alone there are no parts");
-        let b = accounts.note_request(tag("b", 4).as_ref(), 0);
-        (0..2).for_each(|_| accounts.join_queue(a));
-        assert!(!accounts.is_below_part(a, 10) && accounts.is_below_part(b, 10));
-        accounts.leave_queue(a);
-        assert!(accounts.is_below_part(a, 10));
-    }
-}
+mod tests;

@@ -71,17 +71,26 @@ impl AccountSet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EvictionRights {
     sets: [AccountSet; 3],
+    /// The evictor stays within its share with the page.
+    has_due: bool,
     breaks_up_shares: bool,
 }
 
 impl EvictionRights {
     /// Where there is nothing to share.
-    pub(crate) const ANY: Self = Self { sets: [AccountSet::ALL; 3], breaks_up_shares: false };
+    pub(crate) const ANY: Self =
+        Self { sets: [AccountSet::ALL; 3], has_due: false, breaks_up_shares: false };
 
     /// Returns the sets to try, one after the other.
     pub(crate) fn sets(self) -> impl Iterator<Item = AccountSet> {
         let mut tried = AccountSet::NONE;
         self.sets.into_iter().filter(move |&set| std::mem::replace(&mut tried, set) != set)
+    }
+
+    /// Returns the sets to try before any other way to make room. Whom room is due gives no page of
+    /// its own while others can be made to.
+    pub(crate) fn first_sets(self) -> impl Iterator<Item = AccountSet> {
+        self.sets().filter(move |&set| !self.has_due || set != self.sets[2])
     }
 
     /// Returns whether the evictor may empty a whole extent or segment of others that hold no more
@@ -170,7 +179,7 @@ pub(super) fn eviction_rights(
     }
     let second = if has_due { above } else { spare.with(evictor) };
     let breaks_up_shares = has_due && above == AccountSet::NONE;
-    EvictionRights { sets: [spare, second, above.with(evictor)], breaks_up_shares }
+    EvictionRights { sets: [spare, second, above.with(evictor)], has_due, breaks_up_shares }
 }
 
 /// Returns whether a page that `user` has just used is counted for it from now on, and no longer for

@@ -220,10 +220,10 @@ async fn serve_after_scan(bed: Bed, free: impl FnOnce(UfsReadPermit)) -> &'stati
             let permit = filler.acquire_read_permit(&source.ufs, PAGE, who).await;
             let _ = sender.send((name, permit.is_ok()));
         });
-        while bed.worker.metrics.fills_queued.get() < waiting {
+        for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
+        assert_eq!(bed.worker.metrics.fills_queued.get(), waiting, "it waits");
     }
     free(held);
     let (first, is_ok) = served.recv().await.unwrap();
