@@ -104,6 +104,8 @@ struct AccountState {
     queued: AtomicUsize,
     /// Set once its name is known: of pages on disk only the hash is.
     metrics: RwLock<Option<WorkerTenantMetrics>>,
+    /// Whether `metrics` are those of its tenant's name. Read for each request, without a lock.
+    is_named: AtomicBool,
     /// Its series are those of the others: too many tenants had some before it.
     shares_series: AtomicBool,
 }
@@ -172,7 +174,7 @@ impl TenantAccounts {
         let account = self.find_or_take(tag.name.stable_hash(), TENANTS_MAX);
         let state = &self.accounts[account.index()];
         if account != TenantAccount::OTHERS {
-            if state.metrics.read().is_none() {
+            if !state.is_named.load(Ordering::Relaxed) {
                 self.name_account(state, tag.name.as_str());
             }
             let weight = u32::from(tag.weight.clamp(1, TENANT_WEIGHT_MAX));
@@ -353,6 +355,7 @@ impl TenantAccounts {
         };
         let state = &self.accounts[index];
         let metrics = state.metrics.write().take();
+        state.is_named.store(false, Ordering::Relaxed);
         if let Some(metrics) = metrics.filter(|_| !state.shares_series()) {
             // The one before keeps its series, and holds nothing.
             for tier in TenantTier::ALL {
@@ -377,12 +380,14 @@ impl TenantAccounts {
     /// Gives an account series of its own, if there are not too many.
     fn name_account(&self, state: &AccountState, name: &str) {
         let mut metrics = state.metrics.write();
-        if metrics.is_some() {
+        if state.is_named.swap(true, Ordering::Relaxed) {
             return;
         }
         let mut named = self.named.lock();
         let has_room = named.len() < TENANTS_MAX;
-        let is_own = named.contains(name) || (has_room && named.insert(name.to_owned()));
+        // Only a gateway that lies sends a name with brackets.
+        let is_own = !name.starts_with('(')
+            && (named.contains(name) || (has_room && named.insert(name.to_owned())));
         state.shares_series.store(!is_own, Ordering::Relaxed);
         let label = if is_own { name } else { OTHERS_LABEL };
         *metrics = Some(self.metrics.select_table(label));

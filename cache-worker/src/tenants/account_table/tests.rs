@@ -137,3 +137,21 @@ fn a_queue_has_places_for_each_up_to_its_part() {
     accounts.leave_queue(a);
     assert!(accounts.is_below_part(a, 10));
 }
+
+#[test]
+fn a_tag_that_no_honest_gateway_sends_does_no_harm() {
+    let accounts = accounts();
+    for (sent, counts) in [(0, 1), (u16::MAX, u64::from(TENANT_WEIGHT_MAX))] {
+        let tag = TenantTag { weight: sent, ..tag("a", 1).unwrap() };
+        let account = accounts.note_request(Some(&tag), 0);
+        assert_eq!(accounts.holding(Memory, account).weight, counts);
+    }
+    for name in ["(jobs)", "(others)", "(nobody)"] {
+        let account = accounts.note_request(tag(name, 1).as_ref(), 0);
+        assert!(account.index() >= TenantAccount::FIXED, "{name}");
+        accounts.add_held(Memory, account, 10);
+    }
+    accounts.look_over(0);
+    assert_eq!(accounts.metrics_of(TenantAccount::OTHERS).bytes[Memory].get(), 30);
+    assert_eq!(accounts.metrics.select_table("(jobs)").bytes[Memory].get(), 0);
+}
