@@ -40,7 +40,7 @@ use crate::fill::VolumeSource;
 use crate::metrics::{CountedRefusal, ServedVerdict};
 use crate::tenants::TenantAccount;
 use crate::worker::CacheWorker;
-use asking_roles::may_ask;
+use asking_roles::check_asker;
 use keep_alive::while_alive;
 use serve_refusal::ServeRefusal;
 use span_reader::{BlockSpanReader, SpanReplyChunk};
@@ -49,10 +49,10 @@ use span_reader::{BlockSpanReader, SpanReplyChunk};
 impl CallService for CacheWorker {
     async fn serve_call(&self, request: IncomingCall, reply: ReplySender) {
         let landing_bytes = request.landing_bytes;
-        match RequestEnvelope::decode(&request.message) {
-            Ok(RequestEnvelope { question, .. }) if !may_ask(request.role, &question) => {
-                self.deny_request(&request, span_name(&question), reply).await;
-            }
+        let decoded = RequestEnvelope::decode(&request.message).map_err(ServeRefusal::from);
+        let allowed = decoded
+            .and_then(|envelope| check_asker(&request, &envelope.question).map(|()| envelope));
+        match allowed {
             Ok(RequestEnvelope { trace: None, tenant, question }) => {
                 let account = self.account_of(&question, tenant.as_ref());
                 self.serve_question(question, account, landing_bytes, reply).await;
@@ -63,12 +63,13 @@ impl CallService for CacheWorker {
                 let serve = self.serve_question(question, account, landing_bytes, reply);
                 self.tracing.serve_traced(&context, span, serve).await;
             }
-            Err(error) => {
-                self.refuse_request(reply, error.into()).await;
-            }
+            Err(refused) => self.refuse_request(reply, refused).await,
         }
     }
 }
+
+/// Where the names of all spans of a worker begin.
+const SPAN_PREFIX: &str = "verbs3.worker.";
 
 /// Returns the name of the span of a traced call.
 fn span_name(question: &WorkerRequest) -> &'static str {
@@ -198,14 +199,6 @@ impl CacheWorker {
             let answer = HomeAcknowledgement { generation, hold };
             send_message(reply, &Message::Acknowledged(answer)).await;
         }
-    }
-
-    /// Refuses what a node of the asker's role has no reason to ask. Somebody uses its certificate
-    /// for something else, so an operator hears of it.
-    async fn deny_request(&self, asked_by: &IncomingCall, asked: &'static str, reply: ReplySender) {
-        let Some(role) = asked_by.role else { return };
-        tracing::warn!(peer = %asked_by.peer, role = role.role_text(), asked, "a question is denied");
-        self.refuse_request(reply, ServeRefusal::OtherRole { role, asked }).await;
     }
 
     async fn refuse_request(&self, reply: ReplySender, refused: ServeRefusal) {

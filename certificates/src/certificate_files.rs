@@ -1,9 +1,7 @@
 //! The PEM files of a node: its certificate with its chain, its key, and the CAs of the cluster.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
@@ -53,6 +51,16 @@ pub enum CertificateError {
         #[source]
         source: rustls::Error,
     },
+    #[error(
+        "the certificate in {} would be taken by nobody who believes the CAs in {}",
+        .path.display(), .ca_file.display()
+    )]
+    Refused {
+        path: PathBuf,
+        ca_file: PathBuf,
+        #[source]
+        source: rustls::Error,
+    },
     #[error("the CAs in {} can't verify anybody", .path.display())]
     Verifier {
         path: PathBuf,
@@ -60,10 +68,6 @@ pub enum CertificateError {
         source: rustls::server::VerifierBuilderError,
     },
 }
-
-/// The files' state, to notice changes. It has the inode, because certificates are often changed by
-/// moving a link.
-pub(crate) type CertificateStamp = [Option<(SystemTime, u64, u64)>; 3];
 
 /// What the files hold.
 pub(crate) struct CertificateContent {
@@ -73,11 +77,8 @@ pub(crate) struct CertificateContent {
 }
 
 impl CertificateFiles {
-    pub(crate) fn stamp_files(&self) -> CertificateStamp {
-        [&self.certificate, &self.key, &self.ca_file].map(|file| {
-            let meta = std::fs::metadata(file).ok()?;
-            Some((meta.modified().ok()?, meta.len(), meta.ino()))
-        })
+    pub(crate) fn all_paths(&self) -> [PathBuf; 3] {
+        [&self.certificate, &self.key, &self.ca_file].map(PathBuf::clone)
     }
 
     pub(crate) fn read_content(&self) -> Result<CertificateContent, CertificateError> {

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod certificate_files;
+pub mod metrics;
 mod node_certificates;
 mod node_name;
 mod node_verifier;

@@ -7,18 +7,18 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use verbs3_file_changes::FileChanges;
 
-use crate::certificate_files::{
-    CertificateContent, CertificateError, CertificateFiles, CertificateStamp,
-};
+use crate::certificate_files::{CertificateContent, CertificateError, CertificateFiles};
+use crate::metrics::{CertificateMetrics, ReloadOutcome};
 use crate::node_name::{NodeName, NodeNameError, NodeRole};
-use crate::node_verifier::NodeServerVerifier;
+use crate::node_verifier::{NodeServerVerifier, verify_server_chain};
 
 /// Time between two looks at the files. Three stats: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 1000 });
@@ -38,8 +38,8 @@ pub struct NodeCertificates {
     cluster: String,
     files: CertificateFiles,
     in_force: ArcSwap<CertificateSet>,
-    /// State of the files when those in force were read first.
-    seen: CertificateStamp,
+    /// Knows the files as they were when those in force were read first.
+    changes: FileChanges,
 }
 
 /// What was made from the files, all at once.
@@ -57,15 +57,19 @@ struct CertificateSet {
 impl NodeCertificates {
     /// Reads the files. Fails if they can't be used, or name no node of `cluster`.
     pub fn read(cluster: &str, files: CertificateFiles) -> Result<Self, CertificateError> {
-        // Stamp before reading: a change in between is then read again.
-        let seen = files.stamp_files();
+        let changes = FileChanges::since_now(&files.all_paths());
         let in_force = ArcSwap::from_pointee(read_set(cluster, &files)?);
-        Ok(Self { cluster: cluster.to_owned(), files, in_force, seen })
+        Ok(Self { cluster: cluster.to_owned(), files, in_force, changes })
     }
 
     /// Returns who this process is.
     pub fn own_name(&self) -> NodeName {
         self.in_force.load().own.clone()
+    }
+
+    /// Returns the end of the own certificate's validity, in seconds since 1970.
+    pub fn not_after(&self) -> i64 {
+        self.in_force.load().not_after
     }
 
     /// Returns an acceptor by what is in force now. Make one for each connection.
@@ -110,31 +114,27 @@ impl NodeCertificates {
 
     /// Follows the files until told to stop. May be cancelled at any time. Connections keep the
     /// certificates that they began with.
-    pub async fn follow_files(self: Arc<Self>, stop: CancellationToken) {
-        let (mut taken, mut before) = (self.seen, self.seen);
-        let mut complained = None;
+    pub async fn follow_files(
+        self: Arc<Self>,
+        metrics: CertificateMetrics,
+        stop: CancellationToken,
+    ) {
+        metrics.not_after.set(self.not_after());
+        let (paths, mut changes) = (self.files.all_paths(), self.changes.clone());
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            let now = self.files.stamp_files();
-            // The files don't change at the same moment. They are read once two looks in a row find
-            // the same.
-            let at_rest = std::mem::replace(&mut before, now) == now;
-            if taken == now || !at_rest {
-                continue;
-            }
-            match self.read_next() {
-                Ok(set) => {
-                    (taken, complained) = (now, None);
+            match changes.read_changed(&paths, || self.read_next()) {
+                None => {}
+                Some(Ok(set)) => {
+                    metrics.reloads[ReloadOutcome::Taken].inc();
+                    metrics.not_after.set(set.not_after);
                     tracing::info!(
                         path = %self.files.certificate.display(), node = %set.own,
                         not_after = set.not_after, "the node's certificate is in force"
                     );
                     self.in_force.store(Arc::new(set));
                 }
-                // Retried with each look, because a file may become readable without a change.
-                // Logged once.
-                Err(_) if complained == Some(now) => {}
-                Err(error) => {
-                    complained = Some(now);
+                Some(Err(error)) => {
+                    metrics.reloads[ReloadOutcome::Refused].inc();
                     let cause = std::error::Error::source(&error)
                         .map(ToString::to_string)
                         .unwrap_or_default();
@@ -157,19 +157,29 @@ fn read_set(cluster: &str, files: &CertificateFiles) -> Result<CertificateSet, C
         .map_err(|source| CertificateError::Name { path: path.clone(), source })?;
     // The provider is named: a process-wide default may be missing, or another crate's choice.
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let accept = |demand: ClientDemand| {
+    let client_verifier = |demand: ClientDemand| {
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
         let verifier = match demand {
             ClientDemand::Required => verifier,
             ClientDemand::Optional => verifier.allow_unauthenticated(),
         };
-        let verifier = verifier
-            .build()
-            .map_err(|source| CertificateError::Verifier { path: files.ca_file.clone(), source })?;
+        let unusable = |source| CertificateError::Verifier { path: files.ca_file.clone(), source };
+        verifier.build().map_err(unusable)
+    };
+    // A certificate that is over, or of a CA that this very file does not name, serves nobody.
+    let (now, own_verifier) = (UnixTime::now(), client_verifier(ClientDemand::Required)?);
+    verify_server_chain(&roots, &provider, &chain[0], &chain[1..], now)
+        .and_then(|()| own_verifier.verify_client_cert(&chain[0], &chain[1..], now).map(drop))
+        .map_err(|source| CertificateError::Refused {
+            path: path.clone(),
+            ca_file: files.ca_file.clone(),
+            source,
+        })?;
+    let accept = |demand: ClientDemand| {
         let mut config = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])
             .map_err(unusable)?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(client_verifier(demand)?)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(unusable)?;
         // Each handshake verifies the certificate: connections are few and long.

@@ -23,6 +23,23 @@ pub(crate) struct NodeServerVerifier {
     pub(crate) role: NodeRole,
 }
 
+/// Fails if no client that believes `roots` would take a server with this certificate.
+pub(crate) fn verify_server_chain(
+    roots: &RootCertStore,
+    provider: &CryptoProvider,
+    end_entity: &CertificateDer<'_>,
+    intermediates: &[CertificateDer<'_>],
+    now: UnixTime,
+) -> Result<(), Error> {
+    verify_server_cert_signed_by_trust_anchor(
+        &ParsedCertificate::try_from(end_entity)?,
+        roots,
+        intermediates,
+        now,
+        provider.signature_verification_algorithms.all,
+    )
+}
+
 impl ServerCertVerifier for NodeServerVerifier {
     fn verify_server_cert(
         &self,
@@ -32,13 +49,7 @@ impl ServerCertVerifier for NodeServerVerifier {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        verify_server_cert_signed_by_trust_anchor(
-            &ParsedCertificate::try_from(end_entity)?,
-            &self.roots,
-            intermediates,
-            now,
-            self.provider.signature_verification_algorithms.all,
-        )?;
+        verify_server_chain(&self.roots, &self.provider, end_entity, intermediates, now)?;
         NodeName::of_certificate(end_entity, &self.cluster)
             .and_then(|name| name.require_role(self.role))
             .map_err(|error| CertificateError::Other(OtherError(Arc::new(error))))?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
-    SanType,
+    SanType, date_time_ymd,
 };
 
 /// One authority.
@@ -30,10 +30,16 @@ impl TestIssuer {
     /// Writes certificate, key and CA of a node: `verbs3://…` URIs, in a folder of its own. Returns
     /// the three paths.
     pub fn write_node(&self, folder: &Path, uris: &[&str]) -> [PathBuf; 3] {
+        self.write_node_until(folder, uris, 4000)
+    }
+
+    /// Writes a node's files like [`TestIssuer::write_node`]; the certificate ends as `year` begins.
+    pub fn write_node_until(&self, folder: &Path, uris: &[&str], year: i32) -> [PathBuf; 3] {
         std::fs::create_dir_all(folder).unwrap();
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         params.distinguished_name = DistinguishedName::new();
+        params.not_after = date_time_ymd(year, 1, 1);
         let names = uris.iter().map(|&uri| SanType::URI(uri.to_owned().try_into().unwrap()));
         params.subject_alt_names.extend(names);
         let certificate = params.signed_by(&key, &self.ca).unwrap();

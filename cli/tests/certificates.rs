@@ -6,10 +6,20 @@ mod processes;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::primitives::ByteStream;
 use processes::{Process, dev_key, free_address, get_object, text, verbs3};
+use verbs3_certificates::{CertificateFiles, NodeCertificates};
+use verbs3_protocol::{RefusalKind, WorkerReply, WorkerRequest};
+use verbs3_rdma::calls::{HandshakeError, HandshakeSecret};
+use verbs3_rdma::peer::TransportWays;
+use verbs3_rdma::shm::{ShmOptions, ShmTransport};
+use verbs3_rdma::tcp::{TcpOptions, TcpTls, TcpTransport};
+use verbs3_rdma::transport::{
+    CallEvent, PeerAddress, PeerConnection, PeerTransport, TransportError,
+};
 
 const OLD: &str = "5ee7cbe4d98f6e32bd3ec4f8ef0aa3e05d45b6cb1adf8f5b2c88f1e1b1eb46c1";
 const NEW: &str = "0b1f1c5be6a1a37e1cf2d52ea5a33d4bcf10a9ba2b0a43f6f1dd21b0d6a2c998";
@@ -38,6 +48,8 @@ struct Bed {
     folder: tempfile::TempDir,
     store: Process,
     url: String,
+    /// Where the worker listens.
+    worker: String,
 }
 
 impl Bed {
@@ -47,7 +59,7 @@ impl Bed {
         let dir = folder.path().join("data");
         let words = ["dev", "--no-demo", "--listen", "127.0.0.1:0", "--dir", dir.to_str().unwrap()];
         let store = Process::start(folder.path(), "store", &words);
-        let bed = Self { folder, store, url: free_address() };
+        let bed = Self { folder, store, url: free_address(), worker: free_address() };
         for (role, _) in NODES {
             bed.write_secret(role, OLD);
             bed.write_accepted(role, "");
@@ -84,11 +96,13 @@ impl Bed {
                 self.path("coordinator-store"),
                 self.path("failures")
             ),
-            "worker" => "[worker]\nid = \"gpu-01\"\nlisten = \"127.0.0.1:0\"\nadmin_listen = \
-                \"127.0.0.1:0\"\nadvertise = \"ADDRESS\"\nmemory = { capacity = \"64MiB\" }\n\
-                [worker.shm]\nenabled = false\n"
-                .replace("listen = \"127.0.0.1:0\"\nadmin", "listen = \"ADDRESS\"\nadmin")
-                .replace("ADDRESS", &free_address()),
+            "worker" => format!(
+                "[worker]\nid = \"gpu-01\"\nlisten = \"{0}\"\nadvertise = \"{0}\"\n\
+                 admin_listen = \"127.0.0.1:0\"\nmemory = {{ capacity = \"64MiB\" }}\n\
+                 [worker.shm]\nsocket = \"{1}\"\n",
+                self.worker,
+                self.path("run/gpu-01.sock"),
+            ),
             "gateway" => format!(
                 "[gateway]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n\
                  identities = \"{}\"\nmemory = {{ capacity = \"64MiB\" }}\n",
@@ -131,11 +145,97 @@ impl Bed {
         }
     }
 
+    /// The names and files of a node's certificate.
+    fn node_certificates(&self, node: &str) -> Arc<NodeCertificates> {
+        let file = |name: String| self.folder.path().join(name);
+        let files = CertificateFiles {
+            certificate: file(format!("{node}.crt")),
+            key: file(format!("{node}.key")),
+            ca_file: file("ca.crt".to_owned()),
+        };
+        Arc::new(NodeCertificates::read("train", files).unwrap())
+    }
+
+    /// Connects to the worker over TLS, by the certificate of `node`.
+    async fn dial_worker(&self, node: &str) -> Arc<dyn PeerConnection> {
+        let certificates = self.node_certificates(node);
+        let tls = TcpTls { certificates, dials_tls: true, plain_allowed: false };
+        let options = TcpOptions { tls: Some(tls), ..TcpOptions::new(handshake_secret()) };
+        TcpTransport::new(options)
+            .connect(&self.worker_address(TransportWays::default()))
+            .await
+            .unwrap()
+    }
+
+    /// Connects to the worker over shared memory, as `ways` say.
+    async fn attach_worker(
+        &self,
+        ways: TransportWays,
+    ) -> Result<Arc<dyn PeerConnection>, TransportError> {
+        let transport = ShmTransport::new(ShmOptions::new(handshake_secret()));
+        transport.connect(&self.worker_address(ways)).await
+    }
+
+    fn worker_address(&self, ways: TransportWays) -> PeerAddress {
+        let address = self.worker.parse().unwrap();
+        PeerAddress { ways, ..PeerAddress::with_name(address, "gpu-01".to_owned()) }
+    }
+
     fn until(&self, what: &str, condition: impl Fn() -> bool) {
         let began = Instant::now();
         while !condition() {
             assert!(began.elapsed() < WITHIN, "{what}");
             std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Of the cluster `train`.
+fn handshake_secret() -> HandshakeSecret {
+    HandshakeSecret::new(format!("train\n{OLD}"))
+}
+
+/// Asks a worker whether it may take part in writes.
+async fn ask_standing(connection: &dyn PeerConnection) -> WorkerReply {
+    let message = WorkerRequest::Standing.with_trace(None).encode();
+    match connection.start_call(message, None).next().await.unwrap() {
+        CallEvent::Part(part) => WorkerReply::decode(&part.message).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_judges_who_asks_by_certificate_over_tls_and_over_shared_memory() {
+    let bed = Bed::new();
+    let _coordinator = bed.start("coordinator", "coordinator-0");
+    let worker = bed.start("worker", "gpu-01");
+    for (node, may_ask) in [("gateway-01", true), ("coordinator-0", true), ("gpu-01", false)] {
+        let over_tls = bed.dial_worker(node).await;
+        let ways = over_tls.peer_ways().clone();
+        let attached = bed.attach_worker(ways).await.unwrap();
+        for connection in [&over_tls, &attached] {
+            match ask_standing(&**connection).await {
+                WorkerReply::Standing(_) => assert!(may_ask, "{node}"),
+                WorkerReply::Refused(refusal) => {
+                    assert!(!may_ask && refusal.kind == RefusalKind::Denied, "{node}: {refusal:?}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(worker.log().contains("has no reason to ask"), "{}", worker.log());
+
+    // Who knows the secret and no certificate has no way in over shared memory.
+    let ways = bed.dial_worker("gateway-01").await.peer_ways().clone();
+    for (ticket, wanted) in [
+        (None, HandshakeError::Plain),
+        (Some("00".repeat(64).parse().unwrap()), HandshakeError::Ticket),
+    ] {
+        match bed.attach_worker(TransportWays { ticket, ..ways.clone() }).await.map(drop) {
+            Err(TransportError::Handshake { cause, .. }) => {
+                assert_eq!(cause.to_string(), wanted.to_string());
+            }
+            other => panic!("{other:?}"),
         }
     }
 }
@@ -154,8 +254,14 @@ async fn a_cluster_with_certificates_serves_and_changes_its_secret() {
     });
     put.body(ByteStream::from_static(b"bytes")).send().await.unwrap();
     let began = Instant::now();
-    while !get_object(&client, "demo", "k").await.head.contains("x-verbs3-cache: hit") {
-        assert!(began.elapsed() < WITHIN, "never a hit");
+    // Shared memory is opened by the ticket that TLS brought.
+    let wanted = ["x-verbs3-cache: hit", "x-verbs3-transport: shm"];
+    loop {
+        let head = get_object(&client, "demo", "k").await.head;
+        if wanted.iter().all(|line| head.contains(line)) {
+            break;
+        }
+        assert!(began.elapsed() < WITHIN, "{head}");
     }
 
     // Operators alone drain; nobody starts under another's certificate.

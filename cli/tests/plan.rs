@@ -78,6 +78,10 @@ fn every_problem_of_the_figures_is_told_at_once() {
     let said = text(&output.stderr);
     assert!(said.contains("copies: 3 is not between 1 and 2"), "{said}");
     assert!(said.contains("readers_per_object: 17 is not between 1 and 16"), "{said}");
+    // Few bytes, and yet more than any cluster holds: each object takes a cell.
+    let output = plan(&[&FITS[2..], &["--sizes=10000000000000000x1B"]].concat());
+    let said = text(&output.stderr);
+    assert!(said.contains("sizes: more than an EiB of cache"), "{said}");
 }
 
 /// The real check, as an operator runs it, for every role, with files and variables in place.

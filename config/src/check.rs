@@ -1,6 +1,7 @@
 //! What must hold between settings. The range of each is declared beside it. Every problem is
 //! collected; nothing is changed.
 
+mod certificates;
 mod cluster;
 mod coordinator;
 mod disk;

@@ -24,8 +24,9 @@ pub struct ClusterTlsSettings {
     /// `"require"`: coordinators and, over tcp, workers take TLS alone, and are asked over nothing
     /// else. `"use"`: plain connections are taken, too. `"accept"`: the same, and workers are asked
     /// over plain connections. The two are steps on the way from a cluster without certificates.
-    #[setting(default = "require")]
-    pub mode: ClusterTlsMode,
+    /// Default, where there are files: `"require"`.
+    #[setting(example = "use")]
+    pub mode: Option<ClusterTlsMode>,
 }
 
 /// How far a cluster has come with certificates.
@@ -55,10 +56,15 @@ impl ClusterTlsSettings {
         })
     }
 
+    /// How far the cluster has come, where it has certificates.
+    pub fn tls_mode(&self) -> ClusterTlsMode {
+        self.mode.unwrap_or(ClusterTlsMode::Require)
+    }
+
     /// The scheme of a coordinator's URL that is made by default.
     pub fn url_scheme(&self) -> &'static str {
         match self.tls_files() {
-            Some(_) if self.mode != ClusterTlsMode::Accept => "https",
+            Some(_) if self.tls_mode() != ClusterTlsMode::Accept => "https",
             _ => "http",
         }
     }

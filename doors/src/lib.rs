@@ -8,6 +8,7 @@ mod fair_queue;
 mod fair_rate;
 mod fair_rates;
 mod key_shares;
+mod rare_warning;
 mod waiting_room;
 
 pub use address::address_group;
@@ -16,4 +17,5 @@ pub use fair_queue::{FairLimits, FairParty, FairQueue, QueueAnswer};
 pub use fair_rate::FairRate;
 pub use fair_rates::FairRates;
 pub use key_shares::{KeyShare, KeyShares};
+pub use rare_warning::RareWarning;
 pub use waiting_room::{RoomLimits, WaitingGuest, WaitingRoom};

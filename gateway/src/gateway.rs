@@ -16,7 +16,7 @@ use crate::cors::{CorsOptions, CorsResponder};
 use crate::exchange::{RequestPlaces, TenantBounds};
 use crate::http::{
     AdminEndpoints, AdminLimits, FormUploads, GatewayFront, HostDomains, HttpListener, HttpServer,
-    InboundBounds, LenientRoute, ReadinessCheck,
+    InboundBounds, LenientRoute, OwnHosts, ReadinessCheck,
 };
 use crate::metrics::GatewayHttpMetrics;
 use crate::mount::MountTable;
@@ -187,6 +187,7 @@ impl GatewayService {
                 metrics.requests_unproven.clone(),
             ),
             metrics,
+            own_hosts: OwnHosts::new(&settings.own_hosts, &settings.domains),
             bodies,
             answers,
             bounds: Arc::new(bounds),

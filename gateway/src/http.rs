@@ -30,7 +30,7 @@ pub use admin::{AdminEndpoints, AdminLimits, ReadinessCheck};
 pub(crate) use connection_caller::ConnectionCaller;
 pub(crate) use form::FormUploads;
 pub(crate) use gateway_front::GatewayFront;
-pub(crate) use host_domains::HostDomains;
+pub(crate) use host_domains::{HostDomains, OwnHosts};
 pub(crate) use inbound_body::{InboundBody, InboundBounds};
 pub(crate) use lenient_headers::{LenientRoute, plain_range};
 pub use rate_floor::RateMin;

@@ -2,6 +2,7 @@
 //! tables of their own.
 
 use prometheus::{Histogram, IntCounter, IntGauge};
+use verbs3_certificates::metrics::ReloadOutcome;
 use verbs3_metrics::{
     LabelValue, MetricFamily, MetricLabel, MetricsTable, MetricsTableDescription,
 };
@@ -86,7 +87,7 @@ pub(crate) struct GatewayHttpMetrics {
     pub tls_errors: IntCounter,
     /// Changed certificate or key files, by what became of them.
     #[metric(labels(outcome))]
-    pub tls_reloads: MetricFamily<TlsReloadOutcome, IntCounter>,
+    pub tls_reloads: MetricFamily<ReloadOutcome, IntCounter>,
     /// When the certificate in force ends, in seconds since 1970; 0 without TLS.
     #[metric("verbs3_gateway_tls_certificate_not_after")]
     pub tls_not_after: IntGauge,
@@ -268,14 +269,6 @@ enum FramingRefusal {
     TooLong,
     TooShort,
     EndedEarly,
-}
-
-/// What became of changed certificate files.
-#[derive(Debug, Clone, Copy, MetricLabel)]
-pub(crate) enum TlsReloadOutcome {
-    Taken,
-    /// The pair before was kept.
-    Refused,
 }
 
 /// Why a connection is cut.

@@ -28,6 +28,10 @@ pub struct GatewaySettings {
     /// Host names under which buckets may be in the host part (`bucket.s3.example`); path style
     /// works always.
     pub domains: Vec<String>,
+    /// Names and addresses by which clients reach this gateway (`gpu-07`, `10.0.0.7:9000`), besides
+    /// `domains`. A request that names another host is refused: it was signed for another endpoint.
+    /// None: any host is taken. A name without a port stands for every port.
+    pub own_hosts: Vec<String>,
     /// File of access keys and what they may do; read again when it changes.
     #[setting(required, example = "/etc/verbs3/identities.toml")]
     pub identities: Option<PathBuf>,

@@ -9,6 +9,7 @@ mod call_credits;
 pub mod calls;
 pub mod doctor;
 pub mod inprocess;
+mod keyed_mac;
 pub mod landing;
 pub mod metrics;
 pub mod peer;

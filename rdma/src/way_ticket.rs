@@ -12,11 +12,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::Sha256;
 use verbs3_certificates::NodeRole;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::keyed_mac::{HandshakeKey, compute_mac};
 
 /// Bytes of the open part.
 pub(crate) const STUB_BYTES: usize = size_of::<TicketStub>();
@@ -32,8 +32,8 @@ pub(crate) struct TicketStub {
     unused: U32,
 }
 
-/// What makes a ticket worth something. Never printed, wiped nowhere: it lives as long as the
-/// connection's ways.
+/// What makes a ticket worth something. It is never printed, and lives as long as the ways of its
+/// peer.
 type TicketKey = [u8; 32];
 
 /// A ticket, as its requester keeps it.
@@ -60,8 +60,8 @@ impl WayTicket {
     }
 
     /// Returns the key that both sides prove, from this ticket and the cluster's secret.
-    pub(crate) fn bind_secret(&self, secret: &[u8]) -> TicketKey {
-        bind_secret(&self.key, secret)
+    pub(crate) fn bind_secret(&self, secret: &[u8]) -> HandshakeKey {
+        Arc::new(compute_mac(secret, &[b"verbs3 ticketed\0", &self.key]))
     }
 
     /// Returns the line by which a worker tells the ticket among its ways.
@@ -144,17 +144,6 @@ pub(crate) struct KnownTicket {
     pub(crate) ticket: WayTicket,
     /// Role of the node that it was given to.
     pub(crate) role: NodeRole,
-}
-
-fn bind_secret(ticket: &TicketKey, secret: &[u8]) -> TicketKey {
-    compute_mac(secret, &[b"verbs3 ticketed\0", ticket])
-}
-
-fn compute_mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    let mut mac =
-        <Hmac<Sha256> as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
-    parts.iter().for_each(|part| mac.update(part));
-    mac.finalize().into_bytes().into()
 }
 
 #[cfg(test)]

@@ -367,6 +367,7 @@ threads = 2
 [gateway]
 listen = "127.0.0.1:{port}"
 admin_listen = "127.0.0.1:{admin}"
+own_hosts = ["127.0.0.1:{port}"]
 identities = "{self.folder}/identities.toml"
 memory = {{ capacity = "{LANDINGS}B" }}
 [worker]

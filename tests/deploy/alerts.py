@@ -78,6 +78,9 @@ SCENARIOS: dict[str, tuple[list[Change], int, int]] = {
     "Verbs3CertificateEnds": ([("verbs3_gateway_tls_certificate_not_after", {}, "864000+0x120")], 45, 1),
     "Verbs3CertificateOver": ([("verbs3_gateway_tls_certificate_not_after", {}, "60+0x120")], 45, 1),
     "Verbs3CertificateRefused": ([("verbs3_gateway_tls_reloads_total", {"outcome": "refused"}, BEGINS)], 33, 1),
+    "Verbs3NodeCertificateEnds": ([("verbs3_certificates_not_after", {}, "864000+0x120")], 45, 1),
+    "Verbs3NodeCertificateOver": ([("verbs3_certificates_not_after", {}, "60+0x120")], 45, 1),
+    "Verbs3NodeCertificateRefused": ([("verbs3_certificates_reloads_total", {"outcome": "refused"}, BEGINS)], 33, 1),
     "Verbs3NoCoordinatorLeads": ([("verbs3_coordinator_leader", {}, "1+0x30 0+0x90")], 45, 1),
     "Verbs3CoordinatorStoreFails": ([("verbs3_coordinator_store_failures_total", {}, "0+0x30 0+1x90")], 45, 1),
     "Verbs3WorkerWithoutLease": ([("verbs3_worker_leased", {"instance": "127.0.0.1:9401"}, "1+0x30 0+0x90")], 45, 1),
@@ -90,9 +93,10 @@ SCENARIOS: dict[str, tuple[list[Change], int, int]] = {
 }
 # Series that no machine gives without NICs, or without harm that we can't do here: their labels are those of docs/metrics.md.
 MADE = {"verbs3_verbs_port_up": {"rail": "mlx5_0/1"}, "verbs3_rdma_fallbacks_total": {}, "verbs3_client_relays_total": {},
-        "verbs3_ufs_answers_refused_total": {}, "verbs3_disk_errors_total": {}}
+        "verbs3_ufs_answers_refused_total": {}, "verbs3_disk_errors_total": {}, "verbs3_certificates_reloads_total": {}}
 # Alerts that rightly come with another.
-TOGETHER = {"Verbs3CertificateOver": {"Verbs3CertificateEnds"}, "Verbs3NoCoordinatorLeads": set(), "Verbs3RelaysFail": set()}
+TOGETHER = {"Verbs3CertificateOver": {"Verbs3CertificateEnds"}, "Verbs3NodeCertificateOver": {"Verbs3NodeCertificateEnds"},
+            "Verbs3NoCoordinatorLeads": set(), "Verbs3RelaysFail": set()}
 
 
 def documented() -> dict[str, tuple[str, set[str]]]:

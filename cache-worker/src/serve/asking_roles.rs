@@ -1,12 +1,34 @@
 //! Owns the table of who may ask a worker what, by certificate. A requester that has shown none is
 //! not judged: the transports let it in by the cluster's secret, where the configuration allows it.
 
-use verbs3_certificates::NodeRole;
-use verbs3_protocol::WorkerRequest;
+use std::time::Instant;
 
-/// Returns whether a requester of this role may ask this.
-pub(super) fn may_ask(role: Option<NodeRole>, question: &WorkerRequest) -> bool {
-    role.is_none_or(|role| asking_roles(question).contains(&role))
+use verbs3_certificates::NodeRole;
+use verbs3_doors::RareWarning;
+use verbs3_protocol::WorkerRequest;
+use verbs3_rdma::transport::IncomingCall;
+
+use super::serve_refusal::ServeRefusal;
+use super::{SPAN_PREFIX, span_name};
+
+/// A node with a certificate may be denied as often as it likes. The metric counts all of them.
+static DENIED_QUESTION: RareWarning = RareWarning::new();
+
+/// Refuses what a node of the asker's role has no reason to ask. Somebody uses its certificate for
+/// something else, so an operator hears of it.
+pub(super) fn check_asker(
+    asked_by: &IncomingCall,
+    question: &WorkerRequest,
+) -> Result<(), ServeRefusal> {
+    let Some(role) = asked_by.role.filter(|role| !asking_roles(question).contains(role)) else {
+        return Ok(());
+    };
+    let asked = span_name(question).trim_start_matches(SPAN_PREFIX);
+    if DENIED_QUESTION.may_warn(Instant::now()) {
+        let (peer, role) = (&asked_by.peer, role.role_text());
+        tracing::warn!(%peer, role, asked, "a node asks what its role has no reason to ask");
+    }
+    Err(ServeRefusal::OtherRole { role, asked })
 }
 
 /// Returns the roles that ask this. Nobody else has a reason to.
@@ -40,7 +62,12 @@ mod tests {
     #[test]
     fn a_role_is_refused_where_it_asks_for_anothers() {
         use NodeRole::{Coordinator, Gateway, Operator, Worker};
-        let standing = WorkerRequest::Standing;
+        let asked_by = |role| IncomingCall {
+            message: Default::default(),
+            landing_bytes: 0,
+            peer: "gpu-07".into(),
+            role,
+        };
         for (role, may) in [
             (None, true),
             (Some(Gateway), true),
@@ -48,7 +75,8 @@ mod tests {
             (Some(Worker), false),
             (Some(Operator), false),
         ] {
-            assert_eq!(may_ask(role, &standing), may, "{role:?}");
+            let checked = check_asker(&asked_by(role), &WorkerRequest::Standing);
+            assert_eq!(checked.is_ok(), may, "{role:?}");
         }
     }
 }

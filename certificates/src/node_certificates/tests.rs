@@ -112,6 +112,22 @@ fn a_certificate_without_a_nodes_name_is_refused() {
     }
 }
 
+#[test]
+fn a_certificate_that_nobody_would_take_is_refused() {
+    let (issuer, folder) = (TestIssuer::new(), tempfile::tempdir().unwrap());
+    let uri = "verbs3://train/worker/a";
+    let cause_of = |files| {
+        let error = read(files).unwrap_err();
+        assert!(error.to_string().contains("would be taken by nobody who believes"), "{error}");
+        std::error::Error::source(&error).unwrap().to_string()
+    };
+    let files = issuer.write_node(folder.path(), &[uri]);
+    std::fs::write(&files[2], TestIssuer::new().ca_pem()).unwrap();
+    assert_eq!(cause_of(files), "invalid peer certificate: BadSignature");
+    let files = issuer.write_node_until(folder.path(), &[uri], 2020);
+    assert!(cause_of(files).contains("xpired"));
+}
+
 #[tokio::test]
 async fn a_ca_is_changed_while_processes_run() {
     let (old, new) = (TestIssuer::new(), TestIssuer::new());
@@ -120,7 +136,8 @@ async fn a_ca_is_changed_while_processes_run() {
     let nodes: Vec<_> = names.iter().map(|name| node(&old, folder.path(), name)).collect();
     let stop = CancellationToken::new();
     for node in &nodes {
-        tokio::spawn(node.clone().follow_files(stop.clone()));
+        let metrics = CertificateMetrics::new(&prometheus::Registry::new()).unwrap();
+        tokio::spawn(node.clone().follow_files(metrics, stop.clone()));
     }
     let works = async || {
         let seen = shake(nodes[0].worker_config(), &nodes[1], ClientDemand::Required).await;
@@ -155,6 +172,11 @@ async fn a_ca_is_changed_while_processes_run() {
     tokio::time::sleep(5 * LOOK_EVERY).await;
     works().await;
     assert_eq!(nodes[1].own_name().name, "b");
+    // The own certificate's CA is forgotten before the certificate is replaced.
+    new.write_node(&folder.path().join(names[1]), &["verbs3://train/worker/b"]);
+    std::fs::write(folder.path().join(names[1]).join("ca.crt"), old.ca_pem()).unwrap();
+    tokio::time::sleep(5 * LOOK_EVERY).await;
+    works().await;
     std::fs::write(folder.path().join(names[1]).join("tls.crt"), "no certificate").unwrap();
     tokio::time::sleep(5 * LOOK_EVERY).await;
     works().await;

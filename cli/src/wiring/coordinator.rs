@@ -54,7 +54,7 @@ pub async fn run_coordinator(config: RootSettings, started: RunningProcess) -> a
     let registry = Registry::new();
     let cluster = TrustedCluster::load(cluster)?;
     cluster.require_certificate(NodeRole::Coordinator, None)?;
-    let followed = cluster.follow_files(CancellationToken::new());
+    let followed = cluster.follow_files(&registry, CancellationToken::new())?;
     let socket = listen_endpoint(coordinator.listen, "coordinator.listen").open_listener()?;
     let listen = socket.local_addr()?;
     let store = open_store(&coordinator.store).await?;

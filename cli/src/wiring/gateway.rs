@@ -61,7 +61,7 @@ pub async fn run_gateway(config: RootSettings, started: RunningProcess) -> anyho
     verbs3_rdma::metrics::register_metrics(&registry)?;
     let cluster = TrustedCluster::load(cluster)?;
     cluster.require_certificate(NodeRole::Gateway, None)?;
-    let followed = cluster.follow_files(CancellationToken::new());
+    let followed = cluster.follow_files(&registry, CancellationToken::new())?;
     let geometry = cluster_geometry(&cluster)?;
     let arena = map_arena(&gateway.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;

@@ -3,22 +3,22 @@
 //! Owns the interval of looking at the files, and the rule that a bad file changes nothing: what
 //! was read last stays in force.
 
-use std::fs;
 use std::ops::Deref;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::Context;
+use prometheus::Registry;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use verbs3_certificates::metrics::CertificateMetrics;
 use verbs3_certificates::{CertificateFiles, NodeCertificates, NodeRole};
 use verbs3_config::{
     ClusterSecretTexts, ClusterSettings, ClusterTlsFiles, ClusterTlsMode, ConfigSecret,
 };
 use verbs3_coordinator_client::proof::ClusterSecret;
 use verbs3_coordinator_client::{ClusterSecrets, CoordinatorTls};
+use verbs3_file_changes::FileChanges;
 use verbs3_rdma::calls::HandshakeSecret;
 use verbs3_rdma::tcp::TcpTls;
 use verbs3_rdma::way_ticket::TicketRules;
@@ -46,9 +46,6 @@ impl Deref for TrustedCluster {
     }
 }
 
-/// The files' state, to notice changes: modification time and length of each.
-type FileStamps = Vec<(PathBuf, Option<(SystemTime, u64, u64)>)>;
-
 impl TrustedCluster {
     /// Reads the secrets, and the certificates where there are some.
     pub fn load(settings: ClusterSettings) -> anyhow::Result<Self> {
@@ -61,7 +58,7 @@ impl TrustedCluster {
             NodeCertificates::read(&settings.name, files).map(Arc::new)
         });
         let certificates = certificates.transpose().context("cluster.tls")?;
-        let is_required = settings.tls.mode == ClusterTlsMode::Require;
+        let is_required = settings.tls.tls_mode() == ClusterTlsMode::Require;
         let tickets = certificates.is_some().then(|| TicketRules::new(is_required));
         let loaded = Self { secrets: secret.into(), handshake, certificates, tickets, settings };
         loaded.adopt_secrets(&texts);
@@ -81,14 +78,14 @@ impl TrustedCluster {
     /// What connections to coordinators are made with; `None`: they are plain.
     pub fn coordinator_tls(&self) -> Option<CoordinatorTls> {
         let certificates = self.certificates.clone()?;
-        let plain_allowed = self.settings.tls.mode != ClusterTlsMode::Require;
+        let plain_allowed = self.settings.tls.tls_mode() != ClusterTlsMode::Require;
         Some(CoordinatorTls { certificates, plain_allowed })
     }
 
     /// What connections between gateways and workers over TCP are made with; `None`: they are plain.
     pub fn tcp_tls(&self) -> Option<TcpTls> {
         let certificates = self.certificates.clone()?;
-        let mode = self.settings.tls.mode;
+        let mode = self.settings.tls.tls_mode();
         let (dials_tls, plain_allowed) =
             (mode != ClusterTlsMode::Accept, mode != ClusterTlsMode::Require);
         Some(TcpTls { certificates, dials_tls, plain_allowed })
@@ -108,20 +105,26 @@ impl TrustedCluster {
             .context("cluster.tls.certificate")
     }
 
-    /// Starts the task that reads the files again when they change. It ends with `stop`.
-    pub fn follow_files(&self, stop: CancellationToken) -> FollowedFiles {
+    /// Starts the task that reads the files again when they change. It ends with `stop`. Fails if
+    /// the registry has the metrics of certificates.
+    pub fn follow_files(
+        &self,
+        registry: &Registry,
+        stop: CancellationToken,
+    ) -> anyhow::Result<FollowedFiles> {
+        let metrics = CertificateMetrics::new(registry)?;
         let followed = self.clone();
         let ended = stop.clone();
         let task = tokio::spawn(async move {
             let certificates = followed.certificates.clone();
             let certificates = async {
                 if let Some(certificates) = certificates {
-                    certificates.follow_files(ended.clone()).await;
+                    certificates.follow_files(metrics, ended.clone()).await;
                 }
             };
             tokio::join!(certificates, followed.follow_secrets(ended.clone()));
         });
-        FollowedFiles { task, stop }
+        Ok(FollowedFiles { task, stop })
     }
 
     async fn follow_secrets(&self, stop: CancellationToken) {
@@ -130,40 +133,22 @@ impl TrustedCluster {
             return;
         }
         // They may have changed since they were first read.
-        let (mut seen, mut failed) = (None, None);
+        let mut changes = FileChanges::default();
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            let now = stamp_files(&files);
-            if seen.as_ref() == Some(&now) {
-                continue;
-            }
-            match self.reread_secrets(failed.as_ref() != Some(&now)) {
-                true => seen = Some(now),
-                // Whoever may read it changes without the file.
-                false => failed = Some(now),
-            }
-        }
-    }
-
-    /// Returns whether the secrets could be read. `warns`: says so if not.
-    fn reread_secrets(&self, warns: bool) -> bool {
-        match self.settings.read_secrets() {
-            Ok(texts) => {
-                self.adopt_secrets(&texts);
-                tracing::info!(
-                    accepted = texts.accepted.len(),
-                    "the cluster's secret is in force, and those accepted besides"
-                );
-                true
-            }
-            Err(error) => {
-                if warns {
-                    tracing::warn!(
-                        setting = error.setting(),
-                        error = format!("{:#}", anyhow::Error::new(error)),
-                        "the changed secret can't be used: the one read before stays"
+            match changes.read_changed(&files, || self.settings.read_secrets()) {
+                None => {}
+                Some(Ok(texts)) => {
+                    self.adopt_secrets(&texts);
+                    tracing::info!(
+                        accepted = texts.accepted.len(),
+                        "the cluster's secret is in force, and those accepted besides"
                     );
                 }
-                false
+                Some(Err(error)) => tracing::warn!(
+                    setting = error.setting(),
+                    error = format!("{:#}", anyhow::Error::new(error)),
+                    "the changed secret can't be used: the one read before stays"
+                ),
             }
         }
     }
@@ -193,15 +178,6 @@ impl FollowedFiles {
     }
 }
 
-fn stamp_files(files: &[PathBuf]) -> FileStamps {
-    let state = |file: &PathBuf| {
-        fs::metadata(file)
-            .ok()
-            .and_then(|meta| Some((meta.modified().ok()?, meta.len(), meta.ino())))
-    };
-    files.iter().map(|file| (file.clone(), state(file))).collect()
-}
-
 fn proof_secret(cluster: &ClusterSettings, secret: &ConfigSecret) -> ClusterSecret {
     ClusterSecret::new(&cluster.name, secret.reveal_text())
 }
@@ -215,6 +191,8 @@ fn named_secret(cluster: &ClusterSettings, secret: &ConfigSecret) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
 
     const ONE: &str = "5ee7cbe4d98f6e32bd3ec4f8ef0aa3e05d45b6cb1adf8f5b2c88f1e1b1eb46c1";
@@ -242,7 +220,7 @@ mod tests {
             ..ClusterSettings::default()
         })
         .unwrap();
-        let followed = cluster.follow_files(CancellationToken::new());
+        let followed = cluster.follow_files(&Registry::new(), CancellationToken::new()).unwrap();
         let id = |text: &str| ClusterSecret::new(&cluster.name, text).cluster_id();
         let holds = |wanted: &[&str]| {
             let held = cluster.proof_secrets().accepted_secrets();

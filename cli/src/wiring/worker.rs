@@ -48,7 +48,7 @@ pub async fn run_worker(config: RootSettings, started: RunningProcess) -> anyhow
     verbs3_rdma::metrics::register_metrics(&registry)?;
     let cluster = TrustedCluster::load(cluster)?;
     cluster.require_certificate(NodeRole::Worker, Some(&worker.id))?;
-    let followed = cluster.follow_files(CancellationToken::new());
+    let followed = cluster.follow_files(&registry, CancellationToken::new())?;
     let geometry = cluster_geometry(&cluster)?;
     let arena = map_arena(&worker.memory, 1, geometry)?;
     verbs3_rdma::metrics::register_arena(&registry, arena.clone())?;

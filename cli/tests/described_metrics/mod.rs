@@ -9,6 +9,7 @@ pub fn describe_tables() -> Vec<MetricsTableDescription> {
         verbs3_client::metrics::describe_metrics(),
         verbs3_cache_worker::metrics::describe_metrics(),
         verbs3_rdma::metrics::describe_metrics(),
+        verbs3_certificates::metrics::describe_metrics(),
         verbs3_ufs::metrics::describe_metrics(),
         verbs3_coordinator::metrics::describe_metrics(),
         verbs3_preload::metrics::describe_metrics(),

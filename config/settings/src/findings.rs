@@ -1,5 +1,6 @@
 //! What a check has found so far.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::path::Path;
 
@@ -14,6 +15,13 @@ pub struct CheckFindings {
 impl CheckFindings {
     pub fn add_error(&mut self, path: impl Into<String>, message: impl Into<String>) {
         self.problems.push(ConfigProblem::new_error(path, message));
+    }
+
+    /// Notes an error with all of its causes.
+    pub fn add_failure(&mut self, path: impl Into<String>, error: &(dyn Error + 'static)) {
+        let causes = std::iter::successors(error.source(), |cause| (**cause).source());
+        let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+        self.add_error(path, format!("{error}{causes}"));
     }
 
     pub fn add_warning(&mut self, path: impl Into<String>, message: impl Into<String>) {

@@ -89,11 +89,7 @@ fn check_secret(cluster: &ClusterSettings, roles: &[ProcessRole], findings: &mut
     match cluster.read_secrets() {
         Ok(_) => {}
         Err(ClusterSecretError::Missing) if needs_none => {}
-        Err(error) => {
-            let cause = std::iter::successors(std::error::Error::source(&error), |e| e.source());
-            let causes: String = cause.map(|cause| format!(": {cause}")).collect();
-            findings.add_error(error.setting(), format!("{error}{causes}"));
-        }
+        Err(error) => findings.add_failure(error.setting(), &error),
     }
 }
 
@@ -107,11 +103,18 @@ fn check_tls(cluster: &ClusterSettings, findings: &mut CheckFindings) {
             findings.add_error(path, "is missing; certificate, key and ca_file belong together");
         }
     }
+    if named == 0 && mode.is_some() {
+        let path = "cluster.tls.mode";
+        findings.add_error(path, "is set without cluster.tls.certificate: nothing would use TLS");
+    }
     for (index, url) in cluster.coordinators.iter().enumerate() {
         let path = format!("cluster.coordinators[{index}]");
         if url.starts_with("https://") && named == 0 {
             findings.add_error(path, "begins with https://, which needs cluster.tls");
-        } else if url.starts_with("http://") && named > 0 && *mode == ClusterTlsMode::Require {
+        } else if url.starts_with("http://")
+            && named > 0
+            && cluster.tls.tls_mode() == ClusterTlsMode::Require
+        {
             findings.add_error(
                 path,
                 "begins with http://, and cluster.tls.mode is \"require\"; write https://",

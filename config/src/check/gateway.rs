@@ -1,5 +1,7 @@
 //! Checks of `[gateway]`.
 
+use std::net::{Ipv6Addr, SocketAddr};
+
 use super::check_device;
 use crate::cluster::ClusterSettings;
 use crate::process_role::ProcessRole;
@@ -21,6 +23,7 @@ pub(super) fn check_gateway(
         admin_listen,
         admin_bind_device,
         domains,
+        own_hosts,
         identities,
         memory,
         tls,
@@ -39,15 +42,21 @@ pub(super) fn check_gateway(
     check_device("gateway.bind_device", bind_device.as_deref(), findings);
     check_device("gateway.admin_bind_device", admin_bind_device.as_deref(), findings);
     for (index, domain) in domains.iter().enumerate() {
-        let label = |label: &str| {
-            !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-        };
-        let host = domain.rsplit_once(':').map_or(domain.as_str(), |(host, _)| host);
-        if !host.split('.').all(label) {
-            findings.add_error(
-                format!("gateway.domains[{index}]"),
-                format!("{domain:?} is not a host name"),
-            );
+        if !is_host_name(domain) {
+            let path = format!("gateway.domains[{index}]");
+            findings.add_error(path, format!("{domain:?} is not a host name"));
+        }
+    }
+    for (index, host) in own_hosts.iter().enumerate() {
+        // Of version 6, an address has brackets in a Host header.
+        let is_address = host.parse::<SocketAddr>().is_ok()
+            || host
+                .strip_prefix('[')
+                .and_then(|host| host.strip_suffix(']'))
+                .is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
+        if !is_host_name(host) && !is_address {
+            let path = format!("gateway.own_hosts[{index}]");
+            findings.add_error(path, format!("{host:?} is neither a host name nor an address"));
         }
     }
     if identities.is_none() && roles.contains(&ProcessRole::Gateway) {
@@ -211,4 +220,13 @@ pub(super) fn check_announcements(
             ),
         );
     }
+}
+
+/// Returns whether this is a host name or an IPv4 address, with or without a port.
+fn is_host_name(text: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
+    host.split('.').all(is_label)
 }

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use super::certificates::{check_listener_certificate, check_node_certificate};
 use crate::cluster_tls::ClusterTlsSettings;
 use crate::coordinator::CoordinatorStoreSettings;
 use crate::environment::EnvironmentLayer;
@@ -26,8 +27,12 @@ pub(super) fn check_surroundings(
     }
     if plays(&[ProcessRole::Gateway, ProcessRole::Worker, ProcessRole::Coordinator]) {
         let ClusterTlsSettings { certificate, key, ca_file, mode: _ } = &config.cluster.tls;
+        let before = findings.problems.len();
         for (name, file) in [("certificate", certificate), ("key", key), ("ca_file", ca_file)] {
             check_optional_file(&format!("cluster.tls.{name}"), file.as_deref(), findings);
+        }
+        if findings.problems.len() == before {
+            check_node_certificate(config, roles, findings);
         }
     }
     // A coordinator asks stores for preload jobs, and has none without mounts.
@@ -58,8 +63,12 @@ fn check_optional_file(path: &str, file: Option<&Path>, findings: &mut CheckFind
 fn check_gateway(gateway: &GatewaySettings, findings: &mut CheckFindings) {
     check_optional_file("gateway.identities", gateway.identities.as_deref(), findings);
     if let (Some(certificate), Some(key)) = (&gateway.tls.certificate, &gateway.tls.key) {
+        let before = findings.problems.len();
         findings.check_readable("gateway.tls.certificate", certificate);
         findings.check_readable("gateway.tls.key", key);
+        if findings.problems.len() == before {
+            check_listener_certificate(&gateway.tls, findings);
+        }
     }
 }
 

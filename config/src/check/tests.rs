@@ -1,6 +1,7 @@
 //! Every problem that a configuration can have, by its message.
 #![allow(clippy::unwrap_used)]
 
+mod certificates;
 mod stores;
 mod surroundings;
 
@@ -81,6 +82,10 @@ fn urls_of_coordinators_fit_the_certificates() {
         ["cluster.coordinators[0]: begins with https://, which needs cluster.tls"]
     );
     assert_eq!(
+        with("http://c:9500", "[cluster.tls]\nmode = \"require\""),
+        ["cluster.tls.mode: is set without cluster.tls.certificate: nothing would use TLS"]
+    );
+    assert_eq!(
         with("http://c:9500", &tls("")),
         ["cluster.coordinators[0]: begins with http://, and cluster.tls.mode is \"require\"; \
             write https://"]
@@ -139,7 +144,7 @@ fn names_that_are_unknown_come_with_a_suggestion() {
         "[gateway]",
         "[gateway]\nlisten_address = 1",
         &["gateway.listen_address: no such setting; there are listen, bind_device, admin_listen, \
-            admin_bind_device, domains, identities, sigv2, cors_ttl, cache_headers, memory, tls, \
+            admin_bind_device, domains, own_hosts, identities, sigv2, cors_ttl, cache_headers, memory, tls, \
             limits, timeouts, read, tier, peers"],
     );
     broken(
@@ -318,6 +323,13 @@ fn gateway_problems() {
         "[gateway]",
         &gateway("domains = [\"s3.example\", \"a b\"]"),
         &["gateway.domains[1]: \"a b\" is not a host name"],
+    );
+    broken(
+        "[gateway]",
+        &gateway(
+            "own_hosts = [\"gpu-07:9000\", \"10.0.0.7\", \"[fd00::7]:9000\", \"[::1]\", \"a/b\"]",
+        ),
+        &["gateway.own_hosts[4]: \"a/b\" is neither a host name nor an address"],
     );
     broken(
         "[gateway]",

@@ -1,13 +1,13 @@
 //! Watches the identities file and its secret files, and puts changes into force. Owns the
 //! interval, and the rule that a bad file changes nothing: the identities read last stay.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use verbs3_file_changes::FileChanges;
 
 use super::file;
 use super::identity_store::IdentityStore;
@@ -15,49 +15,32 @@ use super::identity_store::IdentityStore;
 /// Time between two looks at the files. One stat per file: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The files' state, to notice changes: modification time and length of each.
-type IdentityFileStamp = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
-
-fn stamp_files(path: &Path) -> IdentityFileStamp {
-    let state = |file: &Path| {
-        fs::metadata(file).ok().and_then(|meta| Some((meta.modified().ok()?, meta.len())))
-    };
-    let files = std::iter::once(path.to_owned()).chain(file::secret_files(path));
-    files.map(|file| (file.clone(), state(&file))).collect()
-}
-
 impl IdentityStore {
     /// Follows the file until told to stop. May be cancelled at any time. Returns at once if there
     /// is no file.
     pub(crate) async fn follow_file(self: Arc<Self>, stop: CancellationToken) {
         let Some(path) = self.source_path().map(Path::to_owned) else { return };
-        let mut seen = stamp_files(&path);
         // The file may have changed since it was first read.
-        self.reread_file(&path);
+        let mut changes = FileChanges::default();
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            let now = stamp_files(&path);
-            if now != seen {
-                seen = now;
-                self.reread_file(&path);
-            }
-        }
-    }
-
-    fn reread_file(&self, path: &Path) {
-        match file::read(path) {
-            Ok(table) => {
-                info!(
-                    path = %path.display(), identities = table.len(),
-                    "the identities file is in force"
-                );
-                self.replace_table(table);
-            }
-            Err(problems) => {
-                for problem in &problems {
-                    warn!(
-                        path = %path.display(), %problem,
-                        "the changed identities file is bad: the identities read before stay"
+            let paths =
+                [path.clone()].into_iter().chain(file::secret_files(&path)).collect::<Vec<_>>();
+            match changes.read_changed(&paths, || file::read(&path)) {
+                None => {}
+                Some(Ok(table)) => {
+                    info!(
+                        path = %path.display(), identities = table.len(),
+                        "the identities file is in force"
                     );
+                    self.replace_table(table);
+                }
+                Some(Err(problems)) => {
+                    for problem in &problems {
+                        warn!(
+                            path = %path.display(), %problem,
+                            "the changed identities file is bad: the identities read before stay"
+                        );
+                    }
                 }
             }
         }
@@ -67,6 +50,8 @@ impl IdentityStore {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::fs;
+
     use super::*;
 
     fn write(path: &Path, key: &str) {

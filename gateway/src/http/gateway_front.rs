@@ -21,7 +21,7 @@ use super::body_loan::{BodyLoan, decoded_length};
 use super::connection_peer::ConnectionPeer;
 use super::document_checks;
 use super::form::{self, FormResponsePlan, FormUploads};
-use super::host_domains;
+use super::host_domains::{self, OwnHosts};
 use super::inbound_body::{BodyRequest, InboundBody, InboundBounds};
 use super::outbound_body::{self, OutboundBody, RequestEnding};
 use super::presigned;
@@ -57,6 +57,7 @@ pub(crate) struct GatewayFront {
     pub metrics: Arc<GatewayHttpMetrics>,
     /// Places for requests that wait for something before their signature is verified.
     pub unproven: RequestPlaces,
+    pub own_hosts: OwnHosts,
     pub bodies: InboundBounds,
     /// Memory for answers that wait for HTTP/2 and no longer count as requests under way.
     pub answers: Arc<BodyBudget>,
@@ -194,7 +195,9 @@ impl GatewayFront {
         method: &Method,
         scheme: &'static str,
     ) -> HttpResponse {
-        if let Err(refused) = host_domains::check_single_host(request.uri(), request.headers()) {
+        let (uri, headers) = (request.uri(), request.headers());
+        let checked = host_domains::check_single_host(uri, headers);
+        if let Err(refused) = checked.and_then(|()| self.own_hosts.check_host(uri, headers)) {
             return answer_of(refused);
         }
         let signed_body = has_sha256(&request);

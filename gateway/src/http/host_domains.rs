@@ -1,5 +1,5 @@
 //! Owns the rule which bucket a Host header names: `bucket.domain` for configured domains; any
-//! other host is path style. Also checks that a request names one host.
+//! other host is path style. Also checks that a request names one host, and that it is this one.
 //!
 //! s3s's own parsers take every unknown host name for a bucket. With one domain configured, path
 //! style through `localhost` or a service name would break.
@@ -16,27 +16,67 @@ impl HostDomains {
     pub fn new(domains: &[String]) -> Self {
         Self(domains.iter().map(|domain| domain.trim_matches('.').to_ascii_lowercase()).collect())
     }
+
+    /// Returns the domain that a host is in, and the bucket before it. The bucket is empty where the
+    /// host is the domain itself.
+    fn find_domain<'a>(&'a self, host: &'a str) -> Option<(&'a str, &'a str)> {
+        let name = without_port(host);
+        self.0.iter().find_map(|domain| {
+            let (front, end) = name.split_at_checked(name.len().checked_sub(domain.len())?)?;
+            if !end.eq_ignore_ascii_case(domain) {
+                return None;
+            }
+            let bucket = if front.is_empty() { front } else { front.strip_suffix('.')? };
+            (front.is_empty() || !bucket.is_empty()).then_some((domain.as_str(), bucket))
+        })
+    }
+}
+
+/// The names by which clients reach this gateway. What is signed for another endpoint is signed with
+/// that one's name, so whoever relays it here is refused.
+pub(crate) struct OwnHosts {
+    /// Host names and addresses, lower case, with a port or for any port. Empty: any host.
+    names: Vec<String>,
+    domains: HostDomains,
+}
+
+impl OwnHosts {
+    /// Takes the names, and the domains, whose buckets are names too.
+    pub fn new(names: &[String], domains: &[String]) -> Self {
+        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Self { names, domains: HostDomains::new(domains) }
+    }
+
+    /// Refuses a request that names another host, or none.
+    pub fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let host = host.or_else(|| uri.authority().map(|authority| authority.as_str()));
+        let is_own = host.is_some_and(|host| {
+            let is_host = |name: &String| {
+                name.eq_ignore_ascii_case(host) || name.eq_ignore_ascii_case(without_port(host))
+            };
+            self.names.iter().any(is_host) || self.domains.find_domain(host).is_some()
+        });
+        if is_own {
+            return Ok(());
+        }
+        let said = "The request names another host; gateway.own_hosts lists the names of this one";
+        Err(S3Error::with_message(S3ErrorCode::InvalidRequest, said))
+    }
 }
 
 impl S3Host for HostDomains {
     fn parse_host_header<'a>(&'a self, host: &'a str) -> S3Result<VirtualHost<'a>> {
-        let name = without_port(host);
-        for domain in &self.0 {
-            let Some(cut) = name.len().checked_sub(domain.len()) else { continue };
-            let Some((front, end)) = name.split_at_checked(cut) else { continue };
-            if !end.eq_ignore_ascii_case(domain) {
-                continue;
+        Ok(match self.find_domain(host) {
+            Some((domain, "")) => VirtualHost::new(domain),
+            Some((domain, bucket)) => {
+                VirtualHost::new(domain).with_bucket(bucket.to_ascii_lowercase())
             }
-            if front.is_empty() {
-                return Ok(VirtualHost::new(domain.as_str()));
-            }
-            if let Some(bucket) = front.strip_suffix('.').filter(|bucket| !bucket.is_empty()) {
-                return Ok(
-                    VirtualHost::new(domain.as_str()).with_bucket(bucket.to_ascii_lowercase())
-                );
-            }
-        }
-        Ok(VirtualHost::new(host))
+            None => VirtualHost::new(host),
+        })
     }
 }
 
@@ -90,6 +130,35 @@ mod tests {
                 taken,
                 "{uri} {hosts:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_gateway_answers_to_its_own_names_alone() {
+        let names = ["gpu-07".to_owned(), "10.0.0.7:9000".into(), "[fd00::7]:9000".into()];
+        let hosts = OwnHosts::new(&names, &["s3.example.com".into()]);
+        for (uri, host, own) in [
+            ("/b/k", Some("gpu-07"), true),
+            ("/b/k", Some("GPU-07:9000"), true),
+            ("/b/k", Some("10.0.0.7:9000"), true),
+            ("/b/k", Some("10.0.0.7:9001"), false),
+            ("/b/k", Some("10.0.0.7"), false),
+            ("/b/k", Some("[fd00::7]:9000"), true),
+            ("/b/k", Some("s3.example.com:9000"), true),
+            ("/b/k", Some("train.s3.example.com"), true),
+            ("/b/k", Some("evils3.example.com"), false),
+            ("/b/k", Some("gpu-08"), false),
+            ("/b/k", Some(""), false),
+            ("/b/k", None, false),
+            ("http://gpu-07/b/k", None, true),
+            ("http://gpu-08/b/k", None, false),
+        ] {
+            let headers = host.map(|host| (header::HOST, host.parse().unwrap()));
+            let headers = HeaderMap::from_iter(headers);
+            let checked = hosts.check_host(&uri.parse().unwrap(), &headers);
+            assert_eq!(checked.is_ok(), own, "{uri} {host:?}");
+            let any = OwnHosts::new(&[], &["s3.example.com".into()]);
+            assert!(any.check_host(&uri.parse().unwrap(), &headers).is_ok());
         }
     }
 

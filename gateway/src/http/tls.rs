@@ -3,18 +3,20 @@
 
 use std::fs::File;
 use std::io::BufReader;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::{self, ServerConfig, crypto::aws_lc_rs};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
+use verbs3_certificates::chain_end;
+use verbs3_certificates::metrics::ReloadOutcome;
+use verbs3_file_changes::FileChanges;
 
-use crate::metrics::{GatewayHttpMetrics, TlsReloadOutcome};
+use crate::metrics::GatewayHttpMetrics;
 
 /// Time between two looks at the files. Two stats: cheap, and works on every file system.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -26,6 +28,18 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// PEM: PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
+}
+
+impl TlsFiles {
+    /// Reads both files, as a start does. Returns the end of the certificate, in seconds since 1970.
+    /// Fails if the pair can't be used.
+    pub fn read_end(&self) -> Result<i64, TlsError> {
+        Ok(read(self)?.not_after)
+    }
+
+    fn all_paths(&self) -> [PathBuf; 2] {
+        [&self.certificate, &self.key].map(PathBuf::clone)
+    }
 }
 
 /// Reason why a listener can't speak TLS.
@@ -47,10 +61,6 @@ pub enum TlsError {
     },
 }
 
-/// The files' state, to notice changes. It has the inode, because certificates are often changed by
-/// moving a link.
-type TlsFileStamp = [Option<(SystemTime, u64, u64)>; 2];
-
 /// A certificate and key that can be used.
 struct CertificatePair {
     config: Arc<ServerConfig>,
@@ -63,16 +73,15 @@ struct CertificatePair {
 pub(super) struct TlsCertificates {
     files: TlsFiles,
     in_force: ArcSwap<CertificatePair>,
-    /// State of the files when the pair in force was read.
-    seen: TlsFileStamp,
+    /// Knows the files as they were when the first pair was read.
+    changes: FileChanges,
 }
 
 impl TlsCertificates {
     /// Reads both files. Fails if one can't be read, or the pair can't be used.
     pub fn read(files: &TlsFiles) -> Result<Self, TlsError> {
-        // Stamp before reading: a change in between is then read again.
-        let seen = stamp_files(files);
-        Ok(Self { files: files.clone(), in_force: ArcSwap::from_pointee(read(files)?), seen })
+        let changes = FileChanges::since_now(&files.all_paths());
+        Ok(Self { files: files.clone(), in_force: ArcSwap::from_pointee(read(files)?), changes })
     }
 
     /// Returns an acceptor with the pair that is in force now. Make one for each connection.
@@ -87,20 +96,12 @@ impl TlsCertificates {
         stop: CancellationToken,
     ) {
         metrics.tls_not_after.set(self.in_force.load().not_after);
-        let (mut taken, mut before) = (self.seen, self.seen);
-        let mut complained = None;
+        let (paths, mut changes) = (self.files.all_paths(), self.changes.clone());
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            let now = stamp_files(&self.files);
-            // The two files don't change at the same moment. They are read once two looks in a row
-            // find the same.
-            let at_rest = std::mem::replace(&mut before, now) == now;
-            if now == taken || !at_rest {
-                continue;
-            }
-            match read(&self.files) {
-                Ok(pair) => {
-                    (taken, complained) = (now, None);
-                    metrics.tls_reloads[TlsReloadOutcome::Taken].inc();
+            match changes.read_changed(&paths, || read(&self.files)) {
+                None => {}
+                Some(Ok(pair)) => {
+                    metrics.tls_reloads[ReloadOutcome::Taken].inc();
                     metrics.tls_not_after.set(pair.not_after);
                     info!(
                         path = %self.files.certificate.display(), not_after = pair.not_after,
@@ -108,12 +109,8 @@ impl TlsCertificates {
                     );
                     self.in_force.store(Arc::new(pair));
                 }
-                // Retried with each look, because a file may become readable without a change.
-                // Logged once.
-                Err(_) if complained == Some(now) => {}
-                Err(error) => {
-                    complained = Some(now);
-                    metrics.tls_reloads[TlsReloadOutcome::Refused].inc();
+                Some(Err(error)) => {
+                    metrics.tls_reloads[ReloadOutcome::Refused].inc();
                     let cause = std::error::Error::source(&error)
                         .map(ToString::to_string)
                         .unwrap_or_default();
@@ -124,13 +121,6 @@ impl TlsCertificates {
             }
         }
     }
-}
-
-fn stamp_files(files: &TlsFiles) -> TlsFileStamp {
-    [&files.certificate, &files.key].map(|file| {
-        let meta = std::fs::metadata(file).ok()?;
-        Some((meta.modified().ok()?, meta.len(), meta.ino()))
-    })
 }
 
 fn read(files: &TlsFiles) -> Result<CertificatePair, TlsError> {
@@ -148,7 +138,7 @@ fn read(files: &TlsFiles) -> Result<CertificatePair, TlsError> {
     let key = rustls_pemfile::private_key(&mut read(&files.key)?)
         .map_err(|source| TlsError::Read { path: files.key.clone(), source })?
         .ok_or_else(|| TlsError::Empty { path: files.key.clone(), what: "private key" })?;
-    let not_after = not_after(&certificates[0]);
+    let not_after = chain_end(&certificates);
     let unusable = |source| TlsError::Unusable { path: files.certificate.clone(), source };
     // The provider is named: a process-wide default may be missing, or another crate's choice.
     let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -159,9 +149,4 @@ fn read(files: &TlsFiles) -> Result<CertificatePair, TlsError> {
         .map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(CertificatePair { config: Arc::new(config), not_after })
-}
-
-fn not_after(certificate: &[u8]) -> i64 {
-    x509_parser::parse_x509_certificate(certificate)
-        .map_or(0, |(_, certificate)| certificate.validity().not_after.timestamp())
 }

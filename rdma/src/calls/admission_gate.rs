@@ -9,11 +9,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use verbs3_doors::{RoomLimits, WaitingGuest, WaitingRoom};
+use verbs3_doors::{RareWarning, RoomLimits, WaitingGuest, WaitingRoom};
 
 use super::handshake::{
     self, HandshakeAgreement, HandshakeChannel, HandshakeError, HandshakeTerms,
@@ -145,9 +144,8 @@ impl Drop for GateCloser {
     }
 }
 
-/// Least time between two warnings of failed handshakes; the metric counts all of them.
-const WARNING_EVERY: Duration = Duration::from_secs(1);
-static LAST_WARNING: Mutex<Option<Instant>> = Mutex::new(None);
+/// Anybody can fail at a handshake as often as they like. The metric counts all of them.
+static FAILED_HANDSHAKE: RareWarning = RareWarning::new();
 
 fn log_refusal(address: &str, error: &HandshakeError) {
     transport_metrics().handshakes_failed[error.handshake_failure()].inc();
@@ -158,13 +156,10 @@ fn log_refusal(address: &str, error: &HandshakeError) {
         }
         _ => {
             let cause = std::error::Error::source(error).map(ToString::to_string);
-            // Anybody can fail at this as often as they like.
-            let mut last = LAST_WARNING.lock();
-            if last.is_some_and(|last| last.elapsed() < WARNING_EVERY) {
-                tracing::debug!(address, %error, cause, "a handshake failed");
-            } else {
-                *last = Some(Instant::now());
+            if FAILED_HANDSHAKE.may_warn(Instant::now()) {
                 tracing::warn!(address, %error, cause, "a handshake failed");
+            } else {
+                tracing::debug!(address, %error, cause, "a handshake failed");
             }
         }
     }

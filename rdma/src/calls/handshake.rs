@@ -21,9 +21,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::RwLock;
-use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use verbs3_certificates::{NodeName, NodeNameError, NodeRole};
@@ -31,6 +29,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, PROTOCOL_VERSION};
+use crate::keyed_mac::{HandshakeKey, PROOF_BYTES, compute_mac};
 use crate::metrics::HandshakeFailure;
 use crate::way_ticket::{KnownTicket, STUB_BYTES, TicketRules, TicketStub, WayTicket};
 
@@ -38,9 +37,6 @@ use crate::way_ticket::{KnownTicket, STUB_BYTES, TicketRules, TicketStub, WayTic
 /// cluster changes it. Clones share them, and see them replaced. Never printed.
 #[derive(Clone)]
 pub struct HandshakeSecret(Arc<RwLock<Vec<HandshakeKey>>>);
-
-/// Bytes of one secret.
-type HandshakeKey = Arc<[u8]>;
 
 impl HandshakeSecret {
     /// Copies the bytes of the secret. Accepts any length, even zero; the configuration's reader
@@ -92,7 +88,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> HandshakeChannel for S {
 }
 
 const NAME_BYTES: usize = 64;
-const PROOF_BYTES: usize = 32;
 /// Longest text about ways: some dozens of addresses.
 const WAYS_BYTES_MAX: usize = 4096;
 
@@ -254,7 +249,7 @@ where
     check_version(&challenge)?;
     let secret = terms.secret.used_key();
     let key = match terms.ticket {
-        Some(ticket) => ticket.bind_secret(&secret).as_slice().into(),
+        Some(ticket) => ticket.bind_secret(&secret),
         None => secret,
     };
     let stub = terms.ticket.map(|ticket| ticket.stub().as_bytes()).unwrap_or_default();
@@ -330,7 +325,7 @@ where
     // The answer is proved with the secret that the peer knows.
     let accepted = terms.secret.accepted_keys();
     let keys = accepted.iter().map(|secret| match &known {
-        Some(known) => known.ticket.bind_secret(secret).as_slice().into(),
+        Some(known) => known.ticket.bind_secret(secret),
         None => secret.clone(),
     });
     let holds = |key: &HandshakeKey| {
@@ -410,14 +405,7 @@ fn compute_proof(
     challenge: &HandshakeGreeting,
     said: &[u8],
 ) -> [u8; PROOF_BYTES] {
-    let mut mac =
-        <Hmac<Sha256> as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length");
-    mac.update(role);
-    mac.update(&[0]);
-    mac.update(hello.as_bytes());
-    mac.update(challenge.as_bytes());
-    mac.update(said);
-    mac.finalize().into_bytes().into()
+    compute_mac(key, &[role, &[0], hello.as_bytes(), challenge.as_bytes(), said])
 }
 
 fn verify_proof(

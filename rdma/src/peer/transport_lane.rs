@@ -32,6 +32,8 @@ pub(super) struct TransportLane {
     pub(super) rest: WayRestTracker,
     /// Last trouble of the way; `None` once it works.
     pub(super) trouble: Option<PeerTrouble>,
+    /// Whether the last attempt failed for want of a ticket that holds.
+    pub(super) needs_ticket: bool,
     resting: Option<GaugeGuard>,
     /// True if a connection broke and none was made in its place.
     lost: bool,
@@ -59,6 +61,7 @@ impl TransportLane {
             attempt: None,
             rest,
             trouble: None,
+            needs_ticket: false,
             resting: None,
             lost: false,
         }
@@ -115,7 +118,7 @@ impl TransportLane {
             );
             self.resting = None;
         }
-        self.trouble = None;
+        (self.trouble, self.needs_ticket) = (None, false);
         self.held.push(held);
     }
 
@@ -123,6 +126,7 @@ impl TransportLane {
     pub(super) fn record_failure(&mut self, peer: &str, now: Instant, error: &TransportError) {
         self.count_connect(RailConnectOutcome::Failed);
         self.trouble = Some(reason_of(error));
+        self.needs_ticket = error.is_about_ticket();
         let rest = self.rest.record_failure(now, rand::random());
         self.begin_rest(peer, rest, error);
     }

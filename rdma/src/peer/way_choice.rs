@@ -80,12 +80,9 @@ impl WayChoice {
     }
 
     /// Returns true if some rail of this host has a counterpart that was down in the peer's latest
-    /// ways, or a way fails that a newer ticket may open.
+    /// ways, or a way was refused for want of a ticket.
     pub(super) fn may_learn(&self) -> bool {
-        let has_ticket = self.ways.ticket.is_some();
-        self.lanes
-            .iter()
-            .any(|lane| lane.is_down_there(&self.ways) || has_ticket && lane.trouble.is_some())
+        self.lanes.iter().any(|lane| lane.is_down_there(&self.ways) || lane.needs_ticket)
     }
 
     /// Returns the least loaded connection of the best way that has one.

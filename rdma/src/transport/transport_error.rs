@@ -43,6 +43,12 @@ pub enum TransportError {
 }
 
 impl TransportError {
+    /// Returns whether the peer refused the ticket that was shown, or wants one.
+    pub(crate) fn is_about_ticket(&self) -> bool {
+        use HandshakeError::{Plain, Ticket};
+        matches!(self, Self::Handshake { cause, .. } if matches!(**cause, Plain | Ticket))
+    }
+
     /// Makes the error of a reply that its caller can't use. Messages are opaque here, so the
     /// caller says why.
     pub fn unusable_reply(peer: impl Into<String>, defect: ReplyDefect) -> Self {

@@ -383,11 +383,18 @@ impl ObjectOpener {
             RefusalKind::NotHeld => BypassReason::Busy,
             RefusalKind::UnknownVolume
             | RefusalKind::GeometryMismatch(_)
-            | RefusalKind::Malformed
-            | RefusalKind::Denied => {
+            | RefusalKind::Malformed => {
                 tracing::warn!(worker = %home.id, object = %request.object, kind = ?refusal.kind, reason = %refusal.reason,
                     "a worker refused to open an object; gateway and worker must have the same ufs \
                     table, block and page size, and version");
+                BypassReason::Misconfigured
+            }
+            RefusalKind::Denied => {
+                tracing::warn!(
+                    worker = %home.id, reason = %refusal.reason,
+                    "a worker takes this process for one of another role; give it a certificate of \
+                    its own"
+                );
                 BypassReason::Misconfigured
             }
         };

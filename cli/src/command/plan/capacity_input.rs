@@ -9,6 +9,10 @@ use clap::Args;
 use serde::{Deserialize, Deserializer, Serialize};
 use verbs3_config::{ByteSize, RootSettings, TimePeriod};
 
+/// Smallest cell of an arena, and slot of a drive (rdma/src/arena/size_classes.rs,
+/// cache-worker/src/disk/segment_layout.rs).
+pub(super) const CELL_BYTES_MIN: u64 = 4 << 10;
+
 /// Objects of one length, as `1000000x110KiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ObjectSizeClass {
@@ -255,10 +259,12 @@ fn check_input(input: &CapacityInput, settings: &RootSettings, check: &mut Figur
     check.check_range("copies", input.copies, 1, input.replicas.min(input.nodes));
     check.check_range("readers_per_object", input.readers_per_object, 1, input.nodes);
     check.check_range("readers", input.readers, 1, 65_536);
+    // A small object takes a page of memory and a cell of a drive, however little it holds.
     let whole = input.sizes.iter().try_fold(0u64, |sum, class| {
-        sum.checked_add(class.count.checked_mul(class.bytes)?).filter(|sum| *sum < 1 << 60)
+        let held = class.count.checked_mul(class.bytes.max(2 * CELL_BYTES_MIN))?;
+        sum.checked_add(held).filter(|sum| *sum < 1 << 60)
     });
     if whole.is_none() {
-        check.problems.push("sizes: more than an EiB; no cluster holds that".to_owned());
+        check.problems.push("sizes: more than an EiB of cache; no cluster holds that".to_owned());
     }
 }

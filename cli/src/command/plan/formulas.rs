@@ -9,7 +9,7 @@ use verbs3_config::RootSettings;
 use verbs3_coordinator::membership::ClusterDocument;
 use verbs3_protocol::{ClusterMember, Epoch, MemberRoster, WorkerId};
 
-use super::capacity_input::CapacityInput;
+use super::capacity_input::{CELL_BYTES_MIN, CapacityInput};
 
 /// Room that is planned over what the data takes: for growth, and for workers that own up to 1.15
 /// of their share of the slots (coordinator/SIMULATION.md, *imbalance*).
@@ -37,9 +37,6 @@ pub const GENERATION_BYTES: u64 = 8;
 /// What a process takes besides what is counted here: code, stacks, buffers of sockets. The bound
 /// on memory in loadtest/PERFORMANCE.md leaves it (832 MiB for two processes with arenas of 320).
 pub const PROCESS_BYTES: u64 = 256 << 20;
-/// Smallest cell of an arena, and slot of a drive (rdma/src/arena/size_classes.rs,
-/// cache-worker/src/disk/segment_layout.rs).
-const CELL_BYTES_MIN: u64 = 4 << 10;
 /// Steps for each doubling of cells, and of slots on drives (the same two files).
 const CELL_STEPS: u64 = 8;
 const SLOT_STEPS: u64 = 4;

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 
 use super::super::*;
 use super::{Shm, Tcp, Verbs};
+use crate::calls::HandshakeError;
 use crate::inprocess::{FaultHandle, InProcess, InProcessFaults, InProcessMode};
 use crate::metrics::{PeerTrouble, transport_metrics};
 use crate::transport::{CallEvent, CallService, IncomingCall, ReplySender};
@@ -26,6 +27,7 @@ struct Watch {
     delay: Mutex<Duration>,
     served: AtomicUsize,
     away: AtomicBool,
+    refuses_tickets: AtomicBool,
     /// Takes the place of the transport.
     instead: Mutex<Option<Arc<dyn PeerTransport>>>,
 }
@@ -55,6 +57,11 @@ impl Line {
     pub fn away(&self, away: bool) {
         self.watch.away.store(away, Ordering::SeqCst);
         if away { self.cut() } else { self.up() }
+    }
+
+    /// Refuses connects because of their tickets, or no longer.
+    pub fn refuses_tickets(&self, refuses: bool) {
+        self.watch.refuses_tickets.store(refuses, Ordering::SeqCst);
     }
 
     /// Makes tcp connections tell these ways from now on.
@@ -97,6 +104,10 @@ impl PeerTransport for Fake {
         let delay = *self.watch.delay.lock();
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
+        }
+        if self.watch.refuses_tickets.load(Ordering::SeqCst) {
+            let (peer, cause) = (String::new(), Arc::new(HandshakeError::Ticket));
+            return Err(TransportError::Handshake { peer, cause });
         }
         let instead = self.watch.instead.lock().clone();
         instead.as_ref().unwrap_or(&self.inner).connect(peer).await

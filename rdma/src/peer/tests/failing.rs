@@ -111,6 +111,27 @@ async fn a_rail_that_is_down_at_the_peer_is_told_once_and_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_ticket_is_asked_for_where_one_was_refused_and_nowhere_else() {
+    let bed = Bed::new(1, false, PeerOptions::default());
+    let ticket = Some("00".repeat(64).parse().unwrap());
+    let ways = TransportWays::over_rails(vec![Some(Bed::rail_address(0))]);
+    bed.tcp.tells(TransportWays { ticket, ..ways });
+    bed.rails[0].down();
+    ask_for(&bed, 100).await;
+    assert_eq!(bed.tcp.connects(), 1, "no ticket helps a rail that can't be reached");
+    bed.rails[0].up();
+    bed.rails[0].refuses_tickets(true);
+    ask_for(&bed, 300).await;
+    let asked = bed.tcp.connects();
+    assert!(asked > 1);
+    bed.rails[0].refuses_tickets(false);
+    assert_eq!(ask_for(&bed, 600).await, Verbs);
+    let asked = bed.tcp.connects();
+    ask_for(&bed, 100).await;
+    assert_eq!(bed.tcp.connects(), asked, "the way works");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_way_that_comes_and_goes_is_damped() {
     let bed = Bed::new(1, false, PeerOptions::default());
     bed.ask().await.unwrap();
